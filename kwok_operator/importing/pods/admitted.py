@@ -1,10 +1,7 @@
-"""What pods ask for beyond their template: sidecars, and requests that admission has set.
+"""Requests and sidecars that pods got on admission, put into the template of their workload.
 
-    template of each controller  --declared-->  what it asks for
-    its pods, page by page       --seen----->  what most of them ask for  --settle-->  the workload
-
-Webhooks that inject a container, autoscalers of pods and limits of a namespace change pods as they
-come, and no template. Where the pods go nobody does that, so the template has to say it.
+Webhooks, autoscalers of pods and limits of a namespace change pods and no template, and the other
+cluster may have none of them.
 """
 
 import json
@@ -26,11 +23,10 @@ class Admitted:
     def __init__(self, *, keep_images: bool = False) -> None:
         self._keep_images = keep_images
         self._declared: dict[str, tuple[Ref, str]] = {}
-        """By the uid of a controller: the workload that it makes pods of, and what these ask for
-        by its template."""
+        """By the uid of a controller: its workload, and what its template asks for."""
         self._seen: dict[tuple[Ref, str], Counter[str]] = defaultdict(Counter)
         self._texts: dict[str, str] = {}
-        """Thousands of controllers have few."""
+        """Thousands of controllers have few different texts."""
 
     def declared(self, uid: str, workload: Ref, spec: object) -> None:
         """`spec` is that of a controller's template. Never raises."""
@@ -42,7 +38,7 @@ class Admitted:
             self._seen[self._declared[uid]][self._asked(spec)] += 1
 
     def settle(self, workload: Ref, spec: dict[str, Any]) -> list[Note]:
-        """Has what is kept of a template ask for what most of its pods ask for; changes it.
+        """Changes the spec of a template to what most of its pods ask for.
 
         Pods of an earlier template, that a rollout is about to replace, don't count.
         """

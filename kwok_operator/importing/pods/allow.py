@@ -1,8 +1,7 @@
-"""Copies of what a table names, and of nothing else.
+"""Copies the fields of an object that a table names, so that no other field can leak.
 
-What is not in the table never gets into a copy, so a field that nobody thought of can't leak. What
-is in it but has a type that the API server would refuse is left out whole, down from the field of
-the uppermost object: half of a selector would select more than the whole.
+A field with a value of a wrong type anywhere in it is left out as a whole: half of a selector would
+select more than the whole.
 """
 
 from collections.abc import Mapping
@@ -27,8 +26,8 @@ Schema = type | tuple[type, ...] | _Map | list[Any] | dict[str, Any]
 
 @dataclass(slots=True)
 class Kept:
-    """`unfit` are fields whose value no API server takes; `unknown` are objects that had fields
-    which are not in the table. Both are paths made of the table's own words.
+    """`unfit` are paths of values that no API server takes, `unknown` those of objects with fields
+    that are not in the table.
     """
 
     found: dict[str, Any] = field(default_factory=dict)

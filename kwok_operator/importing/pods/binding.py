@@ -1,24 +1,18 @@
-"""What binds pods to nodes and zones: host names, node names, and volumes.
+"""Pods that are bound to nodes, by a name, a label of one machine or a volume, ask for groups.
 
-    PersistentVolumes + PersistentVolumeClaims ──> Volumes.places(claims) ──> node selector terms
-    a shape that asks for a node of the cluster that was read ──> one that asks for its group
-
-Nodes of that name don't exist where the shape goes: their group does. So it is with labels that
-nodes of a group had and no group's nodes have, such as those by which drivers name a machine. Where
-a volume isn't tied to a place, nothing is left of it.
+A node of that name doesn't exist where the pods go: its group does.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from kwok_operator.constants import HOSTNAME_LABEL, NODE_GROUP_LABEL
+from kwok_operator.formats.untyped import as_list, text_at, value_at
 from kwok_operator.importing.notes import Note, Reason, Ref
 from kwok_operator.importing.pods.allow import TEXTS, Schema, keep
-from kwok_operator.importing.pods.fields import NODE_SELECTOR
+from kwok_operator.importing.pods.fields import NODE_SELECTOR, PREFERRED, REQUIRED
 from kwok_operator.importing.pods.shape import namespace_there
 
-_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 _ZONE_LABELS: Final = (
     "topology.kubernetes.io/zone",
     "topology.kubernetes.io/region",
@@ -31,7 +25,10 @@ _OF_A_VOLUME: Final[dict[str, Schema]] = {
     "claimRef": {"namespace": str, "name": str},
 }
 _MAX_TERMS: Final = 32
-"""Of a node selector; more alternatives are told, and not kept."""
+"""Of a node selector; further alternatives would slow the scheduler down."""
+
+NAME_FIELD: Final = "metadata.name"
+_EXPRESSIONS: Final = "matchExpressions"
 
 Requirement = dict[str, Any]
 Term = list[Requirement]
@@ -98,56 +95,37 @@ class Volumes:
 
 def claims_of(spec: object) -> list[str]:
     """The claims that a pod's volumes name."""
-    volumes = spec.get("volumes") if isinstance(spec, Mapping) else None
-    found = []
-    for volume in volumes if isinstance(volumes, list) else ():
-        claim = keep(volume, {"persistentVolumeClaim": {"claimName": str}}).found
-        name = claim.get("persistentVolumeClaim", {}).get("claimName")
-        if name:
-            found.append(name)
-    return found
+    volumes = as_list(value_at(spec, "volumes"))
+    return list(filter(None, (text_at(v, "persistentVolumeClaim", "claimName") for v in volumes)))
 
 
 def templates_of_claims(spec: object) -> list[str]:
     """The names of a StatefulSet's volumeClaimTemplates."""
-    templates = spec.get("volumeClaimTemplates") if isinstance(spec, Mapping) else None
-    found = []
-    for template in templates if isinstance(templates, list) else ():
-        name = keep(template, {"metadata": {"name": str}}).found.get("metadata", {}).get("name")
-        if name:
-            found.append(name)
-    return found
+    templates = as_list(value_at(spec, "volumeClaimTemplates"))
+    return list(filter(None, (text_at(template, "metadata", "name") for template in templates)))
 
 
 def any_of(places: Sequence[Sequence[Term]]) -> list[Term]:
-    """One term for pods that are alike but have volumes in several places: of each key that all
-    of them name with `In`, any of the values."""
-    if not places or any(not terms for terms in places):
+    """One term for pods that are alike and have volumes in several places: any value of each key
+    that all places have.
+    """
+    if not all(places):
         return []
-    values: list[dict[str, set[str]]] = []
-    for terms in places:
-        of_one: dict[str, set[str]] = {}
-        for key in {r.get("key") for term in terms for r in term}:
-            named = [r for term in terms for r in term if r.get("key") == key]
-            if isinstance(key, str) and all(r.get("operator") == "In" for r in named):
-                if all(any(r.get("key") == key for r in term) for term in terms):
-                    of_one[key] = {v for r in named for v in r.get("values", ())}
-        values.append(of_one)
-    shared = set.intersection(*(set(of_one) for of_one in values))
-    return (
-        [
-            [
-                {
-                    "key": key,
-                    "operator": "In",
-                    "values": sorted({v for o in values for v in o[key]}),
-                }
-                for key in sorted(shared)
-            ]
-        ]
-        if shared
-        else []
-    )
+    values = [_values_by_key(terms) for terms in places]
+    shared = sorted(set.intersection(*map(set, values))) if values else []
+    merged = {key: sorted(set().union(*(each[key] for each in values))) for key in shared}
+    term = [{"key": key, "operator": "In", "values": merged[key]} for key in shared]
+    return [term] if term else []
+
+
+def _values_by_key(terms: Sequence[Term]) -> dict[str, set[str]]:
+    """Of the keys that every term has, with no operator but `In`."""
+    found: dict[str, set[str]] = {}
+    for key in set.intersection(*({r.get("key") for r in term} for term in terms)):
+        named = [r for term in terms for r in term if r.get("key") == key]
+        if isinstance(key, str) and all(r.get("operator") == "In" for r in named):
+            found[key] = {value for r in named for value in r.get("values", ())}
+    return found
 
 
 def require(shape: dict[str, Any], terms: Sequence[Term]) -> bool:
@@ -155,8 +133,8 @@ def require(shape: dict[str, Any], terms: Sequence[Term]) -> bool:
     if not terms:
         return True
     affinity = shape.setdefault("affinity", {}).setdefault("nodeAffinity", {})
-    present = affinity.get(_REQUIRED, {}).get("nodeSelectorTerms") or [{}]
-    if _REQUIRED in affinity:
+    present = affinity.get(REQUIRED, {}).get("nodeSelectorTerms") or [{}]
+    if REQUIRED in affinity:
         # Nothing fits an empty term, and nothing shall fit what is added to it.
         present = [term for term in present if any(term.values())]
         if not present:
@@ -172,12 +150,8 @@ def require(shape: dict[str, Any], terms: Sequence[Term]) -> bool:
                 if requirement not in new.setdefault(part, []):
                     new[part].append(requirement)
             product.append(new)
-    affinity[_REQUIRED] = {"nodeSelectorTerms": product}
+    affinity[REQUIRED] = {"nodeSelectorTerms": product}
     return True
-
-
-NAME_FIELD: Final = "metadata.name"
-_EXPRESSIONS: Final = "matchExpressions"
 
 
 def require_node(shape: dict[str, Any], name: str) -> None:
@@ -186,7 +160,7 @@ def require_node(shape: dict[str, Any], name: str) -> None:
 
 
 def bind_to_groups(shape: dict[str, Any], *, places: Places, ref: Ref) -> list[Note]:
-    """Asks for groups where the shape asks for nodes; changes it. Tells what can't be asked for."""
+    """Changes a shape that asks for nodes to ask for their groups; notes what is lost."""
     rebinder = _Rebinder(places)
     selector = shape.get("nodeSelector", {})
     for key in [*selector]:
@@ -202,20 +176,20 @@ def bind_to_groups(shape: dict[str, Any], *, places: Places, ref: Ref) -> list[N
     if not selector:
         shape.pop("nodeSelector", None)
     affinity = shape.get("affinity", {}).get("nodeAffinity", {})
-    required = affinity.get(_REQUIRED)
+    required = affinity.get(REQUIRED)
     if required is not None:
         terms = [rebinder.term(term) for term in required.get("nodeSelectorTerms", ())]
         asked = [any(term.values()) for term in required.get("nodeSelectorTerms", ())]
         # Nothing fits an empty term, and without one of the alternatives more would be asked for.
         if any(before and not term for before, term in zip(asked, terms, strict=True)):
-            affinity.pop(_REQUIRED)
+            affinity.pop(REQUIRED)
         else:
             required["nodeSelectorTerms"] = terms
-    preferred = affinity.get(_PREFERRED)
+    preferred = affinity.get(PREFERRED)
     if preferred is not None:
         for preference in preferred:
             preference["preference"] = rebinder.term(preference.get("preference", {}))
-        affinity[_PREFERRED] = [p for p in preferred if p["preference"]]
+        affinity[PREFERRED] = [p for p in preferred if p["preference"]]
     return rebinder.notes(ref)
 
 

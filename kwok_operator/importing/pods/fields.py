@@ -1,7 +1,4 @@
-"""What of a pod's and a workload's fields decides scheduling and scaling: the tables for `keep`.
-
-The names are those of core/v1, apps/v1, batch/v1 and policy/v1.
-"""
+"""The fields of pods and workloads that decide scheduling and scaling: the tables for `keep`."""
 
 import re
 from typing import Final
@@ -20,12 +17,12 @@ _POD_TERM: Final = {
     "matchLabelKeys": [str],
     "mismatchLabelKeys": [str],
 }
-_REQUIRED, _PREFERRED = (
+REQUIRED, PREFERRED = (
     f"{word}DuringSchedulingIgnoredDuringExecution" for word in ("required", "preferred")
 )
 _AMONG_PODS: Final = {
-    _REQUIRED: [_POD_TERM],
-    _PREFERRED: [{"weight": int, "podAffinityTerm": _POD_TERM}],
+    REQUIRED: [_POD_TERM],
+    PREFERRED: [{"weight": int, "podAffinityTerm": _POD_TERM}],
 }
 NODE_SELECTOR: Final = {"nodeSelectorTerms": [_NODE_TERM]}
 _TOLERATION: Final = {
@@ -41,8 +38,8 @@ POD: Final[dict[str, Schema]] = {
     "nodeSelector": TEXTS,
     "affinity": {
         "nodeAffinity": {
-            _REQUIRED: NODE_SELECTOR,
-            _PREFERRED: [{"weight": int, "preference": _NODE_TERM}],
+            REQUIRED: NODE_SELECTOR,
+            PREFERRED: [{"weight": int, "preference": _NODE_TERM}],
         },
         "podAffinity": _AMONG_PODS,
         "podAntiAffinity": _AMONG_PODS,
@@ -74,22 +71,22 @@ CONTAINER: Final[dict[str, Schema]] = {
     "ports": [{"containerPort": int, "hostPort": int, "protocol": str, "hostIP": str}],
     "restartPolicy": str,
 }
-TOLD: Final = frozenset(
+NAMED: Final = frozenset(
     """volumes serviceAccountName securityContext hostNetwork hostPID hostIPC hostUsers hostAliases
     hostname subdomain dnsConfig imagePullSecrets ephemeralContainers resourceClaims schedulingGates
     readinessGates setHostnameAsFQDN shareProcessNamespace os""".split()
 )
-"""Fields of a pod whose loss is told by name. What else is lost, is told without one."""
-UNTOLD: Final = frozenset(
+"""Fields of a pod that the ledger names where they are lost."""
+UNNAMED: Final = frozenset(
     """containers initContainers nodeName dnsPolicy enableServiceLinks priority overhead
     automountServiceAccountToken serviceAccount""".split()
 )
-"""Kept otherwise, or set anew by whoever admits the pod."""
-TOLD_OF_CONTAINERS: Final = frozenset(
+"""Fields of a pod that are kept in another form, or set anew on admission: no loss."""
+NAMED_OF_CONTAINERS: Final = frozenset(
     """env envFrom command args image livenessProbe readinessProbe startupProbe lifecycle
     volumeMounts volumeDevices securityContext workingDir resizePolicy""".split()
 )
-UNTOLD_OF_CONTAINERS: Final = frozenset(
+UNNAMED_OF_CONTAINERS: Final = frozenset(
     """name imagePullPolicy terminationMessagePath terminationMessagePolicy stdin stdinOnce tty
     ports resources restartPolicy""".split()
 )

@@ -1,8 +1,7 @@
-"""Pods that a controller made which nobody here knows, gathered into ReplicaSets and DaemonSets.
+"""Pods whose controller isn't imported, gathered into ReplicaSets and DaemonSets.
 
-Pods of one owner that are scheduled alike are replicas of one ReplicaSet; static pods of nodes that
-have one name and shape are a DaemonSet on the groups of these nodes. Labels that not all of them
-have are those of one pod, and stay away.
+Pods of one owner and shape are replicas of a ReplicaSet. Static pods of one name and shape are a
+DaemonSet on the groups of their nodes. Labels in which the pods differ are left out.
 """
 
 import hashlib
@@ -14,12 +13,7 @@ from typing import Any, Final
 
 from kwok_operator.constants import NODE_GROUP_LABEL
 from kwok_operator.importing.notes import Note, Reason, Ref
-from kwok_operator.importing.pods.binding import (
-    NAME_FIELD,
-    Places,
-    bind_to_groups,
-    require,
-)
+from kwok_operator.importing.pods.binding import NAME_FIELD, Places, bind_to_groups, require
 from kwok_operator.importing.pods.fields import LABELS_OF_ONE_POD
 from kwok_operator.importing.pods.objects import Manifest, manifest_of
 
@@ -82,11 +76,11 @@ class Gathered:
             spec.pop(name, None)  # not in what makes pods that never end
         labels = metadata.get("labels", {})
         one = _Alike(
-            spec,
-            {key: labels[key] for key in labels if key not in LABELS_OF_ONE_POD},
-            metadata.get("annotations", {}),
-            [replace(note, ref=ref) for note in notes],
-            nodes,
+            spec=spec,
+            labels={key: labels[key] for key in labels if key not in LABELS_OF_ONE_POD},
+            annotations=metadata.get("annotations", {}),
+            notes=[replace(note, ref=ref) for note in notes],
+            nodes=nodes,
         )
         _merge(self._pods, (ref.kind, ref.namespace, *owner, _hash(spec)), one)
 
@@ -98,23 +92,18 @@ class Gathered:
         notes: list[Note] = []
         for key, alike in sorted(self._bound(places).items(), key=lambda item: item[0]):
             kind, namespace, of_kind, name, shape = key
-            ref = Ref(kind, namespace, _name(of_kind, name, shape))
-            while ref in taken or ref in made:
+            while (ref := Ref(kind, namespace, _name(of_kind, name, shape))) in taken | made.keys():
                 shape = hashlib.sha256(shape).digest()
-                ref = Ref(kind, namespace, _name(of_kind, name, shape))
             if kind == "DaemonSet":
                 found = (places.get((NAME_FIELD, node), frozenset()) for node in alike.nodes)
                 groups = sorted(frozenset().union(*found))
                 if not groups:
-                    notes.append(
-                        Note(ref, Reason.STATIC_PODS_ELSEWHERE, count=alike.count, dropped=True)
-                    )
+                    lost = Reason.STATIC_PODS_ELSEWHERE
+                    notes.append(Note(ref, lost, count=alike.count, dropped=True))
                     continue
                 where = {"key": NODE_GROUP_LABEL, "operator": "In", "values": groups}
                 require(alike.spec, [[where]])
-                reason = Reason.STATIC_PODS
-            else:
-                reason = Reason.OWNER_UNKNOWN
+            reason = Reason.STATIC_PODS if kind == "DaemonSet" else Reason.OWNER_UNKNOWN
             notes.append(Note(ref, reason, detail=of_kind, count=alike.count))
             notes += [replace(note, ref=ref, count=alike.count) for note in alike.notes]
             notes += [
@@ -130,10 +119,11 @@ class Gathered:
         for key, alike in sorted(self._pods.items(), key=lambda item: item[0]):
             kind, namespace, of_kind, name, shape = key
             spec = json.loads(json.dumps(alike.spec))
-            notes = bind_to_groups(spec, places=places, ref=Ref(kind, namespace, name))
-            copy = replace(alike, spec=spec, notes=alike.notes + notes, nodes=set(alike.nodes))
-            copy.differ = set(alike.differ)
-            shape = _hash(spec) if notes else shape
+            nodes, differ = set(alike.nodes), set(alike.differ)
+            ref = Ref(kind, namespace, name)
+            notes = alike.notes + bind_to_groups(spec, places=places, ref=ref)
+            copy = replace(alike, spec=spec, notes=notes, nodes=nodes, differ=differ)
+            shape = _hash(spec) if len(notes) > len(alike.notes) else shape
             _merge(bound, (kind, namespace, of_kind, name, shape), copy)
         return bound
 

@@ -1,17 +1,13 @@
-"""One object of another cluster, as it is to be applied elsewhere: a table of kinds, and cleaning.
+"""One object of another cluster, cleaned so that it can be applied elsewhere.
 
-    body of a known kind ──clean_object──> a manifest, and what it has lost
-                                       └─> None, and why
-
-What becomes of pods that a controller makes, and of volumes, takes more than one object: that is in
-workloads.py.
+body of a known kind ──clean_object──> a manifest or None, and what was lost
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from kwok_operator.formats.untyped import as_list
+from kwok_operator.formats.untyped import as_list, as_map, text_at, value_at
 from kwok_operator.importing.kinds import KINDS
 from kwok_operator.importing.notes import Note, Reason, Ref
 from kwok_operator.importing.pods.allow import keep
@@ -44,13 +40,12 @@ _SYSTEM_CLASSES: Final = "system-"
 
 
 def identity(kind: str, body: object) -> Ref | None:
-    """Who it will be; None where it is no object with a name and, if it needs one, a namespace."""
-    metadata = body.get("metadata") if isinstance(body, Mapping) else None
-    found = keep(metadata, {"name": str, "namespace": str}).found
-    namespaced = KINDS[kind].namespaced
-    if not found.get("name") or (namespaced and not found.get("namespace")):
+    """Its name in the other cluster; None where it lacks a name, or a namespace that it needs."""
+    name = text_at(body, "metadata", "name")
+    namespace = text_at(body, "metadata", "namespace") if KINDS[kind].namespaced else ""
+    if not name or (KINDS[kind].namespaced and not namespace):
         return None
-    return Ref(kind, namespace_there(found["namespace"]) if namespaced else "", found["name"])
+    return Ref(kind, namespace_there(namespace), name)
 
 
 def clean_object(kind: str, body: object, *, keep_images: bool = False) -> Cleaned:
@@ -61,10 +56,9 @@ def clean_object(kind: str, body: object, *, keep_images: bool = False) -> Clean
     ref = identity(kind, body)
     if ref is None or not isinstance(body, Mapping):
         return None, [Note(Ref(kind, "", ""), Reason.NO_OBJECT, dropped=True)]
-    if _get(body, "metadata", "deletionTimestamp") is not None:
+    if value_at(body, "metadata", "deletionTimestamp") is not None:
         return None, [Note(ref, Reason.TERMINATING, dropped=True)]
-    manifest, notes = _CLEANERS[kind](body, ref, keep_images)
-    return manifest, notes
+    return _CLEANERS[kind](body, ref, keep_images)
 
 
 def manifest_of(ref: Ref, metadata: Manifest, **parts: Any) -> Manifest:
@@ -78,13 +72,6 @@ def manifest_of(ref: Ref, metadata: Manifest, **parts: Any) -> Manifest:
     }
 
 
-def _get(body: object, *path: str) -> Any:
-    """A value deep in an object, None where there is none."""
-    for step in path:
-        body = body.get(step) if isinstance(body, Mapping) else None
-    return body
-
-
 def _template(
     template: object,
     ref: Ref,
@@ -94,7 +81,7 @@ def _template(
 ) -> tuple[Manifest, list[Note]]:
     """Of pods to come. One that names its node is bound there without a scheduler."""
     made, notes = _pod_of(template, ref, keep_images, without=without)
-    node = _get(template, "spec", "nodeName")
+    node = value_at(template, "spec", "nodeName")
     if isinstance(node, str) and node:
         require_node(made["spec"], node)
     return made, notes
@@ -103,15 +90,15 @@ def _template(
 def _pod_of(
     template: object, ref: Ref, keep_images: bool, *, without: frozenset[str]
 ) -> tuple[Manifest, list[Note]]:
-    metadata, notes = kept_metadata(_get(template, "metadata"), ref=ref, without=without)
-    spec, of_spec = pod_shape(_get(template, "spec"), ref=ref, keep_images=keep_images)
+    metadata, notes = kept_metadata(value_at(template, "metadata"), ref=ref, without=without)
+    spec, of_spec = pod_shape(value_at(template, "spec"), ref=ref, keep_images=keep_images)
     return {"metadata": metadata, "spec": spec}, notes + of_spec
 
 
 def _workload(body: Mapping[str, Any], ref: Ref, keep_images: bool) -> Cleaned:
     metadata, notes = kept_metadata(body.get("metadata"), ref=ref)
     spec, of_spec = spec_of(body, OBJECTS[ref.kind], ref=ref)
-    template, of_template = _template(_get(body, "spec", "template"), ref, keep_images)
+    template, of_template = _template(value_at(body, "spec", "template"), ref, keep_images)
     # Only in templates of Jobs: elsewhere the API server takes nothing but Always.
     template["spec"].pop("restartPolicy", None)
     template["spec"].pop("activeDeadlineSeconds", None)
@@ -122,13 +109,13 @@ def _workload(body: Mapping[str, Any], ref: Ref, keep_images: bool) -> Cleaned:
 
 
 def _job(body: Mapping[str, Any], ref: Ref, keep_images: bool) -> Cleaned:
-    for condition in as_list(_get(body, "status", "conditions")):
-        ended = _get(condition, "type") in ("Complete", "Failed", "SuccessCriteriaMet")
-        if ended and _get(condition, "status") == "True":
+    for condition in as_list(value_at(body, "status", "conditions")):
+        ended = value_at(condition, "type") in ("Complete", "Failed", "SuccessCriteriaMet")
+        if ended and value_at(condition, "status") == "True":
             return None, [Note(ref, Reason.ENDED, dropped=True)]
     metadata, notes = kept_metadata(body.get("metadata"), ref=ref, without=LABELS_OF_A_JOB)
     spec, more = _job_spec(body, ref, keep_images)
-    done = _get(body, "status", "succeeded")
+    done = value_at(body, "status", "succeeded")
     wanted = spec.get("completions")
     if isinstance(done, int) and not isinstance(done, bool) and done > 0 and wanted is not None:
         if wanted - done < 1:
@@ -141,7 +128,7 @@ def _job(body: Mapping[str, Any], ref: Ref, keep_images: bool) -> Cleaned:
 def _job_spec(body: Mapping[str, Any], ref: Ref, keep_images: bool) -> tuple[Manifest, list[Note]]:
     spec, notes = spec_of(body, OBJECTS["Job"], ref=ref)
     template, of_template = _template(
-        _get(body, "spec", "template"), ref, keep_images, without=LABELS_OF_A_JOB
+        value_at(body, "spec", "template"), ref, keep_images, without=LABELS_OF_A_JOB
     )
     if template["spec"].get("restartPolicy") != "OnFailure":
         template["spec"]["restartPolicy"] = "Never"  # Jobs need one of the two
@@ -151,8 +138,7 @@ def _job_spec(body: Mapping[str, Any], ref: Ref, keep_images: bool) -> tuple[Man
 def _cron_job(body: Mapping[str, Any], ref: Ref, keep_images: bool) -> Cleaned:
     metadata, notes = kept_metadata(body.get("metadata"), ref=ref)
     spec, of_spec = spec_of(body, OBJECTS[ref.kind], ref=ref)
-    job = _get(body, "spec", "jobTemplate")
-    job = job if isinstance(job, Mapping) else {}
+    job = as_map(value_at(body, "spec", "jobTemplate"))
     job_metadata, of_job = kept_metadata(job.get("metadata"), ref=ref)
     job_spec, of_job_spec = _job_spec(job, ref, keep_images)
     spec |= {"suspend": True, "jobTemplate": {"metadata": job_metadata, "spec": job_spec}}
@@ -161,9 +147,9 @@ def _cron_job(body: Mapping[str, Any], ref: Ref, keep_images: bool) -> Cleaned:
 
 
 def _pod(body: Mapping[str, Any], ref: Ref, keep_images: bool) -> Cleaned:
-    if _get(body, "status", "phase") in ("Succeeded", "Failed"):
+    if value_at(body, "status", "phase") in ("Succeeded", "Failed"):
         return None, [Note(ref, Reason.ENDED, dropped=True)]
-    bound = bool(_get(body, "spec", "nodeName"))
+    bound = bool(value_at(body, "spec", "nodeName"))
     without = LABELS_OF_A_PLACE if bound else frozenset[str]()
     template, notes = _pod_of(body, ref, keep_images, without=without)
     return manifest_of(ref, template["metadata"], spec=template["spec"]), notes

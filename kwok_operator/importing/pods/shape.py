@@ -1,25 +1,24 @@
-"""A pod as the scheduler and autoscalers see it: what of its spec and metadata is kept.
+"""A pod as the scheduler and autoscalers see it: the fields of its spec and metadata that are kept.
 
-    spec of a pod or of a template ──keep(POD)──> the same constraints, containers without a purpose
-
-A shape is built of what fields.py names; values of anything else are never read. What binds it to
-a node by name is kept, and is bound to that node's group later (binding.py).
+A shape is built from the fields that fields.py names, and from no other. A node that it names stays
+in it, and becomes a group later (binding.py).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from kwok_operator.constants import GUARD_TAINT_EFFECT, GUARD_TAINT_KEY, GUARD_TAINT_VALUE
+from kwok_operator.formats.untyped import as_list, as_map, text_at
 from kwok_operator.importing.notes import Note, Reason, Ref
 from kwok_operator.importing.pods.allow import TEXTS, Kept, keep
 from kwok_operator.importing.pods.fields import (
     ANNOTATIONS,
     CONTAINER,
+    NAMED,
+    NAMED_OF_CONTAINERS,
     POD,
-    TOLD,
-    TOLD_OF_CONTAINERS,
-    UNTOLD,
-    UNTOLD_OF_CONTAINERS,
+    UNNAMED,
+    UNNAMED_OF_CONTAINERS,
 )
 
 IMAGE: Final = "fake"
@@ -41,35 +40,31 @@ def pod_shape(
     A toleration of the groups' guard taint is there already. Never raises: what is no pod at all
     becomes a pod of one container that asks for nothing.
     """
-    body: Mapping[str, Any] = spec if isinstance(spec, Mapping) else {}
+    body = as_map(spec)
     kept = keep(body, POD)
     shape = kept.found
     rename_namespaces(shape, namespace_there)
     _unmerge(shape)
-    lost = _names_of(body, told=TOLD, untold=UNTOLD | POD.keys())
-    on_host = body.get("hostNetwork") is True
+    lost = _lost_fields(body, named=NAMED, unnamed=UNNAMED | POD.keys())
     for part, prefix in (("initContainers", "i"), ("containers", "c")):
-        containers = body.get(part)
-        if not isinstance(containers, list):
-            if containers is not None:
-                kept.unfit.append(part)
-            continue
+        if body.get(part) is not None and not isinstance(body[part], list):
+            kept.unfit.append(part)
+        image = {"image"} if keep_images else set()
         made = []
-        for index, container in enumerate(containers):
-            one, problems = _container(container, on_host=on_host, keep_images=keep_images)
+        for index, container in enumerate(as_list(body.get(part))):
+            one, unfit = _container(
+                container, on_host=body.get("hostNetwork") is True, keep_images=keep_images
+            )
             if part == "containers":
                 one.pop("restartPolicy", None)  # older API servers take it only of sidecars
             made.append({"name": f"{prefix}{index}", **one})
-            kept.unfit += [f"{part}[].{path}" for path in problems]
-            if isinstance(container, Mapping):
-                lost |= {
-                    f"{part}[].{name}"
-                    for name in _names_of(
-                        container,
-                        told=TOLD_OF_CONTAINERS - ({"image"} if keep_images else set()),
-                        untold=UNTOLD_OF_CONTAINERS | ({"image"} if keep_images else set()),
-                    )
-                }
+            kept.unfit += [f"{part}[].{path}" for path in unfit]
+            of_one = _lost_fields(
+                as_map(container),
+                named=NAMED_OF_CONTAINERS - image,
+                unnamed=UNNAMED_OF_CONTAINERS | image,
+            )
+            lost |= {f"{part}[].{name}" for name in of_one}
         if made:
             shape[part] = made
     shape.setdefault("containers", [{"name": "c0", "image": IMAGE}])
@@ -79,7 +74,7 @@ def pod_shape(
     if not tolerates_guard(tolerations):
         tolerations.append({"key": GUARD_TAINT_KEY, "operator": "Exists"})
     notes = _invalid(ref, kept, prefix="spec.")
-    for name, reason in _TOLD_APART.items():
+    for name, reason in _REASON_OF.items():
         if name in lost:
             lost.remove(name)
             notes.append(Note(ref, reason, field=f"spec.{name}"))
@@ -107,7 +102,7 @@ def _pod_terms(shape: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
                 yield term.get("podAffinityTerm", term)
 
 
-_TOLD_APART: Final = {
+_REASON_OF: Final = {
     "resourceClaims": Reason.RESOURCE_CLAIMS,
     "schedulingGates": Reason.SCHEDULING_GATES,
     "readinessGates": Reason.READINESS_GATES,
@@ -131,10 +126,12 @@ def rename_namespaces(shape: Mapping[str, Any], there: Callable[[str], str]) -> 
                 asked["values"] = [there(name) for name in asked["values"]]
 
 
-def _names_of(body: Mapping[str, Any], *, told: Iterable[str], untold: Iterable[str]) -> set[str]:
-    """Which fields that say something are lost; those that nobody knows have no name here."""
-    lost = {name for name in told if body.get(name)}
-    if any(value and key not in told and key not in untold for key, value in body.items()):
+def _lost_fields(
+    body: Mapping[str, Any], *, named: Collection[str], unnamed: Collection[str]
+) -> set[str]:
+    """The fields with a value that are lost; unknown names might be private, and are left out."""
+    lost = {name for name in named if body.get(name)}
+    if any(value and key not in named and key not in unnamed for key, value in body.items()):
         lost.add(_OTHERS)
     return lost
 
@@ -146,8 +143,7 @@ def _container(
     if container is None:
         kept.unfit.append("")
     made: dict[str, Any] = {"image": IMAGE}
-    image = container.get("image") if isinstance(container, Mapping) else None
-    if keep_images and isinstance(image, str) and image:
+    if keep_images and (image := text_at(container, "image")):
         made["image"] = image
     ports = []
     for port in kept.found.pop("ports", []):
@@ -180,27 +176,21 @@ def kept_metadata(
     labels = {k: v for k, v in kept.found.get("labels", {}).items() if k not in without}
     if labels:
         made["labels"] = labels
-    annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+    annotations = as_map(metadata).get("annotations")
     if isinstance(annotations, Mapping):
-        chosen = {
-            key: value
-            for key, value in annotations.items()
-            if isinstance(key, str) and ANNOTATIONS.fullmatch(key)
-        }
-        found = keep({"annotations": chosen}, {"annotations": TEXTS})
-        kept.unfit += found.unfit
-        if chosen and not found.unfit:
-            made["annotations"] = chosen
-    elif annotations is not None:
-        kept.unfit.append("annotations")
+        annotations = {k: v for k, v in annotations.items() if ANNOTATIONS.fullmatch(str(k))}
+    found = keep({"annotations": annotations}, {"annotations": TEXTS})
+    kept.unfit += found.unfit
+    if annotations and not found.unfit:
+        made["annotations"] = annotations
     return made, _invalid(ref, kept, prefix="metadata.")
 
 
 def _invalid(ref: Ref, kept: Kept, *, prefix: str) -> list[Note]:
-    told = ((Reason.INVALID_FIELD, kept.unfit), (Reason.UNKNOWN_FIELDS, kept.unknown))
+    lost = ((Reason.INVALID_FIELD, kept.unfit), (Reason.UNKNOWN_FIELDS, kept.unknown))
     return [
         Note(ref, reason, field=f"{prefix}{path}".rstrip("."))
-        for reason, paths in told
+        for reason, paths in lost
         for path in dict.fromkeys(paths)
     ]
 

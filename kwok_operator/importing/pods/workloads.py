@@ -2,10 +2,8 @@
 
     add(kind, body), page after page, owners before pods ──> finish(places) ──> Imported
 
-Of a pod whose controller is imported nothing is kept but that it was there, and what it asks for
-where its template doesn't say that (admitted.py). Pods of controllers
-that nobody here knows are gathered by owner and shape into ReplicaSets, and the static pods of
-nodes into DaemonSets; a pod without any owner stays a pod.
+Pods whose controller is imported are only counted. Pods of unknown controllers become ReplicaSets,
+static pods DaemonSets (gathered.py); a pod without an owner stays a pod.
 """
 
 import json
@@ -14,10 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kwok_operator.formats.untyped import as_list, text_at, value_at
 from kwok_operator.importing.kinds import KINDS
 from kwok_operator.importing.notes import Note, Reason, Ref
 from kwok_operator.importing.pods.admitted import Admitted
-from kwok_operator.importing.pods.allow import TEXTS, keep
+from kwok_operator.importing.pods.allow import keep
 from kwok_operator.importing.pods.binding import (
     Places,
     Term,
@@ -94,12 +93,10 @@ class Workloads:
 
     def add(self, kind: str, body: object) -> None:
         """`kind` is one of KINDS. Never raises."""
-        metadata = body.get("metadata") if isinstance(body, Mapping) else None
-        uid = keep(metadata, {"uid": str}).found.get("uid")
-        if uid is not None:
-            if uid in self._seen:
-                return
-            self._seen.add(uid)
+        uid = text_at(body, "metadata", "uid")
+        if uid and uid in self._seen:
+            return
+        self._seen.add(uid)
         self._read[kind] += 1
         ref = identity(kind, body)
         if ref is None or not isinstance(body, Mapping):
@@ -109,9 +106,9 @@ class Workloads:
         elif ref.namespace in self._terminating:
             self._pods[ref.kind, ref.namespace, Reason.TERMINATING] += 1
         elif kind == "PersistentVolume":
-            self._tell_unfit(ref, self._volumes.add_volume(ref.name, body))
+            self._note_unfit(ref, self._volumes.add_volume(ref.name, body))
         elif kind == "PersistentVolumeClaim":
-            self._tell_unfit(ref, self._volumes.add_claim(ref.namespace, ref.name, body))
+            self._note_unfit(ref, self._volumes.add_claim(ref.namespace, ref.name, body))
         elif kind == "Pod":
             self._add_pod(ref, body)
         elif kind in _CONTROLLERS:
@@ -129,7 +126,7 @@ class Workloads:
         self._not_whole.add(kind)
         self._controllers_read.discard(kind)
 
-    def _tell_unfit(self, ref: Ref, fields: list[str]) -> None:
+    def _note_unfit(self, ref: Ref, fields: list[str]) -> None:
         self._notes += [Note(ref, Reason.INVALID_FIELD, field=f"spec.{name}") for name in fields]
 
     def finish(self, *, places: Places) -> Imported:
@@ -158,17 +155,15 @@ class Workloads:
         order = sorted(every, key=lambda ref: (rank[ref.kind], ref))
         return Imported([every[ref] for ref in order], sorted(notes, key=_order), dict(self._read))
 
-    def _add_controller(self, ref: Ref, body: Mapping[str, Any], uid: str | None) -> None:
+    def _add_controller(self, ref: Ref, body: Mapping[str, Any], uid: str) -> None:
         if ref.kind not in self._not_whole:
             self._controllers_read.add(ref.kind)
-        if uid is not None:
+        if uid:
             self._owners.add(uid)
         owner = _owner(body)
         made = owner is not None and self._makes(owner, ref.kind)
-        spec = body.get("spec")
-        template = spec.get("template") if isinstance(spec, Mapping) else None
-        of_pods = template.get("spec") if isinstance(template, Mapping) else None
-        if uid is not None and ref.kind in _MAKERS["Pod"] and (_replicas(body) or not made):
+        of_pods = value_at(body, "spec", "template", "spec")
+        if uid and ref.kind in _MAKERS["Pod"] and (_replicas(body) or not made):
             workload = ref
             if owner is not None and made and ref.kind == "ReplicaSet":
                 workload = Ref("Deployment", ref.namespace, owner.name)
@@ -183,26 +178,26 @@ class Workloads:
             self._made[ref] = _Workload(
                 manifest,
                 claims=claims_of(of_pods),
-                claim_prefixes=[f"{name}-{ref.name}-" for name in templates_of_claims(spec)],
+                claim_prefixes=[
+                    f"{name}-{ref.name}-" for name in templates_of_claims(body.get("spec"))
+                ],
             )
 
     def _makes(self, owner: "_Owner", kind: str) -> bool:
         return owner.uid in self._owners and owner.kind in _MAKERS.get(kind, ())
 
-    def _is_of_a_deployment(self, pod: Ref, owner: "_Owner", metadata: object) -> bool:
+    def _is_of_a_deployment(self, pod: Ref, owner: "_Owner", body: object) -> bool:
         """By the name of a ReplicaSet that could not be read: its Deployment makes the pod."""
         if not (owner.is_known and owner.kind == "ReplicaSet" and owner.kind in self._not_whole):
             return False
-        labels = keep(metadata, {"labels": TEXTS}).found.get("labels", {})
         name, _, drawn = owner.name.rpartition("-")
-        is_its_hash = drawn == labels.get("pod-template-hash")
+        is_its_hash = drawn == text_at(body, "metadata", "labels", "pod-template-hash")
         return is_its_hash and Ref("Deployment", pod.namespace, name) in self._made
 
     def _add_pod(self, ref: Ref, body: Mapping[str, Any]) -> None:
-        phase = keep(body.get("status"), {"phase": str}).found.get("phase")
-        metadata, spec = body.get("metadata"), body.get("spec")
-        node = keep(spec, {"nodeName": str}).found.get("nodeName", "")
-        if isinstance(metadata, Mapping) and metadata.get("deletionTimestamp") is not None:
+        phase, spec = text_at(body, "status", "phase"), body.get("spec")
+        node = text_at(spec, "nodeName")
+        if value_at(body, "metadata", "deletionTimestamp") is not None:
             self._pods[ref.kind, ref.namespace, Reason.TERMINATING] += 1
             return
         if phase in ("Succeeded", "Failed"):
@@ -214,7 +209,7 @@ class Workloads:
         if owner is not None and self._makes(owner, ref.kind):
             self._admitted.seen(owner.uid, spec)
             return
-        if owner is not None and self._is_of_a_deployment(ref, owner, metadata):
+        if owner is not None and self._is_of_a_deployment(ref, owner, body):
             return
         if (
             owner is not None
@@ -298,10 +293,9 @@ class _Owner:
 
 def _owner(body: Mapping[str, Any]) -> _Owner | None:
     """The controller of an object, if it has one."""
-    metadata = body.get("metadata")
-    references = metadata.get("ownerReferences") if isinstance(metadata, Mapping) else None
+    references = as_list(value_at(body, "metadata", "ownerReferences"))
     fields = {"apiVersion": str, "kind": str, "name": str, "uid": str, "controller": bool}
-    for reference in references if isinstance(references, list) else ():
+    for reference in references:
         found = keep(reference, fields).found
         if found.get("controller") and len(found) == len(fields):
             return _Owner(found["apiVersion"], found["kind"], found["name"], found["uid"])
