@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from kwok_operator.errors import KwokOperatorError, SettingsError
 from kwok_operator.formats.quantity import parse_quantity
 from kwok_operator.formats.times import parse_duration
-from kwok_operator.importing.traces.settings import RecordSettings, ReplaySettings
+from kwok_operator.importing.settings import RecordSettings, ReplaySettings
 from kwok_operator.settings import Values, add_cluster_flags, is_namespace_name
 
 if TYPE_CHECKING:

@@ -1,8 +1,7 @@
-"""The table of what was what, and what is written under other names because of it.
+"""The table that leads from anonymous names back to the original ones.
 
-The table is kept beside the output, never inside: it is what must not be carried along. Its key
-makes the names: with the same table an import gives the same names again. Names that are in the
-table stay there, as an output of an earlier import may have them.
+It is kept beside the output, never inside. Its key makes the names, so the same table gives the
+same names again. It only grows, as the output of an earlier import may be around.
 """
 
 import json
@@ -46,7 +45,7 @@ def check_table(settings: ImportSettings) -> None:
 
 
 class Names:
-    """The table of something that goes on; raises as the functions here do."""
+    """The table of one output; raises SettingsError or OutputError."""
 
     def __init__(self, output: Path, chosen: Path | None) -> None:
         self._path = table_path(output, chosen)
@@ -55,7 +54,7 @@ class Names:
         self.anonymizer = Anonymizer(key)
 
     def save(self) -> None:
-        """Writes the table, if there is anything new in it."""
+        """Writes the table, if there are new names in it."""
         table = self.anonymizer.table
         if len(table) > self._saved:
             _write(self._path, self.anonymizer.key, self._former | table)
@@ -68,20 +67,20 @@ def anonymized(
     unread: Sequence[Unread],
     settings: ImportSettings,
 ) -> tuple[list[dict[str, Any]], list[Note], list[Unread]]:
-    """All under other names; the table is written before anything that uses them."""
+    """The same under other names; the table is written first."""
     names = Names(settings.output, settings.anonymize_table)
     anonymizer = names.anonymizer
-    renamed, told = in_new_order(anonymizer.manifests(manifests)), anonymizer.notes(notes)
+    renamed, renamed_notes = in_new_order(anonymizer.manifests(manifests)), anonymizer.notes(notes)
     names.save()
     # Paths have namespaces in them, and the API server's sentences users and hosts.
     unnamed = [replace(each, path="", reason="the reason was told on screen") for each in unread]
-    return renamed, told, unnamed
+    return renamed, renamed_notes, unnamed
 
 
 def read_table(path: Path) -> tuple[bytes, dict[str, str]] | None:
-    """The key, and by its hash what was there; None where there is no table yet.
+    """The key and the original of each name; None where there is no file.
 
-    Raises SettingsError where there is something else.
+    Raises SettingsError for any other file.
     """
     try:
         table = json.loads(read_bytes(path))

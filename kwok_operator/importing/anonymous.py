@@ -1,10 +1,7 @@
-"""Names of an imported cluster, replaced by hashes that are the same everywhere.
+"""Replaces the names in manifests and notes by hashes, in any field, unless they are public.
 
-    finished manifests, notes  --Anonymizer-->  the same under other names; the table of both
-
-Whatever isn't known to be public is replaced, in any field: a field that nobody thought of may lose
-its meaning, and tells nothing. As equal texts stay equal and others stay different, selectors,
-affinity and tolerations fit what they fitted before. Who has neither key nor table can't go back.
+Equal texts stay equal and different ones different, so selectors, affinity and tolerations fit as
+before. Only the key or the table leads back.
 """
 
 import base64
@@ -26,7 +23,7 @@ _RESOURCES: Final = frozenset(
     """requests limits capacity allocatable hard podFixed resources
     max min default defaultRequest maxLimitRequestRatio""".split()
 )
-"""Some of them are, in other kinds of object, what has such maps: those are never flat."""
+"""Flat maps by resource. In other objects, some of these names are of maps with maps in them."""
 _KEYS: Final = frozenset({"topologyKey", "matchLabelKeys", "mismatchLabelKeys", "gpuLabel"})
 _AS_IT_IS: Final = frozenset(
     """apiVersion kind type operator effect protocol restartPolicy preemptionPolicy scopeName scopes
@@ -56,18 +53,8 @@ _OWN_WORDS: Final = (
 _WORD: Final = re.compile(r"[a-z][a-zA-Z]{1,40}|[0-9]{1,6}|\*")
 
 
-def anonymize(
-    manifests: Sequence[Mapping[str, Any]], *, key: bytes
-) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """The manifests under other names, and the table: by its hash what was there."""
-    anonymizer = Anonymizer(key)
-    return anonymizer.manifests(manifests), anonymizer.table
-
-
 def in_new_order(manifests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Kinds as they come, and the objects of a kind by their new names: the order of the former
-    ones tells of these.
-    """
+    """The objects of each kind, sorted by their new names, as the old order would give hints."""
     kinds = {kind: place for place, kind in enumerate(dict.fromkeys(m["kind"] for m in manifests))}
 
     def place(manifest: Mapping[str, Any]) -> tuple[int, str, str]:
@@ -79,7 +66,7 @@ def in_new_order(manifests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @dataclass(slots=True)
 class Anonymizer:
-    """With the same key, the same text becomes the same hash; `table` has what was replaced."""
+    """The same key makes the same hash of a text; `table` has the original of each hash."""
 
     key: bytes = field(repr=False)
     table: dict[str, str] = field(default_factory=dict, repr=False)
@@ -87,20 +74,18 @@ class Anonymizer:
     _ordered: set[str] = field(default_factory=set, repr=False)
 
     def manifests(self, manifests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """All of them at once: whether numbers are compared is known only when all were seen."""
+        """Takes all at once, as any of them may compare a label of another as a number."""
         self._ordered.update(key for manifest in manifests for key in _compared(manifest))
         return [self._object(manifest) for manifest in manifests]
 
     def notes(self, notes: Iterable[Note]) -> list[Note]:
-        """About the same objects. What is said beside the reason may name anything, and goes,
-        unless these are words of the import's own.
-        """
+        """The same without details, as those may name anything, unless the words are our own."""
         return [
             replace(
                 note,
                 ref=self.ref(note.ref),
                 field=self.field_path(note.field),
-                detail=note.detail if _is_telling(note) else "",
+                detail=note.detail if _has_own_words(note) else "",
             )
             for note in notes
         ]
@@ -144,38 +129,37 @@ class Anonymizer:
             return f"{self.hash(of_class[1])}{of_class[2]}"
         if public.is_public_resource(name):
             return name
-        asked, dot, plain = name.partition(".")
-        if dot and asked in ("requests", "limits") and "/" in plain:
-            return f"{asked}.{self.resource(plain)}"
+        prefix, _, plain = name.partition(".")
+        if prefix in ("requests", "limits") and "/" in plain:
+            return f"{prefix}.{self.resource(plain)}"
         domain, slash, last = name.rpartition("/")
         if domain == "count":
             return f"count/{self.hash(last)}"
         return f"{self.hash(domain)}.example/{self.hash(last)}" if slash else self.hash(name)
 
     def address(self, text: str) -> str:
-        """Another one, if it is that of a machine: ports are taken on each address apart."""
+        """Another private address, as each address has ports of its own."""
         try:
-            found = ipaddress.ip_address(text)
+            original = ipaddress.ip_address(text)
         except ValueError:
             return self.hash(text)
-        if found.is_unspecified or found.is_loopback:
+        if original.is_unspecified or original.is_loopback:
             return text
-        start, bits = _PRIVATE_ADDRESSES[found.version]
+        start, bits = _PRIVATE_ADDRESSES[original.version]
         number = int.from_bytes(self._digest(text)) % 2**bits
         other = str(ipaddress.ip_address(start) + number)
         self.table[other] = text
         return other
 
     def hash(self, text: str) -> str:
-        """The beginning makes a name of it that every kind of object, label and domain may have."""
-        found = self._hashes.get(text)
-        if found is None:
-            found = self._hashes[text] = self.hash_for_good(text)
-            self.table[found] = text
-        return found
+        """A valid name of any object, label and domain; its original is in the table."""
+        if text not in self._hashes:
+            self._hashes[text] = name = self.unlisted_hash(text)
+            self.table[name] = text
+        return self._hashes[text]
 
-    def hash_for_good(self, text: str) -> str:
-        """The same, with no way back: of what is so many that nobody would look it up."""
+    def unlisted_hash(self, text: str) -> str:
+        """The same, but not in the table: for names that are too many to look up."""
         return f"n-{base64.b32encode(self._digest(text)).decode().lower()[:_HASH_LENGTH]}"
 
     def _digest(self, text: str) -> bytes:
@@ -209,15 +193,18 @@ class Anonymizer:
 
     def _with_key(self, value: Mapping[str, Any], key: str) -> dict[str, Any]:
         """A requirement, a toleration or a taint: its values are those of its key."""
-        found = {
-            k: self._part(k, v) for k, v in value.items() if k not in ("key", "value", "values")
-        }
-        found["key"] = self.label_key(key)
-        if "value" in value:
-            found["value"] = self._value(key, value["value"])
-        if isinstance(value.get("values"), list):
-            found["values"] = [self._value(key, item) for item in value["values"]]
-        return {k: found[k] for k in value if k in found}
+        renamed: dict[str, Any] = {}
+        for name, part in value.items():
+            match name, part:
+                case "key", _:
+                    renamed[name] = self.label_key(key)
+                case "value", _:
+                    renamed[name] = self._value(key, part)
+                case "values", list():
+                    renamed[name] = [self._value(key, item) for item in part]
+                case _ if name != "values":
+                    renamed[name] = self._part(name, part)
+        return renamed
 
     def _value(self, key: str, value: Any) -> Any:
         return self.label_value(key, value) if isinstance(value, str) else value
@@ -236,7 +223,7 @@ def _compared(value: Any) -> Iterator[str]:
         yield from _compared(part)
 
 
-def _is_telling(note: Note) -> bool:
+def _has_own_words(note: Note) -> bool:
     return note.reason in _OWN_WORDS or (
         note.reason is Reason.OWNER_UNKNOWN and note.detail in public.KINDS
     )

@@ -1,12 +1,12 @@
-"""What says how far groups may grow: cluster-autoscaler, Cluster API and Karpenter, where they are.
+"""Reads the bounds of groups where cluster-autoscaler, Cluster API or Karpenter keeps them.
 
-None of it is needed: without it groups have the sizes that they have. So a refusal is told, and is
-no failure; what isn't there isn't told at all.
+Without them groups have their sizes, so a refusal is noted and is no failure.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from kwok_operator.formats.untyped import as_map, text_at, value_at
 from kwok_operator.importing.cluster import ClusterClient, Unreadable
 from kwok_operator.importing.ledger import Unread
 from kwok_operator.importing.nodes.bounds import Bounds
@@ -27,10 +27,9 @@ def namespaces_of(body: Any) -> set[str]:
     flags = flags_of(body)
     if flags is None:
         return set()
-    metadata = body.get("metadata")
-    own = metadata.get("namespace") if isinstance(metadata, Mapping) else None
+    own = text_at(body, "metadata", "namespace")
     named = [own, *(value for flag, value in flags if flag == "namespace")]
-    return {name for name in named if isinstance(name, str) and is_object_name(name)}
+    return {name for name in named if is_object_name(name)}
 
 
 async def read_bounds(
@@ -73,7 +72,7 @@ async def _configmaps(
             if error.status != 404:
                 unread.append(Unread("ConfigMap", path, error.reason, needed=False))
             continue
-        found[name] = data if isinstance(data, Mapping) else {}
+        found[name] = as_map(data)
     if STATUS in found:
         bounds.add_status(found[STATUS].get("status"))
     if PROVIDER_CONFIG in found:
@@ -86,5 +85,4 @@ async def _version(cluster: ClusterClient, group: str) -> str:
         answer = await cluster.get(f"/apis/{group}")
     except Unreadable:
         return ""
-    preferred = answer.get("preferredVersion")
-    return str(preferred.get("version") or "") if isinstance(preferred, Mapping) else ""
+    return str(value_at(answer, "preferredVersion", "version") or "")

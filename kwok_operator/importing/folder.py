@@ -1,9 +1,7 @@
-"""The folder that an import writes, or the one file that holds it.
+"""The output of an import: a folder, or one archive of it.
 
-    manifests, ledger  --files_of-->  names and bytes  --write-->  rehearsal/ or rehearsal.tar.gz
-
-The same manifests give the same bytes: no times, no owners, everything in a fixed order. What is
-there is replaced as a whole and at once, and only if an import wrote it.
+The same manifests give the same bytes. An earlier import is replaced as a whole and at once, any
+other file is left alone.
 """
 
 import contextlib
@@ -105,7 +103,7 @@ def files_of(manifests: Sequence[Manifest], ledger: Ledger) -> dict[str, bytes]:
 
 
 def write(output: Path, files: Mapping[str, bytes]) -> None:
-    """Replaces what is there; whatever happens meanwhile, nothing half-written is left."""
+    """Replaces the output; an error leaves nothing half-written."""
     check_output(output)
     target = output.resolve()
     fresh = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
@@ -169,7 +167,7 @@ def _write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _put_back(output: Path) -> bool:
-    """What was there before a run that was killed between the two renames of `_swap`, if so."""
+    """Restores the output that a killed run had moved aside in `_swap`; whether there was one."""
     target = output.resolve()
     aside = f".{glob.escape(target.name)}.{'[0-9a-f]' * 8}{_ASIDE}"
     for old in sorted(target.parent.glob(aside))[:1]:

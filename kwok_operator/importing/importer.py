@@ -1,10 +1,8 @@
 """Reads a cluster, and writes the folder that brings it into another.
 
-    ClusterClient  --pages-->  Nodes, Workloads, Bounds (importing)  -->  manifests, notes
-    manifests, notes, what could not be read  -->  folder.write
+    ClusterClient  --pages-->  Nodes, Workloads, Bounds  -->  manifests, notes  -->  folder.write
 
-One kind that can't be read is told, and the others are imported. What an object becomes is decided
-in importing; nothing is written before all has been read.
+A kind that can't be read is noted, and the others are imported.
 """
 
 import asyncio
@@ -15,7 +13,7 @@ from typing import Any, Final
 
 from kwok_operator.constants import NODES_PATH
 from kwok_operator.errors import KwokOperatorError, SettingsError
-from kwok_operator.formats.untyped import as_map
+from kwok_operator.formats.untyped import text_at
 from kwok_operator.importing import folder
 from kwok_operator.importing.anonymizing import anonymized, check_table
 from kwok_operator.importing.autoscalers import namespaces_of, read_bounds
@@ -152,11 +150,8 @@ async def _kind(
 
 
 def _namespace_of(kind: str, body: Any) -> str:
-    """Nothing for what is in none, or is no object; that will be told."""
-    namespace = as_map(as_map(body).get("metadata")).get(
-        "name" if kind == _NAMESPACE else "namespace"
-    )
-    return namespace if isinstance(namespace, str) else ""
+    """Empty for an object that is in none, and for what is no object."""
+    return text_at(body, "metadata", "name" if kind == _NAMESPACE else "namespace")
 
 
 def _wanted(namespace: str, settings: ImportSettings) -> bool:

@@ -1,10 +1,7 @@
-"""The ledger of an import: what was read, what came of it, and why not all of it.
+"""The ledger of an import: the objects that were read and written, and why some are missing.
 
-    notes, counts, what could not be read  --ledger_of-->  Ledger  -->  ledger.json, ledger.md
-
-ledger.json has everything, for programs. ledger.md is for people: it names each object that is
-gone, and sums up the changes by reason. Neither has a time in it: the same cluster gives the same
-ledger.
+ledger.json has everything, ledger.md sums it up for people. Neither has a time in it: the same
+cluster gives the same ledger.
 """
 
 from collections import Counter, defaultdict
@@ -21,7 +18,7 @@ _MOST_NAMED: Final = 1_000
 """Objects of one reason in ledger.md; beyond that nobody reads."""
 _EXAMPLES: Final = 3
 _CHARACTERS: Final = 300
-_TOLD_FIRST: Final = frozenset(
+_FIRST: Final = frozenset(
     "NoSuchKey NoPrice NodeNotReady NodeCordoned NodeSurplus LabelDropped BoundsSplit Pending"
     " OwnerCameOrWent"
     " NodeUnknown NoPriorityClass NoRuntimeClass ResourceClaims TooManyPlaces"
@@ -32,7 +29,7 @@ _TOLD_FIRST: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A kind, or a part of it, that could not be read. What isn't needed is told all the same."""
+    """A kind, or a part of it, that could not be read."""
 
     kind: str
     path: str
@@ -51,17 +48,17 @@ class Ledger:
 
     @property
     def dropped(self) -> int:
-        """Objects of which nothing is left."""
+        """The number of objects of which nothing is left."""
         return sum(note.count for note in self.notes if note.dropped)
 
     @property
     def changed(self) -> int:
-        """Objects that came along, and not as they were."""
+        """The number of objects that are written and differ."""
         return len({note.ref for note in self.notes if not note.dropped})
 
     @property
     def missing(self) -> list[Unread]:
-        """What the import is incomplete without."""
+        """The parts without which the import is incomplete."""
         return [each for each in self.unread if each.needed]
 
 
@@ -133,27 +130,23 @@ def _unread(ledger: Ledger) -> list[str]:
     optional = [each for each in ledger.unread if not each.needed]
     if ledger.missing:
         first = "This import is incomplete. These could not be read, or not all of them:"
-        lines = ["## Not read", "", first, "", *map(_told, ledger.missing), ""]
+        lines = ["## Not read", "", first, "", *map(_unread_line, ledger.missing), ""]
     else:
         lines = ["Everything that was needed could be read.", ""]
     if optional:
-        lines += ["Not read either, and not needed:", "", *map(_told, optional), ""]
+        lines += ["Not read either, and not needed:", "", *map(_unread_line, optional), ""]
     return lines
 
 
-def _told(each: Unread) -> str:
+def _unread_line(each: Unread) -> str:
     return f"- {_text(each.kind)}: {_text(each.reason)}"
 
 
 def _first(notes: Sequence[Note]) -> list[str]:
-    """What may make the other cluster behave otherwise than this one."""
-    found = list(_by_reason([note for note in notes if note.reason in _TOLD_FIRST]))
-    if not found:
-        return []
-    lines = ["## Know this first", ""]
-    for sentence, group in found:
-        lines.append(f"- {sentence}: {_examples(group)}")
-    return [*lines, ""]
+    """Differences that may make the other cluster behave otherwise."""
+    groups = _by_reason([note for note in notes if note.reason in _FIRST])
+    lines = [f"- {sentence}: {_examples(group)}" for sentence, group in groups]
+    return ["## Know this first", "", *lines, ""] if lines else []
 
 
 def _examples(notes: Sequence[Note]) -> str:

@@ -1,4 +1,4 @@
-"""What `kwok-operator import` was asked for."""
+"""The flags of `kwok-operator import`, `record` and `replay`, checked."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,8 +6,6 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class ImportSettings:
-    """The flags, checked."""
-
     output: Path
     kubeconfig: str | None = None
     context: str | None = None
@@ -21,3 +19,31 @@ class ImportSettings:
     anonymize: bool = False
     anonymize_table: Path | None = None
     """None means beside the output."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSettings:
+    output: Path
+    kubeconfig: str | None = None
+    context: str | None = None
+    requests_per_second: float = 10.0
+    seconds: float | None = None
+    """None means until SIGTERM or SIGINT."""
+    rotate_bytes: int | None = None
+    rotate_seconds: float | None = None
+    keep_images: bool = False
+    anonymize: bool = False
+    anonymize_table: Path | None = None
+    """None means beside the output."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaySettings:
+    paths: tuple[Path, ...]
+    speed: float = 1.0
+    since: float = 0.0
+    seed: str = ""
+    namespace_prefix: str = ""
+    kubeconfig: str | None = None
+    context: str | None = None
+    into_recorded_cluster: bool = False

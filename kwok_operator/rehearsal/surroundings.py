@@ -15,8 +15,8 @@ from kwok_operator.errors import KwokOperatorError, ManifestError, SettingsError
 from kwok_operator.formats.untyped import as_list, as_map
 from kwok_operator.formats.words import shown
 from kwok_operator.formats.yamltext import load_documents
+from kwok_operator.importing.settings import ReplaySettings
 from kwok_operator.importing.traces.replay import planned
-from kwok_operator.importing.traces.settings import ReplaySettings
 from kwok_operator.rehearsal.scenario.surroundings import Material, UnusableReferenceError
 from kwok_operator.userfiles import chunks, read_bytes
 

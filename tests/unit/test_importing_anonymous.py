@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwok_operator.importing.anonymous import Anonymizer, anonymize
+from kwok_operator.importing.anonymous import Anonymizer
 from kwok_operator.importing.nodes.grouping import Nodes
 from kwok_operator.importing.notes import Note, Reason, Ref
 from kwok_operator.schema.check import check_group
@@ -211,6 +211,11 @@ MANIFESTS: list[dict[str, Any]] = [
         },
     ),
 ]
+
+
+def anonymize(manifests: list[dict[str, Any]], *, key: bytes) -> tuple[list[Any], dict[str, str]]:
+    anonymizer = Anonymizer(key)
+    return anonymizer.manifests(manifests), anonymizer.table
 
 
 def of(manifests: list[dict[str, Any]], kind: str) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from kwok_operator.formats.quantity import parse_quantity
 from kwok_operator.importing.nodes.grouping import Grouped, Nodes
 from kwok_operator.importing.nodes.prices import Prices
 from kwok_operator.importing.notes import Note, Reason, Ref
-from kwok_operator.importing.pods.binding import bind_to_groups, require
+from kwok_operator.importing.pods.binding import NAME_FIELD, bind_to_groups, require
 from kwok_operator.nodegroups.api.template import GuardTaint, Template
 from kwok_operator.nodegroups.cleaning import clean_node
 from kwok_operator.nodegroups.template import resolve
@@ -72,6 +72,10 @@ def sizes(found: Grouped) -> dict[str, int]:
     return {m["metadata"]["name"]: m["spec"]["targetSize"] for m in found.manifests}
 
 
+def groups_of(found: Grouped) -> dict[str, str]:
+    return {n: g for (key, n), groups in found.places.items() if key == NAME_FIELD for g in groups}
+
+
 def told(found: Grouped, reason: Reason) -> list[tuple[str, str, int]]:
     return [(n.ref.name, n.field, n.count) for n in found.notes if n.reason is reason]
 
@@ -98,7 +102,7 @@ def is_whole(found: Grouped) -> None:
     assert len(of_groups) == len(found.manifests)
     gone = sum(note.count for note in found.notes if note.dropped)
     assert sum(of_groups.values()) + gone == found.read
-    members = list(found.groups_of.values())
+    members = list(groups_of(found).values())
     assert {name: members.count(name) for name in members} == of_groups
 
 
@@ -232,7 +236,7 @@ def test_a_group_a_zone_where_zones_differ() -> None:
         in_pool("c", **{ZONE: "eu-1a"}),
     )
     assert sizes(found) == {"web-eu-1a": 2, "web-eu-1b": 1}
-    assert found.groups_of == {"a": "web-eu-1a", "b": "web-eu-1b", "c": "web-eu-1a"}
+    assert groups_of(found) == {"a": "web-eu-1a", "b": "web-eu-1b", "c": "web-eu-1a"}
     assert sizes(grouped(in_pool("a", **{ZONE: "eu-1a"}))) == {"web": 1}
     found = grouped(in_pool("a", **{ZONE: "eu-1a"}), in_pool("b"))
     assert sizes(found) == {"web-eu-1a": 1, "web": 1}
@@ -522,7 +526,7 @@ def test_what_a_node_could_be_asked_for_by_its_group_can(
         shape = {}
         require(shape, [[{"key": key, "operator": "In", "values": [value]}]])
     bind_to_groups(shape, places=found.places, ref=Ref("Pod", "", "a"))
-    wanted = {found.groups_of[name] for name in values if values[name] == value}
+    wanted = {groups_of(found)[name] for name in values if values[name] == value}
     there = {
         manifest["metadata"]["name"]: resolved(manifest["spec"]["template"])["metadata"]["labels"]
         | {"kwok-operator.io/node-group": manifest["metadata"]["name"]}

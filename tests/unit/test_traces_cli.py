@@ -6,7 +6,7 @@ import pytest
 
 from kwok_operator.cli.main import _parser, main
 from kwok_operator.cli.traces import record_settings, replay_settings
-from kwok_operator.importing.traces.settings import RecordSettings, ReplaySettings
+from kwok_operator.importing.settings import RecordSettings, ReplaySettings
 
 
 def test_flags_of_record() -> None:

@@ -27,11 +27,11 @@ from kwok_operator.importing.anonymous import Anonymizer
 from kwok_operator.importing.cluster import open_cluster
 from kwok_operator.importing.folder import OutputError
 from kwok_operator.importing.kinds import TRACED
+from kwok_operator.importing.settings import RecordSettings
 from kwok_operator.importing.traces.files import Told, read_trace
 from kwok_operator.importing.traces.record import Recording
 from kwok_operator.importing.traces.record import record as run_record
 from kwok_operator.importing.traces.replaying import Replay, ReplayOptions, Verb
-from kwok_operator.importing.traces.settings import RecordSettings
 from kwok_operator.importing.traces.trace import (
     Event,
     Gap,

@@ -20,13 +20,13 @@ from kwok_operator.constants import REPLAYED_LABEL
 from kwok_operator.errors import SettingsError, TraceError
 from kwok_operator.importing.cluster import open_cluster
 from kwok_operator.importing.kinds import TRACED
+from kwok_operator.importing.settings import ReplaySettings
 from kwok_operator.importing.traces.cleaning import cleaner
 from kwok_operator.importing.traces.files import Told
 from kwok_operator.importing.traces.record import cluster_id
 from kwok_operator.importing.traces.replay import remove, replay
 from kwok_operator.importing.traces.replaying import Replay, ReplayOptions, Request, Verb
 from kwok_operator.importing.traces.report import Report, summary
-from kwok_operator.importing.traces.settings import ReplaySettings
 from kwok_operator.importing.traces.trace import (
     Event,
     Happening,

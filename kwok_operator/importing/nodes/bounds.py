@@ -1,9 +1,7 @@
-"""Fewest and most nodes of imported groups, and options: what cluster-autoscaler (CA) says there.
+"""Fewest and most nodes of imported groups, as cluster-autoscaler or Cluster API has them.
 
-    flags, status, provider config, Cluster API  --add_...-->  ScalingGroup
-    ScalingGroup, ImportedGroup  --settle-->  spec.autoscaling by group, notes
-
-What can't be read is told, and its bounds are not known. How CA's texts are read is in castatus.py.
+flags, status, provider config, Cluster API  --add_...-->  ScalingGroup
+ScalingGroup, ImportedGroup  --settle-->  spec.autoscaling by group, notes
 """
 
 import re
@@ -48,7 +46,7 @@ _AS_A_WORD: Final = r".*(?<![A-Za-z0-9]){pool}(?![A-Za-z0-9]).*"
 
 @dataclass(frozen=True, slots=True)
 class ImportedGroup:
-    """`known_as` are names of scaling groups that its nodes have given away; `size` its nodes."""
+    """`known_as` are names of scaling groups, from its nodes; `size` is their number."""
 
     name: str
     pool: str
@@ -71,7 +69,7 @@ class Bounds:
     _notes: list[Note] = field(default_factory=list)
 
     def add_autoscaler(self, body: Any) -> None:
-        """A Deployment or Pod: if it is CA, its flags count. Any other is left alone."""
+        """The flags of a Deployment or Pod, if it is cluster-autoscaler's."""
         flags = flags_of(body)
         if flags is None:
             return
@@ -123,7 +121,7 @@ class Bounds:
         self._scalables[scalable.id] = scalable
 
     def add_node_pool(self, body: Any) -> None:
-        """A NodePool of Karpenter: its limits are told, as groups have none like them."""
+        """A NodePool of Karpenter: its limits are noted, as groups have none like them."""
         spec, metadata = (as_map(as_map(body).get(part)) for part in ("spec", "metadata"))
         limits = spec.get("limits")
         if isinstance(limits, Mapping) and limits:

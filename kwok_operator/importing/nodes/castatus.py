@@ -1,8 +1,4 @@
-"""What a running cluster-autoscaler (CA) gives away: its flags, and the status that it writes.
-
-Deployment  --flags_of-->  flags  --groups_of_flags, options_of_flags-->
-text of the status ConfigMap  --groups_of_status-->  ScalingGroup, problems in words
-"""
+"""Scaling groups and options, read from the flags of cluster-autoscaler (CA) and its status."""
 
 import re
 import shlex

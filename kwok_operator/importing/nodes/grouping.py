@@ -1,9 +1,6 @@
-"""Nodes of another cluster become KwokNodeGroups.
+"""Nodes of another cluster become KwokNodeGroups, one for each pool and zone.
 
-    Nodes, page by page  --add-->  what is kept of each  --finish-->  manifests, notes, who is where
-
-A group is a pool of the cloud in one zone; nodes of which nobody says a pool are grouped by their
-shape (importing/nodes/alike.py). The result doesn't depend on the order in which Nodes come.
+Nodes, page by page  --add-->  what is kept of each  --finish-->  manifests, notes, places
 """
 
 import json
@@ -16,14 +13,15 @@ from kwok_operator import constants
 from kwok_operator.errors import TemplateError
 from kwok_operator.formats.untyped import as_list, as_map, as_texts
 from kwok_operator.formats.words import few_names
-from kwok_operator.importing.nodes.alike import pools_by_shape
 from kwok_operator.importing.nodes.bounds import Bounds, ImportedGroup
-from kwok_operator.importing.nodes.poolnames import Identity, names_of
 from kwok_operator.importing.nodes.pools import (
+    Identity,
     Pool,
     instance_type,
+    names_of,
     names_of_scaling_group,
     pool_of,
+    pools_by_shape,
     zone,
 )
 from kwok_operator.importing.nodes.prices import Prices
@@ -66,22 +64,18 @@ _MAX_VALUE: Final = 253
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """`groups_of` has each node that is in a group, `places` what nodes of groups could be asked
-    for by. `read` counts the Nodes that were given.
-    """
+    """`places` gives the groups for each name and label of a node; `read` counts the Nodes."""
 
     manifests: list[dict[str, Any]]
     notes: list[Note]
-    groups_of: Mapping[str, str]
     places: Places
     read: int
 
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """`kept` is JSON: thousands of nodes are few texts. Empty where no template can be made of it.
-
-    `names` are those of the scaling group behind it; `states` are told, and change nothing.
+    """`kept` is JSON, as thousands of nodes are few texts; empty where there can be no template.
+    `names` are those of its scaling group.
     """
 
     name: str
@@ -95,7 +89,7 @@ class _Node:
 
 @dataclass(slots=True)
 class Nodes:
-    """One of a name: what is given again takes the place of what was there."""
+    """The Nodes that were read; of several with one name the last one counts."""
 
     _nodes: dict[str, _Node] = field(default_factory=dict)
     _odd: int = 0
@@ -141,7 +135,7 @@ class Nodes:
         prices: Prices | None = None,
         bounds: Bounds | None = None,
     ) -> Grouped:
-        """`group_by` are keys of labels or annotations, that go before those which are known."""
+        """`group_by` are keys of labels or annotations that name a pool before all others."""
         return _Grouping(
             [self._nodes[name] for name in sorted(self._nodes)],
             odd=self._odd,
@@ -170,8 +164,8 @@ class _Grouping:
 
     def run(self) -> Grouped:
         here = [node for node in self._nodes if node.dropped is None]
-        self._tell_dropped()
-        self._tell_unknown_keys()
+        self._note_dropped()
+        self._note_unknown_keys()
         groups: dict[Identity, list[_Node]] = defaultdict(list)
         for node, pool in self._pools(here):
             groups[pool.source, pool.name, (*pool.parts, zone(node.labels))].append(node)
@@ -190,18 +184,17 @@ class _Grouping:
         return Grouped(
             manifests=manifests,
             notes=self._notes,
-            groups_of={node.name: names[each] for each in groups for node in groups[each]},
             places=_places({names[each]: (groups[each], templates[each]) for each in groups}),
             read=len(self._nodes) + self._odd,
         )
 
-    def _tell_unknown_keys(self) -> None:
+    def _note_unknown_keys(self) -> None:
         for key in self._group_by:
             if not any(key in node.labels or key in node.annotations for node in self._nodes):
                 field = f"metadata.labels[{key}]"
                 self._notes.append(Note(Ref("Node", "", ""), Reason.NO_SUCH_KEY, field))
 
-    def _tell_dropped(self) -> None:
+    def _note_dropped(self) -> None:
         for node in self._nodes:
             if node.dropped is not None:
                 self._drop([node], node.dropped)
@@ -226,9 +219,9 @@ class _Grouping:
         yield from ((node, by_shape[node.name]) for node in nodes if node.name in by_shape)
 
     def _chosen(self, node: _Node) -> Pool | None:
-        """By the keys that were asked for, if the node has any of them."""
+        """By --group-by, if the node has any of its keys."""
         values = [node.labels.get(k) or node.annotations.get(k) or "" for k in self._group_by]
-        named = "-".join(value for value in values if value)
+        named = "-".join(filter(None, values))
         return Pool(_ASKED_FOR, named, tuple(values)) if named else None
 
     def _template(self, members: Sequence[_Node]) -> Kept | None:
@@ -279,7 +272,7 @@ class _Grouping:
             self._notes.append(Note(ref, Reason.NO_PRICE, field="spec.price"))
         self._notes += _differences(ref, members, kept)
         self._notes += _lost_labels(ref, members)
-        self._notes += _told_states(ref, members)
+        self._notes += _state_notes(ref, members)
         return {
             "apiVersion": f"{constants.API_GROUP}/{constants.API_VERSION}",
             "kind": constants.KIND,
@@ -336,7 +329,7 @@ def _states(
     return tuple(reason for reason, holds in states.items() if holds)
 
 
-def _told_states(ref: Ref, members: Sequence[_Node]) -> Iterator[Note]:
+def _state_notes(ref: Ref, members: Sequence[_Node]) -> Iterator[Note]:
     for reason in (Reason.NODE_NOT_READY, Reason.NODE_CORDONED, Reason.NODE_SURPLUS):
         names = [node.name for node in members if reason in node.states]
         if names:

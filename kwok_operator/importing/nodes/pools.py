@@ -1,15 +1,23 @@
-"""To which pool of its cloud a Node belongs: what its labels, annotations and names say.
+"""To which pool each Node belongs, and what the groups of a pool are called.
 
-A *pool* is what somebody scales as one. Autoscalers may know it by other names, or know the scaling
-group behind it: `names_of_scaling_group`.
+A *pool* is a set of nodes that is scaled as one. Labels, annotations and names say it; nodes of
+which nothing says it form pools by shape: the same resources, taints and labels.
 """
 
+import base64
+import hashlib
+import json
 import re
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Final
 
 from kwok_operator import constants
+from kwok_operator.formats.quantity import parse_quantity
+from kwok_operator.importing.nodes.template import Kept
+from kwok_operator.nodegroups.naming import group_name
 
 ZONE_KEYS: Final = (constants.ZONE_LABEL, "failure-domain.beta.kubernetes.io/zone")
 TYPE_KEYS: Final = (constants.INSTANCE_TYPE_LABEL, "beta.kubernetes.io/instance-type")
@@ -62,6 +70,18 @@ _LAST_PART = re.compile(r"(.+)-[a-z0-9]{4,5}")
 _SCALE_SET = re.compile(r"/virtualMachineScaleSets/([^/]+)/", re.IGNORECASE)
 
 
+_BY_SHAPE: Final = "shape"
+_MEMORY_TOLERANCE: Final = Fraction(15, 1000)
+"""As cluster-autoscaler takes node groups for similar."""
+_FEW_VALUES: Final = 3
+_OF_A_PLACE = re.compile(r"(.*[/-])?(zone|region|zone-id)")
+_NOT_COMPARED = re.compile(r"memory|ephemeral-storage|attachable-volumes-.*")
+_HASH_LENGTH: Final = 5
+
+Identity = tuple[str, str, tuple[str, ...]]
+"""Of a group: source and name of its pool, then the parts and the zone that tell it from others."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pool:
     """`source` is the key that names it; `parts` tell its kinds of node from each other, if it
@@ -74,7 +94,7 @@ class Pool:
 
 
 def pool_of(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Pool | None:
-    """None where nothing says it."""
+    """The pool that labels or annotations name, if any."""
     fake = annotations.get(constants.CA_NODE_GROUP_ANNOTATION)
     if fake:
         # A fake node may have the labels of the pool that it was copied from.
@@ -100,7 +120,7 @@ def instance_type(labels: Mapping[str, str]) -> str:
 def names_of_scaling_group(
     *, name: str, labels: Mapping[str, str], annotations: Mapping[str, str], provider_id: Any
 ) -> set[str]:
-    """As far as a Node gives them away."""
+    """The names by which an autoscaler may know the pool of a node."""
     found = {texts[key] for texts in (labels, annotations) for key in _IDS if texts.get(key)}
     provider = provider_id if isinstance(provider_id, str) else ""
     if provider.startswith("gce://") and (prefix := _LAST_PART.fullmatch(name)):
@@ -133,3 +153,111 @@ def _machine_set(annotations: Mapping[str, str]) -> str:
 
 def _first(labels: Mapping[str, str], keys: tuple[str, ...]) -> str:
     return next((labels[key] for key in keys if labels.get(key)), "")
+
+
+def pools_by_shape(nodes: Mapping[str, Kept]) -> dict[str, Pool]:
+    """Puts nodes that are alike into one pool, whatever their zones.
+
+    Machines of one type differ a little in memory, and some labels differ on each node: neither
+    makes a pool of its own.
+    """
+    found: dict[str, Pool] = {}
+    by_resources: dict[str, list[str]] = defaultdict(list)
+    for name in sorted(nodes):
+        by_resources[_resources(nodes[name])].append(name)
+    for alike in by_resources.values():
+        for names in _by_memory(alike, nodes):
+            noise = _labels_of_single_nodes([nodes[name]["labels"] for name in names])
+            first = nodes[names[0]]
+            for name in names:
+                labels = {
+                    k: v
+                    for k, v in nodes[name]["labels"].items()
+                    if k not in noise and not _OF_A_PLACE.fullmatch(k)
+                }
+                rest = [labels, nodes[name]["taints"], _resources(nodes[name]), _memory(first)]
+                found[name] = Pool(
+                    _BY_SHAPE, _title(first), (_hash(json.dumps(rest, sort_keys=True)),)
+                )
+    return found
+
+
+def _resources(kept: Kept) -> str:
+    amounts = {
+        name: str(parse_quantity(text))
+        for name, text in kept["capacity"].items()
+        if not _NOT_COMPARED.fullmatch(name)
+    }
+    labels = kept["labels"]
+    kind = [labels.get(key) for key in (constants.ARCH_LABEL, constants.OS_LABEL)]
+    return json.dumps([amounts, kind, instance_type(labels)], sort_keys=True)
+
+
+def _memory(kept: Kept) -> str:
+    return str(kept["capacity"]["memory"])
+
+
+def _by_memory(names: Sequence[str], nodes: Mapping[str, Kept]) -> list[list[str]]:
+    """Each has hardly more than the one before it; the smallest comes first."""
+    amounts = sorted((parse_quantity(_memory(nodes[name])), name) for name in names)
+    found: list[list[str]] = []
+    last = Fraction(0)
+    for amount, name in amounts:
+        if not found or amount - last > amount * _MEMORY_TOLERANCE:
+            found.append([])
+        found[-1].append(name)
+        last = amount
+    return found
+
+
+def _labels_of_single_nodes(labels: Sequence[Mapping[str, str]]) -> set[str]:
+    """Keys with too many values to say anything of a pool."""
+    values: dict[str, Counter[str]] = defaultdict(Counter)
+    for each in labels:
+        for key, value in each.items():
+            values[key][value] += 1
+    most = max(_FEW_VALUES, len(labels) // 2)
+    return {key for key, found in values.items() if len(found) > most}
+
+
+def _title(kept: Kept) -> str:
+    """`m5.large`, or `8cpu-31gi`."""
+    if named := instance_type(kept["labels"]):
+        return named
+    cpu, memory = (parse_quantity(kept["capacity"][name]) for name in ("cpu", "memory"))
+    return f"{float(cpu):g}cpu-{round(memory / 2**30)}gi"
+
+
+def names_of(identities: Iterable[Identity]) -> dict[Identity, str]:
+    """Valid and different names: of the pool, then the parts in which its groups differ, then a
+    hash if two pools would be called the same. The order of identities doesn't matter.
+    """
+    pools: dict[tuple[str, str], list[Identity]] = defaultdict(list)
+    for identity in identities:
+        pools[identity[:2]].append(identity)
+    titles = {
+        identity: "-".join([identity[1], *_distinguishing(identity, members)])
+        for members in pools.values()
+        for identity in members
+    }
+    found: dict[Identity, str] = {}
+    taken: dict[str, list[Identity]] = defaultdict(list)
+    for identity, title in titles.items():
+        taken[group_name(title)].append(identity)
+    for name, members in taken.items():
+        for each in members:
+            alone = len(members) == 1
+            found[each] = name if alone else group_name(f"{titles[each]}-{_hash(repr(each))}")
+    return found
+
+
+def _distinguishing(identity: Identity, members: Iterable[Identity]) -> list[str]:
+    """The parts in which the groups of a pool differ, without those that are empty."""
+    columns = zip(*(parts for _, _, parts in members), strict=True)
+    differ = [len(set(column)) > 1 for column in columns]
+    return [part for part, tells in zip(identity[2], differ, strict=True) if tells and part]
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode(errors="surrogatepass")).digest()
+    return base64.b32encode(digest).decode().lower()[:_HASH_LENGTH]

@@ -1,4 +1,4 @@
-"""What nodes cost: a table by instance type and zone, from a file that users wrote.
+"""Prices of nodes by instance type and zone, from a file that users write.
 
 CSV with the heading instanceType,zone,hourly, or a YAML list of objects with these keys. An empty
 zone stands for all zones that have no price of their own.

@@ -1,9 +1,9 @@
-"""From a Node to the template of a group: what decides about pods, and nothing else.
+"""From a Node to the template of a group: all that decides about pods, and nothing else.
 
     Node  --kept_of-->  labels, taints, resources ...  --template_of-->  spec.template
 
-The template is a shape; what a shape can't say stands beside it in `node`. Whether the two give the
-nodes that they should is tried, and where they don't, all of it stands in `node`.
+The template is a shape, with a `node` beside it for the rest. If the two don't give the right
+nodes, all of it stands in `node`.
 """
 
 import re

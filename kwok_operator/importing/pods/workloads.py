@@ -175,13 +175,8 @@ class Workloads:
             notes.append(Note(ref, Reason.OWNER_UNKNOWN, detail=owner.kind))
         self._notes += notes
         if manifest is not None:
-            self._made[ref] = _Workload(
-                manifest,
-                claims=claims_of(of_pods),
-                claim_prefixes=[
-                    f"{name}-{ref.name}-" for name in templates_of_claims(body.get("spec"))
-                ],
-            )
+            prefixes = [f"{name}-{ref.name}-" for name in templates_of_claims(body.get("spec"))]
+            self._made[ref] = _Workload(manifest, claims_of(of_pods), prefixes)
 
     def _makes(self, owner: "_Owner", kind: str) -> bool:
         return owner.uid in self._owners and owner.kind in _MAKERS.get(kind, ())

@@ -49,6 +49,6 @@ def anonymous(line: Line, anonymizer: Anonymizer) -> Line:
     if not isinstance(line, Event):
         return line
     kind, name = line.key.kind, line.key.name
-    other = anonymizer.hash_for_good(name) if kind == "Pod" else anonymizer.name(name)
+    other = anonymizer.unlisted_hash(name) if kind == "Pod" else anonymizer.name(name)
     key = Key(kind, anonymizer.name(namespace_there(line.key.namespace)), other)
     return replace(line, key=key, prefix=f"{anonymizer.hash(line.prefix)}-" if line.prefix else "")

@@ -25,10 +25,10 @@ from kwok_operator.importing.cluster import ClusterClient, Log, Unreadable, open
 from kwok_operator.importing.folder import OutputError
 from kwok_operator.importing.kinds import TRACED
 from kwok_operator.importing.nodes.grouping import Nodes
+from kwok_operator.importing.settings import RecordSettings
 from kwok_operator.importing.traces.cleaning import anonymous, cleaner
 from kwok_operator.importing.traces.files import TraceWriter
 from kwok_operator.importing.traces.recording import TraceRecorder
-from kwok_operator.importing.traces.settings import RecordSettings
 from kwok_operator.importing.traces.trace import Happening, Header, Line, Stop
 
 FLUSH_SECONDS: Final = 2.0

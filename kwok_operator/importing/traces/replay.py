@@ -20,6 +20,7 @@ from kwok_operator.errors import SettingsError, TraceError
 from kwok_operator.formats.untyped import as_map
 from kwok_operator.importing.cluster import ClusterClient, Log, Unreadable, open_cluster
 from kwok_operator.importing.kinds import TRACED
+from kwok_operator.importing.settings import ReplaySettings
 from kwok_operator.importing.traces.cleaning import cleaner
 from kwok_operator.importing.traces.files import Told, read_trace
 from kwok_operator.importing.traces.record import cluster_id
@@ -31,7 +32,6 @@ from kwok_operator.importing.traces.replaying import (
     Verb,
 )
 from kwok_operator.importing.traces.report import Report
-from kwok_operator.importing.traces.settings import ReplaySettings
 from kwok_operator.importing.traces.trace import Key, Line
 from kwok_operator.signals import cancelled_by_signals
 
