@@ -100,7 +100,7 @@ class Operator:
             log=self._bench.directory / f"operator-{self._runs}.log",
             flags=(MAX_TOTAL_NODES, *self._flags),
         )
-        self.process.wait_ready(300)
+        self.process.wait_ready()
         return time.monotonic() - started
 
     def scale(self, size: int) -> Told:
@@ -143,7 +143,7 @@ class Operator:
     def stop(self) -> None:
         if self.process is not None and self.process.running:
             try:
-                self.process.terminate(60)
+                self.process.terminate()
             except subprocess.TimeoutExpired:
                 self.process.kill()
         self.process = None

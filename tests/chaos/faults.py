@@ -68,7 +68,7 @@ class Faults:
     def heal(self) -> None:
         """Returns once all components run, and the API server answers."""
         cluster = self._own.cluster
-        eventually(cluster.answers, describe="the API server answers or is gone", timeout=30) if (
+        eventually(cluster.answers, describe="the API server answers or is gone") if (
             not cluster.dead()
         ) else None
         # Controllers notice the loss of their Lease a moment later.

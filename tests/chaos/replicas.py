@@ -45,7 +45,7 @@ class Replicas:
 
     def leader(self, *, but: Process | None = None) -> Process:
         """Waits for one; `but` is not asked."""
-        return eventually(lambda: self._leading(but), describe="somebody leads", timeout=60)[0]
+        return eventually(lambda: self._leading(but), describe="somebody leads")[0]
 
     def kill_leader(self) -> None:
         self.kill(self.processes.index(self.leader()))

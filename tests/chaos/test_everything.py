@@ -146,7 +146,6 @@ class Everything:
                 partial(inexact, world.api, group),
                 lambda wrong: not wrong,
                 describe=f"{group} is as its template says",
-                timeout=60,
             )
         assert not [log for log in self.replicas.logs() if "Traceback" in log]
 

@@ -46,7 +46,7 @@ def told(autoscaler: Autoscaler, groups: dict[str, int]) -> None:
             }
         return {}
 
-    eventually(seen, lambda found: found == groups, describe=f"the shim tells {groups}", timeout=60)
+    eventually(seen, lambda found: found == groups, describe=f"the shim tells {groups}")
 
 
 def test_what_is_put_back_is_what_holds(

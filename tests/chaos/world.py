@@ -205,7 +205,7 @@ class World:
             time.sleep(QUIET_SECONDS)
             return self._written() - before
 
-        eventually(written, lambda n: n == 0, describe="nothing is written", timeout=90)
+        eventually(written, lambda n: n == 0, describe="nothing is written")
 
     def _written(self) -> float:
         """Writes that the API server has served, of what only the operator writes here."""

@@ -16,7 +16,7 @@ import pytest
 
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from tests.e2e.groups import nodes_of
-from tests.e2e.kubectl import Kubectl, eventually
+from tests.e2e.kubectl import PATIENCE, Kubectl, eventually
 from tests.e2e.operator import PROGRAM
 from tests.e2e.rights import kubeconfig_of
 
@@ -66,7 +66,7 @@ class Shim:
         if self._popen is None:
             return 0
         self._popen.send_signal(signal.SIGTERM)
-        code = self._popen.wait(20)
+        code = self._popen.wait(PATIENCE)
         self._popen = None
         return code
 
@@ -91,7 +91,7 @@ class Autoscaler:
     def serves(self) -> bool:
         """What a probe is told."""
         check = self._channel.unary_unary("/grpc.health.v1.Health/Check", bytes, bytes)
-        return bool(check(b"", timeout=5) == b"\x08\x01")
+        return bool(check(b"", timeout=30) == b"\x08\x01")
 
     def refresh(self) -> None:
         self.call("Refresh", pb.RefreshRequest(), pb.RefreshResponse)

@@ -81,7 +81,6 @@ def wait_under_way(process: Process, name: str, *, least: int) -> None:
         lambda: done(process, name),
         until=lambda n: n >= least,
         describe=f"{least} nodes are written",
-        timeout=120,
         interval=0.01,
     )
 

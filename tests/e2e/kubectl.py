@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 Manifest = str | Mapping[str, Any]
 """YAML or JSON text, or an object."""
+PATIENCE = 300.0
+"""Seconds after which what a test waits for never comes, however slow the machine is."""
 
 
 class KubectlError(Exception):
@@ -48,7 +50,7 @@ class Kubectl:
         """The same user, without a process for each question."""
         return Api(self._kubeconfig)
 
-    def __call__(self, *arguments: str, stdin: str | None = None, timeout: float = 60) -> str:
+    def __call__(self, *arguments: str, stdin: str | None = None, timeout: float = PATIENCE) -> str:
         """What the command prints."""
         done = subprocess.run(
             [*self._command, *arguments],
@@ -101,7 +103,7 @@ def eventually(
     until: Callable[[T], object] = bool,
     *,
     describe: str,
-    timeout: float = 60,
+    timeout: float = PATIENCE,
     interval: float = 0.1,
 ) -> T:
     """The first answer of `read` that fits `until`; without `until`, the first that is true.

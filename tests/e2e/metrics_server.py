@@ -20,7 +20,7 @@ from hack.tools import METRICS_SERVER
 from kwok_operator.controlplane import Settings, Tools, find_set
 from kwok_operator.controlplane.progress import Reporter
 from tests.e2e.clouds import condition_of
-from tests.e2e.kubectl import eventually
+from tests.e2e.kubectl import PATIENCE, eventually
 from tests.e2e.own_cluster import OwnCluster
 from tests.e2e.ports import free_port
 
@@ -103,12 +103,11 @@ def running_metrics_server(own: OwnCluster, tools: Tools, directory: Path) -> It
             lambda: own.kubectl.json("get", "apiservice", SERVICE)["status"],
             lambda status: condition_of(status, "Available").get("status") == "True",
             describe="the API server reaches metrics-server",
-            timeout=120,
         )
         yield
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(PATIENCE)
 
 
 def _reached_at(port: int) -> list[dict[str, Any]]:

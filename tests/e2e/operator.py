@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.kubectl import Kubectl, eventually
+from tests.e2e.kubectl import PATIENCE, Kubectl, eventually
 from tests.e2e.ports import free_port
 from tests.e2e.rights import apply_rights, kubeconfig_of
 
@@ -67,7 +67,9 @@ class Process:
     def get(self, path: str) -> tuple[int, str]:
         """Status and body of a GET on the operator's own port."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{self.port}{path}", timeout=30
+            ) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:
@@ -75,7 +77,7 @@ class Process:
         except OSError as error:
             return 0, str(error)
 
-    def wait_ready(self, timeout: float = 30) -> None:
+    def wait_ready(self) -> None:
         """Returns once it works; fails with its log where it has ended instead."""
 
         def ready() -> tuple[int, str]:
@@ -83,19 +85,19 @@ class Process:
                 raise RuntimeError(f"the operator has ended:\n{self.log()}")
             return self.get("/readyz")
 
-        eventually(ready, lambda r: r[0] == 200, describe="the operator is ready", timeout=timeout)
+        eventually(ready, lambda r: r[0] == 200, describe="the operator is ready")
 
-    def terminate(self, timeout: float = 20) -> int:
+    def terminate(self) -> int:
         """SIGTERM; returns the exit code."""
         self._popen.send_signal(signal.SIGTERM)
-        return self._popen.wait(timeout)
+        return self._popen.wait(PATIENCE)
 
     def kill(self) -> None:
         self._popen.kill()
         self._popen.wait()
 
-    def wait(self, timeout: float = 30) -> int:
-        return self._popen.wait(timeout)
+    def wait(self) -> int:
+        return self._popen.wait(PATIENCE)
 
 
 class Harness:

@@ -26,7 +26,7 @@ import yaml
 from hack.tools import PROMETHEUS
 from kwok_operator.controlplane import Settings, Tools, find_set
 from kwok_operator.controlplane.progress import Reporter
-from tests.e2e.kubectl import eventually
+from tests.e2e.kubectl import PATIENCE, eventually
 from tests.e2e.ports import free_address
 
 MONITORING = Path(__file__).parents[2] / "deploy" / "components" / "monitoring"
@@ -146,12 +146,11 @@ def running_prometheus(
             lambda: _targets(prometheus, process, log),
             until=lambda up: len(up) == len(targets) and all(s["value"][1] == "1" for s in up),
             describe="every target is scraped",
-            timeout=60,
         )
         yield prometheus
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(PATIENCE)
 
 
 def _targets(

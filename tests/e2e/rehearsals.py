@@ -22,9 +22,6 @@ GROUP: dict[str, Any] = {
 }
 
 
-PATIENCE = 120.0
-
-
 def cluster_of(said: str) -> str:
     """The name of the cluster that a rehearsal has made."""
     found = re.search(r"^creating cluster (\S+)$", said, re.MULTILINE)

@@ -132,7 +132,6 @@ def test_instances_are_creating_until_their_node_is_there(
     eventually(
         lambda: told(autoscaler, group_name) == dict.fromkeys(range(3), Told("Running")),
         describe="all are Running, the one that does not register too",
-        timeout=120,
     )
     eventually(
         lambda: states_of(status_of(kubectl, group_name)) == {1: "Unregistered"},
@@ -168,7 +167,6 @@ def test_what_failed_is_given_back_and_another_group_taken(
                 [one.state for one in found.values()] == ["Creating"] * 4 + ["Running"] * 2
             ),
             describe="four have failed",
-            timeout=120,
         )
         assert found[0] == found[1] == Told("Creating", OUT_OF_RESOURCES, "ZonalStockout", "None.")
         assert found[2][1:3] == (OUT_OF_RESOURCES, "QuotaExceeded")
@@ -200,7 +198,6 @@ def test_a_pool_without_room_is_out_of_resources(
                 [one.state for one in found.values()] == ["Running", "Running", "Creating"]
             ),
             describe="two have come",
-            timeout=120,
         )
         assert found[2][1:3] == (OUT_OF_RESOURCES, "ReservationIsFull")
         # There is room now, but nobody asks: cluster-autoscaler does that itself.
@@ -264,7 +261,7 @@ def test_the_target_and_the_instances_agree_while_everything_changes(
         harness.start()
         wait_asked_for(foreseen + 1)
     scale(kubectl, group_name, 0)
-    eventually(lambda: told(autoscaler, group_name) == {}, describe="all are gone", timeout=120)
+    eventually(lambda: told(autoscaler, group_name) == {}, describe="all are gone")
 
 
 def test_what_all_groups_together_have_no_room_for_is_given_back(

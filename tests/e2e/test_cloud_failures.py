@@ -84,7 +84,6 @@ def test_what_gets_stuck_in_deletion_stays_for_its_time_and_does_not_count(
         eventually(
             lambda: {names[0], names[2]} <= set(seen.gone_at),
             describe="the others are gone",
-            timeout=120,
         )
         told = eventually(
             lambda: seen.told(
@@ -94,7 +93,7 @@ def test_what_gets_stuck_in_deletion_stays_for_its_time_and_does_not_count(
         )
         scale(kubectl, group_name, 2)
         wait_ready(kubectl, group_name)
-        eventually(lambda: names[1] in seen.gone_at, describe="it goes in the end", timeout=120)
+        eventually(lambda: names[1] in seen.gone_at, describe="it goes in the end")
     assert told is not None and told["pendingReplicas"] == 0
     assert seen.gone_at[names[1]] > max(seen.gone_at[names[0]], seen.gone_at[names[2]])
     stuck = seen.nodes[names[1]][-1].node["metadata"]

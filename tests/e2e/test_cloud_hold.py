@@ -26,7 +26,6 @@ from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.own_cluster import SHORT_LEASES, OwnCluster
 from tests.e2e.watching import Watch
 
-PATIENCE = 240
 NOT_READY_TAINT = "node.kubernetes.io/not-ready"
 
 
@@ -77,7 +76,6 @@ def wait_node(kubectl: Kubectl, name: str, status: str = "True") -> None:
         lambda: ready_node(kubectl, name),
         lambda seen: seen == status,
         describe=f"Ready of {name} is {status}",
-        timeout=PATIENCE,
         interval=0.5,
     )
 
@@ -151,7 +149,6 @@ def wait_pod(kubectl: Kubectl, name: str, status: str = "True") -> None:
         lambda: ready(kubectl.json("get", "pod", name)),
         lambda seen: seen == status,
         describe=f"Ready of the pod {name} is {status}",
-        timeout=PATIENCE,
     )
 
 
@@ -182,7 +179,6 @@ def test_the_stage_holds_nodes_and_lets_them_go(staged: OwnCluster) -> None:
             lambda: kubectl.api.names(path_of("pods")),
             lambda names: names == ["stays"],
             describe="a pod that does not tolerate it is evicted",
-            timeout=PATIENCE,
         )
         for name, spec in before.items():
             wait_renewed(kubectl, name, spec)
@@ -207,7 +203,6 @@ def test_the_stage_holds_nodes_and_lets_them_go(staged: OwnCluster) -> None:
             lambda: kubectl.json("get", "node", "out")["spec"].get("taints", []),
             lambda taints: NOT_READY_TAINT not in [taint["key"] for taint in taints],
             describe="pods may come again",
-            timeout=PATIENCE,
         )
         run(kubectl, *(pod(f"new-{name}", on=name, tolerates=1) for name in ("boots", "out")))
     assert seen == {"True"}

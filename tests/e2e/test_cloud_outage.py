@@ -55,7 +55,6 @@ def wait_out(kubectl: Kubectl, group: str) -> None:
         lambda: nodes_of(kubectl, group),
         lambda nodes: nodes and not any(map(is_ready, nodes)),
         describe=f"no node of {group} is Ready",
-        timeout=120,
     )
 
 
@@ -82,7 +81,6 @@ def test_nodes_are_ready_when_their_time_has_come_or_never(staged: OwnCluster) -
             lambda: [seen.nodes[name][-1].ready for name in sorted(seen.born)],
             lambda ready: ready == [True, False, True, True],
             describe="all but one are Ready",
-            timeout=120,
         )
         # One that comes later is Ready when each of the others has had longer than it takes.
         scale(kubectl, group, 5)
@@ -90,7 +88,6 @@ def test_nodes_are_ready_when_their_time_has_come_or_never(staged: OwnCluster) -
             lambda: [name for name in seen.born if seen.nodes[name][-1].ready],
             lambda ready: len(ready) == 4,
             describe="one more is Ready",
-            timeout=120,
         )
     for name, versions in seen.nodes.items():
         life = life_of(versions[0].node)
@@ -171,7 +168,6 @@ def test_nodes_flap_also_when_the_operator_dies(staged: OwnCluster) -> None:
             lambda: [turns(seen.nodes[name])[:2] for name in seen.born],
             lambda found: found == [[True, False]] * 2,
             describe="both have flapped",
-            timeout=120,
         )
         process = staged.harness.process
         assert process is not None
@@ -181,7 +177,6 @@ def test_nodes_flap_also_when_the_operator_dies(staged: OwnCluster) -> None:
             lambda: [turns(seen.nodes[name])[:5] for name in seen.born],
             lambda found: found == [[True, False, True, False, True]] * 2,
             describe="both were Ready again, twice",
-            timeout=180,
         )
     for versions in seen.nodes.values():
         spells = life_of(versions[0].node).spells

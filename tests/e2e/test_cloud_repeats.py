@@ -111,7 +111,6 @@ def test_killed_in_the_middle_each_instance_is_as_it_was_to_be(
             lambda: status_of(kubectl, group_name),
             lambda status: status["readyReplicas"] == 6,
             describe="those have come that were to come soon",
-            timeout=120,
         )
         assert states_of(status) == {**expected, **refused}
         record = status["cloud"]["refused"]
@@ -175,7 +174,7 @@ def test_killed_in_a_fight_for_a_pool_it_never_gives_more_than_there_is(
         kill_again_and_again(harness, chance, times=3)
         scale(kubectl, second, 3)
         kill_again_and_again(harness, chance, times=2)
-        eventually(lambda: seen.most >= 8, describe="all that there is is used", timeout=120)
+        eventually(lambda: seen.most >= 8, describe="all that there is is used")
         wait_until_heard(kubectl, f"{group_name}-heard")
     assert seen.most == 8
     assert all(len(seen.uids(name)) == 1 for name in seen.born)

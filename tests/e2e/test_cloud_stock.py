@@ -55,7 +55,6 @@ def test_a_group_gets_what_there_is_and_the_rest_when_there_is_more(
         eventually(
             lambda: len(seen.born) == 4 and len(seen.here()) == 3,
             describe="the place of the deleted one is taken",
-            timeout=120,
         )
         # The others are tried again, and find no room again.
         refused_at = rows_of(wait_counts(kubectl, group_name, come=3, failed=2))
@@ -113,7 +112,6 @@ def test_three_groups_share_a_pool(
             lambda: seen.counts[-1],
             lambda counts: counts[first] == 0 and counts.total() == 6,
             describe="those that waited have taken what was freed",
-            timeout=120,
         )
         scale(kubectl, third, 0)
         wait_ready(kubectl, second)

@@ -24,7 +24,7 @@ from tests.e2e import capi
 from tests.e2e.api import GROUPS, NODES
 from tests.e2e.autoscaler import Autoscaler, Shim
 from tests.e2e.capi import CAPACITY, GROUP, Provider, deployment
-from tests.e2e.kubectl import eventually
+from tests.e2e.kubectl import PATIENCE, eventually
 from tests.e2e.own_cluster import OwnCluster, own_cluster
 from tests.e2e.ports import free_port
 from tests.e2e.smallautoscaler import FLAGS, GPU, ByMachines, ByShim, Side, loop, observe
@@ -221,7 +221,7 @@ def program(own: OwnCluster, directory: Path, *flags: str) -> Iterator[Program]:
         yield Program(address, process)
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(PATIENCE)
 
 
 @pytest.fixture(scope="module")

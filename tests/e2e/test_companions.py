@@ -80,7 +80,6 @@ def owned(kubectl: Kubectl, kind: CompanionKind, group: str, wanted: dict[str, s
         lambda: owners(kubectl, kind, group),
         lambda found: found == wanted,
         describe=f"each node has its {kind.kind}, and none is without a node",
-        timeout=120,
     )
 
 
@@ -96,7 +95,6 @@ def waits(kubectl: Kubectl, selector: str, *, placed_: int, unplaced: int) -> No
         lambda: placed(kubectl, selector),
         lambda found: found == wanted,
         describe=f"{placed_} pods are placed and {unplaced} wait",
-        timeout=120,
     )
     reasons = eventually(
         lambda: [
@@ -107,7 +105,6 @@ def waits(kubectl: Kubectl, selector: str, *, placed_: int, unplaced: int) -> No
         ],
         lambda found: len(found) == unplaced,
         describe="the scheduler has said no to the others",
-        timeout=120,
     )
     assert set(reasons) <= {"Unschedulable"}
 
@@ -181,7 +178,6 @@ def test_partitions_are_allocated_as_counters_go(kubectl: Kubectl) -> None:
             lambda: (sum(placed(kubectl, "asks=gpu")), sum(placed(kubectl, "asks=mig"))),
             lambda found: found in ((1, 7), (0, 8)),
             describe="one whole GPU and seven partitions, or eight partitions are allocated",
-            timeout=120,
         )
     else:
         dropped(kubectl, "sample-dra-partitions")

@@ -69,7 +69,6 @@ def clean(empty: Kubectl, before: set[tuple[str, str]]) -> Iterator[None]:
         lambda: everything(empty) - before,
         lambda left: not left,
         describe="nothing is left",
-        timeout=120,
         interval=1,
     )
 
@@ -90,7 +89,7 @@ def apply(kubectl: Kubectl, path: Path) -> None:
 def remove(kubectl: Kubectl, path: Path) -> None:
     # Of kinds that nobody has asked for yet, the API server may take minutes to clean up.
     kubectl("get", "kng,kpool")
-    kubectl("delete", f"--kustomize={path}", "--timeout=120s", timeout=180)
+    kubectl("delete", f"--kustomize={path}", "--timeout=120s")
 
 
 def has_its_pods(kubectl: Kubectl, deployment: Object) -> bool:
@@ -150,7 +149,7 @@ def start(kubectl: Kubectl, tree: Tree, overlay: str, *, namespace: str, log: Pa
         flags=tuple(flags),
         environ={**environ, "POD_NAME": "pod-1", "POD_NAMESPACE": namespace},
     )
-    process.wait_ready(timeout=60)
+    process.wait_ready()
     return process
 
 

@@ -69,7 +69,7 @@ class Far:
         finally:
             with self.cluster.log(API_SERVER).open("a") as log:
                 self.process = subprocess.Popen(command, cwd=directory, stdout=log, stderr=log)
-            eventually(self.cluster.answers, describe="it is there again", timeout=60)
+            eventually(self.cluster.answers, describe="it is there again")
 
 
 @pytest.fixture(scope="module")

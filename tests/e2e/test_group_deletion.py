@@ -47,7 +47,6 @@ def everything_comes_back(kubectl: Kubectl, crds: None) -> Iterator[None]:
     eventually(
         lambda: "deletionTimestamp" not in kubectl("get", "crd", "--output=yaml"),
         describe="a CRD that goes is gone",
-        timeout=120,
     )
     install_crds(kubectl)
     apply_rights(kubectl)
@@ -59,7 +58,6 @@ def wait_gone(kubectl: Kubectl, name: str) -> None:
         lambda: names_of(kubectl, name),
         until=lambda names: names == [],
         describe=f"the nodes of {name} are gone",
-        timeout=120,
     )
 
 
@@ -72,7 +70,7 @@ def let_the_garbage_collector_see_groups(kubectl: Kubectl, group_name: str) -> N
     """
     scout = f"{group_name}-scout"
     apply_group(kubectl, scout, targetSize=0)
-    kubectl("delete", "kng", scout, "--cascade=foreground", "--timeout=120s", timeout=150)
+    kubectl("delete", "kng", scout, "--cascade=foreground", "--timeout=120s")
 
 
 def kept(node: dict[str, Any]) -> dict[str, Any]:
@@ -136,7 +134,7 @@ def test_foreground_deletion_waits_for_the_nodes(
 ) -> None:
     apply_group(kubectl, group_name, targetSize=10)
     wait_ready(kubectl, group_name)
-    kubectl("delete", "kng", group_name, "--cascade=foreground", timeout=120)
+    kubectl("delete", "kng", group_name, "--cascade=foreground")
     wait_gone(kubectl, group_name)
 
 
@@ -201,7 +199,6 @@ def wait_replaced(kubectl: Kubectl, name: str, old: set[str]) -> set[str]:
         lambda: set(names_of(kubectl, name)),
         until=lambda names: not names & old,
         describe="the nodes of the former group are gone",
-        timeout=120,
     )
 
 
@@ -250,7 +247,7 @@ def test_group_that_is_being_deleted_creates_nothing(
             harness.start()
             wait_until_heard(kubectl, f"{group_name}-again")
             assert names_of(kubectl, group_name) == names_of(kubectl, fresh) == []
-    kubectl("wait", "--for=delete", f"kng/{group_name}", "--timeout=60s", timeout=90)
+    kubectl("wait", "--for=delete", f"kng/{group_name}", "--timeout=60s")
 
 
 def test_crd_of_pools_is_not_waited_for(
@@ -267,7 +264,6 @@ def test_crd_of_pools_is_not_waited_for(
     eventually(
         lambda: kubectl.json("get", "kpool", group_name)["status"]["observedGeneration"] == 1,
         describe="the pool has a status",
-        timeout=90,
     )
     assert process.log().count(told) == 1
     kubectl("delete", "kpool", group_name)
@@ -281,7 +277,7 @@ def test_the_crd_goes_and_comes_back(
     apply_group(kubectl, group_name, targetSize=6)
     wait_ready(kubectl, group_name)
     old = set(names_of(kubectl, group_name))
-    kubectl("delete", "crd", CRD_NAME, timeout=120)
+    kubectl("delete", "crd", CRD_NAME)
     install_crds(kubectl)
     apply_group(kubectl, group_name, targetSize=6)
     wait_ready(kubectl, group_name)
@@ -291,7 +287,7 @@ def test_the_crd_goes_and_comes_back(
     assert len(names_of(kubectl, group_name)) == 1
 
     # An operator that works loses its groups, one that starts waits for the CRD.
-    kubectl("delete", "crd", CRD_NAME, timeout=120)
+    kubectl("delete", "crd", CRD_NAME)
     wait_gone(kubectl, group_name)
     assert process.running, process.log()
     assert "Traceback" not in process.log()
@@ -342,5 +338,5 @@ def test_uninstalling_leaves_nothing_behind(
 
     assert exit_codes == [0], process.log()
     gone = f"crd/{CRD_NAME}" if "crd" in order else f"kng/{group_name}"
-    kubectl("wait", "--for=delete", gone, "--timeout=120s", timeout=150)
+    kubectl("wait", "--for=delete", gone, "--timeout=120s")
     wait_gone(kubectl, group_name)

@@ -108,7 +108,6 @@ def test_a_cluster_runs_again(source: Kubectl, tmp_path: Path) -> None:
             lambda: nodes_by_pool(kubectl),
             lambda found: found == pools,
             describe="the same nodes in each pool and zone",
-            timeout=120,
         )
         sizes = Counter(
             node["metadata"]["labels"][NODE_GROUP_LABEL] for node in kubectl.api.list(NODES)[0]
@@ -122,13 +121,11 @@ def test_a_cluster_runs_again(source: Kubectl, tmp_path: Path) -> None:
             lambda: missing(ran, running(kubectl)),
             lambda found: sum(found.values()) <= sum(ran.values()) / 100,
             describe="99 % of the pods run again",
-            timeout=180,
         )
         eventually(
             lambda: disruptions(kubectl),
             lambda found: found == allowed,
             describe="the same disruptions are allowed",
-            timeout=60,
         )
         assert {evicted(kubectl, name) for name, number in allowed.items() if not number} == {429}
         assert {evicted(kubectl, name) for name, number in allowed.items() if number} == {201}
@@ -154,19 +151,16 @@ def test_a_cluster_runs_again_under_other_names(source: Kubectl, tmp_path: Path)
             lambda: nodes_by_zone(kubectl),
             lambda found: found == zones,
             describe="as many nodes in each zone",
-            timeout=120,
         )
         eventually(
             lambda: [pod["status"]["phase"] for pod in kubectl.api.list(PODS)[0]],
             lambda phases: phases.count("Running") >= sum(ran.values()) * 99 / 100,
             describe="99 % of the pods run again",
-            timeout=180,
         )
         eventually(
             lambda: sorted(disruptions(kubectl).values()),
             lambda found: found == sorted(allowed.values()),
             describe="as many disruptions are allowed",
-            timeout=60,
         )
 
 

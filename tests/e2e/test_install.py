@@ -166,9 +166,8 @@ def test_uninstall_leaves_the_cluster_as_it_was(
         lambda: (own.kubectl.api.names(NODES), own.kubectl.api.names(NAMESPACES)),
         lambda left: not left[0] and "kwok-operator" not in left[1],
         describe="nodes and namespace are gone",
-        timeout=120,
     )
-    eventually(own.objects, lambda left: left <= before, describe="nothing is left", timeout=120)
+    eventually(own.objects, lambda left: left <= before, describe="nothing is left")
     assert own.told("uninstall", "--apply") == []
 
 

@@ -339,7 +339,6 @@ def test_kwok_comes_back_on_another_port(own: OwnCluster) -> None:
         lambda: {holder(kubectl, node) for node in old},
         before.isdisjoint,
         describe="the new kwok has taken the Leases",
-        timeout=60,
     )
     scale(kubectl, name, 5)
     wait_ready(kubectl, name)

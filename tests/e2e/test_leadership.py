@@ -46,7 +46,7 @@ def start(harness: Harness, kubectl: Kubectl, tmp_path: Path) -> Iterator[Start]
             environ={"POD_NAME": name},
         )
         replicas.append(replica)
-        replica.wait_ready(timeout=60)
+        replica.wait_ready()
         return replica
 
     yield start
@@ -166,7 +166,7 @@ def test_a_frozen_leader_writes_nothing_after_its_time(
 
         before = nodes_written(kubectl)
         os.kill(first.pid, signal.SIGCONT)
-        assert first.wait(timeout=60) == 1
+        assert first.wait() == 1
         assert nodes_written(kubectl) == before, "not one write came after the thaw"
         last = first.log().splitlines()[-1]
         assert last.startswith("kwok-operator: lost the Lease kwok-operator/kwok-operator"), last

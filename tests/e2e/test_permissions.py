@@ -130,7 +130,7 @@ def used(own: OwnCluster, kubeconfigs: dict[str, Path]) -> dict[Grant, Request]:
         return requests_by_grant(log.read_text())
 
     with suppress(AssertionError):  # the log is written a moment later; what lacks is told there
-        eventually(read, lambda found: set(GRANTS) <= found.keys(), describe="all", timeout=10)
+        eventually(read, lambda found: set(GRANTS) <= found.keys(), describe="all")
     return read()
 
 

@@ -37,7 +37,6 @@ from tests.e2e.own_cluster import OwnCluster
 from tests.e2e.podlives import lives
 from tests.e2e.podlives import told as told_of
 
-PATIENCE = 240
 OURS = f"--selector={PROFILE_LABEL}"
 STATES = ("Compiled", "StagesPresent", "Overlapping")
 COMPLETIONS = 500
@@ -106,7 +105,6 @@ def settled(kubectl: Kubectl, name: str, *wanted: str) -> None:
         lambda: states(kubectl, name),
         lambda found: found == wanted,
         describe=f"{name} is {wanted}",
-        timeout=PATIENCE,
     )
 
 
@@ -125,7 +123,6 @@ def run_pod(kubectl: Kubectl, name: str, app: str) -> int:
             lambda: next((at for at, s in seen.get(name, ()) if s == "Ready"), None),
             lambda at: at is not None,
             describe=f"{name} is Ready",
-            timeout=PATIENCE,
         )
         assert ready is not None
         return ready
@@ -165,7 +162,7 @@ def test_a_profile_is_applied_changed_and_removed(staged: OwnCluster, kubectl: K
     settled(kubectl, "slow", "True", "True", "False")
     assert 6_000 < run_pod(kubectl, "web-2", "slow")
     kubectl("delete", "kpp", "slow")
-    eventually(lambda: not stages(kubectl), describe="its Stages are gone", timeout=PATIENCE)
+    eventually(lambda: not stages(kubectl), describe="its Stages are gone")
     assert run_pod(kubectl, "web-3", "slow") < 6_000
 
 
@@ -218,7 +215,6 @@ def test_a_job_retries_what_fails(kubectl: Kubectl) -> None:
         lambda: kubectl.json("get", "job", "batch")["status"],
         lambda found: condition_of(found, "Complete").get("status") == "True",
         describe="the Job is complete",
-        timeout=2 * PATIENCE,
     )
     spec = KwokPodProfileSpec.model_validate(manifest["spec"])
     expected = retries(Profile.of("batch", spec, namespaces=None))

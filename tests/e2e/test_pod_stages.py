@@ -29,7 +29,6 @@ from tests.e2e.podlives import Lives, lives, told
 
 NODE = "gpu-b-ab12-000001"
 MESSAGE = 'a "b" {{ c }} }} \\(d) \N{GRINNING FACE}'
-PATIENCE = 300
 EARLY = 1_000
 """Stamps have whole seconds; half a second is added."""
 TOLD_UNTIL = 30_000
@@ -140,14 +139,13 @@ def test_pods_live_as_was_told(staged: OwnCluster) -> None:
     }
     with lives(kubectl.api, "profile=all") as seen:
         kubectl.apply({"apiVersion": "v1", "kind": "List", "items": pods})
-        eventually(lambda: len(seen) > 50, describe="pods have begun", timeout=PATIENCE)
+        eventually(lambda: len(seen) > 50, describe="pods have begun")
         with staged.kwok_killed():
             pass
         eventually(
             lambda: missing(expected, seen),
             lambda names: not names,
             describe="all that was told has come",
-            timeout=PATIENCE,
         )
     compare(expected, seen)
     found = kubectl.json("get", "pods", "--selector=profile=all")["items"]
@@ -197,10 +195,9 @@ def run_of(kubectl: Kubectl, name: str) -> list[tuple[Any, ...]]:
             c["type"] in ("Complete", "Failed") and c["status"] == "True" for c in found
         ),
         describe=f"the Job {name} has ended",
-        timeout=PATIENCE,
     )
     pods = kubectl.json("get", "pods", f"--selector=batch.kubernetes.io/job-name={name}")["items"]
-    kubectl("delete", "job", name, "--cascade=foreground", timeout=PATIENCE)
+    kubectl("delete", "job", name, "--cascade=foreground")
     return sorted(
         (
             int(pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]),
@@ -232,12 +229,12 @@ def test_a_deleted_pod_takes_its_time_and_its_job_replaces_it(staged: OwnCluster
     one["spec"] |= {"podReplacementPolicy": "Failed", "completions": 1, "parallelism": 1}
     with lives(kubectl.api, "profile=job") as seen:
         kubectl.apply(one)
-        eventually(lambda: any(seen.values()), describe="the pod runs", timeout=PATIENCE)
+        eventually(lambda: any(seen.values()), describe="the pod runs")
         began = time.monotonic()
-        kubectl("delete", "pod", *seen, timeout=PATIENCE)
+        kubectl("delete", "pod", *seen)
         assert time.monotonic() - began > 5 - EARLY / 1_000
-        eventually(lambda: len(seen) == 2, describe="another comes", timeout=PATIENCE)
-    kubectl("delete", "job", "slow", "--cascade=foreground", timeout=PATIENCE)
+        eventually(lambda: len(seen) == 2, describe="another comes")
+    kubectl("delete", "job", "slow", "--cascade=foreground")
 
 
 METRICS: Manifest = {
@@ -328,5 +325,4 @@ def test_pods_use_what_profiles_say(staged: OwnCluster) -> None:
         used,
         lambda found: found == pytest.approx(USED, rel=0.01),
         describe="pods use that",
-        timeout=PATIENCE,
     )

@@ -19,7 +19,6 @@ from tests.e2e.metrics_server import metrics_server_tools as metrics_server_tool
 from tests.e2e.metrics_server import running_metrics_server
 from tests.e2e.own_cluster import OwnCluster
 
-PATIENCE = 300
 SAMPLE = DEPLOY / "samples" / "pods" / "days-wave.yaml"
 NAME = "sample-wave"
 FEWEST, MOST = 2, 6
@@ -58,7 +57,7 @@ def test_an_autoscaler_follows_what_a_profile_has_pods_use(metered: OwnCluster) 
     autoscaler |= {"minReplicas": FEWEST, "maxReplicas": MOST}
     autoscaler["behavior"] = {"scaleDown": {"stabilizationWindowSeconds": 0}}
     manifests["Deployment"]["spec"]["replicas"] = FEWEST
-    growing = {"ramp": {"from": "10%", "to": "140%", "over": "1m"}}
+    growing = {"ramp": {"from": "10%", "to": "140%", "over": "20s"}}
     manifests["KwokPodProfile"]["spec"]["usage"]["cpu"] = growing
     for manifest in manifests.values():
         kubectl.apply(manifest)
@@ -68,7 +67,6 @@ def test_an_autoscaler_follows_what_a_profile_has_pods_use(metered: OwnCluster) 
             lambda: kubectl.json("get", "hpa", NAME).get("status", {}),
             lambda status: status.get("currentReplicas") == wanted,
             describe=f"there are {wanted} replicas",
-            timeout=PATIENCE,
         )
 
     eventually(
@@ -76,7 +74,6 @@ def test_an_autoscaler_follows_what_a_profile_has_pods_use(metered: OwnCluster) 
         # From 10 % to 140 % of half a CPU.
         lambda cpu: 50 <= int(cpu.removesuffix("m")) <= 700,
         describe="kubectl top says what a pod uses",
-        timeout=PATIENCE,
     )
     replicas(MOST)
     kubectl.api.patch(f"{PROFILES_PATH}/{NAME}", use({"constant": "100m"}))
@@ -85,5 +82,4 @@ def test_an_autoscaler_follows_what_a_profile_has_pods_use(metered: OwnCluster) 
         lambda: kubectl("top", "pods", "--no-headers").splitlines(),
         lambda lines: [line.split()[1] for line in lines] == ["100m"] * FEWEST,
         describe="kubectl top says what they use now",
-        timeout=PATIENCE,
     )

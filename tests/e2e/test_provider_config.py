@@ -393,5 +393,5 @@ def test_a_huge_config_and_an_alias_bomb_hold_nothing_up(
     )
     text = configmap(TEMPLATES, templates=many)
     kubectl.apply(text, "--server-side", "--force-conflicts")
-    eventually(lambda: group_of(kubectl, group_name), describe="it is derived", timeout=120)
+    eventually(lambda: group_of(kubectl, group_name), describe="it is derived")
     assert operator.get("/healthz")[0] == 200

@@ -28,11 +28,10 @@ from kwok_operator.constants import NODE_GROUP_LABEL
 from kwok_operator.controlplane import Settings, processes
 from kwok_operator.controlplane.kwokctl import cluster_directory
 from tests.e2e.deploying import ROOT
-from tests.e2e.kubectl import eventually
+from tests.e2e.kubectl import PATIENCE, eventually
 from tests.e2e.rehearsals import (
     COMMAND,
     GROUP,
-    PATIENCE,
     autoscaler_in,
     cluster_of,
     is_there,
@@ -295,7 +294,6 @@ def test_one_that_is_killed_leaves_no_program(tmp_path: Path) -> None:
         lambda: _programs_of(tmp_path / "out"),
         lambda running: not running,
         describe="the programs have ended",
-        timeout=PATIENCE,
     )
     done = play(SMOKE, tmp_path / "next")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -26,8 +26,8 @@ from kwok_operator.schema.crd import CRD_DIRECTORY
 from tests import chaos as clock_of_chaos
 from tests.e2e.api import GROUPS
 from tests.e2e.bare_cluster import bare_cluster
-from tests.e2e.kubectl import Kubectl, eventually
-from tests.e2e.rehearsals import COMMAND, GROUP, PATIENCE, verdict
+from tests.e2e.kubectl import PATIENCE, Kubectl, eventually
+from tests.e2e.rehearsals import COMMAND, GROUP, verdict
 
 ROOM = {"cpu": "4", "memory": "8Gi", "pods": "10"}
 PODS = {"containers": [{"name": "main", "image": "none"}]}
@@ -137,7 +137,6 @@ class Theirs:
             lambda: _differences(before, self.objects()),
             lambda found: not found,
             describe="all is as it was before",
-            timeout=30,
         )
 
 
@@ -465,7 +464,7 @@ def test_an_account_that_may_not_is_refused(
             [*COMMAND, scenario(tmp_path), f"--kubeconfig={kubeconfig}", "--context=theirs"],
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=PATIENCE,
             check=False,
             cwd=tmp_path,
         )

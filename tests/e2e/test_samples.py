@@ -36,7 +36,6 @@ def test_nothing_is_left_of_twenty_pods_within_ten_seconds(
         lambda: pods(kubectl),
         until=lambda left: not left,
         describe="no pod is left",
-        timeout=10,
     )
 
 

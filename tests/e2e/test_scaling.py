@@ -219,7 +219,6 @@ def test_many_groups_at_once(kubectl: Kubectl, operator: Process, group_name: st
         READY,
         "--timeout=120s",
         *(f"kng/{group}" for group in groups),
-        timeout=150,
     )
     labels = [
         node["metadata"]["labels"][NODE_GROUP_LABEL]

@@ -79,7 +79,7 @@ def served(
     shim.start(f"--listen={address}", *(f"--{flag}={ours.path(name)}" for flag, name in files))
     served = Served(shim, address)
     try:
-        eventually(lambda: served.asks(ours, ours) is None, describe="it serves", timeout=120)
+        eventually(lambda: served.asks(ours, ours) is None, describe="it serves")
         yield served
     finally:
         shim.stop()

@@ -56,7 +56,6 @@ def told(kubectl: Kubectl, group: str, *expected: tuple[str, int]) -> None:
         lambda: Counter(reasons(kubectl, group)),
         until=lambda found: found == Counter(expected),
         describe=f"the Events are {expected}",
-        timeout=120,
     )
 
 
@@ -120,13 +119,11 @@ def test_describe_tells_of_the_simulated_cloud(
         eventually(
             partial(tells_of_notice, kubectl, spot, node=node),
             describe=f"the group tells of {node}",
-            timeout=120,
         )
         eventually(
             partial(kubectl, "describe", "node", node),
             until=partial(re.search, r"Warning +Interrupted .* 120s"),
             describe=f"the node {node} tells of itself",
-            timeout=120,
         )
 
 

@@ -129,7 +129,7 @@ def test_tests_that_are_killed_leave_nothing(project: Project) -> None:
     project.write("test_nodes.py", KILLED)
     assert project.run().returncode == -signal.SIGKILL
     assert project.left()
-    eventually(project.left, lambda left: not left, describe="all has ended", timeout=60)
+    eventually(project.left, lambda left: not left, describe="all has ended")
 
 
 def test_with_xdist_what_fails_says_why(project: Project) -> None:

@@ -22,7 +22,7 @@ from kwok_operator.importing.traces.files import Told, read_trace
 from kwok_operator.importing.traces.trace import Event, Gap, Happening, Line, TracedShape
 from tests.chaos.cutter import Cutter
 from tests.e2e.api import NODES
-from tests.e2e.kubectl import Kubectl, eventually
+from tests.e2e.kubectl import PATIENCE, Kubectl, eventually
 from tests.e2e.rights import kubeconfig_of
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -81,7 +81,7 @@ def recording(kubeconfig: Path, output: Path) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        out, errors = process.communicate(timeout=30)
+        out, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, out + errors
 
 
@@ -111,7 +111,6 @@ def told(path: Path, namespace: str, *happenings: str) -> None:
         lambda: [each[0] for each in sequence(path, namespace)],
         lambda found: sorted(found) == sorted(happenings),
         describe="the trace tells it",
-        timeout=30,
     )
 
 

@@ -16,6 +16,7 @@ from typing import Any, Final, Self
 import aiohttp
 
 from tests.e2e.api import METADATA, Api, ApiError, Refused, Unreachable, loop
+from tests.e2e.kubectl import PATIENCE
 
 _AGAIN_AFTER: Final = 0.3
 _LIMITS: Final = aiohttp.ClientTimeout(connect=30, sock_read=75)  # a bookmark comes each minute
@@ -48,7 +49,7 @@ class Watch:
     def __enter__(self) -> Self:
         self._task = asyncio.run_coroutine_threadsafe(self._run(), loop())
         self._task.add_done_callback(lambda _: self._synced.set())
-        assert self._synced.wait(60), "the watch has begun"
+        assert self._synced.wait(PATIENCE), "the watch has begun"
         self.check()
         return self
 

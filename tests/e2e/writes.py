@@ -84,5 +84,5 @@ def settled(kubectl: Kubectl, operator: Process, *, attempts: bool = True) -> Tr
         seen.append(traces(kubectl, operator, attempts=attempts))
         return seen[-2], seen[-1]
 
-    eventually(look, lambda pair: pair[0] == pair[1], describe="the cluster is quiet", timeout=90)
+    eventually(look, lambda pair: pair[0] == pair[1], describe="the cluster is quiet")
     return seen[-1]

@@ -65,7 +65,7 @@ class World:
 
     async def find(self, source: Json | None, *, name: str = "web") -> Found:
         """What is found once nothing is being listed any more."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while True:
                 found = await self.sources.find(group(name, source))
                 if found.missing is None or "still being listed" not in found.missing.message:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 
-async def until(condition: Callable[[], object], *, seconds: float = 30.0) -> None:
+async def until(condition: Callable[[], object], *, seconds: float = 90.0) -> None:
     """Let others run until the condition holds; a TimeoutError if it doesn't come to that.
 
     The limit is for what never comes; a busy machine must not reach it.

@@ -45,7 +45,7 @@ def test_who_waits_says_for_whom(tmp_path: Path) -> None:
     thread = threading.Thread(target=second)
     with exclusive(tmp_path / "lock", purpose="which does the first", reporter=quiet()[0]):
         thread.start()
-        assert heard.something.wait(timeout=5)
+        assert heard.something.wait(timeout=60)
         order.append("first")
     thread.join()
     assert order == ["first", "second"]
@@ -64,7 +64,7 @@ def test_the_second_run_uses_what_the_first_built(tmp_path: Path) -> None:
     lock = settings.cache / "tools.lock"
     with exclusive(lock, purpose="which builds", reporter=quiet()[0]):
         thread.start()
-        assert heard.something.wait(timeout=5)
+        assert heard.something.wait(timeout=60)
         other = settings_for(tmp_path, tmp_path / "go", environ={"HOME": str(tmp_path)})
         _build_without_lock(tmp_path, other.cache)
     thread.join()

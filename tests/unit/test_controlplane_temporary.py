@@ -146,7 +146,7 @@ async def cancelled(task: "asyncio.Task[None]") -> None:
     """Cancel a task, whose cluster takes a minute to come."""
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(50):
             await task
 
 

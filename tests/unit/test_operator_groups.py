@@ -173,7 +173,7 @@ async def test_the_start_keeps_the_resync(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(preflight, "NEEDED", ())
     async with assembled() as world:
         serve_discovery(world.server)
-        await asyncio.wait_for(world.operator._start(), 10)
+        await asyncio.wait_for(world.operator._start(), 60)
         assert "resync" in {task.get_name() for task in world.operator._background}
 
 

@@ -54,7 +54,7 @@ async def test_a_refused_pod_is_tried_again_after_nodes_have_come(
         first.set()
 
     waiting = asyncio.create_task(until_steady(replace(stage, tell=tell), within=20))
-    await asyncio.wait_for(first.wait(), 10)
+    await asyncio.wait_for(first.wait(), 60)
     assert reported == [
         "waiting until the cluster is steady: 0 of 1 groups are Ready, but not a (the operator"
         " has not reported on it yet)"
@@ -73,7 +73,7 @@ async def test_where_no_node_was_to_come_nothing_is_waited_for(
     monkeypatch.setattr(beginning, "_RETRIED_SECONDS", 60.0)
     server.create(GROUPS, {"metadata": {"name": "a"}, "spec": {"targetSize": 0}})
     server.patch(GROUPS, "a", READY, subresource="status")
-    await asyncio.wait_for(until_steady(stage, within=20), 10)
+    await asyncio.wait_for(until_steady(stage, within=20), 60)
     assert reported == []
 
 
@@ -93,5 +93,5 @@ async def test_what_never_comes_is_refused(
     conditions = [ready | {"reason": reason, "message": "0 of 1."}]
     server.patch(GROUPS, "a", {"status": {"conditions": conditions}}, subresource="status")
     with pytest.raises(StageError) as refused:
-        await asyncio.wait_for(until_steady(stage, within=within), 10)
+        await asyncio.wait_for(until_steady(stage, within=within), 60)
     assert said in str(refused.value) and "begin: atOnce" in str(refused.value)

@@ -96,7 +96,7 @@ async def test_what_does_not_end_is_ended_with_its_children(tmp_path: Path, kill
     pids = await asyncio.to_thread(_pids, program.log)
     if killed:
         program.kill()
-    await asyncio.wait_for(program.stop(), 20)
+    await asyncio.wait_for(program.stop(), 60)
     _wait_until_gone(pids)
 
 
@@ -155,8 +155,8 @@ async def test_an_answer_that_dribbles_in_is_none_and_keeps_nobody() -> None:
     server = await asyncio.start_server(dribble, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        assert not await asyncio.wait_for(answers(f"http://127.0.0.1:{port}/")(), 20)
-        await asyncio.wait_for(left_alone.wait(), 20)
+        assert not await asyncio.wait_for(answers(f"http://127.0.0.1:{port}/")(), 60)
+        await asyncio.wait_for(left_alone.wait(), 60)
 
 
 def test_nothing_outlives_us_if_we_are_killed(tmp_path: Path) -> None:

@@ -207,7 +207,7 @@ async def test_a_recorder_that_cannot_write_says_so() -> None:
         await asyncio.sleep(0)
         try:
             with pytest.raises(SettingsError):
-                await asyncio.wait_for(recorder.follow(), 20)
+                await asyncio.wait_for(recorder.follow(), 60)
         finally:
             starting.cancel()
             await asyncio.gather(starting, return_exceptions=True)

@@ -226,6 +226,6 @@ class TestAnotherCluster:
         monkeypatch.setattr(NodeLink, "close", close_slowly)
         secret.text = f"{server.url} two"
         await closing.wait()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await remote.close()
         assert following() == []
