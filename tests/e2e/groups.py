@@ -37,7 +37,7 @@ def install_crds(kubectl: Kubectl) -> None:
     # In its first moment a CRD has no conditions, and kubectl wait doesn't wait for them.
     names = [f"crd/{CRD_NAME}", f"crd/{POOL_CRD_NAME}"]
     eventually(
-        lambda: kubectl("wait", ESTABLISHED, *names, "--timeout=30s"),
+        lambda: kubectl("wait", ESTABLISHED, *names, "--timeout=120s"),
         describe="the CRDs are established",
     )
     for kind in (PLURAL, POOL_PLURAL):
@@ -82,9 +82,9 @@ def delete_group(kubectl: Kubectl, name: str) -> None:
     kubectl.api.delete(f"{GROUPS}/{name}")
 
 
-def wait_ready(kubectl: Kubectl, name: str, *, timeout: float = 240) -> None:
+def wait_ready(kubectl: Kubectl, name: str) -> None:
     """On time-out tells the group's status."""
-    wait_condition(kubectl, name, "Ready", timeout=timeout)
+    wait_condition(kubectl, name, "Ready")
 
 
 def wait_until_heard(kubectl: Kubectl, name: str) -> None:
@@ -103,9 +103,7 @@ def wait_until_heard(kubectl: Kubectl, name: str) -> None:
     )
 
 
-def wait_condition(
-    kubectl: Kubectl, name: str, kind: str, *, status: str = "True", timeout: float = 240
-) -> None:
+def wait_condition(kubectl: Kubectl, name: str, kind: str, *, status: str = "True") -> None:
     """Returns once the condition has that status for the present spec, as `kubectl wait` does."""
 
     def fits(group: dict[str, Any]) -> bool:
@@ -119,7 +117,7 @@ def wait_condition(
         group.get("status", {}).pop("resolvedTemplate", None)
         return group
 
-    eventually(read, fits, describe=f"{kind} of {name} is {status}", timeout=timeout)
+    eventually(read, fits, describe=f"{kind} of {name} is {status}")
 
 
 def group_of(kubectl: Kubectl, name: str) -> dict[str, Any]:

@@ -3,10 +3,13 @@
 import base64
 import copy
 import json
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 from tests.e2e.kubectl import Kubectl
-from tests.e2e.operator import NAMESPACE
+from tests.e2e.operator import NAMESPACE, Process
 
 READER = """
 apiVersion: v1
@@ -44,6 +47,13 @@ class Secrets:
         self._kubectl(
             "delete", "secret", self.name, f"--namespace={NAMESPACE}", "--ignore-not-found"
         )
+
+
+@pytest.fixture
+def secret(kubectl: Kubectl, group_name: str, operator: Process) -> Iterator[Secrets]:
+    secret = Secrets(kubectl, group_name)
+    yield secret
+    secret.delete()
 
 
 def with_user(config: dict[str, Any], user: dict[str, Any]) -> dict[str, Any]:

@@ -1,14 +1,12 @@
-"""A cloud that fails: instances that aren't created, or don't go.
+"""Instances that a cloud fails to create.
 
-- a failed instance is told with what the cloud said, is tried again, and comes under the same name
-- what gets stuck in deletion stays for its time, as a Node that doesn't count
+A failed instance is reported with what the cloud said, is tried again, and comes under the same
+name.
 """
 
 import pytest
 
-from kwok_operator.constants import DELETE_AT_ANNOTATION
 from kwok_operator.controlplane import Cluster
-from kwok_operator.formats.times import parse_time
 from tests.e2e.clouds import (
     MARKED,
     born_after,
@@ -20,10 +18,7 @@ from tests.e2e.clouds import (
 )
 from tests.e2e.groups import (
     apply_group,
-    names_of,
     nodes_of,
-    scale,
-    serial_of,
     status_of,
     wait_ready,
 )
@@ -69,36 +64,3 @@ def test_a_failed_instance_is_told_and_tried_again(
     assert [born_after(node) for node in nodes] == [0, 5_000, 5_000, 0]
     status = status_of(kubectl, group_name)
     assert (status["nextSerial"], status["failedReplicas"], rows_of(status)) == (4, 0, {})
-
-
-def test_what_gets_stuck_in_deletion_stays_for_its_time_and_does_not_count(
-    cluster: Cluster, kubectl: Kubectl, operator: Process, group_name: str
-) -> None:
-    slow = {"serials": "1", "delay": {"fixed": "20s"}}
-    cloud = {"failures": {"slowDeletion": slow}}
-    with chronicled(cluster, group_name) as seen:
-        apply_group(kubectl, group_name, targetSize=3, cloud=cloud)
-        wait_ready(kubectl, group_name)
-        names = names_of(kubectl, group_name)
-        scale(kubectl, group_name, 0)
-        eventually(
-            lambda: {names[0], names[2]} <= set(seen.gone_at),
-            describe="the others are gone",
-        )
-        told = eventually(
-            lambda: seen.told(
-                group_name, lambda s: s["replicas"] == 0 and states_of(s) == {1: "Deleting"}
-            ),
-            describe="status tells of the one that is stuck, and doesn't count it",
-        )
-        scale(kubectl, group_name, 2)
-        wait_ready(kubectl, group_name)
-        eventually(lambda: names[1] in seen.gone_at, describe="it goes in the end")
-    assert told is not None and told["pendingReplicas"] == 0
-    assert seen.gone_at[names[1]] > max(seen.gone_at[names[0]], seen.gone_at[names[2]])
-    stuck = seen.nodes[names[1]][-1].node["metadata"]
-    assert seen.gone_at[names[1]] >= parse_time(stuck["annotations"][DELETE_AT_ANNOTATION])
-    assert "finalizers" not in stuck
-    assert list(map(serial_of, names_of(kubectl, group_name))) == [3, 4], "others took its place"
-    wait_ready(kubectl, group_name)
-    assert states_of(status_of(kubectl, group_name)) == {}

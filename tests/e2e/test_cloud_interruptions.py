@@ -1,20 +1,16 @@
 """A cloud that takes instances back, as spot clouds do.
 
-- a Node that is to go is given notice: a taint, a condition and an Event; it goes when the notice
-  is over, and not before, and the group replaces it
-- no more are under notice at a time than may be, and each has its turn
-- no Node lives longer than it may
+A Node that is to go is given notice: a taint, a condition and an Event; it goes when the notice is
+over, and not before, and the group replaces it.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from kwok_operator.cloud.api.cloud import NOTICE_CONDITION, NOTICE_TAINT_KEY
-from kwok_operator.constants import KIND, NOTICED_AT_ANNOTATION
+from kwok_operator.constants import KIND
 from kwok_operator.controlplane import Cluster
-from kwok_operator.formats.times import parse_time
 from tests.e2e.clouds import Chronicle, Version, chronicled, condition_of, life_of, taint_keys
 from tests.e2e.groups import apply_group, patch_group, serial_of
 from tests.e2e.kubectl import Kubectl, eventually
@@ -69,41 +65,5 @@ def test_a_node_is_given_notice_and_goes_and_is_replaced(
     eventually(lambda: set(seen.gone_at) <= told_of(kubectl, "Node"), describe="each has an Event")
 
 
-def test_only_so_many_at_a_time_and_none_lives_longer_than_it_may(
-    cluster: Cluster, kubectl: Kubectl, operator: Process, group_name: str
-) -> None:
-    few, brief = groups = f"{group_name}-few", f"{group_name}-brief"
-    with chronicled(cluster, *groups) as seen:
-        spot: dict[str, Any] = {"lifetime": {"fixed": "4s"}, "notice": "3s", "atATime": 1}
-        apply_group(kubectl, few, targetSize=4, cloud={"interruptions": spot})
-        spot = {"maxLifetime": "6s", "notice": "4s"}
-        apply_group(kubectl, brief, targetSize=2, cloud={"interruptions": spot})
-        eventually(
-            lambda: [{serial_of(name) for name in gone(seen, group)} for group in groups],
-            lambda serials: serials[0] >= {0, 1, 2, 3} and serials[1] >= {0, 1},
-            describe="the first of both groups have gone",
-            timeout=240,
-        )
-    assert most_under_notice(seen, [name for name in seen.born if name.startswith(few)]) == 1
-    for name in gone(seen, few):
-        last = seen.nodes[name][-1].node["metadata"]["annotations"]
-        noticed_at = parse_time(last[NOTICED_AT_ANNOTATION])
-        assert seen.gone_at[name] >= noticed_at + 3_000, "with all of the notice"
-    for name in gone(seen, brief):
-        life = life_of(seen.nodes[name][0].node)
-        assert life.end and (life.end.after, life.end.reason) == (6_000, "MaxLifetime")
-        told = seen.first(name, lambda version: condition(version).get("status") == "True")
-        assert told and condition(told)["reason"] == "MaxLifetime"
-
-
 def gone(seen: Chronicle, group: str) -> list[str]:
     return [name for name in list(seen.gone_at) if name.startswith(f"{group}-")]
-
-
-def most_under_notice(seen: Chronicle, names: Sequence[str]) -> int:
-    """The most nodes of these that were under notice at a time."""
-    begins = {name: version.at for name in names if (version := seen.first(name, under_notice))}
-    return max(
-        sum(start <= at < seen.gone_at.get(name, at + 1) for name, start in begins.items())
-        for at in begins.values()
-    )

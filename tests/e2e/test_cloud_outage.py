@@ -3,7 +3,6 @@
 - a Node is not Ready before its time, and Ready from then on; one that is never Ready never is
 - while a group is out, none of its nodes is Ready and none comes; afterwards all is as it was, and
   the pods that stayed on its nodes are Ready
-- while a pool is out, so are all groups that draw from it, and no others
 - nodes that flap are Ready again after each spell; the operator that dies meanwhile loses nothing
 
 kwok makes Ready what it sees: so these have a cluster of their own, with the Stage of deploy/.
@@ -15,7 +14,6 @@ import pytest
 
 from tests.e2e.clouds import (
     Version,
-    apply_pool,
     chronicled,
     condition_of,
     life_of,
@@ -132,31 +130,6 @@ def test_a_group_is_out_and_is_back(staged: OwnCluster) -> None:
         assert len(names_of(kubectl, group)) == 4
         pods = pods_of(kubectl, group)
         assert uids(pods) == uids(before) and all(map(runs, pods))
-
-
-def test_a_pool_is_out_with_all_that_draw_from_it(staged: OwnCluster) -> None:
-    kubectl, pool = staged.kubectl, "zone"
-    first, second, other = "zone-a", "zone-b", "elsewhere"
-    apply_pool(kubectl, pool, instances=10)
-    for group in (first, second):
-        apply_group(kubectl, group, targetSize=2, cloud={"capacityPools": [pool]})
-    apply_group(kubectl, other, targetSize=2, cloud={"stock": 9})
-    for group in (first, second, other):
-        wait_ready(kubectl, group)
-
-    apply_pool(kubectl, pool, instances=10, outage=True)
-    for group in (first, second):
-        wait_condition(kubectl, group, "Outage")
-        wait_out(kubectl, group)
-    scale(kubectl, second, 3)
-    wait_held_up(kubectl, second, 2)
-    scale(kubectl, other, 3)
-    wait_ready(kubectl, other)
-
-    apply_pool(kubectl, pool, instances=10)
-    for group, size in ((first, 2), (second, 3)):
-        wait_ready(kubectl, group)
-        assert len(names_of(kubectl, group)) == size
 
 
 def test_nodes_flap_also_when_the_operator_dies(staged: OwnCluster) -> None:

@@ -37,7 +37,7 @@ def test_thousands_that_fail_at_random_keep_nobody_waiting(
     )
     for target in (2, 3, 4):
         scale(kubectl, small, target)
-        wait_ready(kubectl, small, timeout=60)
+        wait_ready(kubectl, small)
         status = status_of(kubectl, large)
         assert status["pendingReplicas"] == SIZE
         status.pop("resolvedTemplate")

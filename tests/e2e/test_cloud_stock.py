@@ -5,7 +5,6 @@
   that are stuck in deletion among them; what is freed goes to those that wait; the pool's status
   says who has what
 - a pool that isn't there holds its groups up until it is made
-- a pool counts vCPUs, and says what the cloud says
 """
 
 from typing import Any
@@ -121,30 +120,3 @@ def test_three_groups_share_a_pool(
             describe="the pool has room again",
         )
         assert seen.most == 6, "at no time were there more than the pool has"
-
-
-def test_a_quota_in_vcpus(
-    cluster: Cluster, kubectl: Kubectl, operator: Process, group_name: str
-) -> None:
-    large, small = f"{group_name}-a", f"{group_name}-b"
-    cloud = {"capacityPools": [group_name], "retryAfter": SOON}
-    error = {"class": "QuotaExceeded", "code": "VcpuLimitExceeded", "message": "Ask for more."}
-    with pools(kubectl, group_name), chronicled(cluster, large, small) as seen:
-        apply_pool(kubectl, group_name, resources={"cpu": 70}, error=error)
-        apply_group(kubectl, large, targetSize=9, cloud=cloud, template={"shape": {"cpu": 16}})
-        status = wait_counts(kubectl, large, come=4, failed=5)
-        assert {row["message"] for row in rows_of(status).values()} == {"Ask for more."}
-        apply_group(kubectl, small, targetSize=9, cloud=cloud, template={"shape": {"cpu": 3}})
-        wait_counts(kubectl, small, come=2, failed=7)
-        shown = eventually(
-            lambda: pool_status(kubectl, group_name),
-            lambda status: status["instances"] == 6,
-            describe="the pool's status tells of both",
-        )
-        assert shown["resources"] == {"cpu": "70"}
-        assert {s["group"]: s["resources"]["cpu"] for s in shown["groups"]} == {
-            large: "64",
-            small: "6",
-        }
-        used = max(16 * counts[large] + 3 * counts[small] for counts in seen.counts)
-        assert used == 70, "at no time was more in use than the pool had"

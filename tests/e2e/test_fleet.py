@@ -91,13 +91,6 @@ def fleet(far: Far) -> Iterator[RealNodes]:
     nodes.clean()
 
 
-@pytest.fixture
-def secret(kubectl: Kubectl, group_name: str, operator: Process) -> Iterator[Secrets]:
-    secret = Secrets(kubectl, group_name)
-    yield secret
-    secret.delete()
-
-
 def configure(provider: Provider, secret: Secrets, **more: Any) -> None:
     cluster = {"secretName": secret.name, **more}
     provider.configure_for(KEY, read="cluster", more=f"cluster: {json.dumps(cluster)}\n")

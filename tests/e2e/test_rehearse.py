@@ -245,12 +245,6 @@ def test_a_process_that_dies_ends_it(tmp_path: Path) -> None:
     found = verdict(tmp_path / "out")
     assert found["end"]["reason"] == "died"
     assert "exit status 7: no more" in found["end"]["detail"]
-    ready = {"tcp": "127.0.0.1:1", "within": "1s"}
-    never = {"name": "never", "command": ["sleep", "600"], "ready": ready}
-    done = play(scenario(tmp_path, processes=[never], expect=expect), tmp_path / "none")
-    assert done.returncode == 2
-    assert "never is not ready after 1 s" in done.stderr
-    assert not is_there(cluster_of(done.stderr))
 
 
 @pytest.mark.parametrize("ended", ["", "kube-apiserver", "kube-scheduler", "shim"])

@@ -2,17 +2,14 @@
 
 - created, scaled, paused, its template broken and mended: each once
 - what happens again is counted, not told again; by an operator that was restarted in between, too
-- what a simulated cloud does to its instances; `kubectl describe node` tells a node's own end
 """
 
 import re
 from collections import Counter
-from functools import partial
 from typing import NamedTuple
 
 from tests.e2e.groups import (
     apply_group,
-    names_of,
     patch_group,
     scale,
     wait_condition,
@@ -25,7 +22,6 @@ _LINE = re.compile(
     r"^  (?P<kind>\w+) +(?P<reason>\w+) +(?:\S+ \(x(?P<count>\d+) over \S+\)|\S+) +"
     r"kwok-operator +(?P<message>.*)$"
 )
-SOLD_OUT = {"serials": "0", "times": 1, "code": "SoldOut"}
 BROKEN = {"node": {"metadata": {"labels": {"no label": "x"}}}}
 
 
@@ -94,39 +90,3 @@ def test_describe_tells_the_story(kubectl: Kubectl, harness: Harness, group_name
     assert {line.reason for line in lines if line.kind == "Warning"} == {"TemplateInvalid"}
     sizes = [re.findall(r"\d+", line.message) for line in lines if line.reason == "ScalingUp"]
     assert sorted(sizes) == [["0", "3", "3"], ["3", "5", "2"]]
-
-
-def test_describe_tells_of_the_simulated_cloud(
-    kubectl: Kubectl, harness: Harness, group_name: str
-) -> None:
-    harness.start()
-    cloud = {"failures": {"creation": [SOLD_OUT]}, "retryAfter": "5s"}
-    apply_group(kubectl, group_name, targetSize=2, cloud=cloud)
-    spot = f"{group_name}-spot"
-    short = {"lifetime": {"fixed": "125s"}, "notice": "120s"}
-    apply_group(kubectl, spot, targetSize=2, cloud={"interruptions": short})
-    told(
-        kubectl,
-        group_name,
-        *(("ScalingUp", 1), ("CreationFailed", 1), ("AllArrived", 1), ("Ready", 1)),
-    )
-    (failed,) = [line for line in story(kubectl, group_name) if line.reason == "CreationFailed"]
-    assert failed.kind == "Warning"
-    assert "SoldOut" in failed.message
-
-    wait_condition(kubectl, spot, "Provisioned")
-    for node in names_of(kubectl, spot):
-        eventually(
-            partial(tells_of_notice, kubectl, spot, node=node),
-            describe=f"the group tells of {node}",
-        )
-        eventually(
-            partial(kubectl, "describe", "node", node),
-            until=partial(re.search, r"Warning +Interrupted .* 120s"),
-            describe=f"the node {node} tells of itself",
-        )
-
-
-def tells_of_notice(kubectl: Kubectl, group: str, *, node: str) -> bool:
-    told = [line.message for line in story(kubectl, group) if line.reason == "Interrupted"]
-    return any(node in message for message in told)

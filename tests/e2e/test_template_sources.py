@@ -1,10 +1,10 @@
 """`template.from`: a Node in a ConfigMap, or a real node of this cluster.
 
 - a ConfigMap key with one Node, a List, or documents, one chosen by name; edits are followed
-- a live node by name, labels or annotation: the newest that is Ready and schedulable; what changes
-  on it changes the template, heartbeats don't; fake nodes never are templates
-- what can't be found is a condition with a reason and a remedy, and ends when it is there; a source
-  that is gone leaves the last template, says since when, and the group scales from zero with it
+- a live node by labels: the newest that is Ready and schedulable; what changes on it changes the
+  template, heartbeats don't
+- a source that is gone leaves the last template, says since when, and the group scales from zero
+  with it
 - template.node and template.shape are merged over it
 """
 
@@ -18,7 +18,6 @@ from tests.e2e.groups import (
     condition,
     group_of,
     nodes_of,
-    patch_group,
     scale,
     status_of,
     wait_condition,
@@ -87,20 +86,6 @@ def test_a_node_in_a_config_map(data: Any, kubectl: Kubectl, group_name: str) ->
     assert nodes_of(kubectl, group)[1]["status"]["capacity"]["cpu"] == "12"
 
 
-def test_what_cant_be_used_is_told_and_heals(data: Any, kubectl: Kubectl, group_name: str) -> None:
-    source = {"configMap": {"name": group_name}}
-    apply_group(kubectl, group_name, targetSize=1, template={"from": source})
-    wait_reason(kubectl, group_name, "ConfigMapNotFound", status="False")
-    assert condition(kubectl, group_name, "Stalled")["status"] == "True"
-    data(nodes=documents(A, B))
-    wait_reason(kubectl, group_name, "ConfigMapInvalid", status="False", parts=("a", "b"))
-    data(nodes=documents(A).replace("cpu: '2'", "cpu: 2Gib"))
-    wait_reason(kubectl, group_name, "TemplateInvalid", status="False", parts=("capacity.cpu",))
-    assert nodes_of(kubectl, group_name) == []
-    data(nodes=documents(A))
-    wait_ready(kubectl, group_name)
-
-
 @pytest.mark.core
 def test_the_newest_usable_node_is_taken(
     operator: Process, kubectl: Kubectl, group_name: str, real_nodes: RealNodes
@@ -120,19 +105,6 @@ def test_the_newest_usable_node_is_taken(
     kubectl("uncordon", f"{group_name}-r2")
     wait_cpu(kubectl, group_name, "8")
     assert f"{group_name}-r2" in condition(kubectl, group_name, "TemplateResolved")["message"]
-
-
-def test_a_node_by_name_or_by_annotation(
-    operator: Process, kubectl: Kubectl, group_name: str, real_nodes: RealNodes
-) -> None:
-    name = f"{group_name}-r1"
-    real_nodes.add(name, labels={}, cpu=3, annotations={"example.com/pool": group_name})
-    annotation = {"annotation": {"key": "example.com/pool", "value": group_name}}
-    for suffix, way in (("name", {"name": name}), ("annotation", annotation)):
-        group = f"{group_name}-{suffix}"
-        apply_group(kubectl, group, targetSize=1, template={"from": {"nodes": way}})
-        wait_ready(kubectl, group)
-        assert cpu_of(kubectl, group) == "3"
 
 
 def test_a_node_is_followed_but_not_its_heartbeats(
@@ -170,23 +142,6 @@ def test_a_node_is_followed_but_not_its_heartbeats(
         ),
         describe="label, taint and capacity are in the template",
     )
-
-
-def test_fake_nodes_are_no_templates(
-    operator: Process, kubectl: Kubectl, group_name: str, real_nodes: RealNodes
-) -> None:
-    """Neither ours nor another kwok's."""
-    source = f"{group_name}-source"
-    apply_group(
-        kubectl, source, targetSize=1, template={"shape": {"cpu": 7, "instanceType": group_name}}
-    )
-    wait_ready(kubectl, source)
-    real_nodes.add(
-        f"{group_name}-r1", labels={TYPE: group_name}, annotations={"kwok.x-k8s.io/node": "fake"}
-    )
-    apply_group(kubectl, group_name, targetSize=1, template=by_type(group_name))
-    wait_reason(kubectl, group_name, "NodeNotFound", status="False")
-    assert nodes_of(kubectl, group_name) == []
 
 
 def test_the_last_match_gone_and_scale_from_zero(
@@ -232,20 +187,6 @@ def test_like_that_node_but_in_another_zone_and_with_gpus(
     taints = {t["key"]: t.get("value") for t in node["spec"]["taints"]}
     assert (taints["team"], taints["kwok-provider"]) == ("b", "true")
     assert status_of(kubectl, group_name)["templateSource"] == "Live+Node+Shape"
-
-
-def test_images_are_left_out_unless_asked_for(
-    operator: Process, kubectl: Kubectl, group_name: str, real_nodes: RealNodes
-) -> None:
-    name = f"{group_name}-r1"
-    real_nodes.add(name, labels={TYPE: group_name})
-    real_nodes.status(name, {"images": [{"names": ["example.com/web:1"], "sizeBytes": 5}]})
-    apply_group(kubectl, group_name, targetSize=1, template=by_type(group_name))
-    wait_ready(kubectl, group_name)
-    assert "images" not in nodes_of(kubectl, group_name)[0]["status"]
-    patch_group(kubectl, group_name, template={"keepImages": True}, targetSize=2)
-    wait_ready(kubectl, group_name)
-    assert [len(n["status"].get("images", [])) for n in nodes_of(kubectl, group_name)] == [0, 1]
 
 
 def test_real_nodes_of_three_types(

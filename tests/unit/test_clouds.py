@@ -487,16 +487,21 @@ def test_so_many_at_a_time_get_notice(world: World) -> None:
     assert first.isdisjoint(world.nodes)
 
 
-def test_in_an_outage_nothing_comes_and_no_node_is_ready(world: World) -> None:
-    world.apply("a", targetSize=3, cloud={})
+@pytest.mark.parametrize("of_pool", [True, False])
+def test_in_an_outage_nothing_comes_and_no_node_is_ready(world: World, of_pool: bool) -> None:
+    world.set_pool("zone", instances=9)
+    cloud = {"capacityPools": ["zone"]}
+    world.apply("a", targetSize=3, cloud=cloud)
     world.one_pass("a")
-    world.apply("a", targetSize=5, cloud={"outage": True})
+    world.set_pool("zone", instances=9, outage=of_pool)
+    world.apply("a", targetSize=5, cloud={**cloud, "outage": not of_pool})
     turn = world.one_pass("a")
     assert turn is not None
     assert turn.provisioned.reason == "Outage"
     assert {v.ready for v in turn.observed.nodes.desired.values()} == {False}
     assert world.count("a") == 3
-    world.apply("a", cloud={})
+    world.set_pool("zone", instances=9)
+    world.apply("a", cloud=cloud)
     world.settle(within=2)
     assert world.count("a") == 5
     assert all(node.ready for node in world.nodes.values())

@@ -161,6 +161,9 @@ def test_what_the_pool_has_in_common_is_left(name: str) -> None:
 
 @each_node
 def test_images_are_left_where_they_are_asked_for(name: str) -> None:
+    asked = Template.model_validate({"node": NODES[name], "keepImages": True})
+    images = resolve(asked, guard=GuardTaint())["status"].get("images")
+    assert images == NODES[name]["status"].get("images")
     kept = clean_node(NODES[name], field=FIELD, keep_images=True)
     assert kept["status"].pop("images", None) == NODES[name]["status"].get("images")
     assert kept == clean(NODES[name])
