@@ -71,15 +71,17 @@ tools: venv ## Find, download or build Kubernetes, etcd and kwok (once; 7 minute
 
 .PHONY: demo
 demo: venv ## Show the operator at work, on a cluster on this machine
-	$(PYTHON) -m hack.demo
+	$(VENV)/bin/kwok-operator rehearse --demo --keep --output=build/demo \
+	  $(if $(CLUSTER_AUTOSCALER),--binary=cluster-autoscaler=$(CLUSTER_AUTOSCALER:~/%=$(HOME)/%))
 
 .PHONY: cluster-up
 cluster-up: venv ## Create a cluster on this machine, and print how to use it
 	$(PYTHON) -m kwok_operator.controlplane up
 
 .PHONY: cluster-down
-cluster-down: venv ## Delete that cluster
+cluster-down: venv ## Delete that cluster, and that of the demo
 	$(PYTHON) -m kwok_operator.controlplane down
+	$(PYTHON) -m kwok_operator.controlplane down --name demo
 
 ##@ Check
 

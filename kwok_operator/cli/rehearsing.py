@@ -14,7 +14,7 @@ from kwok_operator.errors import KwokOperatorError, SettingsError
 from kwok_operator.offline.files import Finding
 from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.scenario.scenariofile import ScenarioFile
-from kwok_operator.rehearsal.settings import RehearseSettings
+from kwok_operator.rehearsal.settings import DEMO, DEMO_CLUSTER, RehearseSettings
 
 if TYPE_CHECKING:
     from kwok_operator.rehearsal.surroundings import LocalSurroundings
@@ -24,6 +24,7 @@ Plays a scenario on a cluster of its own, and says whether its expectations hold
 
   kwok-operator rehearse --check deploy/scenarios/spot-storm.yaml
   kwok-operator rehearse --binary cluster-autoscaler=./ca deploy/scenarios/scale-up-and-down.yaml
+  kwok-operator rehearse --demo --keep
 
 A scenario is a file: which objects are applied, which programs run, which pods arrive, which steps
 are done, when it ends, and what you expect. All of it is checked before anything starts; problems
@@ -58,6 +59,12 @@ def add_command(command: Callable[[str, str, str], argparse.ArgumentParser]) -> 
     which.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig to use")
     which.add_argument("--context", metavar="NAME", help="context of the kubeconfig")
     parser.add_argument("--keep", action="store_true", help="leave the cluster as it is at the end")
+    parser.add_argument(
+        "--demo",
+        action="store_true",
+        help="play a tour of the operator; with --keep, its cluster, which is called demo, and the"
+        " operator go on running, and the next demo replaces them",
+    )
     other = parser.add_argument_group("instead of playing")
     other.add_argument("--check", action="store_true", help="only check the scenario")
     other.add_argument(
@@ -72,16 +79,19 @@ def add_command(command: Callable[[str, str, str], argparse.ArgumentParser]) -> 
 
 def rehearse_settings(flags: argparse.Namespace) -> RehearseSettings:
     """The settings of `rehearse`; raises SettingsError naming flag, value, remedy."""
-    if not flags.scenario:
+    if flags.demo and (flags.scenario or flags.arm or flags.kubeconfig or flags.context):
+        raise SettingsError("--demo: goes without SCENARIO, --arm, --kubeconfig and --context")
+    if not flags.scenario and not flags.demo:
         raise SettingsError("SCENARIO: none is given; name a file, such as scenario.yaml")
     return RehearseSettings(
-        scenario=Path(flags.scenario),
+        scenario=DEMO if flags.demo else Path(flags.scenario),
         output=Path(flags.output) if flags.output else None,
         kubeconfig=flags.kubeconfig or None,
         context=flags.context or None,
         keep=flags.keep,
         binaries=binaries(flags.binary),
         arm=flags.arm or None,
+        demo=flags.demo,
     )
 
 
@@ -103,7 +113,8 @@ def run(flags: argparse.Namespace) -> int:
         found = counted(len(read.findings), "problem")
         complain(f"kwok-operator: {settings.scenario}: {found}; nothing was started")
         return 2
-    check_binaries(settings.binaries, [read.scenario])
+    if not settings.demo:
+        check_binaries(settings.binaries, [read.scenario])
     if flags.check:
         print(summary(read.scenario))
         return 0
@@ -135,7 +146,7 @@ def _play(scenario: Scenario, settings: RehearseSettings) -> int:
     try:
         with (
             results(settings.output, scenario.name) as folder,
-            screen(sys.stderr, complain, environ=os.environ) as (tell, show),
+            screen(sys.stderr, complain, environ=os.environ) as (tell, show, say),
         ):
             found = asyncio.run(
                 rehearse(
@@ -145,6 +156,7 @@ def _play(scenario: Scenario, settings: RehearseSettings) -> int:
                     find_program=surroundings(settings).program,
                     tell=tell,
                     show=show,
+                    say=say,
                 )
             )
     except LeftBehindError as error:
@@ -159,11 +171,34 @@ def _play(scenario: Scenario, settings: RehearseSettings) -> int:
         print(line)
     if (folder / VERDICT).exists():
         print(f"written: {folder}")
+    if settings.demo and settings.keep:
+        print(_how_to_go_on())
     if left is not None:
         _complain_of(left)
     if found.end.reason == "interrupted":
         return 130
     return 0 if found.passed and left is None else 1
+
+
+def _how_to_go_on() -> str:
+    """How to use the cluster of the demo."""
+    from kwok_operator import controlplane
+
+    return "\n".join(
+        [
+            "",
+            "The cluster and the operator go on running. To play with them:",
+            "",
+            *controlplane.get(DEMO_CLUSTER).exports(os.environ.get("PATH", "")),
+            "  kubectl get kng",
+            "  kubectl scale kng demo-even --replicas=50",
+            "  kubectl get nodes -l kwok-operator.io/node-group=demo-even",
+            "  kubectl describe kng demo-even",
+            "  kubectl explain kng.spec",
+            "",
+            f"To remove them: {controlplane.removal(DEMO_CLUSTER)}",
+        ]
+    )
 
 
 def _complain_of(error: Exception) -> None:
@@ -173,9 +208,11 @@ def _complain_of(error: Exception) -> None:
 
 def checked(settings: RehearseSettings, *, programs_later: bool = False) -> ScenarioFile:
     """The scenario with all that is wrong with it. Raises SettingsError if it can't be read."""
-    from kwok_operator.rehearsal.loading import load_scenario
+    from kwok_operator.rehearsal.loading import load_demo, load_scenario
 
     around = surroundings(settings, programs_later=programs_later)
+    if settings.demo:
+        return load_demo(settings.scenario, around, tell=complain)
     return load_scenario(settings.scenario, around, arm=settings.arm)
 
 

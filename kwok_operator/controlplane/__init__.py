@@ -15,7 +15,7 @@ from kwok_operator.controlplane.errors import (
     UnknownVersion,
 )
 from kwok_operator.controlplane.kwokctl import COMPONENTS, Flags
-from kwok_operator.controlplane.lifecycle import DEFAULT_NAME, create, delete, get, revive
+from kwok_operator.controlplane.lifecycle import DEFAULT_NAME, create, delete, get, removal, revive
 from kwok_operator.controlplane.ownership import Choices, async_temporary, temporary
 from kwok_operator.controlplane.progress import Reporter
 from kwok_operator.controlplane.settings import DEFAULT_KUBERNETES_VERSION, Settings
@@ -45,6 +45,7 @@ __all__ = [
     "find_tools",
     "get",
     "known_versions",
+    "removal",
     "revive",
     "temporary",
 ]

@@ -107,13 +107,9 @@ def _usage(cluster: Cluster, *, search_path: str) -> str:
     lines = [f"cluster {cluster.name} is ready"]
     if cluster.kubernetes_version:
         lines[0] += f", Kubernetes {cluster.kubernetes_version}"
-    lines += ["", f"  export KUBECONFIG={cluster.kubeconfig}"]
-    if str(cluster.kubectl.parent) not in search_path.split(os.pathsep):
-        lines.append(f'  export PATH="{cluster.kubectl.parent}:$PATH"')
-    lines += ["  kubectl get nodes", ""]
+    lines += ["", *cluster.exports(search_path), "  kubectl get nodes", ""]
     if not cluster.borrowed:
-        this = f"{sys.executable} -m {__package__}"
-        lines.append(f"to delete it: {this} down --name {cluster.name}")
+        lines.append(f"to delete it: {lifecycle.removal(cluster.name)}")
     return "\n".join(lines)
 
 

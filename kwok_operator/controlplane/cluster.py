@@ -6,6 +6,7 @@ named by KWOK_OPERATOR_TEST_KUBECONFIG, has no directory and no processes that w
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from dataclasses import dataclass
@@ -41,6 +42,13 @@ class Cluster:
     def borrowed(self) -> bool:
         """Whether somebody else made this cluster, and its processes are out of reach."""
         return self.directory is None
+
+    def exports(self, search_path: str) -> list[str]:
+        """Lines for a shell that is to use it and its kubectl."""
+        lines = [f"  export KUBECONFIG={self.kubeconfig}"]
+        if str(self.kubectl.parent) not in search_path.split(os.pathsep):
+            lines.append(f'  export PATH="{self.kubectl.parent}:$PATH"')
+        return lines
 
     def pid(self, component: str) -> int:
         """Return the process of a component: etcd, kube-apiserver, kube-controller-manager,

@@ -149,6 +149,11 @@ def delete(name: str = DEFAULT_NAME, *, settings: Settings | None = None) -> Non
         raise ClusterError(f"deleting cluster {name}: {err}") from err
 
 
+def removal(name: str) -> str:
+    """Return the command that deletes a cluster."""
+    return f"{sys.executable} -m {__package__} down --name {name}"
+
+
 def names(*, settings: Settings | None = None) -> list[str]:
     """Name the clusters that were created from this cache, running or not."""
     settings = settings or Settings.from_environ(os.environ)

@@ -52,11 +52,13 @@ def temporary(
     prefix: str,
     *,
     keep: bool = False,
+    numbered: bool = True,
     settings: Settings | None = None,
     reporter: Reporter | None = None,
     **choices: Unpack[Choices],
 ) -> Iterator[Cluster]:
-    """A new cluster for the length of the block, with a name that begins with `prefix`.
+    """A new cluster for the length of the block, with a name that begins with `prefix`, or that
+    is it unless it is to be `numbered`: that replaces an older cluster of the same name.
 
     It is removed however the block ends, by an interrupt too, unless `keep` leaves it there. Of one
     that doesn't come up, the logs stay until the next one is made. It is always ours: no variable
@@ -65,7 +67,7 @@ def temporary(
     settings = settings or Settings.from_environ(os.environ)
     settings = dataclasses.replace(settings, borrowed_kubeconfig=None)
     reporter = reporter or Reporter(sys.stderr)
-    name = checked_name(f"{prefix}-{secrets.token_hex(3)}")
+    name = checked_name(f"{prefix}-{secrets.token_hex(3)}" if numbered else prefix)
     with _own(name, settings=settings, reporter=reporter):
         try:
             cluster = create(name, settings=settings, reporter=reporter, **choices)
@@ -90,13 +92,16 @@ async def async_temporary(
     prefix: str,
     *,
     keep: bool = False,
+    numbered: bool = True,
     settings: Settings | None = None,
     reporter: Reporter | None = None,
     **choices: Unpack[Choices],
 ) -> AsyncIterator[Cluster]:
     """`temporary` for an event loop, which goes on meanwhile; cancelling is like an interrupt."""
     told = threading.Event()
-    making = temporary(prefix, keep=keep, settings=settings, reporter=reporter, **choices)
+    making = temporary(
+        prefix, keep=keep, numbered=numbered, settings=settings, reporter=reporter, **choices
+    )
 
     def make() -> Cluster:
         with stopped_by(told):

@@ -83,7 +83,8 @@ def interrupts_deferred() -> Iterator[None]:
             signal.raise_signal(number)
 
 
-def _command_lines() -> Iterator[tuple[int, str]]:
+def command_lines() -> Iterator[tuple[int, str]]:
+    """Give the pid and the command line of each process of this machine."""
     if not _PROC.joinpath("self", "cmdline").exists():
         listing = subprocess.run(
             ["ps", "-axww", "-o", "pid=,command="], capture_output=True, text=True, check=True
@@ -115,7 +116,7 @@ def _command_line(entry: Path) -> bytes:
 def running(*directories: Path) -> dict[int, str]:
     """Return the command lines of the processes whose program is in one of them, by pid."""
     prefixes = tuple(f"{directory}{os.sep}" for directory in directories)
-    return {pid: line for pid, line in _command_lines() if line.startswith(prefixes)}
+    return {pid: line for pid, line in command_lines() if line.startswith(prefixes)}
 
 
 def recorded(directory: Path) -> dict[str, int]:

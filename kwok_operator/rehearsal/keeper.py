@@ -4,9 +4,9 @@
 
 Whoever holds the other end of the pipe may be killed at any instant: the pipe closes, whatever
 happened, so nothing is left running. A byte through it kills the program at once; so does the end
-of the keeper itself. Its output, where that is a file that can be read, too, and appended to, keeps
-its beginning and its end however much comes. Knows nothing of rehearsals, and imports nothing of
-them.
+of the keeper itself. The path of a file lets the program go on until that file is gone. Its output,
+where that is a file that can be read, too, and appended to, keeps its beginning and its end however
+much comes. Knows nothing of rehearsals, and imports nothing of them.
 """
 
 import contextlib
@@ -33,6 +33,7 @@ _TAIL_BYTES: Final = 1 << 20
 _POLL_SECONDS: Final = 0.05
 _LOG_SECONDS: Final = 0.2
 _NOT_STARTED: Final = 127
+_LONGEST_PATH: Final = 4096
 
 
 def main(argv: list[str]) -> int:
@@ -64,7 +65,12 @@ def main(argv: list[str]) -> int:
 
 
 def _end(program: "subprocess.Popen[bytes]", grace: float) -> None:
-    at_once = bool(os.read(0, 1))
+    word = os.read(0, _LONGEST_PATH)
+    at_once = bool(word)
+    if word.startswith(b"/"):
+        while os.path.exists(word):
+            time.sleep(_LOG_SECONDS)
+        at_once = False
     deadline = time.monotonic() + grace
     if not at_once:
         _signal(program.pid, signal.SIGTERM)

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from kwok_operator.errors import KwokOperatorError, one_line
 from kwok_operator.rehearsal.programs import KEEPER
@@ -45,7 +45,7 @@ class Kubectl:
         """
         context = [f"--context={self.context}"] if self.context else []
         command = [str(self.program), *context, *arguments]
-        return await run(
+        ended = await run(
             command,
             environment=self.environment,
             stdin=stdin,
@@ -54,6 +54,23 @@ class Kubectl:
             most=None if whole else _MOST_TEXT,
             kept=kept,
         )
+        return ended.check()
+
+
+class Ended(NamedTuple):
+    """A command that has run to its end."""
+
+    command: str
+    status: int
+    out: str
+    err: str
+
+    def check(self) -> str:
+        """Returns what it has printed. Raises CommandError if it has failed."""
+        if self.status:
+            printed = one_line(self.err.strip() or self.out.strip(), limit=500)
+            raise CommandError(f"{self.command}: exit status {self.status}: {printed}")
+        return self.out
 
 
 async def run(
@@ -65,8 +82,9 @@ async def run(
     cwd: Path | None = None,
     most: int | None = _MOST_TEXT,
     kept: bool = False,
-) -> str:
-    """Runs a program to its end, with all that it starts. Raises CommandError.
+) -> Ended:
+    """Runs a program to its end, with all that it starts. Raises CommandError if it can't be
+    started, or doesn't end in time.
 
     One that is `kept` has no input, and ends also if we are killed (keeper.py).
     """
@@ -106,12 +124,9 @@ async def run(
         rest = _text(process.stdout, 0), _text(process.stderr, 0), process.wait()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.gather(*rest), _GONE_WITHIN)
-    if process.returncode:
-        said = err.decode("utf-8", "replace").strip() or out.decode("utf-8", "replace").strip()
-        raise CommandError(
-            f"{shown}: exit status {process.returncode}: {one_line(said, limit=500)}"
-        )
-    return out.decode("utf-8", "replace")
+    assert process.returncode is not None
+    texts = (each.decode("utf-8", "replace") for each in (out, err))
+    return Ended(shown, process.returncode, *texts)
 
 
 async def _text(stream: asyncio.StreamReader, most: int | None) -> bytes:

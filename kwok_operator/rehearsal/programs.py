@@ -112,6 +112,14 @@ class Program:
             self._pipe = -1
         await self._keeper.wait()
 
+    async def leave(self, *, while_there: Path) -> None:
+        """Lets it go on without us, for as long as a file is there; its path is absolute."""
+        if self._pipe >= 0:
+            with contextlib.suppress(BrokenPipeError):
+                os.write(self._pipe, os.fsencode(while_there))
+            os.close(self._pipe)
+            self._pipe = -1
+
     def kill(self) -> None:
         """Kills it without a warning, as an outage would."""
         if self._pipe >= 0:

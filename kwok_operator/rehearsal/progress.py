@@ -9,7 +9,7 @@ rich is an extra, `kwok-operator[progress]`: it is imported here alone, and only
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 from kwok_operator.errors import one_line
 from kwok_operator.rehearsal.judge.expectations import AssertionOutcome
@@ -45,7 +45,15 @@ class RunProgress:
 
 
 Show = Callable[[RunProgress], None]
-Screen = Iterator[tuple[Tell, Show]]
+
+
+class Say(Protocol):
+    """Shows a line, in a style of rich where that can be."""
+
+    def __call__(self, line: str, style: str = "") -> None: ...
+
+
+Screen = Iterator[tuple[Tell, Show, Say]]
 
 
 def in_lines(tell: Tell) -> Show:
@@ -66,12 +74,13 @@ def screen(stream: TextIO, tell: Tell, *, environ: Mapping[str, str]) -> Screen:
     """How to tell and to show things on `stream`; where that is no terminal, by `tell`."""
     live = _live(stream) if environ.get("TERM", "") not in _DUMB and stream.isatty() else None
     if live is None:
-        yield tell, in_lines(tell)
+        yield tell, in_lines(tell), lambda line, style="": tell(line)
         return
 
-    def say(line: str) -> None:
+    def say(line: str, style: str = "") -> None:
+        shown = "".join(each if each.isprintable() else "?" for each in line)
         with suppress(OSError):  # the terminal is gone
-            live.console.print(one_line(line, limit=10_000), soft_wrap=True)
+            live.console.print(shown, style=style, soft_wrap=True)
 
     def show(now: RunProgress) -> None:
         with suppress(OSError):
@@ -79,7 +88,7 @@ def screen(stream: TextIO, tell: Tell, *, environ: Mapping[str, str]) -> Screen:
             live.update(_table(now), refresh=True)
 
     try:
-        yield say, show
+        yield lambda line: say(one_line(line, limit=10_000)), show, say
     finally:
         with suppress(OSError):
             live.stop()

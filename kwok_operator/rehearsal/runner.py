@@ -11,6 +11,7 @@ happens, the recording gets its end, and what was started is ended.
 
 import asyncio
 import shlex
+import textwrap
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -35,7 +36,7 @@ from kwok_operator.rehearsal.judge.verdict import Judged
 from kwok_operator.rehearsal.kubectl import CommandError
 from kwok_operator.rehearsal.logs import ProgramWarnings
 from kwok_operator.rehearsal.programs import ProgramError
-from kwok_operator.rehearsal.progress import Show, Tell, in_lines
+from kwok_operator.rehearsal.progress import Say, Show, Tell, in_lines
 from kwok_operator.rehearsal.recorder import RunRecorder
 from kwok_operator.rehearsal.scenario.expectation import (
     DEFAULT_WAIT,
@@ -48,10 +49,11 @@ from kwok_operator.rehearsal.scenario.process import Ends, Starts
 from kwok_operator.rehearsal.scenario.timeline import Step
 from kwok_operator.rehearsal.settings import RehearseSettings
 from kwok_operator.rehearsal.stage import FindProgram, Stage, stage
-from kwok_operator.rehearsal.steps import apply, perform, set_outage
+from kwok_operator.rehearsal.steps import UnexpectedOutputError, apply, perform, set_outage
 from kwok_operator.signals import cancelled_by_signals
 
 _LOOK_SECONDS: Final = 0.1
+_TEXT_WIDTH: Final = 93
 _PROGRESS_SECONDS: Final = 0.5
 _BLIND_SECONDS: Final = 20.0
 _COMPONENTS_SECONDS: Final = 3.0
@@ -86,6 +88,7 @@ async def rehearse(
     find_program: FindProgram,
     tell: Tell,
     show: Show | None = None,
+    say: Say | None = None,
 ) -> Judged:
     """Plays the scenario; its files are in `folder` then. Without `show` its progress is told.
 
@@ -105,7 +108,7 @@ async def rehearse(
                 async with (
                     warnings.shown(),
                     stage(
-                        scenario, settings, logs=logs, find_program=find_program, tell=tell
+                        scenario, settings, logs=logs, find_program=find_program, tell=tell, say=say
                     ) as ready,
                 ):
                     tell("applying what is there at the beginning")
@@ -187,6 +190,8 @@ class Rehearsal:
         self._to_come = Counter({each.name: each.objects or 1 for each in scenario.workloads})
         """Objects of each workload that aren't created yet; a trace is one."""
         self._arrived = asyncio.Event()
+        self._done = [asyncio.Event() for _ in scenario.timeline]
+        """For each step, whether it is done."""
 
     async def play(self) -> None:
         """Plays it to its end. What goes wrong from now on is in the recording."""
@@ -295,14 +300,25 @@ class Rehearsal:
         return held
 
     async def _step(self, number: int, step: Step) -> None:
-        course, what = self._course, f"{step.action}"
+        course = self._course
         if step.after is not None:
             while not await self._holds(step.after):  # noqa: ASYNC110 - it drifts with time
                 await asyncio.sleep(_LOOK_SECONDS)
             await asyncio.sleep(step.delay)
+        elif step.at is not None:
+            await asyncio.sleep(max(step.at - course.now(), 0.0))
         else:
-            await asyncio.sleep(max((step.at or 0.0) - course.now(), 0.0))
+            if number:
+                await self._done[number - 1].wait()
+            await asyncio.sleep(step.delay)
         self._unplayed.pop(number)
+        await self._do(number, step)
+        self._done[number].set()
+
+    async def _do(self, number: int, step: Step) -> None:
+        course, what = self._course, f"{step.action}"
+        if step.say is not None:
+            self._say(step.say)
         try:
             if step.outage is not None:
                 whom = step.outage.group or step.outage.pool or ""
@@ -320,11 +336,20 @@ class Rehearsal:
             else:
                 detail = await perform(self._stage, step, dict(self._recorder.nodes))
             course.mark(what, detail)
-        except (CommandError, ProgramError) as error:
-            if step.run is not None and step.run.may_fail:
+        except (CommandError, ProgramError, UnexpectedOutputError) as error:
+            may_fail = step.run is not None and step.run.may_fail
+            if may_fail and not isinstance(error, UnexpectedOutputError):
                 course.mark(f"{what} failed", str(error))
                 return
             raise _Died(f"timeline[{number}], {what}: {error}") from error
+
+    def _say(self, text: str) -> None:
+        title, _, explanation = text.partition("\n")
+        say = self._stage.say
+        say("")
+        say(title, "bold")
+        for line in textwrap.wrap(explanation, _TEXT_WIDTH, break_on_hyphens=False):
+            say(f"   {line}")
 
     async def _watch_processes(self) -> None:
         """Those that never should end don't, and those that must end well do."""

@@ -3,6 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
+
+DEMO: Final = Path(__file__).parent / "demo" / "tour.yaml"
+DEMO_CLUSTER: Final = "demo"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +23,10 @@ class RehearseSettings:
     """Whether the cluster stays when the rehearsal is over; one that isn't ours: what was made."""
     binaries: Mapping[str, Path] = field(default_factory=dict)
     """Where programs are that the scenario names."""
+    demo: bool = False
+    """Whether its operator goes on running in the cluster that is kept. The next demo replaces
+    that cluster.
+    """
 
     @property
     def own_cluster(self) -> bool:

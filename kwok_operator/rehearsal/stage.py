@@ -44,12 +44,13 @@ from kwok_operator.rehearsal.installing import (
 from kwok_operator.rehearsal.kubectl import Kubectl
 from kwok_operator.rehearsal.logs import OPERATOR_LOG, log_of, log_of_shim
 from kwok_operator.rehearsal.programs import Program, Ready, answers, listens, says
+from kwok_operator.rehearsal.progress import Say, Tell
 from kwok_operator.rehearsal.scenario.autoscaler import autoscaler_flags
 from kwok_operator.rehearsal.scenario.borrowing import BEFORE_THE_OPERATOR, REHEARSAL_NAMESPACE
 from kwok_operator.rehearsal.scenario.model import Component, Scenario
 from kwok_operator.rehearsal.scenario.process import ClusterAutoscaler, Readiness, ScenarioProcess
 from kwok_operator.rehearsal.scenario.rights import OptionalRights, needed_rights
-from kwok_operator.rehearsal.settings import RehearseSettings
+from kwok_operator.rehearsal.settings import DEMO_CLUSTER, RehearseSettings
 from kwok_operator.signals import to_its_end
 
 _OPERATOR: Final = "kwok-operator"
@@ -61,7 +62,6 @@ _READY_WITHIN: Final = 60.0
 _AUTOSCALER_WITHIN: Final = 120.0
 _TOKEN_FOR: Final = "168h"
 
-Tell = Callable[[str], None]
 FindProgram = Callable[[str], Path | None]
 
 
@@ -87,6 +87,8 @@ class Stage:
     """Raises ControlPlaneError where a component of our own has ended. Looks at all processes."""
     borrowed: BorrowedCluster | None = None
     """None where the cluster is the rehearsal's own."""
+    say: Say = lambda line, style="": None
+    """Shows a line of what the scenario has to show."""
     programs: dict[str, Program] = field(default_factory=dict)
     """Those that run, by their names in the scenario."""
     _beside: dict[str, list[Program]] = field(default_factory=dict)
@@ -186,6 +188,7 @@ async def stage(
     logs: Path,
     find_program: FindProgram,
     tell: Tell,
+    say: Say | None = None,
 ) -> AsyncIterator[Stage]:
     """A cluster with a running operator. Raises KwokOperatorError, ControlPlaneError."""
     async with AsyncExitStack() as stack:
@@ -209,6 +212,7 @@ async def stage(
             versions=await _versions(kubectl),
             find_program=find_program,
             tell=tell,
+            say=say or (lambda line, style="": tell(line)),
             check_cluster=check,
         )
         clearing = Clearing(client, tell=tell)
@@ -221,7 +225,10 @@ async def stage(
         if scenario.seed is not None:
             flags.setdefault("cloud-seed", scenario.seed)
         operator = await _operator(made, flags)
-        stack.push_async_callback(lambda: to_its_end(operator.stop()))
+        if settings.demo and settings.keep:
+            stack.push_async_callback(operator.leave, while_there=kubeconfig)
+        else:
+            stack.push_async_callback(lambda: to_its_end(operator.stop()))
         if made.borrowed is not None and not settings.keep:
             # While there is an operator: it is the fastest to delete nodes.
             stack.push_async_callback(clear, clearing, BEFORE_THE_OPERATOR, tell=tell)
@@ -250,7 +257,12 @@ async def _cluster(
     )
     # With Stages, so that profiles of pods are played.
     making = controlplane.async_temporary(
-        "rehearsal", keep=settings.keep, settings=wanted, stages=True, flags=flags
+        DEMO_CLUSTER if settings.demo else "rehearsal",
+        keep=settings.keep,
+        numbered=not (settings.demo and settings.keep),
+        settings=wanted,
+        stages=True,
+        flags=flags,
     )
     cluster = await stack.enter_async_context(making)
     if settings.keep:

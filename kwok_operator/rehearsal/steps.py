@@ -4,17 +4,23 @@ Each as people would do it, with kubectl, so what a scenario does can be done by
 """
 
 import json
+import re
+import shlex
+import time
 from collections.abc import Sequence
 from typing import Any, Final
 
 from kwok_operator.constants import NODE_GROUP_LABEL
+from kwok_operator.errors import KwokOperatorError, one_line
 from kwok_operator.rehearsal.judge.recording import NodeState
 from kwok_operator.rehearsal.kubectl import CommandError, run
+from kwok_operator.rehearsal.scenario.linepattern import LinePattern
 from kwok_operator.rehearsal.scenario.timeline import (
     ApplySource,
     NodesStep,
     OutageStep,
     PatchStep,
+    RunStep,
     Step,
 )
 from kwok_operator.rehearsal.stage import Stage
@@ -24,6 +30,15 @@ _APPLY: Final = ("apply", "--server-side", "--force-conflicts", "--field-manager
 _APPLY_WITHIN: Final = 600.0
 """Seconds; an imported cluster has thousands of objects."""
 _MOST_AT_ONCE: Final = 200
+_MOST_LINES: Final = 15
+_LONGEST_LINE: Final = 160
+_WITH_DIGITS: Final = re.compile(r"\S*\d\S*")
+_WORTH_SHOWING: Final = 1.0
+"""Seconds that a command has taken."""
+
+
+class UnexpectedOutputError(KwokOperatorError):
+    """A command has not printed what it must."""
 
 
 async def apply(stage: Stage, sources: Sequence[ApplySource]) -> None:
@@ -75,13 +90,54 @@ async def perform(stage: Stage, step: Step, nodes: dict[str, NodeState]) -> str:
         case Step(uncordon=some) if some is not None:
             return await _cordon(stage, "uncordon", some, nodes)
         case Step(run=command) if command is not None:
-            given = stage.command(command.command, command.env)
-            await run(**given, within=command.within, kept=True)
+            await _run(stage, command)
             return " ".join(command.command)
         case Step(stop=name) if name is not None:
             await stage.stop(name)
             return name
     raise AssertionError(step)
+
+
+async def _run(stage: Stage, step: RunStep) -> None:
+    """Raises UnexpectedOutputError, whether the command may fail or not."""
+    command = shlex.join(step.command)
+    if step.show:
+        stage.say("")
+        stage.say(f"   $ {command}", "cyan")
+    began = time.monotonic()
+    ended = await run(**stage.command(step.command, step.env), within=step.within, kept=True)
+    lines = f"{ended.out}{ended.err}".splitlines()
+    if step.show:
+        for line in abridged(lines):
+            stage.say(f"   {line}".rstrip(), "dim")
+        if (seconds := time.monotonic() - began) > _WORTH_SHOWING:
+            stage.say(f"   after {seconds:.1f} s", "green")
+    if step.prints is not None and not any(map(LinePattern(step.prints).is_in, lines)):
+        last = one_line(lines[-1], limit=300) if lines else "nothing"
+        raise UnexpectedOutputError(
+            f"{command}: no line of its output has {step.prints!r}; the last is: {last}"
+        )
+    ended.check()
+
+
+def abridged(lines: Sequence[str]) -> list[str]:
+    """A short output as it is; of a long one, lines that differ only in names with digits are
+    shown once.
+    """
+    kinds: dict[str, list[str]] = {}
+    for number, line in enumerate(lines):
+        kind = _WITH_DIGITS.sub("", line) if len(lines) > _MOST_LINES else str(number)
+        kinds.setdefault(kind, []).append(line)
+    shown = []
+    for first, *more in kinds.values():
+        shown.append(shorten(first))
+        if more:
+            shown.append(f"  (and {len(more)} more like it)")
+    return shown
+
+
+def shorten(line: str) -> str:
+    return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 3]}..."
 
 
 async def set_outage(stage: Stage, outage: OutageStep, *, on: bool) -> None:

@@ -1,11 +1,31 @@
-"""The stage of a rehearsal whose cluster is a fake API server, without kubectl and programs."""
+"""The stage of a rehearsal whose cluster is a fake API server, without kubectl and programs; and
+a run on it.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from kwok_operator.kube.client import KubeClient
+from kwok_operator.rehearsal import outputs
+from kwok_operator.rehearsal.judge.verdict import Judged
+from kwok_operator.rehearsal.logs import ProgramWarnings
+from kwok_operator.rehearsal.recorder import BUDGETS_PATH, EVENTS_PATH, JOBS_PATH, PODS_PATH
+from kwok_operator.rehearsal.runner import Rehearsal
+from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.stage import Stage
+from tests.fakes.apiserver import FakeApiServer
+
+NAMESPACES = "/api/v1/namespaces"
+EXPECT = [{"figure": "pods.pending", "equals": 0}]
+_KINDS = {
+    PODS_PATH: "Pod",
+    EVENTS_PATH: "Event",
+    BUDGETS_PATH: "PodDisruptionBudget",
+    JOBS_PATH: "Job",
+    f"{NAMESPACES}/default/pods": "Pod",
+    NAMESPACES: "Namespace",
+}
 
 
 def fake_stage(client: KubeClient, folder: Path, *, tell: Callable[[str], None] = print) -> Stage:
@@ -21,3 +41,20 @@ def fake_stage(client: KubeClient, folder: Path, *, tell: Callable[[str], None] 
         find_program=lambda name: None,
         tell=tell,
     )
+
+
+def serve_quiet_cluster(server: FakeApiServer) -> None:
+    """A cluster where nothing happens."""
+    for path, kind in _KINDS.items():
+        server.serve(path, kind=kind)
+    server.create(NAMESPACES, {"metadata": {"name": "default"}})
+
+
+async def play_on(stage: Stage, **fields: Any) -> Judged:
+    """Plays a scenario with these fields, and judges its recording."""
+    given = {"until": {"settledFor": "1s", "atMost": "20s"}, "expect": EXPECT, **fields}
+    scenario = Scenario.model_validate({"name": "it", **given})
+    path = stage.folder / outputs.RECORDING
+    warnings = ProgramWarnings(scenario, path.parent, tell=print)
+    await Rehearsal(stage, scenario, path, warnings, tell=print, show=lambda now: None).play()
+    return outputs.judge(path)

@@ -1,132 +1,137 @@
-"""What `make demo` prints, and whether its own checks would notice.
+"""The demo without a cluster: its scenarios, and the parts of the player that it alone needs.
 
-- what isn't a terminal gets neither colours nor rewritten lines
-- a trace of the pasted machine, and an outdated condition, are found
-- a cluster-autoscaler is used where it answers as one, and else it is told why not
+- both scenarios are right; without a cluster-autoscaler the tour is played alone, and says why
+- steps without a time come one after the other; what a step says and shows is printed
+- a command that doesn't print what it must ends the run, even if it may fail
+- of a long output, lines that differ only in names are shown once
+- a program can be left running for as long as a file is there
 """
 
-import io
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-import yaml
 
-from hack.demo import facts
-from hack.demo.autoscaler import NoAutoscaler, find
-from hack.demo.kubectl import CHECKOUT
-from hack.demo.progress import Progress, Sighting
-from hack.demo.screen import Screen
-
-EKS_GROUP = CHECKOUT / "hack" / "demo" / "manifests" / "eks-group.yaml"
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
+from kwok_operator.cli.main import main
+from kwok_operator.cli.rehearsing import surroundings
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.rehearsal.loading import load_demo, load_scenario
+from kwok_operator.rehearsal.programs import Program
+from kwok_operator.rehearsal.scenario.model import Scenario
+from kwok_operator.rehearsal.settings import DEMO, RehearseSettings
+from kwok_operator.rehearsal.stage import Stage
+from kwok_operator.rehearsal.steps import abridged
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.rehearsalstage import fake_stage, play_on, serve_quiet_cluster
 
 
-@pytest.mark.parametrize(
-    ("stream", "environ", "expected"),
-    [
-        pytest.param(io.StringIO(), {}, "   one\n   three\n   ok: done\n", id="no-terminal"),
-        pytest.param(
-            Terminal(),
-            {},
-            "\r\x1b[K   one\r\x1b[K   two\r\x1b[K   three\n\x1b[32m   ok: done\x1b[0m\n",
-            id="terminal",
-        ),
-        pytest.param(
-            Terminal(),
-            {"NO_COLOR": "1"},
-            "\r\x1b[K   one\r\x1b[K   two\r\x1b[K   three\n   ok: done\n",
-            id="terminal-without-colours",
-        ),
-    ],
-)
-def test_colours_and_rewritten_lines_are_for_terminals(
-    stream: io.StringIO, environ: dict[str, str], expected: str
+def loaded(autoscaler: Path) -> tuple[Scenario, list[str]]:
+    """The demo with this cluster-autoscaler, and what is reported meanwhile."""
+    reported: list[str] = []
+    settings = RehearseSettings(DEMO, binaries={"cluster-autoscaler": autoscaler}, demo=True)
+    read = load_demo(DEMO, surroundings(settings), tell=reported.append)
+    assert read.findings == () and read.scenario is not None
+    return read.scenario, reported
+
+
+def test_with_a_cluster_autoscaler_both_scenarios_are_played() -> None:
+    both, reported = loaded(Path(sys.executable))
+    assert reported == []
+    assert [each.name for each in both.processes] == ["autoscaler"]
+    says = [step.say.partition(".")[0] for step in both.timeline if step.say is not None]
+    assert says == ["1", "2", "3", "4", "5", "6"]
+
+
+def test_without_a_cluster_autoscaler_the_tour_is_played_alone(tmp_path: Path) -> None:
+    tour, reported = loaded(tmp_path / "none")
+    assert tour.processes == ()
+    (line,) = reported
+    assert line.startswith("no cluster-autoscaler is shown: ") and str(tmp_path / "none") in line
+    guide = line.partition("(")[2].split()[0]
+    assert (DEMO.parents[3] / guide).exists()
+
+
+def test_the_part_with_cluster_autoscaler_can_be_played_alone() -> None:
+    settings = RehearseSettings(DEMO, binaries={"cluster-autoscaler": Path(sys.executable)})
+    assert load_scenario(DEMO.with_name("autoscaler.yaml"), surroundings(settings)).findings == ()
+
+
+@pytest.mark.parametrize("more", [["scenario.yaml"], ["--kubeconfig=a"], ["--arm=a"]])
+def test_the_demo_goes_without_a_scenario_or_a_cluster(
+    more: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # The clock stands still, so the second line comes too soon for one that can't be rewritten.
-    screen = Screen(stream, environ=environ, clock=lambda: 0.0)
-    screen.update("one")
-    screen.update("two")
-    screen.updated("three")
-    screen.passed("done")
-    assert stream.getvalue() == expected
+    assert main(["rehearse", "--demo", *more]) == 2
+    assert "--demo: goes without" in capsys.readouterr().err
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    async with FakeApiServer() as server:
+        serve_quiet_cluster(server)
+        async with KubeClient(connection=server.connection()) as client:
+            stage = fake_stage(client, tmp_path)
+            stage.environment = {**os.environ, "KUBECONFIG": "", "REHEARSAL": ""}
+            yield stage
+
+
+def shell(script: str, **rest: Any) -> dict[str, Any]:
+    return {"run": {"command": ["sh", "-c", script], **rest}}
+
+
+async def test_steps_without_a_time_come_one_after_the_other(stage: Stage, tmp_path: Path) -> None:
+    late = tmp_path / "late"
+    steps = [
+        shell(f"sleep 0.3; touch {late}"),
+        {"delay": "100ms", **shell(f"test -e {late}")},
+    ]
+    assert (await play_on(stage, timeline=steps)).passed
+
+
+async def test_what_a_step_says_and_shows_is_printed(stage: Stage) -> None:
+    shown: list[tuple[str, str]] = []
+    stage.say = lambda line, style="": shown.append((line, style))
+    step = {"say": "1. Title\nwhat it\nexplains", **shell("echo out; echo err >&2", show=True)}
+    assert (await play_on(stage, timeline=[step, shell("echo hidden")])).passed
+    assert [each for each in shown if each[0]] == [
+        ("1. Title", "bold"),
+        ("   what it explains", ""),
+        ("   $ sh -c 'echo out; echo err >&2'", "cyan"),
+        ("   out", "dim"),
+        ("   err", "dim"),
+    ]
 
 
 @pytest.mark.parametrize(
-    ("line", "sighting"),
-    [
-        ("2 2 1000 1000 True", Sighting(nodes=1000, usable=1000, settled=True)),
-        ("2 2 400 390 False", Sighting(nodes=400, usable=390, settled=False)),
-        ("2 1 0 0 True", Sighting(nodes=0, usable=0, settled=False)),
-        ("2   ", None),
-    ],
-    ids=["there", "on-the-way", "ready-as-of-the-last-generation", "no-status-yet"],
+    ("script", "passed"),
+    [("echo no nodes >&2", True), ("echo no nodes; exit 1", True), ("echo node-1; exit 1", False)],
 )
-def test_an_old_condition_does_not_end_the_scaling(line: str, sighting: Sighting | None) -> None:
-    assert Sighting.parse(line) == sighting
+async def test_a_command_that_may_fail_must_print(stage: Stage, script: str, passed: bool) -> None:
+    judged = await play_on(stage, timeline=[shell(script, mayFail=True, prints="^no nodes$")])
+    assert judged.passed == passed
+    if not passed:
+        assert "timeline[0], run: " in judged.broken_off and "node-1" in judged.broken_off
 
 
-def test_progress_counts_from_start_to_end_in_both_directions() -> None:
-    up = Progress.of(250, start=0, end=1000, seconds=2.0)
-    down = Progress.of(250, start=1000, end=0, seconds=2.0)
-    assert up.line() == "[########........................] 250 of 1,000 nodes, 125 nodes/s"
-    assert down.line() == "[########################........] 750 of 1,000 nodes, 375 nodes/s"
+def test_a_long_output_is_abridged_and_a_short_one_is_not() -> None:
+    pods = [f"evicting pod demo/ten-5d8b-x{number}" for number in range(14)]
+    assert abridged(pods) == pods
+    long = [*pods, "error: " + 200 * "x", "done"]
+    first, more, error, done = abridged(long)
+    assert (first, more, done) == (pods[0], "  (and 13 more like it)", "done")
+    assert len(error) == 160 and error.endswith("...")
 
 
-def test_a_trace_of_the_pasted_machine_would_be_found() -> None:
-    pasted = yaml.safe_load(EKS_GROUP.read_text())["spec"]["template"]["node"]
-    clean = {"metadata": {"name": "demo-eks-abcd-000000"}, "spec": {}, "status": {}}
-    assert facts.traces(pasted, clean) == []
-    instance = "i-0c5d8f2ab1e94a673"
-    assert facts.traces(pasted, {**clean, "spec": {"providerID": f"kwok:{instance}"}}) == [instance]
-
-
-HELP = "echo '--cloud-provider string  Available values: [aws,externalgrpc]' >&2"
-
-
-def program(directory: Path, text: str, *, mode: int = 0o755) -> Path:
-    file = directory / "cluster-autoscaler"
-    file.write_text(text)
-    file.chmod(mode)
-    return file
-
-
-@pytest.mark.parametrize("status", [0, 2], ids=["ends-with-0", "ends-with-2"])
-def test_a_cluster_autoscaler_is_found_by_name_and_on_the_path(tmp_path: Path, status: int) -> None:
-    """Older ones end `--help` with 2."""
-    file = program(tmp_path, f"#!/bin/sh\n{HELP}\nexit {status}\n")
-    assert find({"PATH": str(tmp_path)}) == file
-    assert find({"PATH": "/bin", "CLUSTER_AUTOSCALER": str(file)}) == file
-
-
-@pytest.mark.parametrize(
-    ("text", "mode", "why"),
-    [
-        pytest.param("#!/bin/sh\n", 0o644, "is no program", id="not-executable"),
-        pytest.param("#!/bin/nowhere\n", 0o755, "can't be run", id="no-interpreter"),
-        pytest.param("\x7fELF", 0o755, "can't be run", id="not-for-this-machine"),
-        pytest.param("#!/bin/sh\nsleep 600 & sleep 600\n", 0o755, "in 0.2 s", id="silent"),
-        pytest.param("#!/bin/sh\nyes\n", 0o755, "externalgrpc", id="talks-and-talks"),
-        pytest.param(
-            "#!/bin/sh\necho --cloud-provider: clusterapi\n", 0o755, "externalgrpc", id="other"
-        ),
-    ],
-)
-def test_one_that_cannot_be_used_is_told_with_the_reason(
-    tmp_path: Path, text: str, mode: int, why: str
-) -> None:
-    file = program(tmp_path, text, mode=mode)
-    # Long enough where nothing is to be waited for.
-    seconds = 0.2 if "sleep" in text else 30
-    with pytest.raises(NoAutoscaler) as refused:
-        find({"PATH": "/bin:/usr/bin", "CLUSTER_AUTOSCALER": str(file)}, seconds=seconds)
-    assert str(file) in str(refused.value)
-    assert why in str(refused.value)
-
-
-def test_without_one_the_path_is_named(tmp_path: Path) -> None:
-    with pytest.raises(NoAutoscaler, match="PATH"):
-        find({"PATH": str(tmp_path)})
+async def test_a_program_is_left_running_until_a_file_is_gone(tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.touch()
+    program = Program("left", log=tmp_path / "log")
+    await program.start(["sleep", "600"], env=os.environ, cwd=tmp_path, grace=0.1)
+    await program.leave(while_there=kubeconfig)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(asyncio.shield(program.wait()), 0.5)
+    kubeconfig.unlink()
+    assert await asyncio.wait_for(program.wait(), 20) != 0

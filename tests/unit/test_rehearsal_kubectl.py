@@ -34,7 +34,8 @@ def _wait_until_gone(pid: int) -> None:
 
 
 async def said(*command: str, within: float = 60.0, **rest: Any) -> str:
-    return await run(list(command), environment=os.environ, within=within, **rest)
+    ended = await run(list(command), environment=os.environ, within=within, **rest)
+    return ended.check()
 
 
 @pytest.mark.parametrize("kept", [False, True])

@@ -79,6 +79,7 @@ def on_terminal(play: Callable[[Tell, Show], None], **environ: str) -> str:
                 with screen(stream, lambda line: print(line, file=stream), environ=environ) as (
                     tell,
                     show,
+                    _,
                 ):
                     play(tell, show)
             except KeyboardInterrupt:
@@ -172,7 +173,7 @@ def test_a_pipe_imports_nothing_of_rich() -> None:
         "import os, sys\n"
         "from kwok_operator.rehearsal import runner\n"
         "from kwok_operator.rehearsal.progress import screen\n"
-        "with screen(sys.stderr, print, environ={'TERM': 'xterm'}) as (tell, show): tell('x')\n"
+        "with screen(sys.stderr, print, environ={'TERM': 'xterm'}) as (tell, show, say): say('x')\n"
         "assert not [name for name in sys.modules if name.partition('.')[0] == 'rich']\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, stderr=subprocess.PIPE, timeout=60)

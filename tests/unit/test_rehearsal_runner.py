@@ -47,14 +47,9 @@ from kwok_operator.rehearsal import outputs, runner
 from kwok_operator.rehearsal.arriving import TRACE
 from kwok_operator.rehearsal.borrowed import borrow
 from kwok_operator.rehearsal.judge.observed import StampClock
-from kwok_operator.rehearsal.judge.verdict import Judged
 from kwok_operator.rehearsal.kubectl import CommandError
-from kwok_operator.rehearsal.logs import ProgramWarnings
 from kwok_operator.rehearsal.programs import Program, says
 from kwok_operator.rehearsal.recorder import (
-    BUDGETS_PATH,
-    EVENTS_PATH,
-    JOBS_PATH,
     PODS_PATH,
     RunRecorder,
 )
@@ -65,17 +60,13 @@ from kwok_operator.rehearsal.stage import Stage
 from kwok_operator.signals import cancelled_by_signals
 from tests.fakes import rehearsed
 from tests.fakes.apiserver import NODES, FakeApiServer
-from tests.fakes.rehearsalstage import fake_stage
+from tests.fakes.rehearsalstage import (
+    EXPECT,
+    fake_stage,
+    play_on,
+    serve_quiet_cluster,
+)
 
-NAMESPACES = "/api/v1/namespaces"
-KINDS = {
-    PODS_PATH: "Pod",
-    EVENTS_PATH: "Event",
-    BUDGETS_PATH: "PodDisruptionBudget",
-    JOBS_PATH: "Job",
-    f"{NAMESPACES}/default/pods": "Pod",
-    NAMESPACES: "Namespace",
-}
 MEETS = """
 import pathlib, signal, sys, time
 own, other = map(pathlib.Path, sys.argv[1:])
@@ -90,7 +81,6 @@ print("up", flush=True)
 while True:
     time.sleep(60)
 """
-EXPECT = [{"figure": "pods.pending", "equals": 0}]
 
 
 @pytest.fixture
@@ -218,26 +208,13 @@ async def test_a_recorder_that_cannot_write_says_so() -> None:
 async def stage(tmp_path: Path) -> AsyncIterator[tuple[FakeApiServer, Stage]]:
     """Of a cluster where nothing happens."""
     async with FakeApiServer() as server:
-        for path, kind in KINDS.items():
-            server.serve(path, kind=kind)
-        server.create(NAMESPACES, {"metadata": {"name": "default"}})
+        serve_quiet_cluster(server)
         async with KubeClient(connection=server.connection()) as client:
             yield server, fake_stage(client, tmp_path)
 
 
-async def play(stage: Stage, **fields: Any) -> Judged:
-    told = {"until": {"settledFor": "1s", "atMost": "20s"}, "expect": EXPECT, **fields}
-    scenario = Scenario.model_validate({"name": "it", **told})
-    path = stage.folder / outputs.RECORDING
-    warnings = ProgramWarnings(scenario, path.parent, tell=print)
-    await runner.Rehearsal(
-        stage, scenario, path, warnings, tell=print, show=lambda now: None
-    ).play()
-    return outputs.judge(path)
-
-
 async def end_of(stage: Stage, **fields: Any) -> str:
-    return (await play(stage, **fields)).end.reason
+    return (await play_on(stage, **fields)).end.reason
 
 
 async def test_what_could_not_be_taken_away_costs_no_verdict(
@@ -279,7 +256,7 @@ async def test_what_is_there_before_the_run_is_there_always(
     server, place = stage
     server.create(NODES, {"metadata": {"name": "a"}})
     expect = [{"figure": "nodes.total", "atLeast": 1, "when": "always"}]
-    assert (await play(place, expect=expect)).passed
+    assert (await play_on(place, expect=expect)).passed
 
 
 async def test_what_was_made_a_moment_before_the_run_is_none_of_it(
@@ -291,7 +268,7 @@ async def test_what_was_made_a_moment_before_the_run_is_none_of_it(
         server.create(path, body)
         (there,) = server.objects(path).values()
         there["metadata"]["creationTimestamp"] = format_time(time.time_ns() // 1_000_000)
-    found = await play(place)
+    found = await play_on(place)
     assert found.figures["churn.created"] == 0
     assert found.figures["pendingSeconds.p50"] is None
 
@@ -301,7 +278,7 @@ async def test_a_file_that_cannot_be_read_ends_the_run_with_a_sentence(
 ) -> None:
     _, place = stage
     (place.logs / "it.calls.jsonl").mkdir()
-    found = await play(place)
+    found = await play_on(place)
     assert (found.end.reason, found.passed) == ("died", False)
     assert "it.calls.jsonl" in found.end.detail
 
@@ -311,7 +288,7 @@ async def test_a_run_that_is_over_before_anything_began_leaves_nothing_unawaited
 ) -> None:
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", RuntimeWarning)
-        assert (await play(stage[1], until={"atMost": "1ms"})).end.reason == "atMost"
+        assert (await play_on(stage[1], until={"atMost": "1ms"})).end.reason == "atMost"
         gc.collect()
     assert [each for each in told if "never awaited" in str(each.message)] == []
 
@@ -319,7 +296,7 @@ async def test_a_run_that_is_over_before_anything_began_leaves_nothing_unawaited
 async def test_a_cordon_of_no_node_fails_as_a_scaling_of_nothing_does(
     stage: tuple[FakeApiServer, Stage],
 ) -> None:
-    found = await play(stage[1], timeline=[{"at": "0s", "cordon": {"group": "a"}}])
+    found = await play_on(stage[1], timeline=[{"at": "0s", "cordon": {"group": "a"}}])
     assert found.broken_off.startswith("the run died: timeline[0], cordon: no node of the group a")
 
 
@@ -344,7 +321,7 @@ async def test_what_was_not_played_is_no_reason_to_pass(
     monkeypatch.setattr(runner, "_ANSWER_SECONDS", 0.2)
     stage[0].hold(verb="create", resource="pods")
     expect = [{"figure": "nodes.total", "equals": 0}]
-    found = await play(stage[1], **fields, expect=expect)
+    found = await play_on(stage[1], **fields, expect=expect)
     assert (found.end.reason, found.passed) == ("unplayed", False)
     assert (
         "timeline[0], cordon" if "timeline" in fields else "1 of 9 objects of web"
@@ -376,7 +353,7 @@ async def test_what_is_asked_at_the_end_is_kept_and_is_no_part_of_the_run(
         return ""
 
     asking: Any = kubectl
-    found = await play(
+    found = await play_on(
         replace(stage[1], kubectl=asking),
         expect=[{"wait": "kng/a --for=delete"}],
         until={"atMost": "200ms"},
@@ -401,7 +378,7 @@ async def test_what_is_listed_anew_in_the_run_may_have_missed_an_eviction(
 ) -> None:
     asyncio.get_running_loop().call_later(1, stage[0].send_error, 410, "Expired")
     expect = [{"figure": name, "equals": 0} for name in ("evictions", "pods.running")]
-    found = await play(stage[1], expect=expect, until={"settledFor": "3s", "atMost": "20s"})
+    found = await play_on(stage[1], expect=expect, until={"settledFor": "3s", "atMost": "20s"})
     assert [outcome.held for outcome in found.outcomes] == [False, True]
     assert "were listed anew" in found.outcomes[0].reason
 
@@ -420,7 +397,7 @@ async def test_a_clock_that_is_set_during_the_run_ends_it(
         clock.said = said + (step if time.time() - began > 0.5 else 0)
 
     monkeypatch.setattr(clock, "heard", stepped)
-    found = await play(stage[1], until={"settledFor": "3s", "atMost": "20s"})
+    found = await play_on(stage[1], until={"settledFor": "3s", "atMost": "20s"})
     assert found.end.reason == reason
     assert ("clock was set" in found.end.detail) is (reason == "died")
 
@@ -441,7 +418,7 @@ async def test_kubectl_waits_for_a_condition_in_one_go(
 
     asking: Any = kubectl
     until = {"condition": {"wait": "kng/a --for=condition=Ready"}, "atMost": "8s"}
-    found = await play(replace(stage[1], kubectl=asking), until=until)
+    found = await play_on(replace(stage[1], kubectl=asking), until=until)
     assert (found.end.reason, len(asked)) == ("condition", 1)
     assert asked[0] <= 8  # not beyond the end of the run
 

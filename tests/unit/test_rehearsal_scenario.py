@@ -189,6 +189,13 @@ def share(bound: object, figure: str = "utilisation.cpu") -> dict[str, Any]:
         ("timeline", [{"at": "90000h", "stop": "x"}], "timeline[0].at", "is not a time"),
         ("timeline", [{"at": "9000h", "stop": "x"}], "timeline[0].at", "longer than 7 days"),
         ("timeline", [{"at": "3s", "stop": "x", "delay": "1s"}], "timeline[0]", "add it to at"),
+        ("timeline", [{"at": "3s", "after": RUNNING, "stop": "x"}], "timeline[0]", "at and after"),
+        (
+            "timeline",
+            [{"run": {"command": ["x"], "prints": "("}}],
+            "timeline[0].run: prints '('",
+            "unclosed group",
+        ),
         (
             "timeline",
             [{"at": "3s", "scale": {"what": "web", "replicas": 1}}],

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema, 
 
 from kwok_operator.nodegroups.api.autoscaling import MAX_TARGET_SIZE
 from kwok_operator.rehearsal.scenario.expectation import ScenarioCondition
+from kwok_operator.rehearsal.scenario.linepattern import LinePattern
 from kwok_operator.rehearsal.scenario.parts import (
     Line,
     NamespaceName,
@@ -146,6 +147,22 @@ class RunStep(ScenarioPart):
     may_fail: bool = Field(
         default=False, strict=True, description="Whether the rehearsal goes on when it fails."
     )
+    prints: Line | None = Field(
+        default=None,
+        description="What a line of its output must have, as a regular expression without"
+        " look-around and back-references, also if it may fail. Example: No resources found.",
+    )
+    show: bool = Field(
+        default=False, strict=True, description="Whether the command and its output are printed."
+    )
+
+    @model_validator(mode="after")
+    def _pattern(self) -> "RunStep":
+        try:
+            LinePattern(self.prints or "")
+        except ValueError as error:
+            raise ValueError(f"prints {error}") from error
+        return self
 
 
 _ACTIONS = (
@@ -163,15 +180,21 @@ _ACTIONS = (
 
 
 class Step(ScenarioPart):
-    """One thing that is done."""
+    """One thing that is done: at a time, after a condition, or else after the step before it."""
 
-    at: Span | None = Field(default=None, description="When, from the beginning. Example: 30s.")
+    at: Span | None = Field(
+        default=None,
+        description="When, from the beginning. Default: once the step before it is done.",
+    )
     after: ScenarioCondition | None = Field(
         default=None,
         description="When this holds for the first time. Example: {figure: pods.running, atLeast:"
         " 50}.",
     )
-    delay: Span = Field(default=0.0, description="With after: so much later. Default: 0s.")
+    delay: Span = Field(default=0.0, description="Without at: so much later. Default: 0s.")
+    say: Line | None = Field(
+        default=None, description="What is printed before it: a title, and lines that explain it."
+    )
     apply: Annotated[Applying, Field(min_length=1)] | None = Field(
         default=None, description="Files, folders, objects."
     )
@@ -187,10 +210,11 @@ class Step(ScenarioPart):
 
     @model_validator(mode="after")
     def _one(self) -> "Step":
-        require_one(self, "at", "after")
+        if self.at is not None and self.after is not None:
+            raise ValueError("has at and after; keep one of them")
         require_one(self, *_ACTIONS)
         if self.at is not None and "delay" in self.model_fields_set:
-            raise ValueError("delay is for after; add it to at")
+            raise ValueError("delay is for a step without at; add it to at")
         return self
 
     @property
