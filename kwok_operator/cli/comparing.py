@@ -43,9 +43,11 @@ Exit codes:
 """ + "".join(f"  {code:3}  {meaning}\n" for code, meaning in EXIT_CODES.items())
 
 
-def add_command(command: Callable[[str, str, str], argparse.ArgumentParser]) -> None:
+def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
     """Declares it; `command` makes one of a name, a line and a text of help."""
-    parser = command("compare", "play two scenarios several times, and say which is better", _HELP)
+    parser = command(
+        "compare", run, "play two scenarios several times, and say which is better", _HELP
+    )
     parser.add_argument(
         "scenarios", metavar="SCENARIO", nargs="*", help="one YAML file with arms, or two files"
     )

@@ -8,12 +8,13 @@ import argparse
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from kwok_operator.cli.validate import complain, counted, read_texts, table, tell
 from kwok_operator.constants import PROFILES_PATH
 from kwok_operator.errors import (
+    ConnectionConfigError,
     KwokOperatorError,
     NotFoundError,
     SettingsError,
@@ -30,7 +31,7 @@ from kwok_operator.podprofiles.explain import holding, lines
 from kwok_operator.podprofiles.selectors import Pod, labels_match
 from kwok_operator.settings import add_cluster_flags
 
-HELP: Final = """\
+_HELP: Final = """\
 Predicts what a pod will do by its KwokPodProfile: when it starts, is Ready, ends, fails, and how.
 
 The prediction uses the same draws as kwok. Times count from when the pod is bound to a node; those
@@ -40,7 +41,7 @@ With --file it needs no cluster: it prints a table for the Pods, StatefulSets an
 the files, or lines for the one pod that is named. A pod of a Job is named NAMESPACE/JOB-INDEX.
 
 Exit code 0: printed; 1: the pod doesn't exist, no profile matches it, or something is wrong; 2: a
-file can't be read.
+file can't be read, or no cluster.
 
   kwok-operator explain-pod default/web-0
   kwok-operator explain-pod --file=batch.yaml
@@ -48,7 +49,9 @@ file can't be read.
 """
 
 
-def add_flags(parser: argparse.ArgumentParser) -> None:
+def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Declares `explain-pod`."""
+    parser = command("explain-pod", run, "predict what a pod of a profile will do", _HELP)
     parser.add_argument("pod", metavar="NAMESPACE/NAME", nargs="?", help="the pod")
     parser.add_argument(
         "--file",
@@ -71,6 +74,8 @@ def run(flags: argparse.Namespace) -> int:
         return _from_files(flags.file, flags.pod)
     try:
         found = asyncio.run(_explained(namespace, name, flags=flags))
+    except ConnectionConfigError:
+        raise
     except KwokOperatorError as error:
         print(f"kwok-operator: {error}", file=sys.stderr)
         return 1

@@ -4,7 +4,7 @@ import argparse
 import asyncio
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +15,7 @@ from kwok_operator.importing.settings import ImportSettings
 from kwok_operator.nodegroups.naming import is_object_name
 from kwok_operator.settings import Values, add_cluster_flags
 
-IMPORT_HELP: Final = """\
+_HELP: Final = """\
 Reads a cluster, and writes a folder with its nodes and workloads for another cluster, as groups of
 fake nodes and as pods that run nothing.
 
@@ -36,8 +36,10 @@ what is missing; 2: wrong flags, or no cluster.
 """
 
 
-def add_import_flags(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of `import`. Values are checked by `import_settings`."""
+def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Declares `import`. Values are checked by `import_settings`."""
+    of_import = "copy a cluster's nodes and workloads into files for another cluster"
+    parser = command("import", run, of_import, _HELP)
     add_cluster_flags(parser.add_argument_group("which cluster"))
     parser.add_argument(
         "--output",
@@ -122,12 +124,13 @@ def import_settings(
     )
 
 
-def run(settings: ImportSettings) -> int:
-    """Imports, says what came of it, and returns the exit code."""
+def run(flags: argparse.Namespace) -> int:
+    """Imports, prints what came of it, and returns the exit code."""
     from kwok_operator.importing.folder import OutputError
     from kwok_operator.importing.importer import run_import
     from kwok_operator.importing.progress import Progress
 
+    settings = import_settings(flags)
     progress = Progress()
     try:
         ledger = asyncio.run(run_import(settings, progress=progress))

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from kwok_operator import __version__
-from kwok_operator.errors import KwokOperatorError, SettingsError
+from kwok_operator.errors import ConnectionConfigError, KwokOperatorError, SettingsError
 from kwok_operator.observability import logs
 from kwok_operator.settings import ENV_PREFIX, add_run_flags, run_settings
 
@@ -100,6 +100,9 @@ Objects that others applied stay, and so does a namespace that existed before.
 """
 
 
+Run = Callable[[argparse.Namespace], int]
+"""Runs a command, and returns its exit code."""
+
 _SEVERAL: Final = {"compare": "scenarios", "validate": "files", "convert": "files"}
 """Of which commands several may be given, and where they are."""
 
@@ -113,26 +116,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"unrecognized arguments: {' '.join(more)}")
     if several is not None:
         several += more  # argparse takes those for unknown that stand after a flag
-    commands = {
-        "run": _run,
-        "shim": _shim,
-        "cloud-config": _cloud_config,
-        "validate": _validate,
-        "convert": _validate,
-        "import": _import,
-        "record": _record,
-        "replay": _replay,
-        "rehearse": _rehearse,
-        "compare": _compare,
-        "report": _report,
-        "diff": _diff,
-        "explain-pod": _explain_pod,
-        "install": _install,
-        "uninstall": _install,
-    }
     try:
-        return commands[flags.command](flags)
-    except SettingsError as error:
+        return int(flags.run(flags))
+    except (SettingsError, ConnectionConfigError) as error:
         print(f"kwok-operator: {error}", file=sys.stderr)
         return 2
 
@@ -183,55 +169,6 @@ def _cloud_config(flags: argparse.Namespace) -> int:
     return 0
 
 
-def _import(flags: argparse.Namespace) -> int:
-    from kwok_operator.cli import importing
-
-    return importing.run(importing.import_settings(flags))
-
-
-def _record(flags: argparse.Namespace) -> int:
-    from kwok_operator.cli import traces
-
-    return traces.run_record(traces.record_settings(flags))
-
-
-def _replay(flags: argparse.Namespace) -> int:
-    from kwok_operator.cli import traces
-
-    settings = traces.replay_settings(flags)
-    return traces.run_replay(settings, dry_run=flags.dry_run, clean=flags.clean)
-
-
-def _rehearse(flags: argparse.Namespace) -> int:
-    from kwok_operator.cli import rehearsing
-
-    return rehearsing.run(flags)
-
-
-def _compare(flags: argparse.Namespace) -> int:
-    from kwok_operator.cli import comparing
-
-    return comparing.run(flags)
-
-
-def _report(flags: argparse.Namespace) -> int:
-    from kwok_operator.cli.reports import run_report
-
-    return run_report(flags)
-
-
-def _diff(flags: argparse.Namespace) -> int:
-    from kwok_operator.cli.reports import run_diff
-
-    return run_diff(flags)
-
-
-def _explain_pod(flags: argparse.Namespace) -> int:
-    from kwok_operator.cli import explainpod
-
-    return explainpod.run(flags)
-
-
 def _install(flags: argparse.Namespace) -> int:
     from kwok_operator.cli.install_settings import install_settings
 
@@ -254,6 +191,8 @@ def _until_it_ends(
     try:
         with asyncio.Runner(loop_factory=make_loop) as runner:
             runner.run(program)
+    except ConnectionConfigError:
+        raise
     except KwokOperatorError as error:
         print(f"kwok-operator: {error}", file=sys.stderr)
         return 1
@@ -280,14 +219,18 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
-    def command(name: str, help_line: str, text: str, epilog: str = "") -> argparse.ArgumentParser:
-        return commands.add_parser(
+    def command(
+        name: str, run: Run, help_line: str, text: str, epilog: str = ""
+    ) -> argparse.ArgumentParser:
+        added = commands.add_parser(
             name,
             help=help_line,
             description=text,
             epilog=epilog,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
+        added.set_defaults(run=run)
+        return added
 
     variables = "Each flag can be given as an environment variable: {} for {}. A flag wins."
     of_run = variables.format(f"{ENV_PREFIX}MAX_TOTAL_NODES", "--max-total-nodes")
@@ -295,30 +238,23 @@ def _parser() -> argparse.ArgumentParser:
     overlays = installing.overlays_in_words()
     of_install = "print the operator's manifests, or apply them to a cluster"
     config = "print the file for cluster-autoscaler's --cloud-config"
-    run = command("run", "run the operator", _RUN_HELP, of_run)
+    run = command("run", _run, "run the operator", _RUN_HELP, of_run)
     add_run_flags(run)
     add_clusterapi_flags(run)
-    shim.add_shim_flags(command("shim", "let cluster-autoscaler scale groups", _SHIM_HELP, of_shim))
-    shim.add_listen_flags(command("cloud-config", config, _CLOUD_CONFIG_HELP))
-    check = command("validate", "check files before you apply them", _VALIDATE_HELP)
-    convert = command("convert", "make groups from Cluster API's objects", _CONVERT_HELP)
+    of_command = "let cluster-autoscaler scale groups"
+    shim.add_shim_flags(command("shim", _shim, of_command, _SHIM_HELP, of_shim))
+    shim.add_listen_flags(command("cloud-config", _cloud_config, config, _CLOUD_CONFIG_HELP))
+    check = command("validate", _validate, "check files before you apply them", _VALIDATE_HELP)
+    of_convert = "make groups from Cluster API's objects"
+    convert = command("convert", _validate, of_convert, _CONVERT_HELP)
     for each in (check, convert):
         each.add_argument("files", metavar="FILE", nargs="+", help="file, directory, - for stdin")
         add_discovery_flag(each)
-    of_import = "copy a cluster's nodes and workloads into files for another cluster"
-    importing.add_import_flags(command("import", of_import, importing.IMPORT_HELP))
-    of_record = "record the changes of a cluster's workloads as a trace"
-    of_replay = "play a trace into a cluster"
-    traces.add_record_flags(command("record", of_record, traces.RECORD_HELP))
-    traces.add_replay_flags(command("replay", of_replay, traces.REPLAY_HELP))
-    rehearsing.add_command(command)
-    comparing.add_command(command)
-    reports.add_commands(command)
-    of_explain = "predict what a pod of a profile will do"
-    explainpod.add_flags(command("explain-pod", of_explain, explainpod.HELP))
-    installing.add_install_flags(command("install", of_install, _INSTALL_HELP, overlays))
+    for module in (importing, traces, rehearsing, comparing, reports, explainpod):
+        module.add_commands(command)
+    installing.add_install_flags(command("install", _install, of_install, _INSTALL_HELP, overlays))
     of_uninstall = "delete all objects of install"
-    installing.add_uninstall_flags(command("uninstall", of_uninstall, _UNINSTALL_HELP))
+    installing.add_uninstall_flags(command("uninstall", _install, of_uninstall, _UNINSTALL_HELP))
     return parser
 
 

@@ -36,10 +36,10 @@ interrupted.
 """
 
 
-def add_command(command: Callable[[str, str, str], argparse.ArgumentParser]) -> None:
+def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
     """Declares it; `command` makes one of a name, a line and a text of help."""
     what = "play a scenario, and say whether its expectations hold"
-    parser = command("rehearse", what, REHEARSE_HELP)
+    parser = command("rehearse", run, what, REHEARSE_HELP)
     parser.add_argument("scenario", metavar="SCENARIO", nargs="?", help="a YAML file")
     parser.add_argument(
         "--output",

@@ -31,16 +31,15 @@ Exit code 0: no difference; 1: a difference; 2: a recording can't be read.
 """
 
 
-def add_commands(command: Callable[[str, str, str], argparse.ArgumentParser]) -> None:
+def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
     """Declares both; `command` makes one of a name, a line and a text of help."""
-    report = command(
-        "report", "judge a recording of a rehearsal again, and draw its report", _REPORT_HELP
-    )
+    of_report = "judge a recording of a rehearsal again, and draw its report"
+    report = command("report", run_report, of_report, _REPORT_HELP)
     report.add_argument("recording", metavar="RECORDING", type=Path, help="the file or its folder")
     report.add_argument(
         "--output", metavar="DIR", type=Path, help="where to write (default: beside the recording)"
     )
-    diff = command("diff", "say where two recordings of rehearsals differ", _DIFF_HELP)
+    diff = command("diff", run_diff, "say where two recordings of rehearsals differ", _DIFF_HELP)
     for name in ("a", "b"):
         diff.add_argument(name, metavar=name.upper(), type=Path, help="a recording or its folder")
 

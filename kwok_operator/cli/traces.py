@@ -4,7 +4,7 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kwok_operator.importing.traces.files import Told
     from kwok_operator.importing.traces.replaying import Replay
 
-RECORD_HELP: Final = """\
+_RECORD_HELP: Final = """\
 Watches the workloads and pods of a cluster, and writes a trace: which of them arrive, are scaled,
 changed, end and are deleted, when, and with which shape.
 
@@ -34,7 +34,7 @@ Exit code 0: all went well; 1: something was not recorded, the rest is there; 2:
 cluster.
 """
 
-REPLAY_HELP: Final = """\
+_REPLAY_HELP: Final = """\
 Plays traces into a cluster: creates, scales, changes and deletes objects at the recorded times. It
 first creates the objects that existed at the start; then the clock starts.
 
@@ -54,8 +54,14 @@ _MAX_SPEED: Final = 1e6
 _MAX_PREFIX: Final = 40
 
 
-def add_record_flags(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of `record`. Values are checked by `record_settings`."""
+def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Declares both. Values are checked by `record_settings` and `replay_settings`."""
+    of_record = "record the changes of a cluster's workloads as a trace"
+    _add_record_flags(command("record", run_record, of_record, _RECORD_HELP))
+    _add_replay_flags(command("replay", run_replay, "play a trace into a cluster", _REPLAY_HELP))
+
+
+def _add_record_flags(parser: argparse.ArgumentParser) -> None:
     add_cluster_flags(parser.add_argument_group("which cluster"))
     parser.add_argument(
         "--output",
@@ -96,8 +102,7 @@ def add_record_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_replay_flags(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of `replay`. Values are checked by `replay_settings`."""
+def _add_replay_flags(parser: argparse.ArgumentParser) -> None:
     add_cluster_flags(parser.add_argument_group("which cluster"))
     parser.add_argument("files", metavar="FILE", nargs="*", help="traces to play")
     how = parser.add_argument_group("how to play")
@@ -175,10 +180,11 @@ def replay_settings(
     )
 
 
-def run_record(settings: RecordSettings) -> int:
-    """Records, says what came of it, and returns the exit code."""
+def run_record(flags: argparse.Namespace) -> int:
+    """Records, prints what came of it, and returns the exit code."""
     from kwok_operator.importing.traces.record import StoppedEarlyError, record, summary
 
+    settings = record_settings(flags)
     try:
         recorder, outcome = asyncio.run(record(settings, log=_tell))
     except StoppedEarlyError as error:
@@ -192,15 +198,16 @@ def run_record(settings: RecordSettings) -> int:
     return 1 if outcome.unread or outcome.failed else 0
 
 
-def run_replay(settings: ReplaySettings, *, dry_run: bool, clean: bool) -> int:
+def run_replay(flags: argparse.Namespace) -> int:
     """Replays, prints or deletes, and returns the exit code."""
     from kwok_operator.importing.traces import replay
     from kwok_operator.importing.traces.report import summary
 
+    settings = replay_settings(flags)
     try:
-        if dry_run:
+        if flags.dry_run:
             return _print(settings)
-        if clean:
+        if flags.clean:
             gone, wrong = asyncio.run(
                 replay.remove(kubeconfig=settings.kubeconfig, context=settings.context, log=_tell)
             )

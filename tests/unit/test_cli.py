@@ -43,6 +43,29 @@ def test_a_wrong_setting_is_one_line_and_exit_code_2(
         assert line.startswith(f"kwok-operator: {name}: ")
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run"],
+        ["shim", "--listen=unix:/tmp/unused.sock"],
+        ["install", "--apply"],
+        ["uninstall", "--apply"],
+        ["import", "--output=/tmp/unused"],
+        ["record", "--output=/tmp/unused"],
+        ["replay", "--clean"],
+        ["rehearse", "--clear"],
+        ["explain-pod", "default/web"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_no_kubeconfig_is_one_line_and_exit_code_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments, "--kubeconfig=/nowhere"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "kwok-operator: there is no kubeconfig at /nowhere: check --kubeconfig"
+
+
 def test_an_interrupt_while_modules_are_read_leaves_no_trace(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
