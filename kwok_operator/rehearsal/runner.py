@@ -331,6 +331,7 @@ class Rehearsal:
                 return
             if step.start is not None:
                 (process,) = (p for p in self._scenario.processes if p.name == step.start)
+                self._tell(f"starting {step.start}")
                 await self._stage.start(process)
                 detail = step.start
             else:

@@ -33,7 +33,7 @@ _MOST_AT_ONCE: Final = 200
 _MOST_LINES: Final = 15
 _LONGEST_LINE: Final = 160
 _WITH_DIGITS: Final = re.compile(r"\S*\d\S*")
-_WORTH_SHOWING: Final = 1.0
+_WORTH_SHOWING: Final = 2.0
 """Seconds that a command has taken."""
 
 
