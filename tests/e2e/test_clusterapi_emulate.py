@@ -4,24 +4,21 @@
 - what cluster-autoscaler sees from zero has our label on it, too
 - from zero: Machines, Nodes, and the chain from a Node to its group; status; more and fewer
 - concurrent scale-downs take exactly the annotated Machines, and none is made again
-- `kubectl delete machine`: its Node goes, another Machine comes
 - replicas unset: the minimum; the order of deletion; stand-alone MachineSets; CAPI_GROUP
 - failures of the simulated cloud, as both versions tell them
 - killed in the middle of it; a MachineDeployment deleted, and made again
-- CRDs that aren't ours: nothing runs; somebody else's Machines are left alone
+- CRDs that aren't ours: nothing runs; somebody else's MachineSet is left alone
 """
 
 import random
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kwok_operator.clusterapi.crds import MARK, PLURALS, PROVIDER_LABEL
+from kwok_operator.clusterapi.crds import MARK, PLURALS
 from kwok_operator.constants import CAPI_ANNOTATION, NODE_GROUP_LABEL
-from kwok_operator.controlplane import Cluster
 from kwok_operator.nodegroups.naming import uid_hash
 from tests.e2e import capi
 from tests.e2e.api import NODES, Refused
@@ -36,7 +33,7 @@ from tests.e2e.emulated import (
 )
 from tests.e2e.groups import events_of, patch_group, stopped
 from tests.e2e.kubectl import Kubectl, eventually
-from tests.e2e.operator import PROGRAM, Harness, Process
+from tests.e2e.operator import Harness, Process
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
@@ -131,25 +128,6 @@ def test_each_node_has_a_csi_node(
         return {each["metadata"]["name"] for each in found if not each["spec"]["drivers"]}
 
     eventually(empty, lambda found: found >= {*machines}, describe="it is there, and empty")
-
-
-def test_a_deleted_machine_takes_its_node_and_another_comes(
-    kubectl: Kubectl, provider: Provider, emulated: Process, name: str
-) -> None:
-    provider.create(deployment(name, replicas=3))
-    before = wait_running(kubectl, provider, name, 3)
-    provider.delete("machines", before[1])
-
-    def replaced() -> list[str]:
-        now = running(provider, name)
-        assert now == sorted(capi.nodes_of(kubectl, group_of(name)))
-        return now
-
-    after = eventually(
-        replaced, lambda m: before[1] not in m and len(m) == 3, describe="another has come"
-    )
-    assert {before[0], before[2]} < set(after)
-    assert provider.size(name) == 3
 
 
 def test_fewer_and_a_deleted_one_are_counted_once(
@@ -295,32 +273,6 @@ def test_what_is_deleted_while_nobody_looks_is_gone_afterwards(
     )
 
 
-def test_somebody_elses_machines_are_left_alone(
-    kubectl: Kubectl, provider: Provider, emulated: Process, name: str
-) -> None:
-    provider.create(deployment(name, replicas=2))
-    wait_running(kubectl, provider, name, 2)
-    theirs = {
-        "apiVersion": f"{capi.GROUP}/v1beta2",
-        "kind": "Machine",
-        "metadata": {
-            "name": f"{name}-theirs",
-            "namespace": "default",
-            "labels": {"pool": name, NODE_GROUP_LABEL: group_of(name)},
-        },
-        "spec": {"clusterName": "fleet"},
-    }
-    provider.create(theirs)
-    before = provider.get("machines", f"{name}-theirs")
-    provider.set_size(name, 0)
-    eventually(
-        lambda: [m["metadata"]["name"] for m in provider.machines(name)],
-        lambda left: left == [f"{name}-theirs"],
-        describe="ours are gone",
-    )
-    assert provider.get("machines", f"{name}-theirs") == before
-
-
 def test_another_group_beside_foreign_crds_of_the_default_one(
     kubectl: Kubectl, harness: Harness, played: None, group_name: str
 ) -> None:
@@ -352,67 +304,17 @@ def test_another_group_beside_foreign_crds_of_the_default_one(
             kubectl.api.delete(f"{CRDS}/{plural}.{group}")
 
 
-@pytest.mark.parametrize(
-    ("patch", "undo"),
-    [
-        (
-            {"metadata": {"annotations": {CAPI_ANNOTATION: None}}},
-            {"metadata": {"annotations": {CAPI_ANNOTATION: MARK}}},
-        ),
-        (
-            {"metadata": {"labels": {PROVIDER_LABEL: "cluster-api"}}},
-            {"metadata": {"labels": {PROVIDER_LABEL: None}}},
-        ),
-        (
-            {
-                "spec": {
-                    "conversion": {
-                        "strategy": "Webhook",
-                        "webhook": {
-                            "conversionReviewVersions": ["v1"],
-                            "clientConfig": {"url": "https://127.0.0.1:1/convert"},
-                        },
-                    }
-                }
-            },
-            {"spec": {"conversion": {"strategy": "None", "webhook": None}}},
-        ),
-    ],
-    ids=["unmarked", "provider label", "conversion webhook"],
-)
 def test_nothing_is_emulated_beside_crds_that_are_not_ours(
-    kubectl: Kubectl, harness: Harness, played: None, patch: Any, undo: Any
+    kubectl: Kubectl, harness: Harness, played: None
 ) -> None:
     crd = f"{CRDS}/machinesets.{capi.GROUP}"
-    kubectl.api.patch(crd, patch)
+    kubectl.api.patch(crd, {"metadata": {"annotations": {CAPI_ANNOTATION: None}}})
     try:
         process = harness.start(EMULATE, ready=False)
         assert process.wait() == 1
         assert f"machinesets.{capi.GROUP}" in process.log().splitlines()[-1]
     finally:
-        kubectl.api.patch(crd, undo)
-
-
-def test_install_brings_the_crds_and_overwrites_none_of_others(
-    cluster: Cluster, kubectl: Kubectl, played: None
-) -> None:
-    group = "capi.example.org"
-    install = [str(PROGRAM), "install", "--apply", f"--clusterapi-crds={group}"]
-    install.append(f"--kubeconfig={cluster.kubeconfig}")
-    try:
-        subprocess.run(install, check=True, capture_output=True, timeout=60)
-        crd = f"{CRDS}/machines.{group}"
-        kubectl.api.patch(crd, {"metadata": {"annotations": {CAPI_ANNOTATION: None}}})
-        before = kubectl.api.get(crd)
-        done = subprocess.run(
-            [*install, "--force-conflicts"], check=False, capture_output=True, text=True, timeout=60
-        )
-        assert done.returncode == 1
-        assert "nothing was changed" in done.stderr
-        assert kubectl.api.get(crd) == before
-    finally:
-        for plural in PLURALS:
-            kubectl.api.delete(f"{CRDS}/{plural}.{group}")
+        kubectl.api.patch(crd, {"metadata": {"annotations": {CAPI_ANNOTATION: MARK}}})
 
 
 def test_whatever_happens_in_quick_turn_it_ends_as_it_should(

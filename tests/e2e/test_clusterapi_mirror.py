@@ -1,10 +1,8 @@
 """Groups of Cluster API's objects, of another cluster, with a token that may only read there.
 
 - they are called <namespace>.<name>, have what annotations and templates say, and follow replicas
-- what cluster-autoscaler would not see has no consent to be scaled: a bad annotation hides all
-- discovery by namespace, clusterName, labels, and all of them; a group of its own beside others
+- discovery by namespace, clusterName and labels; a group of its own beside others
 - what somebody else owns stays; a management cluster that is away removes nothing
-- MachinePools and MachineSets of nobody are groups; what went while nobody looked is gone
 - a right that is missing is named at the start; rights in one namespace are enough for it; a kind
   of templates that may not be read is told, and read once it may
 """
@@ -238,54 +236,10 @@ def test_a_group_has_what_its_object_says_and_follows_its_replicas(
         eventually(lambda: kubectl.api.names(GROUPS) == [], describe="the group went with it")
 
 
-def test_a_bad_annotation_hides_all_until_it_is_corrected(
-    fleet: Fleet, kubectl: Kubectl, harness: Harness, cloud_config: Path
-) -> None:
-    mirror(harness, cloud_config)
-    fleet.apply("a", replicas=1)
-    fleet.apply("b", replicas=1)
-    wait_group(kubectl, "default.a", is_offered)
-    fleet.annotate("b", f"{CAPI}/cluster-api-autoscaler-node-group-max-size=many")
-    wait_group(kubectl, "default.a", lambda group: not is_offered(group))
-    wait_group(kubectl, "default.b", lambda group: not is_offered(group))
-    eventually(lambda: events_of(kubectl, "default.a") >= {"Hidden"}, describe="a says so")
-    eventually(lambda: events_of(kubectl, "default.b") >= {"InvalidBounds"}, describe="b, too")
-    wait_usable(kubectl, "default.a", 1)
-    fleet.annotate("b", f"{CAPI}/cluster-api-autoscaler-node-group-max-size=4")
-    assert wait_group(kubectl, "default.b", is_offered)["spec"]["autoscaling"]["maxSize"] == 4
-    wait_group(kubectl, "default.a", is_offered)
-    fleet.annotate("a", f"{CAPI}/paused=")
-    wait_group(kubectl, "default.a", lambda group: not is_offered(group))
-    assert is_offered(wait_group(kubectl, "default.b", lambda _: True))
-
-
-def test_capacity_may_come_from_the_template(
-    fleet: Fleet, management: OwnCluster, kubectl: Kubectl, harness: Harness, cloud_config: Path
-) -> None:
-    mirror(harness, cloud_config)
-    fleet.apply("zero", replicas=0, template="small")
-    found = wait_group(kubectl, "default.zero", lambda _: True)
-    assert not is_offered(found), "without a template it can't scale from zero"
-    info = {"architecture": "arm64", "operatingSystem": "linux"}
-    management.kubectl.apply(
-        {
-            "apiVersion": f"{INFRASTRUCTURE}/v1beta2",
-            "kind": "DockerMachineTemplate",
-            "metadata": {"name": "small", "namespace": "default"},
-            "status": {"capacity": {"cpu": "2", "memory": "8Gi"}, "nodeInfo": info},
-        }
-    )
-    shape = wait_group(kubectl, "default.zero", is_offered)["spec"]["template"]["shape"]
-    assert (shape["cpu"], shape["memory"], shape["arch"]) == ("2", "8Gi", "arm64")
-
-
 @pytest.mark.parametrize(
     ("flags", "seen"),
     [
         (["clusterapi:namespace=other"], {"other.c"}),
-        (["clusterapi:clusterName=prod"], {"default.a", "other.c"}),
-        (["clusterapi:owner=jim"], {"default.a", "default.b"}),
-        (["clusterapi:owner=jim,clusterName=prod"], {"default.a"}),
         (["clusterapi:clusterName=test", "clusterapi:owner=ann"], {"default.b", "other.c"}),
     ],
     ids=lambda value: "+".join(value) if isinstance(value, list) else "",
@@ -304,20 +258,6 @@ def test_discovery(
     fleet.apply("c", replicas=0, labels=ann, handed_on=ann, namespace="other")
     mirror(harness, cloud_config, *(f"--node-group-auto-discovery={flag}" for flag in flags))
     eventually(lambda: set(kubectl.api.names(GROUPS)) == seen, describe=f"groups are {seen}")
-
-
-def test_a_label_that_is_not_handed_on_lets_a_group_grow_once(
-    fleet: Fleet, kubectl: Kubectl, harness: Harness, cloud_config: Path
-) -> None:
-    fleet.apply("b", replicas=0, labels={"owner": "jim"})
-    mirror(harness, cloud_config, "--node-group-auto-discovery=clusterapi:owner=jim")
-    # With its first size, which would else be written over the next one.
-    wait_group(
-        kubectl, "default.b", lambda group: is_offered(group) and "targetSize" in group["spec"]
-    )
-    scale(kubectl, "default.b", 2)
-    wait_group(kubectl, "default.b", lambda group: not is_offered(group))
-    assert "LabelsNotHandedOn" in events_of(kubectl, "default.b")
 
 
 def test_once_is_a_first_size_and_what_others_own_stays(
@@ -354,61 +294,6 @@ def test_a_management_cluster_that_is_away_removes_nothing(
     wait_usable(kubectl, "default.a", 2)
     fleet.delete("a")
     eventually(lambda: kubectl.api.names(GROUPS) == [], describe="it goes with its object")
-
-
-def test_kinds_and_what_went_while_nobody_looked(
-    fleet: Fleet, management: OwnCluster, kubectl: Kubectl, harness: Harness, cloud_config: Path
-) -> None:
-    there = management.kubectl
-    fleet.apply("md", replicas=1)
-    owner = {"apiVersion": f"{CAPI}/v1beta2", "kind": "MachineDeployment", "name": "md", "uid": "u"}
-    body = there.json("get", f"machinedeployments.{CAPI}", "md")
-    for kind, name, owners in (
-        ("MachinePool", "mp", []),
-        ("MachineSet", "ms", []),
-        ("MachineSet", "md-1", [owner]),
-    ):
-        metadata = {"name": name, "annotations": body["metadata"]["annotations"]}
-        metadata["ownerReferences"] = owners
-        there.apply({**body, "kind": kind, "metadata": metadata})
-    try:
-        mirror(harness, cloud_config)
-        for name in ("md", "mp", "ms"):
-            wait_usable(kubectl, f"default.{name}", 1)
-        assert len(kubectl.api.names(GROUPS)) == 3
-        harness.stop()
-        there("delete", f"machinepools.{CAPI}", "mp")
-        mirror(harness, cloud_config)
-        eventually(
-            lambda: set(kubectl.api.names(GROUPS)) == {"default.md", "default.ms"},
-            describe="the group of the MachinePool is gone",
-        )
-    finally:
-        for kind in ("machinepools", "machinesets"):
-            there("delete", f"{kind}.{CAPI}", "--all")
-
-
-def test_another_group_beside_foreign_objects_of_the_default_one(
-    fleet: Fleet, management: OwnCluster, kubectl: Kubectl, harness: Harness, cloud_config: Path
-) -> None:
-    there, group = management.kubectl, "capi.example.com"
-    install(there, group, "MachineDeployment", "MachineSet")
-    role, binding = yaml.safe_load_all(READER.read_text().replace(CAPI, group))
-    for item in (role, binding, binding["roleRef"]):
-        item.get("metadata", item)["name"] = "reader-of-another-group"
-    binding["subjects"][0]["name"] = "reader"
-    there.apply({"apiVersion": "v1", "kind": "List", "items": [role, binding]})
-    fleet.apply("foreign", replicas=1)
-    own = Fleet(there, group)
-    own.apply("own", replicas=1)
-    flags = "--clusterapi=mirror", f"--cloud-config={cloud_config}"
-    try:
-        harness.start(*flags, environ={"CAPI_GROUP": group})
-        wait_usable(kubectl, "default.own", 1)
-        assert is_offered(wait_group(kubectl, "default.own", lambda _: True))
-        assert kubectl.api.names(GROUPS) == ["default.own"]
-    finally:
-        own.delete("own")
 
 
 def test_rights_in_one_namespace_and_a_right_that_is_missing(

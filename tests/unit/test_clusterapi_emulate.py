@@ -203,8 +203,11 @@ async def test_a_machine_that_goes_slowly_is_not_made_again(world: Fleet) -> Non
 async def test_machines_go_with_their_group(world: Fleet) -> None:
     world.deploy(4)
     await world.played(4)
-    stranger = {"name": "not-ours", "namespace": "default"}
+    labels = {NODE_GROUP_LABEL: GROUP}
+    stranger = {"name": "not-ours", "namespace": "default", "labels": labels}
     world.server.create(MACHINES, {"metadata": stranger})
+    world.resize(1)
+    await until(lambda: len(world.nodes) == 1 and len(world.machines) == 2)
     world.server.delete(GROUPS, GROUP)
     await until(lambda: list(world.machines) == ["not-ours"])
 

@@ -2,7 +2,6 @@
 
 - unix sockets: their mode, stale ones, ones in use, things that are no sockets
 - TLS with clients' certificates, and without
-- on uvloop, as it is deployed, in a thread of its own
 - stopping: calls under way end, new ones aren't taken, what doesn't end is cut off
 """
 
@@ -10,17 +9,13 @@ import asyncio
 import os
 import socket
 import stat
-import threading
-from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import grpc
 import grpc.aio
 import pytest
-import uvloop
 
 from kwok_operator.shim.grpcserver import GrpcServer
 from tests.fakes.certificates import SERVER_NAME, Certificates, make_certificates
@@ -160,47 +155,3 @@ async def test_stopping_with_idle_clients_is_quick() -> None:
     async with grpc.aio.insecure_channel(target) as channel:
         await channel.unary_unary("/test.Test/Echo", bytes, bytes)(b"x")
         await asyncio.wait_for(running.stop(10 * LONG), LONG)
-
-
-@contextmanager
-def on_uvloop(path: Path) -> Iterator[None]:
-    """A server in a thread."""
-    slow, ready = Slow(), threading.Event()
-    running = GrpcServer({"/test.Test/Echo": echo, "/test.Test/Slow": slow})
-    stop = asyncio.Event()
-
-    async def serve() -> None:
-        await running.listen_unix(path)
-        ready.set()
-        await stop.wait()
-        await running.stop(1)
-
-    def run(runner: asyncio.Runner) -> None:
-        runner.run(serve())
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        thread = threading.Thread(target=run, args=(runner,))
-        thread.start()
-        assert ready.wait(LONG)
-        try:
-            yield
-        finally:
-            runner.get_loop().call_soon_threadsafe(stop.set)
-            thread.join()
-
-
-def test_on_uvloop(tmp_path: Path) -> None:
-    path = tmp_path / "s.sock"
-    with on_uvloop(path), grpc.insecure_channel(f"unix:{path}") as channel:
-        call = channel.unary_unary("/test.Test/Echo", bytes, bytes)
-        for message in (b"", b"x" * 300, bytes(3 * 2**20)):
-            assert call(message, timeout=LONG) == message
-        slow = channel.unary_unary("/test.Test/Slow", bytes, bytes)
-        under_way: Any = slow.future(b"", timeout=10**8)
-        with pytest.raises(grpc.RpcError, match="DEADLINE_EXCEEDED"):
-            slow(b"", timeout=0.05)
-        with ThreadPoolExecutor(8) as pool:
-            sent = [b"%d" % number * 5_000 for number in range(200)]
-            assert list(pool.map(call, sent)) == sent
-        assert under_way.cancel()
-    assert not path.exists()

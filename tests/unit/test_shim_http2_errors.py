@@ -37,6 +37,7 @@ from kwok_operator.shim.http2.frames import (
 )
 from kwok_operator.shim.http2.headers import encode
 from tests.fakes.http2 import HELLO, REQUEST, block, connection, parts
+from tests.fakes.recording import Clock
 
 OPEN = frame(HEADERS, END_HEADERS, 1, block())
 WHOLE = frame(HEADERS, END_HEADERS | END_STREAM, 1, block())
@@ -243,14 +244,6 @@ def test_odd_but_allowed() -> None:
         assert len(server.receive(HELLO + OPEN)) == 1
         assert server.receive(data) == [], data
         assert server.receive(frame(DATA, END_STREAM, 1, b"x")) == [DataReceived(1, b"x", True)]
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 FLOODS = {
