@@ -245,4 +245,15 @@ ExtendedResourceName = Annotated[
 ]
 """The name of a resource with its domain, such as nvidia.com/gpu."""
 
+MAX_OBJECT_NAME = 253
+ObjectName = Annotated[
+    str,
+    Text(
+        pattern=rf"^{DNS_NAME}$",
+        max_length=MAX_OBJECT_NAME,
+        message="must be the name of an object: lower-case letters, digits, '-' and '.'",
+    ),
+]
+"""The name of a ConfigMap, a Secret or a node."""
+
 NodeName = Annotated[str, StringConstraints(min_length=1, max_length=_MAX_LABEL_LENGTH)]

@@ -13,13 +13,13 @@ from pydantic import Field
 from kwok_operator.api.base import (
     DNS_NAME,
     ApiModel,
-    LabelValue,
     QualifiedName,
     Quantity,
     Text,
     exactly_one_of,
     rules,
 )
+from kwok_operator.api.taints import DeviceTaint
 
 _DRIVER_NAME = rf"^{DNS_NAME}$"
 _MAX_DRIVER_NAME = 63
@@ -168,23 +168,6 @@ class DeviceCounters(ApiModel):
         max_length=32,
         description="What the device takes of it. Default: nothing."
         " Example: {memory: {value: 10Gi}}.",
-    )
-
-
-class DeviceTaintEffect(StrEnum):
-    NO_SCHEDULE = "NoSchedule"
-    NO_EXECUTE = "NoExecute"
-    NONE = "None"
-
-
-class DeviceTaint(ApiModel):
-    key: QualifiedName = Field(description="The taint's key. Example: example.com/unhealthy.")
-    value: LabelValue = Field(
-        default="", description='The taint\'s value. Default: empty. Example: "true".'
-    )
-    effect: DeviceTaintEffect = Field(
-        description="What happens to claims that don't tolerate it: NoSchedule keeps new ones away,"
-        " NoExecute evicts pods as well, None does nothing."
     )
 
 

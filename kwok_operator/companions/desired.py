@@ -17,9 +17,13 @@ from functools import lru_cache
 from typing import Any, Final
 
 from kwok_operator import constants
+from kwok_operator.api.taints import DeviceTaint
 from kwok_operator.cloud.summary import Verdict
 from kwok_operator.companions import gpudevices
-from kwok_operator.companions.api import Companions, CsiNode, DeviceTaint
+from kwok_operator.companions.api import (
+    Companions,
+    CsiNode,
+)
 from kwok_operator.companions.deviceslices import (
     GATES,
     NODE_PATTERN,

@@ -14,6 +14,7 @@ from kwok_operator.api.base import (
     ApiModel,
     ApiRule,
     LabelValue,
+    ObjectName,
     Quantity,
     Text,
     all_match,
@@ -22,10 +23,10 @@ from kwok_operator.api.base import (
     matches,
     rules,
 )
+from kwok_operator.api.selectors import SelectorRequirement
 from kwok_operator.cloud.api.delay import Delay, Time
 from kwok_operator.nodegroups.api.autoscaling import Share
 from kwok_operator.nodegroups.api.status import Condition
-from kwok_operator.sources.api.source import ObjectName, SelectorRequirement
 
 MAX_FAILURES = 8
 MAX_PRIORITY = 1_000_000

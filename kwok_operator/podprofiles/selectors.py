@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kwok_operator.api.selectors import SelectorOperator, SelectorRequirement
 from kwok_operator.podprofiles.api import KwokPodProfileSpec, LabelSelector
-from kwok_operator.sources.api.source import SelectorOperator, SelectorRequirement
 
 # Without a regular expression, which would be compiled for each pod anew.
 _JQ_GROUP: Final = '(.spec.nodeName // "" | .[:rindex("-") // 0] | .[:rindex("-") // 0])'

@@ -11,11 +11,11 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
+from kwok_operator.api.selectors import SelectorOperator, SelectorRequirement
 from kwok_operator.cloud.draws import SECOND, milliseconds
 from kwok_operator.podprofiles.api import Ramp, ResourceUse, Wave
 from kwok_operator.podprofiles.compile import STAGE_API_VERSION, Profile
 from kwok_operator.podprofiles.selectors import Scope
-from kwok_operator.sources.api.source import SelectorOperator, SelectorRequirement
 
 USAGE_KIND: Final = "ClusterResourceUsage"
 USAGE_NAME: Final = "kwok-operator.pod-profiles"

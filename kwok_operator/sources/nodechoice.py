@@ -13,11 +13,14 @@ from typing import Any
 
 from kwok_operator import constants
 from kwok_operator.api.base import DNS_NAME
+from kwok_operator.api.selectors import SelectorOperator, SelectorRequirement
 from kwok_operator.errors import TemplateError
 from kwok_operator.formats.untyped import as_map, as_texts
 from kwok_operator.nodegroups.cleaning import clean_node, rough_size
 from kwok_operator.nodegroups.template import MAX_ROUGH_BYTES, template_hash
-from kwok_operator.sources.api.source import NodesSource, SelectorOperator, SelectorRequirement
+from kwok_operator.sources.api.source import (
+    NodesSource,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,12 @@
 
 from typing import Any
 
+from kwok_operator.api.selectors import SelectorOperator, SelectorRequirement
 from kwok_operator.nodegroups.api.template import Template
 from kwok_operator.sources.api.source import (
     ConfigMapSource,
     NodeSelector,
     RemoteCluster,
-    SelectorOperator,
-    SelectorRequirement,
     TemplateSource,
 )
 

@@ -14,15 +14,15 @@ from kwok_operator.api.base import (
     ApiModel,
     ApiRule,
     ExtendedResourceName,
+    ObjectName,
     Text,
     at_least_one_of,
     rules,
 )
+from kwok_operator.api.taints import DeviceTaint, DeviceTaintEffect
 from kwok_operator.cloud.api.delay import Delay, Time, TimeOrNever
-from kwok_operator.companions.api import DeviceTaint, DeviceTaintEffect
 from kwok_operator.nodegroups.api.autoscaling import MAX_TARGET_SIZE, Share
 from kwok_operator.nodegroups.api.template import Taint, TaintEffect
-from kwok_operator.sources.api.source import ObjectName
 
 DEFAULT_RETRY_AFTER = "5m"
 DEFAULT_NOTICE = "2m"

@@ -4,77 +4,39 @@ Owns how a source is named: a ConfigMap, or nodes of this cluster or another. Re
 controller's, choosing one of several nodes and merging is the core's.
 """
 
-from enum import StrEnum
 from typing import Annotated
 
 from pydantic import Field
 
 from kwok_operator.api.base import (
-    DNS_NAME,
+    MAX_OBJECT_NAME,
     ApiModel,
-    ApiRule,
     LabelValue,
+    ObjectName,
     QualifiedName,
     Text,
     at_least_one_of,
     exactly_one_of,
     rules,
 )
+from kwok_operator.api.selectors import SelectorRequirement
 
-_DNS_SUBDOMAIN = rf"^{DNS_NAME}$"
 _DATA_KEY = r"^[-._a-zA-Z0-9]+$"
-_MAX_NAME_LENGTH = 253
 _MAX_ANNOTATION_VALUE = 4_096
 
 DEFAULT_KUBECONFIG_KEYS = ("kubeconfig", "value")
 """Keys of a Secret that are tried in turn; the second is what Cluster API writes."""
 
 
-ObjectName = Annotated[
-    str,
-    Text(
-        pattern=_DNS_SUBDOMAIN,
-        max_length=_MAX_NAME_LENGTH,
-        message="must be the name of an object: lower-case letters, digits, '-' and '.'",
-    ),
-]
-"""The name of a ConfigMap, a Secret or a node."""
-
 DataKey = Annotated[
     str,
     Text(
         pattern=_DATA_KEY,
-        max_length=_MAX_NAME_LENGTH,
+        max_length=MAX_OBJECT_NAME,
         message="must be a key of a ConfigMap or Secret: letters, digits, '-', '_' and '.'",
     ),
 ]
 """A key in the data of a ConfigMap or a Secret."""
-
-
-class SelectorOperator(StrEnum):
-    IN = "In"
-    NOT_IN = "NotIn"
-    EXISTS = "Exists"
-    DOES_NOT_EXIST = "DoesNotExist"
-
-
-class SelectorRequirement(ApiModel):
-    model_config = rules(
-        ApiRule(
-            "(self.operator in ['In', 'NotIn']) == (has(self.values) && self.values.size() > 0)",
-            "matchExpressions: In and NotIn must have values, Exists and DoesNotExist must not",
-            lambda it: (it["operator"] in ("In", "NotIn")) == bool(it.get("values")),
-        )
-    )
-
-    key: QualifiedName = Field(description="The label's key.")
-    operator: SelectorOperator = Field(description="In, NotIn, Exists or DoesNotExist.")
-    values: tuple[LabelValue, ...] = Field(
-        default=(),
-        max_length=64,
-        description="The values that In and NotIn compare with. Default: none.",
-        json_schema_extra={"x-kubernetes-list-type": "atomic"},
-    )
 
 
 class NodeSelector(ApiModel):
@@ -124,7 +86,7 @@ class ConfigMapSource(ApiModel):
     node: str | None = Field(
         default=None,
         min_length=1,
-        max_length=_MAX_NAME_LENGTH,
+        max_length=MAX_OBJECT_NAME,
         description="Name (metadata.name) of the Node to take, where there are several. Default:"
         " the only one.",
     )

@@ -1,0 +1,24 @@
+"""Taints of devices: of those that a group has, and of those that fail."""
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from kwok_operator.api.base import ApiModel, LabelValue, QualifiedName
+
+
+class DeviceTaintEffect(StrEnum):
+    NO_SCHEDULE = "NoSchedule"
+    NO_EXECUTE = "NoExecute"
+    NONE = "None"
+
+
+class DeviceTaint(ApiModel):
+    key: QualifiedName = Field(description="The taint's key. Example: example.com/unhealthy.")
+    value: LabelValue = Field(
+        default="", description='The taint\'s value. Default: empty. Example: "true".'
+    )
+    effect: DeviceTaintEffect = Field(
+        description="What happens to claims that don't tolerate it: NoSchedule keeps new ones away,"
+        " NoExecute evicts pods as well, None does nothing."
+    )
