@@ -390,7 +390,7 @@ def run_settings(flags: argparse.Namespace, environ: Mapping[str, str] = os.envi
 def _check_election(settings: RunSettings, values: Values) -> None:
     """Lease duration, renew deadline, retry period: each is shorter than the one before.
 
-    Which of two is wrong nobody knows: the error is about the one that was given.
+    Either of two may be wrong: the error is about the one that was given.
     """
     duration, deadline, period = (
         f"leader-elect-{name}" for name in ("lease-duration", "renew-deadline", "retry-period")

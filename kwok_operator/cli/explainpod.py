@@ -24,7 +24,7 @@ from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.config import load_connection
 from kwok_operator.nodegroups.naming import is_object_name
 from kwok_operator.offline.files import Files
-from kwok_operator.offline.podprofiles import Foretold, foretell
+from kwok_operator.offline.podprofiles import PodForecast, forecast_pods
 from kwok_operator.podprofiles.api import KwokPodProfileSpec
 from kwok_operator.podprofiles.compile import Profile
 from kwok_operator.podprofiles.explain import holding, lines
@@ -88,7 +88,7 @@ def _from_files(names: list[str], only: str | None) -> int:
     texts = read_texts(names)
     if texts is None:
         return 2
-    told = foretell(Files.read(texts), only=only)
+    told = forecast_pods(Files.read(texts), only=only)
     for line in told.lines if only else table(told.rows):
         print(line)
     tell(told.findings, told.notes)
@@ -99,7 +99,7 @@ def _from_files(names: list[str], only: str | None) -> int:
     return 0 if told.rows and not told.findings else 1
 
 
-def _summary(told: Foretold) -> str:
+def _summary(told: PodForecast) -> str:
     """How many come to which end."""
     ends = Counter(row.then.partition(",")[0] for row in told.rows)
     pods, lives = len({row.pod for row in told.rows}), len(told.rows)

@@ -45,7 +45,7 @@ def read_nodes(text: str, *, where: str) -> NodeDocuments:
 def nodes_of(values: Sequence[Any], *, where: str) -> NodeDocuments:
     """The Nodes among values and in Lists among them.
 
-    Raises ManifestError where there is none, and where names don't tell one from another.
+    Raises ManifestError where there is none, and where several have one name.
     """
     nodes: list[dict[str, Any]] = []
     others: list[str] = []

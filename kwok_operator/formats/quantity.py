@@ -1,8 +1,8 @@
 """Kubernetes quantities ("500m", "16Gi", 4): read, subtracted, written in the canonical way.
 
-The grammar is apimachinery's pkg/api/resource.Quantity, without what nobody means: no digits at all
-("Gi" is 0 there), exponents of three digits. Values are exact, in the unit of the resource (cores,
-bytes, pieces).
+The grammar is apimachinery's pkg/api/resource.Quantity, without forms that are always mistakes: no
+digits at all ("Gi" is 0 there), exponents of three digits. Values are exact, in the unit of the
+resource (cores, bytes, pieces).
 """
 
 import math

@@ -2,8 +2,8 @@
 
 A status becomes a class, a `Status` object its message, causes and delay. Such an object comes as
 the body of an answer, or as an ERROR event within a watch whose own status was 200. A body that is
-no `Status` was written by something in front of the API server. No answer at all is told in a few
-words here, too. Whether to ask again is for retry.py.
+no `Status` was written by something in front of the API server. How the lack of an answer is
+described stands here, too. Whether to ask again is for retry.py.
 """
 
 import json

@@ -7,7 +7,7 @@
 The choice is kubectl's, and files are merged as kubectl merges them (kubeconfig.py). Tokens, token
 files, certificates, passwords and exec plugins (exec_plugin.py) are understood here. Only the old
 auth-providers are left to kubernetes_asyncio, which is imported where one is met: it brings 35 MB
-of models with it, that nobody else should carry.
+of models with it, that no other process should carry.
 
 Not supported, and refused with a sentence: SOCKS proxies, auth-providers other than oidc and gcp,
 impersonation of more than a user, a uid and one group.
@@ -48,7 +48,7 @@ async def load_connection(
     Raises ConnectionConfigError with one line: what was looked for, and what to do.
     """
     env = os.environ if environ is None else environ
-    # cluster-autoscaler's kwok provider is told so to use a kubeconfig; in a terminal set up for
+    # This makes cluster-autoscaler's kwok provider use a kubeconfig; in a terminal set up for
     # it, KUBERNETES_SERVICE_HOST is not the API server's.
     local = env.get("KWOK_PROVIDER_MODE") == "local"
     given = kubeconfig or context or env.get("KUBECONFIG") or local

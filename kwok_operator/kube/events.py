@@ -4,8 +4,8 @@
                     │ no
                     └──> too many of this object? ──> a new Event (POST)
 
-One Event per transition, not one per node; what a node is told of itself beside that gives way to
-all else. What was said before is counted: the name of an Event is made from what it says, so an
+One Event per transition, not one per node; Events about single nodes give way to
+all others. What was said before is counted: the name of an Event is made from what it says, so an
 operator that has been restarted goes on counting where it was. What repeats with other words each
 time ends up in one Event too, and each object has a budget: a group that flaps for a day costs etcd
 a few writes a minute at first, and then one.
@@ -147,7 +147,7 @@ class Recorder:
     ) -> None:
         """Says something about a group, a profile or a ConfigMap, and logs it.
 
-        `log` is for the line in the log: which trouble it tells, or the end of which.
+        `log` marks the line in the log as the begin or the end of a trouble.
         """
         level, reference = logging.WARNING if kind == "Warning" else logging.INFO, subject.reference
         what = "group" if reference["kind"] == KIND else reference["kind"].lower()
@@ -172,14 +172,13 @@ class Recorder:
         self._work.set()
 
     def last_said(self, subject: Subject, reasons: Collection[str]) -> str | None:
-        """Which of these reasons an object was told last; None where this process told it none of
-        them in the last hour."""
+        """The last of these reasons that was emitted for an object within an hour, if any."""
         story = self._stories.get(subject.reference["uid"])
         record = reversed(story.records.values()) if story is not None else ()
         return next((each.reason for each in record if each.reason in reasons), None)
 
     def emit_for_node(self, name: str, kind: EventType, reason: str, message: str) -> bool:
-        """Says something about a node that is told in the Event of its group too.
+        """Emits an Event about a node, beside the one of its group.
 
         Nothing of it is remembered, so the same said twice is two writes. Returns False where it is
         dropped, because much else waits already.
@@ -257,7 +256,7 @@ class Recorder:
             )
             record.posted = True
         except ConflictError:
-            # An operator before this one has said it: how often, the answer to a patch tells.
+            # An operator before this one created it; the answer to a patch has its count.
             answer = json.loads(await self._patch(record, {}, accept=JSON))
             record.before, record.posted = int(answer.get("count") or 0), True
             await self._count(record)

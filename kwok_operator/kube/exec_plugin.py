@@ -43,7 +43,7 @@ async def run_plugin(
     environ: Mapping[str, str],
     terminal: bool | None = None,
 ) -> ExecCredential:
-    """Run the plugin that a kubeconfig's `exec` describes; `cluster` is what it may be told."""
+    """Run the plugin that a kubeconfig's `exec` describes; `cluster` is what it may know."""
     command, version = str(spec.get("command") or ""), str(spec.get("apiVersion") or "")
     if not command or not version:
         raise ConnectionConfigError("the exec plugin needs a command and an apiVersion")

@@ -15,7 +15,7 @@ plan until something of it succeeds. Calls that hang don't keep others waiting: 
 but never beyond twice as many, each group may have its even share of it in flight.
 
 A plan can be stopped between two calls: then nothing new is started and what is in flight is
-awaited, so that afterwards nobody has to guess what is still under way.
+awaited, so that it is known what was done.
 """
 
 import asyncio

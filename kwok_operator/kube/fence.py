@@ -30,7 +30,8 @@ def check(fence: WriteCheck | None, *, method: str, path: str) -> None:
 class FencedBody(aiohttp.BytesPayload):
     """A body that asks before it is written.
 
-    aiohttp makes a connection error of what is raised here: whoever sees one asks the fence again.
+    aiohttp makes a connection error of what is raised here, so after such an error the client asks
+    the fence again.
     """
 
     def __init__(self, data: bytes, *, allow: Callable[[], None]) -> None:

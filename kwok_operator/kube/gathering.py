@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 GATHER: Final = 0.05
-"""Seconds. What is wanted of other objects does not come this way, and waits for nobody."""
+"""Seconds. What is wanted of other objects does not come this way, and is not delayed."""
 GATHER_AT_REST: Final = 0.5
 """Seconds, where nothing is under way: then most events are heartbeats, which change nothing."""
 _ENOUGH: Final = 2**17

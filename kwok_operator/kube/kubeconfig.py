@@ -16,7 +16,7 @@ from kwok_operator.errors import ConnectionConfigError, one_line
 from kwok_operator.userfiles import read_bytes
 
 MAX_NAMES: Final = 20
-"""So many known names are told to somebody who asked for an unknown one."""
+"""How many known names an error about an unknown one lists."""
 
 _SECTIONS: Final = ("contexts", "clusters", "users")
 _PATHS: Final = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
@@ -78,7 +78,7 @@ def make_kubeconfig(content: object, *, where: str) -> Kubeconfig:
 
 
 def merge(configs: Iterable[Kubeconfig]) -> Kubeconfig:
-    """As kubectl does: whoever says something first is right, entry by entry."""
+    """As kubectl does: of entries with one name, the first file's holds."""
     current = ""
     contexts: dict[str, Mapping[str, Any]] = {}
     clusters: dict[str, Mapping[str, Any]] = {}

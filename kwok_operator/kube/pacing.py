@@ -5,8 +5,8 @@
 The limit gives way and comes back: it is halved where the API server asks to slow down, and falls
 by a quarter where calls fail otherwise; each second of success gives one back. Calls that were
 under way together fall together, and count once. Retry-After stops everybody, not only the call
-that got it: the others would be told the same. There is one pace for all groups, and one for each
-of those that are at work: which of the two has to give way is for executor.py.
+that got it: the others would get the same answer. There is one pace for all groups, and one for
+each of those that are at work: which of the two has to give way is for executor.py.
 
 Pure: times are handed in, as seconds of any clock that only goes forward. Who is next is for
 executor.py, too, how long to wait after which error for kube/retry.py.

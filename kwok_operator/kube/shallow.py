@@ -29,7 +29,7 @@ _MARK: Final = f',"{CUT}":true'.encode()
 
 def shallow(text: bytes, *, objects: int) -> bytes:
     """The same, or what is left of it; `objects` is the level on which objects stand."""
-    # Most texts have fewer brackets than that, and no string has to be told from anything else.
+    # Most texts have fewer brackets than that, so strings needn't be parsed.
     most = MOST + objects - 1
     if text.count(b"{") + text.count(b"[") <= most or not _too_deep(text, most):
         return text

@@ -29,7 +29,7 @@ class HealthServer:
         ready: Probe,
         remarks: Callable[[], Sequence[str]] = tuple,
     ) -> None:
-        """`remarks` are told by /readyz, one a line, and change nothing of its status."""
+        """`remarks` are lines that /readyz adds to its answer; they don't change its status."""
         self._registry = registry
         app = web.Application()
         app.router.add_get("/healthz", self._answer(healthy))

@@ -1,8 +1,8 @@
 """How log lines look: text for people, or one JSON object per line.
 
 Logs go to standard error. kopf's own chatter is kept to what is a problem. A warning of what may
-end by itself has `extra={"trouble": NAME}`, and the line that tells its end `extra={"over": NAME}`:
-so readers of the JSON see what lasts.
+end by itself has `extra={"trouble": NAME}`, and the line about its end `extra={"over": NAME}`: so
+readers of the JSON see what lasts.
 """
 
 import json
@@ -39,8 +39,8 @@ def configure(*, log_format: str, level: str) -> None:
     root.setLevel(level.upper())
     for noisy in ("kopf", "kubernetes_asyncio", "asyncio", "aiohttp.access"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    # kopf tells each attempt of each request while the API server is away; our own watch tells it
-    # once, and once more when it is back. Whoever runs kopf tells why it ended.
+    # kopf logs each attempt of each request while the API server is away; our own watch logs it
+    # once, and once more when it is back. Why kopf ended is logged where it is run.
     reactor = [f"_core.reactor.{part}" for part in ("orchestration", "queueing", "running")]
-    for told in ("_cogs.clients", *reactor):
-        logging.getLogger(f"kopf.{told}").setLevel(logging.CRITICAL)
+    for name in ("_cogs.clients", *reactor):
+        logging.getLogger(f"kopf.{name}").setLevel(logging.CRITICAL)

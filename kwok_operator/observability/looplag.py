@@ -3,10 +3,10 @@
     sleep(INTERVAL) ──> awake again, this much too late: observed
 
 Owns the measure; what becomes of it is for metrics.py. A delay shorter than the interval may fall
-between two looks. asyncio tells of slow callbacks itself only in debug mode, which slows down all
+between two looks. asyncio itself logs slow callbacks in debug mode only, which slows down all
 of them.
 
-How much of the delay we can have used the CPU tells whose fault it was: on a machine that is too
+The CPU time within the delay shows the cause: on a machine that is too
 busy to run us, the first is long and the second is not.
 """
 

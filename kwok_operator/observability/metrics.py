@@ -1,4 +1,4 @@
-"""What /metrics tells: every metric's name, unit and labels.
+"""What /metrics shows: every metric's name, unit and labels.
 
     what happens ──> counters, histograms ─┐
     groups: numbers as of the last pass ───┼──> registry ──> /metrics
@@ -55,7 +55,7 @@ _Name = TypeVar("_Name", bound=str)
 
 
 class ProcessMetrics:
-    """What the operator and the shim have in common: one registry, and what any process tells."""
+    """What operator and shim have in common: one registry, and the metrics of any process."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -169,7 +169,7 @@ class Metrics(ProcessMetrics):
         self._set_up_pace()
 
     def _set_up_pace(self) -> None:
-        """What tells whether the API server, or the operator itself, is slow."""
+        """Metrics that show whether the API server, or the operator itself, is slow."""
         self.node_writes_throttled = Counter(
             "kwok_operator_node_writes_throttled",
             "Writes of nodes that the API server asked to come back with later.",

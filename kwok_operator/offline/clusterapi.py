@@ -104,11 +104,13 @@ class _Converter:
             if finding.reason == NO_CAPACITY and finding.about in self._without_status:
                 continue  # the status is still to come
             place = self._scalables[finding.about][1]
-            told = place.finding(finding.message, finding.path or ("metadata", "name"))
+            placed = place.finding(finding.message, finding.path or ("metadata", "name"))
             if finding.note:
                 self._notes.append(f"{finding.about}: {finding.message}")
             else:
-                self._findings.append(replace(told, message=_named(finding.about, told.message)))
+                self._findings.append(
+                    replace(placed, message=_named(finding.about, placed.message))
+                )
         self._findings += [found for group in fleet.groups for found in self._outside(group)]
         return Converted(
             groups=fleet.groups,
@@ -139,7 +141,7 @@ class _Converter:
         return self._terms.keys.group == DEFAULT_GROUP
 
     def _outside(self, group: CapiGroup) -> Iterator[Finding]:
-        """In a cluster whoever scales moves replicas; in a file somebody has chosen them."""
+        """Only of files: in a cluster, autoscalers change replicas."""
         size, least, most = group.size, group.min_size, group.max_size
         place = self._scalables[group.scalable.id][1]
         if size != group.scalable.replicas or size is None or not most or place.path:

@@ -1,9 +1,9 @@
-"""What the pods of workloads in files will do, told before there is a cluster.
+"""What the pods of workloads in files will do: a forecast without a cluster.
 
     Pods, StatefulSets, indexed Jobs  -->  pods by name, a Job's tries one after the other
     KwokPodProfiles, Namespaces       -->  the profile that holds for each
 
-Other workloads give their pods names with a random part, which nobody knows beforehand. The files
+Other workloads give their pods names with a random part, which is not known beforehand. The files
 are users' input: what the API server would refuse of a workload is a finding, or counts as absent.
 """
 
@@ -60,8 +60,8 @@ class LifeRow:
 
 
 @dataclass(slots=True)
-class Foretold:
-    """`rows` are all pods; `lines` tell of the one that was asked for."""
+class PodForecast:
+    """`rows` has all pods; `lines` describes one, where only one was requested."""
 
     rows: list[LifeRow] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
@@ -69,15 +69,15 @@ class Foretold:
     findings: list[Finding] = field(default_factory=list)
 
 
-def foretell(files: Files, *, only: str | None = None) -> Foretold:
+def forecast_pods(files: Files, *, only: str | None = None) -> PodForecast:
     """`only`: a pod as namespace/name; an indexed Job's is namespace/job-index."""
-    return _Teller(files).tell(only)
+    return _Forecaster(files).forecast(only)
 
 
-class _Teller:
+class _Forecaster:
     def __init__(self, files: Files) -> None:
         self._files = files
-        self._told = Foretold(findings=list(files.findings))
+        self._result = PodForecast(findings=list(files.findings))
         self._specs = {found.name: spec for found, spec in self._sound()}
         self._labels = {
             found.name: keep(found.value.get("metadata"), _LABELS).found.get("labels", {})
@@ -88,32 +88,32 @@ class _Teller:
     def _sound(self) -> Iterator[tuple[FoundObject, KwokPodProfileSpec]]:
         for found in self._files.profiles:
             problems = check_profile(found.value)
-            self._told.findings += [found.finding(each.message, each.path) for each in problems]
+            self._result.findings += [found.finding(each.message, each.path) for each in problems]
             if not problems:
                 yield found, KwokPodProfileSpec.model_validate(found.value.get("spec") or {})
 
-    def tell(self, only: str | None) -> Foretold:
+    def forecast(self, only: str | None) -> PodForecast:
         for found in self._files.others:
             kind = found.value["kind"]
             if kind in _KNOWN:
                 self._workload(found, self._kept(found), only)
             elif kind in _RANDOM:
                 self._random(found)
-        self._told.notes = list(dict.fromkeys(self._told.notes))
-        return self._told
+        self._result.notes = list(dict.fromkeys(self._result.notes))
+        return self._result
 
     def _kept(self, found: FoundObject) -> Mapping[str, Any]:
-        """What decides about its pods. What the API server would refuse is left out, and told."""
+        """The fields that decide about its pods. What the API server refuses becomes a finding."""
         bare = found.value["kind"] == "Pod"
         kept = keep(found.value, _POD) if bare else keep(found.value.get("spec"), _WORKLOAD)
         for unfit in kept.unfit:
             path = tuple(filter(None, ("" if bare else "spec", *unfit.split("."))))
             message = f"{'.'.join(path)}: is nothing that the API server takes; see kubectl explain"
-            self._told.findings.append(found.finding(message, path))
+            self._result.findings.append(found.finding(message, path))
         return kept.found
 
     def _random(self, found: FoundObject) -> None:
-        self._told.notes.append(
+        self._result.notes.append(
             f"{found.label}: its pods' names have a random part, so what each will do is known only"
             " when it is there"
         )
@@ -124,8 +124,8 @@ class _Teller:
             return
         numbers = _numbers(found, kept)
         if only is None and len(numbers) > MOST_PODS:
-            told = f"the first {MOST_PODS:,} of its {len(numbers):,} pods are told"
-            self._told.notes.append(f"{found.label}: {told}")
+            first = f"the first {MOST_PODS:,} of its {len(numbers):,} pods are told"
+            self._result.notes.append(f"{found.label}: {first}")
             numbers = numbers[:MOST_PODS]
         for number in numbers:
             pod = _pod_of(found, kept, number)
@@ -135,10 +135,10 @@ class _Teller:
     def _pod(self, found: FoundObject, pod: Pod, *, tries: int | None, in_lines: bool) -> None:
         profile = self._profile_of(pod)
         if profile is None:
-            self._told.notes.append(f"{found.label}: no {PROFILE_KIND} is for its pods")
+            self._result.notes.append(f"{found.label}: no {PROFILE_KIND} is for its pods")
             return
         if INDEX_LABEL in pod.labels and tries is None and profile.spec.failures:
-            self._told.notes.append(
+            self._result.notes.append(
                 f"{found.label}: what fails by probability is drawn by the random part of its pods'"
                 " names, and is left out here; with spec.backoffLimitPerIndex it is drawn by index"
             )
@@ -148,9 +148,9 @@ class _Teller:
             tried = replace(pod, annotations={**pod.annotations, **counted})
             course = explain(profile, tried)
             if in_lines:
-                self._told.lines += [f"try {number + 1}:"] if number else []
-                self._told.lines += lines(profile, tried)
-            self._told.rows.append(_row(tried, course, str(number + 1) if counted else _UNKNOWN))
+                self._result.lines += [f"try {number + 1}:"] if number else []
+                self._result.lines += lines(profile, tried)
+            self._result.rows.append(_row(tried, course, str(number + 1) if counted else _UNKNOWN))
             if course.steps[-1].state != "Failed":
                 return
 
@@ -162,7 +162,7 @@ class _Teller:
         if spec.namespace_selector is None:
             return Profile.of(name, spec, namespaces=None)
         if pod.namespace not in self._labels:
-            self._told.notes.append(
+            self._result.notes.append(
                 f"Namespace {pod.namespace} is not among the files; it counts as one without labels"
             )
         labels = {

@@ -260,7 +260,7 @@ class _Checker:
         return pick(documents, source.node, where=f"{where}, key {key}") if documents else None
 
     def _nodes(self, configmap: FoundObject, key: str) -> NodeDocuments | None:
-        """The Nodes under a key; what is wrong is told where it stands, and then it is None."""
+        """The Nodes under a key; None where something is wrong, which becomes a finding."""
         self._looked_at.add(configmap.identity)
         documents, findings = nodes_in_configmap(configmap, key)
         self._findings += findings
@@ -341,7 +341,7 @@ class _Checker:
         return None, found
 
     def _configmap(self, configmap: FoundObject) -> None:
-        """One that nobody names, and that may hold Nodes all the same."""
+        """A ConfigMap to which no config refers; it may contain Nodes."""
         if configmap.identity in self._looked_at:
             return
         keys = [key for key, text in configmap.data.items() if "Node" in text and "kind" in text]

@@ -1,4 +1,4 @@
-"""What a KwokPodProfile means: Stages and usage objects for kwok, and the same told beforehand.
+"""What a KwokPodProfile means: Stages and usage objects for kwok, and a forecast of it.
 
     profile, namespaces, profiles above it  --compile_profile-->  Stages
     profiles                                --compile_usage-->    a ClusterResourceUsage

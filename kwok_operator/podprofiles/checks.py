@@ -12,13 +12,13 @@ from kwok_operator.podprofiles.life import threshold
 from kwok_operator.podprofiles.selectors import may_both_match
 
 _SOME_NAMESPACES: Final = ("?",)
-"""Those that a namespaceSelector selects, which files don't tell."""
+"""Stands for the namespaces of a namespaceSelector, which files don't show."""
 
 
 def profile_notes(
     specs: Mapping[str, KwokPodProfileSpec], *, groups: Collection[str]
 ) -> Iterator[str]:
-    """What is to be told of profiles, given by name, among files with these groups."""
+    """Notes about profiles, given by name, in files that have these groups."""
     every = sorted(
         (
             Profile.of(name, spec, namespaces=_SOME_NAMESPACES if spec.namespace_selector else None)

@@ -238,7 +238,7 @@ class _Stages:
 
     @property
     def _may_end_first(self) -> bool:
-        """Whether containers of any pod could end before it is Ready; else nobody need ask."""
+        """Whether containers of any pod could end before it is Ready; else no Stage checks it."""
         lives = self._lives
         ends = [lives.after[position] for position, _ in self._ending]
         ends += [] if lives.run is None else [lives.run]

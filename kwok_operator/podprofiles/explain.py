@@ -1,4 +1,4 @@
-"""What a pod of a profile will do, told before it does: from the same draws that its Stages make.
+"""What a pod of a profile will do, worked out from the same draws that its Stages make.
 
 Times count from when the pod is bound. In the cluster each step may be half a second off, and later
 where kwok has much to do.
@@ -115,9 +115,9 @@ class _Explanation:
             if failure.type is FailureType.EVICTED:
                 yield LifeStep(at, "Failed", "Evicted")
                 return
-            told = f"{_REASONS.get(failure.type, 'Error')}, exit code {exit_code(failure)}"
+            reason = f"{_REASONS.get(failure.type, 'Error')}, exit code {exit_code(failure)}"
             state = "Failed" if never else "CrashLoopBackOff" if restarts else "Error"
-            yield LifeStep(at, state, told)
+            yield LifeStep(at, state, reason)
             if never:
                 return
             at += lives.back_off(who, restarts, run=self._run)

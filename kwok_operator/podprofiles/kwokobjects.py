@@ -1,8 +1,8 @@
 """kwok's objects that profiles are compiled to: listed, applied and deleted.
 
 Ours have names that begin as ours do, and a profile as their owner. Nobody else's is ever written:
-`Present.foreign` says whose names are taken. What is ours is as we would have it: what somebody has
-changed or added, when nobody looked, too, is taken back.
+`Present.foreign` says whose names are taken. What is ours is as we would have it: changes and
+additions by others, also from before this process started, are undone.
 """
 
 import hashlib

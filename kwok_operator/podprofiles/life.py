@@ -1,7 +1,7 @@
 """What a pod draws: in jq for kwok, and the same in Python.
 
     who:       ns/name; of an indexed Job ns/job/index, with the number of earlier failures of the
-               index where Kubernetes tells it (backoffLimitPerIndex)
+               index where Kubernetes counts them (backoffLimitPerIndex)
     failures:  those by index first, else one draw; drawn anew after each restart of the container,
                but for a crash loop, which stays one
     times:     start, init containers, ready and run by `who`; when a failure strikes by the try

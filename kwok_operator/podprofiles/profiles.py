@@ -122,18 +122,18 @@ class Profiles:
         self._recorder = recorder
         self._now = now
         self._objects = KwokObjects(client=client)
-        self._namespaces = Namespaces(client=client, changed=self._tell)
+        self._news = asyncio.Event()
+        self._namespaces = Namespaces(client=client, changed=self._news.set)
         self._stored: dict[str, StoredProfile] = {}
         self._leftovers = False
         """Whether something of profiles that are gone may be there."""
-        self._news = asyncio.Event()
         self._look_again_after = LOOK_AGAIN_AFTER
 
     def replace(self, items: Sequence[StoredProfile], resource_version: int) -> None:
         """A full listing."""
         self._leftovers = self._leftovers or bool(self._stored or items)
         self._stored = {item.name: item for item in items}
-        self._tell()
+        self._news.set()
 
     def upsert(self, item: StoredProfile) -> None:
         """A profile is new, or was changed."""
@@ -141,14 +141,11 @@ class Profiles:
         self._stored[item.name] = item
         self._leftovers = True
         if old is None or (old.uid, old.generation) != (item.uid, item.generation):
-            self._tell()
+            self._news.set()
 
     def remove(self, item: StoredProfile) -> None:
         """A profile is gone."""
         self._stored.pop(item.name, None)
-        self._tell()
-
-    def _tell(self) -> None:
         self._news.set()
 
     async def run(self) -> None:
@@ -165,7 +162,7 @@ class Profiles:
                 except KwokOperatorError as error:
                     logger.warning("pod profiles: %s", error)
                     await asyncio.sleep(TRY_AGAIN_AFTER)
-                    self._tell()
+                    self._news.set()
         finally:
             await self._namespaces.stop()
 

@@ -152,11 +152,11 @@ def ready() -> str:
 
 def _ended(code: str, reason: str, message: str = "") -> str:
     """Sets the state of the container status $s, that runs, to terminated."""
-    told = f' "message" {message}' if message else ""
+    shown = f' "message" {message}' if message else ""
     return (
         '{{ $s = set ( set $s "ready" false ) "started" false }}\n'
         f'{{{{ $s = set $s "state" ( dict "terminated" ( dict "exitCode" {code} "reason" "{reason}"'
-        f'{told} "startedAt" $s.state.running.startedAt "finishedAt" $now ) ) }}}}\n'
+        f'{shown} "startedAt" $s.state.running.startedAt "finishedAt" $now ) ) }}}}\n'
     )
 
 

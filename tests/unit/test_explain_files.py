@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from kwok_operator.cli.main import main
 from kwok_operator.offline.files import Files
-from kwok_operator.offline.podprofiles import MOST_PODS, Foretold, foretell
+from kwok_operator.offline.podprofiles import MOST_PODS, PodForecast, forecast_pods
 from kwok_operator.podprofiles.api import KwokPodProfileSpec
 from kwok_operator.podprofiles.compile import Profile
 from kwok_operator.podprofiles.explain import clock, explain
@@ -46,8 +46,8 @@ def indexed(count: int, **spec: Any) -> dict[str, Any]:
     return workload("Job", spec={"completionMode": "Indexed", "completions": count, **spec})
 
 
-def told(*manifests: Any, only: str | None = None) -> Foretold:
-    return foretell(Files.read([("f.yaml", yaml.safe_dump_all(manifests))]), only=only)
+def told(*manifests: Any, only: str | None = None) -> PodForecast:
+    return forecast_pods(Files.read([("f.yaml", yaml.safe_dump_all(manifests))]), only=only)
 
 
 def end_of(spec: dict[str, Any], pod: Pod) -> str:
