@@ -3,7 +3,7 @@
     Life  --dump_life-->  {"bornAt": "2026-01-02T03:04:05.678Z", "readyAfter": 30000, ...}
     labels, annotations  --mark_of-->  Mark, or None for a Node nothing was decided about
 
-Spans are milliseconds. Parsed once, when the Node is decoded. Whoever may write nodes can
+Spans are milliseconds. Parsed once, when the Node is decoded. Who may write nodes can
 write anything here: what is no record is refused as a whole and counts as not there, and
 the Node is then as one of a perfect cloud.
 """
@@ -146,6 +146,11 @@ def mark_of(*, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Mar
         delete_at=_time(annotations.get(constants.DELETE_AT_ANNOTATION)),
         hold=hold,
     )
+
+
+def mark_on(mark: object) -> Mark | None:
+    """What stands on a record of a node, where it is a mark of the simulated cloud."""
+    return mark if isinstance(mark, Mark) else None
 
 
 def read_life(annotations: Mapping[str, Any]) -> Life | None:

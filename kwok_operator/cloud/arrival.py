@@ -50,7 +50,7 @@ def walk(
     start, failed = _try_after(after) or (requested_at, 0)
     while passed := _passed(history, who, start=start, failed=failed, now=now):
         start, failed = passed
-        # Over by now, for whoever keeps it, whenever it ends.
+        # A caller that keeps it must take it for over.
         yield Phase(State.CREATING, start, start, "Provisioning", tries=failed)
     for phase in phases(history, who, requested_at=start, failed=failed):
         if phase.until is None or now < phase.until:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
-from kwok_operator.cloud.annotations import Mark
+from kwok_operator.cloud.annotations import Mark, mark_on
 from kwok_operator.cloud.api.cloud import Cloud
 from kwok_operator.cloud.api.cloudstatus import CloudStatus
 from kwok_operator.cloud.asking import Asked, SettledRequests, settle
@@ -75,7 +75,7 @@ class Clouds:
         self._cache = cache
         self._known: dict[str, _Known] = {}
         self.pools: Pools
-        """Whoever puts the parts together sets it: the two know each other."""
+        """Set after construction, as the two know each other."""
 
     def forget(self, name: str) -> None:
         """A group is gone, and what it held is free."""
@@ -100,9 +100,9 @@ class Clouds:
             own=cloud is not None and cloud.outage, pools=self._pools_out(cloud or _PERFECT)
         )
         since = _outage_since(memory.status, now=now) if verdict.status else None
-        marks: Mapping[int, Mark | None] = {s: r.mark for s, r in seen.marked.items()}
+        marks: Mapping[int, Mark | None] = {s: mark_on(r.mark) for s, r in seen.marked.items()}
         if since is not None:
-            marks = {s: r.mark for s, r in seen.records.items()}
+            marks = {s: mark_on(r.mark) for s, r in seen.records.items()}
         cloud = cloud or _PERFECT
         cap = cloud.interruptions.at_a_time if cloud.interruptions else None
         nodes = known.upkeep.find(marks, at_a_time=cap, outage_since=since, now=now)
@@ -289,7 +289,7 @@ class Clouds:
             record = seen.records.get(serial)
             if record is None or record.name in leaving or desired.gone:
                 continue
-            if needs_shaping(record.mark, desired, ready=record.ready, hold=hold):
+            if needs_shaping(mark_on(record.mark), desired, ready=record.ready, hold=hold):
                 yield serial
 
     def _states(

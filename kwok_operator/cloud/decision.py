@@ -6,12 +6,13 @@ Values only; `clouds` makes them.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from kwok_operator.cloud.annotations import mark_on
 from kwok_operator.cloud.api.cloud import Cloud
 from kwok_operator.cloud.api.cloudstatus import CloudStatus
 from kwok_operator.cloud.desired import DesiredNodes
 from kwok_operator.cloud.shaping import shows_notice
 from kwok_operator.cloud.states import State
-from kwok_operator.cloud.summary import Verdict
+from kwok_operator.nodegroups.api.status import Verdict
 from kwok_operator.nodegroups.observation import Observation
 from kwok_operator.nodegroups.plan import Plan
 
@@ -58,7 +59,8 @@ class CloudDecision:
         """The nodes that are held not Ready, and are Ready."""
         for serial in self.reshape:
             record = seen.records[serial]
-            held = record.mark is not None and record.mark.hold
+            mark = mark_on(record.mark)
+            held = mark is not None and mark.hold
             if held and record.ready and not self.observed.nodes.desired[serial].ready:
                 yield record.name
 
@@ -66,7 +68,7 @@ class CloudDecision:
         """The nodes that get notice now, by reason."""
         found: dict[str, list[str]] = {}
         for serial in self.reshape:
-            desired, mark = self.observed.nodes.desired[serial], seen.records[serial].mark
-            if desired.noticed and not shows_notice(mark):
-                found.setdefault(desired.reason, []).append(seen.records[serial].name)
+            desired, record = self.observed.nodes.desired[serial], seen.records[serial]
+            if desired.noticed and not shows_notice(mark_on(record.mark)):
+                found.setdefault(desired.reason, []).append(record.name)
         return found

@@ -18,7 +18,7 @@ from kwok_operator.cloud.life import DesiredNode, Life
 
 @dataclass(frozen=True, slots=True)
 class DesiredNodes:
-    """`desired` are nodes about which there is something to tell, by serial, and `lives` the lives
+    """`desired` are nodes about which there is something to write, by serial, and `lives` the lives
     that they lead, where something was decided; `ended` the serials that are to go.
 
     `noticed` is when notice was given to those that had to wait for others, and whose Nodes don't
@@ -114,7 +114,7 @@ def _holds(known: _Known, mark: Mark | None, *, capped: bool, outage_since: int 
 
 
 def _unwritten(known: _Known) -> int | None:
-    """When notice was given that the Node doesn't tell of yet."""
+    """When notice was given that the Node doesn't show yet."""
     if not known.capped or known.mark is None or known.mark.noticed_at is not None:
         return None
     return known.life.notice_at

@@ -4,7 +4,7 @@
     else                                  ──> NONE:  nodes are Ready within 2 s of whatever we say
 
 An admin gives the Stage with a component of deploy/; nothing here asks for what isn't there. `way`
-finds out, seldom, and says it to whoever shapes nodes; `condition` says it to people.
+looks, seldom, for those that shape nodes; `condition` says it to people.
 
 kwok goes on to renew the Lease of a node that is held: pods there stay Ready, and a second Stage
 makes Ready those that Kubernetes marks, as they come while it takes the node to be not Ready (up to
@@ -18,19 +18,18 @@ from typing import Final
 
 from kwok_operator import constants
 from kwok_operator.cloud.shaping import Hold
-from kwok_operator.cloud.summary import Verdict
 from kwok_operator.errors import ForbiddenError, KwokOperatorError, NotFoundError
 from kwok_operator.kube.client import KubeClient
+from kwok_operator.nodegroups.api.status import Verdict
+from kwok_operator.nodegroups.kwok import LOOK_WITHIN
 
 logger = logging.getLogger(__name__)
 
 STAGE_PATH: Final = f"/apis/kwok.x-k8s.io/v1alpha1/stages/{constants.HOLD_STAGE}"
 
 STAGE_KNOWN_FOR: Final = 30.0
-LOOK_WITHIN: Final = 5.0
-"""Seconds that all groups wait at most for an answer that hangs."""
 ASK_AGAIN_AFTER: Final = 5.0
-"""Seconds after an answer that told nothing."""
+"""Seconds after an answer that decides nothing."""
 DISOBEYED_TIMES: Final = 3
 DISOBEYED_AFTER: Final = 2.0
 DISOBEYED_WITHIN: Final = 60.0
@@ -68,7 +67,8 @@ class HoldLink:
         self._client = client
         self._clock = clock
         self._looking = asyncio.Lock()
-        self._way = Hold.NONE
+        self.known = Hold.NONE
+        """How nodes are held, as known last."""
         self._why = NOT_ASKED
         self._look_again = float("-inf")
         self._suspects: dict[str, list[float]] = {}
@@ -84,7 +84,7 @@ class HoldLink:
             async with self._looking:
                 if self._clock() >= self._look_again:
                     await self._look()
-        return self._way
+        return self.known
 
     def condition(self, *, wanted: bool) -> Verdict:
         """CloudSimulated: whether what a group's spec.cloud asks for can be seen.
@@ -93,7 +93,7 @@ class HoldLink:
         """
         if not wanted:
             return Verdict(True, "NothingToHold", NOTHING_TO_HOLD)
-        if self._way is Hold.STAGE:
+        if self.known is Hold.STAGE:
             return Verdict(True, "HeldByStage", BY_STAGE)
         why = DISOBEYED if self._is_disobeyed() else NOT_HELD.format(why=self._why)
         return Verdict(False, "NotHeld", why)
@@ -105,7 +105,7 @@ class HoldLink:
         for a moment between two writes.
         """
         now = self._clock()
-        if self._way is not Hold.STAGE:
+        if self.known is not Hold.STAGE:
             return
         if len(self._suspects) >= _MOST_SUSPECTS:
             self._suspects.clear()
@@ -119,18 +119,18 @@ class HoldLink:
             self._look_again = float("-inf")
 
     async def _look(self) -> None:
-        before = self._way
+        before = self.known
         try:
             async with asyncio.timeout(LOOK_WITHIN):
-                self._way = await self._find()
+                self.known = await self._find()
         except (KwokOperatorError, TimeoutError) as error:
             logger.debug("how nodes are held can't be found out: %r", error)
             self._look_again = self._clock() + ASK_AGAIN_AFTER
         else:
             self._look_again = self._clock() + STAGE_KNOWN_FOR
-        if self._way is not before:
+        if self.known is not before:
             self._suspects.clear()
-            logger.info("nodes are held NotReady: way=%s before=%s", self._way, before)
+            logger.info("nodes are held NotReady: way=%s before=%s", self.known, before)
 
     async def _find(self) -> Hold:
         held = await self._has_stage() and not self._is_disobeyed()

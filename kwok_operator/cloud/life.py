@@ -4,7 +4,7 @@
     Life + now  --desired-->  how the Node should be, and when to look again
 
 The annotation goes into the write that creates the Node. So what was decided about a Node stays
-with it, whatever is edited and whoever is restarted, and costs status nothing. A Node of a perfect
+with it through edits and restarts, and costs status nothing. A Node of a perfect
 cloud needs none.
 """
 

@@ -81,7 +81,7 @@ def with_condition(conditions: Iterable[Condition], new: Condition, *, now: str)
 
 
 def is_amount(text: str) -> bool:
-    """Whether the API server takes it: whoever may write nodes can write anything into a life."""
+    """Whether the API server takes it: who may write nodes can write anything into a life."""
     try:
         return parse_quantity(text) >= 0
     except ValueError:

@@ -131,15 +131,15 @@ class Pools:
         changed = {name for name in gone if self._drop(name)}
         changed |= {item.name for item in items if self._keep(item)}
         self.synced.set()
-        self._tell(changed)
+        self._notify(changed)
 
     def upsert(self, item: StoredPool) -> None:
         """A pool is new, or was changed."""
-        self._tell({item.name} if self._keep(item) else set())
+        self._notify({item.name} if self._keep(item) else set())
 
     def remove(self, item: StoredPool) -> None:
         """A pool is gone."""
-        self._tell({item.name} if self._drop(item.name) else set())
+        self._notify({item.name} if self._drop(item.name) else set())
 
     def touched(self, names: Collection[str]) -> None:
         """What is taken of these pools, or refused, has changed: their status is written soon."""
@@ -191,7 +191,7 @@ class Pools:
         self.known.pop(name, None)
         return stored is not None and stored.pool is not None
 
-    def _tell(self, changed: set[str]) -> None:
+    def _notify(self, changed: set[str]) -> None:
         if changed:
             self._changed(changed)
 
@@ -214,7 +214,7 @@ class Pools:
         try:
             await put_status(self._client, path, uid=stored.uid, status=dumped)
         except NotFoundError:
-            return True  # the watch will tell
+            return True  # the watch will report it
         except NotLeadingError as error:
             logger.debug("status of %s %s not written: %s", POOL_KIND, name, error)
             return False
@@ -224,7 +224,7 @@ class Pools:
         self._trouble.pop(name, None)
         present = self._stored.get(name)
         if present is not None and present.uid == stored.uid:
-            # The watch tells of it too, but perhaps after the next write.
+            # The watch reports it too, but perhaps after the next write.
             self._stored[name] = replace(present, status=dumped, conditions=status.conditions)
         return True
 

@@ -17,8 +17,9 @@ from kwok_operator.cloud.api.capacitypool import (
     PoolCondition,
     PoolConditionType,
 )
-from kwok_operator.cloud.stock import POOL_EXHAUSTED, Share, Use
+from kwok_operator.cloud.stock import Share, Use
 from kwok_operator.formats.quantity import format_quantity
+from kwok_operator.nodegroups.api.status import POOL_EXHAUSTED
 
 
 def pool_status(

@@ -5,7 +5,7 @@
 
 Remembered are edits (`terms`) and what depended on others: who was refused, or not decided on yet.
 Everything else is drawn again. The operator and the shim both take the phases from here, so what
-status says and what cluster-autoscaler is told is the same.
+status and cluster-autoscaler get the same.
 """
 
 from collections.abc import (
@@ -26,9 +26,10 @@ from kwok_operator.cloud.api.cloudstatus import MAX_REFUSED, CloudStatus, Refuse
 from kwok_operator.cloud.arrival import TRIES_AT_ONCE, retry_span, walk
 from kwok_operator.cloud.draws import instance_seed
 from kwok_operator.cloud.states import Fault, Phase, State
-from kwok_operator.cloud.stock import OUTAGE, Granted, Refused
+from kwok_operator.cloud.stock import Granted, Refused
 from kwok_operator.cloud.terms import History
 from kwok_operator.formats.times import format_time, parse_time
+from kwok_operator.nodegroups.api.status import OUTAGE
 from kwok_operator.nodegroups.serials import Batch, pack, unpack
 
 _CODE_LENGTH: Final = 64

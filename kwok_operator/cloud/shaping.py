@@ -6,13 +6,13 @@
     live Node + an edited template      --carried_over-->   the edit, without undoing its life
 
 What was shown last stands in an annotation, so that most passes need no look at the Node. It is in
-the last patch, or in one whose loss is seen otherwise: whoever dies in between has the rest done in
-the next pass. Foreign taints, labels and conditions stay as they are.
+the last patch, or in one whose loss is seen otherwise: after a crash the next pass writes the rest.
+Foreign taints, labels and conditions stay as they are.
 """
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
@@ -42,9 +42,7 @@ from kwok_operator.formats.times import format_exact_time
 from kwok_operator.kube.taints import is_not_ready_taint
 from kwok_operator.nodegroups.api.template import Taint
 from kwok_operator.nodegroups.cleaning import Node, part_of
-
-Patch = tuple[str, dict[str, Any]]
-"""A subresource ("/status" or "") and the merge patch for it."""
+from kwok_operator.nodegroups.inplace import Patch
 
 _NOT_READY: Final = "NotReady"
 _NOTICE: Final = "notice"
@@ -169,17 +167,6 @@ def changes(live: Node, shape: DesiredShape) -> tuple[Patch, ...]:
     if label and not labelled and ready_status(live) == "True":
         patches.reverse()
     return tuple(patches)
-
-
-def after(patches: Iterable[Patch], *, ready: bool, tainted: bool) -> tuple[bool, bool]:
-    """Whether a Node is Ready, and has the taint of new ones, once these patches are written."""
-    for _, body in patches:
-        for condition in body.get("status", {}).get("conditions", ()):
-            if condition["type"] == READY:
-                ready = condition["status"] == "True"
-        if "taints" in body.get("spec", {}):
-            tainted = any(map(is_not_ready_taint, body["spec"]["taints"]))
-    return ready, tainted
 
 
 def carried_over(wanted: Node, live: Node, *, missing: Collection[str]) -> Node:
@@ -307,6 +294,16 @@ class Birth:
     life: Life
     desired: DesiredNode
     cloud: Cloud
+    hold: Hold
+
+    @property
+    def ready(self) -> bool:
+        return self.desired.ready
+
+    @property
+    def keeps_ready_parts(self) -> bool:
+        """A Node that is held has all that it takes to be made Ready later."""
+        return self.ready or self.hold is not Hold.NONE
 
     @classmethod
     def of(
@@ -318,22 +315,23 @@ class Birth:
         due: int,
         now: int,
         capacity: Mapping[str, str],
+        hold: Hold,
     ) -> "Birth":
         """`due` and `now` are milliseconds; `capacity` is the template's."""
         who = instance_seed(cloud, group=group, serial=serial)
         life = draw_life(cloud, who, born=born_at(due, now=now), capacity=capacity)
         # Notice comes with the next look, also where it is due at once: others may have to wait
-        # for it, and it is told of.
-        return cls(life, life.noticed(None).desired(now), cloud)
+        # for it, and it is reported.
+        return cls(life, life.noticed(None).desired(now), cloud, hold)
 
-    def body(self, plain: bytes, *, hold: Hold, now: str) -> bytes:
+    def body(self, plain: bytes, *, now: str) -> bytes:
         """Of the JSON that the template makes; `now` is RFC 3339."""
         taint = (self.cloud.interruptions or Interruptions()).taint
         return born(
             plain,
             life=self.life,
             desired=self.desired,
-            hold=hold,
+            hold=self.hold,
             interruption_taint=taint,
             now=now,
         )

@@ -6,7 +6,7 @@
                    └──> Due ══ Node ══> Starting ──> Initializing ──> Ready <──> NotReady
                                                           Interrupted ──> Gone
 
-Names are for status, Events and metrics; what cluster-autoscaler is told of them is in `summary`.
+Names are for status, Events and metrics; `summary` has those that cluster-autoscaler knows.
 """
 
 from dataclasses import dataclass

@@ -13,17 +13,12 @@ The instances of a request are alike, so those that find room are its first: a d
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Final
 
 from kwok_operator.cloud.api.capacitypool import KwokCapacityPoolSpec
 from kwok_operator.cloud.api.cloud import CloudError
 from kwok_operator.cloud.states import Fault
 from kwok_operator.formats.quantity import parse_quantity
-
-OUT_OF_STOCK: Final = "OutOfStock"
-POOL_EXHAUSTED: Final = "PoolExhausted"
-POOL_MISSING: Final = "PoolMissing"
-OUTAGE: Final = "Outage"
+from kwok_operator.nodegroups.api.status import OUT_OF_STOCK, OUTAGE, POOL_EXHAUSTED, POOL_MISSING
 
 Amounts = Mapping[str, Fraction]
 

@@ -12,7 +12,6 @@ change all the time; a caller that writes seldom looks at the status and the rea
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -20,11 +19,17 @@ from pydantic.alias_generators import to_camel
 
 from kwok_operator.cloud.api.cloudstatus import MAX_ROWS, InstanceCounts, InstanceRow
 from kwok_operator.cloud.states import Fault, Phase, State
-from kwok_operator.cloud.stock import OUT_OF_STOCK, OUTAGE, POOL_EXHAUSTED, POOL_MISSING
 from kwok_operator.errors import one_line
 from kwok_operator.formats.times import format_time
 from kwok_operator.formats.words import few_names
-from kwok_operator.nodegroups.api.status import ConditionStatus
+from kwok_operator.nodegroups.api.status import (
+    ALL_ARRIVED,
+    FAILURES,
+    OUTAGE,
+    POOL_MISSING,
+    PROVISIONING,
+    Verdict,
+)
 from kwok_operator.nodegroups.serials import format_ranges
 
 MAX_SERIALS_LENGTH: Final = 60
@@ -57,7 +62,7 @@ _AUTOSCALER_STATES: Final[Mapping[State, InstanceState]] = {
 
 
 def autoscaler_state(state: State, fault: Fault | None) -> tuple[InstanceState, Fault | None]:
-    """What cluster-autoscaler is told; a fault only while the instance is failed."""
+    """As cluster-autoscaler has it; a fault only while the instance is failed."""
     return _AUTOSCALER_STATES.get(
         state, InstanceState.RUNNING
     ), fault if state is State.FAILED else None
@@ -140,18 +145,6 @@ def _shortened(serials: Iterable[int]) -> str:
     return f"{whole},{_MORE}"
 
 
-ALL_ARRIVED: Final = "AllArrived"
-PROVISIONING: Final = "Provisioning"
-"""The reason while nothing is wrong, and instances are under way."""
-FAILURES: Final = (
-    POOL_MISSING,
-    OUT_OF_STOCK,
-    POOL_EXHAUSTED,
-    "CreationFailed",
-    "NeverRegisters",
-)
-"""Reasons of instances that don't come by themselves, or not in time."""
-
 _ORDER: Final = (*FAILURES, OUTAGE, PROVISIONING)
 """Of reasons that hold at once: by how many they hold for, the first would change all the time."""
 
@@ -168,22 +161,6 @@ _NEVER_REGISTERS: Final = (
     "What never registers stays so until it is taken back: by cluster-autoscaler, by a lower"
     " spec.targetSize or by its name."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a condition says; `message` is a sentence for people, and what to do about it."""
-
-    status: bool
-    reason: str
-    message: str
-    known: bool = True
-
-    @property
-    def text(self) -> ConditionStatus:
-        if not self.known:
-            return "Unknown"
-        return "True" if self.status else "False"
 
 
 def provisioned(phases: Mapping[int, Phase]) -> Verdict:

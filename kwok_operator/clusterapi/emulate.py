@@ -71,7 +71,7 @@ from kwok_operator.kube.events import Recorder
 from kwok_operator.kube.executor import Executor
 from kwok_operator.kube.reflector import Reflector
 from kwok_operator.nodegroups.api.autoscaling import MAX_TARGET_SIZE
-from kwok_operator.nodegroups.autoscaler import MOST_TOLD, Fleet
+from kwok_operator.nodegroups.autoscaler import MOST_INSTANCES, Fleet
 from kwok_operator.nodegroups.client import Group
 from kwok_operator.nodegroups.groupstore import GroupStore
 from kwok_operator.nodegroups.naming import group_name
@@ -510,7 +510,7 @@ async def _make(call: Callable[[], Awaitable[None]]) -> None:
 
 def _fleet(group: Group, memory: Memory, seen: Observation) -> Fleet:
     """The group as cluster-autoscaler's calls are decided on."""
-    now = observed(seen, memory, room=MOST_TOLD)
+    now = observed(seen, memory, room=MOST_INSTANCES)
     return Fleet(
         group=group.name,
         names=group.names,

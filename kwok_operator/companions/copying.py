@@ -1,21 +1,48 @@
 """What a group's nodes have of a real node's companions: read again and again, the last one kept.
 
-`read` is what asks for it; that node's API server is not watched.
+That node's API server is not watched.
 """
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from kwok_operator.companions.desired import Trouble, copied_from
-from kwok_operator.companions.livecompanions import CopiedCompanions
+from kwok_operator.companions.desired import (
+    CompanionKind,
+    Trouble,
+    copied_from,
+    may_not_copy,
+    not_copied,
+)
+from kwok_operator.companions.livecompanions import CopiedCompanions, clean_companions
+from kwok_operator.errors import ForbiddenError, KwokOperatorError
+from kwok_operator.formats.untyped import as_list
 from kwok_operator.nodegroups.api.template import Template
+from kwok_operator.nodegroups.templates import SourceMissingError
 from kwok_operator.sources.api.source import NodesSource
+from kwok_operator.sources.references import Sources
 
 READ_AGAIN_AFTER: Final = 60.0
 TRY_AGAIN_AFTER: Final = 10.0
 
 ReadCompanions = Callable[[NodesSource], Awaitable[CopiedCompanions | Trouble]]
+
+
+async def read_companions(sources: Sources, source: NodesSource) -> CopiedCompanions | Trouble:
+    """What belongs to the node that a source names, besides the Node."""
+    try:
+        node, link = await sources.choose(source)
+        csi_node = await link.get(f"{CompanionKind.CSI_NODE.path}/{node.name}")
+        of_node = {"fieldSelector": f"spec.nodeName={node.name}"}
+        slices = await link.get(CompanionKind.RESOURCE_SLICE.path, of_node)
+    except SourceMissingError as error:
+        return not_copied(error.missing.reason, error.missing.message)
+    except ForbiddenError as error:
+        return may_not_copy(error.message)
+    except KwokOperatorError as error:
+        return not_copied("SourceUnreachable", str(error))
+    items = as_list((slices or {}).get("items"))
+    return clean_companions(node.name, csi_node=csi_node, slices=items)
 
 
 @dataclass(slots=True)

@@ -18,12 +18,8 @@ from typing import Any, Final
 
 from kwok_operator import constants
 from kwok_operator.api.taints import DeviceTaint
-from kwok_operator.cloud.summary import Verdict
 from kwok_operator.companions import gpudevices
-from kwok_operator.companions.api import (
-    Companions,
-    CsiNode,
-)
+from kwok_operator.companions.api import Companions, CsiNode
 from kwok_operator.companions.deviceslices import (
     GATES,
     NODE_PATTERN,
@@ -37,6 +33,7 @@ from kwok_operator.companions.deviceslices import (
 from kwok_operator.companions.livecompanions import CopiedCompanions
 from kwok_operator.errors import TemplateError, one_line
 from kwok_operator.formats.words import few_names
+from kwok_operator.nodegroups.api.status import Verdict
 from kwok_operator.nodegroups.api.template import Template
 from kwok_operator.nodegroups.naming import longest_name
 from kwok_operator.sources.api.source import NodesSource
@@ -131,11 +128,11 @@ def asks_for_companions(template: Template) -> bool:
     return template.companions not in _NONE or _asks_otherwise(template)
 
 
-def tells_of_companions(template: Template) -> bool:
+def adds_companions(template: Template) -> bool:
     """Whether who reads them learns anything: of an empty CSINode nobody does."""
     companions = template.companions
-    told = companions not in (*_NONE, Companions(csi_node=_EMPTY))
-    return told or _asks_otherwise(template)
+    given = companions not in (*_NONE, Companions(csi_node=_EMPTY))
+    return given or _asks_otherwise(template)
 
 
 def _asks_otherwise(template: Template) -> bool:

@@ -12,13 +12,12 @@ to a node that is gone is left to the garbage collector.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Final
 
 from kwok_operator.cloud.api.cloud import Cloud
-from kwok_operator.cloud.summary import Verdict
 from kwok_operator.companions.copying import ReadCompanions
 from kwok_operator.companions.desired import (
     ABOUT_TO_BE_WRITTEN,
@@ -33,7 +32,7 @@ from kwok_operator.companions.desired import (
     taken,
 )
 from kwok_operator.companions.shelf import TRY_AGAIN_AFTER, Shelf
-from kwok_operator.companions.state import GroupCompanions, as_told, asks
+from kwok_operator.companions.state import GroupCompanions, asks, last_verdict
 from kwok_operator.companions.survey import (
     CompanionWork,
     repair_key,
@@ -52,6 +51,7 @@ from kwok_operator.errors import (
 )
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.executor import Executor
+from kwok_operator.nodegroups.api.status import Verdict
 from kwok_operator.nodegroups.client import Group
 from kwok_operator.nodegroups.groupstore import GroupStore
 from kwok_operator.nodegroups.nodecache import NodeCache, NodeRecord
@@ -114,23 +114,26 @@ class CompanionKeeper:
         any. Of more nodes than were looked at it says that theirs are being written."""
         state = self._states.get(group.name)
         if state is None or state.uid != group.uid:
-            return as_told(group)
-        found = state.verdict if state.looked.is_set() else as_told(group)
+            return last_verdict(group)
+        found = state.verdict if state.looked.is_set() else last_verdict(group)
         if found is not None and found.status and nodes > state.nodes:
             found = ABOUT_TO_BE_WRITTEN
-        state.told = found
+        state.reported = found
         return found
 
-    def ready(self, group: Group, nodes: Iterable[NodeRecord]) -> int:
-        """How many of these nodes have all that they are to have: at once all, where that is
-        nothing."""
+    def looks_after(self, group: Group) -> bool:
+        """Whether the group asks for companions, or has some."""
+        return group.name in self._states or asks(group)
+
+    def complete(self, group: Group, nodes: list[NodeRecord]) -> list[NodeRecord]:
+        """Those of these nodes that have all that they are to have."""
         if not asks_for_companions(group.spec.template):
-            return sum(1 for _ in nodes)
+            return nodes
         state = self._states.get(group.name)
         if state is None or state.uid != group.uid or not state.looked.is_set():
-            told = as_told(group)
-            return sum(1 for _ in nodes) if told is not None and told.status else 0
-        return sum(1 for node in nodes if node.name in state.complete)
+            known = last_verdict(group)
+            return nodes if known is not None and known.status else []
+        return [node for node in nodes if node.name in state.complete]
 
     async def first_look(self, group: Group) -> None:
         """Returns once companions can be made with the nodes, so that no pod is ahead of them; or

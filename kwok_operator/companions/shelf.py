@@ -87,7 +87,7 @@ class Shelf:
         self._trouble: Trouble | None = None
         self._again_at = 0.0
         self._blind = False
-        """Whether the watch runs and hears nothing: what it told may be so no more."""
+        """Whether the watch runs and hears nothing: what it reported may be so no more."""
         self._starting = asyncio.Lock()
 
     def group(self, name: str) -> Mapping[str, Shelved]:

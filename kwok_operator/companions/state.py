@@ -1,7 +1,7 @@
-"""What is known of the companions of one group: what they are to be, what was found, what is told.
+"""What is known of the companions of one group: what is wanted, what was found, what is reported.
 
     spec.template, Copy  --recompile-->  Companions
-    counts of a survey, Trouble  --judge-->  verdict, and whether it has to be told
+    counts of a survey, Trouble  --judge-->  verdict, and whether it has to be reported
 
 Nothing is read or written here: the keeper does that.
 """
@@ -10,7 +10,6 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Final
 
-from kwok_operator.cloud.summary import Verdict
 from kwok_operator.companions.copying import Copy
 from kwok_operator.companions.desired import (
     ABOUT_TO_BE_WRITTEN,
@@ -24,7 +23,7 @@ from kwok_operator.companions.desired import (
 )
 from kwok_operator.companions.livecompanions import CopiedCompanions
 from kwok_operator.errors import TemplateError
-from kwok_operator.nodegroups.api.status import ConditionType
+from kwok_operator.nodegroups.api.status import ConditionType, Verdict
 from kwok_operator.nodegroups.client import Group
 from kwok_operator.nodegroups.observation import Openings
 
@@ -57,7 +56,7 @@ class GroupCompanions:
     repairs: Openings = field(default_factory=Openings)
     verdict: Verdict | None = None
     """None where there is nothing left of the companions, and until somebody has looked."""
-    told: Verdict | None = None
+    reported: Verdict | None = None
     """The verdict that the status has, or is about to have."""
     nodes: int = 0
     """Those that were looked at."""
@@ -114,8 +113,8 @@ class GroupCompanions:
         else:
             self.verdict = REMOVING if left and not paused else None
         self.looked.set()
-        now, told = self.verdict, self.told
-        return (told and (told.text, told.reason)) != (now and (now.text, now.reason))
+        now, before = self.verdict, self.reported
+        return (before and (before.text, before.reason)) != (now and (now.text, now.reason))
 
 
 def asks(group: Group) -> bool:
@@ -124,7 +123,7 @@ def asks(group: Group) -> bool:
     return asked or group.condition(ConditionType.COMPANIONS_PRESENT) is not None
 
 
-def as_told(group: Group) -> Verdict | None:
+def last_verdict(group: Group) -> Verdict | None:
     """What the status says until a pass has looked."""
     said = group.condition(ConditionType.COMPANIONS_PRESENT)
     if said is None:

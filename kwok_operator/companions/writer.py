@@ -1,7 +1,7 @@
 """Makes single companions, and takes them away: what the API server's answers mean.
 
 An object is never changed, but deleted and made anew: most of a CSINode can't be changed at all,
-and a ResourceSlice that somebody has changed is told by its generation.
+and a ResourceSlice that somebody has changed has another generation.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ from kwok_operator.nodegroups.nodewriter import FIELD_MANAGER
 
 
 class CompanionWriter:
-    """One request each, or few: `spend` is told of each but the `first` of a job."""
+    """One request each, or few: `spend` is called for each but the `first` of a job."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class CompanionWriter:
             try:
                 found = shelf.decoder.one(await self._client.request("GET", path))
             except NotFoundError:
-                return True  # gone this very moment: the watch tells, and the next pass makes it
+                return True  # gone this moment: the watch says so, and the next pass makes it
             if not is_ours(found, owner):
                 return False
             shelf.put(found)

@@ -1,3 +1,1 @@
-"""One pass over one group: look, decide, record, act; when it is due, and what is told of it."""
-
-"""What is there, as the API server last said: nodes, groups, and what one pass sees of a group."""
+"""The main job: a group's nodes are created, changed and deleted until they are as it says."""

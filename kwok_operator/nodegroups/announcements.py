@@ -1,19 +1,22 @@
 """Which transitions of a group are worth an Event, and in what words.
 
 Compares the status before a pass with the one after it: what did not change is not said again,
-after a restart neither. What begins is told in the condition's words, and what ends is told too:
-the Events of a group alone tell what became of it.
+after a restart neither. What begins is reported in the condition's words, and what ends is reported
+too: the Events of a group alone say what became of it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
 
-from kwok_operator.cloud.checks import cautions
-from kwok_operator.cloud.summary import ALL_ARRIVED, FAILURES
 from kwok_operator.formats.words import few_names
 from kwok_operator.kube.events import EventType, Recorder
 from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec, UpdateStrategyType
-from kwok_operator.nodegroups.api.status import Condition, ConditionType, KwokNodeGroupStatus
+from kwok_operator.nodegroups.api.status import (
+    ALL_ARRIVED,
+    FAILURES,
+    Condition,
+    ConditionType,
+    KwokNodeGroupStatus,
+)
 from kwok_operator.nodegroups.client import Group
 from kwok_operator.nodegroups.plan import Plan
 from kwok_operator.nodegroups.status import UPDATING
@@ -28,7 +31,7 @@ _WARNINGS = {
     (ConditionType.OUTAGE, "True"),
     (ConditionType.CLOUD_SIMULATED, "False"),
 }
-_TOLD = {
+_REPORTED = {
     *_WARNINGS,
     (ConditionType.SCALING_LIMITED, "True"),
     (ConditionType.PAUSED, "True"),
@@ -45,14 +48,10 @@ _TROUBLE = (
     (ConditionType.OUTAGE, "False", "OutageOver"),
     (ConditionType.CLOUD_SIMULATED, "True", "Held"),
 )
-"""What is told when it is over: the condition, what it is then, and the reason of the Event."""
+"""What is reported when it is over: the condition, its status then, and the reason of the Event."""
 _KWOK_SILENT = "KwokNotResponding"
 _OUTAGE = "Outage"
 _ARRIVING = (*FAILURES, ALL_ARRIVED)
-INTERRUPTED = "Interrupted"
-MAX_LIFETIME = "MaxLifetime"
-MAX_NODES_TOLD: Final = 50
-"""Nodes that get an Event of their own for one notice; all are in that of the group."""
 
 _Conditions = Mapping[str, Condition]
 
@@ -64,8 +63,9 @@ def announce(
     before: KwokNodeGroupStatus,
     after: KwokNodeGroupStatus,
     plan: Plan,
+    cautions: Iterable[str] = (),
 ) -> None:
-    """Emits what a pass that has just written `after` has to tell."""
+    """Emits what a pass that has just written `after` has to report; `cautions` are of its spec."""
     old, new = _by_type(before.conditions), _by_type(after.conditions)
     if before.template_hash and before.template_hash != after.template_hash:
         recorder.emit(group, "Normal", "TemplateChanged", _template_changed(group.spec, after))
@@ -80,7 +80,7 @@ def announce(
         )
         recorder.emit(group, "Warning", "UnknownNodes", message)
     if before.observed_generation != after.observed_generation:
-        for sentence in cautions(group.spec):
+        for sentence in cautions:
             recorder.emit(group, "Warning", "Caution", f"{sentence}.")
     for cause, kind, reason, message in _begun(old, after.conditions):
         recorder.emit(group, kind, reason, message, log={"trouble": f"{group.name}: {cause}"})
@@ -93,32 +93,6 @@ def announce_slowness(recorder: Recorder, group: Group) -> None:
         " recovered."
     )
     recorder.emit(group, "Normal", "Throttled", message)
-
-
-def announce_notice(recorder: Recorder, group: Group, names: Sequence[str], *, reason: str) -> None:
-    """Tells that nodes have been given notice, in one Event of the group, and in one of each node.
-
-    `reason` is why, as their lives have it: MaxLifetime, or anything else for an interruption.
-    """
-    if not names:
-        return
-    cloud = group.spec.cloud
-    interruptions = cloud.interruptions if cloud is not None else None
-    soon = "soon" if interruptions is None else f"in {interruptions.notice}"
-    aged = reason == MAX_LIFETIME
-    nodes, one = _nodes(len(names)), len(names) == 1
-    if aged:
-        has = "has" if one else "have"
-        told = f"{nodes} {has} reached the maximum lifetime and"
-    else:
-        told = f"{nodes} {'gets' if one else 'get'} notice and"
-    message = f"{told} {'goes' if one else 'go'} {soon}: {few_names(names)}."
-    recorder.emit(group, "Normal", INTERRUPTED, message)
-    why = "at the end of its maximum lifetime" if aged else "by an interruption"
-    for name in names[:MAX_NODES_TOLD]:
-        recorder.emit_for_node(
-            name, "Warning", INTERRUPTED, f"The simulated cloud takes the node back {soon}, {why}."
-        )
 
 
 def _announce_scaling(
@@ -148,22 +122,22 @@ def _nodes(count: int) -> str:
 
 def _template_changed(spec: KwokNodeGroupSpec, after: KwokNodeGroupStatus) -> str:
     outdated = after.replicas - after.updated_replicas
-    told = f"New nodes are made from template {after.template_hash}."
+    sentence = f"New nodes are made from template {after.template_hash}."
     if not outdated:
-        return told
+        return sentence
     kept = spec.update_strategy.type is UpdateStrategyType.ON_DELETE
     what = "kept as they are" if kept else "brought to it"
-    return f"{told} {_nodes(outdated)} of a former one: {what} ({spec.update_strategy.type})."
+    return f"{sentence} {_nodes(outdated)} of a former one: {what} ({spec.update_strategy.type})."
 
 
 def _begun(
     old: _Conditions, conditions: Iterable[Condition]
 ) -> Iterator[tuple[str, EventType, str, str]]:
-    """The condition's reason, and what is told."""
-    said: set[str] = set()  # one cause can turn several conditions, and is told once
+    """The condition's reason, and the Event."""
+    said: set[str] = set()  # one cause can turn several conditions, and makes one Event
     for condition in conditions:
         missing = condition.type == ConditionType.PROVISIONED and _failed(condition)
-        worth = (condition.type, condition.status) in _TOLD or condition.reason == UPDATING
+        worth = (condition.type, condition.status) in _REPORTED or condition.reason == UPDATING
         if not (worth or missing) or condition.reason in said:
             continue
         before = old.get(condition.type)
@@ -178,9 +152,9 @@ def _begun(
 def _ended(
     old: _Conditions, new: _Conditions, *, after: KwokNodeGroupStatus, failed: bool
 ) -> Iterator[tuple[str, str, str]]:
-    """The reason that is over, and what is told.
+    """The reason that is over, and the Event.
 
-    `failed` says whether the last that was told of instances is that they don't come.
+    `failed` says whether the last Event about instances was that they don't come.
     """
     over: set[str] = set()
     for kind, well, reason in _TROUBLE:

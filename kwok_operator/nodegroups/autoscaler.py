@@ -1,6 +1,6 @@
 """What cluster-autoscaler (CA) asks of a group, as a change of the group's spec.
 
-    Fleet (spec, status, nodes as seen)  --plan-->  the instances that CA is told of
+    Fleet (spec, status, nodes as seen)  --plan-->  the instances that CA gets to know
     Fleet + what is asked  --increase, delete, decrease-->  Change
 
 CA's calls are wishes about numbers and names: nothing is created or deleted here. Victims are named
@@ -32,7 +32,7 @@ from kwok_operator.nodegroups.naming import NodeNames
 from kwok_operator.nodegroups.plan import ObservedGroup, Plan, make_plan
 from kwok_operator.nodegroups.serials import Batch
 
-MOST_TOLD: Final = MAX_ANSWER // 20
+MOST_INSTANCES: Final = MAX_ANSWER // 20
 """More instances than fit into an answer: each takes more bytes than that."""
 
 
@@ -109,7 +109,7 @@ class Fleet:
             batches=self.batches,
             next_serial=self.next_serial,
             held=self.status.target_size,
-            room=MOST_TOLD,
+            room=MOST_INSTANCES,
             ended=self.ended,
         )
         return make_plan(self.spec, observed, names=self.names, now="", may_create=True)
@@ -148,7 +148,7 @@ def target_of(
 ) -> int:
     """The number of nodes that is asked for, within the group's bounds.
 
-    `count` tells how many there are; it is only called where nothing else is known.
+    `count()` is how many there are; it is only called where nothing else is known.
     """
     wanted = status.target_size if spec.target_size is None else spec.target_size
     bounds = spec.autoscaling or Autoscaling()

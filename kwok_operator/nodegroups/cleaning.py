@@ -290,7 +290,7 @@ def _shortened(node: Mapping[str, Any], *, keep_images: bool) -> Node:
 
 
 def _size(value: object) -> int:
-    # Of YAML that is no JSON, dates say, more is told where it is looked through.
+    # Of YAML that is no JSON, such as dates, the reader of each field complains.
     return len(json.dumps(value, default=str, skipkeys=True))
 
 

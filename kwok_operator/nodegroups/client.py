@@ -4,7 +4,7 @@
     objects that kopf has ────────────read_group──┴──> Group, or UnreadableGroup
 
 A group is kept as parsed values, not as the object. One that can't be read, because a newer CRD
-allows what we don't know or because it nests without end, is told of once, and counts as not seen:
+allows what we don't know or because it nests without end, is reported once, and counts as not seen:
 it is neither worked on nor gone. Nobody else's group is lost with it.
 """
 
@@ -164,13 +164,13 @@ def log_unreadable(group: UnreadableGroup) -> None:
 
 
 class Skipped:
-    """Groups that could not be read: each is `told` of once, and again when the reason changes."""
+    """Groups that could not be read: each is reported once, and again when the reason changes."""
 
     def __init__(self, on_unreadable: Callable[[UnreadableGroup], None] = log_unreadable) -> None:
         self._on_unreadable = on_unreadable
         self._why: dict[str, str] = {}
 
-    def tell(self, group: UnreadableGroup) -> None:
+    def report(self, group: UnreadableGroup) -> None:
         if self._why.get(group.name) != group.why:
             self._why[group.name] = group.why
             self._on_unreadable(group)
@@ -183,9 +183,9 @@ class Skipped:
         self._why.pop(name, None)
 
     def sift(self, listed: Sequence[Group | UnreadableGroup]) -> list[Group]:
-        """Those of a full listing that can be read; of the others, and only of them, is told."""
+        """Those of a full listing that can be read; the others, and only they, are reported."""
         unread = {group.name: group for group in listed if isinstance(group, UnreadableGroup)}
         self._why = {name: why for name, why in self._why.items() if name in unread}
         for group in unread.values():
-            self.tell(group)
+            self.report(group)
         return [group for group in listed if isinstance(group, Group)]

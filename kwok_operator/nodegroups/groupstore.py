@@ -10,7 +10,6 @@ remember it. Whatever is forgotten is left to the garbage collector.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kwok_operator.companions.desired import with_csi_node
 from kwok_operator.nodegroups.api.nodegroup import DeletedNodePods
 from kwok_operator.nodegroups.client import Group, Skipped, UnreadableGroup, log_unreadable
 
@@ -49,8 +48,8 @@ class GroupStore:
         self._skipped = Skipped(unreadable)
         self.newest = 0
         """The highest version that was heard of."""
-        self.csi_nodes = False
-        """Whether nodes have an empty CSINode where their group asks for none."""
+        self.complete: Callable[[Group], Group] = lambda group: group
+        """What groups are read as that don't say all."""
 
     def get(self, name: str) -> Group | None:
         return self._groups.get(name)
@@ -84,7 +83,7 @@ class GroupStore:
         """Takes what was seen; False where it is known already, or something newer is."""
         known = self._groups.get(group.name)
         if isinstance(group, UnreadableGroup):
-            self._skipped.tell(group)
+            self._skipped.report(group)
             if known is None or known.uid != group.uid or known.deleting or not group.deleting:
                 return False
             # All that has to be known of one that goes.
@@ -101,7 +100,7 @@ class GroupStore:
             self._retire(known, version=group.resource_version)
         # One that is seen after it was taken for gone lives, and its nodes stay.
         self._retired.pop(group.uid, None)
-        self._groups[group.name] = self._completed(group)
+        self._groups[group.name] = self.complete(group)
         self._skipped.forget(group.name)
         self.newest = max(self.newest, group.resource_version)
         autoscaling = None if group.spec.paused or group.deleting else group.spec.autoscaling
@@ -169,12 +168,6 @@ class GroupStore:
         for group in gone:
             self.remove(name=group.name, uid=group.uid, version=version, retire=not restored)
         return {group.name for group in gone}
-
-    def _completed(self, group: Group) -> Group:
-        if not self.csi_nodes:
-            return group
-        template = with_csi_node(group.spec.template)
-        return replace(group, spec=group.spec.model_copy(update={"template": template}))
 
     def _retire(self, group: Group, *, version: int) -> None:
         if not group.orphaning:

@@ -9,14 +9,17 @@ owner only, so the taints of the template are listed in an annotation.
 What the node is stays: names, owner, providerID, when it was asked for, conditions and addresses.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from kwok_operator import constants
 from kwok_operator.formats.quantity import parse_quantity
+from kwok_operator.kube.taints import is_not_ready_taint
 from kwok_operator.nodegroups.cleaning import Node, merge_taints, part_of
 
+Patch = tuple[str, dict[str, Any]]
+"""A subresource ("/status" or "") and the merge patch for it."""
 _KEPT = frozenset({constants.REQUESTED_AT_ANNOTATION, constants.TTL_ANNOTATION})
 """Annotations that are written once, by us."""
 _TAINTS_LIST = constants.TEMPLATE_TAINTS_ANNOTATION
@@ -124,7 +127,7 @@ def _taint_changes(live: Node, wanted: Node) -> dict[str, Any]:
     known = {_identity(taint): taint for taint in now}
     others = [t for t in now if f"{t.get('key')}:{t.get('effect')}" not in listed]
     new = [
-        # As it stands there, a taint also tells since when it does.
+        # As it stands there, a taint also says since when it does.
         known.get(_identity(taint), taint)
         for taint in wanted["spec"].get("taints") or ()
     ]
@@ -135,3 +138,14 @@ def _taint_changes(live: Node, wanted: Node) -> dict[str, Any]:
 
 def _identity(taint: Mapping[str, Any]) -> tuple[str, str, str]:
     return (str(taint.get("key")), str(taint.get("effect")), str(taint.get("value") or ""))
+
+
+def after(patches: Iterable[Patch], *, ready: bool, tainted: bool) -> tuple[bool, bool]:
+    """Whether a Node is Ready, and has the taint of new ones, once these patches are written."""
+    for _, body in patches:
+        for condition in body.get("status", {}).get("conditions", ()):
+            if condition["type"] == "Ready":
+                ready = condition["status"] == "True"
+        if "taints" in body.get("spec", {}):
+            tainted = any(map(is_not_ready_taint, body["spec"]["taints"]))
+    return ready, tainted

@@ -67,7 +67,7 @@ class Intake:
             return None  # the CRD is gone; the garbage collector sees to the nodes
         except KwokOperatorError as error:
             if doubted:
-                self.doubted.set()  # there is trouble, of which others tell
+                self.doubted.set()  # there is trouble, which others report
             else:
                 logger.warning("resync failed: error=%s", error)
             return None
@@ -76,13 +76,13 @@ class Intake:
         restored = version < before
         if restored:
             logger.warning("the cluster was restored: version=%d before=%d", version, before)
-            # What was told while the list was under way may be lost with what it took the place of.
+            # What a watch said meanwhile may be lost with what the list replaced.
             self.doubted.set()
         gone = self._store.replace(groups, version=version, restored=restored)
         return gone | set(self._store.names())
 
     def seen(self, body: Mapping[str, Any], gone: bool) -> bool:
-        """A watch tells of a group; returns whether that is news."""
+        """A watch reports a group; returns whether that is news."""
         group = read_group(body)
         if gone:
             self._store.remove(name=group.name, uid=group.uid, version=group.resource_version)

@@ -4,10 +4,10 @@
     our own writes ──created, updated, deleted─^
 
 Half a kilobyte a node: at 50,000 nodes the objects themselves would be a gigabyte, and even what is
-decoded of them 80 MB. So the reflector's decoder, `RECORDS`, already makes records. They hold what
-a pass asks of each node, ready to be counted: passes are many, and each looks at all nodes.
+decoded of them 80 MB. So the reflector's decoder makes records. They hold what a pass asks of each
+node, ready to be counted: passes are many, and each looks at all nodes.
 
-What we wrote is entered as soon as the API server has answered, not when the watch tells, so a plan
+What we wrote is entered as soon as the API server has answered, before the watch does, so a plan
 never counts on something that is merely late. That needs no time-outs, because names are never used
 twice: a name that is gone stays gone.
 
@@ -24,8 +24,7 @@ from sys import intern
 from typing import Final, Protocol
 
 from kwok_operator import constants
-from kwok_operator.cloud.annotations import Mark, mark_of
-from kwok_operator.kube.decode import NODES, NodeView
+from kwok_operator.kube.decode import NODES, Decoder, NodeView
 from kwok_operator.nodegroups.naming import NodeNames, group_of_node
 from kwok_operator.nodegroups.network import HeldAddresses, NodeNetwork
 from kwok_operator.nodegroups.template import KubeletEndpoint
@@ -34,6 +33,14 @@ _REMEMBERED_REMOVALS = 5_000
 UNHEARD_OF: Final = 120.0
 """Seconds after which a node whose create got no answer is taken for not made: the API server
 works at a request for a minute at most."""
+
+
+class NodeMark(Protocol):
+    """What a step of passes has written on a node."""
+
+    @property
+    def delete_at(self) -> int | None:
+        """When a node goes that is stuck in deletion (epoch milliseconds)."""
 
 
 @dataclass(slots=True)
@@ -58,7 +65,7 @@ class NodeRecord:
     deleting: bool
     held: bool
     endpoint: KubeletEndpoint | None
-    mark: Mark | None = None
+    mark: NodeMark | None = None
     created: int = 0
     """Epoch seconds."""
     tainted: bool = False
@@ -72,12 +79,19 @@ class NodeRecord:
         return self.ready and not self.tainted and not self.unreachable
 
 
-def record_of(node: NodeView) -> NodeRecord:
+ReadMark = Callable[[NodeView], NodeMark | None]
+
+
+def _no_mark(node: NodeView) -> None:
+    return None
+
+
+def record_of(node: NodeView, read_mark: ReadMark = _no_mark) -> NodeRecord:
     """What is kept of a node."""
     annotations, group = node.annotations, group_of_node(node.labels, node.annotations)
     claimed = annotations.get(constants.NODE_GROUP_UID_ANNOTATION, "")
     owner = claimed if claimed in node.owner_uids else ""
-    mark = mark_of(labels=node.labels, annotations=annotations)
+    mark = read_mark(node)
     endpoint = None
     # A Ready one without port and addresses is of a kwok that serves no kubelet API.
     if node.ready or (mark is not None and node.kubelet_port):
@@ -105,10 +119,6 @@ def record_of(node: NodeView) -> NodeRecord:
 
 def _internal_ip(node: NodeView) -> str:
     return next((address for kind, address in node.addresses if kind == "InternalIP"), "")
-
-
-RECORDS: Final = NODES.then(record_of)
-"""Decodes nodes to records: a list of 50,000 is never there as anything else."""
 
 
 @lru_cache(maxsize=1_000)
@@ -141,7 +151,10 @@ class NodeCache:
         *,
         changed: Callable[[str], None],
         initialised: Initialised,
+        read_mark: ReadMark = _no_mark,
     ) -> None:
+        self.decoder: Decoder[NodeRecord] = NODES.then(self.record_of)
+        self._read_mark = read_mark
         self._changed = changed
         self._initialised = initialised
         self._groups: dict[str, dict[str, NodeRecord]] = {}
@@ -154,8 +167,11 @@ class NodeCache:
         self._unheard_of: dict[str, float] = {}
         """Nodes that may have been made, and since when nobody knows."""
 
+    def record_of(self, node: NodeView) -> NodeRecord:
+        return record_of(node, self._read_mark)
+
     def group(self, name: str) -> Mapping[str, NodeRecord]:
-        """The nodes labelled with a group's name, whoever made them."""
+        """The nodes labelled with a group's name, no matter who made them."""
         return self._groups.get(name, {})
 
     def strays(self, group: str) -> Mapping[str, NodeRecord]:
@@ -244,7 +260,7 @@ class NodeCache:
             self._remove(item.name, version=item.resource_version)
 
     def created(self, group: str, new: NodeRecord) -> None:
-        """We made this node, or found it made; the watch may already have told of its end."""
+        """We made this node, or found it made; the watch may already have reported its end."""
         known = self._nodes.get(new.name)
         if known is not None and known.uid == new.uid:
             return
@@ -268,7 +284,7 @@ class NodeCache:
         self._unheard_of[name] = now
 
     def release_unheard_of(self, *, now: float) -> None:
-        """The watch would have told of those that were made."""
+        """The watch would have reported those that were made."""
         for name in [n for n, since in self._unheard_of.items() if now - since >= UNHEARD_OF]:
             del self._unheard_of[name]
             self.release(name)
@@ -298,7 +314,7 @@ class NodeCache:
     ) -> None:
         """We patched this node; of the answer only the metadata count, and the rest where known.
 
-        Events from before the patch come too late from now on; its own tells the same and more.
+        Events from before the patch come too late from now on; its own says the same and more.
         """
         known = self._nodes.get(item.name)
         if known is None or known.uid != item.uid:

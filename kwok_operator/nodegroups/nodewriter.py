@@ -3,10 +3,10 @@
     create(name, body)     ──> POST ──> Created, or Taken where somebody else holds the name
     let_pods_on(name)      ──> PATCH that takes the taint of new nodes off: nodegroups/usable.py
     update(record, wanted) ──> GET, PATCH of status, PATCH of the rest ──> as its template makes it
-    reshape(record, shape) ──> the same ──> as the simulated cloud has it
+    revise(record, patches)──> the same ──> as a step of the pass has it
     regain(record)         ──> GET, PATCH of what the group's nodes are recognised by
     settle_gone(strays)    ──> one LIST ──> which of many are gone
-    stamp(record)          ──> the same of what tells their template
+    stamp(record)          ──> the same of the hash of its template
     postpone(record, at)   ──> PATCH with the uid we know ──> to be deleted then
     delete(record)         ──> DELETE with the uid we know ──> gone, or on its way out
 
@@ -15,16 +15,15 @@ cache.
 
 What the executor calls (all but check and exists) makes each request once: after a 429, a 5xx or
 no answer the executor has the whole of it done again, when it is due. That is harmless. A
-second POST only finds the first's node, as the name tells; a second DELETE finds nothing.
+second POST only finds the first's node, by its name; a second DELETE finds nothing.
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from kwok_operator import constants
-from kwok_operator.cloud.shaping import DesiredShape, Patch, after, carried_over, changes
 from kwok_operator.constants import NODES_PATH
 from kwok_operator.errors import (
     FAILED_REQUEST,
@@ -50,9 +49,9 @@ from kwok_operator.kube.client import (
 )
 from kwok_operator.kube.decode import NODES, NodeView, decode_dict
 from kwok_operator.nodegroups.cleaning import Node
-from kwok_operator.nodegroups.inplace import make_patches
+from kwok_operator.nodegroups.inplace import Patch, after, make_patches
 from kwok_operator.nodegroups.naming import NodeNames, group_of_node
-from kwok_operator.nodegroups.nodecache import NodeCache, NodeRecord, record_of
+from kwok_operator.nodegroups.nodecache import NodeCache, NodeRecord
 from kwok_operator.nodegroups.podwriter import PodRemover
 from kwok_operator.nodegroups.template import owner_reference
 from kwok_operator.nodegroups.unmarked import list_nodes
@@ -77,9 +76,9 @@ class Stored(NamedTuple):
 
 
 class NodeWriter:
-    """Writes nodes; one request each, or few: `spend` is told of each but the first.
+    """Writes nodes; one request each, or few: `spend` is called for each but the first.
 
-    `pods_refused(group, sentence)` is told once that a group's pods may not be deleted.
+    `pods_refused(group, sentence)` is called once if a group's pods may not be deleted.
     """
 
     def __init__(
@@ -141,11 +140,11 @@ class NodeWriter:
             self._spend()
             await self._take_back(stored.node, group=group, uid=uid)
             raise
-        self._cache.created(group, record_of(stored.node))
+        self._cache.created(group, self._cache.record_of(stored.node))
         return stored
 
     async def _take_back(self, node: NodeView, *, group: str, uid: str) -> None:
-        record = record_of(node)
+        record = self._cache.record_of(node)
         try:
             await self._delete(record, {"uid": node.uid}, retries=_RETRIES)
         except (ApiError, ApiUnreachableError) as error:
@@ -173,7 +172,7 @@ class NodeWriter:
             except (ConflictError, NotFoundError, *REFUSED) as error:
                 logger.debug("not put back: group=%s node=%s error=%s", group, stray.name, error)
         if not _lost_marks(stored.node, group=group, uid=uid):
-            self._cache.upsert(record_of(stored.node))
+            self._cache.upsert(self._cache.record_of(stored.node))
         return names_in_words(lost) if lost else ""
 
     async def settle_gone(self, strays: Iterable[str], *, group: str) -> frozenset[str]:
@@ -194,7 +193,7 @@ class NodeWriter:
         """Puts back which template a node is of, if somebody took it off and nobody refuses."""
         patch = {"metadata": {"annotations": {constants.TEMPLATE_HASH_ANNOTATION: template_hash}}}
         try:
-            await self._revise(record, lambda _: [("", patch)], uid=uid)
+            await self.revise(record, lambda _: [("", patch)], uid=uid)
         except (ConflictError, *REFUSED) as error:
             logger.debug("not put back: node=%s error=%s", record.name, error)
 
@@ -247,7 +246,7 @@ class NodeWriter:
             for _ in range(_UPDATE_TRIES):
                 patch = untaint(decode_dict(body)) if _belongs(node, uid=uid) else None
                 if patch is None:
-                    self._cache.upsert(record_of(node))
+                    self._cache.upsert(self._cache.record_of(node))
                     return None
                 self._spend()
                 try:
@@ -257,7 +256,7 @@ class NodeWriter:
                     self._spend()
                     body, node = await self._get(name)
                 else:
-                    self._cache.updated(record_of(patched), ready=True, tainted=False)
+                    self._cache.updated(self._cache.record_of(patched), ready=True, tainted=False)
                     return None
         except NotFoundError as error:
             await self._forget(name, error)
@@ -267,23 +266,27 @@ class NodeWriter:
         return refusal
 
     async def update(
-        self, record: NodeRecord, wanted: Node, *, uid: str, missing: Collection[str] = ()
+        self,
+        record: NodeRecord,
+        wanted: Node,
+        *,
+        uid: str,
+        carry_over: Callable[[Node, Node], Node] = lambda wanted, live: wanted,
     ) -> bool:
         """Makes a node what `wanted` says, as nodegroups/inplace.py explains.
 
-        What the simulated cloud has written on the node stays; `missing` are resources that it is
-        not to have yet. False where it is not the group's any more. Raises ConflictError where
-        somebody else was quicker each time, AlteredNodeError where it would be patched without end:
-        the answer has the hash of another template.
+        `carry_over(wanted, live)` adds what is to stay of the node. False where it is not the
+        group's any more. Raises ConflictError where somebody else was quicker each time,
+        AlteredNodeError where it would be patched without end: the answer has the hash of another
+        template.
         """
 
         def patches(live: Node) -> Iterable[Patch]:
-            node = carried_over(wanted, live, missing=missing)
-            found = make_patches(live, node, manager=FIELD_MANAGER)
+            found = make_patches(live, carry_over(wanted, live), manager=FIELD_MANAGER)
             steps = (("/status", found.status), ("", found.rest))
             return [(subresource, body) for subresource, body in steps if body is not None]
 
-        patched = await self._revise(record, patches, uid=uid)
+        patched = await self.revise(record, patches, uid=uid)
         if patched is None:
             return False
         made_from = wanted["metadata"]["annotations"][constants.TEMPLATE_HASH_ANNOTATION]
@@ -291,20 +294,14 @@ class NodeWriter:
             raise AlteredNodeError(TEMPLATE_MARK, method="PATCH", path=NODES_PATH)
         return True
 
-    async def reshape(self, record: NodeRecord, shape: DesiredShape, *, uid: str) -> bool:
-        """Makes a node show what `shape` says, as cloud/shaping.py explains.
-
-        False where it is not the group's any more. Raises ConflictError where somebody else was
-        quicker each time.
-        """
-        return await self._revise(record, lambda live: changes(live, shape), uid=uid) is not None
-
     async def postpone(self, record: NodeRecord, at: int) -> None:
         """Notes on a node when it is to be deleted, in milliseconds; not on another of its name."""
         annotations = {constants.DELETE_AT_ANNOTATION: format_exact_time(at)}
         body = {"metadata": {"uid": record.uid, "annotations": annotations}}
         try:
-            self._cache.updated(record_of(await self._send_patch(record.name, "", body)))
+            self._cache.updated(
+                self._cache.record_of(await self._send_patch(record.name, "", body))
+            )
         except NotFoundError as error:
             await self._forget(record.name, error)
         except (ConflictError, InvalidError):
@@ -316,20 +313,21 @@ class NodeWriter:
             elif stored.node.uid == record.uid:
                 raise
             else:
-                self._cache.upsert(record_of(stored.node))
+                self._cache.upsert(self._cache.record_of(stored.node))
 
-    async def _revise(
+    async def revise(
         self, record: NodeRecord, patches_for: Callable[[Node], Iterable[Patch]], *, uid: str
     ) -> NodeView | None:
         """Patches a node as the API server holds it; anew where that has changed meanwhile.
 
-        Returns its metadata afterwards, None where it is not the group's any more.
+        Returns its metadata afterwards, None where it is not the group's any more. Raises
+        ConflictError where somebody else was quicker each time.
         """
         try:
             for attempt in range(1, _UPDATE_TRIES + 1):
                 body, node = await self._get(record.name)
                 if node.uid != record.uid or not _belongs(node, uid=uid):
-                    self._cache.upsert(record_of(node))
+                    self._cache.upsert(self._cache.record_of(node))
                     return None
                 try:
                     patches = tuple(patches_for(decode_dict(body)))
@@ -339,7 +337,9 @@ class NodeWriter:
                         raise
                 else:
                     ready, tainted = after(patches, ready=node.ready, tainted=node.not_ready_taint)
-                    self._cache.updated(record_of(patched), ready=ready, tainted=tainted)
+                    self._cache.updated(
+                        self._cache.record_of(patched), ready=ready, tainted=tainted
+                    )
                     return patched
         except NotFoundError as error:
             await self._forget(record.name, error)

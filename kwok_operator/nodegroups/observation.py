@@ -139,7 +139,7 @@ class Memory:
     def never_there(self, named: Set[str], *, absent: Sequence[str]) -> tuple[str, ...]:
         """Of the names that name nothing now, those that never did: the others have been deleted.
 
-        Whoever names victims, cluster-autoscaler above all, leaves their names for a while.
+        Who names victims, cluster-autoscaler above all, leaves their names for a while.
         """
         self.honoured = (self.honoured | (named - frozenset(absent))) & named
         return tuple(name for name in absent if name not in self.honoured)

@@ -1,27 +1,23 @@
 """What a pass works with, as `assembly` puts it together, and what it finds: values only."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from kwok_operator.cloud.clouds import Clouds
-from kwok_operator.cloud.decision import CloudDecision
-from kwok_operator.cloud.hold import HoldLink
-from kwok_operator.cloud.kwok import KwokLink
-from kwok_operator.cloud.shaping import Hold
-from kwok_operator.companions.keeper import CompanionKeeper
 from kwok_operator.kube.events import Recorder
 from kwok_operator.kube.executor import Executor
 from kwok_operator.nodegroups.budget import NodeBudget
 from kwok_operator.nodegroups.client import Group
 from kwok_operator.nodegroups.groupstore import GroupStore
+from kwok_operator.nodegroups.kwok import KwokLink
 from kwok_operator.nodegroups.nodecache import NodeCache
 from kwok_operator.nodegroups.nodewriter import NodeWriter
 from kwok_operator.nodegroups.observation import Memory, Observation
 from kwok_operator.nodegroups.plan import Plan
 from kwok_operator.nodegroups.statuswriter import StatusWriter
+from kwok_operator.nodegroups.steps import GroupStep, StepPass
+from kwok_operator.nodegroups.templates import Resolution, Templates
 from kwok_operator.observability.metrics import Metrics
-from kwok_operator.sources.templates import Resolution, Templates
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,25 +47,18 @@ class Parts:
     status: StatusWriter
     metrics: Metrics
     clock: Clock
-    clouds: Clouds
-    companions: CompanionKeeper
-    hold: HoldLink
+    steps: Sequence[GroupStep]
     provider_id_prefix: str
 
 
 @dataclass(frozen=True, slots=True)
 class PassResult:
-    """What a pass found and decided, from the template of `resolution`; `now` is RFC 3339.
-
-    `decision` is what the simulated cloud adds, where there is one, and `hold` how it keeps nodes
-    not Ready.
-    """
+    """What a pass found and decided, from the template of `resolution`; `now` is RFC 3339."""
 
     group: Group
     memory: Memory
     seen: Observation
     plan: Plan
     resolution: Resolution
-    decision: CloudDecision | None
-    hold: Hold
+    steps: Sequence[StepPass]
     now: str

@@ -227,7 +227,7 @@ def max_unavailable(text: str, *, target: int) -> int:
 def _leaving(
     spec: KwokNodeGroupSpec, observed: ObservedGroup, staying: list[int], *, count: int
 ) -> list[int]:
-    """The serials to delete in `scaleDown.order`; serials count up, so they tell the age.
+    """The serials to delete in `scaleDown.order`; serials count up with age.
 
     Those that a RollingUpdate is going to delete anyway go first.
     """

@@ -1,10 +1,10 @@
 """The pods of deleted nodes, for groups that ask for scaleDown.pods: Delete.
 
     a node was deleted ──> its pods are listed ──> each is deleted at once
-                                └── 403 ──> told once for each group; the node goes all the same
+                                └── 403 ──> reported once for each group; the node goes all the same
 
-The right to delete pods is not among the operator's own: whoever wants it adds a component of
-deploy/. Each request is made once, as those of nodewriter.py.
+The right to delete pods is not among the operator's own: a component of deploy/ adds
+it. Each request is made once, as those of nodewriter.py.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ REMEDY: Final = "kubectl apply -f deploy/components/delete-pods/rbac.yaml"
 
 
 class PodRemover:
-    """`spend` is told of each request; `refused(group, sentence)` of a group's first 403."""
+    """`spend` is called for each request, `refused(group, sentence)` at a group's first 403."""
 
     def __init__(
         self,

@@ -16,8 +16,6 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 
-from kwok_operator.cloud.decision import CloudDecision
-from kwok_operator.cloud.shaping import Hold
 from kwok_operator.errors import (
     FAILED_REQUEST,
     ApiError,
@@ -30,7 +28,7 @@ from kwok_operator.errors import (
 from kwok_operator.formats.times import format_time, milliseconds_of
 from kwok_operator.kube.retry import ACCIDENTS
 from kwok_operator.nodegroups.actions import Actions, deletes_pods
-from kwok_operator.nodegroups.announcements import announce_notice, announce_slowness
+from kwok_operator.nodegroups.announcements import announce_slowness
 from kwok_operator.nodegroups.autoscalable import disagreement
 from kwok_operator.nodegroups.client import Group
 from kwok_operator.nodegroups.network import NodeNetwork
@@ -47,7 +45,7 @@ from kwok_operator.nodegroups.plan import NO_ADDRESSES, NODE_LIMIT, Places, Plan
 from kwok_operator.nodegroups.reporting import GroupReporter, progress_interval
 from kwok_operator.nodegroups.statuswriter import GroupDoubtedError
 from kwok_operator.nodegroups.strays import Strays
-from kwok_operator.sources.templates import Resolution
+from kwok_operator.nodegroups.templates import Resolution
 
 logger = logging.getLogger(__name__)
 
@@ -120,7 +118,7 @@ class Reconciler:
     async def recheck_taken(self, name: str) -> None:
         """Drops the report of foreign nodes that hold our names, once they are gone.
 
-        What can't be found out is told of the group: other groups are none the worse for it.
+        A node that can't be read is reported for its group, and stops no other group.
         """
         memory, group = self._memories.get(name), self._parts.store.get(name)
         if memory is None or group is None:
@@ -152,72 +150,63 @@ class Reconciler:
         resolution = await parts.templates.resolve(group)
         if resolution.retry_in is not None:
             self._wake(group.name, resolution.retry_in)
-        hold = await parts.hold.way() if group.spec.cloud is not None else Hold.NONE
+        for step in parts.steps:
+            await step.prepare(group)
         resolution = await self._strays.look(
             group,
             memory,
             resolution,
             stop=lambda: self._interrupted(group),
-            at_work=partial(self._working, group, memory, resolution, hold),
+            at_work=partial(self._working, group, memory, resolution),
         )
-        found = await self._find(group, memory, resolution, hold)
-        if found is None:
+        result = await self._find(group, memory, resolution)
+        if result is None:
             return
-        plan, seen, decision = found.plan, found.seen, found.decision
+        plan, seen = result.plan, result.seen
         if seen.tainted or (seen.usable < len(seen.records) and not plan.create):
             try:
                 await parts.kwok.look(r.name for r in seen.ready or seen.records.values())
             except KwokOperatorError as error:
                 # Whether kwok lives is not known then, and nothing of the plan depends on it.
                 logger.debug("Leases not read: group=%s error=%s", group.name, error)
-        opening = self._opening(found)
-        planned = plan.create or plan.delete or plan.update or (decision and decision.writes)
-        writes = bool(planned or opening)
+        opening = self._opening(result)
+        planned = plan.create or plan.delete or plan.update
+        writes = bool(planned or opening or any(step.writes for step in result.steps))
         if not writes:
             memory.refusal = None
-        status = self._reporter.status(found)
-        postponed = await self._reporter.publish(found, status)
-        if decision is not None:
-            self._look_after(group, seen, decision)
+        status = self._reporter.status(result)
+        postponed = await self._reporter.publish(result, status)
+        for joined in result.steps:
+            look_again = joined.after_status()
+            if look_again is not None:
+                self._wake(group.name, look_again)
         if writes:
-            await self._execute(found, opening)
+            await self._execute(result, opening)
             self._wake(group.name, 0.0)
         elif postponed is not None:
             self._wake(group.name, postponed)
         elif self._strays.are_left(group, memory) or status.ready_replicas < status.replicas:
             self._wake(group.name, NOT_READY_RECHECK)
 
-    def _opening(self, found: PassResult) -> list[NodeRecord]:
+    def _opening(self, result: PassResult) -> list[NodeRecord]:
         """The Ready nodes that pods are kept off, and needn't be: kwok is there, and they stay."""
-        if not found.seen.tainted or found.group.spec.paused or not self._parts.kwok.alive:
+        if not result.seen.tainted or result.group.spec.paused or not self._parts.kwok.alive:
             return []
-        leaving = frozenset(found.plan.delete)
-        shaped = frozenset(found.decision.reshape if found.decision is not None else ())
-        openings, now = found.memory.openings, self._parts.clock.monotonic()
+        leaving = frozenset(result.plan.delete)
+        openings, now = result.memory.openings, self._parts.clock.monotonic()
         return [
             record
-            for record in found.seen.tainted
+            for record in result.seen.tainted
             if record.name not in leaving
-            and record.serial not in shaped
+            and not any(step.shapes(record) for step in result.steps)
             and openings.is_due(record.name, now=now)
         ]
-
-    def _look_after(self, group: Group, seen: Observation, decision: CloudDecision) -> None:
-        """Tells what the simulated cloud has done, and looks again when it does something next."""
-        if decision.look_again is not None:
-            self._wake(group.name, decision.look_again)
-        for name in decision.undone(seen):
-            self._parts.hold.disobeyed(name)
-        for reason, names in decision.notices(seen).items():
-            self._parts.metrics.interrupted(group.name, reason, len(names))
-            announce_notice(self._parts.recorder, group, names, reason=reason)
 
     async def _find(
         self,
         group: Group,
         memory: Memory,
         resolution: Resolution,
-        hold: Hold,
         *,
         reporting: bool = False,
     ) -> PassResult | None:
@@ -231,7 +220,8 @@ class Reconciler:
         await asyncio.sleep(0)
         moment = parts.clock.wall()
         now = format_time(milliseconds_of(moment))
-        cloud = parts.clouds.observe(group, memory, seen, now=milliseconds_of(moment))
+        joining = (s.join(group, memory, seen, now=milliseconds_of(moment)) for s in parts.steps)
+        steps = [step for step in joining if step is not None]
         may_create = resolution.node is not None and not reporting
         plan = make_plan(
             group.spec,
@@ -240,7 +230,7 @@ class Reconciler:
                 memory,
                 room=parts.budget.room(group.name),
                 template_hash=resolution.hash if resolution.node is not None else None,
-                ended=cloud.nodes.ended if cloud is not None else frozenset(),
+                ended=frozenset().union(*(step.ended for step in steps)),
                 places=self._places(group, seen),
             ),
             names=seen.names,
@@ -253,24 +243,18 @@ class Reconciler:
             self._book(group, plan, seen, strays=strays, may_create=may_create)
         named = group.spec.scale_down.nodes_to_delete
         plan = replace(plan, unknown=memory.never_there(named, absent=plan.unknown))
-        decision = None
-        if cloud is not None:
-            decision = await parts.clouds.decide(
-                group,
-                memory,
-                seen,
+        for step in steps:
+            revised = await step.revise(
                 plan,
-                cloud,
-                node=resolution.node,
-                hold=hold,
-                deciding=not reporting,
+                template=resolution.node,
+                reporting=reporting,
                 stop=lambda: self._interrupted(group),
             )
-            if decision is None:
+            if revised is None:
                 return None
-            plan = decision.plan
+            plan = revised
         await asyncio.sleep(0)
-        return PassResult(group, memory, seen, plan, resolution, decision, hold, now)
+        return PassResult(group, memory, seen, plan, resolution, steps, now)
 
     def _places(self, group: Group, seen: Observation) -> Places | None:
         try:
@@ -303,13 +287,13 @@ class Reconciler:
             wants_more=waits or (rollout is not None and rollout.held),
         )
 
-    async def _execute(self, found: PassResult, opening: list[NodeRecord]) -> None:
+    async def _execute(self, result: PassResult, opening: list[NodeRecord]) -> None:
         """Carries the plan out while counts are reported; stops when the group changes."""
-        group, memory = found.group, found.memory
+        group, memory = result.group, result.memory
         try:
-            async with self._working(group, memory, found.resolution, found.hold):
+            async with self._working(group, memory, result.resolution):
                 await self._actions.carry_out(
-                    found, opening=opening, stop=lambda: self._interrupted(group)
+                    result, opening=opening, stop=lambda: self._interrupted(group)
                 )
             memory.refusal = None
         except FAILED_REQUEST as error:
@@ -319,12 +303,12 @@ class Reconciler:
 
     @asynccontextmanager
     async def _working(
-        self, group: Group, memory: Memory, resolution: Resolution, hold: Hold
+        self, group: Group, memory: Memory, resolution: Resolution
     ) -> AsyncIterator[None]:
         """Counts are reported meanwhile."""
         done = asyncio.Event()
         self._at_work += 1
-        progress = asyncio.create_task(self._report_progress(group, memory, resolution, hold, done))
+        progress = asyncio.create_task(self._report_progress(group, memory, resolution, done))
         try:
             yield
         finally:
@@ -340,7 +324,6 @@ class Reconciler:
         group: Group,
         memory: Memory,
         resolution: Resolution,
-        hold: Hold,
         done: asyncio.Event,
     ) -> None:
         """Writes the counts now and then until `done`, without asking for anything new."""
@@ -356,7 +339,7 @@ class Reconciler:
                 announce_slowness(self._parts.recorder, group)
             if self._interrupted(group):
                 continue
-            now = await self._find(group, memory, resolution, hold, reporting=True)
+            now = await self._find(group, memory, resolution, reporting=True)
             if now is None:
                 continue
             try:
@@ -414,7 +397,8 @@ class Reconciler:
             self._parts.budget.release(name)
         if self._memories.pop(name, None) is not None:
             self._parts.templates.drop(name)
-            self._parts.clouds.forget(name)
+            for step in self._parts.steps:
+                step.forget(name)
             self._parts.metrics.forget(name)
 
 

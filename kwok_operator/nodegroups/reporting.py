@@ -1,6 +1,6 @@
-"""What a pass has found, told: the group's status, its metrics, its Events.
+"""What a pass reports: the group's status, its metrics, its Events.
 
-    PassResult (plan, nodes, template, simulated cloud)  --status-->  KwokNodeGroupStatus
+    PassResult (plan, nodes, template, steps)  --status-->  KwokNodeGroupStatus
     status  --publish-->  one write, if it says something new, and Events of what changed
 
 What must not wait, because somebody creates nodes by it, is written at once; counts alone take
@@ -9,12 +9,8 @@ turns.
 
 from typing import Final
 
-from kwok_operator.cloud.api.cloudstatus import CloudStatus
-from kwok_operator.cloud.decision import CloudDecision
-from kwok_operator.cloud.summary import Verdict
-from kwok_operator.companions.desired import tells_of_companions
 from kwok_operator.nodegroups.announcements import announce
-from kwok_operator.nodegroups.api.status import ConditionType, KwokNodeGroupStatus
+from kwok_operator.nodegroups.api.status import KwokNodeGroupStatus
 from kwok_operator.nodegroups.autoscalable import hindrance
 from kwok_operator.nodegroups.client import Group
 from kwok_operator.nodegroups.observation import Observation
@@ -41,23 +37,26 @@ class GroupReporter:
         self._parts = parts
         self._metrics = parts.metrics
 
-    def status(self, found: PassResult) -> KwokNodeGroupStatus:
-        """The status of the group as found; its metrics are set, too."""
-        group, seen, plan, resolution = found.group, found.seen, found.plan, found.resolution
+    def status(self, result: PassResult) -> KwokNodeGroupStatus:
+        """The status of the group after a pass; its metrics are set, too."""
+        group, seen, plan, resolution = result.group, result.seen, result.plan, result.resolution
         resolved = None
         if resolution.node is not None:
             resolved = (resolution.node, resolution.hash, resolution.source)
-        decision = found.decision
-        failed = decision.failed if decision is not None else 0
+        usable = [record for record in seen.ready if record.usable]
+        for step in result.steps:
+            usable = step.complete(usable)
+        reports = [step.report() for step in result.steps]
+        failed = sum(report.failed for report in reports)
         facts = Facts(
             generation=group.generation,
             target=plan.target,
             paused=group.spec.paused,
             replicas=len(seen.records),
-            ready=self._parts.companions.ready(group, (r for r in seen.ready if r.usable)),
+            ready=len(usable),
             updated=seen.count_updated(resolution.hash),
             pending=len(plan.pending),
-            failed=len(plan.pending) if found.memory.refusal else failed,
+            failed=len(plan.pending) if result.memory.refusal else failed,
             leaving=len(plan.delete),
             terminating=seen.held,
             foreign=seen.foreign,
@@ -69,21 +68,20 @@ class GroupReporter:
             template_origin=resolution.origin,
             last_template=resolution.why_last,
             kwok_silent=self._parts.kwok.silent,
-            refusal=found.memory.hindrance,
+            refusal=result.memory.hindrance,
             rollout=plan.rollout,
             autoscaled=group.spec.autoscaling is not None,
             hindrance=self._hindrance(group, seen, plan),
-            known_from_one=_is_known_from_one(group),
-            companions=self._parts.companions.verdict(group, nodes=len(seen.records)),
-            cloud=_recorded(group, decision),
-            cloud_verdicts=self._cloud_verdicts(group, decision),
+            known_from_one=self._is_known_from_one(group),
+            conditions={kind: v for report in reports for kind, v in report.conditions.items()},
+            fields={name: value for report in reports for name, value in report.fields.items()},
         )
         status = make_status(
             facts,
             group=group.name,
-            previous=found.memory.status,
+            previous=result.memory.status,
             resolved=resolved,
-            now=found.now,
+            now=result.now,
         )
         self._metrics.group(
             group.name,
@@ -92,17 +90,14 @@ class GroupReporter:
             conditions=(c.type for c in status.conditions if c.status == "True"),
             oldest_pending=oldest_pending(status),
         )
-        for error_class, count in (decision.failures if decision else {}).items():
-            self._metrics.instance_failed(group.name, error_class, count)
-        self._metrics.cloud(group.name, decision.states if decision and group.spec.cloud else None)
         return status
 
-    async def publish(self, found: PassResult, status: KwokNodeGroupStatus) -> float | None:
+    async def publish(self, result: PassResult, status: KwokNodeGroupStatus) -> float | None:
         """Writes a status that says something new, and what it means for people as Events.
 
         Counts alone wait their turn: returns the seconds to wait where the write was put off.
         """
-        group, memory = found.group, found.memory
+        group, memory = result.group, result.memory
         before = memory.status
         if status != before:
             since = self._parts.clock.monotonic() - memory.written_at
@@ -114,7 +109,15 @@ class GroupReporter:
             memory.status_version = await self._parts.status.write(group, status)
             memory.status = status
             memory.written_at = self._parts.clock.monotonic()
-        announce(self._parts.recorder, group, before=before, after=status, plan=found.plan)
+        cautions = (text for step in self._parts.steps for text in step.cautions(group.spec))
+        announce(
+            self._parts.recorder,
+            group,
+            before=before,
+            after=status,
+            plan=result.plan,
+            cautions=cautions,
+        )
         return None
 
     def _hindrance(self, group: Group, seen: Observation, plan: Plan) -> tuple[str, str] | None:
@@ -130,35 +133,11 @@ class GroupReporter:
             gpu_labels=self._parts.store.gpu_labels,
         )
 
-    def _cloud_verdicts(
-        self, group: Group, decision: CloudDecision | None
-    ) -> dict[ConditionType, Verdict]:
-        cloud = group.spec.cloud
-        if decision is None:
-            return {}
-        provisioned = {ConditionType.PROVISIONED: decision.provisioned}
-        if cloud is None:
-            # What was asked for under a cloud that is gone has its course all the same.
-            return provisioned if decision.status.instances else {}
-        lasting = decision.observed.outage.status or cloud.flapping is not None
-        boots = cloud.readiness_delay is not None or cloud.failures.never_ready is not None
-        return {
-            **provisioned,
-            ConditionType.OUTAGE: decision.observed.outage,
-            ConditionType.CLOUD_SIMULATED: self._parts.hold.condition(wanted=boots or lasting),
-        }
-
-
-def _is_known_from_one(group: Group) -> bool:
-    bounds = group.spec.autoscaling
-    return bounds is not None and not bounds.min_size and tells_of_companions(group.spec.template)
-
-
-def _recorded(group: Group, decision: CloudDecision | None) -> CloudStatus | None:
-    """What status says of the cloud; nothing once there is none, and nothing left of it."""
-    if decision is None or (group.spec.cloud is None and decision.status == CloudStatus()):
-        return None
-    return decision.status
+    def _is_known_from_one(self, group: Group) -> bool:
+        bounds = group.spec.autoscaling
+        if bounds is None or bounds.min_size:
+            return False
+        return any(step.shown_by_nodes_only(group.spec) for step in self._parts.steps)
 
 
 def _verdicts(status: KwokNodeGroupStatus) -> tuple[object, ...]:

@@ -161,7 +161,7 @@ def compact(batches: Sequence[Batch], *, here: Set[int], gone: Set[int]) -> tupl
     """What of the batches is worth recording once `here` have arrived and `gone` never will.
 
     A batch ends where its last missing instance is. Serials that have arrived in the middle are
-    left in its range: their nodes tell that they are there.
+    left in its range: their nodes show that they are there.
     """
     kept: list[Batch] = []
     for batch in batches:

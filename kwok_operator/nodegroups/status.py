@@ -10,20 +10,20 @@ column, a message is a sentence for people that says what to do.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from kwok_operator import constants
-from kwok_operator.cloud.api.cloudstatus import CloudStatus
-from kwok_operator.cloud.summary import PROVISIONING, Verdict
 from kwok_operator.formats.times import parse_time
 from kwok_operator.formats.words import few_names
 from kwok_operator.nodegroups.api.autoscaling import MAX_TARGET_SIZE
 from kwok_operator.nodegroups.api.status import (
     LAST_SERIAL,
+    PROVISIONING,
     Condition,
     ConditionType,
     KwokNodeGroupStatus,
     PendingBatch,
+    Verdict,
 )
 from kwok_operator.nodegroups.autoscalable import DRIVABLE, FROM_ONE_NODE
 from kwok_operator.nodegroups.plan import Rollout, Target
@@ -51,9 +51,7 @@ class Facts:
     `refusal` is what the API server said to the last write of a node that it refused. `rollout` is
     the update that nodes are in for. `autoscaled` says whether cluster-autoscaler may drive the
     group, `hindrance` (reason, sentence) why it can't; `known_from_one`, that it knows only part of
-    them while there are none. `companions` tells whether nodes have what belongs to them, where
-    they are to have something. `cloud` is what is recorded about instances of a simulated cloud,
-    `cloud_verdicts` its conditions.
+    them while there are none. `conditions` and `fields` are what the steps of the pass say.
     """
 
     generation: int
@@ -80,9 +78,8 @@ class Facts:
     autoscaled: bool = False
     hindrance: tuple[str, str] | None = None
     known_from_one: bool = False
-    companions: Verdict | None = None
-    cloud: CloudStatus | None = None
-    cloud_verdicts: Mapping[ConditionType, Verdict] = field(default_factory=dict)
+    conditions: Mapping[ConditionType, Verdict] = field(default_factory=dict)
+    fields: Mapping[str, Any] = field(default_factory=dict)
 
 
 def make_status(
@@ -117,8 +114,8 @@ def make_status(
         resolved_template=node,
         template_hash=node_hash,
         template_source=node_source,
-        cloud=facts.cloud,
         conditions=_conditions(facts, previous=previous.conditions, now=now),
+        **facts.fields,
     )
 
 
@@ -193,9 +190,7 @@ def _conditions(facts: Facts, *, previous: Iterable[Condition], now: str) -> tup
     }
     if facts.autoscaled:
         verdicts[ConditionType.AUTOSCALABLE] = _autoscalable(facts)
-    if facts.companions is not None:
-        verdicts[ConditionType.COMPANIONS_PRESENT] = facts.companions
-    verdicts |= facts.cloud_verdicts
+    verdicts |= facts.conditions
     before = {c.type: c for c in previous}
     conditions = []
     for kind, verdict in verdicts.items():
@@ -236,18 +231,19 @@ def _ready(facts: Facts, stalled: Verdict) -> Verdict:
     if facts.ready < facts.replicas and stalled.status:
         return Verdict(False, stalled.reason, stalled.message)
     if facts.ready < facts.replicas:
-        out = facts.cloud_verdicts.get(ConditionType.OUTAGE)
+        out = facts.conditions.get(ConditionType.OUTAGE)
         if out and out.status:
             return Verdict(False, "Outage", f"{counts}. {out.message}")
-        if facts.companions and not facts.companions.status:
-            return Verdict(False, "CompanionsMissing", f"{counts}. {facts.companions.message}")
+        companions = facts.conditions.get(ConditionType.COMPANIONS_PRESENT)
+        if companions and not companions.status:
+            return Verdict(False, "CompanionsMissing", f"{counts}. {companions.message}")
         return Verdict(False, "NodesNotReady", f"{counts}.")
     return Verdict(True, "Ready", f"{counts}.")
 
 
 def _trouble(facts: Facts) -> Verdict | None:
-    """Why instances don't come that the simulated cloud was asked for; none while they are."""
-    verdict = facts.cloud_verdicts.get(ConditionType.PROVISIONED)
+    """Why instances don't come that were asked for; none while they are."""
+    verdict = facts.conditions.get(ConditionType.PROVISIONED)
     unharmed = verdict is None or verdict.status or verdict.reason == PROVISIONING
     return None if unharmed else verdict
 

@@ -29,7 +29,7 @@ from kwok_operator.nodegroups.nodewriter import TEMPLATE_MARK
 from kwok_operator.nodegroups.observation import Memory
 from kwok_operator.nodegroups.parts import Parts
 from kwok_operator.nodegroups.template import group_label
-from kwok_operator.sources.templates import Resolution
+from kwok_operator.nodegroups.templates import Resolution
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,6 @@ from typing import Any
 
 from kwok_operator import constants
 from kwok_operator.api.base import is_api_group
-from kwok_operator.companions.desired import compile_companions
 from kwok_operator.errors import TemplateError
 from kwok_operator.formats.quantity import format_quantity, parse_quantity
 from kwok_operator.formats.yamltext import is_text_without_quotes
@@ -79,16 +78,13 @@ class SourceNode:
     node: Mapping[str, Any]
 
 
-def resolve(
-    template: Template, *, guard: GuardTaint, sources: Sequence[SourceNode] = (), group: str = ""
-) -> Node:
+def resolve(template: Template, *, guard: GuardTaint, sources: Sequence[SourceNode] = ()) -> Node:
     """The node that new nodes of a group copy, without name, owner or conditions.
 
     `sources` are what `template.from` names, each merged over the one before.
 
     Raises TemplateError, which names the field, the value and the remedy.
     """
-    compile_companions(template, group=group)
     NodeNetwork.of(template.network, group="")
     node: Node = {"metadata": {}, "spec": {}, "status": {}}
     for part in (*sources, SourceNode(NODE_FIELD, template.node)):

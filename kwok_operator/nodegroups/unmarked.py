@@ -2,14 +2,14 @@
 
     list of nodes (metadata only) + groups --unmarked--> strays
 
-The watch by label tells nothing of a node without the label, and of one whose annotation is gone
-nothing but that. Whose it was, its ownerReference says together with its name, which has the hash
+The watch by label does not see a node without the label, and sees of one whose annotation is gone
+only that. Whose it was, its ownerReference says together with its name, which has the hash
 of the group's uid. So at its start an operator lists the nodes that have no label, few where all
 are fake, or all nodes where it has seen one that is odd.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -18,7 +18,7 @@ from kwok_operator.kube.client import ACCEPT_METADATA_LIST, KubeClient
 from kwok_operator.kube.decode import NODES, NodeView
 from kwok_operator.nodegroups.client import Group
 from kwok_operator.nodegroups.groupstore import GroupStore
-from kwok_operator.nodegroups.nodecache import NodeCache, NodeRecord, record_of
+from kwok_operator.nodegroups.nodecache import NodeCache, NodeRecord
 
 PAGE_SIZE: Final = 500
 
@@ -31,12 +31,14 @@ async def find_unmarked(
     if not groups:
         return []
     pages = list_nodes(client, labelled=cache.has_odd)
-    return [record async for page in pages for record in unmarked(page, groups)]
+    return [
+        record async for page in pages for record in unmarked(page, groups, read=cache.record_of)
+    ]
 
 
 async def list_nodes(client: KubeClient, *, labelled: bool) -> AsyncIterator[Sequence[NodeView]]:
     """In pages, metadata only: all nodes, or those that have no label of a group, which the watch
-    tells nothing of."""
+    does not see."""
     params = {"limit": str(PAGE_SIZE)}
     if not labelled:
         params["labelSelector"] = f"!{NODE_GROUP_LABEL}"
@@ -52,11 +54,16 @@ async def list_nodes(client: KubeClient, *, labelled: bool) -> AsyncIterator[Seq
         await asyncio.sleep(0)
 
 
-def unmarked(nodes: Iterable[NodeView], groups: Mapping[str, Group]) -> list[NodeRecord]:
+def unmarked(
+    nodes: Iterable[NodeView],
+    groups: Mapping[str, Group],
+    *,
+    read: Callable[[NodeView], NodeRecord],
+) -> list[NodeRecord]:
     """Those of the groups (by uid) that aren't seen as theirs, as if they were."""
     found = list[NodeRecord]()
     for node in nodes:
-        record = record_of(node)
+        record = read(node)
         group = next((groups[uid] for uid in node.owner_uids if uid in groups), None)
         if group is None or record.serial is not None:
             continue

@@ -31,7 +31,7 @@ TAINTS_OF_STATES: Final = frozenset(
         " pid-pressure"
     ).split()
 )
-"""What Kubernetes takes off a node that is Ready and well, whoever put it there."""
+"""What Kubernetes takes off a node that is Ready and well, no matter who put it there."""
 
 
 def labels_of_every_node(labels: Mapping[str, str]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from kwok_operator import constants
 from kwok_operator.clusterapi.discovery import ConvertTerms
+from kwok_operator.companions.desired import compile_companions
 from kwok_operator.errors import ManifestError, TemplateError
 from kwok_operator.formats.documents import NodeDocuments, node_name, nodes_of, pick
 from kwok_operator.formats.words import names_in_words
@@ -240,7 +241,8 @@ class _Checker:
         try:
             if complete:
                 name = str(found.value["metadata"].get("name") or "")
-                return resolve(spec.template, guard=spec.guard_taint, sources=sources, group=name)
+                compile_companions(spec.template, group=name)
+                return resolve(spec.template, guard=spec.guard_taint, sources=sources)
             clean_node(spec.template.node, field=NODE_FIELD)
         except TemplateError as error:
             inner = error.field.removeprefix("spec.template.").split(".")

@@ -20,13 +20,15 @@ from typing import Any
 from kwok_operator import constants
 from kwok_operator.cloud.clouds import Clouds
 from kwok_operator.cloud.hold import HoldLink
-from kwok_operator.cloud.kwok import KwokLink
 from kwok_operator.cloud.pools import POOLS, Pools
+from kwok_operator.cloud.step import CloudStep, read_mark
 from kwok_operator.clusterapi.crds import VERSIONS
 from kwok_operator.clusterapi.emulate import Emulation, EmulationTerms
 from kwok_operator.clusterapi.mirror import Mirror
 from kwok_operator.clusterapi.settings import ClusterApiSettings, Mode
+from kwok_operator.companions.copying import read_companions
 from kwok_operator.companions.keeper import CompanionKeeper
+from kwok_operator.companions.step import CompanionStep
 from kwok_operator.errors import NotLeadingError
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.events import Recorder
@@ -38,12 +40,15 @@ from kwok_operator.nodegroups.budget import NodeBudget
 from kwok_operator.nodegroups.client import UnreadableGroup
 from kwok_operator.nodegroups.groupstore import GroupStore
 from kwok_operator.nodegroups.intake import Intake
-from kwok_operator.nodegroups.nodecache import RECORDS, NodeCache, NodeRecord
+from kwok_operator.nodegroups.kwok import KwokLink
+from kwok_operator.nodegroups.nodecache import NodeCache, NodeRecord
 from kwok_operator.nodegroups.nodewriter import NodeWriter
 from kwok_operator.nodegroups.parts import Clock, Parts
 from kwok_operator.nodegroups.queue import WorkQueue
 from kwok_operator.nodegroups.reconciler import NOT_READY_RECHECK, Reconciler
 from kwok_operator.nodegroups.statuswriter import StatusWriter
+from kwok_operator.nodegroups.steps import GroupStep
+from kwok_operator.nodegroups.templates import Templates
 from kwok_operator.nodegroups.unmarked import find_unmarked
 from kwok_operator.observability.metrics import Metrics
 from kwok_operator.podprofiles.profiles import PROFILES, Profiles
@@ -54,7 +59,6 @@ from kwok_operator.sources.livenodes import NodeLink
 from kwok_operator.sources.nodechoice import LiveNode
 from kwok_operator.sources.provider import Provider
 from kwok_operator.sources.references import Sources
-from kwok_operator.sources.templates import Templates
 
 logger = logging.getLogger(__name__)
 
@@ -90,10 +94,7 @@ class Assembly:
         clock = Clock(time.monotonic, nodes.server_clock.now)
         self.begun, self._listed = False, asyncio.Event()
         self.store = GroupStore(clock=time.monotonic, unreadable=self._unreadable)
-        self.kwok = KwokLink(
-            client=nodes, clock=clock.monotonic, born_ready=self.store.are_born_ready
-        )
-        self.cache = NodeCache(changed=self._nodes_changed, initialised=self.kwok.initialised)
+        self._set_up_cache(nodes, clock=clock)
         pace = Pace(most=settings.node_concurrency, qps=settings.max_qps)
         executor = self._executor = Executor(pace, metrics=metrics)
         spend, refused = executor.spend, self._pods_refused
@@ -106,11 +107,14 @@ class Assembly:
         self.status = StatusWriter(client=groups)
         self.budget = NodeBudget(limit=settings.max_total_nodes, freed=self.wake_anew)
         prefix = settings.provider_id_prefix
+        steps = self._steps(nodes, writer=writer, metrics=metrics, clock=clock)
         parts = Parts(
             store=self.store,
             cache=self.cache,
             writer=writer,
-            templates=Templates(writer=writer, sources=self.sources, provider_id_prefix=prefix),
+            templates=Templates(
+                writer=writer, sources=self.sources, provider_id_prefix=prefix, steps=steps
+            ),
             kwok=self.kwok,
             recorder=self.recorder,
             executor=executor,
@@ -118,9 +122,7 @@ class Assembly:
             status=self.status,
             metrics=metrics,
             clock=clock,
-            clouds=self.clouds,
-            companions=self.companions,
-            hold=HoldLink(client=nodes, clock=clock.monotonic),
+            steps=steps,
             provider_id_prefix=prefix,
         )
         self.reconciler = Reconciler(parts, wake=self.wake, doubt=self.resync_soon)
@@ -131,6 +133,30 @@ class Assembly:
         self.queue = WorkQueue(self._reconcile, draw=random.random, wish=self.store.wish)
         self.node_reflector = self._node_reflector(nodes)
         self._tell(metrics)
+
+    def _set_up_cache(self, client: KubeClient, *, clock: Clock) -> None:
+        self.kwok = KwokLink(
+            client=client, clock=clock.monotonic, born_ready=self.store.are_born_ready
+        )
+        self.cache = NodeCache(
+            changed=self._nodes_changed, initialised=self.kwok.initialised, read_mark=read_mark
+        )
+
+    def _steps(
+        self, client: KubeClient, *, writer: NodeWriter, metrics: Metrics, clock: Clock
+    ) -> tuple[GroupStep, ...]:
+        """What takes part in each pass, in this order."""
+        cloud = CloudStep(
+            clouds=self.clouds,
+            hold=HoldLink(client=client, clock=clock.monotonic),
+            writer=writer,
+            executor=self._executor,
+            kwok=self.kwok,
+            recorder=self.recorder,
+            metrics=metrics,
+            clock=clock,
+        )
+        return CompanionStep(self.companions), cloud
 
     def set_up_clusterapi(self, settings: ClusterApiSettings, management: KubeClient) -> None:
         """Groups of Cluster API's objects; `management` is who reads those."""
@@ -243,7 +269,7 @@ class Assembly:
         return Reflector(
             client=nodes,
             path=constants.NODES_PATH,
-            decoder=RECORDS,
+            decoder=self.cache.decoder,
             params={"labelSelector": constants.NODE_GROUP_LABEL},
             sink=self.cache,
             on_page=self.cache.page,
@@ -290,7 +316,7 @@ class Assembly:
             wake=self._wake_companions,
             changed=self.wake,
             cloud=lambda group: self.clouds.in_force(group),
-            read=lambda source: self.sources.companions(source),
+            read=lambda source: read_companions(self.sources, source),
             monotonic=clock.monotonic,
             wall=lambda: clock.wall().timestamp(),
         )
@@ -368,7 +394,7 @@ class Assembly:
         """The version at which the nodes are now."""
         params = {"limit": "1", "labelSelector": constants.NODE_GROUP_LABEL}
         answer = await self._nodes.request("GET", constants.NODES_PATH, params=params, retries=4)
-        return RECORDS.page(answer).resource_version
+        return self.cache.decoder.page(answer).resource_version
 
     def _nodes_restarted(self, path: str, cause: str) -> None:
         self._metrics.watch_restarted(path, cause)

@@ -21,6 +21,7 @@ from kwok_operator import __version__, constants
 from kwok_operator.clusterapi.discovery import namespace_watched
 from kwok_operator.clusterapi.management import management_connection
 from kwok_operator.clusterapi.settings import ClusterApiSettings, Mode
+from kwok_operator.companions.step import with_empty_csi_node
 from kwok_operator.errors import KwokOperatorError
 from kwok_operator.kube import tlsbuffers
 from kwok_operator.kube.client import KubeClient
@@ -192,7 +193,8 @@ class Operator:
             lease=self._elector.lease if self._elector else None,
             more=preflight.needed_for_emulation(playing.api_group) if playing is not None else (),
         )
-        parts.store.csi_nodes = await self._keeps_csi_nodes()
+        if await self._keeps_csi_nodes():
+            parts.store.complete = with_empty_csi_node
         await preflight.wait_for_crd(parts.status)
         if playing is not None:
             await playing.consent.check()

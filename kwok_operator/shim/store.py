@@ -18,7 +18,7 @@ from typing import Final, Generic, TypeVar
 from kwok_operator import constants
 from kwok_operator.kube.decode import NodeView
 from kwok_operator.nodegroups.api.status import PendingBatch
-from kwok_operator.nodegroups.autoscaler import MOST_TOLD, Fleet, target_of
+from kwok_operator.nodegroups.autoscaler import MOST_INSTANCES, Fleet, target_of
 from kwok_operator.nodegroups.client import Group, Skipped, UnreadableGroup
 from kwok_operator.nodegroups.naming import NodeNames, group_of_node
 from kwok_operator.nodegroups.serials import Batch
@@ -185,7 +185,7 @@ class Store:
     def put_group(self, group: Group | UnreadableGroup) -> bool:
         """Takes what was seen or written; False where something newer is known."""
         if isinstance(group, UnreadableGroup):
-            self._skipped.tell(group)
+            self._skipped.report(group)
             return False
         known = self._groups.get(group.name)
         if group.uid in self._gone:
@@ -208,7 +208,7 @@ class Store:
         """What a group waits for no more has mostly come, also where we never saw that it did."""
         # Those too that are spent: they will never come.
         asked = {s for b in batches_of(group.status) for s in range(b.first, b.last + 1)}
-        given_out = range(before.status.next_serial, group.status.next_serial)[-MOST_TOLD:]
+        given_out = range(before.status.next_serial, group.status.next_serial)[-MOST_INSTANCES:]
         missed = {s for b in batches_of(before.status) for s in b}.union(given_out) - asked
         nodes = self._nodes.setdefault(group.uid, GroupNodes())
         nodes.expect(missed, version=group.resource_version, now=self._clock())

@@ -9,25 +9,21 @@ another one until nobody does any more.
 """
 
 import base64
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-from kwok_operator.companions.desired import CompanionKind, Trouble, may_not_copy, not_copied
-from kwok_operator.companions.livecompanions import CopiedCompanions, clean_companions
 from kwok_operator.errors import (
     ForbiddenError,
-    KwokOperatorError,
     ManifestError,
     NotFoundError,
 )
 from kwok_operator.formats.documents import node_name, pick
-from kwok_operator.formats.untyped import as_list
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.decode import decode_dict
 from kwok_operator.kube.remote import remote_endpoint
 from kwok_operator.nodegroups.client import Group
 from kwok_operator.nodegroups.template import SourceNode, template_hash
+from kwok_operator.nodegroups.templates import Found, SourceMissingError
 from kwok_operator.sources.api.source import (
     DEFAULT_KUBECONFIG_KEYS,
     ConfigMapSource,
@@ -39,41 +35,10 @@ from kwok_operator.sources.configmaps import ConfigMaps, only_key
 from kwok_operator.sources.livenodes import LiveNodes, NodeLink, RemoteLink
 from kwok_operator.sources.nodechoice import LiveNode, choose, in_words, matches
 
-Load = Callable[[], Awaitable[tuple[SourceNode, ...]]]
 Link = NodeLink | RemoteLink
 
 SECRETS_REMEDY: Final = "kubectl apply -f deploy/components/remote-templates/rbac.yaml"
 """The right to read Secrets is not among the operator's own."""
-
-
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """Why there is nothing to copy from: a word for programs, a sentence for people."""
-
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What a group's template comes from.
-
-    `version` changes when what is found does; `origin` says in words what it is. `load` gives the
-    nodes themselves; it raises SourceMissingError where they have gone meanwhile.
-    """
-
-    version: str
-    origin: str
-    load: Load
-    missing: Missing | None = None
-
-
-class SourceMissingError(KwokOperatorError):
-    """There is nothing to copy from."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        self.missing = Missing(reason, message)
-        super().__init__(message)
 
 
 class Sources:
@@ -129,22 +94,6 @@ class Sources:
             load=load,
         )
 
-    async def companions(self, source: NodesSource) -> CopiedCompanions | Trouble:
-        """What belongs to the node that a source names, besides the Node."""
-        try:
-            node, link = await self._choose(source)
-            csi_node = await link.get(f"{CompanionKind.CSI_NODE.path}/{node.name}")
-            of_node = {"fieldSelector": f"spec.nodeName={node.name}"}
-            slices = await link.get(CompanionKind.RESOURCE_SLICE.path, of_node)
-        except SourceMissingError as error:
-            return not_copied(error.missing.reason, error.missing.message)
-        except ForbiddenError as error:
-            return may_not_copy(error.message)
-        except KwokOperatorError as error:
-            return not_copied("SourceUnreachable", str(error))
-        items = as_list((slices or {}).get("items"))
-        return clean_companions(node.name, csi_node=csi_node, slices=items)
-
     async def keep_only(self, groups: Collection[str]) -> None:
         """Forgets groups that are gone, and clusters that nobody follows any more."""
         self._followers = {n: s for n, s in self._followers.items() if n in groups}
@@ -182,8 +131,8 @@ class Sources:
             if not nodes or any(matches(node, wanted) for node in nodes):
                 self._wake(group)
 
-    async def _choose(self, source: NodesSource) -> tuple[LiveNode, Link]:
-        """Raises SourceMissingError."""
+    async def choose(self, source: NodesSource) -> tuple[LiveNode, Link]:
+        """The node that a source names, and where it is. Raises SourceMissingError."""
         link = self._link(source.cluster)
         link.start()
         if link.problem is None:
@@ -198,7 +147,7 @@ class Sources:
         return node, link
 
     async def _find_node(self, source: NodesSource) -> Found:
-        node, link = await self._choose(source)
+        node, link = await self.choose(source)
         origin = f"node {node.name} of {link.place}"
 
         async def load() -> tuple[SourceNode, ...]:

@@ -7,9 +7,10 @@ from contextlib import asynccontextmanager
 
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.nodegroups.client import Group
+from kwok_operator.nodegroups.templates import Found, Missing
 from kwok_operator.sources.configmaps import ConfigMap, ConfigMaps
 from kwok_operator.sources.livenodes import NodeLink
-from kwok_operator.sources.references import Found, Missing, Sources
+from kwok_operator.sources.references import Sources
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.following import following
 from tests.fakes.recording import Clock, RecordedEvents

@@ -15,9 +15,10 @@ from typing import Any, Self
 
 from kwok_operator.cloud.clouds import Clouds
 from kwok_operator.cloud.hold import HoldLink
-from kwok_operator.cloud.kwok import KwokLink
 from kwok_operator.cloud.pools import Pools
+from kwok_operator.cloud.step import CloudStep, read_mark
 from kwok_operator.companions.keeper import CompanionKeeper
+from kwok_operator.companions.step import CompanionStep
 from kwok_operator.constants import NODE_GROUP_LABEL
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.events import Recorder
@@ -29,16 +30,17 @@ from kwok_operator.nodegroups.client import GROUPS as GROUP_DECODER
 from kwok_operator.nodegroups.client import Group, UnreadableGroup
 from kwok_operator.nodegroups.groupstore import GroupStore
 from kwok_operator.nodegroups.intake import Intake
+from kwok_operator.nodegroups.kwok import KwokLink
 from kwok_operator.nodegroups.naming import NodeNames
-from kwok_operator.nodegroups.nodecache import RECORDS, NodeCache
+from kwok_operator.nodegroups.nodecache import NodeCache
 from kwok_operator.nodegroups.nodewriter import NodeWriter
 from kwok_operator.nodegroups.parts import Clock, Parts
 from kwok_operator.nodegroups.queue import WorkQueue
 from kwok_operator.nodegroups.reconciler import Reconciler
 from kwok_operator.nodegroups.statuswriter import StatusWriter
+from kwok_operator.nodegroups.templates import Templates
 from kwok_operator.nodegroups.unmarked import find_unmarked
 from kwok_operator.observability.metrics import Metrics
-from kwok_operator.sources.templates import Templates
 from tests.fakes.apiserver import GROUPS, LEASES, NODES, FakeApiServer
 from tests.fakes.reflecting import Naps
 from tests.fakes.sources import ScriptedSources
@@ -126,10 +128,12 @@ class World:
         )
         store = self.store = GroupStore(clock=time.monotonic)
         kwok = KwokLink(client=client, clock=clock.monotonic, born_ready=store.are_born_ready)
-        cache = self.cache = NodeCache(changed=self._nodes_changed, initialised=kwok.initialised)
+        cache = self.cache = NodeCache(
+            changed=self._nodes_changed, initialised=kwok.initialised, read_mark=read_mark
+        )
         cache.keeps_strays = True
         writer = NodeWriter(client=client, cache=cache)
-        clouds = Clouds(store=store, cache=cache)
+        clouds = self._clouds = Clouds(store=store, cache=cache)
         clouds.pools = Pools(
             client=client,
             changed=lambda groups: None,
@@ -160,6 +164,18 @@ class World:
         self._companion_queue = WorkQueue(
             self._companions.look_at, draw=lambda: -0.98, wish=store.wish
         )
+        recorder = Recorder(client=client, clock=clock.monotonic, wall=clock.wall)
+        cloud_step = CloudStep(
+            clouds=clouds,
+            hold=HoldLink(client=client, clock=clock.monotonic),
+            writer=writer,
+            executor=executor,
+            kwok=kwok,
+            recorder=recorder,
+            metrics=metrics,
+            clock=clock,
+        )
+        steps = (CompanionStep(self._companions), cloud_step)
         parts = self._parts = Parts(
             store=store,
             cache=cache,
@@ -168,19 +184,18 @@ class World:
                 writer=writer,
                 sources=self.sources.as_sources(),
                 provider_id_prefix="kwok:",
+                steps=steps,
                 clock=clock.monotonic,
                 draw=lambda: -0.98,
             ),
             kwok=kwok,
-            recorder=Recorder(client=client, clock=clock.monotonic, wall=clock.wall),
+            recorder=recorder,
             executor=executor,
             budget=NodeBudget(limit=self._limit, freed=self._wake),
             status=StatusWriter(client=client),
             metrics=metrics,
             clock=clock,
-            clouds=clouds,
-            companions=self._companions,
-            hold=HoldLink(client=client, clock=clock.monotonic),
+            steps=steps,
             provider_id_prefix="kwok:",
         )
         # The draw makes a hundredth of the waits before a failed pass is tried again.
@@ -190,7 +205,7 @@ class World:
         nodes: Reflector[Any] = Reflector(
             path=NODES,
             params={"labelSelector": NODE_GROUP_LABEL},
-            decoder=RECORDS,
+            decoder=cache.decoder,
             sink=cache,
             on_restored=cache.forget_versions,
             **options,

@@ -6,8 +6,9 @@ from kwok_operator.companions.desired import Trouble
 from kwok_operator.companions.livecompanions import CopiedCompanions
 from kwok_operator.nodegroups.client import Group
 from kwok_operator.nodegroups.template import SourceNode
+from kwok_operator.nodegroups.templates import Found, Missing, SourceMissingError
 from kwok_operator.sources.api.source import NodesSource
-from kwok_operator.sources.references import Found, Missing, SourceMissingError, Sources
+from kwok_operator.sources.references import Sources
 
 
 class ScriptedSources:

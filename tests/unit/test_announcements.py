@@ -14,11 +14,11 @@ from typing import Any, cast
 
 import pytest
 
+from kwok_operator.cloud.checks import cautions
+from kwok_operator.cloud.step import MAX_NODES_REPORTED, announce_notice
 from kwok_operator.kube.events import Recorder
 from kwok_operator.nodegroups.announcements import (
-    MAX_NODES_TOLD,
     announce,
-    announce_notice,
 )
 from kwok_operator.nodegroups.api.status import Condition, ConditionType, KwokNodeGroupStatus
 from kwok_operator.nodegroups.client import Group
@@ -364,7 +364,7 @@ def test_notice_is_told_in_one_event_of_the_group_and_in_one_of_each_node() -> N
     assert "at the end of its maximum lifetime" in aged.told_to_nodes[0][3]
     many = noticed(*(f"web-{n:06}" for n in range(5_000)))
     assert "and 4995 more" in many.told[0][2]
-    assert len(many.told_to_nodes) == MAX_NODES_TOLD
+    assert len(many.told_to_nodes) == MAX_NODES_REPORTED
     assert noticed().told == []
 
 
@@ -380,7 +380,10 @@ def test_what_goes_badly_together_is_told_when_it_is_new() -> None:
         plan = Plan(
             target=Target(3, 3), pending=(), create=(), delete=(), batches=(), next_serial=3
         )
-        announce(cast(Recorder, events), group, before=before, after=after, plan=plan)
+        said = cautions(group.spec)
+        announce(
+            cast(Recorder, events), group, before=before, after=after, plan=plan, cautions=said
+        )
         assert len(events.told) == 1
     ((kind, reason, message),) = events.told
     assert (kind, reason) == ("Warning", "Caution")

@@ -18,12 +18,13 @@ from typing import Any
 import pytest
 
 from kwok_operator import constants
-from kwok_operator.kube.decode import NodeView
+from kwok_operator.cloud.annotations import mark_on
+from kwok_operator.cloud.step import read_mark
+from kwok_operator.kube.decode import NODES, NodeView
 from kwok_operator.nodegroups.api.template import Network
 from kwok_operator.nodegroups.naming import NodeNames
 from kwok_operator.nodegroups.network import NodeNetwork
 from kwok_operator.nodegroups.nodecache import (
-    RECORDS,
     UNHEARD_OF,
     NodeCache,
     NodeRecord,
@@ -55,7 +56,7 @@ def node(name: str = "web-1", *, group: str = "web", version: int = 1, **fields:
         kubelet_port=0,
         provider_id="",
     )
-    return record_of(dataclasses.replace(view, **fields))
+    return record_of(dataclasses.replace(view, **fields), read_mark)
 
 
 def ready(name: str = "web-1", *, version: int = 2, port: int = 10247, **fields: Any) -> NodeRecord:
@@ -140,7 +141,8 @@ def test_what_is_kept_of_a_node() -> None:
         "addresses": [{"type": "Hostname", "address": "localhost"}],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": 10247}},
     }
-    record = RECORDS.one(json.dumps({"metadata": metadata, "status": status}).encode())
+    body = json.dumps({"metadata": metadata, "status": status}).encode()
+    record = NODES.then(record_of).one(body)
     assert (record.name, record.uid, record.resource_version) == ("web-1", "uid-of-web-1", 7)
     assert (record.group, record.owner, record.template_hash) == ("web", UID, "abcdef0123")
     assert (record.ready, record.deleting, record.held) == (True, False, False)
@@ -253,7 +255,7 @@ class TestOurOwnWrites:
 
     def test_a_node_that_is_born_held_has_its_mark(self, cache: NodeCache) -> None:
         cache.created("web", marked())
-        mark = cache.group("web")["web-1"].mark
+        mark = mark_on(cache.group("web")["web-1"].mark)
         assert mark is not None
         assert (mark.hold, mark.shown) == (True, "NotReady/Booting")
 

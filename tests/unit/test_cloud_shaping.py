@@ -33,8 +33,6 @@ from kwok_operator.cloud.life import (
 from kwok_operator.cloud.shaping import (
     DesiredShape,
     Hold,
-    Patch,
-    after,
     born,
     carried_over,
     changes,
@@ -44,7 +42,7 @@ from kwok_operator.cloud.shaping import (
 )
 from kwok_operator.formats.times import format_time, parse_time
 from kwok_operator.nodegroups.api.template import GuardTaint, Taint, Template
-from kwok_operator.nodegroups.inplace import make_patches
+from kwok_operator.nodegroups.inplace import Patch, after, make_patches
 from kwok_operator.nodegroups.template import KubeletEndpoint, render, resolve
 from tests.fakes.store import merge_patch
 from tests.unit.clouds import CLOUDS, GROUP, QUICK

@@ -9,7 +9,8 @@ import pytest
 
 from kwok_operator.cloud.api.cloud import ErrorClass
 from kwok_operator.cloud.states import Fault, Phase, State
-from kwok_operator.cloud.summary import FAILURES, Verdict, outage, provisioned
+from kwok_operator.cloud.summary import outage, provisioned
+from kwok_operator.nodegroups.api.status import FAILURES, Verdict
 
 SOLD_OUT = Fault(ErrorClass.OUT_OF_RESOURCES, "SoldOut", "no machines left")
 QUOTA = Fault(ErrorClass.QUOTA_EXCEEDED, "Quota", "ask for more")

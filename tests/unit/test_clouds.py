@@ -21,7 +21,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from kwok_operator.cloud.annotations import Mark
+from kwok_operator.cloud.annotations import Mark, mark_on
 from kwok_operator.cloud.api.cloudstatus import CloudStatus, InstanceCounts
 from kwok_operator.cloud.arrival import TRIES_AT_ONCE
 from kwok_operator.cloud.clouds import Clouds
@@ -187,6 +187,7 @@ class World:
             due=turn.due[serial],
             now=self.now,
             capacity=NODE["status"]["capacity"],
+            hold=Hold.STAGE,
         )
         node = NodeRecord(
             name=name,
@@ -206,7 +207,7 @@ class World:
 
     def _mark(self, record: NodeRecord, turn: CloudDecision, serial: int) -> None:
         view, noticed = turn.observed.nodes.desired[serial], turn.observed.nodes.noticed.get(serial)
-        mark = record.mark or Mark()
+        mark = mark_on(record.mark) or Mark()
         kept = mark.noticed_at if noticed is None else noticed
         mark = replace(
             mark, shown=shown_text(view, Hold.STAGE), noticed_at=kept, hold=not view.ready
@@ -446,7 +447,7 @@ def test_a_restart_at_any_time_changes_nothing(seed: str) -> None:
             if second in restarts:
                 world.restart()
             world.one_pass("a")
-            shown = {n.name: n.mark.shown for n in world.nodes.values() if n.mark}
+            shown = {n.name: m.shown for n in world.nodes.values() if (m := mark_on(n.mark))}
             told += [(second, name, text) for name, text in sorted(shown.items())]
             world.now += 1_000
         return told

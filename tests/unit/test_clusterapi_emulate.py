@@ -69,7 +69,7 @@ class Fleet(World):
             client=client,
             store=parts.store,
             cache=parts.cache,
-            clouds=parts.clouds,
+            clouds=self._clouds,
             executor=parts.executor,
             recorder=parts.recorder,
             group_seen=self._group_written,

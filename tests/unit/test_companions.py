@@ -26,13 +26,14 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from kwok_operator.cloud.summary import Verdict
 from kwok_operator.companions import state
 from kwok_operator.companions.desired import CompanionKind, not_copied
 from kwok_operator.companions.livecompanions import CopiedCompanions, CopiedPool
+from kwok_operator.companions.step import with_empty_csi_node
 from kwok_operator.constants import NOT_READY_TAINT_EFFECT, NOT_READY_TAINT_KEY
 from kwok_operator.kube.access import AccessRight
 from kwok_operator.kube.taints import is_not_ready_taint
+from kwok_operator.nodegroups.api.status import Verdict
 from kwok_operator.operator import preflight
 from tests.fakes import store
 from tests.fakes.apiserver import GROUPS, NODES
@@ -435,7 +436,7 @@ async def test_a_group_without_companions_asks_for_nothing(world: Companioned) -
 
 
 async def test_where_each_node_has_a_csi_node_it_is_empty_by_default(world: Companioned) -> None:
-    world.store.csi_nodes = True
+    world.store.complete = with_empty_csi_node
     world.make(2, slices())
     await world.present(2)
     assert [each["spec"]["drivers"] for each in world.csi_nodes.values()] == [[], []]

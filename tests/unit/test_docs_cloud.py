@@ -20,9 +20,9 @@ from kwok_operator.cloud.api.cloudstatus import MAX_REFUSED, MAX_ROWS
 from kwok_operator.cloud.api.delay import Delay
 from kwok_operator.cloud.arrival import MAX_TRIES
 from kwok_operator.cloud.states import Fault, State
-from kwok_operator.cloud.stock import OUTAGE
-from kwok_operator.cloud.summary import ALL_ARRIVED, FAILURES, PROVISIONING, autoscaler_state
+from kwok_operator.cloud.summary import autoscaler_state
 from kwok_operator.cloud.terms import MAX_TERMS
+from kwok_operator.nodegroups.api.status import ALL_ARRIVED, FAILURES, OUTAGE, PROVISIONING
 from kwok_operator.shim.troublefile import parse_plan
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs"

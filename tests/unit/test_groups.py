@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from kwok_operator.companions.desired import asks_for_companions, tells_of_companions
+from kwok_operator.companions.desired import adds_companions, asks_for_companions
+from kwok_operator.companions.step import with_empty_csi_node
 from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
 from kwok_operator.nodegroups.api.status import KwokNodeGroupStatus
 from kwok_operator.nodegroups.client import Group, UnreadableGroup
@@ -44,15 +45,15 @@ def test_each_node_has_a_csi_node_where_the_store_is_told_so(store: GroupStore) 
     copied = {"from": {"nodes": {"name": "a", "companions": True}}}
     given = {"companions": {"csiNode": {"drivers": [{"name": "a.b"}]}}}
     for template in ({}, copied, given):
-        store.csi_nodes = False
+        store.complete = lambda group: group
         store.put(group(version=store.newest + 1, spec={"template": template}))
         (before,) = [g.spec.template for g in [store.get("web")] if g]
-        store.csi_nodes = True
+        store.complete = with_empty_csi_node
         store.put(group(version=store.newest + 1, spec={"template": template}))
         (after,) = [g.spec.template for g in [store.get("web")] if g]
         assert (after == before) is bool(template), "its own, or a real node's, stays"
         assert asks_for_companions(after)
-        assert tells_of_companions(after) is bool(template)
+        assert adds_companions(after) is bool(template)
 
 
 class TestParse:

@@ -23,16 +23,16 @@ from typing import Any, cast
 
 import pytest
 
-from kwok_operator.cloud import kwok as module
-from kwok_operator.cloud.kwok import (
+from kwok_operator.errors import ApiUnreachableError, NotFoundError
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.nodegroups import kwok as module
+from kwok_operator.nodegroups.kwok import (
     FIRST_LEASE_WITHIN,
     LOOK_EVERY,
     SCOUT_AGAIN_AFTER,
     TRUSTED_FOR,
     KwokLink,
 )
-from kwok_operator.errors import ApiUnreachableError, NotFoundError
-from kwok_operator.kube.client import KubeClient
 from kwok_operator.nodegroups.template import KubeletEndpoint
 
 ENDPOINT = KubeletEndpoint((("Hostname", "localhost"),), 10247)

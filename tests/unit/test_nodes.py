@@ -11,20 +11,30 @@ Which patches there are is in test_cloud_shaping.py.
 
 import json
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 
 from kwok_operator import constants
+from kwok_operator.cloud.annotations import Mark, mark_on
 from kwok_operator.cloud.life import ComingResource, DesiredNode, Life
-from kwok_operator.cloud.shaping import DesiredShape, Hold, born, needs_shaping
+from kwok_operator.cloud.shaping import (
+    DesiredShape,
+    Hold,
+    born,
+    carried_over,
+    changes,
+    needs_shaping,
+)
+from kwok_operator.cloud.step import read_mark
 from kwok_operator.errors import ConflictError, InvalidError
 from kwok_operator.formats.times import parse_time
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.decode import NODES as NODE_DECODER
 from kwok_operator.nodegroups.api.template import GuardTaint, Template
 from kwok_operator.nodegroups.naming import NodeNames
-from kwok_operator.nodegroups.nodecache import NodeCache, NodeRecord, record_of
+from kwok_operator.nodegroups.nodecache import NodeCache, NodeRecord
 from kwok_operator.nodegroups.nodewriter import NodeWriter
 from kwok_operator.nodegroups.template import KubeletEndpoint, render, resolve
 from tests.fakes.apiserver import NODES, FakeApiServer
@@ -65,7 +75,9 @@ class World:
 
     def __init__(self, server: FakeApiServer, client: KubeClient) -> None:
         self.server = server
-        self.cache = NodeCache(changed=lambda _: None, initialised=lambda *_, **__: None)
+        self.cache = NodeCache(
+            changed=lambda _: None, initialised=lambda *_, **__: None, read_mark=read_mark
+        )
         self.spent = 0
         self.writer = NodeWriter(client=client, cache=self.cache, spend=self._spend)
 
@@ -103,11 +115,21 @@ class World:
 
     def misshapen(self, at: int) -> bool:
         record = self.record
-        return needs_shaping(record.mark, view(at), ready=record.ready, hold=Hold.STAGE)
+        return needs_shaping(mark_on(record.mark), view(at), ready=record.ready, hold=Hold.STAGE)
+
+    @property
+    def mark(self) -> Mark:
+        mark = mark_on(self.record.mark)
+        assert mark is not None
+        return mark
+
+    async def reshape(self, record: NodeRecord, at: int) -> bool:
+        patched = await self.writer.revise(record, lambda live: changes(live, shape(at)), uid=UID)
+        return patched is not None
 
     def told(self) -> NodeRecord:
         """What the watch tells of the node as it is now."""
-        return record_of(NODE_DECODER.one(json.dumps(self.node).encode()))
+        return self.cache.record_of(NODE_DECODER.one(json.dumps(self.node).encode()))
 
 
 @pytest.fixture
@@ -118,24 +140,22 @@ def world(server: FakeApiServer, client: KubeClient) -> World:
 async def test_a_node_that_is_born_held_is_entered_so(world: World) -> None:
     record = await world.birth()
     assert record.ready is False
-    assert record.mark is not None
-    assert (record.mark.life, record.mark.hold) == (LIFE, True)
-    assert record.mark.shown == f"NotReady/Booting;lacks={GPU}"
+    assert (world.mark.life, world.mark.hold) == (LIFE, True)
+    assert world.mark.shown == f"NotReady/Booting;lacks={GPU}"
     assert not world.misshapen(0)
 
 
 async def test_one_that_is_born_ready_as_well(world: World) -> None:
     record = await world.birth(at=30)
     assert record.ready is True
-    assert record.mark is not None
-    assert (record.mark.hold, record.mark.shown) == (False, f"Ready;lacks={GPU}")
+    assert (world.mark.hold, world.mark.shown) == (False, f"Ready;lacks={GPU}")
     assert not world.misshapen(30)
 
 
 async def test_a_change_is_written_and_known_at_once(world: World) -> None:
     record = await world.birth()
     assert world.misshapen(20)
-    assert await world.writer.reshape(record, shape(20), uid=UID)
+    assert await world.reshape(record, 20)
     assert world.record.ready is True
     assert not world.misshapen(20)
     assert world.told() == replace(world.record, endpoint=ENDPOINT)
@@ -146,17 +166,17 @@ async def test_a_change_is_written_and_known_at_once(world: World) -> None:
 
 async def test_a_change_that_is_there_already_costs_a_look(world: World) -> None:
     record = await world.birth()
-    assert await world.writer.reshape(record, shape(1), uid=UID)
+    assert await world.reshape(record, 1)
     assert world.server.calls["patch", "nodes"] == world.server.calls["patch", "nodes/status"] == 0
     assert world.spent == 0
 
 
 async def test_a_readiness_that_was_seen_by_the_way_is_entered_too(world: World) -> None:
     record = await world.birth()
-    await world.writer.reshape(record, shape(20), uid=UID)
+    await world.reshape(record, 20)
     conditions = [{"type": "Ready", "status": "Unknown"}]
     world.server.patch(NODES, NAME, {"status": {"conditions": conditions}}, subresource="status")
-    await world.writer.reshape(world.record, shape(90), uid=UID)
+    await world.reshape(world.record, 90)
     assert world.record.ready is False
     assert world.node["status"]["capacity"][GPU] == "4"
 
@@ -167,7 +187,7 @@ async def test_where_somebody_is_quicker_the_change_is_made_anew(
 ) -> None:
     record = await world.birth()
     world.server.fail(409, verb="patch", resource=resource, times=2)
-    assert await world.writer.reshape(record, shape(20), uid=UID)
+    assert await world.reshape(record, 20)
     assert not world.misshapen(20)
     assert world.record.ready is True
 
@@ -176,14 +196,14 @@ async def test_but_not_for_ever(world: World) -> None:
     record = await world.birth()
     world.server.fail(409, verb="patch", times=5)
     with pytest.raises(ConflictError):
-        await world.writer.reshape(record, shape(20), uid=UID)
+        await world.reshape(record, 20)
 
 
 async def test_a_node_that_is_another_groups_by_now_is_left_alone(world: World) -> None:
     record = await world.birth()
     world.patch(ownerReferences=[])
     before = world.node
-    assert not await world.writer.reshape(record, shape(20), uid=UID)
+    assert not await world.reshape(record, 20)
     assert world.node == before
     assert world.record.owner == ""
 
@@ -191,7 +211,7 @@ async def test_a_node_that_is_another_groups_by_now_is_left_alone(world: World) 
 async def test_a_node_that_is_gone_is_forgotten(world: World) -> None:
     record = await world.birth()
     world.server.delete(NODES, NAME)
-    assert not await world.writer.reshape(record, shape(20), uid=UID)
+    assert not await world.reshape(record, 20)
     assert world.cache.group(GROUP) == {}
 
 
@@ -200,8 +220,7 @@ async def test_a_deletion_is_put_off(world: World) -> None:
     await world.writer.postpone(record, BORN + 600_500)
     annotation = world.node["metadata"]["annotations"][constants.DELETE_AT_ANNOTATION]
     assert annotation == "2026-01-02T03:14:05.500Z"
-    assert world.record.mark is not None
-    assert world.record.mark.delete_at == BORN + 600_500
+    assert world.mark.delete_at == BORN + 600_500
     assert world.record.ready is False
     assert world.told() == replace(world.record, endpoint=ENDPOINT)
 
@@ -238,11 +257,12 @@ async def test_a_refusal_that_means_the_node_itself_is_told(world: World) -> Non
 async def test_an_edited_template_leaves_what_the_cloud_has_written(world: World) -> None:
     record = await world.birth()
     edited = json.loads(body(ready=False, cpu=4, gpu={"type": GPU, "count": 8}))
-    assert await world.writer.update(record, edited, uid=UID, missing=(GPU,))
+    assert await world.writer.update(
+        record, edited, uid=UID, carry_over=partial(carried_over, missing=(GPU,))
+    )
     assert world.node["status"]["capacity"]["cpu"] == "4"
     assert GPU not in world.node["status"]["capacity"]
-    mark = world.record.mark
-    assert mark is not None
+    mark = world.mark
     assert (mark.hold, mark.shown) == (True, f"NotReady/Booting;lacks={GPU}")
     assert mark.life is not None
     assert mark.life.resources == (ComingResource(GPU, "8", after=90 * SECOND),)

@@ -18,8 +18,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from kwok_operator.cloud import kwok
 from kwok_operator.kube.taints import is_not_ready_taint
+from kwok_operator.nodegroups import kwok
 from tests.fakes.apiserver import GROUPS, NODES
 from tests.fakes.operator import NAME, STATUS, Json, World
 from tests.fakes.troubles import TROUBLES, cause

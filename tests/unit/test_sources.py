@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
+from kwok_operator.companions.copying import read_companions
 from kwok_operator.companions.desired import CompanionKind, Trouble
 from kwok_operator.companions.livecompanions import CopiedCompanions
+from kwok_operator.nodegroups.templates import Missing, SourceMissingError
 from kwok_operator.sources.api.source import NodesSource, RemoteCluster
 from kwok_operator.sources.nodechoice import live_node
-from kwok_operator.sources.references import Missing, SourceMissingError
 from tests.fakes.apiserver import NODES
 from tests.fakes.finding import BATCH, BIG, REMOTE, World, a_world, group
 from tests.fakes.following import hurry
@@ -253,7 +254,7 @@ class TestCompanions:
     async def test_they_are_read_and_cleaned(self, world: World) -> None:
         world.server.create(NODES, node("web-1"))
         await world.find(BATCH)
-        assert await world.sources.companions(self.SOURCE) == CopiedCompanions()
+        assert await read_companions(world.sources, self.SOURCE) == CopiedCompanions()
         world.server.serve(CSI_NODES, kind="CSINode")
         world.server.serve(SLICES, kind="ResourceSlice")
         csi_node = {"metadata": {"name": "web-1"}, "spec": {"drivers": [{"name": "a.b"}]}}
@@ -262,7 +263,7 @@ class TestCompanions:
             pool = {"name": name, "generation": 3, "resourceSliceCount": 1}
             spec = {"driver": "a.b", "nodeName": name, "pool": pool, "devices": [{"name": "d"}]}
             world.server.create(SLICES, {"metadata": {"name": name}, "spec": spec})
-        found = await world.sources.companions(self.SOURCE)
+        found = await read_companions(world.sources, self.SOURCE)
         assert isinstance(found, CopiedCompanions)
         assert [each["name"] for each in found.csi_drivers or ()] == ["a.b"]
         assert [each.name for each in found.pools] == ["{node}"]
@@ -274,10 +275,10 @@ class TestCompanions:
         reasons = []
         for status, times in ((403, 1), (500, 3)):
             world.server.fail(status, times=times, resource="csinodes")
-            found = await world.sources.companions(self.SOURCE)
+            found = await read_companions(world.sources, self.SOURCE)
             assert isinstance(found, Trouble)
             reasons.append(found.reason)
         another = NodesSource.model_validate({"name": "web-2", "companions": True})
-        found = await world.sources.companions(another)
+        found = await read_companions(world.sources, another)
         assert isinstance(found, Trouble)
         assert [*reasons, found.reason] == ["NotAllowed", "SourceUnreachable", "NodeNotFound"]

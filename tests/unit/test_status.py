@@ -17,10 +17,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwok_operator.cloud.summary import Verdict
 from kwok_operator.formats.words import few_names
 from kwok_operator.nodegroups.api.nodegroup import UpdateStrategyType
-from kwok_operator.nodegroups.api.status import Condition, ConditionType, KwokNodeGroupStatus
+from kwok_operator.nodegroups.api.status import (
+    Condition,
+    ConditionType,
+    KwokNodeGroupStatus,
+    Verdict,
+)
 from kwok_operator.nodegroups.plan import Limit, Rollout, Target
 from kwok_operator.nodegroups.serials import Batch
 from kwok_operator.nodegroups.status import Facts, batches_of, make_status
@@ -406,7 +410,7 @@ def test_a_few_names_are_shown_and_the_rest_counted(names: list[str], words: str
 
 
 def test_the_conditions_of_a_simulated_cloud_are_told_where_there_is_one() -> None:
-    told = conditions(cloud_verdicts=OF_THE_CLOUD)
+    told = conditions(conditions=OF_THE_CLOUD)
     assert {kind: told[kind].status for kind in OF_THE_CLOUD} == {
         ConditionType.PROVISIONED: "False",
         ConditionType.OUTAGE: "False",
@@ -418,15 +422,15 @@ def test_the_conditions_of_a_simulated_cloud_are_told_where_there_is_one() -> No
 
 def test_a_group_is_not_ready_for_the_reason_for_which_instances_do_not_come() -> None:
     scaling = {"replicas": 1, "ready": 1, "pending": 2}
-    assert verdict("Ready", **scaling, cloud_verdicts=OF_THE_CLOUD) == ("False", "PoolExhausted")
+    assert verdict("Ready", **scaling, conditions=OF_THE_CLOUD) == ("False", "PoolExhausted")
     under_way = {ConditionType.PROVISIONED: Verdict(False, "Provisioning", "2 are on their way.")}
-    assert verdict("Ready", **scaling, cloud_verdicts=under_way) == ("False", "ScalingUp")
+    assert verdict("Ready", **scaling, conditions=under_way) == ("False", "ScalingUp")
     template = {"template_error": "bad", "template_reason": "TemplateInvalid"}
-    told = verdict("Ready", **scaling, **template, cloud_verdicts=OF_THE_CLOUD)
+    told = verdict("Ready", **scaling, **template, conditions=OF_THE_CLOUD)
     assert told == ("False", "TemplateInvalid")
 
 
 def test_in_an_outage_nodes_are_not_ready_because_of_it() -> None:
     out = {ConditionType.OUTAGE: Verdict(True, "SpecOutage", "spec.cloud.outage is true.")}
-    assert verdict("Ready", ready=1, cloud_verdicts=out) == ("False", "Outage")
-    assert verdict("Ready", cloud_verdicts=out) == ("True", "Ready")
+    assert verdict("Ready", ready=1, conditions=out) == ("False", "Outage")
+    assert verdict("Ready", conditions=out) == ("True", "Ready")

@@ -24,8 +24,7 @@ from kwok_operator.errors import (
 )
 from kwok_operator.nodegroups.client import Group
 from kwok_operator.nodegroups.template import SourceNode
-from kwok_operator.sources.references import Missing
-from kwok_operator.sources.templates import Resolution, Templates
+from kwok_operator.nodegroups.templates import Missing, Resolution, Templates
 from tests.fakes.apiserver import GROUPS, NODES
 from tests.fakes.operator import NAME, World
 from tests.fakes.recording import Clock

@@ -8,6 +8,7 @@ Doesn't compute anything: counts and conditions are the core's, and when to writ
 reconciler's. `KwokNodeGroupStatus.dump()` is what goes to the API server.
 """
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Literal
 
@@ -45,6 +46,39 @@ class ConditionType(StrEnum):
     OUTAGE = "Outage"
     CLOUD_SIMULATED = "CloudSimulated"
     """Nodes can be shown as the simulated cloud has them; False where kwok would undo it."""
+
+
+OUT_OF_STOCK: Final = "OutOfStock"
+POOL_EXHAUSTED: Final = "PoolExhausted"
+POOL_MISSING: Final = "PoolMissing"
+OUTAGE: Final = "Outage"
+ALL_ARRIVED: Final = "AllArrived"
+PROVISIONING: Final = "Provisioning"
+"""The reason while nothing is wrong, and instances are under way."""
+FAILURES: Final = (
+    POOL_MISSING,
+    OUT_OF_STOCK,
+    POOL_EXHAUSTED,
+    "CreationFailed",
+    "NeverRegisters",
+)
+"""Reasons of instances that don't come by themselves, or not in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a condition says; `message` is a sentence for people, and what to do about it."""
+
+    status: bool
+    reason: str
+    message: str
+    known: bool = True
+
+    @property
+    def text(self) -> ConditionStatus:
+        if not self.known:
+            return "Unknown"
+        return "True" if self.status else "False"
 
 
 class Condition(ApiModel):
@@ -156,5 +190,5 @@ class KwokNodeGroupStatus(ApiModel):
     @field_validator("next_serial", mode="after")
     @classmethod
     def _only_ours(cls, value: int) -> int:
-        """0 for what can't have been written by us: the nodes tell which serials are used."""
+        """0 for what can't have been written by us: nodes' names show which serials are used."""
         return value if value <= LAST_SERIAL + 1 else 0

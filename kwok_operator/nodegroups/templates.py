@@ -2,8 +2,8 @@
 
     spec, sources ──resolve (pure)──> node ──strict dry run──> Resolution
 
-Each new template is tried once with a POST that creates nothing, so that a mistake is told when it
-is made and not when the first node is. The verdict is kept until the spec or what a source gives
+Each new template is tried once with a POST that creates nothing, so that a mistake is reported when
+it is made and not when the first node is. The verdict is kept until the spec or what a source gives
 changes, or it is asked again. Where a source gives nothing any more, the last template stays.
 Where nothing says yes or no, that is no verdict: the template is tried again, later each time.
 """
@@ -11,8 +11,9 @@ Where nothing says yes or no, that is no verdict: the template is tried again, l
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from kwok_operator.errors import (
     FAILED_REQUEST,
@@ -31,12 +32,48 @@ from kwok_operator.nodegroups.client import Group
 from kwok_operator.nodegroups.naming import NodeNames
 from kwok_operator.nodegroups.network import NodeNetwork
 from kwok_operator.nodegroups.nodewriter import NodeWriter
-from kwok_operator.sources.references import Found, Missing, SourceMissingError, Sources
+from kwok_operator.nodegroups.steps import GroupStep
 
 logger = logging.getLogger(__name__)
 
 REMEDY = "Correct spec.template; nodes that exist stay as they are."
 REMEDY_AT_SOURCE = "Correct it there, or spec.template; nodes that exist stay as they are."
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Why there is nothing to copy from: a word for programs, a sentence for people."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a group's template comes from.
+
+    `version` changes when what is found does; `origin` says in words what it is. `load` gives the
+    nodes themselves; it raises SourceMissingError where they have gone meanwhile.
+    """
+
+    version: str
+    origin: str
+    load: Callable[[], Awaitable[tuple[template.SourceNode, ...]]]
+    missing: Missing | None = None
+
+
+class SourceMissingError(KwokOperatorError):
+    """There is nothing to copy from."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        self.missing = Missing(reason, message)
+        super().__init__(message)
+
+
+class TemplateSources(Protocol):
+    """Where templates may be copied from."""
+
+    async def find(self, group: Group) -> Found: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +126,16 @@ class Templates:
         self,
         *,
         writer: NodeWriter,
-        sources: Sources,
+        sources: TemplateSources,
         provider_id_prefix: str,
+        steps: Sequence[GroupStep] = (),
         clock: Callable[[], float] = time.monotonic,
         draw: Callable[[], float] = random.random,
     ) -> None:
         self._writer = writer
         self._sources = sources
         self._prefix = provider_id_prefix
+        self._steps = steps
         self._clock = clock
         self._draw = draw
         self._known: dict[str, tuple[_Version, Resolution]] = {}
@@ -178,11 +217,12 @@ class Templates:
         source = template.source(group.spec.template)
         sources = await found.load()
         try:
+            for step in self._steps:
+                step.check(group)
             node = template.resolve(
                 group.spec.template,
                 guard=group.spec.guard_taint,
                 sources=sources,
-                group=group.name,
             )
         except TemplateError as error:
             remedy = REMEDY if error.field.startswith("spec.") else REMEDY_AT_SOURCE

@@ -13,9 +13,9 @@ Where it comes to differ from what is known, or a Lease gets another holder, a n
 
 Alive means: within three quarters of a Lease's duration a scout was answered, or a Lease of our
 nodes was seen to change; kwok renews each quarter. Where that is longer ago, also because nobody
-looked, a scout has to tell. A Lease that has not changed for its duration is nobody's. The times in
-Leases are for people, as clocks of two machines are never compared (operator/election.py). With no
-kwok, nodes are posted without Ready, and kwok takes them over when it comes.
+looked, a scout has to show it. A Lease that has not changed for its duration is nobody's. The times
+in Leases are for people, as clocks of two machines are never compared (operator/election.py). With
+no kwok, nodes are posted without Ready, and kwok takes them over when it comes.
 """
 
 import asyncio
@@ -71,7 +71,7 @@ class KwokLink:
         self._doubted: set[KubeletEndpoint] = set()
         """Endpoints seen on other nodes that a scout was or will be asked about: once for each."""
         self._teacher: str | None = None
-        """The scout whose Lease tells which kwok the endpoint is of; None once it has told."""
+        """The scout whose Lease names the kwok that the endpoint is of; None once it is known."""
         self._holder: str | None = None
         self._trusted_until = float("-inf")
         self.scouting = asyncio.Lock()
@@ -245,7 +245,7 @@ class KwokLink:
             self._trust()
 
     def _judge_leaseless(self, node: str) -> None:
-        # A kwok that was told to take no Leases has answered a scout before.
+        # A kwok that takes no Leases has answered a scout before.
         if self._endpoint is not None:
             return
         if self._leaseless_since is None:
@@ -282,7 +282,7 @@ class KwokLink:
         """The Lease that kwok took last, of nodes in the order in which they were made.
 
         kwok takes Leases in that order, too, and is far behind after thousands of new nodes: the
-        newest nodes may have none yet, the oldest have one that tells little.
+        newest nodes may have none yet, the oldest have one that says little.
         """
         found, low, high = None, 0, len(nodes) - 1
         self._untaken = None
