@@ -15,7 +15,7 @@ from kwok_operator.importing.settings import RecordSettings, ReplaySettings
 from kwok_operator.settings import Values, add_cluster_flags, is_namespace_name
 
 if TYPE_CHECKING:
-    from kwok_operator.importing.traces.files import Told
+    from kwok_operator.importing.traces.files import Findings
     from kwok_operator.importing.traces.replaying import Replay
 
 _RECORD_HELP: Final = """\
@@ -243,7 +243,7 @@ def _print(settings: ReplaySettings) -> int:
     return 1 if _lacks_parts(plan, told) else 0
 
 
-def _lacks_parts(plan: "Replay", told: "Told") -> bool:
+def _lacks_parts(plan: "Replay", told: "Findings") -> bool:
     return bool(told.cut or plan.seen.missing_parts)
 
 

@@ -42,6 +42,7 @@ class ReplaySettings:
     paths: tuple[Path, ...]
     speed: float = 1.0
     since: float = 0.0
+    """Seconds of the trace that only lead to the set-up."""
     seed: str = ""
     namespace_prefix: str = ""
     kubeconfig: str | None = None

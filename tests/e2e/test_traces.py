@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from kwok_operator.importing.traces.cleaning import cleaner
-from kwok_operator.importing.traces.files import Told, read_trace
+from kwok_operator.importing.traces.files import Findings, read_trace
 from kwok_operator.importing.traces.trace import Event, Gap, Happening, Line, TracedShape
 from tests.chaos.cutter import Cutter
 from tests.e2e.api import NODES
@@ -42,7 +42,7 @@ def account(kubectl: Kubectl, command: str, folder: Path) -> Path:
 
 def lines_of(path: Path) -> list[tuple[str, Line]]:
     try:
-        return list(read_trace(path, clean=cleaner(places={}), told=Told()))
+        return list(read_trace(path, clean=cleaner(places={}), findings=Findings()))
     except Exception:
         return []
 

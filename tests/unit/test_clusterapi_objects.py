@@ -46,7 +46,7 @@ def machine(
     return machine_record({"metadata": metadata, "status": {"phase": phase}}, KEYS)
 
 
-class Told:
+class Findings:
     """A store, and what it has told."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Told:
 
 
 def test_late_news_change_nothing() -> None:
-    told = Told()
+    told = Findings()
     told.store.upsert(machine(version=5, phase="Running"))
     told.store.upsert(machine(version=4, phase="Pending"))
     assert told.phases == {"m": "Running"}
@@ -75,7 +75,7 @@ def test_late_news_change_nothing() -> None:
 
 
 def test_another_of_the_same_name_is_another() -> None:
-    told = Told()
+    told = Findings()
     told.store.upsert(machine(version=1))
     told.store.upsert(machine(version=3, uid="v", phase="Running"))
     told.store.remove(machine(version=2))
@@ -83,14 +83,14 @@ def test_another_of_the_same_name_is_another() -> None:
 
 
 def test_nothing_is_told_where_nothing_matters() -> None:
-    told = Told()
+    told = Findings()
     told.store.upsert(machine(version=1))
     told.store.upsert(machine(version=2))
     assert told.changed == ["g"]
 
 
 def test_a_listing_finds_what_was_lost_and_keeps_what_is_newer() -> None:
-    told = Told()
+    told = Findings()
     told.store.upsert(machine("a", uid="1", version=1))
     told.store.upsert(machine("b", uid="2", version=9))
     told.store.replace([machine("c", uid="3", version=3)], 5)
@@ -98,7 +98,7 @@ def test_a_listing_finds_what_was_lost_and_keeps_what_is_newer() -> None:
 
 
 def test_a_restored_cluster_has_lost_nothing() -> None:
-    told = Told()
+    told = Findings()
     told.store.upsert(machine("a", uid="1", version=7))
     told.store.forget()
     told.store.replace([machine("a", uid="1", version=2, phase="Running")], 3)
@@ -107,7 +107,7 @@ def test_a_restored_cluster_has_lost_nothing() -> None:
 
 def test_a_listing_brings_back_what_was_gone_or_went_and_is_older_than_what_was_known() -> None:
     # A restored cluster whose versions have passed those that were known can't be told from others.
-    told = Told()
+    told = Findings()
     records = [machine(name, uid=name, version=version) for name, version in (("a", 2), ("b", 2))]
     for record in (*records, machine("c", uid="c", version=8, phase="Running")):
         told.store.upsert(record)
@@ -122,7 +122,7 @@ def test_a_listing_brings_back_what_was_gone_or_went_and_is_older_than_what_was_
 
 
 def test_a_deletion_of_ours_is_final() -> None:
-    told = Told()
+    told = Findings()
     record = machine(version=1)
     told.store.upsert(record)
     told.store.deleted(record)

@@ -140,7 +140,7 @@ class Clock:
         return self.now
 
 
-class Told(io.StringIO):
+class Findings(io.StringIO):
     """A stream that lets the build go on when progress was told."""
 
     def __init__(self, *, then: Path) -> None:
@@ -158,7 +158,7 @@ def test_progress_names_the_packages(tmp_path: Path) -> None:
     os.mkfifo(go_on)
     fake = go(tmp_path / "go", before_build=f"echo first package >&2; read line <{go_on}")
     path = all_tools(tmp_path / "path", leave_out=["etcd"])
-    told = Told(then=go_on)
+    told = Findings(then=go_on)
     reporter = Reporter(told, clock=Clock())
     find_tools(settings_for(tmp_path, path, fake.parent), reporter=reporter)
     assert "etcd: 1 of up to 2 packages, 0s\n" in told.getvalue()

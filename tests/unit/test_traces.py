@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 
 from kwok_operator.errors import TraceError
 from kwok_operator.importing.kinds import TRACED
-from kwok_operator.importing.traces.files import Told, read_trace
+from kwok_operator.importing.settings import ReplaySettings
+from kwok_operator.importing.traces.files import Findings, read_trace
 from kwok_operator.importing.traces.recording import TraceRecorder
-from kwok_operator.importing.traces.replaying import Replay, ReplayOptions, Request, Verb
+from kwok_operator.importing.traces.replaying import Replay, Request, Verb
 from kwok_operator.importing.traces.trace import (
     Event,
     Gap,
@@ -76,15 +77,15 @@ def told(steps: Sequence[tuple[str, int, int]], *, before: int) -> Story:
             for kind in TRACED:
                 recorder.begin(kind)
                 for body in world.of_kind(kind):
-                    write(recorder.found(kind, body, at=at))
+                    write(recorder.listed(kind, body, at=at))
                 write(recorder.end(kind, at=at))
         recording = number >= before
         if recording and blind and (action == "see" or (action == "blind" and value > 0)):
             for kind in KINDS:
-                write(iter([recorder.gap(kind, since=at, at=at, lost=True)]))
+                write(iter([Gap(at, at, kind, True)]))
                 recorder.begin(kind)
                 for body in world.of_kind(kind):
-                    write(recorder.found(kind, body, at=at))
+                    write(recorder.listed(kind, body, at=at))
                 write(recorder.end(kind, at=at))
             blind = False
         elif action == "blind":
@@ -100,7 +101,7 @@ def told(steps: Sequence[tuple[str, int, int]], *, before: int) -> Story:
             )
             if what and recording and not blind:
                 event = {"type": what, "object": body}
-                write(recorder.happened(body["kind"], event, at=at))
+                write(recorder.observed(body["kind"], event, at=at))
         if recording and not blind:
             story.states[at] = world.expected(silent=silent)
     story.final = world.expected(silent=silent)
@@ -109,7 +110,7 @@ def told(steps: Sequence[tuple[str, int, int]], *, before: int) -> Story:
 
 
 def requests(lines: Sequence[Line], **settings: Any) -> list[Request]:
-    replay = Replay(ReplayOptions(**settings), clean=CLEAN)
+    replay = Replay(ReplaySettings((), **settings), clean=CLEAN)
     return list(replay.requests((f"line {n}", line) for n, line in enumerate(lines, start=1)))
 
 
@@ -185,9 +186,9 @@ START: list[Line] = [Header(start=0), POD, DEPLOYMENT]
 
 def test_the_sample_can_be_played() -> None:
     path = Path(__file__).parents[2] / "deploy/samples/traces/rush-hour.jsonl"
-    told = Told()
-    made = requests([line for _, line in read_trace(path, clean=CLEAN, told=told)])
-    assert not told.cut
+    findings = Findings()
+    made = requests([line for _, line in read_trace(path, clean=CLEAN, findings=findings)])
+    assert not findings.cut
     assert {request.verb for request in made} == set(Verb)
     assert made[-1].at == 90
 
@@ -285,7 +286,7 @@ def test_between_parts_what_ended_stays_and_what_is_missing_goes() -> None:
 
 
 def test_what_is_gone_is_forgotten() -> None:
-    replay, lines = Replay(ReplayOptions(), clean=CLEAN), list(START)
+    replay, lines = Replay(ReplaySettings(()), clean=CLEAN), list(START)
     for number in range(3):
         pod = Key("Pod", "shop", f"w-{number}")
         lines += [event(Happening.CREATE, number, pod, prefix="w-")]
@@ -295,7 +296,7 @@ def test_what_is_gone_is_forgotten() -> None:
 
 
 def test_lines_about_what_nobody_saw_coming_are_counted() -> None:
-    replay = Replay(ReplayOptions(), clean=CLEAN)
+    replay = Replay(ReplaySettings(()), clean=CLEAN)
     lines = [*START, Gap(5.0, 2.0, "Pod", True), Gap(6.0, 1.0, "Job", False)]
     lines += [event(Happening.SCALE, 7, replicas=1, late=True), event(Happening.DELETE, 8)]
     assert list(replay.requests(("", line) for line in lines)) == []

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwok_operator.errors import SettingsError, TraceError
-from kwok_operator.importing.traces.files import Told, TraceWriter, read_trace
+from kwok_operator.importing.traces.files import Findings, TraceWriter, read_trace
 from kwok_operator.importing.traces.foreign import GPU_MODEL_LABEL
 from kwok_operator.importing.traces.trace import (
     Event,
@@ -38,24 +38,24 @@ LINES: list[Line] = [
 ]
 
 
-def read(path: Path, told: Told | None = None) -> list[Line]:
-    return [line for _, line in read_trace(path, clean=CLEAN, told=told or Told())]
+def read(path: Path, findings: Findings | None = None) -> list[Line]:
+    return [line for _, line in read_trace(path, clean=CLEAN, findings=findings or Findings())]
 
 
 @pytest.mark.parametrize("name", ["trace.jsonl", "trace.jsonl.gz"])
 def test_what_was_flushed_can_be_read_meanwhile(name: str, tmp_path: Path) -> None:
-    writer, told = TraceWriter(tmp_path / name), Told()
+    writer, findings = TraceWriter(tmp_path / name), Findings()
     writer.open_part()
     writer.write(LINES[:-1])
     writer.flush()
     # As if the recorder was killed now.
-    assert read(writer.path, told) == LINES[:-1]
-    assert told.cut == ([name] if name.endswith(".gz") else [])
+    assert read(writer.path, findings) == LINES[:-1]
+    assert findings.cut == ([name] if name.endswith(".gz") else [])
     writer.write(LINES[-1:])
     writer.close()
-    told = Told()
-    assert read(writer.path, told) == LINES
-    assert told.cut == []
+    findings = Findings()
+    assert read(writer.path, findings) == LINES
+    assert findings.cut == []
     assert name.endswith(".gz") == (writer.path.read_bytes()[:2] == b"\x1f\x8b")
 
 
@@ -69,12 +69,12 @@ def test_cut_anywhere_it_can_be_read(
 ) -> None:
     whole = ZIPPED if zipped else TEXT
     kept = 10 + int(share * (len(whole) - 10))
-    path, told = tmp_path_factory.getbasetemp() / "cut.jsonl.gz", Told()
+    path, findings = tmp_path_factory.getbasetemp() / "cut.jsonl.gz", Findings()
     path.write_bytes(whole[:kept])
-    found = read(path, told)
+    found = read(path, findings)
     assert found == LINES[: len(found)]
     if zipped:
-        assert bool(told.cut) == (kept < len(whole))
+        assert bool(findings.cut) == (kept < len(whole))
     else:
         assert len(found) >= TEXT[:kept].count(b"\n")
 
@@ -98,7 +98,7 @@ class FullFor:
 
 @pytest.mark.parametrize("name", ["trace.jsonl", "trace.jsonl.gz"])
 def test_after_an_error_there_is_no_end(name: str, tmp_path: Path) -> None:
-    writer, told = TraceWriter(tmp_path / name), Told()
+    writer, findings = TraceWriter(tmp_path / name), Findings()
     writer.open_part()
     writer.write(LINES[:2])
     writer.flush()
@@ -108,7 +108,7 @@ def test_after_an_error_there_is_no_end(name: str, tmp_path: Path) -> None:
         writer.flush()
     writer.write(LINES[-1:])
     writer.close()
-    assert read(writer.path, told) == LINES[:2]
+    assert read(writer.path, findings) == LINES[:2]
 
 
 def test_a_place_that_is_none_is_told(tmp_path: Path) -> None:
@@ -170,9 +170,9 @@ def test_what_is_no_trace_is_refused(content: bytes, tmp_path: Path) -> None:
 
 
 def test_a_file_without_anything_was_cut(tmp_path: Path) -> None:
-    path, told = tmp_path / "file", Told()
+    path, findings = tmp_path / "file", Findings()
     path.write_bytes(b"")
-    assert (read(path, told), told.cut) == ([], ["file"])
+    assert (read(path, findings), findings.cut) == ([], ["file"])
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
@@ -287,9 +287,9 @@ def simkube(**fields: Any) -> bytes:
 
 
 def test_simkube(tmp_path: Path) -> None:
-    path, told = tmp_path / "trace.sktrace", Told()
+    path, findings = tmp_path / "trace.sktrace", Findings()
     path.write_bytes(simkube())
-    lines = read(path, told)
+    lines = read(path, findings)
     events = [line for line in lines if isinstance(line, Event)]
     assert [(e.at, e.happening.value, str(e.key), e.replicas) for e in events] == [
         (0, "present", "Deployment default/nginx", 2),
@@ -298,7 +298,7 @@ def test_simkube(tmp_path: Path) -> None:
         (21, "end", "Pod default/bare", None),
         (30, "delete", "Deployment default/nginx", None),
     ]
-    assert told.ignored == {"CronJob": 1}
+    assert findings.ignored == {"CronJob": 1}
     assert "secret" not in str(lines) and "run" not in str(
         [x for x in lines if type(x) is TracedShape]
     )

@@ -27,11 +27,11 @@ from kwok_operator.importing.anonymous import Anonymizer
 from kwok_operator.importing.cluster import open_cluster
 from kwok_operator.importing.folder import OutputError
 from kwok_operator.importing.kinds import TRACED
-from kwok_operator.importing.settings import RecordSettings
-from kwok_operator.importing.traces.files import Told, read_trace
+from kwok_operator.importing.settings import RecordSettings, ReplaySettings
+from kwok_operator.importing.traces.files import Findings, read_trace
 from kwok_operator.importing.traces.record import Recording
 from kwok_operator.importing.traces.record import record as run_record
-from kwok_operator.importing.traces.replaying import Replay, ReplayOptions, Verb
+from kwok_operator.importing.traces.replaying import Replay, Verb
 from kwok_operator.importing.traces.trace import (
     Event,
     Gap,
@@ -86,9 +86,12 @@ class Running:
         self.stop = stop
         self.task: asyncio.Task[None]
 
-    def lines(self, name: str = "trace.jsonl.gz", *, told: Told | None = None) -> list[Line]:
-        path, told = self.folder / name, told or Told()
-        return [line for _, line in read_trace(path, clean=CLEAN, told=told)]
+    def lines(
+        self,
+        name: str = "trace.jsonl.gz",
+    ) -> list[Line]:
+        path = self.folder / name
+        return [line for _, line in read_trace(path, clean=CLEAN, findings=Findings())]
 
     def told(self) -> list[str]:
         """`create Pod shop/a` and so on, without times and shapes."""
@@ -304,7 +307,7 @@ async def test_under_other_names_nothing_private_is_left(
     labels_there = [s["metadata"]["labels"] for s in shapes if s["kind"] == "Pod" and s["metadata"]]
     (term,) = asked["requiredDuringSchedulingIgnoredDuringExecution"]
     assert [term["labelSelector"]["matchLabels"]] == labels_there
-    replayed = Replay(ReplayOptions(), clean=CLEAN).requests(("", line) for line in lines)
+    replayed = Replay(ReplaySettings(()), clean=CLEAN).requests(("", line) for line in lines)
     verbs = [each.verb for each in replayed if each.key.kind in ("Pod", "Deployment")]
     assert verbs == [Verb.CREATE] * 3 + [Verb.SCALE, Verb.DELETE]
 
@@ -418,7 +421,7 @@ async def test_a_signal_ends_the_program_and_its_file(
     process.send_signal(number)
     out, errors = await process.communicate()
     assert (process.returncode, b"1 present" in out) == (0, True), errors
-    lines = [line for _, line in read_trace(output, clean=CLEAN, told=Told())]
+    lines = [line for _, line in read_trace(output, clean=CLEAN, findings=Findings())]
     assert isinstance(lines[-1], Stop)
     again = await asyncio.create_subprocess_exec(
         sys.executable,

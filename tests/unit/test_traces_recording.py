@@ -53,7 +53,7 @@ def listed() -> TraceRecorder:
 def seen(
     recorder: TraceRecorder, body: Any, *, kind: str = "Pod", what: str = "ADDED", at: float = 1
 ) -> list[Event]:
-    lines = recorder.happened(kind, {"type": what, "object": body}, at=at)
+    lines = recorder.observed(kind, {"type": what, "object": body}, at=at)
     return [line for line in lines if isinstance(line, Event)]
 
 
@@ -118,7 +118,7 @@ def test_what_had_ended_when_it_began_is_not_told() -> None:
     recorder.begin("Pod")
     job = owned("batch/v1", "Job")
     for body in (pod(), pod("u2", "q", metadata=job)):
-        assert list(recorder.found("Pod", {**body, "status": {"phase": "Failed"}}, at=0)) == []
+        assert list(recorder.listed("Pod", {**body, "status": {"phase": "Failed"}}, at=0)) == []
     list(recorder.end("Pod", at=0))
     ended = pod("u2", "q", metadata=job, status={"phase": "Failed"})
     assert seen(recorder, ended, what="MODIFIED") == []
@@ -191,10 +191,10 @@ def test_shapes_are_written_once_for_each_file() -> None:
     def shapes(lines: list[Line]) -> int:
         return sum(isinstance(line, TracedShape) for line in lines)
 
-    first = list(recorder.happened("Pod", {"type": "ADDED", "object": pod()}, at=1))
-    other = list(recorder.happened("Pod", {"type": "ADDED", "object": pod("u2", "q")}, at=1))
+    first = list(recorder.observed("Pod", {"type": "ADDED", "object": pod()}, at=1))
+    other = list(recorder.observed("Pod", {"type": "ADDED", "object": pod("u2", "q")}, at=1))
     part = list(recorder.part(Header(start=0, part=2, at=2), at=2))
-    third = list(recorder.happened("Pod", {"type": "ADDED", "object": pod("u3", "r")}, at=3))
+    third = list(recorder.observed("Pod", {"type": "ADDED", "object": pod("u3", "r")}, at=3))
     assert [shapes(lines) for lines in (first, other, part, third)] == [1, 0, 1, 0]
     assert len(part) == 1 + 1 + 2
 
@@ -227,7 +227,7 @@ def test_memory_follows_what_lives() -> None:
     assert max(measured[-1]) <= 1_000
     # A shape that is used again and again stays known.
     again = [*seen(recorder, pod("v1", "a")), *seen(recorder, pod("v1", "a"), what="DELETED")]
-    lines = recorder.happened("Pod", {"type": "ADDED", "object": pod("v2", "a")}, at=9)
+    lines = recorder.observed("Pod", {"type": "ADDED", "object": pod("v2", "a")}, at=9)
     assert len(again) == 2 and not any(isinstance(line, TracedShape) for line in lines)
 
 
@@ -265,7 +265,7 @@ def test_whatever_is_in_an_object_lines_can_be_read(place: Any, value: Any, kind
     inner[place[-1]] = value
     recorder = listed()
     for what in ("ADDED", "MODIFIED", "DELETED", value):
-        for line in recorder.happened(kind, {"type": what, "object": body}, at=1):
+        for line in recorder.observed(kind, {"type": what, "object": body}, at=1):
             assert decode(encoded(line), where="here") == line
 
 
@@ -273,5 +273,5 @@ def test_whatever_is_in_an_object_lines_can_be_read(place: Any, value: Any, kind
 def test_what_is_no_event_is_nothing(value: Any) -> None:
     recorder = listed()
     recorder.begin("Pod")
-    assert list(recorder.found("Pod", value, at=0)) == []
-    assert list(recorder.happened("Pod", {"type": "ADDED", "object": value}, at=0)) == []
+    assert list(recorder.listed("Pod", value, at=0)) == []
+    assert list(recorder.observed("Pod", {"type": "ADDED", "object": value}, at=0)) == []

@@ -22,10 +22,10 @@ from kwok_operator.importing.cluster import open_cluster
 from kwok_operator.importing.kinds import TRACED
 from kwok_operator.importing.settings import ReplaySettings
 from kwok_operator.importing.traces.cleaning import cleaner
-from kwok_operator.importing.traces.files import Told
+from kwok_operator.importing.traces.files import Findings
 from kwok_operator.importing.traces.record import cluster_id
 from kwok_operator.importing.traces.replay import remove, replay
-from kwok_operator.importing.traces.replaying import Replay, ReplayOptions, Request, Verb
+from kwok_operator.importing.traces.replaying import Replay, Request, Verb
 from kwok_operator.importing.traces.report import Report, summary
 from kwok_operator.importing.traces.trace import (
     Event,
@@ -328,7 +328,7 @@ async def test_the_latest_are_shown(player: Player) -> None:
     for number in range(100):
         report.timed(late_request(number), number / 100)
     assert [round(error, 2) for error, *_ in report.worst] == [0.99, 0.98, 0.97, 0.96, 0.95]
-    text = "\n".join(summary(Replay(ReplayOptions(), clean=CLEAN), Told(), report))
+    text = "\n".join(summary(Replay(ReplaySettings(()), clean=CLEAN), Findings(), report))
     assert "p50 0.480 s, p99 0.980 s, max 0.990 s" in text
     assert "later than 0.25 s: 74 of 103" in text
 
@@ -380,7 +380,7 @@ async def test_namespaces_are_called_alike_in_objects_and_in_what_asks_for_them(
     shape = shape_of(body)
     key = Key("Pod", "kube-system", "a")
     lines: list[Line] = [Header(start=0), shape, Event(1, Happening.CREATE, key, shape.id)]
-    told = Replay(ReplayOptions(namespace_prefix="rp-"), clean=cleaner(places={}))
+    told = Replay(ReplaySettings((), namespace_prefix="rp-"), clean=cleaner(places={}))
     made = {r.key.kind: r for r in told.requests([("", line) for line in lines])}
     assert made["Pod"].key.namespace == "rp-imported-kube-system"
     assert made["Namespace"].key.name == "rp-imported-kube-system"

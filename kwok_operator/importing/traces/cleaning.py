@@ -1,13 +1,10 @@
-"""What of an object goes into a trace: what import would keep, with nothing that ties it to a node.
-
-Host names become the group of the node, where it is known; volumes tie to nothing here. Under other
-names, all is called as import calls it with the same key.
-"""
+"""Cleans objects for a trace as import cleans them. Volumes tie a pod to no place here."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from kwok_operator.formats.untyped import value_at
 from kwok_operator.importing.anonymous import Anonymizer
 from kwok_operator.importing.notes import Ref
 from kwok_operator.importing.pods.binding import Places, bind_to_groups
@@ -16,25 +13,21 @@ from kwok_operator.importing.pods.shape import namespace_there
 from kwok_operator.importing.traces.trace import Event, Key, Line
 
 Clean = Callable[[str, Any], dict[str, Any] | None]
-"""Kind and body -> what is kept of the object, or nothing of it. Never raises."""
+"""Kind and body of an object -> the manifest to keep, or None. Never raises."""
 
 
 def cleaner(
     *, places: Places, keep_images: bool = False, anonymizer: Anonymizer | None = None
 ) -> Clean:
-    """`places`: the groups of nodes, for what asks for a node. With `anonymizer` the object has no
-    name: lines have it.
-    """
+    """`places` are the groups of nodes. With `anonymizer` the manifest has no name."""
 
     def clean(kind: str, body: Any) -> dict[str, Any] | None:
         manifest, _ = clean_object(kind, body, keep_images=keep_images)
         if manifest is None:
             return None
-        spec = manifest.get("spec")
-        if isinstance(spec, dict):
-            shape = spec if kind == "Pod" else spec.get("template", {}).get("spec")
-            if isinstance(shape, dict):
-                bind_to_groups(shape, places=places, ref=Ref(kind, "", ""))
+        shape = value_at(manifest, "spec", *(() if kind == "Pod" else ("template", "spec")))
+        if isinstance(shape, dict):
+            bind_to_groups(shape, places=places, ref=Ref(kind, "", ""))
         if anonymizer is not None:
             named = ("name", "namespace")
             metadata = {k: v for k, v in manifest["metadata"].items() if k not in named}
@@ -45,7 +38,7 @@ def cleaner(
 
 
 def anonymous(line: Line, anonymizer: Anonymizer) -> Line:
-    """With other names. Those of bare pods, which come and go, are not in the table."""
+    """With other names. Those of bare pods, which are many, are not in the table."""
     if not isinstance(line, Event):
         return line
     kind, name = line.key.kind, line.key.name

@@ -1,10 +1,6 @@
-"""Files of traces: ours, written so that a killed recorder leaves a readable one, and others' too.
+"""Files of traces: TraceWriter writes ours, read_trace reads ours and those of other programs.
 
-    TraceWriter     lines -> one file, or numbered parts
-    read_trace      a file of any known format -> lines, each with its place
-
-What a file is shows in its first bytes, not in its name. A file that was cut off is read up to
-there. Nothing here knows what the lines mean.
+A file that was cut off is read up to there. The first bytes say which format it has.
 """
 
 import contextlib
@@ -25,10 +21,10 @@ from kwok_operator.formats.jsonlines import numbered_lines, unzipped
 from kwok_operator.importing.traces.cleaning import Clean
 from kwok_operator.importing.traces.foreign import OPENB_COLUMNS, openb_lines, simkube_lines
 from kwok_operator.importing.traces.trace import Line, decode, encode
+from kwok_operator.userfiles import chunks
 
 _GZIP: Final = 31
 """zlib's number for gzip with a header."""
-_CHUNK: Final = 2**16
 _MAX_WHOLE: Final = 2**30
 """Of formats that are read whole."""
 _MAP_OF_MSGPACK: Final = (*range(0x80, 0x90), 0xDE, 0xDF)
@@ -89,7 +85,7 @@ class TraceWriter:
             self._put(self._zip.compress(text) if self._zip else text)
 
     def flush(self) -> None:
-        """What was written can be read from now on, whatever becomes of this process."""
+        """Makes all lines readable, even if this process is killed."""
         if self._file is not None:
             if self._zip:
                 self._put(self._zip.flush(zlib.Z_SYNC_FLUSH))
@@ -105,7 +101,7 @@ class TraceWriter:
             self._zip = None
 
     def discard(self) -> None:
-        """Nothing worth keeping was written; nothing is from now on."""
+        """Removes the file."""
         self.close()
         self.path.unlink(missing_ok=True)
 
@@ -135,64 +131,54 @@ def part_path(path: Path, part: int) -> Path:
 
 
 @dataclass(slots=True)
-class Told:
-    """What is to be said of the files that were read."""
+class Findings:
+    """`cut` are files that end in the middle; `ignored` counts kinds that aren't traced."""
 
     cut: list[str] = field(default_factory=list)
-    """Files that end in the middle."""
     ignored: Counter[str] = field(default_factory=Counter)
-    """Kinds of objects that can't be replayed."""
 
 
-def read_trace(path: Path, *, clean: Clean, told: Told) -> Iterator[tuple[str, Line]]:
-    """The lines of a file. Raises SettingsError if it can't be read, TraceError for what is in it.
+def read_trace(path: Path, *, clean: Clean, findings: Findings) -> Iterator[tuple[str, Line]]:
+    """The lines of a file, each with its place; `clean` cleans the objects of other programs.
 
-    `clean` is for objects of others.
+    Raises SettingsError if the file can't be read, TraceError for wrong content.
     """
+    note_cut = partial(_note_cut, path, findings)
     try:
-        with path.open("rb") as file:
-            cut = partial(_note_cut, path, told)
-            data = unzipped(_chunks(file), damaged=partial(_no_trace, path), on_cut=cut)
-            first = next((chunk for chunk in data if chunk), b"")
-            data = itertools.chain((first,), data)
-            if not first:  # whoever wrote it was killed at once
-                cut()
-            elif first[0] in _MAP_OF_MSGPACK:
-                trace = _unpacked(_whole(data, path), path)
-                yield from simkube_lines(trace, where=path.name, clean=clean, ignored=told.ignored)
-            elif first.lstrip()[:1] == b"{":
-                yield from _decoded(data, path, told)
-            else:
-                yield from openb_lines(_rows(_whole(data, path), path), where=path.name)
+        data = unzipped(chunks(path, given=True), damaged=partial(_no_trace, path), on_cut=note_cut)
+        first = next((chunk for chunk in data if chunk), b"")
+        data = itertools.chain((first,), data)
+        if not first:  # its recorder was killed at once
+            note_cut()
+        elif first[0] in _MAP_OF_MSGPACK:
+            trace = _unpacked(_whole(data, path), path)
+            yield from simkube_lines(trace, where=path.name, clean=clean, ignored=findings.ignored)
+        elif first.lstrip()[:1] == b"{":
+            yield from _decoded(data, path, findings)
+        else:
+            yield from openb_lines(_rows(_whole(data, path), path), where=path.name)
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror or error}; check the name") from error
 
 
-def _chunks(file: IO[bytes]) -> Iterator[bytes]:
-    while chunk := file.read(_CHUNK):
-        yield chunk
-
-
-def _decoded(data: Iterator[bytes], path: Path, told: Told) -> Iterator[tuple[str, Line]]:
+def _decoded(data: Iterator[bytes], path: Path, findings: Findings) -> Iterator[tuple[str, Line]]:
     for number, text, ended in numbered_lines(data, damaged=partial(_no_trace, path)):
+        where = f"{path.name}:{number}"
         try:
-            yield from _line(text, f"{path.name}:{number}")
+            line = decode(text.decode(errors="replace"), where=where)
         except TraceError:
-            # The end of a line was never written: whoever wrote it was killed.
+            # The end of a line was never written: its recorder was killed.
             if ended:
                 raise
-            _note_cut(path, told)
+            _note_cut(path, findings)
+        else:
+            if line is not None:
+                yield where, line
 
 
-def _note_cut(path: Path, told: Told) -> None:
-    if path.name not in told.cut:
-        told.cut.append(path.name)
-
-
-def _line(text: bytes, where: str) -> Iterator[tuple[str, Line]]:
-    line = decode(text.decode(errors="replace"), where=where)
-    if line is not None:
-        yield where, line
+def _note_cut(path: Path, findings: Findings) -> None:
+    if path.name not in findings.cut:
+        findings.cut.append(path.name)
 
 
 def _whole(data: Iterator[bytes], path: Path) -> bytes:

@@ -1,10 +1,9 @@
-"""Traces of others, as lines of ours.
+"""Converts traces of other programs to lines of ours.
 
 - openb: the lists of pods of Alibaba's cluster-trace-gpu-v2023, as rows of their CSV
-- SimKube: what `skctl export` writes, decoded from msgpack
+- SimKube: the output of `skctl export`, decoded from msgpack; its objects go through the recorder
 
-Objects of SimKube go through the recorder, as if a watch had shown them. Both are read whole: they
-aren't sorted as ours are.
+Both are read whole, as they aren't sorted.
 """
 
 from collections import Counter
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kwok_operator.errors import TraceError, one_line
+from kwok_operator.formats.untyped import as_map, value_at
 from kwok_operator.formats.words import names_in_words
 from kwok_operator.importing.kinds import TRACED
 from kwok_operator.importing.traces.cleaning import Clean
@@ -30,7 +30,7 @@ from kwok_operator.importing.traces.trace import (
 from kwok_operator.nodegroups.naming import is_object_name
 
 Placed = tuple[str, Line]
-"""A line, and the place that it comes from."""
+"""A line and its place in the file."""
 
 OPENB_COLUMNS: Final = ("name", "cpu_milli", "memory_mib", "num_gpu", "creation_time")
 OPENB_NAMESPACE: Final = "openb"
@@ -101,20 +101,20 @@ def _number(row: Mapping[str, Any], field: str, place: str, default: Any = ...) 
 def simkube_lines(
     trace: Any, *, where: str, clean: Clean, ignored: Counter[str] | None = None
 ) -> Iterator[Placed]:
-    """What the first event has is the state at the start. `ignored` counts kinds not known here."""
-    told = trace if isinstance(trace, Mapping) else {}
-    if told.get("version") != SIMKUBE_VERSION:
+    """The first event has the state at the start. `ignored` counts kinds that aren't traced."""
+    trace = as_map(trace)
+    if trace.get("version") != SIMKUBE_VERSION:
         remedy = f"export it anew with a SimKube that writes version {SIMKUBE_VERSION}"
-        raise _wrong(where, "version", told.get("version"), "is not read here", remedy)
+        raise _wrong(where, "version", trace.get("version"), "is not read here", remedy)
     ignored = Counter() if ignored is None else ignored
-    happenings = sorted(_objects(told, where, ignored), key=lambda each: each.at)
+    happenings = sorted(_objects(trace, where, ignored), key=lambda each: each.at)
     if not happenings:
         kinds = names_in_words([f"{count} {kind}" for kind, count in ignored.items()])
         problem = f"have nothing that can be replayed{f', but {kinds}' if kinds else ''}"
         remedy = f"record some of {', '.join(TRACED)}"
         raise _wrong(where, "events", None, problem, remedy)
     start = happenings[0].at
-    happenings = sorted([*happenings, *_ends(told, where)], key=lambda each: each.at)
+    happenings = sorted([*happenings, *_ends(trace, where)], key=lambda each: each.at)
     happenings = [each for each in happenings if each.at >= start]
     recorder = TraceRecorder(clean)
     yield where, Header(start=int(start * 1_000))
@@ -122,7 +122,7 @@ def simkube_lines(
         recorder.begin(kind)
         for each in happenings:
             if each.at == start and each.type == "MODIFIED" and each.kind == kind:
-                lines = recorder.found(kind, each.body, at=0.0)
+                lines = recorder.listed(kind, each.body, at=0.0)
                 yield from ((each.place, line) for line in lines)
         list(recorder.end(kind, at=0.0))
     for each in happenings:
@@ -131,7 +131,7 @@ def simkube_lines(
             key = Key(each.kind, *_named(each.body))
             yield each.place, Event(at, Happening.END, key, phase="Succeeded")
         elif at > 0:
-            lines = recorder.happened(each.kind, {"type": each.type, "object": each.body}, at=at)
+            lines = recorder.observed(each.kind, {"type": each.type, "object": each.body}, at=at)
             yield from ((each.place, line) for line in lines)
     yield where, Stop(happenings[-1].at - start)
 
@@ -151,12 +151,11 @@ class _Happening:
 def _objects(trace: Mapping[str, Any], where: str, ignored: Counter[str]) -> Iterator[_Happening]:
     for number, event in enumerate(_list(trace.get("events"), where, "events"), start=1):
         place = f"{where}: event {number}"
-        event = event if isinstance(event, Mapping) else {}
+        event = as_map(event)
         at = _number(event, "ts", place)
         for field, type_ in (("applied_objs", "MODIFIED"), ("deleted_objs", "DELETED")):
             for body in _list(event.get(field), place, field):
-                kind = body.get("kind") if isinstance(body, dict) else None
-                metadata = body.get("metadata") if isinstance(body, dict) else None
+                kind, metadata = value_at(body, "kind"), value_at(body, "metadata")
                 if kind not in TRACED or not isinstance(metadata, dict):
                     ignored[one_line(kind, limit=100)] += 1
                     continue
@@ -169,18 +168,17 @@ def _objects(trace: Mapping[str, Any], where: str, ignored: Counter[str]) -> Ite
 
 def _ends(trace: Mapping[str, Any], where: str) -> Iterator[_Happening]:
     """Those of bare pods, and of the pods of Jobs."""
-    lifecycles = trace.get("pod_lifecycles")
     place = f"{where}: pod_lifecycles"
-    for owner, by_hash in lifecycles.items() if isinstance(lifecycles, Mapping) else ():
+    for owner, by_hash in as_map(trace.get("pod_lifecycles")).items():
         api, name = owner if isinstance(owner, tuple) and len(owner) == 2 else ("", "")
         kind = {"v1.Pod": "Pod", "batch/v1.Job": "Job"}.get(str(api))
         namespace, _, name = str(name).partition("/")
         if kind is None or not (is_object_name(namespace) and is_object_name(name)):
             continue
         body = {"metadata": {"namespace": namespace, "name": name}}
-        for lives in by_hash.values() if isinstance(by_hash, Mapping) else ():
+        for lives in as_map(by_hash).values():
             for life in _list(lives, place, str(owner)):
-                times = life.get("Finished") if isinstance(life, Mapping) else None
+                times = value_at(life, "Finished")
                 if isinstance(times, list) and len(times) == 2:
                     at = _number({"end": times[1]}, "end", place)
                     yield _Happening(at, place, _ENDED, kind, body)

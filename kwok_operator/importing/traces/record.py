@@ -1,11 +1,9 @@
-"""`kwok-operator record`: what happens to a cluster's workloads, into the file of a trace.
+"""`kwok-operator record`: writes a trace of a cluster's workloads.
 
     list each kind -> watch it from there -> TraceRecorder -> TraceWriter
-                        ^ a connection that breaks goes on where it was; after a 410, a new list
 
-Nothing is written to the cluster. One task for each kind, one that flushes and begins new parts.
-What could not be watched for a while is marked by a gap. What becomes of an object is the
-Recorder's to say.
+One task watches each kind, one flushes and begins new parts. A watch that breaks goes on where it
+was, after a 410 from a new list; a gap in the trace marks it.
 """
 
 import asyncio
@@ -19,6 +17,7 @@ from typing import Any, Final
 
 from kwok_operator.constants import NODES_PATH
 from kwok_operator.errors import KwokOperatorError, one_line
+from kwok_operator.formats.untyped import text_at, value_at
 from kwok_operator.formats.words import names_in_words
 from kwok_operator.importing.anonymizing import Names
 from kwok_operator.importing.cluster import ClusterClient, Log, Unreadable, open_cluster
@@ -29,7 +28,7 @@ from kwok_operator.importing.settings import RecordSettings
 from kwok_operator.importing.traces.cleaning import anonymous, cleaner
 from kwok_operator.importing.traces.files import TraceWriter
 from kwok_operator.importing.traces.recording import TraceRecorder
-from kwok_operator.importing.traces.trace import Happening, Header, Line, Stop
+from kwok_operator.importing.traces.trace import Gap, Happening, Header, Line, Stop
 
 FLUSH_SECONDS: Final = 2.0
 _NAMES_SECONDS: Final = 30.0
@@ -40,25 +39,23 @@ _NOT_FOR_US: Final = (401, 403, 404, 405)
 
 
 class StoppedEarlyError(KwokOperatorError):
-    """A trace of the first kinds alone would pass for one of a cluster without the others."""
+    """Stopped before all kinds were listed: the trace would pass for one of the whole cluster."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What the exit code and the last sentence are made of."""
+    """The result of a recording; `unread` says why a kind could not be read."""
 
     unread: dict[str, str]
-    """Kinds that could not be read, and why."""
     gaps: int = 0
     lost: int = 0
     failed: str = ""
 
 
 async def cluster_id(cluster: ClusterClient) -> str:
-    """Stands for a cluster without telling anything of it; empty where that isn't to be had."""
+    """A hash that identifies a cluster; empty where it can't be read."""
     try:
-        metadata = (await cluster.get("/api/v1/namespaces/kube-system")).get("metadata")
-        uid = metadata.get("uid") if isinstance(metadata, dict) else None
+        uid = value_at(await cluster.get("/api/v1/namespaces/kube-system"), "metadata", "uid")
     except Unreadable:
         return ""
     return hashlib.sha256(f"trace {uid}".encode()).hexdigest()[:12] if uid else ""
@@ -115,7 +112,7 @@ class Recording:
         self._state_size = 0
         """Bytes of this part that tell what was there when it began."""
         self._away: dict[str, float] = {}
-        """Since when a kind isn't watched, until something is heard of it again."""
+        """Since when a kind isn't watched, until its next event."""
         self._open: set[str] = set()
         """Kinds with a watch that was taken, and so misses nothing."""
 
@@ -174,7 +171,7 @@ class Recording:
         return time.monotonic() - self._began
 
     async def _until(self, stop: asyncio.Event, work: Any) -> Any:
-        """What the work gives, or None if it is told to stop before."""
+        """The result of the work; None if `stop` is set before."""
         task, stopped = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
         try:
             await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -183,7 +180,7 @@ class Recording:
             await _ended(task, stopped)
 
     async def _list_all(self) -> dict[str, str]:
-        """The state at the start, and from which version on each kind is to be watched."""
+        """Writes the state at the start; gives the version from which to watch each kind."""
         await self._learn_groups()
         versions: dict[str, str] = {}
         for kind in TRACED:
@@ -194,12 +191,12 @@ class Recording:
                     raise
                 self._unread(kind, error)
         if not versions:
-            told = next(iter(self.outcome.unread.values()))
-            raise KwokOperatorError(f"nothing can be read: {told}")
+            reason = next(iter(self.outcome.unread.values()))
+            raise KwokOperatorError(f"nothing can be read: {reason}")
         return versions
 
     async def _learn_groups(self) -> None:
-        """What asks for a node by its name is to ask for the group that import makes of it."""
+        """Reads the nodes, so that pods that ask for one ask for the group that import makes."""
         nodes = Nodes()
         try:
             async for page in self._cluster.pages(NODES_PATH):
@@ -212,11 +209,15 @@ class Recording:
         self._places.update(nodes.finish().places)
 
     async def _list(self, kind: str) -> str:
+        """Writes the objects that are there, or how they differ from those that were."""
         self.recorder.begin(kind)
         version = ""
         async for page in self._cluster.pages(TRACED[kind].path):
+            at = self._now()
+            if kind in self._away:
+                self._gap(kind, since=self._away.pop(kind), at=at, lost=True)
             for body in page:
-                self._write(self.recorder.found(kind, body, at=self._now()))
+                self._write(self.recorder.listed(kind, body, at=at))
             version = page.version
         self._write(self.recorder.end(kind, at=self._now()))
         return version
@@ -251,13 +252,13 @@ class Recording:
         while True:
             try:
                 if not version:
-                    version = await self._list_again(kind)
+                    version = await self._list(kind)
                 watch = self._cluster.watch(path, version, opened=lambda: self._open.add(kind))
                 async for event in watch:
                     last, pause = self._now(), 0.0
                     self._back(kind, at=last)
-                    version = _version(event) or version
-                    self._write(self.recorder.happened(kind, event, at=last))
+                    version = text_at(event, "object", "metadata", "resourceVersion") or version
+                    self._write(self.recorder.observed(kind, event, at=last))
                 # One that ends without a word of anything is what API servers do now and then.
                 last = self._now()
             except Unreadable as error:
@@ -273,20 +274,6 @@ class Recording:
                     self._log(f"{kind}: {error}; trying again in {pause:.0f} s")
                 await asyncio.sleep(pause)
 
-    async def _list_again(self, kind: str) -> str:
-        """What happened since is forgotten by the API server: what is there tells some of it."""
-        self.recorder.begin(kind)
-        version = ""
-        async for page in self._cluster.pages(TRACED[kind].path):
-            at = self._now()
-            if kind in self._away:
-                self._gap(kind, since=self._away.pop(kind), at=at, lost=True)
-            for body in page:
-                self._write(self.recorder.found(kind, body, at=at))
-            version = page.version
-        self._write(self.recorder.end(kind, at=self._now()))
-        return version
-
     def _back(self, kind: str, *, at: float) -> None:
         since = self._away.pop(kind, None)
         if since is not None:
@@ -295,7 +282,7 @@ class Recording:
     def _gap(self, kind: str, *, since: float, at: float, lost: bool) -> None:
         self.outcome.gaps += 1
         self.outcome.lost += lost
-        self._write([self.recorder.gap(kind, since=since, at=at, lost=lost)])
+        self._write([Gap(at=at, since=since, kind=kind, lost=lost)])
         if lost:
             self._log(f"{kind}: what happened in {at - since:.0f} s may be missing; it is marked")
 
@@ -331,15 +318,8 @@ async def _ended(*tasks: "asyncio.Future[Any]") -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _version(event: dict[str, Any]) -> str:
-    body = event.get("object")
-    metadata = body.get("metadata") if isinstance(body, dict) else None
-    version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
-    return version if isinstance(version, str) else ""
-
-
 def summary(settings: RecordSettings, recorder: TraceRecorder, outcome: Outcome) -> list[str]:
-    """What to know of a recording that has ended."""
+    """The sentences at the end of a recording."""
     written = recorder.written
     counts = ", ".join(f"{written[each]:,} {each.value}" for each in Happening if written[each])
     lines = [f"{settings.output}: {counts or 'nothing happened'}"]

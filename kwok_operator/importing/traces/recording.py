@@ -1,13 +1,11 @@
-"""From what a list and a watch show to the lines of a trace.
+"""From the objects of lists and the events of watches to the lines of a trace.
 
-    begin, found..., end    a list: what is there; the first one of a kind is the state at the start
-    happened                an event of a watch
+    begin, listed..., end   a list; the first one of a kind is the state at the start
+    observed                an event of a watch
     part                    a new file begins: header, shapes and state again
 
-Objects are told apart by their uid. What is kept of each that lives is its name, its shape and its
-size, so memory follows the cluster and not the time. Pods of the built-in controllers are made by
-those again, when the trace is replayed: only that pods of Jobs end is written. How an object
-is cleaned isn't decided here.
+Of each object that lives, only name, shape and size are kept. Pods of built-in controllers are left
+out, as a replay's controllers make them; of those of Jobs, the end is written.
 """
 
 import json
@@ -17,12 +15,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kwok_operator.formats.times import parse_time
+from kwok_operator.formats.untyped import as_list, as_map, text_at, value_at
 from kwok_operator.importing.kinds import TRACED
 from kwok_operator.importing.traces.cleaning import Clean
 from kwok_operator.importing.traces.trace import (
     MAX_REPLICAS,
     Event,
-    Gap,
     Happening,
     Header,
     Key,
@@ -50,12 +48,10 @@ _IDLE_SHAPES: Final = 1_000
 
 @dataclass(slots=True)
 class _Live:
-    """What is known of an object that exists."""
+    """An object that exists. For a pod of a Job, `key` is the Job's and there is no shape."""
 
     key: Key
-    """Of a pod of a Job: the Job's."""
     shape: str = ""
-    """Nothing where no line tells of the object."""
     replicas: int | None = None
     prefix: str = ""
     mark: int = 0
@@ -79,7 +75,7 @@ class TraceRecorder:
         self._listed: set[str] = set()
 
     def part(self, header: Header, *, at: float) -> Iterator[Line]:
-        """A file that can be read alone. What has ended is left out: it takes no room."""
+        """The first lines of a file that can be read alone; pods that have ended are left out."""
         yield header
         self._shapes.forget_written()
         for kind in TRACED:
@@ -88,36 +84,33 @@ class TraceRecorder:
                     yield from self._shapes.written(live.shape)
                     yield _event(Happening.PRESENT, live, at)
 
-    def gap(self, kind: str, *, since: float, at: float, lost: bool) -> Gap:
-        return Gap(at=at, since=since, kind=kind, lost=lost)
-
     def begin(self, kind: str) -> None:
-        """A list begins; what a list before had found so far is forgotten."""
+        """A list begins; one that was broken off is forgotten."""
         self._listing[kind] = set()
 
-    def found(self, kind: str, body: Any, *, at: float) -> Iterator[Line]:
+    def listed(self, kind: str, body: Any, *, at: float) -> Iterator[Line]:
         first = kind not in self._listed
-        uid = _uid(body)
-        if uid:
+        if uid := text_at(body, "metadata", "uid"):
             self._listing[kind].add(uid)
             yield from self._seen(kind, uid, body, at=at, first=first, late=not first)
 
     def end(self, kind: str, *, at: float) -> Iterator[Line]:
-        """The list is whole: what it doesn't have is gone."""
+        """The list is whole: objects that it lacks are gone."""
         found = self._listing.pop(kind)
         for uid in [uid for uid in self._live[kind] if uid not in found]:
             yield from self._gone(kind, uid, at=at, late=True)
         self._listed.add(kind)
 
-    def happened(self, kind: str, event: Mapping[str, Any], *, at: float) -> Iterator[Line]:
-        body, what = event.get("object"), event.get("type")
-        uid = _uid(body)
-        if not isinstance(body, dict) or not uid or what not in ("ADDED", "MODIFIED", "DELETED"):
+    def observed(self, kind: str, event: Mapping[str, Any], *, at: float) -> Iterator[Line]:
+        body = event.get("object")
+        uid = text_at(body, "metadata", "uid")
+        if not isinstance(body, dict) or not uid:
             return
-        if what == "DELETED":
-            yield from self._gone(kind, uid, at=at)
-        else:
-            yield from self._seen(kind, uid, body, at=at)
+        match event.get("type"):
+            case "DELETED":
+                yield from self._gone(kind, uid, at=at)
+            case "ADDED" | "MODIFIED":
+                yield from self._seen(kind, uid, body, at=at)
 
     def _seen(
         self,
@@ -131,7 +124,7 @@ class TraceRecorder:
     ) -> Iterator[Line]:
         metadata = body["metadata"]
         if metadata.get("deletionTimestamp"):
-            # From the moment on that somebody asked for it: the rest is done by the cluster.
+            # The cluster does the rest.
             yield from self._gone(kind, uid, at=at, late=late)
             return
         live = self._live[kind].get(uid)
@@ -144,7 +137,7 @@ class TraceRecorder:
             live.ended = True
             if live.shape or (live.of_job and not first):
                 duration = _duration(body, first_seen=live.first_seen, at=at)
-                yield self._told(
+                yield self._counted(
                     Event(at, Happening.END, live.key, "", None, "", _phase(body), duration, late)
                 )
 
@@ -182,7 +175,7 @@ class TraceRecorder:
         self._by_key[key] = uid
         self._shapes.take(shape)
         yield from self._shapes.written(shape.id)
-        yield self._told(
+        yield self._counted(
             _event(Happening.PRESENT if first else Happening.CREATE, live, at, late=late)
         )
 
@@ -203,10 +196,10 @@ class TraceRecorder:
             self._shapes.release(live.shape)
             live.shape, live.replicas = shape.id, replicas
             yield from self._shapes.written(shape.id)
-            yield self._told(_event(Happening.UPDATE, live, at, late=late))
+            yield self._counted(_event(Happening.UPDATE, live, at, late=late))
         elif replicas != live.replicas and replicas is not None:
             live.replicas = replicas
-            yield self._told(_event(Happening.SCALE, live, at, late=late))
+            yield self._counted(_event(Happening.SCALE, live, at, late=late))
 
     def _gone(self, kind: str, uid: str, *, at: float, late: bool = False) -> Iterator[Line]:
         live = self._live[kind].pop(uid, None)
@@ -214,9 +207,9 @@ class TraceRecorder:
             return
         self._shapes.release(live.shape)
         del self._by_key[live.key]
-        yield self._told(Event(at, Happening.DELETE, live.key, late=late))
+        yield self._counted(Event(at, Happening.DELETE, live.key, late=late))
 
-    def _told(self, event: Event) -> Event:
+    def _counted(self, event: Event) -> Event:
         self.written[event.happening] += 1
         return event
 
@@ -287,25 +280,16 @@ def _keep_completions(kept: dict[str, Any], before: Mapping[str, Any]) -> None:
         spec["completions"] = before["spec"]["completions"]
 
 
-def _uid(body: Any) -> str:
-    """Nothing for what is no object, or none that a trace can name."""
-    metadata = body.get("metadata") if isinstance(body, dict) else None
-    uid = metadata.get("uid") if isinstance(metadata, dict) else None
-    return uid if isinstance(uid, str) else ""
-
-
 def _is_name(value: Any) -> bool:
     return isinstance(value, str) and is_object_name(value)
 
 
 def _owner(metadata: Mapping[str, Any]) -> tuple[str, str, str]:
     """API group, kind and name of the controller."""
-    references = metadata.get("ownerReferences")
-    for reference in references if isinstance(references, list) else ():
-        if isinstance(reference, dict) and reference.get("controller") is True:
+    for reference in map(as_map, as_list(metadata.get("ownerReferences"))):
+        if reference.get("controller") is True:
             group, slash, _ = str(reference.get("apiVersion")).partition("/")
-            name = str(reference.get("name"))
-            return group if slash else "", str(reference.get("kind")), name
+            return group if slash else "", str(reference.get("kind")), str(reference.get("name"))
     return "", "", ""
 
 
@@ -316,7 +300,7 @@ def _prefix(metadata: Mapping[str, Any]) -> str:
 
 
 def _mark(metadata: Mapping[str, Any]) -> int:
-    """Changes with whatever may change a shape; 0 where that can't be told."""
+    """Changes with all that may change a shape; 0 for objects without a generation."""
     if not metadata.get("generation"):
         return 0
     parts = [metadata.get(part) for part in ("generation", "labels", "annotations")]
@@ -324,23 +308,17 @@ def _mark(metadata: Mapping[str, Any]) -> int:
 
 
 def _phase(body: Mapping[str, Any]) -> str:
-    status = body.get("status")
-    return str(status.get("phase")) if isinstance(status, dict) else ""
+    return text_at(body, "status", "phase")
 
 
 def _duration(body: Mapping[str, Any], *, first_seen: float, at: float) -> float:
     """How long a pod ran: by its own account, or as long as it was seen."""
-    status = body.get("status")
-    status = status if isinstance(status, dict) else {}
     try:
-        ends = [_finished(container) for container in status.get("containerStatuses") or ()]
-        begin, end = parse_time(status["startTime"]), max(parse_time(str(each)) for each in ends)
+        ends = [
+            parse_time(str(value_at(container, "state", "terminated", "finishedAt")))
+            for container in value_at(body, "status", "containerStatuses") or ()
+        ]
+        begin, end = parse_time(str(value_at(body, "status", "startTime"))), max(ends)
     except (KeyError, ValueError, TypeError, OverflowError):
         return max(at - first_seen, 0.0)
     return max((end - begin) / 1_000, 0.0)
-
-
-def _finished(container: Any) -> Any:
-    for part in ("state", "terminated", "finishedAt"):
-        container = container.get(part) if isinstance(container, dict) else None
-    return container

@@ -1,10 +1,9 @@
-"""`kwok-operator replay`: the requests of a trace, sent when they are due.
+"""`kwok-operator replay`: sends the requests of a trace when they are due.
 
     files -> lines -> Replay.requests -> Sender, many at a time, those about one object in order
 
-What the API server refuses is counted and shown, and the rest goes on; what follows about an object
-that could not be created is left out, as it would be another's. How late each request was sent is
-told at the end: a report of a replay that didn't keep up is worth nothing.
+Refused requests are counted, and the rest goes on. Requests about an object that could not be
+created are left out, as they would change another's. The report says how late requests were sent.
 """
 
 import asyncio
@@ -22,12 +21,11 @@ from kwok_operator.importing.cluster import ClusterClient, Log, Unreadable, open
 from kwok_operator.importing.kinds import TRACED
 from kwok_operator.importing.settings import ReplaySettings
 from kwok_operator.importing.traces.cleaning import cleaner
-from kwok_operator.importing.traces.files import Told, read_trace
+from kwok_operator.importing.traces.files import Findings, read_trace
 from kwok_operator.importing.traces.record import cluster_id
 from kwok_operator.importing.traces.replaying import (
     NAMESPACES,
     Replay,
-    ReplayOptions,
     Request,
     Verb,
 )
@@ -45,33 +43,27 @@ _GOING: Final = -1
 """Not of HTTP: a namespace is there, and nothing can be created in it."""
 _AGAIN: Final = frozenset({0, 429, 500, 502, 503, 504})
 _SHARED: Final = frozenset({"Namespace", "ServiceAccount", "PriorityClass", "RuntimeClass"})
-"""Of these one that is there already will do."""
+"""Kinds of which an object that is there already will do."""
 _PROGRESS_SECONDS: Final = 10.0
 _LOOK_SECONDS: Final = 0.3
 _GONE_WITHIN: Final = 300.0
 
 
-def planned(settings: ReplaySettings) -> tuple[Replay, Told, Iterator[Request]]:
-    """The requests of the files, one after the other as they are asked for."""
-    clean, told = cleaner(places={}), Told()
-    plan = ReplayOptions(
-        speed=settings.speed,
-        since=settings.since,
-        seed=settings.seed,
-        namespace_prefix=settings.namespace_prefix,
-    )
-    replay = Replay(plan, clean=cleaner(places={}, keep_images=True))
+def planned(settings: ReplaySettings) -> tuple[Replay, Findings, Iterator[Request]]:
+    """The requests of the files, made one by one while they are read."""
+    clean, findings = cleaner(places={}), Findings()
+    replay = Replay(settings, clean=cleaner(places={}, keep_images=True))
 
     def lines() -> Iterator[tuple[str, Line]]:
         for path in settings.paths:
-            yield from read_trace(path, clean=clean, told=told)
+            yield from read_trace(path, clean=clean, findings=findings)
 
-    return replay, told, replay.requests(lines())
+    return replay, findings, replay.requests(lines())
 
 
 def shown(request: Request) -> str:
     """A line of --dry-run."""
-    told = {
+    line = {
         "at": round(request.at, 3),
         "setup": request.setup,
         "verb": request.verb.value,
@@ -80,12 +72,12 @@ def shown(request: Request) -> str:
         "path": request.path,
         "body": request.body,
     }
-    return json.dumps(told, separators=(",", ":"))
+    return json.dumps(line, separators=(",", ":"))
 
 
-async def replay(settings: ReplaySettings, *, log: Log) -> tuple[Replay, Told, Report]:
+async def replay(settings: ReplaySettings, *, log: Log) -> tuple[Replay, Findings, Report]:
     """Plays the files into the cluster. Raises KwokOperatorError."""
-    plan, told, requests = planned(settings)
+    plan, findings, requests = planned(settings)
     first = next(requests, None)
     async with open_cluster(
         kubeconfig=settings.kubeconfig, context=settings.context, requests_per_second=0, log=log
@@ -104,7 +96,7 @@ async def replay(settings: ReplaySettings, *, log: Log) -> tuple[Replay, Told, R
         except asyncio.CancelledError:
             report.interrupted = True
         await sender.wait()
-    return plan, told, report
+    return plan, findings, report
 
 
 async def _check_cluster(cluster: ClusterClient, plan: Replay) -> None:
@@ -119,15 +111,15 @@ async def _check_cluster(cluster: ClusterClient, plan: Replay) -> None:
 async def _play(
     sender: "Sender", first: Request | None, rest: Iterator[Request], *, log: Log
 ) -> None:
-    start, told_at, setting_up = time.monotonic(), time.monotonic(), True
+    start, logged_at, setting_up = time.monotonic(), time.monotonic(), True
     for request in itertools.chain((first,) if first else (), rest):
         if setting_up and not request.setup:
             await sender.wait()
             setting_up, start = False, time.monotonic()
             log(f"{sender.report.sent.total():,} requests made what was there; now it begins")
         now = time.monotonic()
-        if now - told_at > _PROGRESS_SECONDS:
-            told_at = now
+        if now - logged_at > _PROGRESS_SECONDS:
+            logged_at = now
             log(f"{request.at:,.0f} s: {sender.progress()}")
         due = None if request.setup else start + request.at
         if due is not None and due > now:
@@ -158,7 +150,7 @@ class Sender:
         task.add_done_callback(lambda done: self._done(request.key, done))
 
     async def wait(self) -> None:
-        """Until all that was submitted is done."""
+        """Waits until all submitted requests are done."""
         while self._last:
             await asyncio.wait(list(self._last.values()))
 
@@ -193,7 +185,7 @@ class Sender:
                 await self._send(request)
 
     async def _send(self, request: Request) -> None:
-        """Sends it, again where that may help; and remembers what it comes to."""
+        """Sends a request, again where that may help, and counts the result."""
         until = time.monotonic() + _PATIENCE
         attempt, unsure = 0, False
         creates = request.verb is Verb.CREATE
@@ -278,7 +270,7 @@ def _age(pod: dict[str, Any]) -> tuple[bool, str, str]:
 async def remove(
     *, kubeconfig: str | None, context: str | None, log: Log
 ) -> tuple[int, dict[str, str]]:
-    """Deletes what replays have made, by its label; how many objects, and what wasn't possible."""
+    """Deletes the objects of replays by their label; gives their number, and the failures."""
     wrong: dict[str, str] = {}
     gone = 0
     async with open_cluster(
@@ -310,15 +302,15 @@ async def remove(
 async def _wait_until_gone(
     cluster: ClusterClient, namespaces: set[str], *, log: Log
 ) -> dict[str, str]:
-    """A replay that began before would be refused. What is left after a while, and why."""
-    until, told_at = time.monotonic() + _GONE_WITHIN, time.monotonic()
+    """Until then a new replay would be refused. Gives those that are left after a while."""
+    until, logged_at = time.monotonic() + _GONE_WITHIN, time.monotonic()
     while namespaces:
         left = {key.name for key in await _labelled(cluster, "Namespace", NAMESPACES)}
         namespaces &= left
         if not namespaces or time.monotonic() > until:
             break
-        if time.monotonic() - told_at > _PROGRESS_SECONDS:
-            told_at = time.monotonic()
+        if time.monotonic() - logged_at > _PROGRESS_SECONDS:
+            logged_at = time.monotonic()
             log(f"waiting until {len(namespaces):,} namespaces are gone")
         await asyncio.sleep(_LOOK_SECONDS)
     return {f"Namespace {name}": "is still being deleted" for name in sorted(namespaces)}
@@ -334,7 +326,7 @@ async def _labelled(cluster: ClusterClient, kind: str, path: str) -> list[Key]:
 
 
 async def _delete(cluster: ClusterClient, path: str, key: Key) -> str:
-    """Nothing, or why not."""
+    """Empty, or why it failed."""
     path = TRACED[key.kind].collection(key.namespace) if key.kind in TRACED else path
     body = {"propagationPolicy": "Background"}
     status, answer = await cluster.send("DELETE", f"{path}/{key.name}", body)

@@ -2,10 +2,8 @@
 
     lines --Replay.requests--> requests of the set-up, then requests in the order of their times
 
-The set-up brings what was there at the moment at which the replay begins; the clock starts after
-it. Everything here follows from the lines and the settings alone, names that were made up too: the
-same trace with the same seed gives the same requests. Whether the API server took one isn't known
-here.
+The set-up makes the objects that existed when the replay begins; then the clock starts. The same
+trace with the same seed gives the same requests, generated names too.
 """
 
 import hashlib
@@ -20,6 +18,7 @@ from kwok_operator.constants import REPLAYED_LABEL
 from kwok_operator.errors import TraceError
 from kwok_operator.importing.kinds import TRACED
 from kwok_operator.importing.pods.shape import namespace_there, rename_namespaces
+from kwok_operator.importing.settings import ReplaySettings
 from kwok_operator.importing.traces.cleaning import Clean
 from kwok_operator.importing.traces.trace import (
     Event,
@@ -31,9 +30,8 @@ from kwok_operator.importing.traces.trace import (
     Stop,
     TracedShape,
 )
+from kwok_operator.kube.client import JSON, MERGE_PATCH
 
-JSON: Final = "application/json"
-MERGE_PATCH: Final = "application/merge-patch+json"
 NAMESPACES: Final = "/api/v1/namespaces"
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _MADE_UP: Final = 5
@@ -67,15 +65,6 @@ class Request:
     setup: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayOptions:
-    speed: float = 1.0
-    since: float = 0.0
-    """Seconds of the trace that are only looked at: what is there then is the set-up."""
-    seed: str = ""
-    namespace_prefix: str = ""
-
-
 @dataclass(slots=True)
 class _Live:
     key: Key
@@ -86,7 +75,7 @@ class _Live:
 
 @dataclass(slots=True)
 class Seen:
-    """What was in the trace, for the report."""
+    """Figures of the trace, for the report."""
 
     lines: Counter[str] = field(default_factory=Counter)
     gaps: int = 0
@@ -94,7 +83,7 @@ class Seen:
     """Seconds in which something may have been missed."""
     late: int = 0
     unknown: int = 0
-    """Lines about objects of which the trace doesn't tell how they came."""
+    """Lines about objects whose beginning isn't in the trace."""
     seconds: float = 0.0
     stopped: bool = False
     parts: list[int] = field(default_factory=list)
@@ -109,7 +98,7 @@ class Seen:
 class Replay:
     """Plays one trace once."""
 
-    def __init__(self, settings: ReplayOptions, *, clean: Clean) -> None:
+    def __init__(self, settings: ReplaySettings, *, clean: Clean) -> None:
         self.seen = Seen()
         self.header: Header | None = None
         self._settings = settings
@@ -124,7 +113,7 @@ class Replay:
         self._now = 0.0
 
     def requests(self, lines: Iterable[tuple[str, Line]]) -> Iterator[Request]:
-        """`lines` come with the place where each stands. Raises TraceError."""
+        """`lines` come with their places. Raises TraceError."""
         last = 0.0
         for where, line in lines:
             last = last if isinstance(line, TracedShape) else line.at
@@ -191,7 +180,7 @@ class Replay:
             yield from self._begin()
 
     def _begin(self) -> Iterator[Request]:
-        """What is there by now is the set-up, in an order in which it can be created."""
+        """The set-up: the objects that are there by now, owners first."""
         if self._begun:
             return
         self._begun = True
@@ -201,7 +190,7 @@ class Replay:
                 yield from self._create(live, at=0.0, setup=True)
 
     def _settled(self) -> Iterator[Request]:
-        """After the state at the start of a part: what isn't in it is gone."""
+        """After the state at the start of a part: objects that it lacks are gone."""
         present, self._present = self._present, None
         for key in [key for key in self._live if present is not None and key not in present]:
             if not self._live[key].ended:
@@ -214,7 +203,7 @@ class Replay:
         return max(at - self.header.at - self._settings.since, 0.0) / self._settings.speed
 
     def _step(self, event: Event, *, where: str, at: float) -> Iterator[Request]:
-        """Changes what is known, and gives the requests that bring it about."""
+        """Takes an event into account, and gives its requests."""
         live = self._live.get(event.key)
         match event.happening:
             case Happening.PRESENT | Happening.CREATE if live is None:
@@ -242,7 +231,7 @@ class Replay:
         return live
 
     def _check_shape(self, live: _Live, *, where: str) -> None:
-        """Nothing is sent that import wouldn't keep, whoever has written the trace."""
+        """Cleans a shape, as anybody may have written the trace."""
         kind, shape = live.key.kind, live.shape
         if self._cleaned.get(shape) == kind:
             return
@@ -325,8 +314,8 @@ class Replay:
             return Key(key.kind, namespace, key.name)
         attempt = 0
         while True:
-            told = "\n".join((self._settings.seed, *map(str, (key, attempt))))
-            found = Key(key.kind, namespace, prefix + _letters(told))
+            text = "\n".join((self._settings.seed, *map(str, (key, attempt))))
+            found = Key(key.kind, namespace, prefix + _letters(text))
             if found not in self._names:
                 return found
             attempt += 1

@@ -1,4 +1,4 @@
-"""What became of the requests of a replay, and how late they were, in figures and sentences."""
+"""The report of a replay: how many requests were sent, refused and late."""
 
 from array import array
 from collections import Counter
@@ -7,7 +7,7 @@ from typing import Final
 
 from kwok_operator.errors import one_line
 from kwok_operator.formats.words import names_in_words
-from kwok_operator.importing.traces.files import Told
+from kwok_operator.importing.traces.files import Findings
 from kwok_operator.importing.traces.replaying import Replay, Request, Verb
 
 LATE_SECONDS: Final = 0.25
@@ -17,7 +17,7 @@ _WORST: Final = 5
 
 @dataclass(slots=True)
 class Report:
-    """What became of the requests."""
+    """Counts of requests while they are sent."""
 
     sent: Counter[Verb] = field(default_factory=Counter)
     left_out: int = 0
@@ -44,8 +44,8 @@ class Report:
             del self.worst[_WORST:]
 
 
-def summary(plan: Replay, told: Told, report: Report) -> list[str]:
-    """What to know of a replay that has ended."""
+def summary(plan: Replay, findings: Findings, report: Report) -> list[str]:
+    """The sentences at the end of a replay."""
     counts = ", ".join(f"{report.sent[verb]:,} {verb.value}" for verb in Verb if report.sent[verb])
     lines = [
         f"sent: {counts or 'nothing'}; left out, as their object isn't there: {report.left_out:,}"
@@ -74,21 +74,21 @@ def summary(plan: Replay, told: Told, report: Report) -> list[str]:
             f"the trace has {seen.gaps} gaps: something may be missing in {seen.lost:.0f} s,"
             f" {seen.late:,} changes were seen late"
         )
-    lines += incomplete(plan, told)
-    if told.ignored:
+    lines += incomplete(plan, findings)
+    if findings.ignored:
         lines.append(
-            f"not replayed: {names_in_words([f'{n} {k}' for k, n in told.ignored.items()])}"
+            f"not replayed: {names_in_words([f'{n} {k}' for k, n in findings.ignored.items()])}"
         )
     return lines
 
 
-def incomplete(plan: Replay, told: Told) -> list[str]:
-    """What is missing of the trace itself."""
-    lines = [f"{name} ends in the middle: it was read up to there" for name in told.cut]
+def incomplete(plan: Replay, findings: Findings) -> list[str]:
+    """Sentences on missing parts of the trace."""
+    lines = [f"{name} ends in the middle: it was read up to there" for name in findings.cut]
     if plan.seen.missing_parts:
         parts = names_in_words([str(part) for part in plan.seen.missing_parts])
         lines.append(f"parts of the trace are missing: {parts}")
-    if not (plan.seen.stopped or told.cut):
+    if not (plan.seen.stopped or findings.cut):
         lines.append(
             "the trace has no end: its recorder was killed or goes on, or later parts are missing"
         )

@@ -1,6 +1,4 @@
-"""The trace: what happened to the workloads of a cluster, one JSON object a line.
-
-    header, then what was there, then what happened:
+"""The lines of a trace, each a JSON object: a header, the state at the start, then the changes.
 
     {"line": "header", "version": 1, "start": "2026-01-02T03:04:05.000Z", "part": 1}
     {"line": "shape", "id": "5f1c0a9be2d4", "body": {...}}
@@ -9,10 +7,9 @@
     {"line": "gap", "at": 90.1, "since": 61.0, "kind": "Pod", "lost": true}
     {"line": "stop", "at": 3600.0}
 
-A shape is a cleaned object without what differs from object to object: name, namespace, size. It
-comes before the first line that refers to it. Lines come in the order of their times, which are
-seconds since the start of the recording, in each of its parts. What a trace can't do without is
-checked here; nothing else is: keys that aren't known are left alone.
+A shape is a cleaned object without name, namespace and size; it comes before the first line that
+refers to it. Lines come in the order of their times, which are seconds since the start of the
+recording, in each of its parts. Unknown keys are left alone.
 """
 
 import hashlib
@@ -34,7 +31,7 @@ MAX_SECONDS: Final = 100 * 366 * 86_400.0
 
 
 class Happening(StrEnum):
-    """What an Event says of its object."""
+    """The kinds of Events."""
 
     PRESENT = "present"
     """It was there when the recording, or a part of it, began."""
@@ -48,7 +45,7 @@ class Happening(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Tells objects apart that live at one time."""
+    """Identifies an object among those that exist at one time."""
 
     kind: str
     namespace: str
@@ -66,7 +63,7 @@ class Header:
     at: float = 0.0
     """When this part begins."""
     cluster: str = ""
-    """Stands for the cluster, that a trace isn't replayed where it was recorded."""
+    """A hash of the cluster, so that a trace isn't replayed where it was recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +80,7 @@ class Event:
     shape: str = ""
     replicas: int | None = None
     prefix: str = ""
-    """What the name begins with, where the API server made up the rest."""
+    """The beginning of the name, if the API server generated the rest."""
     phase: str = ""
     duration: float | None = None
     late: bool = False
@@ -124,26 +121,26 @@ def encode(line: Line) -> str:
     """One line, without its end."""
     match line:
         case Header():
-            told: dict[str, Any] = {"line": "header", "version": VERSION}
-            told |= {"start": format_exact_time(line.start)}
-            told |= {"part": line.part, "at": _rounded(line.at)}
-            told |= {"cluster": line.cluster} if line.cluster else {}
+            fields: dict[str, Any] = {"line": "header", "version": VERSION}
+            fields |= {"start": format_exact_time(line.start)}
+            fields |= {"part": line.part, "at": _rounded(line.at)}
+            fields |= {"cluster": line.cluster} if line.cluster else {}
         case TracedShape():
-            told = {"line": "shape", "id": line.id, "body": line.body}
+            fields = {"line": "shape", "id": line.id, "body": line.body}
         case Event():
-            told = _event_told(line)
+            fields = _event_fields(line)
         case Gap():
-            told = {"line": "gap", "at": _rounded(line.at), "since": _rounded(line.since)}
-            told |= {"kind": line.kind, "lost": line.lost}
+            fields = {"line": "gap", "at": _rounded(line.at), "since": _rounded(line.since)}
+            fields |= {"kind": line.kind, "lost": line.lost}
         case Stop():
-            told = {"line": "stop", "at": _rounded(line.at)}
-    return json.dumps(told, separators=(",", ":"))
+            fields = {"line": "stop", "at": _rounded(line.at)}
+    return json.dumps(fields, separators=(",", ":"))
 
 
-def _event_told(event: Event) -> dict[str, Any]:
+def _event_fields(event: Event) -> dict[str, Any]:
     key = event.key
-    told: dict[str, Any] = {"line": event.happening.value, "at": _rounded(event.at)}
-    told |= {"kind": key.kind, "namespace": key.namespace, "name": key.name}
+    fields: dict[str, Any] = {"line": event.happening.value, "at": _rounded(event.at)}
+    fields |= {"kind": key.kind, "namespace": key.namespace, "name": key.name}
     duration = None if event.duration is None else _rounded(event.duration)
     rest = {
         "shape": event.shape,
@@ -152,8 +149,8 @@ def _event_told(event: Event) -> dict[str, Any]:
         "phase": event.phase,
         "duration": duration,
     }
-    told |= {name: value for name, value in rest.items() if value not in ("", None)}
-    return told | ({"late": True} if event.late else {})
+    fields |= {name: value for name, value in rest.items() if value not in ("", None)}
+    return fields | ({"late": True} if event.late else {})
 
 
 def _rounded(seconds: float) -> float:
@@ -166,13 +163,13 @@ def decode(text: str, *, where: str) -> Line | None:
     Raises TraceError, which begins with `where`.
     """
     try:
-        told = json.loads(text)
+        found = json.loads(text)
     except (ValueError, RecursionError) as error:
         problem = f"is no JSON ({error})"
         raise TraceError(
             where=where, field="the line", value=text, problem=problem, remedy=_WHOLE_LINE
         ) from error
-    fields = Fields(told, where=where)
+    fields = Fields(found, where=where)
     match fields.text("line"):
         case "header":
             return _header(fields)
@@ -192,49 +189,49 @@ _WHOLE_LINE: Final = "each line of a trace is one JSON object; take the line out
 
 
 class Fields:
-    """What a line holds, checked field by field as it is asked for."""
+    """The fields of a line, each checked when it is read."""
 
-    def __init__(self, told: object, *, where: str) -> None:
+    def __init__(self, fields: object, *, where: str) -> None:
         self._where = where
-        if not isinstance(told, Mapping):
+        if not isinstance(fields, Mapping):
             raise TraceError(
                 where=where,
                 field="the line",
-                value=told,
+                value=fields,
                 problem="is no JSON object",
                 remedy=_WHOLE_LINE,
             )
-        self._told = told
+        self._fields = fields
 
     def wrong(self, field: str, problem: str, remedy: str) -> TraceError:
-        value = self._told.get(field)
+        value = self._fields.get(field)
         return TraceError(
             where=self._where, field=field, value=value, problem=problem, remedy=remedy
         )
 
     def has(self, field: str) -> bool:
-        return self._told.get(field) is not None
+        return self._fields.get(field) is not None
 
     def text(self, field: str, default: str | None = None) -> str:
-        value = self._told.get(field, default)
+        value = self._fields.get(field, default)
         if not isinstance(value, str) or (default is None and not value):
             raise self.wrong(field, "is no text", "give it as a string that isn't empty")
         return value
 
     def flag(self, field: str) -> bool:
-        value = self._told.get(field, False)
+        value = self._fields.get(field, False)
         if not isinstance(value, bool):
             raise self.wrong(field, "is neither true nor false", "write one of them, or nothing")
         return value
 
     def mapping(self, field: str) -> dict[str, Any]:
-        value = self._told.get(field)
+        value = self._fields.get(field)
         if not isinstance(value, dict):
             raise self.wrong(field, "is no object", "give the part of the manifest that is meant")
         return value
 
     def seconds(self, field: str) -> float:
-        value = self._told.get(field)
+        value = self._fields.get(field)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.wrong(field, "is no number", "give seconds since the start")
         if not 0 <= value <= MAX_SECONDS:
@@ -242,7 +239,7 @@ class Fields:
         return float(value)
 
     def count(self, field: str, most: int) -> int | None:
-        value = self._told.get(field)
+        value = self._fields.get(field)
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
@@ -250,7 +247,7 @@ class Fields:
         return value
 
     def name(self, field: str) -> str:
-        value = self._told.get(field)
+        value = self._fields.get(field)
         if not isinstance(value, str) or not is_object_name(value):
             remedy = "use lower-case letters, digits, '-' and '.', as in object names"
             raise self.wrong(field, "is no name of a Kubernetes object", remedy)
