@@ -21,13 +21,12 @@ from kwok_operator.clusterapi.discovery import namespace_watched
 from kwok_operator.clusterapi.management import Management
 from kwok_operator.clusterapi.scalable import CapiFinding, Kind, Scalable
 from kwok_operator.clusterapi.settings import ClusterApiSettings, Mode, Replicas
-from kwok_operator.errors import ApiError, ApiUnreachableError
 from kwok_operator.formats.words import few_names
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.events import EventType, Recorder
 from kwok_operator.nodegroups.client import Group
 from kwok_operator.nodegroups.groupstore import GroupStore
-from kwok_operator.sources.derivedgroups import DerivedGroups
+from kwok_operator.sources.derivedgroups import DerivedGroups, apply_each
 from kwok_operator.sources.groupwriter import DerivedGroupWriter
 
 logger = logging.getLogger(__name__)
@@ -35,8 +34,6 @@ logger = logging.getLogger(__name__)
 MANAGER: Final = "kwok-operator-clusterapi"
 SETTLE: Final = 0.2
 """Seconds in which several changes make one pass."""
-FAILURES: Final = 3
-"""Groups that can't be written, and no other, after which the others are not tried."""
 AT_ONCE: Final = 10
 """Groups that are written at a time: enough for a fleet, and little beside the writes of nodes."""
 HIDDEN: Final = "Hidden"
@@ -136,19 +133,13 @@ class Mirror:
         for finding in fleet.findings:
             findings.setdefault(finding.about, []).append(finding)
         notices: set[_Notice] = set()
-        trouble: BaseException | None = None
-        for at in range(0, len(fleet.groups), AT_ONCE):
-            some = fleet.groups[at : at + AT_ONCE]
-            ends = await asyncio.gather(
-                *(self._apply(each, fleet, findings.get(each.scalable.id, ())) for each in some),
-                return_exceptions=True,
-            )
-            failed = [end for end in ends if isinstance(end, BaseException)]
-            others = [end for end in failed if not isinstance(end, ApiError | ApiUnreachableError)]
-            if others or (len(failed) == len(ends) and len(failed) >= FAILURES):
-                raise (others or failed)[0]
-            trouble = trouble or next(iter(failed), None)
-            notices = notices.union(*(end for end in ends if not isinstance(end, BaseException)))
+        ends = await apply_each(
+            fleet.groups,
+            lambda each: self._apply(each, fleet, findings.get(each.scalable.id, ())),
+            at_once=AT_ONCE,
+        )
+        trouble = next((end for end in ends if isinstance(end, BaseException)), None)
+        notices = notices.union(*(end for end in ends if not isinstance(end, BaseException)))
         await self._retire(scalables, kinds)
         self._announce(notices)
         if trouble is not None:

@@ -1,15 +1,14 @@
 """The ConfigMaps of one namespace, and the Nodes that are written in them.
 
-    reflector ──> ConfigMaps ──> a template's source, the provider config (and a call: changed)
-
-A text is parsed once for each version of a ConfigMap, in a thread: a ConfigMap may hold 1 MiB of
-YAML. What it holds besides Nodes is told in an Event on it, once for each version too.
+A text is parsed once for each version of a ConfigMap, in a thread, as it may be 1 MiB of YAML. An
+Event on the ConfigMap names objects in it that are no Nodes.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from kwok_operator.errors import ManifestError
@@ -70,16 +69,11 @@ class ConfigMaps:
     ) -> None:
         self.namespace = namespace
         self.synced = asyncio.Event()
+        self.wait_synced = partial(wait_synced, self.synced)
         self._recorder = recorder
         self._changed = changed
         self._known: dict[str, ConfigMap] = {}
         self._parsed: dict[tuple[str, str], tuple[int, asyncio.Task[NodeDocuments]]] = {}
-
-    async def wait_synced(self) -> bool:
-        """Waits for the first listing, not for long; says whether there has been one."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self.synced.wait(), SYNC_WITHIN)
-        return self.synced.is_set()
 
     def get(self, name: str) -> ConfigMap | None:
         return self._known.get(name)
@@ -125,6 +119,13 @@ class ConfigMaps:
         for place in [place for place in self._parsed if place[0] == name]:
             del self._parsed[place]
         self._changed(name)
+
+
+async def wait_synced(synced: asyncio.Event) -> bool:
+    """Waits a few seconds for the first listing; says whether there has been one."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(synced.wait(), SYNC_WITHIN)
+    return synced.is_set()
 
 
 def only_key(configmap: ConfigMap, key: str | None) -> str:

@@ -1,6 +1,6 @@
-"""How many nodes a derived group has: fewest, most, and at first.
+"""Fewest, most and first number of nodes of a derived group, from annotations of its template.
 
-Read from the annotations that cluster-autoscaler's kwok provider reads, with its defaults.
+They are those of cluster-autoscaler's kwok provider, with its defaults.
 """
 
 import re

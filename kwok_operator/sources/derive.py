@@ -1,9 +1,6 @@
-"""From a provider config, templates and live nodes to the groups that they mean.
+"""From a provider config, templates and live nodes to groups, one for each value of its key.
 
-    config, Nodes of a ConfigMap, live nodes  --by value of the key-->  DerivedGroup, Problem
-
-One group for each value. What can't be right is told and left out: a group of that name, if there
-is one, stays as it is. Writing, removing and reporting are the controller's.
+A group that can't be right is a Problem; the existing one of that name stays as it is.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,6 +11,7 @@ from kwok_operator import constants
 from kwok_operator.api.base import is_label_value
 from kwok_operator.errors import TemplateError, one_line
 from kwok_operator.formats.documents import NodeDocuments, node_name
+from kwok_operator.formats.untyped import text_at, value_at
 from kwok_operator.formats.words import Problem, differing_paths, names_in_words, useful_keys
 from kwok_operator.nodegroups.api.template import GuardTaint, Template
 from kwok_operator.nodegroups.cleaning import Node, clean_node, control_plane_shape
@@ -65,11 +63,10 @@ def derive(
     templates: ConfigMapTemplates | None,
     live: Sequence[LiveNode] | None,
 ) -> Derivation:
-    """The groups of a config; raises nothing.
+    """The groups of a config; raises nothing. `owner` is namespace/name of its ConfigMap.
 
-    `owner` is namespace/name of the config's ConfigMap. None for templates or live nodes means that
-    they could not be looked at: where the config reads them there are no groups then, as half of
-    what a group is made of would change its template.
+    Templates or live nodes that are None could not be read: where the config needs them there are
+    no groups then, as half of its sources would change a group's template.
     """
     return _Deriver(config, owner=owner).run(templates, live)
 
@@ -123,6 +120,11 @@ class _Deriver:
         return Derivation(tuple(groups.values()), tuple(dict.fromkeys(self._problems)))
 
     @property
+    def _part(self) -> str:
+        """The part of metadata that has the key."""
+        return "labels" if self._config.key_kind is KeyKind.LABEL else "annotations"
+
+    @property
     def _key_in_words(self) -> str:
         return f"{self._config.key_kind} {self._config.group_key}"
 
@@ -155,50 +157,40 @@ class _Deriver:
 
     def _value_of_template(self, node: Mapping[str, Any]) -> str:
         """Empty where it has none, or one that is no text."""
-        metadata = node.get("metadata")
-        metadata = metadata if isinstance(metadata, dict) else {}
-        part = "labels" if self._config.key_kind is KeyKind.LABEL else "annotations"
-        candidates = (
-            (metadata.get("annotations"), constants.CA_NODE_GROUP_ANNOTATION),
-            (metadata.get(part), self._config.group_key),
-        )
-        for texts, key in candidates:
-            value = texts.get(key) if isinstance(texts, dict) else None
-            if isinstance(value, str) and value:
-                return value
-        return ""
+        own = text_at(node, "metadata", "annotations", constants.CA_NODE_GROUP_ANNOTATION)
+        return own or text_at(node, "metadata", self._part, self._config.group_key)
 
     def _without_key(
         self, nodes: Sequence[Mapping[str, Any]], where: str, *, none_has_it: bool
     ) -> None:
-        part = "labels" if self._config.key_kind is KeyKind.LABEL else "annotations"
         names = names_in_words([node_name(dict(node)) or "without a name" for node in nodes])
         who = f"none of its {len(nodes)} Nodes" if none_has_it else f"Node {names}"
         verb = "has" if none_has_it or len(nodes) == 1 else "have"
         nothing = "the" if none_has_it else "no"
-        keys = useful_keys([(node.get("metadata") or {}).get(part) for node in nodes])
+        keys = useful_keys([value_at(node, "metadata", self._part) for node in nodes])
         self._problem(
             "KeyNotFound",
-            f"{where}: {who} {verb} {nothing} {self._key_in_words}; {self._remedy(keys, part)}",
+            f"{where}: {who} {verb} {nothing} {self._key_in_words}; {self._remedy(keys)}",
         )
 
-    def _remedy(self, keys: Sequence[str], part: str) -> str:
-        there = f"there are {', '.join(keys)}" if keys else f"they have no {part}"
+    def _remedy(self, keys: Sequence[str]) -> str:
+        there = f"there are {', '.join(keys)}" if keys else f"they have no {self._part}"
         field = "Label" if self._config.key_kind is KeyKind.LABEL else "Annotation"
         return f"{there}; add it, or choose another nodegroups.fromNode{field}Key"
 
     def _by_value_live(
         self, live: Sequence[LiveNode], *, others: bool
     ) -> dict[str, list[LiveNode]]:
-        by_label = self._config.key_kind is KeyKind.LABEL
+        texts = [
+            node.labels if self._config.key_kind is KeyKind.LABEL else node.annotations
+            for node in live
+        ]
         found: dict[str, list[LiveNode]] = {}
-        for node in live:
-            value = (node.labels if by_label else node.annotations).get(self._config.group_key)
-            if value:
+        for node, of_node in zip(live, texts, strict=True):
+            if value := of_node.get(self._config.group_key):
                 found.setdefault(value, []).append(node)
         if not found and not others:
-            part = "labels" if by_label else "annotations"
-            keys = useful_keys([node.labels if by_label else node.annotations for node in live])
+            keys = useful_keys(texts)
             there = self._config.cluster
             of = f" of the cluster of Secret {there.secret_name}" if there else ""
             who = f"none of the {len(live)} real nodes" if live else "there is no real node"
@@ -206,7 +198,7 @@ class _Deriver:
             self._problem(
                 "KeyNotFound",
                 f"nodegroups: {who} has the {self._key_in_words}"
-                + (f"; {self._remedy(keys, part)}" if live else "; fake nodes don't count"),
+                + (f"; {self._remedy(keys)}" if live else "; fake nodes don't count"),
             )
         return found
 
@@ -362,18 +354,19 @@ class _Deriver:
         return replace(counts, desired=min(max(there, counts.minimum), counts.maximum))
 
     def _compare(self, value: str, static: Sequence[_Static]) -> None:
-        first, paths, names = static[0] if static else None, [], []
-        for other in static[1:] if first else ():
-            assert first is not None
-            found = list(differing_paths(first.cleaned, other.cleaned))
-            for key in COUNT_ANNOTATIONS:
-                if key in other.annotations and other.annotations[key] != first.annotations.get(
-                    key
-                ):
-                    found.append(f"metadata.annotations.{key}")
+        if not static:
+            return
+        first, paths, names = static[0], [], []
+        for other in static[1:]:
+            found = differing_paths(first.cleaned, other.cleaned)
+            found += [
+                f"metadata.annotations.{key}"
+                for key in COUNT_ANNOTATIONS
+                if key in other.annotations and other.annotations[key] != first.annotations.get(key)
+            ]
             paths += [path for path in found if path not in paths]
             names += [other.name] if found else []
-        if first is not None and names:
+        if names:
             self._problem(
                 "TemplatesDiffer",
                 f"{self._key_in_words}={value}: Nodes {names_in_words([first.name, *names])} are of"

@@ -1,23 +1,19 @@
-"""Groups that are derived from something: applied where they are not as they should be.
+"""Applies groups that are derived from a config or another object, if they differ from it.
 
-    manifest, mark of its owner --apply--> the group as it is now, Problems
-
-Keeps in mind what was applied last, so that what is right already costs no request. A group that
-somebody else made is never touched.
+It remembers what it applied last, so an unchanged group costs no request. A group that somebody
+else made is never touched.
 """
 
+import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, TypeVar
 
 from kwok_operator import constants
-from kwok_operator.errors import (
-    REFUSED,
-    ConflictError,
-)
+from kwok_operator.errors import REFUSED, ApiError, ApiUnreachableError, ConflictError
 from kwok_operator.formats.words import Problem
 from kwok_operator.nodegroups.client import Group
 from kwok_operator.nodegroups.groupstore import GroupStore
@@ -25,18 +21,46 @@ from kwok_operator.sources.groupwriter import DerivedGroupWriter
 
 logger = logging.getLogger(__name__)
 
+FAILURES: Final = 3
+"""Groups in a row that can't be written, after which the others are not tried."""
 _OF_TARGETS = (constants.CAPI_FOLLOWED_ANNOTATION, constants.DESIRED_COUNT_ANNOTATION)
 """Written with a target, after the apply: no reason for another one."""
 
+G = TypeVar("G")
+T = TypeVar("T")
+Failure = ApiError | ApiUnreachableError
 Complete = Callable[[Mapping[str, Any]], Awaitable[None]]
-"""Writes what is no part of the apply, given the group as it is after it."""
+"""Makes further writes, given the group as it is after the apply."""
+
+
+async def apply_each(
+    groups: Sequence[G], apply: Callable[[G], Awaitable[T]], *, at_once: int = 1
+) -> list[T | Failure]:
+    """The result for each group, or why it can't be written: one holds up no other.
+
+    Raises the error of the last where no group can be written, as the API server is in trouble
+    then, and any other error at once.
+    """
+    ends: list[T | Failure] = []
+    in_a_row = 0
+    for at in range(0, len(groups), at_once):
+        some = await asyncio.gather(*map(apply, groups[at : at + at_once]), return_exceptions=True)
+        for end in some:
+            if isinstance(end, BaseException) and not isinstance(end, Failure):
+                raise end
+            ends.append(end)
+        failed = [end for end in some if isinstance(end, BaseException)]
+        in_a_row = in_a_row + len(failed) if len(failed) == len(some) else 0
+        if in_a_row >= FAILURES:
+            raise failed[0]
+    return ends
 
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """What was applied to a group last, and what of it is ours to look at: the same needs no write.
+    """The manifest that was applied last, and the fields of the group that are ours after it.
 
-    Who scales the group, or sets another field, is none of our concern.
+    Others may scale the group or set other fields.
     """
 
     manifest: str
@@ -79,7 +103,7 @@ class DerivedGroups:
         self._not_ours.clear()
 
     def forget(self) -> None:
-        """Has everything applied once more: who owns which field can change without a trace."""
+        """Applies everything once more, as the owner of a field can change without an event."""
         self._written.clear()
 
     def group_changed(self, name: str) -> None:
@@ -96,7 +120,7 @@ class DerivedGroups:
     async def apply(
         self, manifest: Mapping[str, Any], *, owner: str, value: str, complete: Complete
     ) -> list[Problem]:
-        """Makes a group what it should be, if it is ours to make; tells what it can't."""
+        """Applies a group unless somebody else made it; gives the problems."""
         name = manifest["metadata"]["name"]
         known = self._groups.get(name)
         if known is not None and known.deleting:

@@ -1,8 +1,7 @@
-"""Writing groups that are derived from something: server-side apply, never forced.
+"""Writes derived groups by server-side apply, never forced.
 
-A field that somebody else owns is theirs: the API server refuses the whole write and names the
-fields, they are left out, and the rest is written. The first target size goes under a manager of
-its own and is written once, so that nobody who scales the group has a conflict with us.
+Fields that somebody else owns are left out of the write. The first target size goes under a field
+manager of its own and is written once, so that whoever scales the group has no conflict with us.
 """
 
 import copy
@@ -27,7 +26,7 @@ _TRIES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The group as it is after an apply, and the fields that are somebody else's, in words."""
+    """The group after an apply, and sentences on the fields that somebody else owns."""
 
     body: Mapping[str, Any]
     conflicts: tuple[str, ...]
@@ -50,7 +49,7 @@ class DerivedGroupWriter:
             return None
 
     async def apply(self, manifest: Mapping[str, Any], *, uid: str | None) -> Applied:
-        """Applies what is not somebody else's. With `uid`, to that very object or not at all.
+        """Applies the fields that nobody else owns; with `uid`, to that very object or not at all.
 
         Raises ConflictError where the object is another by now, InvalidError or ForbiddenError
         where the API server refuses it.

@@ -1,18 +1,15 @@
-"""Real nodes, of this cluster and of others, followed so that templates can be copied from them.
+"""Real nodes of this cluster and of others, followed so that templates can be copied from them.
 
-    reflector (this cluster) ─────────────────────────┐
-    Secret ──> kubeconfig ──> reflector (another) ────┼──> LiveNodes ──> sources, provider config
-                                                      └──> a problem, when it lasts
+    NodeLink (this cluster), RemoteLink (another, by a Secret) ──> LiveNodes
 
-Little is kept of each node; the node itself is fetched when it is chosen and is not as it was. The
-operator reads these nodes and writes none of them.
+Little is kept of each node; the node itself is fetched when it is chosen.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from sys import intern
 from typing import Any
 
@@ -23,13 +20,13 @@ from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.connection import ApiConnection, Endpoint
 from kwok_operator.kube.decode import OBJECTS, decode_dict
 from kwok_operator.kube.reflector import Reflector
+from kwok_operator.sources.configmaps import wait_synced
 from kwok_operator.sources.nodechoice import LiveNode, is_leftover, live_node
 
 logger = logging.getLogger(__name__)
 
 PATIENCE = 10.0
-"""Seconds that a trouble may last before it is told: a cut watch is no news."""
-SYNC_WITHIN = 5.0
+"""Seconds that a trouble may last before it is a problem: a cut watch is none."""
 SECRET_CHECK_INTERVAL = 10.0
 SECRET_RETRY_INTERVAL = 5.0
 PAGE_SIZE = 100
@@ -50,7 +47,7 @@ _LIVE_NODES = OBJECTS.then(_kept)
 _NOT_OURS = f"!{constants.NODE_GROUP_LABEL}"
 
 Changed = Callable[[Sequence[LiveNode]], None]
-"""Told what of a node has changed: as it was and as it is, or one of them; nothing means all."""
+"""Called with a changed node as it was and as it is, or with nothing, which means all."""
 
 
 class LiveNodes:
@@ -61,6 +58,7 @@ class LiveNodes:
 
     def __init__(self, *, place: str, changed: Changed) -> None:
         self.synced = asyncio.Event()
+        self.wait_synced = partial(wait_synced, self.synced)
         self._place = place
         self._nameless_seen = False
         self._changed = changed
@@ -72,12 +70,6 @@ class LiveNodes:
 
     def __len__(self) -> int:
         return len(self._nodes)
-
-    async def wait_synced(self) -> bool:
-        """Waits for the first listing, not for long; says whether there has been one."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self.synced.wait(), SYNC_WITHIN)
-        return self.synced.is_set()
 
     @property
     def leftovers(self) -> list[LiveNode]:
@@ -156,10 +148,10 @@ class NodeLink:
         )
 
     def start(self) -> None:
-        """Begins to follow, unless that has been done; goes on where that has ended."""
+        """Begins to follow, or goes on after the task has ended."""
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._reflector.run(), name=f"follow {self.place}")
-            self._task.add_done_callback(_tell_end)
+            self._task.add_done_callback(_log_end)
 
     async def close(self) -> None:
         if self._task is not None:
@@ -175,14 +167,10 @@ class NodeLink:
         lasting = not self.nodes.synced.is_set() or self._clock() - since >= PATIENCE
         return sentence if lasting else None
 
-    async def fetch(self, name: str) -> dict[str, Any] | None:
-        """The whole node, or None where it is gone. Raises KwokOperatorError."""
-        return await self.get(f"{NODES_PATH}/{name}")
-
     async def get(
         self, path: str, params: Mapping[str, str] | None = None
     ) -> dict[str, Any] | None:
-        """What is there in the nodes' cluster, or None. Raises KwokOperatorError."""
+        """An object of the nodes' cluster, or None. Raises KwokOperatorError."""
         try:
             answer = await self._client.request("GET", path, params=params, retries=2)
         except NotFoundError:
@@ -230,7 +218,7 @@ class RemoteLink:
     def start(self) -> None:
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name=f"reach {self.place}")
-            self._task.add_done_callback(_tell_end)
+            self._task.add_done_callback(_log_end)
 
     async def close(self) -> None:
         if self._task is not None:
@@ -242,16 +230,13 @@ class RemoteLink:
     def problem(self) -> str | None:
         return self._trouble or (self._link.problem if self._link else None)
 
-    async def fetch(self, name: str) -> dict[str, Any] | None:
-        return await self._link.fetch(name) if self._link else None
-
     async def get(
         self, path: str, params: Mapping[str, str] | None = None
     ) -> dict[str, Any] | None:
         return await self._link.get(path, params) if self._link else None
 
     async def _run(self) -> None:
-        """Reads the Secret again and again; connects anew when it says something else."""
+        """Reads the Secret again and again, and connects anew when it has changed."""
         while True:
             pause = SECRET_CHECK_INTERVAL
             try:
@@ -304,6 +289,6 @@ class RemoteLink:
             self._changed(())
 
 
-def _tell_end(task: asyncio.Task[None]) -> None:
+def _log_end(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and task.exception() is not None:
         logger.error("%s has ended", task.get_name(), exc_info=task.exception())

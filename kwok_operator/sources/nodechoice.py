@@ -1,8 +1,6 @@
-"""Real nodes that templates are copied from: which of them, if several fit.
+"""Chooses the real node that a template is copied from: the newest one that fits.
 
-    LiveNode (what is kept of each) + NodesSource  --choose-->  the newest one that fits
-
-Heartbeats change nothing here: `digest` stands for what of a node gets into a template.
+`digest` changes with the parts of a node that get into a template, and not with heartbeats.
 """
 
 import re
@@ -15,7 +13,7 @@ from kwok_operator import constants
 from kwok_operator.api.base import DNS_NAME
 from kwok_operator.api.selectors import SelectorOperator, SelectorRequirement
 from kwok_operator.errors import TemplateError
-from kwok_operator.formats.untyped import as_map, as_texts
+from kwok_operator.formats.untyped import as_list, as_map, as_texts
 from kwok_operator.nodegroups.cleaning import clean_node, rough_size
 from kwok_operator.nodegroups.template import MAX_ROUGH_BYTES, template_hash
 from kwok_operator.sources.api.source import (
@@ -109,18 +107,18 @@ def live_node(raw: Mapping[str, Any]) -> LiveNode:
     metadata, spec, status = (as_map(raw.get(part)) for part in ("metadata", "spec", "status"))
     capacity, version = as_map(status.get("capacity")), str(metadata.get("resourceVersion"))
     name, fake = metadata.get("name"), is_fake(raw)
+    conditions, taints = (
+        map(as_map, as_list(each)) for each in (status.get("conditions"), spec.get("taints"))
+    )
     return LiveNode(
         name=name if isinstance(name, str) and _NAME.fullmatch(name) else "",
         uid=str(metadata.get("uid") or ""),
         resource_version=int(version) if _VERSION.fullmatch(version) else 0,
         created=_epoch(metadata.get("creationTimestamp")),
-        ready=any(
-            c.get("type") == "Ready" and c.get("status") == "True"
-            for c in _objects(status.get("conditions"))
-        ),
+        ready=any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions),
         schedulable=not spec.get("unschedulable")
         and not metadata.get("deletionTimestamp")
-        and not any(str(t.get("key")) in _NOT_YET_OR_NO_MORE for t in _objects(spec.get("taints"))),
+        and not any(str(t.get("key")) in _NOT_YET_OR_NO_MORE for t in taints),
         has_capacity="cpu" in capacity and "memory" in capacity,
         fake=fake,
         labels=as_texts(metadata.get("labels")),
@@ -160,10 +158,6 @@ def _digest(raw: Mapping[str, Any]) -> str:
         return template_hash(clean_node(raw, field="Node"))
     except TemplateError:
         return unusable
-
-
-def _objects(value: object) -> list[Mapping[str, Any]]:
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
 
 
 def _epoch(text: object) -> float:

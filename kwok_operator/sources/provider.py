@@ -1,28 +1,20 @@
-"""The provider config: its groups are kept as it says, and what is wrong with it is told.
+"""The provider config: keeps its groups as it says, and reports its problems.
 
     ConfigMaps, real nodes, groups ──(changed)──> pass: read ──> derive (pure) ──> apply
                                                               └──> problems: Event, log, metric
 
-A pass begins with what is there and needs no memory but of what it said and wrote last. While
-anything can't be read, what is missing means nothing: no group is marked or removed then. Deriving
-never touches a group that somebody made by hand.
+While anything can't be read, no group is marked or removed.
 """
 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
 from kwok_operator import constants
-from kwok_operator.errors import (
-    ApiError,
-    ApiUnreachableError,
-    KwokOperatorError,
-    ManifestError,
-    one_line,
-)
+from kwok_operator.errors import ManifestError, one_line
 from kwok_operator.formats.words import Problem, few_names
 from kwok_operator.kube.events import Recorder
 from kwok_operator.nodegroups.client import Group
@@ -32,7 +24,7 @@ from kwok_operator.sources.api.providerconfig import ProviderConfig
 from kwok_operator.sources.api.source import RemoteCluster
 from kwok_operator.sources.configmaps import ConfigMap, ConfigMaps
 from kwok_operator.sources.derive import ConfigMapTemplates, Derivation, DerivedGroup, derive
-from kwok_operator.sources.derivedgroups import DerivedGroups
+from kwok_operator.sources.derivedgroups import DerivedGroups, apply_each
 from kwok_operator.sources.groupwriter import DerivedGroupWriter
 from kwok_operator.sources.livenodes import NodeLink
 from kwok_operator.sources.providerconfig import ProviderConfigError, read_config, templates_key
@@ -43,10 +35,8 @@ logger = logging.getLogger(__name__)
 CONFIG_KEY: Final = "config"
 SETTLE: Final = 0.5
 """Seconds in which several changes make one pass."""
-FAILURES: Final = 3
-"""Groups in a row that can't be written, after which the others are not tried."""
-MAX_TOLD: Final = 25
-"""Most problems of one pass that are told one by one: 1 MiB of templates can have thousands."""
+MAX_EVENTS: Final = 25
+"""Of one pass: 1 MiB of templates can have thousands of problems."""
 
 
 class Provider:
@@ -107,7 +97,7 @@ class Provider:
         self._derived.group_changed(name)
 
     def recheck(self) -> None:
-        """Applies everything once more: who owns which field can change without a trace."""
+        """Applies everything once more, as the owner of a field can change without an event."""
         self._derived.forget()
         self.changed()
 
@@ -127,13 +117,13 @@ class Provider:
             if self._summary:
                 logger.info("provider config is gone, groups stay: configmap=%s", self._owner)
             self._summary = ""
-            self._tell(None, [])
+            self._report(None, [])
             return
         problems: list[Problem] = []
         try:
             config = await self._read(configmap)
         except ProviderConfigError as error:
-            self._tell(configmap, error.problems)
+            self._report(configmap, error.problems)
             return
         self._note(configmap, config)
         self._local.start()
@@ -142,11 +132,19 @@ class Provider:
             return
         self._derived.begin()
         problems += derivation.problems
-        trouble = await self._apply_all(derivation.groups, problems)
+        trouble = None
+        ends = await apply_each(derivation.groups, self._apply)
+        for group, end in zip(derivation.groups, ends, strict=True):
+            if isinstance(end, BaseException):
+                trouble = trouble or end
+                message = f"group {group.name} can't be written, which is tried again: {end}"
+                problems.append(Problem("GroupRefused", one_line(message)))
+            else:
+                problems += end
         if not any(problem.blocks for problem in problems):
             await self._retire({group.name for group in derivation.groups}, prune=config.prune)
         problems += self._leftovers()
-        self._tell(configmap, problems)
+        self._report(configmap, problems)
         if trouble is not None:
             raise trouble
         self._summarise(derivation)
@@ -164,9 +162,9 @@ class Provider:
         return config
 
     async def _derive(self, config: ProviderConfig, problems: list[Problem]) -> Derivation | None:
-        """What comes out, of what can be read; what can't is added to `problems`.
+        """The groups; adds to `problems` what can't be read.
 
-        None while live nodes are being listed: the end of that makes a pass, and so does trouble.
+        None while live nodes are being listed: the end of that makes a pass.
         """
         live, link = None, self._fleet(config.cluster)
         if config.read_nodes_from.live:
@@ -201,27 +199,8 @@ class Provider:
         key = templates_key(config, configmap.data.keys())
         return ConfigMapTemplates(name, key, await self._configmaps.nodes(configmap, key))
 
-    async def _apply_all(
-        self, groups: Sequence[DerivedGroup], problems: list[Problem]
-    ) -> KwokOperatorError | None:
-        """One that can't be written holds up no other: returns what it ends with. Raises it where
-        several in a row end so, as the API server is in trouble then."""
-        trouble, in_a_row = None, 0
-        for group in groups:
-            try:
-                problems += await self._apply(group)
-            except (ApiError, ApiUnreachableError) as error:
-                trouble, in_a_row = trouble or error, in_a_row + 1
-                if in_a_row >= FAILURES:
-                    raise
-                message = f"group {group.name} can't be written, which is tried again: {error}"
-                problems.append(Problem("GroupRefused", one_line(message)))
-            else:
-                in_a_row = 0
-        return trouble
-
     async def _apply(self, derived: DerivedGroup) -> list[Problem]:
-        """Makes a group what the config says, if it is ours to make; tells what it can't."""
+        """Applies a group unless somebody else made it; gives the problems."""
         return await self._derived.apply(
             derived.manifest,
             owner=self._owner,
@@ -230,7 +209,7 @@ class Provider:
         )
 
     async def _complete(self, derived: DerivedGroup, body: Mapping[str, Any]) -> None:
-        """What is no part of the apply: the first target, and the end of a mark."""
+        """Sets the first target, and ends a mark."""
         metadata, uid = body["metadata"], body["metadata"]["uid"]
         annotations = metadata.get("annotations") or {}
         unset = body.get("spec", {}).get("targetSize") is None
@@ -275,16 +254,16 @@ class Provider:
         )
         return [Problem("LeftoverNodes", message, blocks=False)]
 
-    def _tell(self, configmap: ConfigMap | None, problems: Iterable[Problem]) -> None:
-        """Says what is new; sets the metric to what there is."""
+    def _report(self, configmap: ConfigMap | None, problems: Iterable[Problem]) -> None:
+        """Events for new problems, and the metric for all."""
         uid = configmap.uid if configmap else ""
         there = frozenset((uid, problem) for problem in problems)
         new = sorted(problem for _, problem in there - self._reported)
         if configmap is not None:
-            for problem in new[:MAX_TOLD]:
+            for problem in new[:MAX_EVENTS]:
                 self._recorder.emit(configmap, "Warning", problem.reason, f"{problem.message}.")
-            if len(new) > MAX_TOLD:
-                message = f"{len(new) - MAX_TOLD} more: `kwok-operator validate` lists them all."
+            if len(new) > MAX_EVENTS:
+                message = f"{len(new) - MAX_EVENTS} more: `kwok-operator validate` lists them all."
                 self._recorder.emit(configmap, "Warning", "ManyProblems", message)
         if self._reported and not there and configmap is not None:
             message = "Nothing is wrong with the provider config any more."
@@ -293,7 +272,7 @@ class Provider:
         self._metrics.provider_problems(Counter(problem.reason for _, problem in there))
 
     def _note(self, configmap: ConfigMap, config: ProviderConfig) -> None:
-        """Says what is accepted and does nothing, once."""
+        """Events, once, for parts of the config that have no effect."""
         if config.notes != self._notes:
             self._notes = config.notes
             for note in config.notes:

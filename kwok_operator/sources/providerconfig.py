@@ -1,9 +1,7 @@
-"""Reading a provider config: from the text in a ConfigMap to a value, or to all that is wrong.
+"""Reads a provider config: from the text in a ConfigMap to a value, or to all its problems.
 
-    text  --load_documents-->  mapping  --one function a section-->  ProviderConfig | problems
-
-Accepts every form that cluster-autoscaler's provider or its documentation has had, and refuses
-what it drops in silence. Nothing is decided about groups here.
+It accepts every form that cluster-autoscaler's provider or its documentation has had, and refuses
+keys that the provider drops in silence.
 """
 
 import re
@@ -50,10 +48,7 @@ KWOK_NOTE: Final = "kwok: has no effect; the kwok controller is installed and ru
 
 
 class ProviderConfigError(ManifestError):
-    """A provider config that can't be used: all that is wrong with it, at once.
-
-    `fields` has the path of each problem's key, empty where it is about the whole.
-    """
+    """All problems of a provider config; `fields` has the path of each, empty for the whole."""
 
     def __init__(
         self, *, where: str, problems: tuple[Problem, ...], fields: tuple[str, ...]

@@ -1,17 +1,15 @@
-"""What `template.from` names: found, and told when it becomes another.
+"""The sources that `template.from` names: finds them, and wakes groups when they change.
 
-    ConfigMaps ──┐
-    real nodes ──┼──find──> Found (which version of what, or why nothing) ──load──> the nodes
-    Secrets ─────┘      └──> a wake-up for each group that follows what has changed
+    ConfigMaps, real nodes, Secrets ──find──> Found, a version of a source ──load──> the nodes
 
-A cluster is followed while a group, or the provider config, needs it: this one from then on,
-another one until nobody does any more.
+Another cluster is followed as long as a group or the provider config needs it.
 """
 
 import base64
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
+from kwok_operator.constants import NODES_PATH
 from kwok_operator.errors import (
     ForbiddenError,
     ManifestError,
@@ -42,11 +40,10 @@ SECRETS_REMEDY: Final = "kubectl apply -f deploy/components/remote-templates/rba
 
 
 class Sources:
-    """Finds sources for groups. `wake(group)` has a group looked at again; `fleet_changed` is told
-    of news of the other cluster that the provider config names.
+    """Finds sources for groups. `wake(group)` reconciles a group; `fleet_changed` is called when
+    the other cluster of the provider config changes.
 
-    `local` follows this cluster once it is needed; `secrets` reads Secrets of `namespace`, the
-    operator's.
+    `local` follows this cluster once it is needed; `secrets` reads Secrets of `namespace`.
     """
 
     def __init__(
@@ -72,7 +69,7 @@ class Sources:
         self._local = local
 
     async def find(self, group: Group) -> Found:
-        """What the template of a group is to be copied from, as of now."""
+        """The source of a group's template, as of now."""
         source = group.spec.template.source
         if source is None:
             self._followers.pop(group.name, None)
@@ -95,7 +92,7 @@ class Sources:
         )
 
     async def keep_only(self, groups: Collection[str]) -> None:
-        """Forgets groups that are gone, and clusters that nobody follows any more."""
+        """Forgets other groups, and clusters that are no longer needed."""
         self._followers = {n: s for n, s in self._followers.items() if n in groups}
         wanted = {s.nodes.cluster for s in self._followers.values() if s.nodes} | {self._fleet}
         for cluster in self._remote.keys() - wanted:
@@ -121,7 +118,7 @@ class Sources:
                 self._wake(group)
 
     def nodes_changed(self, cluster: RemoteCluster | None, nodes: Sequence[LiveNode]) -> None:
-        """Wakes who copies, or could copy now, from one of these nodes; or from any."""
+        """Wakes the groups that could copy from one of these nodes; without any, from all."""
         if cluster is not None and cluster == self._fleet:
             self._fleet_changed()
         for group, source in self._followers.items():
@@ -151,7 +148,7 @@ class Sources:
         origin = f"node {node.name} of {link.place}"
 
         async def load() -> tuple[SourceNode, ...]:
-            raw = await link.fetch(node.name)
+            raw = await link.get(f"{NODES_PATH}/{node.name}")
             if raw is None:
                 raise SourceMissingError("NodeNotFound", f"{origin} has gone")
             return (SourceNode(f"Node {node.name}", raw),)

@@ -48,8 +48,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for long: to ask an API server or for a Secret again, for a first listing."""
     monkeypatch.setattr(reflector, "retry_delay", lambda *_, **__: 0.002)
     monkeypatch.setattr(livenodes, "SECRET_RETRY_INTERVAL", 0.01)
-    for module in (configmaps, livenodes):
-        monkeypatch.setattr(module, "SYNC_WITHIN", 0.02)
+    monkeypatch.setattr(configmaps, "SYNC_WITHIN", 0.02)
 
 
 def names(nodes: LiveNodes) -> set[str]:

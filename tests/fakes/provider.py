@@ -24,7 +24,7 @@ from kwok_operator.nodegroups.client import Group
 from kwok_operator.nodegroups.groupstore import GroupStore
 from kwok_operator.observability.metrics import Metrics
 from kwok_operator.operator.keeping import keep_running
-from kwok_operator.sources import livenodes
+from kwok_operator.sources import configmaps
 from kwok_operator.sources.configmaps import ConfigMap, ConfigMaps
 from kwok_operator.sources.groupwriter import Applied, DerivedGroupWriter
 from kwok_operator.sources.livenodes import LiveNodes, NodeLink
@@ -232,7 +232,7 @@ class ProviderWorld:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:
-        with patch.object(livenodes, "SYNC_WITHIN", 0.01):
+        with patch.object(configmaps, "SYNC_WITHIN", 0.01):
             kept = keep_running(
                 "provider config",
                 self.provider.run,

@@ -163,16 +163,16 @@ class TestThisCluster:
 
     async def test_gives_a_node_whole(self, link: NodeLink, server: FakeApiServer) -> None:
         server.create(NODES, node("a"))
-        found = await link.fetch("a")
+        found = await link.get(f"{NODES}/a")
         assert found is not None and found["status"]["capacity"]["cpu"] == "8"
-        assert await link.fetch("b") is None
+        assert await link.get(f"{NODES}/b") is None
 
     async def test_can_be_out_of_reach_for_a_node(
         self, link: NodeLink, server: FakeApiServer
     ) -> None:
         server.cut(times=20, verb="get")
         with pytest.raises(ApiUnreachableError):
-            await link.fetch("a")
+            await link.get(f"{NODES}/a")
 
     async def test_a_trouble_before_the_first_listing_is_a_problem_at_once(
         self, link: NodeLink, server: FakeApiServer

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from kwok_operator.sources.provider import MAX_TOLD
+from kwok_operator.sources.provider import MAX_EVENTS
 from tests.fakes.provider import CONFIG, TEMPLATES, ProviderWorld, config, template
 from tests.fakes.recording import Said
 
@@ -89,11 +89,11 @@ class TestProblems:
         assert (world.events.said, world.problems()) == ([], {})
 
     async def test_of_very_many_the_rest_is_counted(self, world: ProviderWorld) -> None:
-        many = [template(f"p{n:02}", cpu="x") for n in range(MAX_TOLD + 5)]
+        many = [template(f"p{n:02}", cpu="x") for n in range(MAX_EVENTS + 5)]
         world.configure(config(), *many)
         await world.quiet()
-        assert world.problems()["InvalidTemplate"] == MAX_TOLD + 5
-        assert world.events.reasons == ["InvalidTemplate"] * MAX_TOLD + ["ManyProblems"]
+        assert world.problems()["InvalidTemplate"] == MAX_EVENTS + 5
+        assert world.events.reasons == ["InvalidTemplate"] * MAX_EVENTS + ["ManyProblems"]
 
     async def test_of_a_key_that_is_called_otherwise(self, world: ProviderWorld) -> None:
         world.configmap(CONFIG, b="", a="")

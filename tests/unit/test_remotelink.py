@@ -74,11 +74,11 @@ class TestAnotherCluster:
     async def test_is_followed(self, remote: RemoteLink, server: FakeApiServer) -> None:
         server.tokens = {"one"}
         server.create(NODES, node("a"))
-        assert await remote.fetch("a") is None, "it is not connected yet"
+        assert await remote.get(f"{NODES}/a") is None, "it is not connected yet"
         await synced(remote, server)
         assert (names(remote.nodes), remote.problem) == ({"a"}, None)
         assert remote.place == "the cluster of Secret prod"
-        assert await remote.fetch("a") == server.objects(NODES)["a"]
+        assert await remote.get(f"{NODES}/a") == server.objects(NODES)["a"]
 
     async def test_is_reached_once_while_its_secret_says_the_same(
         self,
@@ -205,7 +205,7 @@ class TestAnotherCluster:
         await synced(remote, server)
         await remote.close()
         assert following() == []
-        assert await remote.fetch("a") is None
+        assert await remote.get(f"{NODES}/a") is None
 
     async def test_ends_when_it_is_closed_while_it_connects_anew(
         self,

@@ -1,8 +1,4 @@
-"""The provider config: how groups are derived from templates and live nodes.
-
-Owns the values that a valid config can have. The text, with its keys, spellings and mistakes, is
-read by the core.
-"""
+"""The values of a valid provider config; sources/providerconfig.py reads its text."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -52,7 +48,7 @@ class ProviderConfig:
     configmap_name: str | None = None
     """Never None where templates are read from a ConfigMap."""
     configmap_key: str | None = None
-    """As written; see `core.providerconfig.templates_key` for the one to read."""
+    """As written; see `sources.providerconfig.templates_key` for the one to read."""
     cluster: RemoteCluster | None = None
     """Whose nodes are templates, where live ones are; None is this one."""
     copy_sizes: bool = False

@@ -1,8 +1,4 @@
-"""Where a template may come from: `spec.template.from`.
-
-Owns how a source is named: a ConfigMap, or nodes of this cluster or another. Reading it is the
-controller's, choosing one of several nodes and merging is the core's.
-"""
+"""`spec.template.from`: a ConfigMap or real nodes from which a template is copied."""
 
 from typing import Annotated
 
