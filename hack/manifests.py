@@ -24,7 +24,7 @@ import yaml
 from hack.generated import bring_up_to_date
 from hack.generated import stale as stale_files
 from kwok_operator.controlplane import ControlPlaneError, Settings, find_tools
-from kwok_operator.controlplane.progress import Reporter
+from kwok_operator.reporter import Reporter
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 OVERLAYS: Final = Path("deploy/overlays")

@@ -4,15 +4,17 @@ import argparse
 import asyncio
 import math
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from kwok_operator.errors import KwokOperatorError, SettingsError
+from kwok_operator.errors import KwokOperatorError, SettingsError, one_line
 from kwok_operator.formats.words import names_in_words
 from kwok_operator.importing.ledger import Ledger
 from kwok_operator.importing.settings import ImportSettings
 from kwok_operator.nodegroups.naming import is_object_name
+from kwok_operator.reporter import Reporter
 from kwok_operator.settings import Values, add_cluster_flags
 
 _HELP: Final = """\
@@ -128,20 +130,19 @@ def run(flags: argparse.Namespace) -> int:
     """Imports, prints what came of it, and returns the exit code."""
     from kwok_operator.importing.folder import OutputError
     from kwok_operator.importing.importer import run_import
-    from kwok_operator.importing.progress import Progress
 
     settings = import_settings(flags)
-    progress = Progress()
+    reporter = Reporter(sys.stderr)
     try:
-        ledger = asyncio.run(run_import(settings, progress=progress))
+        ledger = asyncio.run(run_import(settings, reporter=reporter))
     except OutputError as error:
-        progress.say(f"kwok-operator: {error}")
+        reporter.say(one_line(f"kwok-operator: {error}"))
         return 1
     except KwokOperatorError as error:
-        progress.say(f"kwok-operator: {error}")
+        reporter.say(one_line(f"kwok-operator: {error}"))
         return 2
     except (KeyboardInterrupt, asyncio.CancelledError):
-        progress.say("kwok-operator: stopped; nothing was written")
+        reporter.say("kwok-operator: stopped; nothing was written")
         return 130
     for line in summary(ledger, settings.output):
         print(line)

@@ -17,10 +17,10 @@ from kwok_operator.controlplane.errors import (
 from kwok_operator.controlplane.kwokctl import COMPONENTS, Flags
 from kwok_operator.controlplane.lifecycle import DEFAULT_NAME, create, delete, get, removal, revive
 from kwok_operator.controlplane.ownership import Choices, async_temporary, temporary
-from kwok_operator.controlplane.progress import Reporter
 from kwok_operator.controlplane.settings import DEFAULT_KUBERNETES_VERSION, Settings
 from kwok_operator.controlplane.tools import Tools, find_set, find_tools
 from kwok_operator.controlplane.toolsets import known_versions
+from kwok_operator.reporter import Reporter
 
 __all__ = [
     "COMPONENTS",

@@ -16,9 +16,9 @@ from types import FrameType
 from kwok_operator.controlplane import lifecycle
 from kwok_operator.controlplane.cluster import Cluster
 from kwok_operator.controlplane.errors import ClusterError, ControlPlaneError
-from kwok_operator.controlplane.progress import Reporter
 from kwok_operator.controlplane.settings import DEFAULT_KUBERNETES_VERSION, Settings
 from kwok_operator.controlplane.tools import find_kubectl, find_set, find_tools
+from kwok_operator.reporter import Reporter
 
 _EPILOG = f"""\
 environment variables:

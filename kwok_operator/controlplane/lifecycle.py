@@ -35,9 +35,9 @@ from kwok_operator.controlplane.kwokctl import (
     configuration,
 )
 from kwok_operator.controlplane.lock import exclusive
-from kwok_operator.controlplane.progress import Reporter
 from kwok_operator.controlplane.settings import ELSEWHERE, KUBECONFIG_VARIABLE, Settings
 from kwok_operator.controlplane.tools import Tools, find_kubectl, find_tools
+from kwok_operator.reporter import Reporter
 
 DEFAULT_NAME = "kwok-operator"
 

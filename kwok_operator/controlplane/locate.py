@@ -11,9 +11,9 @@ import os
 import subprocess
 from pathlib import Path
 
-from kwok_operator.controlplane.progress import Reporter
 from kwok_operator.controlplane.settings import Settings
 from kwok_operator.controlplane.toolsets import ToolSet, Version, parse
+from kwok_operator.reporter import Reporter
 
 _ASK_SECONDS = 20
 

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from kwok_operator.controlplane.progress import Reporter, elapsed
 from kwok_operator.controlplane.stopping import go_on
+from kwok_operator.reporter import Reporter, elapsed
 
 _POLL_SECONDS = 0.2
 

@@ -32,9 +32,9 @@ from kwok_operator.controlplane.lifecycle import (
 )
 from kwok_operator.controlplane.lock import hold
 from kwok_operator.controlplane.processes import interrupts_deferred
-from kwok_operator.controlplane.progress import Reporter
 from kwok_operator.controlplane.settings import ELSEWHERE, Settings
 from kwok_operator.controlplane.stopping import stopped_by
+from kwok_operator.reporter import Reporter
 
 
 class Choices(TypedDict, total=False):

@@ -21,9 +21,9 @@ from kwok_operator.controlplane.errors import ControlPlaneError, DownloadError
 from kwok_operator.controlplane.gobuild import Builder
 from kwok_operator.controlplane.golang import find_go
 from kwok_operator.controlplane.lock import exclusive
-from kwok_operator.controlplane.progress import Reporter
 from kwok_operator.controlplane.settings import ELSEWHERE, Settings
 from kwok_operator.controlplane.toolsets import ToolSet, load, of_family, read
+from kwok_operator.reporter import Reporter
 
 _ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 

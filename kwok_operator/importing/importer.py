@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kwok_operator.constants import NODES_PATH
-from kwok_operator.errors import KwokOperatorError, SettingsError
+from kwok_operator.errors import KwokOperatorError, SettingsError, one_line
 from kwok_operator.formats.untyped import text_at
 from kwok_operator.importing import folder
 from kwok_operator.importing.anonymizing import anonymized, check_table
@@ -25,8 +25,8 @@ from kwok_operator.importing.nodes.grouping import Nodes
 from kwok_operator.importing.nodes.prices import Prices, read_prices
 from kwok_operator.importing.notes import Note
 from kwok_operator.importing.pods.workloads import Workloads
-from kwok_operator.importing.progress import Progress
 from kwok_operator.importing.settings import ImportSettings
+from kwok_operator.reporter import Reporter
 from kwok_operator.signals import cancelled_by_signals
 from kwok_operator.userfiles import read_bytes
 
@@ -64,7 +64,7 @@ class Reading:
 
 
 async def run_import(
-    settings: ImportSettings, *, progress: Progress, sleep: Sleep = asyncio.sleep
+    settings: ImportSettings, *, reporter: Reporter, sleep: Sleep = asyncio.sleep
 ) -> Ledger:
     """Raises KwokOperatorError where nothing was written."""
     folder.check_output(settings.output)
@@ -77,22 +77,22 @@ async def run_import(
             context=settings.context,
             requests_per_second=settings.requests_per_second,
             sleep=sleep,
-            log=progress.say,
+            log=lambda line: reporter.say(one_line(line)),
         ) as cluster:
-            progress.say(f"reading {cluster.description}")
-            reading = await _read(cluster, settings, progress)
+            reporter.say(one_line(f"reading {cluster.description}"))
+            reading = await _read(cluster, settings, reporter)
         # What a signal finds being written is brought to its end.
         manifests, notes, read = _made(reading, settings, prices)
         unread = reading.unread
         if settings.anonymize:
             manifests, notes, unread = anonymized(manifests, notes, unread, settings)
         ledger = ledger_of(read=read, manifests=manifests, notes=notes, unread=unread)
-        progress.say(f"writing {settings.output}")
+        reporter.say(f"writing {settings.output}")
         folder.write(settings.output, folder.files_of(manifests, ledger))
     return ledger
 
 
-async def _read(cluster: ClusterClient, settings: ImportSettings, progress: Progress) -> Reading:
+async def _read(cluster: ClusterClient, settings: ImportSettings, reporter: Reporter) -> Reading:
     try:
         await cluster.get("/version")
     except Unreadable as error:
@@ -101,16 +101,16 @@ async def _read(cluster: ClusterClient, settings: ImportSettings, progress: Prog
     workloads = Workloads(keep_images=settings.keep_images)
     reading = Reading(nodes=Nodes(), workloads=workloads)
 
-    await _kind(cluster, reading, settings, progress, kind="Node", paths=[NODES_PATH])
+    await _kind(cluster, reading, settings, reporter, kind="Node", paths=[NODES_PATH])
     for kind in KINDS.values():
         # Rights in the namespaces that the user named are enough.
         namespaces = sorted(settings.namespaces) if kind.namespaced else []
         paths = [kind.collection(each) for each in namespaces] or [kind.path]
-        await _kind(cluster, reading, settings, progress, kind=kind.name, paths=paths)
+        await _kind(cluster, reading, settings, reporter, kind=kind.name, paths=paths)
     if not reading.anything and reading.unread:
         raise NoClusterError(f"nothing could be read: {reading.unread[0].reason}")
     for nowhere in _not_there(reading, settings):
-        progress.say(nowhere.reason)
+        reporter.say(one_line(nowhere.reason))
         reading.unread.append(nowhere)
     reading.unread += await read_bounds(cluster, reading.bounds, namespaces=reading.autoscalers)
     return reading
@@ -120,7 +120,7 @@ async def _kind(
     cluster: ClusterClient,
     reading: Reading,
     settings: ImportSettings,
-    progress: Progress,
+    reporter: Reporter,
     *,
     kind: str,
     paths: Sequence[str],
@@ -137,16 +137,20 @@ async def _kind(
                     if _wanted(namespace, settings):
                         reading.add(kind, item)
                         count += 1
-                progress.show(kind, count)
+                reporter.update(_counted(kind, count))
         except Unreadable as error:
             served = error.status != 404
             reading.unread.append(Unread(kind, path, error.reason, needed=served))
             reading.workloads.not_whole(kind)
             if served:
-                progress.say(f"{kind}: {error.reason}")
+                reporter.say(one_line(f"{kind}: {error.reason}"))
         else:
             reading.anything = True
-    progress.done(kind, count)
+    reporter.say(_counted(kind, count))
+
+
+def _counted(kind: str, count: int) -> str:
+    return f"  {count:>9,}  {kind}"
 
 
 def _namespace_of(kind: str, body: Any) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kwok_operator.controlplane import ControlPlaneError, Settings, find_tools
-from kwok_operator.controlplane.progress import Reporter
+from kwok_operator.reporter import Reporter
 from tests.bench import options as command_line
 from tests.bench import plots, results
 from tests.bench.actors import ROOT

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kwok_operator.controlplane.progress import Reporter
+from kwok_operator.reporter import Reporter
 from tests.bench.actors import Actor, Ceiling, Kwokctl, Operator
 from tests.bench.cluster import BenchCluster, bench_cluster
 from tests.bench.measures import CEILING, Measure

@@ -6,7 +6,7 @@ to standard error.
 
 import time
 
-from kwok_operator.controlplane.progress import Reporter, elapsed
+from kwok_operator.reporter import Reporter, elapsed
 
 _WIDTH = 20
 

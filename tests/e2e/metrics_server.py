@@ -18,7 +18,7 @@ import pytest
 
 from hack.tools import METRICS_SERVER
 from kwok_operator.controlplane import Settings, Tools, find_set
-from kwok_operator.controlplane.progress import Reporter
+from kwok_operator.reporter import Reporter
 from tests.e2e.clouds import condition_of
 from tests.e2e.kubectl import PATIENCE, eventually
 from tests.e2e.own_cluster import OwnCluster

@@ -25,7 +25,7 @@ import yaml
 
 from hack.tools import PROMETHEUS
 from kwok_operator.controlplane import Settings, Tools, find_set
-from kwok_operator.controlplane.progress import Reporter
+from kwok_operator.reporter import Reporter
 from tests.e2e.kubectl import PATIENCE, eventually
 from tests.e2e.ports import free_address
 

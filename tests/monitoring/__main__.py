@@ -24,7 +24,7 @@ import grpc
 from hack.tools import PROMETHEUS
 from kwok_operator.constants import API_GROUP, API_VERSION, POOL_KIND
 from kwok_operator.controlplane import Settings, find_set, temporary
-from kwok_operator.controlplane.progress import Reporter
+from kwok_operator.reporter import Reporter
 from tests.e2e.autoscaler import Autoscaler, Shim
 from tests.e2e.groups import apply_group, install_crds, patch_group, scale
 from tests.e2e.kubectl import Kubectl

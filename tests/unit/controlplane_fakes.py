@@ -14,9 +14,9 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from kwok_operator.controlplane.progress import Reporter
 from kwok_operator.controlplane.settings import SETS_DIRECTORY, Settings
 from kwok_operator.controlplane.toolsets import ToolSet, load
+from kwok_operator.reporter import Reporter
 
 KUBERNETES = "1.36"
 SETS: dict[str, ToolSet] = {

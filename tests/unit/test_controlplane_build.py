@@ -20,9 +20,9 @@ import pytest
 
 from kwok_operator.controlplane.errors import BuildError, ToolchainError
 from kwok_operator.controlplane.golang import find_go
-from kwok_operator.controlplane.progress import Reporter
 from kwok_operator.controlplane.settings import Settings
 from kwok_operator.controlplane.tools import find_tools
+from kwok_operator.reporter import Reporter
 
 from .controlplane_fakes import SETS, TOOLS, all_tools, go, quiet, script, settings_for
 

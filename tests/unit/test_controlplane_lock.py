@@ -13,8 +13,8 @@ import threading
 from pathlib import Path
 
 from kwok_operator.controlplane.lock import exclusive
-from kwok_operator.controlplane.progress import Reporter
 from kwok_operator.controlplane.tools import Tools, find_tools
+from kwok_operator.reporter import Reporter
 
 from .controlplane_fakes import go, quiet, settings_for
 
@@ -85,7 +85,7 @@ def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
     code = """\
 import sys, pathlib
 from kwok_operator.controlplane.lock import exclusive
-from kwok_operator.controlplane.progress import Reporter
+from kwok_operator.reporter import Reporter
 with exclusive(pathlib.Path(sys.argv[1]), purpose="held", reporter=Reporter(sys.stderr)):
     print("held", flush=True)
     sys.stdin.read()

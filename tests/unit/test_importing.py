@@ -28,8 +28,8 @@ import yaml
 from kwok_operator.cli.main import main
 from kwok_operator.importing.importer import run_import
 from kwok_operator.importing.kinds import KINDS
-from kwok_operator.importing.progress import Progress
 from kwok_operator.importing.settings import ImportSettings
+from kwok_operator.reporter import Reporter
 from tests.fakes.apiserver import NODES, FakeApiServer
 from tests.fakes.kubeconfigs import kubeconfig
 from tests.fakes.reflecting import Naps
@@ -171,8 +171,8 @@ async def test_an_api_server_that_goes_leaves_what_was_read(
     url = server.url
     path = kubeconfig(tmp_path / "kubeconfig", server=url)
     settings = ImportSettings(tmp_path / "out", kubeconfig=path, requests_per_second=1000)
-    progress = Progress(screen := io.StringIO())
-    running = asyncio.create_task(run_import(settings, progress=progress, sleep=Naps()))
+    reporter = Reporter(screen := io.StringIO())
+    running = asyncio.create_task(run_import(settings, reporter=reporter, sleep=Naps()))
     await until(lambda: server.calls["list", "pods"] > 0)
     await server.stop()
     assert "Pod" in {each.kind for each in (await running).missing}

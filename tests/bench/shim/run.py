@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Final
 
 from kwok_operator.controlplane.golang import find_go
-from kwok_operator.controlplane.progress import Reporter
 from kwok_operator.controlplane.settings import Settings
+from kwok_operator.reporter import Reporter
 
 HERE: Final = Path(__file__).resolve().parent
 ROOT: Final = HERE.parents[2]

@@ -8,7 +8,7 @@ import io
 
 import pytest
 
-from kwok_operator.controlplane.progress import Reporter, elapsed
+from kwok_operator.reporter import Reporter, elapsed
 
 
 class Terminal(io.StringIO):

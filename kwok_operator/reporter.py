@@ -1,4 +1,4 @@
-"""Telling the person at the terminal what takes so long.
+"""Reports at the terminal how far something is that takes long.
 
 `say` is for what stays on the screen, `update` for where a long step has got to: on a terminal one
 line is rewritten, elsewhere (CI) a plain line is printed every few seconds. All of it goes to
