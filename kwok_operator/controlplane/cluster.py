@@ -7,13 +7,13 @@ named by KWOK_OPERATOR_TEST_KUBECONFIG, has no directory and no processes that w
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from kwok_operator.controlplane import processes
 from kwok_operator.controlplane.errors import ClusterError, TooSlowError, hint, tail
+from kwok_operator.controlplane.kubectl import Kubectl, KubectlError
 from kwok_operator.controlplane.stopping import go_on
 
 _ASK_SECONDS = 15
@@ -74,17 +74,12 @@ class Cluster:
     def _failure(self, *question: str) -> str | None:
         """Return what kubectl printed in place of an answer, or None when it got one."""
         arguments = question or ("get", "--raw", "/readyz")
-        options = [f"--kubeconfig={self.kubeconfig}", "--request-timeout=5s"]
+        kubectl = Kubectl(program=self.kubectl, kubeconfig=self.kubeconfig)
         try:
-            answer = subprocess.run(
-                [str(self.kubectl), *options, *arguments],
-                capture_output=True,
-                timeout=_ASK_SECONDS,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as err:
-            return str(err)
-        return None if answer.returncode == 0 else answer.stderr.decode(errors="replace").strip()
+            kubectl("--request-timeout=5s", *arguments, timeout=_ASK_SECONDS)
+        except KubectlError as err:
+            return err.stderr.strip() or str(err)
+        return None
 
     def dead(self) -> list[str]:
         """Name the components that were started and do not run any more."""

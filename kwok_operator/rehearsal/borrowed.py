@@ -27,7 +27,7 @@ from kwok_operator.kube.resources import ApiResource, ApiResources, discover
 from kwok_operator.rehearsal.clearing import Clearing, in_words
 from kwok_operator.rehearsal.installing import crds, missing_grants, read_objects
 from kwok_operator.rehearsal.judge.clocks import ClockOffset
-from kwok_operator.rehearsal.kubectl import CommandError, Kubectl
+from kwok_operator.rehearsal.kubectl import AsyncKubectl, CommandError
 from kwok_operator.rehearsal.refusals import (
     BorrowedClusterError,
     check_claim,
@@ -62,7 +62,7 @@ class BorrowedCluster:
     """`folder` is the scenario's."""
 
     def __init__(
-        self, client: KubeClient, kubectl: Kubectl, scenario: Scenario, *, folder: Path
+        self, client: KubeClient, kubectl: AsyncKubectl, scenario: Scenario, *, folder: Path
     ) -> None:
         self._client = client
         self._kubectl = kubectl
@@ -269,7 +269,7 @@ async def only_this_cluster(kubectl: Path, settings: RehearseSettings) -> AsyncI
     # It says best what is wrong with a kubeconfig.
     await load_connection(kubeconfig=settings.kubeconfig, context=settings.context)
     given = {"KUBECONFIG": settings.kubeconfig} if settings.kubeconfig else {}
-    view = Kubectl(kubectl, {**os.environ, **given}, settings.context)
+    view = AsyncKubectl(kubectl, {**os.environ, **given}, settings.context)
     text = await view("config", "view", "--minify", "--flatten", "--raw", "--output=json")
     config = json.loads(text)
     (context,) = config["contexts"]

@@ -17,7 +17,7 @@ from kwok_operator.constants import REHEARSAL_LABEL
 from kwok_operator.formats.manifests import Manifest, in_order, read_manifests
 from kwok_operator.kube.access import AccessRight, missing_rights
 from kwok_operator.kube.client import KubeClient
-from kwok_operator.rehearsal.kubectl import Kubectl
+from kwok_operator.rehearsal.kubectl import AsyncKubectl
 from kwok_operator.rehearsal.scenario.borrowing import REHEARSAL_NAMESPACE
 from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.scenario.rights import component_of
@@ -54,7 +54,7 @@ def crds(manifests: Iterable[Manifest]) -> list[Manifest]:
     return [manifest for manifest in manifests if manifest["kind"] == _CRD]
 
 
-async def install(kubectl: Kubectl, manifests: Sequence[Manifest]) -> None:
+async def install(kubectl: AsyncKubectl, manifests: Sequence[Manifest]) -> None:
     """Into a cluster of the rehearsal's own."""
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": REHEARSAL_NAMESPACE}}
     rest = [namespace, *(m for m in manifests if m["kind"] != _CRD)]
@@ -63,7 +63,7 @@ async def install(kubectl: Kubectl, manifests: Sequence[Manifest]) -> None:
         await kubectl("apply", "--server-side", "--force-conflicts", "--filename=-", stdin=text)
 
 
-async def wait_for_crds(kubectl: Kubectl, manifests: Iterable[Manifest]) -> None:
+async def wait_for_crds(kubectl: AsyncKubectl, manifests: Iterable[Manifest]) -> None:
     names = [str(m["metadata"]["name"]) for m in crds(manifests)]
     await kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", *names)
 
@@ -109,7 +109,7 @@ def sources_of(scenario: Scenario) -> list[ApplySource]:
 
 
 async def read_objects(
-    kubectl: Kubectl, sources: Iterable[ApplySource], *, folder: Path, label: str
+    kubectl: AsyncKubectl, sources: Iterable[ApplySource], *, folder: Path, label: str
 ) -> list[Manifest]:
     """Objects one by one, as kubectl reads them, with the label; it asks no cluster for it.
 

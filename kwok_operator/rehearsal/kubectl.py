@@ -23,7 +23,7 @@ class CommandError(KwokOperatorError):
 
 
 @dataclass(frozen=True, slots=True)
-class Kubectl:
+class AsyncKubectl:
     """One cluster's; `environment` is that of every command of the rehearsal."""
 
     program: Path

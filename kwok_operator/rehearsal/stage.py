@@ -41,7 +41,7 @@ from kwok_operator.rehearsal.installing import (
     sources_of,
     wait_for_crds,
 )
-from kwok_operator.rehearsal.kubectl import Kubectl
+from kwok_operator.rehearsal.kubectl import AsyncKubectl
 from kwok_operator.rehearsal.logs import OPERATOR_LOG, log_of, log_of_shim
 from kwok_operator.rehearsal.programs import Program, Ready, answers, listens, says
 from kwok_operator.rehearsal.progress import Say, Tell
@@ -73,7 +73,7 @@ class StageError(KwokOperatorError):
 class Stage:
     """A cluster that is ready, and what runs beside it."""
 
-    kubectl: Kubectl
+    kubectl: AsyncKubectl
     client: KubeClient
     environment: Mapping[str, str]
     kubeconfig: Path
@@ -199,7 +199,7 @@ async def stage(
             "REHEARSAL": str(logs.parent),
             "PATH": f"{cluster.parent}{os.pathsep}{os.environ.get('PATH', '')}",
         }
-        kubectl = Kubectl(cluster, environment)
+        kubectl = AsyncKubectl(cluster, environment)
         connection = await load_connection(kubeconfig=str(kubeconfig))
         client = await stack.enter_async_context(KubeClient(connection=connection))
         made = Stage(
@@ -270,7 +270,7 @@ async def _cluster(
     return cluster.kubectl, cluster.kubeconfig, cluster.check
 
 
-async def _versions(kubectl: Kubectl) -> dict[str, str]:
+async def _versions(kubectl: AsyncKubectl) -> dict[str, str]:
     found = json.loads(await kubectl("version", "--output=json"))
     return {"kubernetes": str(found.get("serverVersion", {}).get("gitVersion", ""))}
 

@@ -1,19 +1,16 @@
 """The cluster that a test sees."""
 
 import json
-import os
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kwok_operator.errors import KwokOperatorError, one_line
+from kwok_operator.controlplane.kubectl import Kubectl, KubectlError
+from kwok_operator.errors import KwokOperatorError
 from kwok_operator.testkit import processes
 
-
-class KubectlError(KwokOperatorError):
-    """kubectl failed or took too long; the sentence says what it said."""
+__all__ = ["HostError", "KubectlError", "KwokCluster", "hosted"]
 
 
 class HostError(KwokOperatorError):
@@ -32,33 +29,17 @@ class KwokCluster:
     @property
     def env(self) -> dict[str, str]:
         """The environment for programs that are to use it: KUBECONFIG, and kubectl on PATH."""
-        return {
-            **os.environ,
-            "KUBECONFIG": str(self.kubeconfig),
-            "KUBECACHEDIR": str(self.folder / "kubectl-cache"),
-            "PATH": f"{self._program.parent}{os.pathsep}{os.environ.get('PATH', '')}",
-        }
+        return self._kubectl.environ
 
     def kubectl(self, *arguments: str, stdin: str = "", timeout: float = 300) -> str:
         """Returns what it prints. Raises KubectlError."""
         __tracebackhide__ = True
-        shown = one_line(" ".join(["kubectl", *arguments]), limit=200)
-        try:
-            done = subprocess.run(
-                [str(self._program), *arguments],
-                input=stdin,
-                env=self.env,
-                timeout=timeout,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise KubectlError(f"{shown}: it has not ended in {timeout:g} s") from None
-        if done.returncode:
-            said = (done.stderr.strip() or done.stdout.strip())[-2_000:]
-            raise KubectlError(f"{shown}: exit status {done.returncode}: {said}")
-        return done.stdout
+        return self._kubectl(*arguments, stdin=stdin, timeout=timeout)
+
+    @property
+    def _kubectl(self) -> Kubectl:
+        cache = self.folder / "kubectl-cache"
+        return Kubectl(program=self._program, kubeconfig=self.kubeconfig, cache=cache)
 
 
 @contextmanager

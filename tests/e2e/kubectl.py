@@ -5,18 +5,18 @@
 process, from `api`. `eventually` asks again until the answer fits, and on time-out tells the last
 one it got.
 
-Nothing here knows groups or the operator, or reads the environment.
+Nothing here knows groups or the operator.
 """
 
 import argparse
 import functools
 import json
-import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
+from kwok_operator.controlplane import kubectl
+from kwok_operator.controlplane.kubectl import KubectlError
 from tests.e2e.api import Api, ApiError, Refused, path_of
 
 T = TypeVar("T")
@@ -27,66 +27,32 @@ PATIENCE = 300.0
 """Seconds after which what a test waits for never comes, however slow the machine is."""
 
 
-class KubectlError(Exception):
-    """kubectl exited with an error."""
-
-    def __init__(self, *, arguments: Sequence[str], code: int, stdout: str, stderr: str) -> None:
-        self.stderr = stderr
-        said = "\n".join(part.strip() for part in (stdout, stderr) if part.strip())
-        super().__init__(f"running `kubectl {' '.join(arguments)}` ended with {code}:\n{said}")
-
-
-class Kubectl:
-    """kubectl with the kubeconfig of one cluster."""
-
-    def __init__(self, *, program: Path, kubeconfig: Path, cache: Path) -> None:
-        # A cache of its own: kubectl's is kept by host and port, and the next cluster on the same
-        # port would be taken for this one.
-        self._command = [str(program), f"--kubeconfig={kubeconfig}", f"--cache-dir={cache}"]
-        self._kubeconfig = kubeconfig
+class Kubectl(kubectl.Kubectl):
+    """kubectl, with what tests ask of it."""
 
     @functools.cached_property
     def api(self) -> Api:
         """The same user, without a process for each question."""
-        return Api(self._kubeconfig)
-
-    def __call__(self, *arguments: str, stdin: str | None = None, timeout: float = PATIENCE) -> str:
-        """What the command prints."""
-        done = subprocess.run(
-            [*self._command, *arguments],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise KubectlError(
-                arguments=arguments,
-                code=done.returncode,
-                stdout=done.stdout,
-                stderr=done.stderr,
-            )
-        return done.stdout
+        return Api(self.kubeconfig)
 
     def json(self, *arguments: str, stdin: str | None = None) -> Any:
         """What the command prints with `-o json`, read; simple questions need no kubectl."""
         if (question := _question(arguments)) is None:
-            return json.loads(self(*arguments, "--output=json", stdin=stdin))
+            return json.loads(self(*arguments, "--output=json", stdin=stdin or ""))
         try:
             return _answer(self.api, question)
         except ApiError as error:
             said = str(error)
             if isinstance(error, Refused):
                 said = f"Error from server ({error.reason}): {error.message}"
-            raise KubectlError(arguments=arguments, code=1, stdout="", stderr=said) from error
+            raise KubectlError(said, said) from error
 
     def apply(self, manifest: Manifest, *options: str) -> str:
         return self("apply", "--filename=-", *options, stdin=as_text(manifest))
 
     def fails(self, *arguments: str, stdin: Manifest | None = None) -> str:
         """What a command that is refused prints on stderr."""
-        text = None if stdin is None else as_text(stdin)
+        text = "" if stdin is None else as_text(stdin)
         try:
             output = self(*arguments, stdin=text)
         except KubectlError as err:

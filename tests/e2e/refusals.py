@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from kwok_operator.controlplane.kubectl import KubectlError
 from tests.e2e.api import NODES
-from tests.e2e.kubectl import Kubectl, KubectlError, as_text, eventually
+from tests.e2e.kubectl import Kubectl, as_text, eventually
 
 REFUSAL = "no such node in this test"
 _KINDS = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")

@@ -27,6 +27,7 @@ from typing import Any
 import pytest
 
 from kwok_operator.constants import KWOK_NODE_ANNOTATION, NODE_GROUP_LABEL
+from kwok_operator.controlplane.kubectl import KubectlError
 from tests.e2e.groups import (
     apply_group,
     condition,
@@ -38,7 +39,7 @@ from tests.e2e.groups import (
     wait_condition,
     wait_ready,
 )
-from tests.e2e.kubectl import Kubectl, KubectlError, eventually
+from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.operator import Harness
 from tests.e2e.own_cluster import SHORT_LEASES, OwnCluster, born_ready, own_cluster
 from tests.e2e.ports import free_port

@@ -30,6 +30,7 @@ from kwok_operator.constants import (
     NODES_PATH,
     PROFILE_KIND,
 )
+from kwok_operator.controlplane.kubectl import KubectlError
 from kwok_operator.errors import PreflightError
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.config import load_connection
@@ -63,7 +64,7 @@ from tests.e2e.groups import (
     scale,
     wait_ready,
 )
-from tests.e2e.kubectl import Kubectl, KubectlError, as_text, eventually
+from tests.e2e.kubectl import Kubectl, as_text, eventually
 from tests.e2e.own_cluster import OwnCluster, own_cluster
 from tests.e2e.rights import NAMESPACE, OPERATOR, SHIM, kubeconfig_of, user_name
 from tests.e2e.sources import CONFIG, Provider, template

@@ -18,6 +18,7 @@ from kwok_operator.constants import (
     PROVIDER_CONFIG_ANNOTATION,
     PROVIDER_CONFIG_VALUE_ANNOTATION,
 )
+from kwok_operator.controlplane.kubectl import KubectlError
 from tests.e2e.groups import (
     apply_group,
     condition,
@@ -27,7 +28,7 @@ from tests.e2e.groups import (
     status_of,
     wait_ready,
 )
-from tests.e2e.kubectl import Kubectl, KubectlError, eventually
+from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.operator import NAMESPACE, Harness, Process
 from tests.e2e.sources import CA, CONFIG, TEMPLATES, Provider, configmap, documents, template
 
