@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from hack.cloudpictures import drawing, states
+from hack.cloudpictures import drawing
 from hack.cloudpictures.rehearsal import rehearse
 from hack.cloudpictures.scenes import SCENES, Scene, groups_and_pools
 from hack.generated import pictures
@@ -31,9 +31,7 @@ def picture(scene: Scene) -> str:
 
 def generate() -> dict[str, bytes]:
     """Name and content of each file."""
-    made = {"cloud-states.svg": states.draw()}
-    made |= {f"cloud-{scene.sample}.svg": picture(scene) for scene in SCENES}
-    return {name: text.encode() for name, text in made.items()}
+    return {f"cloud-{scene.sample}.svg": picture(scene).encode() for scene in SCENES}
 
 
 def main(arguments: Sequence[str] | None = None, *, directory: Path = DIRECTORY) -> int:

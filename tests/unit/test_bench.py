@@ -35,7 +35,6 @@ from tests.bench.observer import (
 from tests.bench.options import parse
 from tests.bench.procfs import Usage
 from tests.bench.procfs import parse as parse_usage
-from tests.bench.progress import bar
 
 FACTS = {"machine": {"cores": 2}, "versions": {"kwok": "v1"}}
 CASES = {"scale": "up and down", "one": "one more"}
@@ -79,10 +78,6 @@ class TestMeasures:
         assert (round(slope, 9), round(constant, 6)) == (1.0, 7.0)
         assert measures.line_through([(100, 107)]) == (1.07, 0.0)
 
-    def test_json_and_back(self) -> None:
-        one = measure("operator", 1.5, 2.0, reference="go")
-        assert Measure.from_json(json.loads(json.dumps(one.as_json()))) == one
-
 
 def test_a_table_has_rivals_together_with_rate_and_ratio() -> None:
     found = [measure("operator", 2.0, 4.0), measure("peer", 30.0), measure("ceiling", 2.0)]
@@ -107,9 +102,11 @@ class TestResults:
 
     def test_a_case_alone_leaves_the_others(self, tmp_path: Path) -> None:
         for case in ("scale", "one", "scale"):
-            found = self.found(measure("operator", 1.0, case=case))
+            found = self.found(measure("operator", 1.5, 2.0, case=case, reference="go"))
             results.store(tmp_path, facts=FACTS, case=case, found=found)
-        assert [m.case for m in results.load(tmp_path / results.FILE)] == ["scale", "one"]
+        assert results.load(tmp_path / results.FILE) == [
+            measure("operator", 1.5, 2.0, case=case, reference="go") for case in ("scale", "one")
+        ]
         assert json.loads((tmp_path / results.FILE).read_text())["machine"] == {"cores": 2}
 
     def test_results_of_another_format_are_refused(self, tmp_path: Path) -> None:
@@ -314,12 +311,6 @@ def test_memory_and_cpu_of_a_process_with_blanks_in_its_name() -> None:
     status = "Name:\ta) b\nVmHWM:\t   20480 kB\nVmRSS:\t   10240 kB\n"
     stat = "7 (a) b) S 1 7 7 0 -1 4194304 900 0 0 0 150 50 0 0 20 0 3 0 12345"
     assert parse_usage(status=status, stat=stat, ticks=100) == Usage(rss=10, peak=20, cpu=2)
-
-
-def test_the_bar_shows_finished_steps() -> None:
-    assert bar(0, 4) == "[....................] 0/4"
-    assert bar(2, 4) == "[##########..........] 2/4"
-    assert bar(9, 4).endswith("4/4")
 
 
 class TestLoad:

@@ -73,6 +73,10 @@ class TestTheFiles:
         monkeypatch.setattr("hack.cloudpictures.scenes.SAMPLES", tmp_path)
         assert picture(scene) != before
 
+    def test_the_picture_of_the_states_names_all(self) -> None:
+        text = (DIRECTORY / "instance-states.svg").read_text()
+        assert set(re.findall(r"<text[^>]*>(\w+)</text>", text)) >= {each.value for each in State}
+
     def test_they_hold_shapes_and_words_only(self, made: dict[str, bytes]) -> None:
         for name, content in made.items():
             tags = set(re.findall(r"<(\w+)", content.decode()))
