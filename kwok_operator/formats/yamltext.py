@@ -1,8 +1,8 @@
 """YAML that users wrote, as plain JSON values.
 
-Built from the parser's events with a stack of its own: there is no recursion, whatever nests in the
-text, and every complaint knows its line. What can't be JSON (sets, dates by tag, infinity) is
-refused, a time without quotes stays text. What the values mean is not known here.
+Every error has its line. What can't be JSON (sets, dates by tag, infinity) is refused, a time
+without quotes stays text. Built from the parser's events, which can be counted before they nest too
+deep or stand for too much: `yaml.compose` recurses in C, and 100,000 brackets end the process.
 """
 
 import math
@@ -100,14 +100,21 @@ def load_documents(text: str, *, where: str) -> list[Any]:
     return [document.value for document in _Reader(text, where=where).documents()]
 
 
-def read_documents(
-    text: str, *, where: str, repeated: list[DocumentError] | None = None
-) -> list[Document]:
-    """As `load_documents`, and the lines too.
+def read_documents(text: str, *, where: str) -> list[Document]:
+    """As `load_documents`, and the lines too."""
+    return list(_Reader(text, where=where).documents())
 
-    With `repeated`, what is wrong with keys that stand twice goes there: the last of them counts.
+
+def read_with_errors(text: str, *, where: str) -> tuple[list[Document], list[DocumentError]]:
+    """The documents, none where the text can't be read, and all errors.
+
+    Keys that stand twice are errors, too; the last of them counts.
     """
-    return list(_Reader(text, where=where, repeated=repeated).documents())
+    errors: list[DocumentError] = []
+    try:
+        return list(_Reader(text, where=where, repeated=errors).documents()), errors
+    except DocumentError as error:
+        return [], [*errors, error]
 
 
 @dataclass(frozen=True, slots=True)

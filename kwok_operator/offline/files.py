@@ -12,7 +12,7 @@ from kwok_operator import constants
 from kwok_operator.errors import ManifestError, one_line
 from kwok_operator.formats.documents import NodeDocuments, nodes_of
 from kwok_operator.formats.words import names_in_words
-from kwok_operator.formats.yamltext import Document, DocumentError, Path, in_words, read_documents
+from kwok_operator.formats.yamltext import Document, DocumentError, Path, in_words, read_with_errors
 from kwok_operator.sources.providerconfig import API_VERSION
 
 CONFIG_KEY: Final = "config"
@@ -104,13 +104,14 @@ def nodes_in_configmap(
 ) -> tuple[NodeDocuments | None, list[Finding]]:
     """The Nodes under a key, None where there are none to be had, and what is wrong."""
     where = f"ConfigMap {configmap.name}, key {key}"
-    repeated: list[DocumentError] = []
+    read, errors = read_with_errors(configmap.data[key], where=where)
+    findings = [configmap.finding_in_text(key, each) for each in errors]
+    if errors and not read:
+        return None, findings
     try:
-        read = read_documents(configmap.data[key], where=where, repeated=repeated)
         documents = nodes_of([document.value for document in read], where=where)
     except ManifestError as error:
-        return None, [configmap.finding_in_text(key, each) for each in (*repeated, error)]
-    findings = [configmap.finding_in_text(key, each) for each in repeated]
+        return None, [*findings, configmap.finding_in_text(key, error)]
     if documents.others:
         message = f"{where}: is left out, as it is no Node: {names_in_words(documents.others)}"
         findings.append(configmap.finding(message, ("data", key)))
@@ -136,13 +137,8 @@ class Files:
         """Sorts the objects of files, given as name and text; mistakes become findings."""
         files = cls()
         for file, text in texts:
-            documents: list[Document] = []
-            wrong: list[DocumentError] = []
-            try:
-                documents = read_documents(text, where=file, repeated=wrong)
-            except DocumentError as error:
-                wrong.append(error)
-            files.findings += [Finding(file, each.line, each.problem) for each in wrong]
+            documents, errors = read_with_errors(text, where=file)
+            files.findings += [Finding(file, each.line, each.problem) for each in errors]
             for document in documents:
                 for prefix, value in _flat(document.value):
                     files.add(file, document, prefix, value)
@@ -200,15 +196,9 @@ class Files:
         text = found.data.get(CONFIG_KEY)
         if text is None:
             return
-        documents: list[Document] = []
-        wrong: list[DocumentError] = []
-        where = f"{found.label}, key {CONFIG_KEY}"
-        try:
-            documents = read_documents(text, where=where, repeated=wrong)
-        except DocumentError as error:
-            wrong.append(error)
-        self.findings += [found.finding_in_text(CONFIG_KEY, each) for each in wrong]
-        if wrong and not documents:
+        documents, errors = read_with_errors(text, where=f"{found.label}, key {CONFIG_KEY}")
+        self.findings += [found.finding_in_text(CONFIG_KEY, each) for each in errors]
+        if errors and not documents:
             return
         filled = [document for document in documents if document.value is not None]
         if len(filled) == 1 and _is_config(filled[0].value):
