@@ -12,17 +12,7 @@ from typing import Any, Final
 
 from kwok_operator.errors import ManifestError, one_line
 from kwok_operator.formats.words import names_in_words
-from kwok_operator.formats.yamltext import DocumentError, load_documents
-
-__all__ = [
-    "DocumentError",
-    "NodeDocuments",
-    "load_documents",
-    "node_name",
-    "nodes_of",
-    "pick",
-    "read_nodes",
-]
+from kwok_operator.formats.yamltext import load_documents
 
 _MAX_NODE_NAME: Final = 253
 _LISTS: Final = ("List", "NodeList")
