@@ -126,7 +126,7 @@ def clusterapi_settings(
     mode = values.read("clusterapi", "off", one_of("off", *Mode))
     discoveries = _discoveries(flags, environ)
     if mode == "off":
-        wrong = [name for name in _OTHERS if values.given(name)]
+        wrong = [name for name in _OF_ONE_MODE if values.given(name)]
         if flags.node_group_auto_discovery is not None:
             wrong.append("node-group-auto-discovery")
         for name in wrong:
@@ -134,14 +134,9 @@ def clusterapi_settings(
                 f"--{name}: has no effect without --clusterapi; add --clusterapi=mirror"
             )
         return None
-    for name, only in (("clusterapi-replicas", "mirror"), ("clusterapi-failures", "emulate")):
+    for name, (only, why) in _OF_ONE_MODE.items():
         if mode != only and values.given(name):
-            raise values.refusal(name, f"goes with --clusterapi={only} only")
-    if mode == Mode.EMULATE:
-        for name in ("cloud-config", "clusterapi-cloud-config-authoritative"):
-            if values.given(name):
-                why = "goes with --clusterapi=mirror only: machines are where their nodes are"
-                raise values.refusal(name, why)
+            raise values.refusal(name, f"goes with --clusterapi={only} only{why}")
     version = values.variable(VERSION_VARIABLE, "", _version)
     if mode == Mode.EMULATE and version not in ("", *VERSIONS):
         known = " or ".join(VERSIONS)
@@ -166,12 +161,14 @@ def clusterapi_settings(
     )
 
 
-_OTHERS = (
-    "cloud-config",
-    "clusterapi-cloud-config-authoritative",
-    "clusterapi-replicas",
-    "clusterapi-failures",
-)
+_ONE_CLUSTER = ": machines are where their nodes are"
+_OF_ONE_MODE = {
+    "cloud-config": (Mode.MIRROR, _ONE_CLUSTER),
+    "clusterapi-cloud-config-authoritative": (Mode.MIRROR, _ONE_CLUSTER),
+    "clusterapi-replicas": (Mode.MIRROR, ""),
+    "clusterapi-failures": (Mode.EMULATE, ""),
+}
+"""Flags that go with one mode, and why."""
 
 
 def _discoveries(flags: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Discovery, ...]:

@@ -1,13 +1,13 @@
 """cluster-autoscaler's calls that only read, on a store to put things into."""
 
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 import pytest
 
 from kwok_operator.nodegroups.client import Group
-from kwok_operator.shim.grpcwire import RpcError
+from kwok_operator.shim.grpcwire import Handler, RpcError
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.service import SERVICE, CloudProvider
 from tests.fakes import recording
@@ -86,6 +86,12 @@ def result_of(call: Coroutine[None, None, bytes]) -> bytes:
         except StopIteration as end:
             answer: bytes = end.value
             return answer
+
+
+async def called(handlers: Mapping[str, Handler], name: str, request: bytes) -> bytes:
+    """The answer of an RPC's handler, whether it waits or not."""
+    answer = handlers[f"{SERVICE}{name}"](request)
+    return answer if isinstance(answer, bytes) else await answer
 
 
 def options_are_told(shim: Shim, name: str = "web") -> bool:

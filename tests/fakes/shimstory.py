@@ -9,11 +9,11 @@ import pytest
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.nodegroups.client import Group
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
-from kwok_operator.shim.service import SERVICE, CloudProvider
+from kwok_operator.shim.service import CloudProvider
 from kwok_operator.shim.writer import TargetWriter
 from tests.fakes.apiserver import GROUPS, FakeApiServer
 from tests.fakes.protobuf import put
-from tests.fakes.shimcalls import NOW, STATES
+from tests.fakes.shimcalls import NOW, STATES, called
 from tests.fakes.shimstore import node_of, pending, store_of
 
 REASON = "k8s.io/cluster-autoscaler/fake-node-reason"
@@ -85,8 +85,7 @@ class Story:
             self.store.drop_node(node_of(self.group, serial))
 
     async def raw(self, name: str, request: bytes) -> bytes:
-        answer = self.calls[f"{SERVICE}{name}"](request)
-        return answer if isinstance(answer, bytes) else await answer
+        return await called(self.calls, name, request)
 
     async def increase(self, delta: int) -> None:
         await self.raw("NodeGroupIncreaseSize", put(1, delta) + put(2, "web"))

@@ -19,7 +19,12 @@ from kwok_operator.clusterapi import emulate
 from kwok_operator.clusterapi.emulate import Emulation, EmulationTerms
 from kwok_operator.clusterapi.keys import LABELS, Keys
 from kwok_operator.clusterapi.machines import FailureStyle
-from kwok_operator.constants import CAPI_ANNOTATION, MACHINES_ANNOTATION, NODE_GROUP_LABEL
+from kwok_operator.constants import (
+    CAPI_ANNOTATION,
+    MACHINES_ANNOTATION,
+    NODE_GROUP_LABEL,
+    NODE_GROUP_UID_ANNOTATION,
+)
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.nodegroups.client import read_group
 from kwok_operator.nodegroups.naming import NodeNames, group_name
@@ -210,6 +215,19 @@ async def test_machines_go_with_their_group(world: Fleet) -> None:
     await until(lambda: len(world.nodes) == 1 and len(world.machines) == 2)
     world.server.delete(GROUPS, GROUP)
     await until(lambda: list(world.machines) == ["not-ours"])
+
+
+async def test_machines_of_a_group_that_went_before_the_start_go_then() -> None:
+    fleet = Fleet()
+    metadata = {
+        "name": NodeNames.of(GROUP, "uid-of-old").name(0),
+        "namespace": "default",
+        "labels": {NODE_GROUP_LABEL: GROUP},
+        "annotations": {NODE_GROUP_UID_ANNOTATION: "uid-of-old"},
+    }
+    fleet.server.create(MACHINES, {"metadata": metadata})
+    async with fleet.running():
+        await until(lambda: not fleet.machines)
 
 
 @pytest.mark.parametrize("late", ["nodes", "machines"])

@@ -116,28 +116,37 @@ async def test_one_turn_one_write() -> None:
     assert wire.client.bodies == {1: b"\0\0\0\0\x010", 3: b"\0\0\0\0\x011", 5: b"\0\0\0\0\x012"}
 
 
-async def test_what_is_no_grpc_and_what_is() -> None:
-    cases: list[tuple[dict[str, str | None], bytes]] = [
+@pytest.mark.parametrize(
+    ("changed", "status"),
+    [
         ({"content_type": "application/json"}, b"415"),
         ({"content_type": "application/grpc-web"}, b"415"),
         ({"content_type": None}, b"415"),
         ({"method": "GET"}, b"405"),
-    ]
-    for changed, status in cases:
-        wire = Wire()
-        stream_id = wire.call(prefix(b""), **changed)
-        wire.client.exchange()
-        assert wire.client.heads[stream_id] == {b":status": status}, changed
-        assert wire.observed == [StatusCode.UNKNOWN]
-    for kind in ("application/grpc", "application/grpc+proto", "application/grpc;x"):
-        assert wire.status(wire.call(content_type=kind, grpc_encoding="identity")) == 0, kind
+    ],
+)
+async def test_what_is_no_grpc(changed: dict[str, str | None], status: bytes) -> None:
+    wire = Wire()
+    stream_id = wire.call(prefix(b""), **changed)
+    wire.client.exchange()
+    assert wire.client.heads[stream_id] == {b":status": status}
+    assert wire.observed == [StatusCode.UNKNOWN]
+
+
+@pytest.mark.parametrize(
+    "kind", ["application/grpc", "application/grpc+proto", "application/grpc;x"]
+)
+async def test_what_is_grpc(kind: str) -> None:
+    wire = Wire()
+    assert wire.status(wire.call(content_type=kind, grpc_encoding="identity")) == 0
     stream_id = wire.call(grpc_encoding="gzip")
     assert wire.status(stream_id) == StatusCode.UNIMPLEMENTED
     assert wire.client.heads[stream_id][b"grpc-accept-encoding"] == b"identity"
 
 
-async def test_bodies_that_are_not_one_message() -> None:
-    for body, code in (
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
         (b"", StatusCode.INTERNAL),
         (b"\0\0", StatusCode.INTERNAL),
         (b"\0\0\0\0\x05four", StatusCode.INTERNAL),
@@ -146,11 +155,13 @@ async def test_bodies_that_are_not_one_message() -> None:
         (b"\x01\0\0\0\0", StatusCode.INTERNAL),
         (b"\0\x7f\0\0\0", StatusCode.RESOURCE_EXHAUSTED),
         (b"\0\0\x01\x86\xa1", StatusCode.RESOURCE_EXHAUSTED),
-    ):
-        wire = Wire()
-        assert wire.status(wire.call(body)) == code, body
-        assert wire.status(wire.call(prefix(b"fine") + b"fine")) == 0
-        assert wire.observed == [code, StatusCode.OK]
+    ],
+)
+async def test_bodies_that_are_not_one_message(body: bytes, code: StatusCode) -> None:
+    wire = Wire()
+    assert wire.status(wire.call(body)) == code
+    assert wire.status(wire.call(prefix(b"fine") + b"fine")) == 0
+    assert wire.observed == [code, StatusCode.OK]
 
 
 async def test_a_length_is_refused_before_the_bytes_come() -> None:
@@ -161,19 +172,25 @@ async def test_a_length_is_refused_before_the_bytes_come() -> None:
     assert wire.status(stream_id) == StatusCode.RESOURCE_EXHAUSTED
 
 
-async def test_timeouts() -> None:
+def test_units_of_timeouts() -> None:
     units = {b"2H": 7200, b"3M": 180, b"4S": 4, b"5m": 0.005, b"6u": 6e-6, b"7n": 7e-9}
     assert {value: parse_timeout(value) for value in units} == pytest.approx(units)
-    for value, code in (
+
+
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [
         ("0n", StatusCode.DEADLINE_EXCEEDED),
         ("5S", StatusCode.OK),
         ("99999999H", StatusCode.OK),
         ("5", StatusCode.INTERNAL),
         ("123456789n", StatusCode.INTERNAL),
         ("-5S", StatusCode.INTERNAL),
-    ):
-        wire = Wire()
-        assert wire.status(wire.call(grpc_timeout=value)) == code, value
+    ],
+)
+async def test_timeouts(value: str, code: StatusCode) -> None:
+    wire = Wire()
+    assert wire.status(wire.call(grpc_timeout=value)) == code
 
 
 async def test_a_deadline_counts_from_the_headers_on() -> None:

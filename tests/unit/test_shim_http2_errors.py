@@ -106,6 +106,7 @@ CONNECTION_ERRORS: dict[ErrorCode, dict[str, bytes]] = {
         "no Huffman code": HELLO + opened(b"\x00\x82\xff\xff\x00"),
         "a table too large": HELLO + opened(b"\x3f\xe2\x1f"),
         "a table not given up": HELLO + frame(SETTINGS, 1, 0) + opened(block()),
+        "a table resized after a field": HELLO + opened(block() + b"\x20"),
         "a table too large later": HELLO + frame(SETTINGS, 1, 0) + opened(b"\x21" + block()),
     },
     ErrorCode.ENHANCE_YOUR_CALM: {
@@ -128,20 +129,26 @@ CONNECTION_ERRORS: dict[ErrorCode, dict[str, bytes]] = {
 }
 
 
-@pytest.mark.parametrize("code", CONNECTION_ERRORS)
-def test_the_connection_ends(code: ErrorCode) -> None:
-    for name, data in CONNECTION_ERRORS[code].items():
-        server = connection()
-        *_, last = server.receive(data)
-        assert isinstance(last, ConnectionEnded), name
-        assert last.code == code, name
-        *_, (kind, _, stream, payload) = parts(server.data_to_send())
-        assert (kind, stream) == (GOAWAY, 0)
-        assert payload[4:8] == code.to_bytes(4, "big")
-        assert payload[8:].decode() == last.reason != ""
-        assert server.receive(HELLO) == []
-        assert server.data_to_send() == b""
-        assert server.idle
+@pytest.mark.parametrize(
+    ("code", "data"),
+    [
+        pytest.param(code, data, id=name)
+        for code, cases in CONNECTION_ERRORS.items()
+        for name, data in cases.items()
+    ],
+)
+def test_the_connection_ends(code: ErrorCode, data: bytes) -> None:
+    server = connection()
+    *_, last = server.receive(data)
+    assert isinstance(last, ConnectionEnded)
+    assert last.code == code
+    *_, (kind, _, stream, payload) = parts(server.data_to_send())
+    assert (kind, stream) == (GOAWAY, 0)
+    assert payload[4:8] == code.to_bytes(4, "big")
+    assert payload[8:].decode() == last.reason != ""
+    assert server.receive(HELLO) == []
+    assert server.data_to_send() == b""
+    assert server.idle
 
 
 def test_goaway_names_the_last_stream() -> None:
@@ -206,18 +213,18 @@ STREAM_ERRORS = {
 }
 
 
-def test_the_stream_ends_and_others_go_on() -> None:
-    for name, (data, code) in STREAM_ERRORS.items():
-        server = connection()
-        events = server.receive(HELLO + data)
-        was_open = any(isinstance(event, RequestReceived) for event in events)
-        assert (StreamReset(1, code) in events) == was_open, name
-        assert (RST_STREAM, 0, 1, code.to_bytes(4, "big")) in parts(server.data_to_send()), name
-        # What the client had already sent is no mistake of its.
-        more = frame(DATA, 0, 1, b"late") + frame(WINDOW_UPDATE, 0, 1, b"\0\0\0\1") + RESET
-        assert server.receive(more) == [], name
-        other = server.receive(opened(block(), stream=3) + frame(DATA, END_STREAM, 3, b"fine"))
-        assert other == [RequestReceived(3, dict(REQUEST), False), DataReceived(3, b"fine", True)]
+@pytest.mark.parametrize(("data", "code"), STREAM_ERRORS.values(), ids=STREAM_ERRORS)
+def test_the_stream_ends_and_others_go_on(data: bytes, code: ErrorCode) -> None:
+    server = connection()
+    events = server.receive(HELLO + data)
+    was_open = any(isinstance(event, RequestReceived) for event in events)
+    assert (StreamReset(1, code) in events) == was_open
+    assert (RST_STREAM, 0, 1, code.to_bytes(4, "big")) in parts(server.data_to_send())
+    # What the client had already sent is no mistake of its.
+    more = frame(DATA, 0, 1, b"late") + frame(WINDOW_UPDATE, 0, 1, b"\0\0\0\1") + RESET
+    assert server.receive(more) == []
+    other = server.receive(opened(block(), stream=3) + frame(DATA, END_STREAM, 3, b"fine"))
+    assert other == [RequestReceived(3, dict(REQUEST), False), DataReceived(3, b"fine", True)]
 
 
 def test_more_than_the_connections_window() -> None:
@@ -228,8 +235,9 @@ def test_more_than_the_connections_window() -> None:
     assert last.code == ErrorCode.FLOW_CONTROL_ERROR
 
 
-def test_odd_but_allowed() -> None:
-    for data in (
+@pytest.mark.parametrize(
+    "data",
+    [
         frame(99, 255, 0, b"unknown"),
         frame(99, 255, 1, b"unknown"),
         frame(PRIORITY, 0, 1, bytes(5)),
@@ -239,11 +247,13 @@ def test_odd_but_allowed() -> None:
         frame(PING, 1, 0, bytes(8)),
         frame(GOAWAY, 0, 0, bytes(8) + b"bye"),
         frame(PING, 0xFE, 0x80000000, bytes(8)),
-    ):
-        server = connection()
-        assert len(server.receive(HELLO + OPEN)) == 1
-        assert server.receive(data) == [], data
-        assert server.receive(frame(DATA, END_STREAM, 1, b"x")) == [DataReceived(1, b"x", True)]
+    ],
+)
+def test_odd_but_allowed(data: bytes) -> None:
+    server = connection()
+    assert len(server.receive(HELLO + OPEN)) == 1
+    assert server.receive(data) == []
+    assert server.receive(frame(DATA, END_STREAM, 1, b"x")) == [DataReceived(1, b"x", True)]
 
 
 FLOODS = {
@@ -258,17 +268,17 @@ FLOODS = {
 }
 
 
-def test_a_flood_ends_the_connection() -> None:
-    for name, flood in FLOODS.items():
-        limits, clock = Limits(idle_frames=100), Clock()
-        server = connection(limits, clock=clock)
-        server.receive(HELLO + OPEN)
-        clock.now = limits.period - 1
-        for _ in range(99):
-            assert not any(isinstance(e, ConnectionEnded) for e in server.receive(flood)), name
-        (last,) = server.receive(flood)
-        assert isinstance(last, ConnectionEnded), name
-        assert last.code == ErrorCode.ENHANCE_YOUR_CALM
+@pytest.mark.parametrize("flood", FLOODS.values(), ids=FLOODS)
+def test_a_flood_ends_the_connection(flood: bytes) -> None:
+    limits, clock = Limits(idle_frames=100), Clock()
+    server = connection(limits, clock=clock)
+    server.receive(HELLO + OPEN)
+    clock.now += limits.period - 1
+    for _ in range(99):
+        assert not any(isinstance(event, ConnectionEnded) for event in server.receive(flood))
+    (last,) = server.receive(flood)
+    assert isinstance(last, ConnectionEnded)
+    assert last.code == ErrorCode.ENHANCE_YOUR_CALM
 
 
 def test_as_many_frames_over_a_long_time_are_no_flood() -> None:

@@ -23,10 +23,11 @@ from kwok_operator.nodegroups.autoscalable import MAX_ANSWER
 from kwok_operator.nodegroups.client import GROUPS as GROUP_DECODER
 from kwok_operator.shim.grpcwire import RpcError, StatusCode
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
-from kwok_operator.shim.service import SERVICE, CloudProvider
+from kwok_operator.shim.service import CloudProvider
 from kwok_operator.shim.writer import TargetWriter
 from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
 from tests.fakes.reflecting import Naps
+from tests.fakes.shimcalls import called
 from tests.fakes.shimstore import node_of, store_of
 from tests.fakes.waiting import until
 
@@ -39,8 +40,7 @@ class World:
         self._handlers = CloudProvider(store=self.store, writer=writer).handlers()
 
     async def call(self, name: str, request: Any) -> bytes:
-        answer = self._handlers[f"{SERVICE}{name}"](request.SerializeToString())
-        return answer if isinstance(answer, bytes) else await answer
+        return await called(self._handlers, name, request.SerializeToString())
 
     async def target(self, group: str) -> int:
         request = pb.NodeGroupTargetSizeRequest(id=group)

@@ -34,7 +34,7 @@ from kwok_operator.shim.troublefile import RPCS, Latency, TroublePlan, parse_pla
 from tests.fakes.apiserver import GROUPS, FakeApiServer
 from tests.fakes.kubeconfigs import kubeconfig
 from tests.fakes.protobuf import put
-from tests.fakes.shimcalls import Shim
+from tests.fakes.shimcalls import Shim, called
 from tests.fakes.shimstore import group_of, node_of
 from tests.fakes.shimstory import Story, story
 from tests.fakes.waiting import until
@@ -216,13 +216,6 @@ class Trouble:
         except RpcError as error:
             return error.code.name
         return "OK"
-
-
-async def called(calls: Any, name: str, request: bytes) -> bytes:
-    answer = calls[f"{SERVICE}{name}"](request)
-    found = answer if isinstance(answer, bytes) else await answer
-    assert isinstance(found, bytes)
-    return found
 
 
 EVERYTHING = plan({"name": "*", "errors": [BUSY]})
