@@ -24,15 +24,7 @@ from time import monotonic
 from typing import Any, Final, cast
 
 from kwok_operator.shim import grpcwire
-from kwok_operator.shim.grpcwire import (
-    HEAD,
-    OK_TRAILERS,
-    PREFIX,
-    Handler,
-    MessageReader,
-    RpcError,
-    StatusCode,
-)
+from kwok_operator.shim.grpcwire import Handler, RpcError, StatusCode
 from kwok_operator.shim.http2.connection import (
     DataReceived,
     Http2Connection,
@@ -114,7 +106,7 @@ class Call:
     method: str
     handler: Handler | None = None
     started: float = field(default_factory=monotonic)
-    reader: MessageReader | None = None
+    reader: grpcwire.MessageReader | None = None
     message: bytes | None = None
     held: int = 0
     timeout: float | None = None
@@ -333,15 +325,15 @@ class GrpcConnection(asyncio.Protocol):
             ends
             and call.handler is not None
             and call.reader is None
-            and PREFIX <= size <= self._service.max_message_bytes
+            and grpcwire.PREFIX <= size <= self._service.max_message_bytes
             and not data[0]
-            and int.from_bytes(data[1:PREFIX], "big") == size - PREFIX
+            and int.from_bytes(data[1 : grpcwire.PREFIX], "big") == size - grpcwire.PREFIX
         ):
-            self._dispatch(call, call.handler, data[PREFIX:])
+            self._dispatch(call, call.handler, data[grpcwire.PREFIX :])
             return
         try:
             if call.reader is None:
-                call.reader = MessageReader(max_bytes=self._service.max_message_bytes)
+                call.reader = grpcwire.MessageReader(max_bytes=self._service.max_message_bytes)
             call.held += size
             self._service.held += size
             if self._service.held > MAX_HELD:
@@ -351,7 +343,7 @@ class GrpcConnection(asyncio.Protocol):
         except RpcError as error:
             self._fail(call, error)
 
-    def _collect(self, call: Call, reader: MessageReader, size: int, ends: bool) -> None:
+    def _collect(self, call: Call, reader: grpcwire.MessageReader, size: int, ends: bool) -> None:
         """One message, and no more."""
         while (message := reader.take()) is not None:
             if call.message is not None:
@@ -430,12 +422,14 @@ class GrpcConnection(asyncio.Protocol):
         connection, stream_id = self._connection, call.stream_id
         if size <= _SMALL:
             body = b"\0" + size.to_bytes(4, "big") + message
-            connection.respond(stream_id, head=HEAD, body=body, trailers=OK_TRAILERS)
+            connection.respond(
+                stream_id, head=grpcwire.HEAD, body=body, trailers=grpcwire.OK_TRAILERS
+            )
         else:
-            connection.send_headers(stream_id, HEAD)
+            connection.send_headers(stream_id, grpcwire.HEAD)
             connection.send_data(stream_id, grpcwire.prefix(message))
             connection.send_data(stream_id, message)
-            connection.end_stream(stream_id, OK_TRAILERS)
+            connection.end_stream(stream_id, grpcwire.OK_TRAILERS)
             self._end_turn()
 
     def _fail(self, call: Call, error: RpcError) -> None:

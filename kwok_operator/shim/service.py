@@ -11,14 +11,9 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
+from kwok_operator import constants
 from kwok_operator.cloud.checks import cautions
 from kwok_operator.clusterapi.capacity import whole_number
-from kwok_operator.constants import (
-    CA_MIN_SIZE_ANNOTATION,
-    CA_NODE_GROUP_ANNOTATION,
-    CAPI_NAMESPACE_ANNOTATION,
-    FROM_ZERO_ANNOTATION,
-)
 from kwok_operator.errors import (
     ForbiddenError,
     InvalidError,
@@ -27,33 +22,18 @@ from kwok_operator.errors import (
     one_line,
 )
 from kwok_operator.formats.words import few_names
+from kwok_operator.nodegroups import autoscaler
 from kwok_operator.nodegroups.api.status import ConditionType
 from kwok_operator.nodegroups.autoscalable import (
     MAX_ANSWER,
     gpu_label_in_use,
     too_many_instances,
 )
-from kwok_operator.nodegroups.autoscaler import (
-    RefusalReason,
-    RefusedError,
-    Victim,
-    decrease,
-    delete,
-    increase,
-)
 from kwok_operator.nodegroups.client import Group
 from kwok_operator.nodegroups.plan import WAITING
 from kwok_operator.shim import messages
 from kwok_operator.shim.grpcwire import Handler, RpcError, StatusCode
 from kwok_operator.shim.instancestates import UNKNOWN, InstanceStates
-from kwok_operator.shim.messages import (
-    CREATING,
-    DELETING,
-    RUNNING,
-    ExternalInstance,
-    InstanceErrorClass,
-    InstanceFailure,
-)
 from kwok_operator.shim.options import (
     gives_way,
     gpu_labels,
@@ -68,7 +48,7 @@ from kwok_operator.shim.writer import BusyError, Decide, NotServedError, TargetW
 
 logger = logging.getLogger(__name__)
 
-_TEMPLATE_MARKS: Final = (CAPI_NAMESPACE_ANNOTATION, FROM_ZERO_ANNOTATION)
+_TEMPLATE_MARKS: Final = (constants.CAPI_NAMESPACE_ANNOTATION, constants.FROM_ZERO_ANNOTATION)
 """Annotations of a group that change its template from zero."""
 
 SERVICE: Final = "/clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider/"
@@ -77,10 +57,10 @@ FAKE_NODE_REASON: Final = "k8s.io/cluster-autoscaler/fake-node-reason"
 CREATE_ERROR: Final = "create-error"
 
 _CODES: Final = {
-    RefusalReason.INVALID: StatusCode.INVALID_ARGUMENT,
-    RefusalReason.OUT_OF_RANGE: StatusCode.OUT_OF_RANGE,
-    RefusalReason.AT_MINIMUM: StatusCode.FAILED_PRECONDITION,
-    RefusalReason.TOO_MANY: StatusCode.RESOURCE_EXHAUSTED,
+    autoscaler.RefusalReason.INVALID: StatusCode.INVALID_ARGUMENT,
+    autoscaler.RefusalReason.OUT_OF_RANGE: StatusCode.OUT_OF_RANGE,
+    autoscaler.RefusalReason.AT_MINIMUM: StatusCode.FAILED_PRECONDITION,
+    autoscaler.RefusalReason.TOO_MANY: StatusCode.RESOURCE_EXHAUSTED,
 }
 _EMPTY: Final = b""
 _OF_NO_GROUP: Final = messages.node_group_for_node(None)
@@ -177,20 +157,24 @@ class CloudProvider:
         if (why := _unusable_template(group)) is not None:
             # An instance without a serial could have no error, and CA would wait for it in vain.
             raise _no_template(group, why)
-        await self._change(group, lambda fleet: increase(fleet, call.delta), log="scaled up")
+        await self._change(
+            group, lambda fleet: autoscaler.increase(fleet, call.delta), log="scaled up"
+        )
         return _EMPTY
 
     async def delete_nodes(self, request: bytes) -> bytes:
         call = messages.read(pb.NodeGroupDeleteNodesRequest, request)
         group = self._group(call.id)
         victims = [self._victim(group, node) for node in call.nodes]
-        await self._change(group, lambda fleet: delete(fleet, victims), log="given back")
+        await self._change(group, lambda fleet: autoscaler.delete(fleet, victims), log="given back")
         return _EMPTY
 
     async def decrease_target_size(self, request: bytes) -> bytes:
         call = messages.read(pb.NodeGroupDecreaseTargetSizeRequest, request)
         group = self._group(call.id)
-        await self._change(group, lambda fleet: decrease(fleet, call.delta), log="taken back")
+        await self._change(
+            group, lambda fleet: autoscaler.decrease(fleet, call.delta), log="taken back"
+        )
         return _EMPTY
 
     async def nodes(self, request: bytes) -> bytes:
@@ -199,20 +183,23 @@ class CloudProvider:
         fleet = self._store.fleet(group)
         refused, obstacle = _failure(group), _obstacle(group)
         instances = [
-            ExternalInstance(
+            messages.ExternalInstance(
                 self._provider_id(group, s),
-                DELETING if name in fleet.going else self._state(group, s),
+                messages.DELETING if name in fleet.going else self._state(group, s),
             )
             for s, name in sorted(fleet.present.items())
         ]
         instances += [
-            ExternalInstance(self._provider_id(group, s), DELETING) for s in sorted(fleet.leaving)
+            messages.ExternalInstance(self._provider_id(group, s), messages.DELETING)
+            for s in sorted(fleet.leaving)
         ]
         for serial in fleet.waiting:
             state, fault = states.get(serial, UNKNOWN)
-            if fault is None and state == CREATING:
+            if fault is None and state == messages.CREATING:
                 fault = refused or (obstacle if serial >= fleet.next_serial else None)
-            instances.append(ExternalInstance(self._provider_id(group, serial), state, fault))
+            instances.append(
+                messages.ExternalInstance(self._provider_id(group, serial), state, fault)
+            )
         answer = messages.instances(instances)
         if len(answer) > MAX_ANSWER:
             raise RpcError(
@@ -238,7 +225,7 @@ class CloudProvider:
                     uid=group.uid,
                     provider_id_prefix=self._store.provider_id_prefix,
                     from_zero=from_zero.with_a_node() if has_node else from_zero,
-                    clusterapi=bool(group.annotations.get(CAPI_NAMESPACE_ANNOTATION)),
+                    clusterapi=bool(group.annotations.get(constants.CAPI_NAMESPACE_ANNOTATION)),
                 )
             except TemplateError as error:
                 raise _no_template(group, str(error)) from error
@@ -287,7 +274,7 @@ class CloudProvider:
 
     def node_price(self, request: bytes) -> bytes:
         call = messages.read(pb.PricingNodePriceRequest, request)
-        name = call.node.annotations.get(CA_NODE_GROUP_ANNOTATION, "")
+        name = call.node.annotations.get(constants.CA_NODE_GROUP_ANNOTATION, "")
         group = self._group(name)
         if group.spec.price is None:
             raise RpcError(StatusCode.UNIMPLEMENTED, f"group {name} has no spec.price")
@@ -303,7 +290,7 @@ class CloudProvider:
     async def _change(self, group: Group, decide: Decide, *, log: str) -> None:
         try:
             change = await self._writer.change(group.name, decide)
-        except RefusedError as error:
+        except autoscaler.RefusedError as error:
             raise RpcError(_CODES[error.kind], str(error)) from error
         except NotServedError as error:
             raise RpcError(StatusCode.NOT_FOUND, str(error)) from error
@@ -342,14 +329,16 @@ class CloudProvider:
             for sentence in sentences:
                 logger.warning("group=%s: %s", group.name, sentence)
 
-    def _victim(self, group: Group, node: pb.ExternalGrpcNode) -> Victim:
+    def _victim(self, group: Group, node: pb.ExternalGrpcNode) -> autoscaler.Victim:
         name = self._store.node_of(group, node.providerID)
         if name is None or (node.name not in (name, node.providerID)):
             raise RpcError(
                 StatusCode.INVALID_ARGUMENT,
                 f"{node.name} ({node.providerID}) is no node of group {group.name}; none goes",
             )
-        return Victim(name, failed=node.annotations.get(FAKE_NODE_REASON) == CREATE_ERROR)
+        return autoscaler.Victim(
+            name, failed=node.annotations.get(FAKE_NODE_REASON) == CREATE_ERROR
+        )
 
     def _provider_id(self, group: Group, serial: int) -> str:
         node = self._store.node(group, serial)
@@ -358,11 +347,11 @@ class CloudProvider:
         return f"{self._store.provider_id_prefix}{group.names.name(serial)}"
 
     def _state(self, group: Group, serial: int) -> pb.InstanceStatus.InstanceState:
-        return RUNNING if self._store.is_running(group, serial) else CREATING
+        return messages.RUNNING if self._store.is_running(group, serial) else messages.CREATING
 
     def _has_node(self, group: Group) -> bool:
         """Whether that makes a difference to the template, and there is one."""
-        return FROM_ZERO_ANNOTATION in group.annotations and self._store.has_node(group)
+        return constants.FROM_ZERO_ANNOTATION in group.annotations and self._store.has_node(group)
 
     def _is_empty(self, group: Group) -> bool:
         fleet = self._store.fleet(group)
@@ -374,7 +363,7 @@ def _node_group(group: Group) -> pb.NodeGroup:
     assert bounds is not None
     most = _INT32_MAX if bounds.max_size is None else bounds.max_size
     ready = f"{group.status.ready_replicas} of {group.status.target_size or 0} nodes are usable"
-    annotated = whole_number(group.annotations.get(CA_MIN_SIZE_ANNOTATION, "")) or 0
+    annotated = whole_number(group.annotations.get(constants.CA_MIN_SIZE_ANNOTATION, "")) or 0
     least = max(bounds.min_size, min(annotated, most))
     return pb.NodeGroup(id=group.name, minSize=least, maxSize=most, debug=ready)
 
@@ -386,21 +375,23 @@ def instance_name(store: Store, node: pb.ExternalGrpcNode) -> str:
     return str(node.name)
 
 
-def _failure(group: Group) -> InstanceFailure | None:
+def _failure(group: Group) -> messages.InstanceFailure | None:
     """Why no instance of the group can be created at present, if that is so."""
     stalled = group.condition(ConditionType.STALLED)
     if stalled is None or stalled.status != "True" or stalled.reason != "Refused":
         return None
-    return InstanceFailure(stalled.reason, stalled.message)
+    return messages.InstanceFailure(stalled.reason, stalled.message)
 
 
-def _obstacle(group: Group) -> InstanceFailure | None:
+def _obstacle(group: Group) -> messages.InstanceFailure | None:
     """Why the operator asks for no more instances of the group, if it has seen what is wanted."""
     limited = group.condition(ConditionType.SCALING_LIMITED)
     seen = group.status.observed_generation == group.generation
     if not seen or limited is None or limited.reason not in WAITING:
         return None
-    return InstanceFailure(limited.reason, limited.message, InstanceErrorClass.OUT_OF_RESOURCES)
+    return messages.InstanceFailure(
+        limited.reason, limited.message, messages.InstanceErrorClass.OUT_OF_RESOURCES
+    )
 
 
 def _unusable_template(group: Group) -> str | None:
@@ -416,7 +407,7 @@ def _template_hash(group: Group) -> str:
 
 
 def _from_zero(group: Group) -> FromZero:
-    text = group.annotations.get(FROM_ZERO_ANNOTATION)
+    text = group.annotations.get(constants.FROM_ZERO_ANNOTATION)
     if text is None:
         return NOTHING
     try:
@@ -425,7 +416,7 @@ def _from_zero(group: Group) -> FromZero:
         logger.warning(
             "its annotation is ignored: group=%s annotation=%s reason=%s",
             group.name,
-            FROM_ZERO_ANNOTATION,
+            constants.FROM_ZERO_ANNOTATION,
             one_line(error, limit=300),
         )
         return NOTHING

@@ -13,30 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from kwok_operator.shim.http2 import frames
-from kwok_operator.shim.http2.frames import (
-    ACK,
-    DEFAULT_WINDOW,
-    END_STREAM,
-    MAX_WINDOW,
-    PADDED,
-    SETTINGS,
-    WINDOW_UPDATE,
-    ErrorCode,
-    FrameReader,
-    Http2ConnectionError,
-    Setting,
-    StreamError,
-    protocol_error,
-    size_error,
-)
-from kwok_operator.shim.http2.headers import (
-    HeaderDecoder,
-    MalformedRequest,
-    check_trailers,
-    content_length,
-    read_head,
-)
+from kwok_operator.shim.http2 import frames, headers
+from kwok_operator.shim.http2.frames import ErrorCode, Http2ConnectionError, StreamError
+from kwok_operator.shim.http2.headers import MalformedRequest
 from kwok_operator.shim.http2.outgoing import Outgoing, Stream
 
 
@@ -141,10 +120,10 @@ class Http2Connection:
     ) -> None:
         self._limits = limits = limits or Limits()
         self._patience = Patience(limits, clock=clock)
-        self._reader = FrameReader(
+        self._reader = frames.FrameReader(
             max_header=limits.header_list, max_continuations=limits.continuations
         )
-        self._decoder = HeaderDecoder(max_list_size=limits.header_list)
+        self._decoder = headers.HeaderDecoder(max_list_size=limits.header_list)
         # A client's headers are few, even with their timeouts: most calls find theirs here.
         self._heads: dict[bytes, Mapping[bytes, bytes]] = {}
         self._outgoing = Outgoing(ended=self._sent_all)
@@ -254,13 +233,13 @@ class Http2Connection:
     def _greet(self) -> None:
         limits, control = self._limits, self._outgoing.control
         settings = {
-            Setting.HEADER_TABLE_SIZE: 0,
-            Setting.MAX_CONCURRENT_STREAMS: limits.streams,
-            Setting.INITIAL_WINDOW_SIZE: limits.stream_window,
-            Setting.MAX_HEADER_LIST_SIZE: limits.header_list,
+            frames.Setting.HEADER_TABLE_SIZE: 0,
+            frames.Setting.MAX_CONCURRENT_STREAMS: limits.streams,
+            frames.Setting.INITIAL_WINDOW_SIZE: limits.stream_window,
+            frames.Setting.MAX_HEADER_LIST_SIZE: limits.header_list,
         }
         control(frames.settings_frame(settings))
-        control(frames.window_frame(0, limits.connection_window - DEFAULT_WINDOW))
+        control(frames.window_frame(0, limits.connection_window - frames.DEFAULT_WINDOW))
 
     def _fail(self, error: Http2ConnectionError) -> None:
         self._ended = True
@@ -271,7 +250,7 @@ class Http2Connection:
     def _frame(
         self, kind: int, flags: int, stream_id: int, payload: bytes, events: list[Event]
     ) -> None:
-        if kind > WINDOW_UPDATE:
+        if kind > frames.WINDOW_UPDATE:
             self._patience.spend()
             return
         try:
@@ -294,7 +273,7 @@ class Http2Connection:
         if self._window < full // 2:
             self._outgoing.control(frames.window_frame(0, full - self._window))
             self._window = full
-        data = frames.unpadded(payload, flags) if flags & PADDED else payload
+        data = frames.unpadded(payload, flags) if flags & frames.PADDED else payload
         stream = self._streams.get(stream_id)
         if stream is None:
             self._check_reset(stream_id)
@@ -305,7 +284,7 @@ class Http2Connection:
         stream.receive_window -= length
         if stream.receive_window < 0:
             raise StreamError(stream_id, ErrorCode.FLOW_CONTROL_ERROR, "more than the window")
-        ends = bool(flags & END_STREAM)
+        ends = bool(flags & frames.END_STREAM)
         if stream.expected is not None:
             stream.expected -= len(data)
             if stream.expected < 0:
@@ -321,15 +300,15 @@ class Http2Connection:
 
     def _headers(self, flags: int, stream_id: int, block: bytes, events: list[Event]) -> None:
         if not stream_id & 1:
-            raise protocol_error("headers on a stream that clients don't open")
-        ends = bool(flags & END_STREAM)
+            raise frames.protocol_error("headers on a stream that clients don't open")
+        ends = bool(flags & frames.END_STREAM)
         try:
             if stream_id > self._highest:
                 self._highest = stream_id
                 head = self._heads.get(block) or self._read_head(block)
                 if self._leaving or len(self._streams) >= self._limits.streams:
                     raise StreamError(stream_id, ErrorCode.REFUSED_STREAM, "no more streams")
-                self._open(stream_id, ends, content_length(head))
+                self._open(stream_id, ends, headers.content_length(head))
                 events.append(RequestReceived(stream_id, head, ends))
                 return
             # Decoded in any case: later blocks build on the table that this one leaves.
@@ -342,14 +321,14 @@ class Http2Connection:
                 raise StreamError(stream_id, ErrorCode.STREAM_CLOSED, "headers after the end")
             if not ends:
                 raise MalformedRequest("headers amid the body")
-            check_trailers(fields)
+            headers.check_trailers(fields)
             self._remote_end(stream)
             events.append(DataReceived(stream_id, b"", True))
         except MalformedRequest as error:
             raise _malformed(stream_id, str(error)) from error
 
     def _read_head(self, block: bytes) -> Mapping[bytes, bytes]:
-        head = read_head(self._decoder.decode(block))
+        head = headers.read_head(self._decoder.decode(block))
         if self._decoder.stateless and len(block) <= _REMEMBERED_LENGTH:
             if len(self._heads) >= _REMEMBERED:
                 self._heads.clear()
@@ -375,14 +354,14 @@ class Http2Connection:
 
     def _priority(self, _: int, stream_id: int, payload: bytes, __: list[Event]) -> None:
         if not stream_id:
-            raise protocol_error("a priority for no stream")
+            raise frames.protocol_error("a priority for no stream")
         if len(payload) != 5:
-            raise size_error("PRIORITY is of 5 bytes")
+            raise frames.size_error("PRIORITY is of 5 bytes")
         self._patience.spend()
 
     def _rst_stream(self, _: int, stream_id: int, payload: bytes, events: list[Event]) -> None:
         if len(payload) != 4:
-            raise size_error("RST_STREAM is of 4 bytes")
+            raise frames.size_error("RST_STREAM is of 4 bytes")
         self._check_opened(stream_id)
         self._patience.spend()
         if self._drop(stream_id):
@@ -390,51 +369,51 @@ class Http2Connection:
 
     def _settings(self, flags: int, stream_id: int, payload: bytes, _: list[Event]) -> None:
         if stream_id:
-            raise protocol_error("SETTINGS on a stream")
-        if len(payload) % 6 or (flags & ACK and payload):
-            raise size_error("SETTINGS of a wrong length")
-        if flags & ACK:
+            raise frames.protocol_error("SETTINGS on a stream")
+        if len(payload) % 6 or (flags & frames.ACK and payload):
+            raise frames.size_error("SETTINGS of a wrong length")
+        if flags & frames.ACK:
             self._decoder.limit_table(0)
             return
         self._patience.spend()
         windows = None
         for key, value in frames.parsed_settings(payload):
-            if key == Setting.INITIAL_WINDOW_SIZE:
+            if key == frames.Setting.INITIAL_WINDOW_SIZE:
                 windows = value
-            elif key == Setting.MAX_FRAME_SIZE:
+            elif key == frames.Setting.MAX_FRAME_SIZE:
                 self._outgoing.change_frame_size(value)
         if windows is not None:
             # Once per frame: it is work for each stream, and a frame holds thousands of settings.
             self._outgoing.change_initial_window(windows, list(self._streams.values()))
-        self._outgoing.control(frames.frame(SETTINGS, ACK, 0))
+        self._outgoing.control(frames.frame(frames.SETTINGS, frames.ACK, 0))
 
     def _push_promise(self, *_: object) -> None:
-        raise protocol_error("a client can't push")
+        raise frames.protocol_error("a client can't push")
 
     def _ping(self, flags: int, stream_id: int, payload: bytes, _: list[Event]) -> None:
         if stream_id:
-            raise protocol_error("PING on a stream")
+            raise frames.protocol_error("PING on a stream")
         if len(payload) != 8:
-            raise size_error("PING is of 8 bytes")
+            raise frames.size_error("PING is of 8 bytes")
         self._patience.spend()
-        if not flags & ACK:
-            self._outgoing.control(frames.frame(frames.PING, ACK, 0, payload))
+        if not flags & frames.ACK:
+            self._outgoing.control(frames.frame(frames.PING, frames.ACK, 0, payload))
 
     def _goaway(self, _: int, stream_id: int, payload: bytes, __: list[Event]) -> None:
         # The client opens no more streams and closes when it has its answers: nothing to do here.
         if stream_id:
-            raise protocol_error("GOAWAY on a stream")
+            raise frames.protocol_error("GOAWAY on a stream")
         if len(payload) < 8:
-            raise size_error("GOAWAY is of 8 bytes or more")
+            raise frames.size_error("GOAWAY is of 8 bytes or more")
         self._patience.spend()
 
     def _window_update(self, _: int, stream_id: int, payload: bytes, __: list[Event]) -> None:
         if len(payload) != 4:
-            raise size_error("WINDOW_UPDATE is of 4 bytes")
-        increment = int.from_bytes(payload, "big") & MAX_WINDOW
+            raise frames.size_error("WINDOW_UPDATE is of 4 bytes")
+        increment = int.from_bytes(payload, "big") & frames.MAX_WINDOW
         if not stream_id:
             if not increment:
-                raise protocol_error("a window that is opened by 0")
+                raise frames.protocol_error("a window that is opened by 0")
             self._outgoing.open_window(None, increment)
             return
         self._check_opened(stream_id)
@@ -445,7 +424,7 @@ class Http2Connection:
 
     def _check_opened(self, stream_id: int) -> None:
         if not stream_id & 1 or stream_id > self._highest:
-            raise protocol_error(f"stream {stream_id} was never opened")
+            raise frames.protocol_error(f"stream {stream_id} was never opened")
 
     def _check_reset(self, stream_id: int) -> None:
         """For data and headers of a stream that isn't open: fine only after a reset of ours."""

@@ -10,18 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kwok_operator.shim.http2 import frames
-from kwok_operator.shim.http2.frames import (
-    DATA,
-    DEFAULT_WINDOW,
-    END_HEADERS,
-    END_STREAM,
-    HEADERS,
-    MAX_WINDOW,
-    MIN_MAX_FRAME_SIZE,
-    ErrorCode,
-    Http2ConnectionError,
-    StreamError,
-)
+from kwok_operator.shim.http2.frames import ErrorCode, Http2ConnectionError, StreamError
 
 MAX_FRAME: Final = 65_536
 """Larger frames than this gain nothing, and keep the other streams waiting."""
@@ -67,9 +56,9 @@ class Outgoing:
         self._out: list[bytes | memoryview] = []
         self._size = 0
         self._turns: OrderedDict[int, Stream] = OrderedDict()
-        self._window = DEFAULT_WINDOW
-        self._frame_size = MIN_MAX_FRAME_SIZE
-        self.initial_window = DEFAULT_WINDOW
+        self._window = frames.DEFAULT_WINDOW
+        self._frame_size = frames.MIN_MAX_FRAME_SIZE
+        self.initial_window = frames.DEFAULT_WINDOW
 
     def control(self, frame: bytes) -> None:
         self._out.append(frame)
@@ -92,15 +81,15 @@ class Outgoing:
         self._window -= size
         self._size += size
         self._out += (
-            _pack(len(head) >> 8, len(head) & 0xFF, HEADERS, END_HEADERS, stream_id),
+            _pack(len(head) >> 8, len(head) & 0xFF, frames.HEADERS, frames.END_HEADERS, stream_id),
             head,
-            _pack(size >> 8, size & 0xFF, DATA, 0, stream_id),
+            _pack(size >> 8, size & 0xFF, frames.DATA, 0, stream_id),
             body,
             _pack(
                 len(trailers) >> 8,
                 len(trailers) & 0xFF,
-                HEADERS,
-                END_HEADERS | END_STREAM,
+                frames.HEADERS,
+                frames.END_HEADERS | frames.END_STREAM,
                 stream_id,
             ),
             trailers,
@@ -131,11 +120,11 @@ class Outgoing:
         """Of the connection, where there is no stream. Raises Http2ConnectionError, StreamError."""
         if stream is None:
             self._window += increment
-            if self._window > MAX_WINDOW:
+            if self._window > frames.MAX_WINDOW:
                 raise Http2ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "the window is too large")
             return
         stream.send_window += increment
-        if stream.send_window > MAX_WINDOW:
+        if stream.send_window > frames.MAX_WINDOW:
             raise StreamError(stream.id, ErrorCode.FLOW_CONTROL_ERROR, "the window is too large")
         self._queue(stream)
 
@@ -145,7 +134,7 @@ class Outgoing:
         self.initial_window = value
         for stream in streams:
             stream.send_window += difference
-            if stream.send_window > MAX_WINDOW:
+            if stream.send_window > frames.MAX_WINDOW:
                 raise Http2ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "a window is too large")
             self._queue(stream)
 
@@ -180,7 +169,7 @@ class Outgoing:
         stream.send_window -= size
         self._size += size
         self.unsent -= size
-        self._out += (_pack(size >> 8, size & 0xFF, DATA, 0, stream.id), first[:size])
+        self._out += (_pack(size >> 8, size & 0xFF, frames.DATA, 0, stream.id), first[:size])
         if stream.waiting:
             self._queue(stream)
         elif stream.trailers is not None:
