@@ -102,7 +102,7 @@ def test_stored_defaults_and_nulls_are_the_exception() -> None:
     assert not [p for p, n in ALL.items() if n.get("nullable") and n.get("type") != "object"]
 
 
-def test_every_field_is_described_and_tells_its_default() -> None:
+def test_every_field_is_described_with_its_default() -> None:
     assert len(FIELDS) > 250
     for path, node in FIELDS.items():
         text = node["description"]

@@ -130,7 +130,7 @@ class TestAskedToSlowDown:
         await scene.run(calls, [0])
         assert calls.done == [0]
 
-    async def test_for_ever_is_told_some_day(self) -> None:
+    async def test_what_fails_for_ever_is_raised_in_the_end(self) -> None:
         scene = Scene()
         calls = scene.calls(always(WAIT))
         with pytest.raises(TooManyRequestsError):
@@ -316,7 +316,7 @@ async def test_requests_on_top_of_a_call_count_for_the_rate() -> None:
     assert scene.now == pytest.approx(10.0, abs=0.3)
 
 
-async def test_metrics_tell_the_limit_and_what_was_told_to_wait() -> None:
+async def test_metrics_have_the_limit_and_the_throttled_writes() -> None:
     scene = Scene(most=8)
     assert scene.sample("_limit") == 8
     await scene.run(scene.calls(once(WAIT, [0, 1])))
@@ -326,7 +326,7 @@ async def test_metrics_tell_the_limit_and_what_was_told_to_wait() -> None:
     assert scene.sample("_limit") == scene.pace.limit < 8
 
 
-async def test_log_tells_when_it_begins_and_when_it_is_over(
+async def test_log_has_its_begin_and_its_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)

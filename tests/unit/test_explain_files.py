@@ -81,7 +81,7 @@ def test_a_jobs_tries_follow_one_another() -> None:
     assert row.at == end_of(spec, pod), "the name has a random end, which decides nothing"
 
 
-def test_chance_that_nobody_knows_is_left_out() -> None:
+def test_chance_that_is_not_known_is_left_out() -> None:
     sure = [{"type": "Error", "indexes": "2", "exitCode": 9}, *OFTEN["failures"]]
     found = told(profile({**SPEC, "failures": sure}), indexed(20))
     ends = [row.then for row in found.rows]
@@ -91,7 +91,7 @@ def test_chance_that_nobody_knows_is_left_out() -> None:
     assert "backoffLimitPerIndex" in note
 
 
-def test_a_crash_loop_is_told_by_its_first_end() -> None:
+def test_a_crash_loop_is_shown_by_its_first_end() -> None:
     looping = {"failures": [{"type": "CrashLoopBackOff", "indexes": "0", "after": {"fixed": "3s"}}]}
     found = told(
         profile(looping), workload("StatefulSet", spec={"replicas": 2}, restartPolicy="Always")
@@ -124,7 +124,7 @@ def test_random_names_are_not_guessed(kind: str) -> None:
     assert found.notes[0].startswith(f"{kind}/w: its pods' names have a random part")
 
 
-def test_many_pods_are_told_in_part_and_each_by_name() -> None:
+def test_many_pods_are_shown_in_part_and_each_by_name() -> None:
     manifests = profile(SPEC), indexed(10**12)
     found = told(*manifests)
     assert len(found.rows) == MOST_PODS
@@ -158,7 +158,7 @@ class TestTheCommand:
         assert len(rows) == 4
         assert captured.err == "4 pods: 4 Succeeded\n"
 
-    def test_one_is_told_in_lines(self, file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_one_is_shown_in_lines(self, file: str, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["explain-pod", file, "sim/w-3"]) == 0
         first, *steps = capsys.readouterr().out.splitlines()
         assert first.startswith("sim/w-3: profile batch")
@@ -172,7 +172,7 @@ class TestTheCommand:
             (["--file=none.yaml"], 2),
         ],
     )
-    def test_what_cant_be_told(
+    def test_what_is_not_known(
         self, file: str, arguments: list[str], code: int, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert main(["explain-pod", file, *arguments]) == code

@@ -38,7 +38,7 @@ def test_what_is_right_passes(name: str, manifest: Manifest) -> None:
 
 
 @pytest.mark.parametrize(("name", "wrong"), BAD.items())
-def test_what_is_wrong_is_told_once(name: str, wrong: tuple[Manifest, str]) -> None:
+def test_each_mistake_is_reported_once(name: str, wrong: tuple[Manifest, str]) -> None:
     manifest, part = wrong
     (sentence,) = sentences(manifest)
     assert part in sentence

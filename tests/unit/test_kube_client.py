@@ -41,7 +41,7 @@ NODE = {"metadata": {"name": "a"}}
 WATCH = {"watch": "true", "resourceVersion": "1000"}
 
 
-async def test_what_is_asked(server: FakeApiServer, client: KubeClient) -> None:
+async def test_a_request_goes_out_as_given(server: FakeApiServer, client: KubeClient) -> None:
     await client.request("POST", NODES, params={"fieldManager": "me & you"}, body=NODE)
     seen = server.seen[0]
     assert (seen.verb, seen.query, json.loads(seen.body)) == (
@@ -200,7 +200,7 @@ async def test_time_out(server: FakeApiServer, client: KubeClient) -> None:
     held.set()
 
 
-async def test_nobody_there() -> None:
+async def test_no_server() -> None:
     async with KubeClient(
         connection=ApiConnection(Endpoint(server="http://127.0.0.1:1"))
     ) as client:

@@ -239,7 +239,7 @@ def test_lease() -> None:
     assert lease.renew_time == datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 
 
-def test_lease_that_nobody_holds() -> None:
+def test_lease_without_a_holder() -> None:
     for spec in (None, {}, {"holderIdentity": None, "renewTime": None}):
         lease = LEASES.one(dumps({"metadata": {"name": "a"}, "spec": spec}))
         assert (lease.holder, lease.duration_seconds, lease.renew_time) == ("", 0, None)

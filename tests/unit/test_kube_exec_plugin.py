@@ -70,7 +70,7 @@ async def test_credentials(
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-async def test_what_the_plugin_is_told(tmp_path: Path, terminal: bool) -> None:
+async def test_what_the_plugin_gets(tmp_path: Path, terminal: bool) -> None:
     spec = plugin(
         tmp_path, f'echo "$KUBERNETES_EXEC_INFO" > {tmp_path}/told; echo "$@ $WHO"; exit 3'
     )

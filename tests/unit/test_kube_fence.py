@@ -62,7 +62,9 @@ async def write(client: KubeClient, method: str) -> None:
     await client.request(method, path, body=NODE, content_type=kind)
 
 
-async def test_reads_pass_unasked(server: FakeApiServer, client: KubeClient, fence: Fence) -> None:
+async def test_reads_pass_unchecked(
+    server: FakeApiServer, client: KubeClient, fence: Fence
+) -> None:
     fence.after = 0
     server.create(NODES, NODE)
     await client.request("GET", f"{NODES}/a")

@@ -63,7 +63,7 @@ def test_what_nests_deep_is_read() -> None:
 
 
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
-def test_nobody_else_is_lost_with_what_can_not_be_read(odd: bytes) -> None:
+def test_an_unreadable_group_does_not_hide_the_others(odd: bytes) -> None:
     read = GROUPS.page(page(group("a"), odd, group("deep", template(DEEP)), group("z")))
     assert [known(each) for each in read.items] == [
         (Group, "a", "u-a", 7),

@@ -210,7 +210,7 @@ class TestRefused:
         ],
         ids=str,
     )
-    def test_nobody_to_log_in_as(self, user: dict[str, Any], words: str) -> None:
+    def test_no_credentials(self, user: dict[str, Any], words: str) -> None:
         sentence = refusal(kubeconfig(user=user))
         assert "context admin" in sentence and words in sentence
 

@@ -106,7 +106,7 @@ class TestBothLogs:
             (line,) = said()
             assert "a problem" in line, library
 
-    def test_kopf_leaves_its_end_to_whoever_runs_it(self, said: Said, log_format: str) -> None:
+    def test_kopf_does_not_log_its_own_end(self, said: Said, log_format: str) -> None:
         logs.configure(log_format=log_format, level="debug")
         logging.getLogger("kopf._core.reactor.queueing").error("an end, with a traceback")
         assert said() == []
@@ -170,9 +170,7 @@ class TestHealth:
             status, _, body = await get(port, path)
             assert (status, body) == (200, "ok\n"), path
 
-    async def test_what_is_wrong_is_told_by_the_probe_that_knows(
-        self, port: int, probes: Probes
-    ) -> None:
+    async def test_each_probe_reports_its_own_problem(self, port: int, probes: Probes) -> None:
         probes.waiting = "waiting for the CRD"
         status, _, body = await get(port, "/readyz")
         assert (status, body) == (503, "waiting for the CRD\n")
@@ -229,7 +227,7 @@ async def test_a_closed_server_gives_its_address_back(port: int) -> None:
         await get(port, "/healthz")
 
 
-def test_each_trouble_that_is_told_may_be_over() -> None:
+def test_each_trouble_that_is_logged_has_an_end() -> None:
     def named(module: ast.Module) -> set[tuple[str, str]]:
         extras = [node.value for node in ast.walk(module) if isinstance(node, ast.keyword)]
         return {
@@ -242,9 +240,9 @@ def test_each_trouble_that_is_told_may_be_over() -> None:
 
     package = Path(kwok_operator.__file__).parent
     found = {path: named(ast.parse(path.read_text())) for path in package.rglob("*.py")}
-    told, over = (
+    begins, over = (
         {(path, name) for path, names in found.items() for key, name in names if key == wanted}
         for wanted in ("trouble", "over")
     )
-    assert told == over
-    assert len(told) >= 5
+    assert begins == over
+    assert len(begins) >= 5

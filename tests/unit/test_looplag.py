@@ -48,7 +48,7 @@ async def test_what_was_meant_to_pass_is_no_delay(
     task.cancel()
 
 
-def test_metrics_tell_delays_by_length_and_the_longest() -> None:
+def test_metrics_have_delays_by_length_and_the_longest() -> None:
     metrics = Metrics()
     for wall, cpu in ((0.0004, 0.0004), (0.07, 0.01), (0.02, 0.02)):
         metrics.loop_lag(wall, cpu)

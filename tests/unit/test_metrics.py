@@ -38,7 +38,7 @@ PER_CLOUD = len(INSTANCE_STATES) + len(ERROR_CLASSES) + len(INTERRUPTION_REASONS
 _ROW = re.compile(r"^\| `(kwok_operator_\w+)` \| (.*?) \|", re.MULTILINE)
 
 
-def told(registry: CollectorRegistry) -> dict[str, set[str]]:
+def exported(registry: CollectorRegistry) -> dict[str, set[str]]:
     """Our metrics under the names of their series, with the names of their labels."""
     found: dict[str, set[str]] = {}
     for family in registry.collect():
@@ -50,14 +50,14 @@ def told(registry: CollectorRegistry) -> dict[str, set[str]]:
 
 
 def test_every_metric_is_documented() -> None:
-    told_by_all = {**told(operator_metrics()), **told(shim_metrics())}
+    exported_by_all = {**exported(operator_metrics()), **exported(shim_metrics())}
     described = {
         name: set(re.findall(r"`(\w+)`", labels)) for name, labels in _ROW.findall(DOC.read_text())
     }
-    assert described == told_by_all
+    assert described == exported_by_all
 
 
-def test_build_info_and_the_process_are_told_by_both() -> None:
+def test_both_programs_export_build_info_and_the_process() -> None:
     for registry in (operator_metrics(), shim_metrics()):
         names = {family.name for family in registry.collect()}
         assert {"process_resident_memory_bytes", "process_cpu_seconds"} <= names
@@ -123,7 +123,7 @@ def test_those_that_are_too_many_share() -> None:
     assert groups.registry.get_sample_value("kwok_operator_groups") == 5
 
 
-def test_the_shared_count_never_falls_and_nobody_changes_place() -> None:
+def test_the_shared_count_never_falls_and_groups_keep_their_place() -> None:
     groups = Groups(limit=1)
     for name in "ab":
         groups.put(name)
@@ -150,7 +150,7 @@ def test_the_oldest_that_waits_gives_the_age() -> None:
     assert groups.value("group_pending_age_seconds", "a") == 0
 
 
-def test_a_group_tells_its_numbers_and_is_forgotten() -> None:
+def test_a_group_has_its_numbers_until_it_is_forgotten() -> None:
     metrics = Metrics()
     metrics.group(
         "web",
@@ -187,7 +187,7 @@ class TestSimulatedCloud:
         assert groups.series().count("a") == PER_GROUP
         assert groups.series().count("b") == PER_GROUP + PER_CLOUD
 
-    def test_a_group_tells_its_instances_until_it_has_no_cloud_any_more(self) -> None:
+    def test_a_group_has_its_instances_as_long_as_it_has_a_cloud(self) -> None:
         metrics = Metrics()
         metrics.cloud("web", {State.CREATING: 3, State.READY: 2, State.GONE: 1})
         value = metrics.registry.get_sample_value
@@ -238,7 +238,7 @@ class TestSimulatedCloud:
 
 
 class TestPools:
-    def test_a_pool_tells_its_numbers_and_is_forgotten(self) -> None:
+    def test_a_pool_has_its_numbers_until_it_is_forgotten(self) -> None:
         metrics = Metrics()
         metrics.pool("zone-b", used=40, limit=50, refused=3)
         metrics.pool("by-vcpu", used=7, limit=None, refused=0)
@@ -250,7 +250,7 @@ class TestPools:
         metrics.forget_pool("zone-b")
         assert value("kwok_operator_pool_instances", {"pool": "zone-b"}) is None
 
-    def test_those_that_are_too_many_share_and_nobody_changes_place(self) -> None:
+    def test_pools_that_are_too_many_share_and_keep_their_place(self) -> None:
         pools = PoolCollector(most=1)
         registry = CollectorRegistry()
         registry.register(pools)

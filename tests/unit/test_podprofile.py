@@ -120,7 +120,7 @@ def test_without_usage_there_is_no_object() -> None:
     assert "selector" not in everywhere["spec"]
 
 
-def test_usage_that_has_no_room_is_told_and_the_others_keep_theirs() -> None:
+def test_usage_without_room_is_reported_and_the_others_keep_theirs() -> None:
     """Of an expression that is too long, or too deep, kwok makes nothing at all."""
     use = {"usage": {"cpu": {"constant": "250m"}}}
     far = [Profile.of(f"far{n}", spec_of(), namespaces=[f"far{n}"]) for n in range(200)]

@@ -194,7 +194,7 @@ def seen_steps(steps: tuple[LifeStep, ...], *, late: bool) -> Iterator[LifeStep]
 
 @settings(max_examples=120, deadline=None)
 @given(SPECS, PODS)
-def test_the_stages_do_what_is_told_beforehand(given: dict[str, Any], pod: dict[str, Any]) -> None:
+def test_the_stages_do_what_the_forecast_says(given: dict[str, Any], pod: dict[str, Any]) -> None:
     profile = profile_of(**given)
     stages = compile_profile(profile).stages
     course = explain(profile, Pod.of(pod))
@@ -223,7 +223,7 @@ def test_the_stages_do_what_is_told_beforehand(given: dict[str, Any], pod: dict[
 SLOW: dict[str, Any] = {"start": {"delay": {"fixed": "5s"}}}
 
 
-def test_what_nothing_is_said_of_is_left_to_kwok() -> None:
+def test_what_the_profile_leaves_out_is_left_to_kwok() -> None:
     assert compile_profile(profile_of()).stages == ()
     only = compile_profile(profile_of(termination={"delay": {"fixed": "5s"}})).stages
     names = [s["metadata"]["name"].rpartition(".")[2] for s in only]

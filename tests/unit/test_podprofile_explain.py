@@ -139,7 +139,7 @@ def test_an_index_repeats_and_a_counted_try_is_another() -> None:
     assert len({each.steps for each in others}) == len(others)
 
 
-def test_an_index_that_nobody_counts_repeats_but_may_fail_or_not() -> None:
+def test_an_index_without_a_count_of_tries_may_fail_or_not() -> None:
     assert course(member("aaaaa"), **RUN) == course(member("bbbbb"), **RUN)
     tries = [course(member(f"{i:05}"), **RUN, **HALF).steps[-1].state for i in range(60)]
     assert 15 < tries.count("Failed") < 45

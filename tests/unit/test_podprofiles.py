@@ -166,7 +166,7 @@ async def test_what_was_edited_or_deleted_by_hand_is_repaired(world: World) -> N
     assert world.stages().keys() == before.keys()
 
 
-async def test_what_was_edited_while_nobody_looked_is_repaired(world: World) -> None:
+async def test_edits_from_before_the_start_are_repaired(world: World) -> None:
     world.apply(**SLOW)
     await world.settled()
     before = world.stages()
@@ -263,7 +263,7 @@ async def test_without_kwoks_own_stages_the_status_says_so(world: World) -> None
     assert world.stages()
 
 
-async def test_without_the_right_it_is_told_once(world: World) -> None:
+async def test_a_missing_right_is_reported_once(world: World) -> None:
     world.server.fail(403, reason="Forbidden", times=9, resource="stages")
     world.apply(**SLOW)
     await world.settled(present="False")
@@ -305,7 +305,7 @@ async def test_rights_that_were_granted_are_noticed_without_other_news(
         ('admission webhook "policy.example.com" denied the request: no team', "Refused"),
     ],
 )
-async def test_a_refusal_is_told_once_and_a_policy_is_no_missing_right(
+async def test_a_refusal_is_reported_once_and_a_policy_is_no_missing_right(
     world: World, message: str, reason: str
 ) -> None:
     world.server.fail(403, verb="patch", resource="stages", message=message, times=9)
@@ -327,9 +327,7 @@ async def test_a_refusal_is_told_once_and_a_policy_is_no_missing_right(
 @pytest.mark.parametrize(
     "spec", [[], {"start": 5}, {"seed": {}}, {"usage": {"cpu": {"constant": "x" * 9_999}}}]
 )
-async def test_a_spec_that_nobody_can_read_costs_the_others_nothing(
-    world: World, spec: Any
-) -> None:
+async def test_an_unreadable_spec_costs_the_others_nothing(world: World, spec: Any) -> None:
     world.server.create(PROFILES_PATH, {"metadata": {"name": "odd"}, "spec": spec or {"run": []}})
     world.apply(**SLOW)
     await world.settled()

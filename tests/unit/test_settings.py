@@ -129,7 +129,7 @@ def test_a_flag_and_its_variable_set_one_setting(flag: str, values: Any) -> None
     assert parse(**{variable(flag): ""}) == DEFAULTS
 
 
-def test_other_variables_are_nobodys_business() -> None:
+def test_other_variables_have_no_effect() -> None:
     assert parse(KUBECONFIG="/a", LISTEN=":1", KWOK_OPERATOR_OTHER="x") == DEFAULTS
 
 
@@ -236,7 +236,7 @@ def test_any_text_is_a_value_or_an_error(flag: str, text: str) -> None:
         assert "\n" not in str(error)
 
 
-def test_help_tells_of_every_flag_and_default() -> None:
+def test_help_has_every_flag_and_default() -> None:
     parser = argparse.ArgumentParser()
     add_run_flags(parser)
     text = " ".join(parser.format_help().split())

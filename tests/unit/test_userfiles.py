@@ -57,7 +57,7 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("reader", PROGRAMS)
-def test_nobody_waits_for_a_fifo(reader: str, tmp_path: Path) -> None:
+def test_a_fifo_is_not_waited_for(reader: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "s").touch()
     code = f"import sys; from pathlib import Path; path = Path(sys.argv[1])\n{PROGRAMS[reader]}"

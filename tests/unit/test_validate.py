@@ -199,7 +199,7 @@ class TestGroups:
         assert main(["validate", "pool.yaml"]) == 0
         assert capsys.readouterr().err == "0 groups, 1 pool, no problems\n"
 
-    def test_what_is_wrong_with_a_pool_is_told_with_its_line(self) -> None:
+    def test_mistakes_of_a_pool_have_their_lines(self) -> None:
         odd = POOL.replace("instances", "instanses")
         assert said(POOL, odd) == [
             "f1.yaml:3: metadata.name: zone-b stands in f0.yaml already",
@@ -249,7 +249,7 @@ class TestGroups:
 
 
 class TestProfiles:
-    def test_what_is_wrong_is_told_with_its_line(self) -> None:
+    def test_mistakes_have_their_lines(self) -> None:
         odd = PROFILE.replace("fixed", "fixd") + "  failures:\n    - {type: Error}\n"
         assert said(PROFILE, odd) == [
             "f1.yaml:3: metadata.name: web stands in f0.yaml already",
@@ -308,7 +308,7 @@ class TestProviderConfigs:
             "f0.yaml:6: nodes.skipTaint: 1 must be true or false, without quotes"
         ]
 
-    def test_problems_of_templates_are_told_there(self) -> None:
+    def test_problems_of_templates_are_reported_at_the_templates(self) -> None:
         assert said(CONFIG, TEMPLATES.replace("pool:", "pol:")) == [
             "f1.yaml: ConfigMap/templates: ConfigMap templates, key templates: none of its 1 Nodes"
             " has the label pool; there are pol; add it, or choose another"
@@ -375,7 +375,7 @@ def test_plain_nodes_are_checked_alone() -> None:
     assert "Node m5.status.capacity.cpu: '8 cores' is not a quantity" in sentence
 
 
-def test_a_configmap_that_nobody_names_may_have_nodes() -> None:
+def test_a_configmap_without_a_reference_may_have_nodes() -> None:
     (sentence,) = said(TEMPLATES.replace("cpu: 8", "cpu: 8 cores"))
     assert "'8 cores' is not a quantity" in sentence
 
