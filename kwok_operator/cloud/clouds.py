@@ -18,8 +18,7 @@ from kwok_operator.cloud.annotations import Mark, mark_on
 from kwok_operator.cloud.api.cloud import Cloud
 from kwok_operator.cloud.api.cloudstatus import CloudStatus
 from kwok_operator.cloud.asking import Asked, SettledRequests, settle
-from kwok_operator.cloud.decision import CloudDecision, ObservedCloud
-from kwok_operator.cloud.desired import Upkeep
+from kwok_operator.cloud.desired import DesiredNodes, Upkeep
 from kwok_operator.cloud.draws import group_seed, instance_seed
 from kwok_operator.cloud.life import deletion_delay
 from kwok_operator.cloud.pools import Pools
@@ -39,7 +38,7 @@ from kwok_operator.cloud.summary import (
 from kwok_operator.cloud.terms import in_force
 from kwok_operator.formats.quantity import parse_quantity
 from kwok_operator.formats.times import parse_time
-from kwok_operator.nodegroups.api.status import ConditionType, KwokNodeGroupStatus
+from kwok_operator.nodegroups.api.status import ConditionType, KwokNodeGroupStatus, Verdict
 from kwok_operator.nodegroups.client import Group
 from kwok_operator.nodegroups.groupstore import GroupStore
 from kwok_operator.nodegroups.nodecache import NodeCache
@@ -49,6 +48,45 @@ from kwok_operator.nodegroups.serials import compact
 from kwok_operator.nodegroups.status import batches_of
 
 _PERFECT = Cloud()
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedCloud:
+    """What a pass knows of the group's cloud before it plans. `now` is milliseconds."""
+
+    now: int
+    cloud: Cloud
+    outage_since: int | None
+    outage: Verdict
+    nodes: DesiredNodes
+
+
+@dataclass(frozen=True, slots=True)
+class CloudDecision:
+    """What the simulated cloud makes of a plan.
+
+    `plan` creates only what is due, and deletes only what is not put off. `due` is since when what
+    is created is due, by serial; `reshape` has the nodes that don't show what they should,
+    `postpone` those whose deletion is put off until a time. `look_again` is in seconds. `failures`
+    are the tries that have failed since the pass before, by the class of the error.
+    """
+
+    observed: ObservedCloud
+    plan: Plan
+    status: CloudStatus
+    provisioned: Verdict
+    states: Mapping[State, int]
+    failed: int
+    due: Mapping[int, int]
+    reshape: tuple[int, ...]
+    postpone: Mapping[str, int]
+    look_again: float | None
+    failures: Mapping[str, int]
+
+    @property
+    def writes(self) -> bool:
+        """Whether there is something to write beside what the plan says."""
+        return bool(self.reshape or self.postpone)
 
 
 @dataclass(slots=True)

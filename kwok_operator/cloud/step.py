@@ -7,14 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kwok_operator.cloud.annotations import Mark, mark_of, read_life
+from kwok_operator.cloud.annotations import Mark, mark_of, mark_on, read_life
 from kwok_operator.cloud.api.cloud import Interruptions
 from kwok_operator.cloud.api.cloudstatus import CloudStatus
 from kwok_operator.cloud.checks import cautions
-from kwok_operator.cloud.clouds import Clouds
-from kwok_operator.cloud.decision import CloudDecision, ObservedCloud
+from kwok_operator.cloud.clouds import CloudDecision, Clouds, ObservedCloud
 from kwok_operator.cloud.hold import HoldLink
-from kwok_operator.cloud.shaping import Birth, DesiredShape, Hold, carried_over, changes
+from kwok_operator.cloud.shaping import (
+    Birth,
+    DesiredShape,
+    Hold,
+    carried_over,
+    changes,
+    shows_notice,
+)
 from kwok_operator.formats.times import milliseconds_of
 from kwok_operator.formats.words import few_names
 from kwok_operator.kube.decode import NodeView
@@ -146,13 +152,18 @@ class CloudPass(StepPass):
         return StepReport(decision.failed, conditions if shown else {}, {"cloud": decision.status})
 
     def after_status(self) -> float | None:
-        step, decision = self._step, self._decision
-        for name in decision.undone(self._seen):
-            step.hold.disobeyed(name)
-        for reason, names in decision.notices(self._seen).items():
+        step, notices = self._step, dict[str, list[str]]()
+        for serial in self._decision.reshape:
+            record, desired = self._seen.records[serial], self._observed.nodes.desired[serial]
+            mark = mark_on(record.mark)
+            if mark is not None and mark.hold and record.ready and not desired.ready:
+                step.hold.disobeyed(record.name)
+            if desired.noticed and not shows_notice(mark):
+                notices.setdefault(desired.reason, []).append(record.name)
+        for reason, names in notices.items():
             step.metrics.interrupted(self._group.name, reason, len(names))
             announce_notice(step.recorder, self._group, names, reason=reason)
-        return decision.look_again
+        return self._decision.look_again
 
     @property
     def writes(self) -> Sequence[Write]:

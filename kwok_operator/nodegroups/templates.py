@@ -9,6 +9,7 @@ Where nothing says yes or no, that is no verdict: the template is tried again, l
 """
 
 import logging
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -107,13 +108,13 @@ _Version = tuple[str, int, str]
 
 
 @dataclass(frozen=True, slots=True)
-class _Untried:
-    """When a template that could not be tried is to be tried again, after so many failures."""
+class _Entry:
+    """A resolution; of a template that could not be tried, when it is to be tried again."""
 
     version: _Version
     resolution: Resolution
-    failures: int
-    due: float
+    failures: int = 0
+    due: float = math.inf
 
 
 class Templates:
@@ -138,8 +139,7 @@ class Templates:
         self._steps = steps
         self._clock = clock
         self._draw = draw
-        self._known: dict[str, tuple[_Version, Resolution]] = {}
-        self._untried: dict[str, _Untried] = {}
+        self._known: dict[str, _Entry] = {}
         self._last: dict[str, tuple[str, Resolution]] = {}
         """The last resolution with a node, and the uid of the group that it was for."""
 
@@ -149,58 +149,42 @@ class Templates:
         if found.missing is not None:
             return self._last_known(group, found.missing)
         version = (group.uid, group.generation, found.version)
-        known = self._known.get(group.name)
-        if known is not None and known[0] == version:
-            return replace(known[1], origin=found.origin)
-        untried = self._untried.get(group.name)
-        if untried is None or untried.version != version or untried.due <= self._clock():
+        entry = self._known.get(group.name)
+        if entry is None or entry.version != version or entry.due <= self._clock():
             try:
-                resolution = await self._resolve(group, found)
+                entry = _Entry(version, await self._resolve(group, found))
             except SourceMissingError as error:
                 return self._last_known(group, error.missing)
             except FAILED_REQUEST as error:
-                untried = self._not_tried(group, version, found, error)
-                self._untried[group.name] = untried
-            else:
-                return self._tried(group, version, resolution)
-        return replace(untried.resolution, retry_in=max(0.0, untried.due - self._clock()))
-
-    def _tried(self, group: Group, version: _Version, resolution: Resolution) -> Resolution:
-        self._untried.pop(group.name, None)
-        self._known[group.name] = (version, resolution)
-        if resolution.node is not None:
-            self._last[group.name] = (group.uid, resolution)
-        return resolution
+                entry = self._not_tried(group, version, error)
+            self._known[group.name] = entry
+            if entry.resolution.node is not None:
+                self._last[group.name] = (group.uid, entry.resolution)
+        retry_in = max(0.0, entry.due - self._clock()) if entry.failures else None
+        return replace(entry.resolution, origin=found.origin, retry_in=retry_in)
 
     def forget(self, name: str) -> None:
-        """Have the template of this group tried again."""
-        self._known.pop(name, None)
+        """Have the template of this group tried again, if it was tried."""
+        known = self._known.get(name)
+        if known is not None and not known.failures:
+            del self._known[name]
 
     def drop(self, name: str) -> None:
         """The group is gone."""
         self._known.pop(name, None)
-        self._untried.pop(name, None)
         self._last.pop(name, None)
 
-    def _not_tried(
-        self, group: Group, version: _Version, found: Found, error: KwokOperatorError
-    ) -> _Untried:
-        before = self._untried.get(group.name)
+    def _not_tried(self, group: Group, version: _Version, error: KwokOperatorError) -> _Entry:
+        before = self._known.get(group.name)
         failures = before.failures if before is not None else 0
         wait = patient_delay(failures, error, draw=at_least_half(self._draw))
-        sentence = (
+        sentence = one_line(
             f"The template can't be tried: {error}. It is tried again; until that succeeds no node"
             " is made or updated."
         )
-        resolution = Resolution(
-            None,
-            "",
-            template.source(group.spec.template),
-            one_line(sentence),
-            reason="TemplateNotTried",
-            origin=found.origin,
-        )
-        return _Untried(version, resolution, failures + 1, self._clock() + wait)
+        source = template.source(group.spec.template)
+        resolution = Resolution(None, "", source, sentence, reason="TemplateNotTried")
+        return _Entry(version, resolution, failures + 1, self._clock() + wait)
 
     def _last_known(self, group: Group, missing: Missing) -> Resolution:
         uid, last = self._last.get(group.name, ("", None))
@@ -226,12 +210,12 @@ class Templates:
             )
         except TemplateError as error:
             remedy = REMEDY if error.field.startswith("spec.") else REMEDY_AT_SOURCE
-            return Resolution(None, "", source, f"{error}. {remedy}", origin=found.origin)
+            return Resolution(None, "", source, f"{error}. {remedy}")
         except Exception as error:
             # A defect of ours, but one of this template: its target must not go unheeded silently.
             logger.exception("template not resolved: group=%s", group.name)
             sentence = one_line(f"spec.template can't be used ({type(error).__name__}: {error}).")
-            return Resolution(None, "", source, f"{sentence} {REMEDY}", origin=found.origin)
+            return Resolution(None, "", source, f"{sentence} {REMEDY}")
         node_hash = template.template_hash(node)
         if not _accepted_before(group, node_hash):
             rendered = template.render(
@@ -250,13 +234,11 @@ class Templates:
                 )
             except AlteredNodeError as error:
                 sentence = one_line(f"No node can be made: {error.message}.")
-                return Resolution(
-                    None, "", source, sentence, reason="NodesAltered", origin=found.origin
-                )
+                return Resolution(None, "", source, sentence, reason="NodesAltered")
             except REFUSED as error:
                 sentence = f"{_in_words(error)} {REMEDY}"
-                return Resolution(None, "", source, sentence, origin=found.origin)
-        return Resolution(node, node_hash, source, origin=found.origin)
+                return Resolution(None, "", source, sentence)
+        return Resolution(node, node_hash, source)
 
 
 def _accepted_before(group: Group, node_hash: str) -> bool:

@@ -24,8 +24,7 @@ import pytest
 from kwok_operator.cloud.annotations import Mark, mark_on
 from kwok_operator.cloud.api.cloudstatus import CloudStatus, InstanceCounts
 from kwok_operator.cloud.arrival import TRIES_AT_ONCE
-from kwok_operator.cloud.clouds import Clouds
-from kwok_operator.cloud.decision import CloudDecision
+from kwok_operator.cloud.clouds import CloudDecision, Clouds
 from kwok_operator.cloud.pools import POOLS, Pools
 from kwok_operator.cloud.shaping import Birth, Hold, shown_text
 from kwok_operator.formats.times import format_time, milliseconds_of
