@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import yaml
+
 from kwok_operator.importing.kinds import KINDS
 from kwok_operator.importing.notes import Reason
 from kwok_operator.importing.pods.workloads import Imported, Workloads
@@ -11,6 +13,52 @@ GROUP = "kwok-operator.io/node-group"
 SELECTOR = {"matchLabels": {"app": "web"}}
 IN_ZONE = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
 RESOURCES = {"requests": {"cpu": "1", "nvidia.com/gpu": "1"}, "limits": {"memory": "1Gi"}}
+
+CONSTRAINTS: dict[str, Any] = yaml.safe_load("""
+nodeSelector: {disk: ssd}
+affinity:
+  nodeAffinity:
+    requiredDuringSchedulingIgnoredDuringExecution:
+      nodeSelectorTerms:
+      - &nodes
+        matchExpressions: [{key: a, operator: NotIn, values: [x, "y"]}]
+        matchFields: [{key: metadata.name, operator: In, values: [n1]}]
+    preferredDuringSchedulingIgnoredDuringExecution: [{weight: 3, preference: *nodes}]
+  podAffinity: &pods
+    requiredDuringSchedulingIgnoredDuringExecution:
+    - &term
+      labelSelector:
+        matchLabels: {app: web}
+        matchExpressions: [{key: a, operator: NotIn, values: [x, "y"]}]
+      namespaces: [b]
+      namespaceSelector: {matchLabels: {app: web}}
+      topologyKey: zone
+      matchLabelKeys: [k]
+      mismatchLabelKeys: [m]
+    preferredDuringSchedulingIgnoredDuringExecution: [{weight: 3, podAffinityTerm: *term}]
+  podAntiAffinity: *pods
+tolerations:
+- {key: a, operator: Equal, value: b, effect: NoExecute}
+- {operator: Exists, tolerationSeconds: 5}
+topologySpreadConstraints:
+- maxSkew: 1
+  topologyKey: zone
+  whenUnsatisfiable: DoNotSchedule
+  labelSelector: {matchLabels: {app: web}}
+  minDomains: 2
+  nodeAffinityPolicy: Ignore
+  nodeTaintsPolicy: Honor
+  matchLabelKeys: [k]
+priorityClassName: high
+preemptionPolicy: Never
+schedulerName: other
+terminationGracePeriodSeconds: 0
+activeDeadlineSeconds: 9
+restartPolicy: Always
+runtimeClassName: kata
+resources: {requests: {cpu: "3"}, limits: {memory: 4}}
+""")
+"""Every constraint of a pod's spec."""
 
 
 def places_of(groups_of: dict[str, str]) -> dict[tuple[str, str], frozenset[str]]:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,102 +26,59 @@ from kwok_operator.schema.check import check_group
 from tests.corpusnodes import NODES
 
 KEY = b"0" * 32
-POD: dict[str, Any] = {
-    "metadata": {
-        "labels": {"app": "canary-cart", "canary.io/tier": "canary-1", "version": "7"},
-        "annotations": {
-            "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
-            "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes": "canary-data",
-            "controller.kubernetes.io/pod-deletion-cost": "-100",
-        },
-    },
-    "spec": {
-        "containers": [
-            {
-                "name": "c0",
-                "image": "fake",
-                "resources": {
-                    "requests": {"cpu": "500m", "memory": "128Mi", "canary.io/fpga": "1"},
-                    "limits": {"nvidia.com/gpu": "1"},
-                },
-                "ports": [{"containerPort": 80, "hostPort": 80, "protocol": "TCP"}],
-            }
-        ],
-        "initContainers": [{"name": "i0", "image": "canary/image:v1", "restartPolicy": "Always"}],
-        "os": {"name": "linux"},
-        "overhead": {"podFixed": {"cpu": "250m"}},
-        "nodeSelector": {"canary.io/disk": "canary-ssd", "kubernetes.io/arch": "amd64"},
-        "priorityClassName": "canary-high",
-        "runtimeClassName": "canary-gvisor",
-        "schedulerName": "my-scheduler",
-        "terminationGracePeriodSeconds": 30,
-        "tolerations": [
-            {"key": "canary.io/dedicated", "operator": "Equal", "value": "canary-team"},
-            {"key": "kwok-provider", "operator": "Exists", "effect": "NoSchedule"},
-            {"operator": "Exists"},
-        ],
-        "topologySpreadConstraints": [
-            {
-                "maxSkew": 1,
-                "topologyKey": "topology.kubernetes.io/zone",
-                "whenUnsatisfiable": "DoNotSchedule",
-                "matchLabelKeys": ["canary-key"],
-                "labelSelector": {"matchLabels": {"app": "canary-cart"}},
-            }
-        ],
-        "affinity": {
-            "nodeAffinity": {
-                "requiredDuringSchedulingIgnoredDuringExecution": {
-                    "nodeSelectorTerms": [
-                        {
-                            "matchExpressions": [
-                                {
-                                    "key": "canary.io/disk",
-                                    "operator": "In",
-                                    "values": ["canary-ssd"],
-                                },
-                                {
-                                    "key": "canary.io/cores",
-                                    "operator": "Gt",
-                                    "values": ["123456789"],
-                                },
-                                {
-                                    "key": "kwok-operator.io/node-group",
-                                    "operator": "In",
-                                    "values": ["canary-group", "default"],
-                                },
-                            ],
-                            "matchFields": [
-                                {
-                                    "key": "metadata.name",
-                                    "operator": "In",
-                                    "values": ["canary-node"],
-                                }
-                            ],
-                        }
-                    ]
-                }
-            },
-            "podAntiAffinity": {
-                "preferredDuringSchedulingIgnoredDuringExecution": [
-                    {
-                        "weight": 100,
-                        "podAffinityTerm": {
-                            "topologyKey": "canary.io/rack",
-                            "namespaces": ["canary-ns"],
-                            "namespaceSelector": {
-                                "matchLabels": {"kubernetes.io/metadata.name": "canary-ns"}
-                            },
-                            "labelSelector": {
-                                "matchExpressions": [{"key": "canary-key", "operator": "Exists"}]
-                            },
-                        },
-                    }
-                ]
-            },
-        },
-    },
-}  # fmt: skip
+POD: dict[str, Any] = yaml.safe_load("""
+metadata:
+  labels: {app: canary-cart, canary.io/tier: canary-1, version: "7"}
+  annotations:
+    cluster-autoscaler.kubernetes.io/safe-to-evict: "false"
+    cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes: canary-data
+    controller.kubernetes.io/pod-deletion-cost: "-100"
+spec:
+  containers:
+  - name: c0
+    image: fake
+    resources:
+      requests: {cpu: 500m, memory: 128Mi, canary.io/fpga: "1"}
+      limits: {nvidia.com/gpu: "1"}
+    ports: [{containerPort: 80, hostPort: 80, protocol: TCP}]
+  initContainers: [{name: i0, image: "canary/image:v1", restartPolicy: Always}]
+  os: {name: linux}
+  overhead: {podFixed: {cpu: 250m}}
+  nodeSelector: {canary.io/disk: canary-ssd, kubernetes.io/arch: amd64}
+  priorityClassName: canary-high
+  runtimeClassName: canary-gvisor
+  schedulerName: my-scheduler
+  terminationGracePeriodSeconds: 30
+  tolerations:
+  - {key: canary.io/dedicated, operator: Equal, value: canary-team}
+  - {key: kwok-provider, operator: Exists, effect: NoSchedule}
+  - {operator: Exists}
+  topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: topology.kubernetes.io/zone
+    whenUnsatisfiable: DoNotSchedule
+    matchLabelKeys: [canary-key]
+    labelSelector: {matchLabels: {app: canary-cart}}
+  affinity:
+    nodeAffinity:
+      requiredDuringSchedulingIgnoredDuringExecution:
+        nodeSelectorTerms:
+        - matchExpressions:
+          - {key: canary.io/disk, operator: In, values: [canary-ssd]}
+          - {key: canary.io/cores, operator: Gt, values: ["123456789"]}
+          - key: kwok-operator.io/node-group
+            operator: In
+            values: [canary-group, default]
+          matchFields: [{key: metadata.name, operator: In, values: [canary-node]}]
+    podAntiAffinity:
+      preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 100
+        podAffinityTerm:
+          topologyKey: canary.io/rack
+          namespaces: [canary-ns]
+          namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: canary-ns}}
+          labelSelector: {matchExpressions: [{key: canary-key, operator: Exists}]}
+""")
 
 
 def made(kind: str, api: str = "v1", *, name: str = "canary-cart", **parts: Any) -> dict[str, Any]:
@@ -128,6 +86,35 @@ def made(kind: str, api: str = "v1", *, name: str = "canary-cart", **parts: Any)
     return copy.deepcopy({"apiVersion": api, "kind": kind, "metadata": metadata, **parts})
 
 
+SPECS: dict[str, dict[str, Any]] = yaml.safe_load("""
+quota:
+  hard:
+    requests.cpu: "4"
+    requests.canary.io/fpga: "2"
+    requests.nvidia.com/gpu: "2"
+    count/deployments.apps: "5"
+    count/widgets.canary.io: "5"
+    canary-gold.storageclass.storage.k8s.io/requests.storage: 1Ti
+    pods: "10"
+  scopes: [NotTerminating]
+  scopeSelector:
+    matchExpressions: [{scopeName: PriorityClass, operator: In, values: [canary-high]}]
+limits:
+  limits:
+  - {type: Container, max: {cpu: "2", canary.io/fpga: "1"}}
+  - {type: Pod, default: {memory: 1Gi}, min: {cpu: 100m}}
+budget:
+  minAvailable: 50%
+  unhealthyPodEvictionPolicy: AlwaysAllow
+  selector: {matchLabels: {app: canary-cart}}
+deployment:
+  replicas: 3
+  strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 25%}}
+  selector: {matchLabels: {app: canary-cart}}
+set: {serviceName: canary-service, podManagementPolicy: Parallel}
+cron: {schedule: "*/5 * * * *", suspend: true, concurrencyPolicy: Forbid}
+""")
+JOB = {"completionMode": "Indexed", "template": POD}
 MANIFESTS: list[dict[str, Any]] = [
     made("Namespace", name="canary-ns"),
     made(
@@ -146,69 +133,17 @@ MANIFESTS: list[dict[str, Any]] = [
         overhead={"podFixed": {"cpu": "250m"}},
         scheduling={"nodeSelector": {"canary.io/disk": "canary-ssd"}},
     ),
-    made(
-        "ResourceQuota",
-        spec={
-            "hard": {
-                "requests.cpu": "4",
-                "requests.canary.io/fpga": "2",
-                "requests.nvidia.com/gpu": "2",
-                "count/deployments.apps": "5",
-                "count/widgets.canary.io": "5",
-                "canary-gold.storageclass.storage.k8s.io/requests.storage": "1Ti",
-                "pods": "10",
-            },
-            "scopes": ["NotTerminating"],
-            "scopeSelector": {
-                "matchExpressions": [
-                    {"scopeName": "PriorityClass", "operator": "In", "values": ["canary-high"]}
-                ]
-            },
-        },
-    ),
-    made(
-        "LimitRange",
-        spec={
-            "limits": [
-                {"type": "Container", "max": {"cpu": "2", "canary.io/fpga": "1"}},
-                {"type": "Pod", "default": {"memory": "1Gi"}, "min": {"cpu": "100m"}},
-            ]
-        },
-    ),
-    made(
-        "PodDisruptionBudget",
-        "policy/v1",
-        spec={
-            "minAvailable": "50%",
-            "unhealthyPodEvictionPolicy": "AlwaysAllow",
-            "selector": {"matchLabels": {"app": "canary-cart"}},
-        },
-    ),
-    made(
-        "Deployment",
-        "apps/v1",
-        spec={
-            "replicas": 3,
-            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%"}},
-            "selector": {"matchLabels": {"app": "canary-cart"}},
-            "template": POD,
-        },
-    ),
-    made(
-        "StatefulSet",
-        "apps/v1",
-        spec={"serviceName": "canary-service", "podManagementPolicy": "Parallel", "template": POD},
-    ),
-    made("ReplicationController", spec={"selector": {"app": "canary-cart"}, "template": POD}),
-    made(
-        "CronJob",
-        "batch/v1",
-        spec={
-            "schedule": "*/5 * * * *",
-            "suspend": True,
-            "concurrencyPolicy": "Forbid",
-            "jobTemplate": {"spec": {"completionMode": "Indexed", "template": POD}},
-        },
+    *(
+        made(kind, api, spec=spec)
+        for kind, api, spec in (
+            ("ResourceQuota", "v1", SPECS["quota"]),
+            ("LimitRange", "v1", SPECS["limits"]),
+            ("PodDisruptionBudget", "policy/v1", SPECS["budget"]),
+            ("Deployment", "apps/v1", {**SPECS["deployment"], "template": POD}),
+            ("StatefulSet", "apps/v1", {**SPECS["set"], "template": POD}),
+            ("ReplicationController", "v1", {"selector": {"app": "canary-cart"}, "template": POD}),
+            ("CronJob", "batch/v1", {**SPECS["cron"], "jobTemplate": {"spec": JOB}}),
+        )
     ),
 ]
 

@@ -11,6 +11,7 @@ import copy
 from typing import Any
 
 import pytest
+import yaml
 
 from kwok_operator.importing.notes import Note, Reason, Ref
 from kwok_operator.importing.pods.fields import POD
@@ -18,6 +19,7 @@ from kwok_operator.importing.pods.objects import clean_object
 from kwok_operator.importing.pods.shape import pod_shape
 from kwok_operator.importing.pods.workloads import Workloads
 from tests.importedpods import (
+    CONSTRAINTS,
     GROUP,
     IN_ZONE,
     REQUIRED,
@@ -35,108 +37,55 @@ from tests.importedpods import (
 
 REF = Ref("Pod", "shop", "a")
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
-EXPRESSIONS = {"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["x", "y"]}]}
-NAMED = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}
-TERM = {
-    "labelSelector": {**SELECTOR, **EXPRESSIONS},
-    "namespaces": ["b"],
-    "namespaceSelector": SELECTOR,
-    "topologyKey": "zone",
-    "matchLabelKeys": ["k"],
-    "mismatchLabelKeys": ["m"],
-}
-AMONG_PODS = {REQUIRED: [TERM], PREFERRED: [{"weight": 3, "podAffinityTerm": TERM}]}
-CONSTRAINTS: dict[str, Any] = {
-    "nodeSelector": {"disk": "ssd"},
-    "affinity": {
-        "nodeAffinity": {
-            REQUIRED: {"nodeSelectorTerms": [{**EXPRESSIONS, **NAMED}]},
-            PREFERRED: [{"weight": 3, "preference": {**EXPRESSIONS, **NAMED}}],
-        },
-        "podAffinity": AMONG_PODS,
-        "podAntiAffinity": AMONG_PODS,
-    },
-    "tolerations": [
-        {"key": "a", "operator": "Equal", "value": "b", "effect": "NoExecute"},
-        {"operator": "Exists", "tolerationSeconds": 5},
-    ],
-    "topologySpreadConstraints": [
-        {
-            "maxSkew": 1,
-            "topologyKey": "zone",
-            "whenUnsatisfiable": "DoNotSchedule",
-            "labelSelector": SELECTOR,
-            "minDomains": 2,
-            "nodeAffinityPolicy": "Ignore",
-            "nodeTaintsPolicy": "Honor",
-            "matchLabelKeys": ["k"],
-        }
-    ],
-    "priorityClassName": "high",
-    "preemptionPolicy": "Never",
-    "schedulerName": "other",
-    "terminationGracePeriodSeconds": 0,
-    "activeDeadlineSeconds": 9,
-    "restartPolicy": "Always",
-    "runtimeClassName": "kata",
-    "resources": {"requests": {"cpu": "3"}, "limits": {"memory": 4}},
-}
-SPECS: dict[str, dict[str, Any]] = {
-    "Deployment": {
-        "replicas": 0,
-        "selector": {**SELECTOR, **EXPRESSIONS},
-        "minReadySeconds": 700,
-        "progressDeadlineSeconds": 900,
-        "strategy": {"type": "x", "rollingUpdate": {"maxSurge": "30%", "maxUnavailable": 1}},
-    },
-    "StatefulSet": {
-        "replicas": 3,
-        "selector": SELECTOR,
-        "minReadySeconds": 1,
-        "serviceName": "s",
-        "podManagementPolicy": "Parallel",
-        "ordinals": {"start": 3},
-    },
-    "DaemonSet": {"selector": SELECTOR, "minReadySeconds": 1},
-    "ReplicaSet": {"replicas": 3, "selector": SELECTOR, "minReadySeconds": 1},
-    "ReplicationController": {"replicas": 3, "selector": {"a": "b"}, "minReadySeconds": 1},
-    "Job": {
-        "parallelism": 3,
-        "completions": 4,
-        "completionMode": "Indexed",
-        "backoffLimit": 0,
-        "activeDeadlineSeconds": 5,
-        "ttlSecondsAfterFinished": 6,
-        "suspend": False,
-    },
-    "CronJob": {"schedule": "@daily", "timeZone": "Etc/UTC", "concurrencyPolicy": "Forbid"},
-    "PodDisruptionBudget": {
-        "selector": {**SELECTOR, **EXPRESSIONS},
-        "minAvailable": 1,
-        "maxUnavailable": "5%",
-        "unhealthyPodEvictionPolicy": "AlwaysAllow",
-    },
-    "ResourceQuota": {
-        "hard": {"limits.memory": "1Gi", "requests.nvidia.com/gpu": "4", "count/pods": 5},
-        "scopes": ["BestEffort"],
-        "scopeSelector": {
-            "matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["h"]}]
-        },
-    },
-    "LimitRange": {
-        "limits": [
-            {
-                "type": kind,
-                "min": {"cpu": "1"},
-                "max": {"cpu": "2"},
-                "default": {"cpu": "3"},
-                "defaultRequest": {"cpu": "4"},
-                "maxLimitRequestRatio": {"cpu": "5"},
-            }
-            for kind in ("Pod", "Container")
-        ]
-    },
-}
+SPECS: dict[str, dict[str, Any]] = yaml.safe_load("""
+Deployment:
+  replicas: 0
+  selector: &selector
+    matchLabels: {app: web}
+    matchExpressions: [{key: a, operator: NotIn, values: [x, "y"]}]
+  minReadySeconds: 700
+  progressDeadlineSeconds: 900
+  strategy: {type: x, rollingUpdate: {maxSurge: 30%, maxUnavailable: 1}}
+StatefulSet:
+  replicas: 3
+  selector: {matchLabels: {app: web}}
+  minReadySeconds: 1
+  serviceName: s
+  podManagementPolicy: Parallel
+  ordinals: {start: 3}
+DaemonSet: {selector: {matchLabels: {app: web}}, minReadySeconds: 1}
+ReplicaSet: {replicas: 3, selector: {matchLabels: {app: web}}, minReadySeconds: 1}
+ReplicationController: {replicas: 3, selector: {a: b}, minReadySeconds: 1}
+Job:
+  parallelism: 3
+  completions: 4
+  completionMode: Indexed
+  backoffLimit: 0
+  activeDeadlineSeconds: 5
+  ttlSecondsAfterFinished: 6
+  suspend: false
+CronJob: {schedule: "@daily", timeZone: Etc/UTC, concurrencyPolicy: Forbid}
+PodDisruptionBudget:
+  selector: *selector
+  minAvailable: 1
+  maxUnavailable: 5%
+  unhealthyPodEvictionPolicy: AlwaysAllow
+ResourceQuota:
+  hard: {limits.memory: 1Gi, requests.nvidia.com/gpu: "4", count/pods: 5}
+  scopes: [BestEffort]
+  scopeSelector:
+    matchExpressions: [{scopeName: PriorityClass, operator: In, values: [h]}]
+LimitRange:
+  limits:
+  - &limit
+    type: Pod
+    min: {cpu: "1"}
+    max: {cpu: "2"}
+    default: {cpu: "3"}
+    defaultRequest: {cpu: "4"}
+    maxLimitRequestRatio: {cpu: "5"}
+  - {<<: *limit, type: Container}
+""")
 
 
 def cleaned(kind: str, spec: Any) -> tuple[Any, list[Note]]:

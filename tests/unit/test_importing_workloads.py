@@ -21,6 +21,7 @@ from kwok_operator.importing.notes import Reason, Ref
 from kwok_operator.importing.pods.shape import pod_shape, tolerates_guard
 from kwok_operator.importing.pods.workloads import Imported, Workloads
 from tests.importedpods import (
+    CONSTRAINTS,
     GROUP,
     IN_ZONE,
     REQUIRED,
@@ -40,32 +41,6 @@ from tests.importedpods import (
 CANARY = "CANARY"
 REF = Ref("Pod", "shop", "a")
 
-AMONG_PODS = {
-    REQUIRED: [
-        {"labelSelector": SELECTOR, "topologyKey": "zone", "namespaces": ["shop"]},
-        {"namespaceSelector": SELECTOR, "topologyKey": "zone", "mismatchLabelKeys": ["x"]},
-    ]
-}
-SCHEDULING: dict[str, Any] = {
-    "nodeSelector": {"disk": "ssd"},
-    "affinity": {
-        "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [IN_ZONE]}},
-        "podAffinity": AMONG_PODS,
-        "podAntiAffinity": AMONG_PODS,
-    },
-    "tolerations": [
-        {"key": "gpu", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5},
-        {"key": "kwok-provider", "value": "true", "effect": "NoSchedule"},
-    ],
-    "topologySpreadConstraints": [
-        {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
-    ],
-    "schedulerName": "other",
-    "terminationGracePeriodSeconds": 7,
-    "priorityClassName": "high",
-    "runtimeClassName": "kata",
-    "resources": {"requests": {"cpu": "3"}},
-}
 CLAIMS = [{"metadata": {"name": "data"}}]
 PORT = {"containerPort": 80, "hostPort": 8080, "protocol": "TCP"}
 
@@ -97,7 +72,7 @@ OF_A_POD = planted(
 )
 LIVE_POD: dict[str, Any] = {
     **OF_A_POD,
-    **SCHEDULING,
+    **CONSTRAINTS,
     "containers": [LIVE_CONTAINER],
     "initContainers": [{**LIVE_CONTAINER, "restartPolicy": "Always"}],
 }
@@ -162,12 +137,9 @@ def test_gathered_pods_do_not_leak_either(owner: str, spec: dict[str, Any]) -> N
     assert CANARY not in shown(result)
 
 
-@given(wanted=st.sets(st.sampled_from(sorted(SCHEDULING))), lost=some_of(OF_A_POD))
-def test_what_decides_scheduling_is_kept(wanted: set[str], lost: dict[str, Any]) -> None:
-    constraints = {name: SCHEDULING[name] for name in wanted}
-    live = {**lost, **constraints, "containers": [LIVE_CONTAINER, {"resources": RESOURCES}]}
+def test_containers_keep_resources_and_host_ports() -> None:
+    live = {**OF_A_POD, "containers": [LIVE_CONTAINER, {"resources": RESOURCES}]}
     shape, _ = pod_shape(live, ref=REF)
-    assert {name: shape[name] for name in constraints} == constraints
     assert [c["resources"] for c in shape["containers"]] == [RESOURCES, RESOURCES]
     assert shape["containers"][0]["ports"] == [PORT]
     assert tolerates_guard(shape["tolerations"])
