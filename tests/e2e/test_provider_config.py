@@ -3,7 +3,7 @@
 - what works there gives groups here: by label or annotation, with the counts of the templates
 - what never worked there works: desired-count, configmap.key, one Node alone, changes without a
   restart, values that are no names
-- what somebody else has set stays, and is told; a group made by hand is never taken over
+- what somebody else has set stays, and is told
 - changes take effect; a ConfigMap deleted and made again loses nothing; prune is asked for
 - what that provider does in silence, or dies of, is told by an Event on the ConfigMap, one log line
   and a metric; groups stay as they are; corrected, it heals by itself
@@ -15,12 +15,10 @@ import pytest
 
 from kwok_operator.constants import (
     NOT_DERIVED_SINCE_ANNOTATION,
-    PROVIDER_CONFIG_ANNOTATION,
     PROVIDER_CONFIG_VALUE_ANNOTATION,
 )
 from kwok_operator.controlplane.kubectl import KubectlError
 from tests.e2e.groups import (
-    apply_group,
     condition,
     group_of,
     nodes_of,
@@ -197,26 +195,6 @@ def test_bounds_set_by_hand_stay_and_are_told(
     assert group_of(kubectl, group_name)["spec"]["scaleDown"] == {"order": "OldestFirst"}
 
 
-def test_a_group_made_by_hand_is_not_taken_over(
-    operator: Process, provider: Provider, kubectl: Kubectl, group_name: str
-) -> None:
-    apply_group(kubectl, group_name, targetSize=1, template={"shape": {"cpu": 2}})
-    wait_ready(kubectl, group_name)
-    before = group_of(kubectl, group_name)
-    provider.templates(template("t", labels={KEY: group_name}))
-    provider.configure_for(KEY)
-    provider.waits_for("NameTaken", group_name)
-    after = group_of(kubectl, group_name)
-    assert after["spec"] == before["spec"]
-    assert PROVIDER_CONFIG_ANNOTATION not in after["metadata"].get("annotations", {})
-    kubectl("delete", "kng", group_name)
-    eventually(
-        lambda: annotations_of(kubectl, group_name)[PROVIDER_CONFIG_ANNOTATION],
-        lambda owner: owner == f"{NAMESPACE}/{CONFIG}",
-        describe="the name is free, and the group is derived",
-    )
-
-
 def test_templates_deleted_and_made_again_lose_nothing(
     operator: Process, provider: Provider, kubectl: Kubectl, group_name: str
 ) -> None:
@@ -335,32 +313,6 @@ def test_another_namespace_and_another_name(
         assert after["spec"]["targetSize"] == 1
     finally:
         kubectl("delete", "namespace", namespace, "--wait=false")
-
-
-def problems(operator: Process) -> dict[str, float]:
-    """The metric: problems by reason."""
-    lines = operator.get("/metrics")[1].splitlines()
-    name = 'kwok_operator_provider_config_problems{reason="'
-    found = [line.removeprefix(name).split('"} ') for line in lines if line.startswith(name)]
-    return {reason: float(count) for reason, count in found}
-
-
-def test_a_mistake_in_the_config_is_told_and_heals(
-    operator: Process, provider: Provider, kubectl: Kubectl, group_name: str
-) -> None:
-    provider.templates(template("t", labels={KEY: group_name}))
-    provider.configure_for(KEY)
-    before = wait_group(kubectl, group_name)
-    provider.configure_for(KEY, more=f"{group_name}: true\n")
-    message = provider.waits_for("UnknownKey", group_name)
-    eventually(lambda: problems(operator), lambda p: p == {"UnknownKey": 1}, describe="it is told")
-    assert operator.log().count(message) == 1
-    provider.configure_for(KEY)
-    provider.waits_for("ProviderConfigValid")
-    eventually(lambda: problems(operator), lambda p: p == {}, describe="the metric is empty")
-    assert (
-        group_of(kubectl, group_name)["metadata"]["generation"] == before["metadata"]["generation"]
-    )
 
 
 def test_a_mistake_in_a_template_is_told_and_the_others_are_groups(

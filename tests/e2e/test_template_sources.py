@@ -242,28 +242,6 @@ def test_both_static_over_live(
     assert (labels["from"], labels["over"], "not" in labels) == ("live", "it", False)
 
 
-def test_what_the_original_leaves_behind_is_told_and_left_alone(
-    operator: Process, provider: Any, kubectl: Kubectl, group_name: str, real_nodes: RealNodes
-) -> None:
-    name = f"{group_name}-abcde"
-    annotations = {
-        "kwok.x-k8s.io/node": "fake",
-        "cluster-autoscaler.kwok.nodegroup/name": group_name,
-    }
-    real_nodes.add(name, labels={"kwok-nodegroup": group_name}, annotations=annotations)
-    provider.templates(template("t", labels={"kwok-nodegroup": group_name}))
-    provider.configure_for("kwok-nodegroup")
-    provider.waits_for("LeftoverNodes", name)
-    scale_when_there(kubectl, group_name, 2)
-    wait_ready(kubectl, group_name)
-    assert status_of(kubectl, group_name)["replicas"] == 2
-    assert kubectl.json("get", "node", name)["metadata"]["annotations"].items() >= (
-        annotations.items()
-    )
-    real_nodes.delete(name)
-    provider.waits_for("ProviderConfigValid")
-
-
 def scale_when_there(kubectl: Kubectl, name: str, replicas: int) -> None:
     eventually(lambda: group_of(kubectl, name), describe=f"{name} is derived")
     scale(kubectl, name, replicas)

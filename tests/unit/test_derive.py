@@ -267,11 +267,6 @@ def test_half_of_what_is_read_makes_no_group(
 
 
 class TestCounts:
-    def test_desired_is_no_part_of_the_manifest(self) -> None:
-        (group,) = derived(node(annotations={MIN: "1", DESIRED: "5"})).groups
-        assert group.desired == 5
-        assert "targetSize" not in group.manifest["spec"]
-
     def test_bad_counts_leave_their_group_out(self) -> None:
         problem = only_problem(derived(node(annotations={MIN: "few"}), node("b", "fine")), groups=1)
         assert problem.reason == "InvalidCount"

@@ -175,13 +175,6 @@ def test_an_object_that_is_read_is_not_changed() -> None:
     assert live == before
 
 
-def test_containers_that_are_no_list_are_none() -> None:
-    shape, notes = pod_shape({"initContainers": "x", "containers": {"a": 1}}, ref=REF)
-    assert "initContainers" not in shape
-    assert shape["containers"] == [{"name": "c0", "image": "fake"}]
-    assert [n.field for n in notes] == ["spec.initContainers", "spec.containers"]
-
-
 def test_only_sidecars_say_when_they_restart() -> None:
     one = {"restartPolicy": "Always"}
     shape, _ = pod_shape({"initContainers": [one], "containers": [one]}, ref=REF)
@@ -305,11 +298,6 @@ def test_jobs_of_a_cronjob_come_without_a_word() -> None:
         ("Job", body_of("nightly-1", owner=nightly)),
     )
     assert found(result, "Job") and Reason.OWNER_UNKNOWN not in reasons(result)
-
-
-def test_pods_of_a_kind_that_could_not_be_read_come_as_replicas() -> None:
-    result = imported(pod("web-1", owner=owned_by("ReplicaSet", "web")))
-    assert [m["kind"] for m in result.manifests] == ["Namespace", "ReplicaSet"]
 
 
 def test_pods_of_a_kind_that_was_read_in_part_come_as_replicas() -> None:

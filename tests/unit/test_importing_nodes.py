@@ -257,12 +257,6 @@ def test_pools_of_karpenter_mix_kinds_of_nodes() -> None:
     assert set(sizes(found)) == {"web-m5.large-spot", "web-m5.large-on-demand", "web-c5.large-spot"}
 
 
-def test_pools_of_one_name_are_told_apart() -> None:
-    other = node("b", labels={"cloud.google.com/gke-nodepool": "web"})
-    found = sizes(grouped(in_pool("a"), other))
-    assert len(found) == 2 and all(name.startswith("web-") for name in found)
-
-
 def test_by_the_keys_that_are_asked_for() -> None:
     bodies = (
         in_pool("a", team="red", tier="1"),

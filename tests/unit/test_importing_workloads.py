@@ -23,7 +23,6 @@ from kwok_operator.importing.pods.workloads import Imported, Workloads
 from tests.importedpods import (
     CONSTRAINTS,
     GROUP,
-    IN_ZONE,
     REQUIRED,
     RESOURCES,
     SELECTOR,
@@ -360,20 +359,6 @@ def test_where_a_pod_was_is_no_label_of_its_own() -> None:
     result = imported(bound, waiting)
     of = {m["metadata"]["name"]: m["metadata"]["labels"] for m in found(result, "Pod")}
     assert of == {"bound": {"app": "web"}, "waiting": labels}
-
-
-def test_alternatives_of_a_volume_multiply_those_of_a_pod() -> None:
-    alternatives = [IN_ZONE, {"matchExpressions": [{"key": "fast", "operator": "Exists"}]}]
-    affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": alternatives}}}
-    result = imported(
-        volume("v", "c", "x", key="rack"), pod("a", spec={**with_claim("c"), "affinity": affinity})
-    )
-    (made,) = found(result, "Pod")
-    terms = made["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
-    assert [[r["key"] for r in term["matchExpressions"]] for term in terms] == [
-        ["zone", "rack"],
-        ["fast", "rack"],
-    ]
 
 
 @pytest.mark.parametrize("operator", ["In", "NotIn"])

@@ -172,10 +172,6 @@ class TestFirstTarget:
         await world.quiet()
         assert world.groups.bodies["batch"]["spec"]["targetSize"] == 0
 
-    async def test_is_not_set_where_none_is_desired(self, world: ProviderWorld) -> None:
-        await world.derived("batch")
-        assert "targetSize" not in world.groups.bodies["batch"]["spec"]
-
 
 class TestGroupsOfOthers:
     @pytest.mark.parametrize("owner", [None, "ops/another"], ids=["by hand", "another config"])
