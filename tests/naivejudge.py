@@ -503,25 +503,45 @@ def _disrupted(pod: Life) -> list[tuple[int, PodState]]:
 
 def _beyond(all_: History, scope: FigureScope) -> int:
     evicted = {
-        index: (pod, state.budgets)
+        index: (pod, state.budgets, state.disrupted == "DeletionByTaintManager")
         for pod in all_.pods
         for index, state in _disrupted(pod)
-        if state.disrupted == "DeletionByTaintManager"
+        if state.disrupted in ("DeletionByTaintManager", "EvictionByEvictionAPI")
     }
     left: dict[str, int] = {}
+    changes: dict[str, list[tuple[float, int]]] = {}
     count = 0
     for index, line in enumerate(all_.lines):
         if isinstance(line, ObjectLine) and line.name.startswith("PodDisruptionBudget/"):
-            left.pop(line.name, None)
+            before = left.pop(line.name, None)
+            if line.state is None or before is None:
+                changes[line.name] = []
+            elif line.state["allowed"] != max(before, 0):
+                changes[line.name].append((line.t, max(before, 0) - line.state["allowed"]))
             if line.state is not None:
                 left[line.name] = line.state["allowed"]
         if index in evicted:
-            pod, budgets = evicted[index]
+            pod, budgets, by_taint = evicted[index]
             namespace = pod.name.split("/")[0]
             names = [f"PodDisruptionBudget/{namespace}/{name}" for name in budgets]
             known = [name for name in names if name in left]
-            if any(left[name] <= 0 for name in known) and scope.namespace in ("", namespace):
+            unexplained = [name for name in known if _lately(changes[name], line.t) > 0]
+            asked = unexplained if by_taint else known
+            for name in asked:
+                changes[name].append((line.t, -1))
+            taken = [name for name in known if by_taint and name not in asked]
+            if any(left[name] <= 0 for name in taken) and scope.namespace in ("", namespace):
                 count += 1
-            for name in known:
+            for name in taken:
                 left[name] -= 1
     return count
+
+
+def _lately(changes: list[tuple[float, int]], now: float) -> int:
+    """What they come to, back to the last second without any."""
+    total, after = 0, now
+    for t, by in reversed(changes):
+        if round(after - t, 3) > 1:
+            break
+        total, after = total + by, t
+    return total

@@ -92,8 +92,7 @@ PLANNED: Final[list[Planned]] = [
     _exactly("preemptions", 3),
     _exactly("losses", 5),
     _exactly("restarts", 2),
-    # Pods and budgets are watched apart: the change of a budget may be heard before its cause.
-    ("disruptions.beyondBudget", {}, 3, 4),
+    _exactly("disruptions.beyondBudget", 3),
     _exactly("events", 7, namespace="seen"),
     _exactly("warnings", 1, program="ca"),
     _exactly("warnings", 1, program="shim"),

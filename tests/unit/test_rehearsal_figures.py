@@ -252,6 +252,34 @@ def test_what_a_taint_evicts_is_beyond_a_budget_that_allows_no_more() -> None:
     assert figure(run(*lines[:-1], allows(4.5, "b", 9)), "disruptions.beyondBudget") == 1
 
 
+API = {"disrupted": "EvictionByEvictionAPI"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "beyond"),
+    [
+        ([allows(3, "b", 0), covered(3.9, "web-1", "b")], 0),
+        ([allows(3, "b", 0), covered(4.1, "web-1", "b")], 1),
+        ([allows(3, "b", 0), covered(3.1, "web-1", "b"), covered(3.2, "web-2", "b")], 1),
+        ([allows(3, "b", 0), covered(3.1, "web-1", "b", **API), covered(3.2, "web-2", "b")], 1),
+        ([covered(3, "web-1", "b", **API), allows(3.1, "b", 0), covered(3.2, "web-2", "b")], 1),
+        ([covered(3, "web-1", "b"), allows(3.1, "b", 0), covered(3.2, "web-2", "b")], 1),
+    ],
+    ids=["before", "long before", "one", "of the API", "API first", "after"],
+)
+def test_the_decrease_of_a_budget_may_be_seen_before_its_eviction(
+    lines: list[RecordedLine], beyond: int
+) -> None:
+    assert figure(run(allows(1, "b", 1), *lines), "disruptions.beyondBudget") == beyond
+
+
+def test_a_budget_reports_late_that_two_were_evicted() -> None:
+    evicted = [covered(3 + n / 10, f"web-{n}", "b") for n in range(4)]
+    late = [allows(3.15, "b", 2), allows(3.16, "b", 1)]
+    lines = run(allows(1, "b", 3), *evicted, *late)
+    assert figure(lines, "disruptions.beyondBudget") == 1
+
+
 def test_of_several_budgets_each_is_used_up_and_a_pod_counts_once() -> None:
     lines = run(
         allows(1, "b", 0),

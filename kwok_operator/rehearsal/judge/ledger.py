@@ -38,7 +38,42 @@ MOST_WORKLOADS: Final = 300
 _PLACES_KEPT: Final = 50_000
 _BUDGET: Final = "PodDisruptionBudget"
 _BY_TAINT: Final = "DeletionByTaintManager"
+_BY_API: Final = "EvictionByEvictionAPI"
+_HEARD_APART: Final = 1.0
+"""Seconds: pods and budgets are watched apart, so a budget may change before its cause is seen."""
 _NO_NODE: Final = NodeState()
+
+
+@dataclass(slots=True)
+class _Budget:
+    """How many evictions a PodDisruptionBudget still allows."""
+
+    left: int
+    unexplained: int = 0
+    """By how much it has lately decreased without an eviction, less the increases."""
+    changed: float = 0.0
+
+    def reports(self, allowed: int, t: float) -> None:
+        self._change(max(self.left, 0) - allowed, t)
+        self.left = allowed
+
+    def evicts(self, t: float, *, by_api: bool) -> bool:
+        """Returns whether it allowed this eviction."""
+        if by_api:  # the API server has asked it, and has lowered it
+            self._change(-1, t)
+            return True
+        if self.unexplained > 0 and t - self.changed <= _HEARD_APART + _ROUNDING:
+            self._change(-1, t)
+            return True
+        self.left -= 1
+        return self.left >= 0
+
+    def _change(self, by: int, t: float) -> None:
+        if by and t - self.changed > _HEARD_APART + _ROUNDING:
+            self.unexplained = 0
+        if by:
+            self.unexplained += by
+            self.changed = t
 
 
 @dataclass(slots=True)
@@ -97,8 +132,7 @@ class ClusterLedger:
         self.pods = PodLedger(self.tallies)
         self._group_states: dict[str, GroupState] = {}
         self._unpriced: dict[str, _Unpriced] = {}
-        self._allowed: dict[str, int] = {}
-        """Of each budget: what it allows, less the evictions since that have not asked it."""
+        self._budgets: dict[str, _Budget] = {}
         self._gangs: dict[str, _Gang] = {}
         self._replacements = _Replacements()
 
@@ -110,7 +144,7 @@ class ClusterLedger:
         match line:
             case PodLine():
                 if line.state is not None and line.state.budgets:
-                    self._evicted(line.name, line.state)
+                    self._evicted(line.name, line.state, line.t)
                 self.pods.apply(line)
             case NodeLine():
                 self._node(line)
@@ -125,9 +159,7 @@ class ClusterLedger:
             case WatchLine():
                 self.gaps.apply(line)
             case ObjectLine() if line.name.startswith(f"{_BUDGET}/"):
-                self._allowed[line.name] = (line.state or {}).get("allowed", 0)
-                if line.state is None:
-                    del self._allowed[line.name]
+                self._budget(line)
             case ObjectLine():
                 self._gang(line)
 
@@ -258,19 +290,27 @@ class ClusterLedger:
                 if (level := tally.instances.get(name)) is not None:
                     level.move(line.t, new.get(name, 0) - old.get(name, 0))
 
-    def _evicted(self, name: str, state: PodState) -> None:
+    def _budget(self, line: ObjectLine) -> None:
+        allowed = (line.state or {}).get("allowed", 0)
+        if line.state is None:
+            self._budgets.pop(line.name, None)
+        elif line.name in self._budgets:
+            self._budgets[line.name].reports(allowed, line.t)
+        else:
+            self._budgets[line.name] = _Budget(allowed)
+
+    def _evicted(self, name: str, state: PodState, t: float) -> None:
         """A taint asks no budget; the API server asks them before each eviction by its API."""
         before = self.pods.live.get(name)
         was_before = state.created < 0 if before is None else bool(before.state.disrupted)
-        if was_before or state.disrupted != _BY_TAINT:
+        if was_before or state.disrupted not in (_BY_TAINT, _BY_API):
             return
-        namespace = name.partition("/")[0]
-        beyond = False
-        for budget in (f"{_BUDGET}/{namespace}/{each}" for each in state.budgets):
-            if (left := self._allowed.get(budget)) is not None:
-                beyond |= left <= 0
-                self._allowed[budget] = left - 1
-        for tally in self.tallies(Place(namespace=namespace)) if beyond else ():
+        namespace, by_api = name.partition("/")[0], state.disrupted == _BY_API
+        names = [f"{_BUDGET}/{namespace}/{each}" for each in state.budgets]
+        allowed = [
+            self._budgets[each].evicts(t, by_api=by_api) for each in names if each in self._budgets
+        ]
+        for tally in self.tallies(Place(namespace=namespace)) if not all(allowed) else ():
             tally.counts["disruptions.beyondBudget"] += 1
 
     def _gang(self, line: ObjectLine) -> None:
