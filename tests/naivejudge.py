@@ -12,11 +12,13 @@ from typing import Any, Final
 
 from kwok_operator.rehearsal.judge.figures import FigureScope
 from kwok_operator.rehearsal.judge.recording import (
+    BudgetLine,
     EventLine,
     GroupLine,
+    JobLine,
+    JobState,
     NodeLine,
     NodeState,
-    ObjectLine,
     PodLine,
     PodState,
     RecordedLine,
@@ -55,7 +57,7 @@ _OF: Final[dict[str, set[str]]] = {
 def narrows(name: str, scope: FigureScope) -> bool:
     """Whether the figure can be restricted so."""
     of = _OF.get(".".join(name.split(".")[:2])) or _OF[name.split(".")[0]]
-    return all(key in of or not getattr(scope, key) for key in scope.__slots__)
+    return scope.by.keys() <= of
 
 
 @dataclass(eq=False)
@@ -120,12 +122,12 @@ class History:
 
 
 def history(lines: Sequence[RecordedLine]) -> History:
-    lives: dict[type, dict[str, Life]] = {NodeLine: {}, PodLine: {}, ObjectLine: {}}
-    every: dict[type, list[Life]] = {NodeLine: [], PodLine: [], ObjectLine: []}
+    lives: dict[type, dict[str, Life]] = {NodeLine: {}, PodLine: {}, JobLine: {}}
+    every: dict[type, list[Life]] = {NodeLine: [], PodLine: [], JobLine: []}
     now = Snapshot(0, 0, {}, {}, set(), [], {})
     snapshots = []
     for index, line in enumerate(lines):
-        if isinstance(line, NodeLine | PodLine | ObjectLine):
+        if isinstance(line, NodeLine | PodLine | JobLine):
             there = lives[type(line)]
             if line.state is None:
                 if line.name in there:
@@ -150,8 +152,7 @@ def history(lines: Sequence[RecordedLine]) -> History:
         copy.gone, copy.groups = set(now.gone), dict(now.groups)
         copy.pods = [(pod, pod.last, pod.gone is None) for pod in every[PodLine]]
         snapshots.append(copy)
-    jobs = [each for each in every[ObjectLine] if each.name.startswith("Job/")]
-    return History(snapshots, every[NodeLine], every[PodLine], jobs, lines)
+    return History(snapshots, every[NodeLine], every[PodLine], every[JobLine], lines)
 
 
 def naive(all_: History, scope: FigureScope) -> Figures:
@@ -314,7 +315,7 @@ def _pod_waits(all_: History, scope: FigureScope, *, starts: bool) -> Waited:
         times = [t for t in (_wait_end(line, starts) for line in pod.lines) if t is not None]
         if (scope.group or scope.zone) and not served:
             # It may have belonged there.
-            bare = replace(scope, group="", zone="")
+            bare = scope.wide
             waited.elsewhere |= end.belongs(pod, pod.last, bare)
         if not end.belongs(pod, pod.last, scope):
             continue
@@ -335,8 +336,8 @@ def _wait_end(line: tuple[int, float, PodState], starts: bool) -> float | None:
     return t if state.bound is None and state.node else state.bound
 
 
-def _complete(job: dict[str, Any]) -> bool:
-    return bool(job["done"] == "Complete" or 0 < job["wanted"] <= job["succeeded"])
+def _complete(job: JobState) -> bool:
+    return job.done == "Complete" or 0 < job.wanted <= job.succeeded
 
 
 def _jobs(all_: History, scope: FigureScope) -> Iterator[tuple[Life, float | None, bool]]:
@@ -345,19 +346,19 @@ def _jobs(all_: History, scope: FigureScope) -> Iterator[tuple[Life, float | Non
         _, namespace, _ = job.name.split("/")
         if scope.namespace not in ("", namespace):
             continue
-        if not _of_workload(scope, job.name, job.first.get("rehearsed", "")):
+        if not _of_workload(scope, job.name, job.first.rehearsed):
             continue
-        if job.first["created"] < 0 and (_complete(job.first) or job.first["done"]):
+        if job.first.created < 0 and (_complete(job.first) or job.first.done):
             continue
         done = next((t for _, t, state in job.lines if _complete(state)), None)
-        failed = any(state["done"] == "Failed" for _, _, state in job.lines)
+        failed = any(state.done == "Failed" for _, _, state in job.lines)
         yield job, done, done is None and (failed or job.gone is not None)
 
 
 def _job_waits(all_: History, scope: FigureScope) -> Waited:
     waited = Waited()
     for job, done, never in _jobs(all_, scope):
-        begin = max(0.0, job.first["created"])
+        begin = max(0.0, job.first.created)
         if done is not None:
             waited.ended.append(max(0.0, done - begin))
         elif never:
@@ -512,14 +513,14 @@ def _beyond(all_: History, scope: FigureScope) -> int:
     changes: dict[str, list[tuple[float, int]]] = {}
     count = 0
     for index, line in enumerate(all_.lines):
-        if isinstance(line, ObjectLine) and line.name.startswith("PodDisruptionBudget/"):
+        if isinstance(line, BudgetLine):
             before = left.pop(line.name, None)
             if line.state is None or before is None:
                 changes[line.name] = []
-            elif line.state["allowed"] != max(before, 0):
-                changes[line.name].append((line.t, max(before, 0) - line.state["allowed"]))
+            elif line.state.allowed != max(before, 0):
+                changes[line.name].append((line.t, max(before, 0) - line.state.allowed))
             if line.state is not None:
-                left[line.name] = line.state["allowed"]
+                left[line.name] = line.state.allowed
         if index in evicted:
             pod, budgets, by_taint = evicted[index]
             namespace = pod.name.split("/")[0]

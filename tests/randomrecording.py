@@ -10,14 +10,17 @@ from dataclasses import replace
 from typing import Any, Final
 
 from kwok_operator.rehearsal.judge.recording import (
+    BudgetLine,
+    BudgetState,
     EndLine,
     EventLine,
     GroupLine,
     GroupState,
+    JobLine,
+    JobState,
     MarkLine,
     NodeLine,
     NodeState,
-    ObjectLine,
     PodLine,
     PodState,
     RecordedLine,
@@ -172,7 +175,7 @@ class _World:
             ends = self.t == 0 and self.chance(0.5)
         elif self.chance(0.15):
             del self.jobs[name]
-            return ObjectLine(self.t, name, None)
+            return JobLine(self.t, name, None)
         else:
             ends = not job["done"] and self.chance(0.3)
             grows = not job["done"] and self.chance(0.5)
@@ -184,12 +187,12 @@ class _World:
             whole = done == "Complete"
             job = {**job, "done": done} | ({"succeeded": max(job["wanted"], 1)} if whole else {})
         self.jobs[name] = job
-        return ObjectLine(self.t, name, job)
+        return JobLine(self.t, name, JobState(**job))
 
     def budget(self) -> RecordedLine:
         name = f"PodDisruptionBudget/{self.draw.choice(NAMESPACES)}/{self.draw.choice('pq')}"
-        state = {"allowed": self.draw.randrange(3), "healthy": 3, "desired": 2}
-        return ObjectLine(self.t, name, None if self.chance(0.1) else state)
+        state = BudgetState(allowed=self.draw.randrange(3), healthy=3, desired=2)
+        return BudgetLine(self.t, name, None if self.chance(0.1) else state)
 
     def group(self) -> RecordedLine:
         states = {state: self.draw.randrange(4) for state in _STATES if self.chance(0.4)}

@@ -19,8 +19,13 @@ from kwok_operator.errors import one_line
 from kwok_operator.formats.words import names_in_words
 from kwok_operator.formats.yamltext import Path, in_words
 from kwok_operator.rehearsal.judge.figures import is_workload
-from kwok_operator.rehearsal.judge.reading import RecordingReader
-from kwok_operator.rehearsal.judge.recording import GroupLine, GroupState, PodLine, PodState
+from kwok_operator.rehearsal.judge.recording import (
+    GroupLine,
+    GroupState,
+    PodLine,
+    PodState,
+    RecordingReader,
+)
 from kwok_operator.rehearsal.scenario.arrivals import arrivals_of
 from kwok_operator.rehearsal.scenario.model import Scenario
 

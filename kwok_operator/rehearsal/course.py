@@ -9,23 +9,22 @@ A file that was cut off, because we were killed, can be read up to its last seco
 import asyncio
 import time
 import zlib
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from kwok_operator.rehearsal import outputs
-from kwok_operator.rehearsal.judge.expectations import Assertion, Judge, assertions, scopes
-from kwok_operator.rehearsal.judge.figures import reading
+from kwok_operator.rehearsal.judge.expectations import Judge, scopes
 from kwok_operator.rehearsal.judge.ledger import ClusterLedger
 from kwok_operator.rehearsal.judge.recording import (
+    BudgetLine,
     EventLine,
     GroupLine,
+    JobLine,
     MarkLine,
     NodeLine,
-    ObjectLine,
     PodLine,
     RecordedLine,
     RecordingHeader,
@@ -38,21 +37,20 @@ FLUSH_SECONDS: Final = 2.0
 _LINES_AT_ONCE: Final = 200
 _GZIP: Final = 31
 """zlib's number for gzip with a header."""
-_CHANGES: Final = (NodeLine, PodLine, GroupLine, ObjectLine)
+_CHANGES: Final = (NodeLine, PodLine, GroupLine, BudgetLine, JobLine)
 
 
 class RunCourse:
     """One run. Time counts from when it was made. What can't be written raises SettingsError."""
 
     def __init__(
-        self, path: Path, header: RecordingHeader, conditions: Iterable[ScenarioCondition]
+        self, path: Path, header: RecordingHeader, conditions: Sequence[ScenarioCondition]
     ) -> None:
-        self._asked = {id(each): _assertion(each) for each in conditions}
-        self._events = Counter[int]()
-        expected = assertions(header.expect, where="scenario")
-        self._expected = len(expected)
-        self.ledger = ClusterLedger(scopes([*self._asked.values(), *expected]))
-        self._judge = Judge(expected, self.ledger)
+        self._events = {id(each): 0 for each in conditions if each.event is not None}
+        self._conditions = list(conditions)
+        self._expected = len(header.expect)
+        self.ledger = ClusterLedger(scopes([*conditions, *header.expect]))
+        self._judge = Judge(header.expect, self.ledger)
         self._last_mark = ""
         self._at_the_beginning = False
         self.changed_at = 0.0
@@ -100,9 +98,9 @@ class RunCourse:
         if isinstance(line, _CHANGES):
             self.changed_at = line.t
         elif isinstance(line, EventLine):
-            for key, asked in self._asked.items():
-                if asked.kind == "event" and asked.counts(line):
-                    self._events[key] += line.count
+            for each in self._conditions:
+                if each.event is not None and each.event.matches(line):
+                    self._events[id(each)] += line.count
 
     def mark(self, what: str, detail: str = "") -> None:
         line = MarkLine(self.now(), what, detail)
@@ -130,12 +128,12 @@ class RunCourse:
 
     def holds(self, condition: ScenarioCondition) -> bool:
         """Whether it holds now; never for what only the cluster itself can answer."""
-        asked = self._asked[id(condition)]
-        if asked.kind == "event":
-            return asked.holds(float(self._events[id(condition)]))
-        if asked.kind == "wait":
+        if condition.event is not None:
+            return condition.holds(float(self._events[id(condition)]))
+        if condition.wait is not None:
             return False
-        return asked.holds_by_now(reading(self.ledger.tally(asked.of), asked.figure, self.now()))
+        tally = self.ledger.tally(condition.of)
+        return condition.holds_by_now(condition.measured.reading(tally, self.now()))
 
     async def keep_flushed(self) -> None:
         while True:
@@ -159,8 +157,3 @@ class RunCourse:
         lines, self._lines = self._lines, []
         packed: bytes = self._zip.compress("".join(lines).encode())
         return packed
-
-
-def _assertion(condition: ScenarioCondition) -> Assertion:
-    (found,) = assertions([condition.dump()], where="scenario")
-    return found

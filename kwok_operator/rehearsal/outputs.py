@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from kwok_operator.errors import SettingsError
-from kwok_operator.rehearsal.judge.reading import RecordingReader
+from kwok_operator.rehearsal.judge.recording import RecordingReader
 from kwok_operator.rehearsal.judge.verdict import Judged, judged, junit_xml, verdict_json
 from kwok_operator.rehearsal.report.inmarkdown import in_markdown
 from kwok_operator.rehearsal.report.page import page

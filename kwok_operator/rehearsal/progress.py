@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 from kwok_operator.errors import one_line
-from kwok_operator.rehearsal.judge.expectations import AssertionOutcome
+from kwok_operator.rehearsal.judge.expectations import ExpectationOutcome
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -36,7 +36,7 @@ class RunProgress:
     groups: Mapping[str, tuple[int, int]]
     """Nodes of each that has any: those that are ready, and all."""
     mark: str
-    decided: Sequence[AssertionOutcome]
+    decided: Sequence[ExpectationOutcome]
     expected: int
 
     def __str__(self) -> str:

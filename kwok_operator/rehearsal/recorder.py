@@ -22,16 +22,17 @@ from kwok_operator.kube.decode import Decoder
 from kwok_operator.kube.gathering import GATHER
 from kwok_operator.kube.reflector import Reflector
 from kwok_operator.rehearsal.judge import observed
+from kwok_operator.rehearsal.judge.measures import BACK, BROKEN, LISTED
 from kwok_operator.rehearsal.judge.observed import StampClock
 from kwok_operator.rehearsal.judge.recording import (
-    BACK,
-    BROKEN,
-    LISTED,
+    BudgetLine,
+    BudgetState,
     GroupLine,
     GroupState,
+    JobLine,
+    JobState,
     NodeLine,
     NodeState,
-    ObjectLine,
     PodLine,
     PodState,
     RecordedLine,
@@ -232,12 +233,12 @@ class RunRecorder:
             now=now,
             counts=counts,
         )
-        budgets = _Kind[Mapping[str, Any]](
+        budgets = _Kind[BudgetState](
             lambda body, _, __: self._budget(body), self._tell_budget, now=now, counts=counts
         )
-        jobs = _Kind[Mapping[str, Any]](
+        jobs = _Kind[JobState](
             lambda body, before, seen: observed.job(body, before=before, seen=seen, clock=clock),
-            lambda t, name, state: write(ObjectLine(t, f"Job/{name}", state)),
+            lambda t, name, state: write(JobLine(t, f"Job/{name}", state)),
             now=now,
             counts=counts,
         )
@@ -303,12 +304,12 @@ class RunRecorder:
         """All watches look at the same moments: to be woken for each alone costs more."""
         return GATHER - (self._now() - later) % GATHER
 
-    def _budget(self, body: Body) -> Mapping[str, Any]:
+    def _budget(self, body: Body) -> BudgetState:
         self._selectors[_name(body)] = as_map(body.get("spec")).get("selector")
         return observed.budget(body)
 
-    def _tell_budget(self, t: float, name: str, state: Mapping[str, Any] | None) -> None:
-        self._write(ObjectLine(t, f"PodDisruptionBudget/{name}", state))
+    def _tell_budget(self, t: float, name: str, state: BudgetState | None) -> None:
+        self._write(BudgetLine(t, f"PodDisruptionBudget/{name}", state))
         if state is None:
             self._selectors.pop(name, None)
 

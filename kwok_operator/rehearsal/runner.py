@@ -164,7 +164,7 @@ class Rehearsal:
             seed=scenario.draws_from,
             started=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             versions={"kwok-operator": __version__, **stage.versions},
-            expect=tuple(each.dump() for each in scenario.expect),
+            expect=scenario.expect,
             clock=stage.borrowed.clock if stage.borrowed is not None else None,
         )
         self._course = RunCourse(path, header, conditions)

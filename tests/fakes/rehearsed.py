@@ -5,21 +5,25 @@ import random
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from kwok_operator.rehearsal.judge.reading import RecordingReader
+from kwok_operator.rehearsal.judge.figures import FIGURES, FigureReading, Tally
 from kwok_operator.rehearsal.judge.recording import (
+    BudgetLine,
+    BudgetState,
     CallLine,
     EndLine,
     EventLine,
     GroupLine,
     GroupState,
+    JobLine,
+    JobState,
     MarkLine,
     NodeLine,
     NodeState,
-    ObjectLine,
     PodLine,
     PodState,
     RecordedLine,
     RecordingHeader,
+    RecordingReader,
     WarningLine,
     encode,
 )
@@ -67,6 +71,19 @@ def pod(t: float, name: str, *, created: float, **state: Any) -> PodLine:
     return PodLine(t, f"default/{name}", PodState(created=created, **told))
 
 
+def job(t: float, name: str, **state: Any) -> JobLine:
+    return JobLine(t, name, JobState(**state))
+
+
+def budget(t: float, name: str, allowed: int, healthy: int = 9) -> BudgetLine:
+    state = BudgetState(allowed=allowed, healthy=healthy, desired=9)
+    return BudgetLine(t, f"PodDisruptionBudget/default/{name}", state)
+
+
+def reading(tally: Tally, name: str, t: float) -> FigureReading:
+    return FIGURES[name].reading(tally, t)
+
+
 def run(*lines: RecordedLine, until: float = 100.0, reason: str = "settled") -> list[RecordedLine]:
     """The lines in the order of their times, with an end."""
     return [*sorted(lines, key=lambda line: line.t), EndLine(until, reason)]
@@ -87,7 +104,7 @@ def random_run(seed: int, *, nodes: int = 30, pods: int = 120) -> list[RecordedL
     for kind in ("Normal", "Warning"):
         about = ("Pod/default/w1-1", "scheduler", "no room", draw.randrange(1, 4))
         lines.append(EventLine(draw.uniform(0, 90), kind, "FailedScheduling", *about))
-    lines.append(ObjectLine(2.0, "Job/default/j", {"wanted": 2, "succeeded": 0, "done": ""}))
+    lines.append(job(2.0, "Job/default/j", wanted=2))
     lines.append(WarningLine(draw.uniform(0, 90), "operator", "it is late", draw.randrange(1, 4)))
     lines.append(MarkLine(draw.uniform(0, 90), "scale", "web to 10"))
     return run(*lines)

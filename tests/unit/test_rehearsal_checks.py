@@ -15,9 +15,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.rehearsal.judge.expectations import Assertion, assertions
-from kwok_operator.rehearsal.judge.figures import EVENT_COUNT, FIGURES, reading
+from kwok_operator.rehearsal.judge.figures import EVENT_COUNT, FIGURES
 from kwok_operator.rehearsal.judge.ledger import ClusterLedger
+from kwok_operator.rehearsal.scenario.expectation import ScenarioCondition
 from kwok_operator.rehearsal.scenario.waits import wait_problem
 from tests.fakes.scenarios import GROUP, RUNNING, WEB, Told, checked, fields, scenario
 from tests.randomrecording import random_recording
@@ -428,8 +428,7 @@ def test_each_expectation_can_hold_and_can_fail(
     what = {"figure": name} if name in FIGURES else {"event": {"type": "Warning"}}
     about = {"apply": [{"object": each} for each in (CLOUD, BUDGET)], "workloads": [WEB, QUEUE]}
     refused = checked(scenario(**about, expect=[what | bounds | {"when": when}])).findings
-    (judged,) = assertions([{"figure": name, **bounds}], where="") if name in FIGURES else (None,)
-    judged = judged or Assertion(event={"type": "Warning"}, bounds=bounds)
+    judged = ScenarioCondition.model_validate(what | bounds)
     values = range(6) if figure.whole else [n / 8 for n in range(40)]
     can_hold = any(map(judged.holds, [0] if figure.grows and when == "always" else values))
     can_fail = not all(map(judged.holds, values))
@@ -444,8 +443,8 @@ def test_figures_keep_to_their_range() -> None:
         ledger, before = ClusterLedger(), dict.fromkeys(FIGURES, 0.0)
         for line in random_recording(seed):
             ledger.apply(line)
-            for name in FIGURES:
-                value = reading(ledger.all, name, line.t).value or 0
+            for name, figure in FIGURES.items():
+                value = figure.reading(ledger.all, line.t).value or 0
                 assert value >= 0, name
                 fractions |= {name} if value != int(value) else set()
                 shrink |= {name} if value < before[name] else set()

@@ -18,18 +18,19 @@ from hypothesis import strategies as st
 from kwok_operator.cloud.states import State
 from kwok_operator.cloud.summary import instance_counts
 from kwok_operator.rehearsal.judge import observed
-from kwok_operator.rehearsal.judge.figures import FIGURES, FigureScope, reading
+from kwok_operator.rehearsal.judge.figures import FIGURES, FigureScope
 from kwok_operator.rehearsal.judge.ledger import ClusterLedger
 from kwok_operator.rehearsal.judge.podledger import scheduling_reasons
 from kwok_operator.rehearsal.judge.recording import (
     EventLine,
     GroupLine,
     GroupState,
-    ObjectLine,
+    JobLine,
     PodLine,
     RecordedLine,
 )
-from tests.fakes.rehearsed import content, gone, judge, node, pod, random_run, run
+from tests.fakes.rehearsed import budget, content, gone, judge, node, pod, random_run, reading, run
+from tests.fakes.rehearsed import job as job_line
 
 Told = Mapping[str, Any]
 
@@ -133,7 +134,7 @@ def test_they_are_what_a_plain_sum_gives(seed: int, scope: FigureScope) -> None:
     tally = ledger.tally(scope)
 
     def read(name: str) -> float | None:
-        return FIGURES[name].read(tally, ledger.now)
+        return FIGURES[name].compute(tally, ledger.now)
 
     assert read("nodeHours") == pytest.approx(plain.hours, rel=1e-3, abs=1e-12)
     assert (read("cost") or 0.0) == pytest.approx(plain.cost, rel=1e-3, abs=1e-12)
@@ -238,18 +239,13 @@ def covered(t: float, name: str, *budgets: str, **state: Any) -> PodLine:
     return pod(t, name, budgets=budgets, **told)
 
 
-def allows(t: float, name: str, allowed: int, healthy: int = 9) -> ObjectLine:
-    state = {"allowed": allowed, "healthy": healthy, "desired": 9}
-    return ObjectLine(t, f"PodDisruptionBudget/default/{name}", state)
-
-
 def test_what_a_taint_evicts_is_beyond_a_budget_that_allows_no_more() -> None:
     evicted = [covered(3 + n, f"web-{n}", "b") for n in range(5)]
-    lines = run(allows(1, "b", 1), *evicted)
+    lines = run(budget(1, "b", 1), *evicted)
     assert figure(lines, "disruptions.beyondBudget") == 4
     assert figure(lines, "disruptions.beyondBudget", FigureScope(namespace="default")) == 4
     assert figure(lines, "disruptions.beyondBudget", FigureScope(namespace="other")) == 0
-    assert figure(run(*lines[:-1], allows(4.5, "b", 9)), "disruptions.beyondBudget") == 1
+    assert figure(run(*lines[:-1], budget(4.5, "b", 9)), "disruptions.beyondBudget") == 1
 
 
 API = {"disrupted": "EvictionByEvictionAPI"}
@@ -258,32 +254,32 @@ API = {"disrupted": "EvictionByEvictionAPI"}
 @pytest.mark.parametrize(
     ("lines", "beyond"),
     [
-        ([allows(3, "b", 0), covered(3.9, "web-1", "b")], 0),
-        ([allows(3, "b", 0), covered(4.1, "web-1", "b")], 1),
-        ([allows(3, "b", 0), covered(3.1, "web-1", "b"), covered(3.2, "web-2", "b")], 1),
-        ([allows(3, "b", 0), covered(3.1, "web-1", "b", **API), covered(3.2, "web-2", "b")], 1),
-        ([covered(3, "web-1", "b", **API), allows(3.1, "b", 0), covered(3.2, "web-2", "b")], 1),
-        ([covered(3, "web-1", "b"), allows(3.1, "b", 0), covered(3.2, "web-2", "b")], 1),
+        ([budget(3, "b", 0), covered(3.9, "web-1", "b")], 0),
+        ([budget(3, "b", 0), covered(4.1, "web-1", "b")], 1),
+        ([budget(3, "b", 0), covered(3.1, "web-1", "b"), covered(3.2, "web-2", "b")], 1),
+        ([budget(3, "b", 0), covered(3.1, "web-1", "b", **API), covered(3.2, "web-2", "b")], 1),
+        ([covered(3, "web-1", "b", **API), budget(3.1, "b", 0), covered(3.2, "web-2", "b")], 1),
+        ([covered(3, "web-1", "b"), budget(3.1, "b", 0), covered(3.2, "web-2", "b")], 1),
     ],
     ids=["before", "long before", "one", "of the API", "API first", "after"],
 )
 def test_the_decrease_of_a_budget_may_be_seen_before_its_eviction(
     lines: list[RecordedLine], beyond: int
 ) -> None:
-    assert figure(run(allows(1, "b", 1), *lines), "disruptions.beyondBudget") == beyond
+    assert figure(run(budget(1, "b", 1), *lines), "disruptions.beyondBudget") == beyond
 
 
 def test_a_budget_reports_late_that_two_were_evicted() -> None:
     evicted = [covered(3 + n / 10, f"web-{n}", "b") for n in range(4)]
-    late = [allows(3.15, "b", 2), allows(3.16, "b", 1)]
-    lines = run(allows(1, "b", 3), *evicted, *late)
+    late = [budget(3.15, "b", 2), budget(3.16, "b", 1)]
+    lines = run(budget(1, "b", 3), *evicted, *late)
     assert figure(lines, "disruptions.beyondBudget") == 1
 
 
 def test_of_several_budgets_each_is_used_up_and_a_pod_counts_once() -> None:
     lines = run(
-        allows(1, "b", 0),
-        allows(1, "c", 2),
+        budget(1, "b", 0),
+        budget(1, "c", 2),
         covered(2, "web-1", "b", "c"),
         covered(3, "web-1", "b", "c", deleting=True),
         covered(4, "web-2", "c"),
@@ -297,28 +293,28 @@ def test_of_several_budgets_each_is_used_up_and_a_pod_counts_once() -> None:
     "lines",
     [
         # ten replicas become five, under minAvailable 9
-        [allows(1, "b", 1, 10), *(allows(2 + n, "b", 0, 9 - n) for n in range(5))],
+        [budget(1, "b", 1, 10), *(budget(2 + n, "b", 0, 9 - n) for n in range(5))],
         # a pod that is not ready, five times
-        [allows(1 + n, "b", 0 if n % 2 else 1, 8 if n % 2 else 9) for n in range(10)],
+        [budget(1 + n, "b", 0 if n % 2 else 1, 8 if n % 2 else 9) for n in range(10)],
         # by the eviction API, in favour of others, and with its node
-        [allows(1, "b", 0), covered(2, "web-1", "b", disrupted="EvictionByEvictionAPI")],
-        [allows(1, "b", 0), covered(2, "web-1", "b", disrupted="PreemptionByScheduler")],
-        [allows(1, "b", 0), covered(2, "web-1", "b", disrupted="DeletionByPodGC")],
+        [budget(1, "b", 0), covered(2, "web-1", "b", disrupted="EvictionByEvictionAPI")],
+        [budget(1, "b", 0), covered(2, "web-1", "b", disrupted="PreemptionByScheduler")],
+        [budget(1, "b", 0), covered(2, "web-1", "b", disrupted="DeletionByPodGC")],
         # before the run
-        [allows(0, "b", 0), covered(0, "web-1", "b", created=-9.0)],
+        [budget(0, "b", 0), covered(0, "web-1", "b", created=-9.0)],
     ],
 )
 def test_what_no_taint_evicted_is_not_beyond_a_budget(lines: list[RecordedLine]) -> None:
     assert figure(run(*lines), "disruptions.beyondBudget") == 0
 
 
-def job(t: float, name: str, succeeded: int = 0, done: str = "", **state: Any) -> ObjectLine:
+def job(t: float, name: str, succeeded: int = 0, done: str = "", **state: Any) -> JobLine:
     told = {"wanted": 3, "succeeded": succeeded, "done": done, **state}
-    return ObjectLine(t, f"Job/ns/{name}", told)
+    return job_line(t, f"Job/ns/{name}", **told)
 
 
-def no_job(t: float, name: str) -> ObjectLine:
-    return ObjectLine(t, f"Job/ns/{name}", None)
+def no_job(t: float, name: str) -> JobLine:
+    return JobLine(t, f"Job/ns/{name}", None)
 
 
 @pytest.mark.parametrize(
@@ -466,10 +462,10 @@ def test_a_workload_has_the_pods_and_jobs_that_were_made_for_it_and_no_others() 
         for name, rehearsed in owners.items()
         for line in (
             pod(1, name, created=1, workload=f"Job/ns/{name}", rehearsed=rehearsed),
-            ObjectLine(1, f"Job/ns/{name}", {"wanted": 1, "created": 1, "rehearsed": rehearsed}),
+            job(1, name, wanted=1, created=1, rehearsed=rehearsed),
         )
     ]
-    lines.append(ObjectLine(9, "Job/ns/queue-0000", {"wanted": 1, "succeeded": 1}))
+    lines.append(job(9, "queue-0000", 1, wanted=1))
     queue, other = FigureScope(workload="queue"), FigureScope(workload="queue-2024")
     found = run(*lines)
     assert figure(found, "pods.pending", queue) == 2

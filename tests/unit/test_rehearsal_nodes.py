@@ -7,8 +7,9 @@ from kwok_operator.cloud.states import State
 from kwok_operator.cloud.summary import COUNTED, instance_counts
 from kwok_operator.rehearsal.judge import observed
 from kwok_operator.rehearsal.judge.figures import FIGURES
-from kwok_operator.rehearsal.judge.recording import EventLine, GroupLine, ObjectLine
-from tests.fakes.rehearsed import ALLOCATABLE, gone, judge, node, pod, run
+from kwok_operator.rehearsal.judge.recording import EventLine, GroupLine, JobLine
+from tests.fakes.rehearsed import ALLOCATABLE, budget, gone, judge, node, pod, run
+from tests.fakes.rehearsed import job as job_line
 
 OTHERS = ("pods.", "pendingSeconds", "startSeconds")
 OTHER_COUNTS = {"evictions", "preemptions", "losses", "restarts", "warnings"}
@@ -20,11 +21,11 @@ def group(t: float, counts: dict[State, int]) -> GroupLine:
     return GroupLine(t, "a", observed.group({"status": {"cloud": {"counts": counted}}}))
 
 
-def job(t: float, name: str, **state: Any) -> ObjectLine:
-    return ObjectLine(t, f"Job/default/{name}", {"wanted": 1, **state})
+def job(t: float, name: str, **state: Any) -> JobLine:
+    return job_line(t, f"Job/default/{name}", wanted=1, **state)
 
 
-def jobs() -> list[ObjectLine]:
+def jobs() -> list[JobLine]:
     """Of ten, ten seconds, twenty, and so on; one more fails."""
     done = [job(10.0 * n, f"j-{n}", created=0, succeeded=1) for n in range(1, 11)]
     begun = [job(0, f"j-{n}", created=0) for n in range(1, 11)]
@@ -41,7 +42,7 @@ NODES = run(
     pod(0, "web-1", created=0, bound=0, node="n-1", requests=ALLOCATABLE, phase="Running"),
     group(1, {state: 2 + n for n, state in enumerate(STATES)}),
     group(2, {state: 1 + n for n, state in enumerate(STATES)}),
-    ObjectLine(1, "PodDisruptionBudget/default/b", {"allowed": 0}),
+    budget(1, "b", 0),
     pod(
         80,
         "web-2",

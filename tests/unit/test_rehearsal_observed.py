@@ -20,10 +20,11 @@ from kwok_operator.rehearsal.judge import observed
 from kwok_operator.rehearsal.judge.clocks import ClockOffset
 from kwok_operator.rehearsal.judge.observed import StampClock
 from kwok_operator.rehearsal.judge.recording import (
+    BudgetLine,
     GroupLine,
+    JobLine,
     NodeLine,
     NodeState,
-    ObjectLine,
     PodLine,
     PodState,
     RecordedLine,
@@ -142,7 +143,7 @@ def test_pods_and_jobs_say_of_which_workload_of_the_scenario_they_are() -> None:
         own = {"metadata": {"name": job, "namespace": "shop", "labels": labels}}
         of_pod = seen(pod() | {"metadata": {**own["metadata"], "ownerReferences": [owner]}}, 1)
         of_job = observed.job(own, before=None, seen=1, clock=BEGAN)
-        return of_pod.rehearsed, str(of_job.get("rehearsed", ""))
+        return of_pod.rehearsed, of_job.rehearsed
 
     assert told("queue-0001", **{REHEARSED_LABEL: "queue"}) == ("queue", "queue")
     assert told("queue", **{REHEARSED_LABEL: "queue"}) == told("queue-2024") == ("", "")
@@ -205,7 +206,7 @@ def test_a_pod_that_is_evicted_has_the_budgets_that_cover_it(selector: Any, cove
     ("spec", "wanted"), [({}, 1), ({"completions": 3}, 3), ({"parallelism": 2}, 0)]
 )
 def test_a_job_whose_completions_are_not_fixed_wants_none(spec: Any, wanted: int) -> None:
-    assert observed.job({"spec": spec}, before=None, seen=1, clock=BEGAN)["wanted"] == wanted
+    assert observed.job({"spec": spec}, before=None, seen=1, clock=BEGAN).wanted == wanted
 
 
 def test_a_node_keeps_its_price_and_its_shape_without_what_comes_late() -> None:
@@ -254,8 +255,8 @@ def test_what_is_recorded_of_odd_objects_can_be_read(body: dict[str, Any]) -> No
         NodeLine(1.0, "n", seen_node(body, -0.001)),
         PodLine(1.0, "shop/p", seen(body, -0.001)),
         GroupLine(1.0, "g", observed.group(body)),
-        ObjectLine(1.0, "PodDisruptionBudget/shop/b", observed.budget(body)),
-        ObjectLine(1.0, "Job/shop/j", observed.job(body, before=None, seen=-0.001, clock=BEGAN)),
+        BudgetLine(1.0, "PodDisruptionBudget/shop/b", observed.budget(body)),
+        JobLine(1.0, "Job/shop/j", observed.job(body, before=None, seen=-0.001, clock=BEGAN)),
         replace(observed.event(body), t=1.0),
     ]
     assert len(list(reader(content(lines)).lines())) == len(lines)

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from kwok_operator.rehearsal.judge.figures import FIGURES, FigureScope, reading
+from kwok_operator.rehearsal.judge.figures import FIGURES, FigureScope
 from kwok_operator.rehearsal.judge.ledger import ClusterLedger
 from kwok_operator.rehearsal.judge.recording import RecordedLine, encode
 from tests.fakes.rehearsed import content, reader
@@ -33,13 +33,13 @@ def differences(lines: list[RecordedLine], scopes: list[FigureScope]) -> list[st
     for scope in (FigureScope(), *scopes):
         values, incomplete = naive(all_, scope)
         for name in (name for name in FIGURES if narrows(name, scope)):
-            first = reading(ledger.tally(scope), name, ledger.now)
+            first = FIGURES[name].reading(ledger.tally(scope), ledger.now)
             second, part = values[name], name in incomplete
             same = first.value == second or (
                 None not in (first.value, second) and first.value == pytest.approx(second, abs=1e-6)
             )
             if not same or bool(first.incomplete) is not part:
-                by = dict(scope.by)
+                by = scope.by
                 different.append(
                     f"{name} of {by}: {first.value} ({first.incomplete}), not {second} ({part})"
                 )

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.rehearsal.judge.figures import FIGURES, FigureScope, reading
+from kwok_operator.rehearsal.judge.figures import FIGURES, FigureScope
 from kwok_operator.rehearsal.judge.ledger import ClusterLedger
 from kwok_operator.rehearsal.judge.measures import Waits
 from kwok_operator.rehearsal.judge.recording import PodLine, RecordedLine
 from kwok_operator.rehearsal.judge.verdict import summary, verdict_json
 from kwok_operator.rehearsal.report.inmarkdown import in_markdown
 from kwok_operator.rehearsal.report.page import page
-from tests.fakes.rehearsed import gone, judge, node, pod, run
+from tests.fakes.rehearsed import gone, judge, node, pod, reading, run
 
 A, B = FigureScope(group="a"), FigureScope(group="b")
 

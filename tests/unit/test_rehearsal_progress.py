@@ -23,7 +23,7 @@ from kwok_operator.rehearsal.judge.recording import RecordingHeader, WaitLine
 from kwok_operator.rehearsal.progress import RunProgress, Show, Tell, in_lines, screen
 from tests.fakes.rehearsed import gone, node, pod
 
-EXPECT: list[dict[str, Any]] = [
+EXPECT: list[Any] = [
     {"figure": "nodes.total", "atMost": 1, "when": "always"},
     {"wait": "kng/a --for=condition=Ready"},
     {"figure": "pods.running", "atLeast": 1},

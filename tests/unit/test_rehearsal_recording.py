@@ -16,14 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwok_operator.errors import RecordingError
-from kwok_operator.rehearsal.judge.reading import RecordingReader
 from kwok_operator.rehearsal.judge.recording import (
     EventLine,
     RecordingHeader,
+    RecordingReader,
     WaitLine,
     encode,
 )
 from kwok_operator.rehearsal.judge.verdict import judged
+from kwok_operator.rehearsal.scenario.expectation import Expectation
 from tests.fakes.rehearsed import NAME, content, random_run, reader, run
 
 HEADER = encode(RecordingHeader())
@@ -44,7 +45,10 @@ def test_what_is_written_is_read(zipped: bool, chunk: int) -> None:
     data = content(lines, expect=[{"figure": "cost", "atMost": 1}], seed="s", versions={"a": "1"})
     recording = reader(gzip.compress(data) if zipped else data, chunk=chunk)
     assert recording.header == RecordingHeader(
-        scenario="test", seed="s", versions={"a": "1"}, expect=({"figure": "cost", "atMost": 1},)
+        scenario="test",
+        seed="s",
+        versions={"a": "1"},
+        expect=(Expectation(figure="cost", at_most=1.0),),
     )
     found = list(recording.lines())
     assert [encode(line) for line in found] == [encode(line) for line in lines]
@@ -100,7 +104,7 @@ def test_a_verdict_without_an_end_has_failed_and_says_so() -> None:
         ('{"t": 0, "header": {"format": 1, "expect": {}}}', f"{NAME}:1", "header.expect"),
         (f'{HEADER}\n{{"t": -1, "node": "a"}}\n', f"{NAME}:2", "t"),
         (f'{HEADER}\n{{"node": "a"}}\n', f"{NAME}:2", "t"),
-        (f'{HEADER}\n{{"t": NaN, "node": "a"}}\n', f"{NAME}:2", "the line"),
+        (f'{HEADER}\n{{"t": NaN, "node": "a"}}\n', f"{NAME}:2", "t"),
         (f'{HEADER}\n{{"t": 1e999, "node": "a"}}\n', f"{NAME}:2", "t"),
         (f"{HEADER}\n{'[' * 100_000}\n", f"{NAME}:2", "the line"),
         (f'{HEADER}\n\n{{"t": 1, "node": 7}}\n', f"{NAME}:3", "node"),

@@ -13,9 +13,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.rehearsal.judge.expectations import assertions
+from kwok_operator.rehearsal.judge.recording import RecordingHeader, encode
 from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.scenario.scenariofile import MAX_BYTES, read_scenario
+from tests.fakes.rehearsed import reader
 from tests.fakes.scenarios import RUNNING, WEB, fields, read, scenario
 
 WHOLE = scenario(
@@ -70,8 +71,9 @@ def test_what_was_read_is_read_again() -> None:
 
 
 def test_a_recording_s_header_can_be_judged() -> None:
-    expect = [each.dump() for each in good(WHOLE).expect]
-    found = assertions(expect, where="header")
+    header = RecordingHeader(expect=good(WHOLE).expect)
+    found = reader(f"{encode(header)}\n".encode()).header.expect
+    assert found == header.expect
     assert [each.kind for each in found] == ["figure", "event", "figure", "wait"]
     assert (found[0].bounds, found[2].at, found[3].within) == ({"atMost": 30.0}, 120.0, 5.0)
 

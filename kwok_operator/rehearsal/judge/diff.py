@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kwok_operator.errors import one_line
-from kwok_operator.rehearsal.judge.reading import RecordingReader
 from kwok_operator.rehearsal.judge.recording import (
     CallLine,
     GroupLine,
@@ -25,6 +24,7 @@ from kwok_operator.rehearsal.judge.recording import (
     PodLine,
     RecordedLine,
     RecordingHeader,
+    RecordingReader,
 )
 from kwok_operator.rehearsal.judge.story import WRITES
 from kwok_operator.rehearsal.report.plots import in_time

@@ -1,18 +1,20 @@
-"""The figures of a rehearsal: their names, what they may be narrowed by, and how they are read.
+"""The figures of a rehearsal: of each its name, its unit, and how it is computed and narrowed.
 
-    ClusterLedger --levels, waits, counts--> Tally (of a FigureScope) --reading--> FigureReading
+    ClusterLedger --levels, waits, counts--> Tally (of a FigureScope) --Figure--> FigureReading
 
-Expectations, verdict, report and diff know figures by these names; docs/figures.md says what each
-counts. A figure is nothing where there was nothing to measure, and incomplete where it is known in
-part: its FigureReading says what is missing.
+A new figure is one entry of `_figures`, and a row of docs/figures.md. A figure has no value where
+there was nothing to measure, and is incomplete where it is known in part: its FigureReading says
+what is missing.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from kwok_operator.cloud.summary import COUNTED
+from pydantic import Field
+
+from kwok_operator.cloud.summary import COUNTED as STATUS_COUNTS
 from kwok_operator.rehearsal.judge.measures import (
     HOUR,
     PERCENTILES,
@@ -20,11 +22,23 @@ from kwok_operator.rehearsal.judge.measures import (
     Level,
     Ratio,
     Waits,
+    WatchGaps,
 )
-from kwok_operator.rehearsal.judge.recording import BACK, BROKEN, WatchLine
+from kwok_operator.rehearsal.scenario.parts import Line, ScenarioPart
+
+if TYPE_CHECKING:
+    from kwok_operator.rehearsal.judge.recording import NodeState
 
 POD_LEVELS: Final = ("pending", "running", "succeeded", "failed", "orphaned", "gone")
-NODE_LEVELS: Final = ("total", "ready", "notReady", "cordoned", "deleting")
+"""A pod is in one of these."""
+NODE_LEVELS: Final[Mapping[str, Callable[["NodeState"], bool]]] = {
+    "total": lambda node: True,
+    "ready": lambda node: node.ready,
+    "notReady": lambda node: not node.ready,
+    "cordoned": lambda node: not node.schedulable,
+    "deleting": lambda node: node.deleting,
+}
+INSTANCE_STATES: Final = tuple(state.value for state in STATUS_COUNTS.values())
 RESOURCES: Final = ("cpu", "memory")
 
 
@@ -40,15 +54,23 @@ class Place(NamedTuple):
     program: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class FigureScope:
-    """What a figure is narrowed to; a workload is given as its name, Kind/name, or in full."""
+class FigureScope(ScenarioPart):
+    """What a figure is narrowed to; without anything, all."""
 
-    workload: str = ""
-    namespace: str = ""
-    group: str = ""
-    zone: str = ""
-    program: str = ""
+    workload: Line = Field(
+        default="", description="A workload of the scenario, Kind/NAME, or Kind/NAMESPACE/NAME."
+    )
+    namespace: Line = Field(default="", description="A namespace.")
+    group: Line = Field(default="", description="A KwokNodeGroup.")
+    zone: Line = Field(default="", description="A zone.")
+    program: Line = Field(
+        default="", description="operator, shim, or a process that is a clusterAutoscaler."
+    )
+
+    @classmethod
+    def narrowed(cls, **by: str) -> Self:
+        """By those of the names that aren't empty."""
+        return cls(**{part: name for part, name in by.items() if name})
 
     def holds(self, place: Place) -> bool:
         return (
@@ -62,13 +84,13 @@ class FigureScope:
     @property
     def wide(self) -> "FigureScope":
         """Without group and zone."""
-        return replace(self, group="", zone="")
+        kept = {part: name for part, name in self.by.items() if part not in ("group", "zone")}
+        return FigureScope(**kept)
 
     @property
     def by(self) -> dict[str, str]:
         """What it narrows by."""
-        named = {name: getattr(self, name) for name in self.__slots__}
-        return {name: value for name, value in named.items() if value}
+        return {name: value for name, value in self if value}
 
     def __str__(self) -> str:
         return ", ".join(f"{key} {value}" for key, value in self.by.items())
@@ -89,37 +111,10 @@ def is_workload(wanted: str, told: str, rehearsed: str = "") -> bool:
     return len(parts) < 3 or parts[1] == rest.partition("/")[0]
 
 
-class WatchGaps:
-    """What the recording lacks by now: kinds whose watch is broken, or that were listed anew."""
-
-    def __init__(self) -> None:
-        self._broken: dict[str, float] = {}
-        self._listed: dict[str, float] = {}
-
-    def apply(self, line: WatchLine) -> None:
-        if line.state == BROKEN:
-            self._broken.setdefault(line.of, line.t)
-        elif line.state == BACK:
-            self._broken.pop(line.of, None)
-        else:
-            self._listed.setdefault(line.of, line.t)
-
-    def missing(self, kinds: Iterable[str], *, momentary: bool) -> str:
-        """What makes a figure of these kinds incomplete; nothing where it is complete."""
-        for kind in kinds:
-            if kind in self._broken:
-                return f"the watch of {kind} is broken since {self._broken[kind]:g} s"
-            if kind in self._listed and not momentary:
-                at = f"{self._listed[kind]:g} s"
-                return f"{kind} were listed anew at {at}: what came and went before may be missing"
-        return ""
-
-
 class Tally:
     """The sums of one scope. The ledger moves them; `t` never goes back."""
 
-    def __init__(self, scope: FigureScope, gaps: WatchGaps, wide: "Tally | None" = None) -> None:
-        self.scope = scope
+    def __init__(self, gaps: WatchGaps, wide: "Tally | None" = None) -> None:
         self.gaps = gaps
         self.wide = wide
         """That of the same without group and zone, where it has one of them: a pod without a node
@@ -129,7 +124,7 @@ class Tally:
         self.priced = False
         self.pods = {name: Level() for name in POD_LEVELS}
         self.nodes = {name: Level() for name in NODE_LEVELS}
-        self.instances = {state.value: Level() for state in COUNTED.values()}
+        self.instances = {name: Level() for name in INSTANCE_STATES}
         self.price = Level()
         self.unpriced = Level()
         """Nodes of which no price is known yet."""
@@ -141,25 +136,6 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
-    """`of`: what it may be narrowed by. `drifts`: it changes while nothing happens, or is much work
-    to find, and so isn't asked for at every line. No figure is ever below 0."""
-
-    unit: str
-    of: frozenset[str]
-    read: Callable[[Tally, float], float | None]
-    drifts: bool = False
-    whole: bool = False
-    """Whether it is always a whole number."""
-    grows: bool = False
-    """Whether it is 0 when the run begins, and only grows."""
-    momentary: bool = False
-    """Whether it is what there is now, whatever was before."""
-    missing: Callable[[Tally, float, float | None], str] | None = None
-    """What makes such a value incomplete; nothing where it is complete."""
-
-
-@dataclass(frozen=True, slots=True)
 class FigureReading:
     """A figure at one moment."""
 
@@ -168,46 +144,91 @@ class FigureReading:
     """What is missing, where the value is only the part that is known."""
 
 
-_OF_PODS: Final = frozenset({"workload", "namespace", "group", "zone"})
-_OF_WAITING: Final = frozenset({"workload", "namespace"})
-_OF_NODES: Final = frozenset({"group", "zone"})
-_OF_GROUPS: Final = frozenset({"group"})
-_OF_OBJECTS: Final = frozenset({"workload", "namespace"})
-_OF_NAMESPACES: Final = frozenset({"namespace"})
-_COUNTS: Final = {
-    "churn.created": _OF_NODES,
-    "churn.deleted": _OF_NODES,
-    "churn.replacedSameShape": _OF_NODES,
-    "pods.unserved": _OF_WAITING,
-    "evictions": _OF_PODS,
-    "preemptions": _OF_PODS,
-    "losses": _OF_PODS,
-    "restarts": _OF_PODS,
-    "disruptions.beyondBudget": _OF_NAMESPACES,
-    "gangs.unfinished": _OF_OBJECTS,
-    "events": _OF_NAMESPACES,
-    "warnings": frozenset({"program"}),
-}
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number about a run, never below 0."""
 
+    name: str
+    of: frozenset[str]
+    """What it may be narrowed by."""
+    compute: Callable[[Tally, float], float | None]
+    unit: str = ""
+    """s, h, share, or nothing."""
+    drifts: bool = False
+    """Whether it changes while nothing happens, or takes long to compute: `always` then looks at
+    it once a second."""
+    whole: bool = False
+    """Whether it is always a whole number."""
+    grows: bool = False
+    """Whether it is 0 when the run begins, and only grows."""
+    momentary: bool = False
+    """Whether it is the state of now, whatever was before."""
+    lacks: Callable[[Tally, float, float | None], str] | None = None
+    """What makes such a value incomplete; empty where it is complete."""
+    kinds: tuple[str, ...] = ("nodes", "pods")
+    """The kinds of objects that it is computed from."""
+    counts: tuple[str, ...] = ()
+    """The counts of a tally that it is the sum of."""
 
-def _level(name: str, of: frozenset[str], level: Callable[[Tally], Level]) -> dict[str, Figure]:
-    momentary = name != "pods.gone"
-    now = Figure("", of, lambda tally, _: level(tally).value, whole=True, momentary=momentary)
-    most = Figure("", of, lambda tally, _: level(tally).most, whole=True)
-    return {name: now, f"{name}.max": most, f"{name}.final": now}
+    def reading(self, tally: Tally, t: float, *, always: bool = False) -> FigureReading:
+        """Its value at `t`, rounded: the one number that is shown everywhere.
 
-
-def _waits(name: str, of: frozenset[str], waits: Callable[[Tally], Waits]) -> dict[str, Figure]:
-    def figure(which: str) -> Figure:
-        return Figure(
-            "s",
-            of,
-            lambda tally, t: waits(tally).figure(which, t),
-            drifts=True,
-            missing=lambda tally, _, value: _missing_waits(tally, waits(tally), which, value),
+        `always`: what was missing before `t` counts, too.
+        """
+        value = self.compute(tally, t)
+        gap = tally.gaps.missing(self.kinds, momentary=self.momentary and not always)
+        lack = self.lacks(tally, t, value) if self.lacks else ""
+        return FigureReading(
+            None if value is None else rounded(value), "; ".join(filter(None, (gap, lack)))
         )
 
-    return {f"{name}.{which}": figure(which) for which in (*PERCENTILES, "max", "mean")}
+
+_PODS: Final = frozenset({"workload", "namespace", "group", "zone"})
+_OBJECTS: Final = frozenset({"workload", "namespace"})
+_NODES: Final = frozenset({"group", "zone"})
+_GROUPS: Final = frozenset({"group"})
+_NAMESPACES: Final = frozenset({"namespace"})
+_PROGRAMS: Final = frozenset({"program"})
+
+
+def _one_of(levels: str, name: str) -> Callable[[Tally], Level]:
+    def level(tally: Tally) -> Level:
+        found: Level = getattr(tally, levels)[name]
+        return found
+
+    return level
+
+
+def _level(
+    name: str, of: frozenset[str], level: Callable[[Tally], Level], **options: Any
+) -> Iterator[Figure]:
+    def most(tally: Tally, _: float) -> float:
+        return level(tally).most
+
+    def now(tally: Tally, _: float) -> float:
+        return level(tally).value
+
+    momentary = name != "pods.gone"
+    yield Figure(name, of, now, whole=True, momentary=momentary, **options)
+    yield Figure(f"{name}.max", of, most, whole=True, **options)
+    yield Figure(f"{name}.final", of, now, whole=True, momentary=momentary, **options)
+
+
+def _waits(
+    name: str, of: frozenset[str], waits: Callable[[Tally], Waits], **options: Any
+) -> Iterator[Figure]:
+    def figure(which: str) -> Figure:
+        return Figure(
+            f"{name}.{which}",
+            of,
+            lambda tally, t: waits(tally).figure(which, t),
+            unit="s",
+            drifts=True,
+            lacks=lambda tally, _, value: _missing_waits(tally, waits(tally), which, value),
+            **options,
+        )
+
+    return map(figure, (*PERCENTILES, "max", "mean"))
 
 
 def _missing_waits(tally: Tally, waits: Waits, which: str, value: float | None) -> str:
@@ -219,12 +240,16 @@ def _missing_waits(tally: Tally, waits: Waits, which: str, value: float | None) 
     return missing
 
 
-def _ratio(name: str, of: frozenset[str], ratio: Callable[[Tally], Ratio]) -> dict[str, Figure]:
-    return {
-        name: Figure("share", of, lambda tally, t: ratio(tally).overall(t), drifts=True),
-        f"{name}.max": Figure("share", of, lambda tally, t: ratio(tally).peak(t), drifts=True),
-        f"{name}.final": Figure("share", of, lambda tally, _: ratio(tally).value, momentary=True),
-    }
+def _utilisation(name: str) -> Iterator[Figure]:
+    def final(tally: Tally, _: float) -> float | None:
+        return tally.use[name].value
+
+    figure = f"utilisation.{name}"
+    yield Figure(figure, _NODES, lambda tally, t: tally.use[name].overall(t), "share", drifts=True)
+    yield Figure(
+        f"{figure}.max", _NODES, lambda tally, t: tally.use[name].peak(t), "share", drifts=True
+    )
+    yield Figure(f"{figure}.final", _NODES, final, "share", momentary=True)
 
 
 def _without_price(tally: Tally, t: float, _: float | None) -> str:
@@ -234,88 +259,64 @@ def _without_price(tally: Tally, t: float, _: float | None) -> str:
     return f"{in_words(unpriced)} of {in_words(hours)} node-hours have no price"
 
 
-def _count(name: str, of: frozenset[str]) -> Figure:
-    return Figure("", of, lambda tally, _: tally.counts[name], whole=True, grows=True)
+def _count(name: str, of: frozenset[str], *counts: str, **options: Any) -> Figure:
+    """The sum of some counts of a tally; without any, of that of its own name."""
+    counts = counts or (name,)
+
+    def compute(tally: Tally, _: float) -> float:
+        return sum(tally.counts[each] for each in counts)
+
+    return Figure(name, of, compute, whole=True, grows=True, counts=counts, **options)
 
 
-def _one_of_pods(name: str) -> Callable[[Tally], Level]:
-    return lambda tally: tally.pods[name]
-
-
-def _one_of_nodes(name: str) -> Callable[[Tally], Level]:
-    return lambda tally: tally.nodes[name]
-
-
-def _one_of_instances(name: str) -> Callable[[Tally], Level]:
-    return lambda tally: tally.instances[name]
-
-
-def _one_of_uses(name: str) -> Callable[[Tally], Ratio]:
-    return lambda tally: tally.use[name]
-
-
-def _figures() -> dict[str, Figure]:
-    found: dict[str, Figure] = {}
+def _figures() -> Iterator[Figure]:
     for name in POD_LEVELS:
-        of = _OF_WAITING if name == "pending" else _OF_PODS
-        found |= _level(f"pods.{name}", of, _one_of_pods(name))
-    found |= _waits("pendingSeconds", _OF_PODS, lambda tally: tally.pending)
-    found |= _waits("startSeconds", _OF_PODS, lambda tally: tally.starting)
+        of = _OBJECTS if name == "pending" else _PODS
+        yield from _level(f"pods.{name}", of, _one_of("pods", name))
+    yield from _waits("pendingSeconds", _PODS, lambda tally: tally.pending)
+    yield from _waits("startSeconds", _PODS, lambda tally: tally.starting)
     for name in NODE_LEVELS:
-        found |= _level(f"nodes.{name}", _OF_NODES, _one_of_nodes(name))
-    found |= {f"nodes.{which}": found[f"nodes.total.{which}"] for which in ("max", "final")}
-    for name in (state.value for state in COUNTED.values()):
-        found |= _level(
-            f"instances.{name}",
-            _OF_GROUPS,
-            _one_of_instances(name),
-        )
-    found["nodeHours"] = Figure(
-        "h", _OF_NODES, lambda tally, t: tally.nodes["total"].area(t) / HOUR, drifts=True
+        yield from _level(f"nodes.{name}", _NODES, _one_of("nodes", name))
+    _, most, final = _level("nodes", _NODES, _one_of("nodes", "total"))
+    yield from (most, final)
+    for name in INSTANCE_STATES:
+        level = _one_of("instances", name)
+        yield from _level(f"instances.{name}", _GROUPS, level, kinds=("groups",))
+    yield Figure(
+        "nodeHours", _NODES, lambda tally, t: tally.nodes["total"].area(t) / HOUR, "h", drifts=True
     )
-    found["cost"] = Figure(
-        "",
-        _OF_NODES,
+    yield Figure(
+        "cost",
+        _NODES,
         lambda tally, t: tally.price.area(t) / HOUR if tally.priced else None,
         drifts=True,
-        missing=_without_price,
+        lacks=_without_price,
     )
     for name in RESOURCES:
-        found |= _ratio(f"utilisation.{name}", _OF_NODES, _one_of_uses(name))
-    found |= _waits("gangs.completionSeconds", _OF_OBJECTS, lambda tally: tally.gangs)
-    for name, of in _COUNTS.items():
-        found[name] = _count(name, of)
-    return found
-
-
-FIGURES: Final[Mapping[str, Figure]] = _figures()
-EVENT_COUNT: Final = _count("events", frozenset())
-"""What an expectation of Events counts, by its unit and range."""
-
-
-_WATCHED: Final[Mapping[str, Sequence[str]]] = {
-    "instances": ("groups",),
-    "gangs": ("jobs",),
-    "disruptions": ("pods", "budgets"),
-    "events": ("events",),
-    "warnings": (),
-}
-"""The kinds that figures are made of, by the beginning of their names; others of nodes and pods."""
-
-
-def reading(tally: Tally, name: str, t: float, *, always: bool = False) -> FigureReading:
-    """A figure at `t`, rounded to what can be meant: the one number that everybody shows.
-
-    `always`: as it was until now, too.
-    """
-    figure = FIGURES[name]
-    value = figure.read(tally, t)
-    missing = figure.missing(tally, t, value) if figure.missing else ""
-    kinds = _WATCHED.get(name.partition(".")[0], ("nodes", "pods"))
-    gap = tally.gaps.missing(kinds, momentary=figure.momentary and not always)
-    return FigureReading(
-        None if value is None else rounded(value), "; ".join(filter(None, (gap, missing)))
+        yield from _utilisation(name)
+    yield from _waits(
+        "gangs.completionSeconds", _OBJECTS, lambda tally: tally.gangs, kinds=("jobs",)
     )
+    yield _count("churn.created", _NODES)
+    yield _count("churn.deleted", _NODES)
+    yield _count("churn.replacedSameShape", _NODES)
+    yield _count("pods.unserved", _OBJECTS)
+    # Of pods: the reasons of their condition DisruptionTarget.
+    yield _count("evictions", _PODS, "EvictionByEvictionAPI", "DeletionByTaintManager")
+    yield _count("preemptions", _PODS, "PreemptionByScheduler")
+    yield _count("losses", _PODS, "DeletionByPodGC")
+    yield _count("restarts", _PODS)
+    yield _count("disruptions.beyondBudget", _NAMESPACES, kinds=("pods", "budgets"))
+    yield _count("gangs.unfinished", _OBJECTS, kinds=("jobs",))
+    yield _count("events", _NAMESPACES, kinds=("events",))
+    yield _count("warnings", _PROGRAMS, kinds=())
+
+
+FIGURES: Final[Mapping[str, Figure]] = {figure.name: figure for figure in _figures()}
+EVENT_COUNT: Final = _count("events", frozenset(), kinds=("events",))
+"""What an expectation of Events counts, by its unit and range."""
+COUNTED: Final = frozenset(name for figure in FIGURES.values() for name in figure.counts)
+"""The counts that a tally keeps."""
 
 
 def rounded(number: float) -> float:

@@ -12,15 +12,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from kwok_operator.rehearsal.judge.figures import FigureScope, Place, Tally, WatchGaps
+from kwok_operator.rehearsal.judge.figures import NODE_LEVELS, FigureScope, Place, Tally
+from kwok_operator.rehearsal.judge.measures import WatchGaps
 from kwok_operator.rehearsal.judge.podledger import PodLedger
 from kwok_operator.rehearsal.judge.recording import (
+    BudgetLine,
     EventLine,
     GroupLine,
     GroupState,
+    JobLine,
     NodeLine,
     NodeState,
-    ObjectLine,
     PodLine,
     PodState,
     RecordedLine,
@@ -118,7 +120,7 @@ class ClusterLedger:
     def __init__(self, scopes: Iterable[FigureScope] = ()) -> None:
         self.now = 0.0
         self.gaps = WatchGaps()
-        self.all = Tally(FigureScope(), self.gaps)
+        self.all = Tally(self.gaps)
         self.groups: dict[str, Tally] = {}
         self.workloads: dict[str, Tally] = {}
         self._asked: dict[FigureScope, Tally] = {}
@@ -126,7 +128,7 @@ class ClusterLedger:
             for each in (scope.wide, scope):
                 if each != FigureScope() and each not in self._asked:
                     wide = None if each == each.wide else self.tally(each.wide)
-                    self._asked[each] = Tally(each, self.gaps, wide)
+                    self._asked[each] = Tally(self.gaps, wide)
         self._found: dict[Place, tuple[Tally, ...]] = {}
         self.nodes: dict[str, NodeState] = {}
         self.pods = PodLedger(self.tallies)
@@ -157,10 +159,10 @@ class ClusterLedger:
             case GroupLine():
                 self._group(line)
             case WatchLine():
-                self.gaps.apply(line)
-            case ObjectLine() if line.name.startswith(f"{_BUDGET}/"):
+                self.gaps.apply(line.of, line.state, line.t)
+            case BudgetLine():
                 self._budget(line)
-            case ObjectLine():
+            case JobLine():
                 self._gang(line)
 
     def tallies(self, place: Place) -> tuple[Tally, ...]:
@@ -174,27 +176,18 @@ class ClusterLedger:
 
     def _look_up(self, place: Place) -> tuple[Tally, ...]:
         found = [self.all]
-        group, workload = FigureScope(group=place.group), FigureScope(workload=place.workload)
-        found += self._own(self.groups, place.group, group, MOST_GROUPS, wide=self.all)
-        found += self._own(self.workloads, place.workload, workload, MOST_WORKLOADS)
+        found += self._own(self.groups, place.group, MOST_GROUPS, wide=self.all)
+        found += self._own(self.workloads, place.workload, MOST_WORKLOADS)
         found += [tally for scope, tally in self._asked.items() if scope.holds(place)]
         for tally in found:
             tally.known = True
         return tuple(found)
 
     def _own(
-        self,
-        tallies: dict[str, Tally],
-        name: str,
-        scope: FigureScope,
-        most: int,
-        *,
-        wide: Tally | None = None,
+        self, tallies: dict[str, Tally], name: str, most: int, *, wide: Tally | None = None
     ) -> list[Tally]:
-        if not name:
-            return []
-        if name not in tallies and len(tallies) < most:
-            tallies[name] = Tally(scope, self.gaps, wide)
+        if name and name not in tallies and len(tallies) < most:
+            tallies[name] = Tally(self.gaps, wide)
         return [tallies[name]] if name in tallies else []
 
     def _node(self, line: NodeLine) -> None:
@@ -209,8 +202,7 @@ class ClusterLedger:
         used = self.pods.node_used(line.name)
         if after is not None and before is not None and _amounts(after) == _amounts(before):
             # Most lines say that it is Ready now, or no more.
-            self._move_levels(before, t, -1)
-            self._move_levels(after, t, 1)
+            self._change_levels(before, after, t)
         else:
             if before is not None:
                 self._move_node(before, used, t=t, sign=-1)
@@ -259,9 +251,10 @@ class ClusterLedger:
     def _move_node(
         self, node: NodeState, used: Mapping[str, float], *, t: float, sign: int
     ) -> None:
-        self._move_levels(node, t, sign)
+        levels = [name for name, counts in NODE_LEVELS.items() if counts(node)]
         for tally in self.tallies(_place(node)):
-            tally.nodes["total"].move(t, sign)
+            for level in levels:
+                tally.nodes[level].move(t, sign)
             if node.price is None:
                 tally.unpriced.move(t, sign)
             else:
@@ -271,13 +264,15 @@ class ClusterLedger:
                 below = sign * node.allocatable.get(name, 0.0)
                 ratio.move(t, above=sign * used.get(name, 0.0), below=below)
 
-    def _move_levels(self, node: NodeState, t: float, sign: int) -> None:
-        levels = ["ready" if node.ready else "notReady"]
-        levels += [] if node.schedulable else ["cordoned"]
-        levels += ["deleting"] if node.deleting else []
-        for tally in self.tallies(_place(node)):
-            for level in levels:
-                tally.nodes[level].move(t, sign)
+    def _change_levels(self, before: NodeState, after: NodeState, t: float) -> None:
+        changes = {
+            name: 1 if counts(after) else -1
+            for name, counts in NODE_LEVELS.items()
+            if counts(after) is not counts(before)
+        }
+        for tally in self.tallies(_place(after)):
+            for level, by in changes.items():
+                tally.nodes[level].move(t, by)
 
     def _group(self, line: GroupLine) -> None:
         before = self._group_states.pop(line.name, None)
@@ -290,14 +285,13 @@ class ClusterLedger:
                 if (level := tally.instances.get(name)) is not None:
                     level.move(line.t, new.get(name, 0) - old.get(name, 0))
 
-    def _budget(self, line: ObjectLine) -> None:
-        allowed = (line.state or {}).get("allowed", 0)
+    def _budget(self, line: BudgetLine) -> None:
         if line.state is None:
             self._budgets.pop(line.name, None)
         elif line.name in self._budgets:
-            self._budgets[line.name].reports(allowed, line.t)
+            self._budgets[line.name].reports(line.state.allowed, line.t)
         else:
-            self._budgets[line.name] = _Budget(allowed)
+            self._budgets[line.name] = _Budget(line.state.allowed)
 
     def _evicted(self, name: str, state: PodState, t: float) -> None:
         """A taint asks no budget; the API server asks them before each eviction by its API."""
@@ -313,7 +307,7 @@ class ClusterLedger:
         for tally in self.tallies(Place(namespace=namespace)) if not all(allowed) else ():
             tally.counts["disruptions.beyondBudget"] += 1
 
-    def _gang(self, line: ObjectLine) -> None:
+    def _gang(self, line: JobLine) -> None:
         """A Job: from when it was made, or the run began, to when all of it has succeeded."""
         gang, state, t = self._gangs.get(line.name), line.state, line.t
         if state is None:
@@ -321,12 +315,11 @@ class ClusterLedger:
                 del self._gangs[line.name]
                 self._end_gang(line.name, gang, t, complete=False)
             return
-        done, wanted = state.get("done"), state.get("wanted", 0)
-        complete = done == "Complete" or 0 < wanted <= state.get("succeeded", 0)
-        finished = complete or done == "Failed"
+        complete = state.done == "Complete" or 0 < state.wanted <= state.succeeded
+        finished = complete or state.done == "Failed"
         if gang is None:
-            place = Place(line.name, _namespace(line.name), rehearsed=state.get("rehearsed", ""))
-            created = state.get("created", t)
+            place = Place(line.name, _namespace(line.name), rehearsed=state.rehearsed)
+            created = t if state.created is None else state.created
             gang = _Gang(place, max(created, 0.0), ended=created < 0 and finished)
             self._gangs[line.name] = gang
             for tally in self.tallies(place):

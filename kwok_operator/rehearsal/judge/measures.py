@@ -2,12 +2,44 @@
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 HOUR: Final = 3_600.0
 SHORTEST: Final = 5e-4
 """Seconds: what is less is the rounding of sums, as times of a recording are milliseconds."""
+
+
+BROKEN: Final = "broken"
+BACK: Final = "back"
+LISTED: Final = "listed"
+"""States of a watch."""
+
+
+class WatchGaps:
+    """What the recording lacks by now: kinds whose watch is broken, or that were listed anew."""
+
+    def __init__(self) -> None:
+        self._broken: dict[str, float] = {}
+        self._listed: dict[str, float] = {}
+
+    def apply(self, kind: str, state: str, t: float) -> None:
+        if state == BROKEN:
+            self._broken.setdefault(kind, t)
+        elif state == BACK:
+            self._broken.pop(kind, None)
+        else:
+            self._listed.setdefault(kind, t)
+
+    def missing(self, kinds: Iterable[str], *, momentary: bool) -> str:
+        """What makes a figure of these kinds incomplete; nothing where it is complete."""
+        for kind in kinds:
+            if kind in self._broken:
+                return f"the watch of {kind} is broken since {self._broken[kind]:g} s"
+            if kind in self._listed and not momentary:
+                at = f"{self._listed[kind]:g} s"
+                return f"{kind} were listed anew at {at}: what came and went before may be missing"
+        return ""
 
 
 class Level:

@@ -36,8 +36,10 @@ from kwok_operator.rehearsal.judge.recording import (
     MAX_AMOUNT,
     MAX_COUNT,
     MAX_SECONDS,
+    BudgetState,
     EventLine,
     GroupState,
+    JobState,
     NodeState,
     PodState,
 )
@@ -266,37 +268,36 @@ def event(body: Mapping[str, Any]) -> EventLine:
     )
 
 
-def budget(body: Mapping[str, Any]) -> Mapping[str, Any]:
+def budget(body: Mapping[str, Any]) -> BudgetState:
     """A PodDisruptionBudget."""
     status = _parts(body)[2]
-    return {
-        "allowed": _whole(status.get("disruptionsAllowed")),
-        "healthy": _whole(status.get("currentHealthy")),
-        "desired": _whole(status.get("desiredHealthy")),
-    }
+    return BudgetState(
+        allowed=_whole(status.get("disruptionsAllowed")),
+        healthy=_whole(status.get("currentHealthy")),
+        desired=_whole(status.get("desiredHealthy")),
+    )
 
 
 def job(
-    body: Mapping[str, Any], *, before: Mapping[str, Any] | None, seen: float, clock: StampClock
-) -> Mapping[str, Any]:
+    body: Mapping[str, Any], *, before: JobState | None, seen: float, clock: StampClock
+) -> JobState:
     metadata, spec, status = _parts(body)
     created = clock.at(metadata.get("creationTimestamp"), seen=seen)
     # Without completions it is a work queue, which is done when it says so.
     completions = spec.get("completions", 0 if spec.get("parallelism") is not None else 1)
-    whose = _rehearsed(metadata, _text(metadata.get("name")))
-    return {
-        **({"rehearsed": whose} if whose else {}),
-        "created": before["created"] if before else created,
-        "wanted": _whole(completions),
-        "succeeded": _whole(status.get("succeeded")),
-        "failed": _whole(status.get("failed")),
-        "done": next((kind for kind in ("Complete", "Failed") if _holds(status, kind)), ""),
-    }
+    return JobState(
+        created=before.created if before else created,
+        wanted=_whole(completions),
+        succeeded=_whole(status.get("succeeded")),
+        failed=_whole(status.get("failed")),
+        done=next((kind for kind in ("Complete", "Failed") if _holds(status, kind)), ""),
+        rehearsed=_rehearsed(metadata, _text(metadata.get("name"))),
+    )
 
 
-def amounts(quantities: object) -> dict[str, int]:
+def amounts(quantities: object) -> dict[str, float]:
     """Of a map of quantities; what is no quantity isn't there."""
-    found: dict[str, int] = {}
+    found: dict[str, float] = {}
     for name, value in as_map(quantities).items():
         if isinstance(value, str | int | float):
             amount = _amount(value, 1_000 if name == "cpu" else 1)
@@ -315,15 +316,15 @@ def _amount(value: str | float, parts: int) -> int | None:
     return amount if 0 <= amount <= MAX_AMOUNT else None
 
 
-def requests(spec: Mapping[str, Any]) -> dict[str, int]:
+def requests(spec: Mapping[str, Any]) -> dict[str, float]:
     """What the scheduler counts for a pod: its own requests, else those of its containers.
 
     Containers and sidecars run together, init containers one after the other with the sidecars
     before them: component-helpers' resource.PodRequests.
     """
-    running: dict[str, int] = {}
-    peak: dict[str, int] = {}
-    sidecars: dict[str, int] = {}
+    running: dict[str, float] = {}
+    peak: dict[str, float] = {}
+    sidecars: dict[str, float] = {}
     for container in _dicts(spec.get("initContainers")):
         asked = _asked(container)
         if _is_sidecar(container):
@@ -336,18 +337,18 @@ def requests(spec: Mapping[str, Any]) -> dict[str, int]:
     total = _most(_sum(running, sidecars), peak)
     total |= _asked(spec)
     total = _sum(total, amounts(spec.get("overhead")))
-    return {name: min(n, int(MAX_AMOUNT)) for name, n in total.items() if n}
+    return {name: min(n, MAX_AMOUNT) for name, n in total.items() if n}
 
 
-def _asked(holder: Mapping[str, Any]) -> dict[str, int]:
+def _asked(holder: Mapping[str, Any]) -> dict[str, float]:
     return amounts(as_map(holder.get("resources")).get("requests"))
 
 
-def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+def _sum(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
     return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
 
 
-def _most(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+def _most(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
     return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
 
 
@@ -405,7 +406,7 @@ def _waits_for(status: Mapping[str, Any]) -> str:
 
 
 @lru_cache(maxsize=1_024)
-def _shape(allocatable: tuple[tuple[str, int], ...], instance_type: str, zone: str) -> str:
+def _shape(allocatable: tuple[tuple[str, float], ...], instance_type: str, zone: str) -> str:
     # Thousands of nodes have the same few.
     text = json.dumps([allocatable, instance_type, zone])
     return hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kwok_operator.rehearsal.judge.figures import RESOURCES, Place, Tally
+from kwok_operator.rehearsal.judge.figures import COUNTED, RESOURCES, Place, Tally
 from kwok_operator.rehearsal.judge.measures import Waits
 from kwok_operator.rehearsal.judge.recording import PodLine, PodState
 
@@ -21,14 +21,6 @@ SLOWEST: Final = 20
 MOST_REASONS: Final = 1_000
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _LEVELS: Final = {"Running": "running", "Succeeded": "succeeded", "Failed": "failed"}
-_DISRUPTIONS: Final = {
-    "EvictionByEvictionAPI": "evictions",
-    "DeletionByTaintManager": "evictions",
-    "PreemptionByScheduler": "preemptions",
-    "DeletionByPodGC": "losses",
-}
-"""The figure of each reason of the condition DisruptionTarget."""
-
 TalliesOf = Callable[[Place], tuple[Tally, ...]]
 
 
@@ -326,12 +318,12 @@ def _count(pod: PodRecord, before: PodState | None) -> None:
     """What happened to it in this line; nothing of what was before the run."""
     counts = before is not None or not pod.before_the_run
     restarts = pod.state.restarts - (before.restarts if before else 0)
-    disruption = "" if pod.disrupted else _DISRUPTIONS.get(pod.state.disrupted, "")
+    disruption = "" if pod.disrupted else pod.state.disrupted
     pod.disrupted = pod.disrupted or bool(pod.state.disrupted)
     for tally in pod.tallies if counts else ():
         if restarts > 0:
             tally.counts["restarts"] += restarts
-        if disruption:
+        if disruption in COUNTED:
             tally.counts[disruption] += 1
 
 

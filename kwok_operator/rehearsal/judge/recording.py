@@ -7,18 +7,40 @@
     {"t": 60.0, "end": {"reason": "settled", "detail": ""}}
 
 `t` is in seconds from the beginning of the run. `is` is the whole state of an object, written when
-it has changed; null says that it is gone. CPU is in thousandths, all else in its own unit. How
-lines are read is in `reading`.
+it has changed; null says that it is gone. CPU is in thousandths, all else in its own unit.
+`RecordedLine` both writes and reads lines. Keys and kinds of lines that aren't known are ignored;
+any other mistake is an error. A recording that was cut off is read up to there.
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from operator import not_
+from typing import Annotated, Any, ClassVar, Final, Literal
 
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PlainSerializer,
+    SerializerFunctionWrapHandler,
+    Tag,
+    TypeAdapter,
+    ValidationError,
+    field_serializer,
+    model_serializer,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
+from pydantic.dataclasses import dataclass
 
+from kwok_operator.cloud.summary import COUNTED
+from kwok_operator.errors import RecordingError
+from kwok_operator.formats.jsonlines import numbered_lines, unzipped
+from kwok_operator.formats.yamltext import in_words
 from kwok_operator.rehearsal.judge.clocks import ClockOffset
+from kwok_operator.rehearsal.scenario.expectation import A_TIME, A_WORD, Expectation
 
 FORMAT: Final = 1
 OPERATOR: Final = "operator"
@@ -29,254 +51,416 @@ EARLIEST: Final = -100 * MAX_SECONDS
 MAX_AMOUNT: Final = 2.0**80
 MAX_COUNT: Final = 2**62
 """Beyond these bounds nothing is read, and so nothing is to be recorded."""
-_ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
+_MAX_STEP_BACK: Final = 5.0
+"""Lines of one moment are written one after the other; what goes further back is no recording."""
+_STRICT: Final = ConfigDict(
+    strict=True, alias_generator=to_camel, populate_by_name=True, allow_inf_nan=False
+)
 
-Amounts = Mapping[str, float]
+
+def _is_none(value: object) -> bool:
+    return value is None
 
 
-@dataclass(frozen=True, slots=True)
+def _argument(value: Any) -> str:
+    if isinstance(value, str | int | float) or value is None:
+        return "" if value is None else str(value)
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _states(counts: Any) -> Any:
+    """Earlier recordings have the keys of status."""
+    if isinstance(counts, Mapping):
+        return {str(COUNTED.get(key, key)): count for key, count in counts.items()}
+    return counts
+
+
+Seconds = Annotated[
+    float, Field(ge=0, le=MAX_SECONDS), PlainSerializer(lambda t: round(t, 3), return_type=float)
+]
+Name = Annotated[str, Field(min_length=1)]
+Text = Annotated[str, Field(exclude_if=not_)]
+Words = Annotated[
+    str,
+    BeforeValidator(lambda v: v.encode(errors="replace").decode() if isinstance(v, str) else v),
+]
+"""A sentence that may name files: such names can hold bytes that are no text."""
+Amount = Annotated[float, Field(ge=0, le=MAX_AMOUNT)]
+Amounts = Annotated[dict[str, Amount], Field(exclude_if=not_)]
+Price = Annotated[Amount | None, Field(exclude_if=_is_none)]
+Moment = Annotated[float, Field(ge=EARLIEST, le=MAX_SECONDS)]
+"""Seconds; before the run it is negative."""
+MaybeMoment = Annotated[Moment | None, Field(exclude_if=_is_none)]
+Count = Annotated[int, Field(ge=-MAX_COUNT, le=MAX_COUNT)]
+
+
+@dataclass(frozen=True, slots=True, config=ConfigDict(strict=False, alias_generator=to_camel))
 class RecordingHeader:
+    format: Literal[1] = FORMAT
     scenario: str = ""
     teaches: str = ""
     seed: str = ""
     started: str = ""
-    versions: Mapping[str, str] = field(default_factory=dict)
-    expect: tuple[Any, ...] = ()
-    """As the scenario has it; `expectations` makes sense of it."""
-    clock: ClockOffset | None = None
+    versions: dict[str, str] = Field(default_factory=dict)
+    expect: tuple[Expectation, ...] = ()
+    clock: Annotated[ClockOffset | None, Field(exclude_if=_is_none)] = None
     """That of a cluster that isn't the rehearsal's own; all times here are by our clock."""
 
+    @field_serializer("expect")
+    def _as_written(self, expect: tuple[Expectation, ...]) -> list[dict[str, Any]]:
+        return [each.dump() for each in expect]
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, config=_STRICT)
 class NodeState:
-    group: str = ""
-    zone: str = ""
-    instance_type: str = ""
-    shape: str = ""
+    group: Text = ""
+    zone: Text = ""
+    instance_type: Text = ""
+    shape: Text = ""
     ready: bool = False
     """Usable: Ready, and nothing keeps pods off that doesn't run yet."""
     schedulable: bool = True
     deleting: bool = False
-    allocatable: Amounts = field(default_factory=dict)
-    price: float | None = None
-    created: float | None = None
-    requested: float | None = None
-    """When its instance was asked for."""
+    allocatable: Amounts = Field(default_factory=dict)
+    price: Price = None
+    created: MaybeMoment = None
+    requested: MaybeMoment = None
+    """When its instance was requested."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, config=_STRICT)
 class PodState:
-    workload: str = ""
+    created: Moment
+    workload: Text = ""
     """Kind/namespace/name."""
-    phase: str = "Pending"
-    created: float = 0.0
-    bound: float | None = None
-    running: float | None = None
+    phase: Text = "Pending"
+    bound: MaybeMoment = None
+    running: MaybeMoment = None
     ready: bool = False
     deleting: bool = False
-    node: str = ""
-    requests: Amounts = field(default_factory=dict)
-    priority: int = 0
-    restarts: int = 0
-    why: str = ""
-    """What the scheduler said last."""
-    reason: str = ""
-    disrupted: str = ""
+    node: Text = ""
+    requests: Amounts = Field(default_factory=dict)
+    priority: Count = 0
+    restarts: Count = 0
+    why: Text = ""
+    """The last message of the scheduler."""
+    reason: Text = ""
+    disrupted: Text = ""
     """The reason of its condition DisruptionTarget."""
-    budgets: tuple[str, ...] = ()
+    budgets: Annotated[tuple[str, ...], Field(exclude_if=not_)] = ()
     """The PodDisruptionBudgets of its namespace that covered it when it was disrupted."""
-    rehearsed: str = ""
+    rehearsed: Text = ""
     """The workload of the scenario that it is of, where its object has another name."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, config=_STRICT)
 class GroupState:
-    target: int = 0
-    replicas: int = 0
-    ready: int = 0
-    states: Mapping[str, int] = field(default_factory=dict)
+    target: Count = 0
+    replicas: Count = 0
+    ready: Count = 0
+    states: Annotated[dict[str, Count], BeforeValidator(_states), Field(exclude_if=not_)] = Field(
+        default_factory=dict
+    )
     """Instances of the simulated cloud, by the names of their states, such as NotReady."""
-    price: float | None = None
-    conditions: Mapping[str, str] = field(default_factory=dict)
+    price: Price = None
+    conditions: Annotated[dict[str, str], Field(exclude_if=not_)] = Field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, config=_STRICT)
+class BudgetState:
+    allowed: Count = 0
+    healthy: Count = 0
+    desired: Count = 0
+
+
+@dataclass(frozen=True, slots=True, config=_STRICT)
+class JobState:
+    created: MaybeMoment = None
+    wanted: Count = 0
+    succeeded: Count = 0
+    failed: Count = 0
+    done: str = ""
+    """Complete, Failed, or neither."""
+    rehearsed: Text = ""
+
+
+@dataclass(frozen=True, slots=True, config=_STRICT)
 class NodeLine:
-    t: float
-    name: str
-    state: NodeState | None
+    t: Seconds
+    name: Name = Field(validation_alias="node", serialization_alias="node")
+    state: NodeState | None = Field(default=None, validation_alias="is", serialization_alias="is")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, config=_STRICT)
 class PodLine:
-    t: float
-    name: str
-    state: PodState | None
+    t: Seconds
+    name: Name = Field(validation_alias="pod", serialization_alias="pod")
+    state: PodState | None = Field(default=None, validation_alias="is", serialization_alias="is")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, config=_STRICT)
 class GroupLine:
-    t: float
-    name: str
-    state: GroupState | None
+    t: Seconds
+    name: Name = Field(validation_alias="group", serialization_alias="group")
+    state: GroupState | None = Field(default=None, validation_alias="is", serialization_alias="is")
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectLine:
-    """Of a PodDisruptionBudget: allowed, healthy, ...; of a Job: wanted, succeeded, ..."""
-
-    t: float
-    name: str
-    """Kind/namespace/name."""
-    state: Mapping[str, Any] | None
+@dataclass(frozen=True, slots=True, config=_STRICT)
+class BudgetLine:
+    t: Seconds
+    name: Name = Field(validation_alias="object", serialization_alias="object")
+    """PodDisruptionBudget/namespace/name."""
+    state: BudgetState | None = Field(default=None, validation_alias="is", serialization_alias="is")
 
 
-@dataclass(frozen=True, slots=True)
-class EventLine:
-    t: float
+@dataclass(frozen=True, slots=True, config=_STRICT)
+class JobLine:
+    t: Seconds
+    name: Name = Field(validation_alias="object", serialization_alias="object")
+    """Job/namespace/name."""
+    state: JobState | None = Field(default=None, validation_alias="is", serialization_alias="is")
+
+
+@dataclass(frozen=True, slots=True, config=_STRICT)
+class _Nested:
+    """A line whose other fields are within one object, under the key of its kind."""
+
+    KEY: ClassVar[str]
+    t: Seconds
+
+    @model_validator(mode="before")
+    @classmethod
+    def _unfold(cls, line: Any) -> Any:
+        if not isinstance(line, dict):
+            return line
+        if not isinstance(part := line[cls.KEY], dict):
+            raise ValueError("is no object")
+        return {**part, "t": line.get("t")}
+
+    @model_serializer(mode="wrap")
+    def _fold(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        part = dump(self)
+        return {"t": part.pop("t"), self.KEY: part}
+
+
+@dataclass(frozen=True, slots=True, config=_STRICT)
+class EventLine(_Nested):
+    KEY = "event"
     type: str = ""
     reason: str = ""
     about: str = ""
-    component: str = ""
+    component: str = Field(default="", validation_alias="from")
     message: str = ""
-    count: int = 1
+    count: Count = 1
 
 
-@dataclass(frozen=True, slots=True)
-class CallLine:
+@dataclass(frozen=True, slots=True, config=_STRICT)
+class CallLine(_Nested):
     """A call that the shim answered."""
 
-    t: float
-    method: str
+    KEY = "call"
+    method: str = ""
     group: str = ""
-    argument: str = ""
+    argument: Annotated[str, BeforeValidator(_argument)] = ""
     code: str = ""
-    ms: float = 0.0
+    ms: Amount = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class MarkLine:
+@dataclass(frozen=True, slots=True, config=_STRICT)
+class MarkLine(_Nested):
     """Something that the rehearsal did or noticed: a step of the timeline, a process that ended."""
 
-    t: float
-    what: str
-    detail: str = ""
+    KEY = "mark"
+    what: str = ""
+    detail: Words = ""
 
 
-BROKEN: Final = "broken"
-BACK: Final = "back"
-LISTED: Final = "listed"
-
-
-@dataclass(frozen=True, slots=True)
-class WatchLine:
+@dataclass(frozen=True, slots=True, config=_STRICT)
+class WatchLine(_Nested):
     """What a recording lacks: see docs/figures.md."""
 
-    t: float
-    of: str
+    KEY = "watch"
+    of: str = ""
     """nodes, pods, groups, events, budgets or jobs."""
-    state: str
-    """BROKEN, BACK, or LISTED anew, without what happened in between."""
-    detail: str = ""
+    state: str = ""
+    """BROKEN, BACK, or LISTED (measures.py) anew, without what happened in between."""
+    detail: Words = ""
 
 
-@dataclass(frozen=True, slots=True)
-class WarningLine:
+@dataclass(frozen=True, slots=True, config=_STRICT)
+class WarningLine(_Nested):
     """What a program logged as a warning or an error."""
 
-    t: float
-    program: str
+    KEY = "warning"
+    program: str = ""
     """The operator, the shim, or a process of the scenario."""
-    message: str = ""
-    count: int = 1
+    message: Words = ""
+    count: Count = 1
     """How many times it was logged since the line before with this message."""
-    before: bool = False
+    before: Annotated[bool, Field(exclude_if=not_)] = False
     """Whether that was before the run; no figure counts it then."""
 
 
+@dataclass(frozen=True, slots=True, config=_STRICT)
+class WaitLine(_Nested):
+    """The answer of the cluster to a `kubectl wait`; `expect` counts from 0."""
+
+    KEY = "wait"
+    expect: Count = 0
+    held: bool = False
+    detail: Words = ""
+
+
+@dataclass(frozen=True, slots=True, config=_STRICT)
+class EndLine(_Nested):
+    KEY = "end"
+    reason: str = ""
+    detail: Words = ""
+
+
+@dataclass(frozen=True, slots=True, config=_STRICT)
+class UnknownLine:
+    """Of a kind that a later version may write."""
+
+    t: Seconds
+
+
+_KINDS: Final[Mapping[type, str]] = {
+    NodeLine: "node",
+    PodLine: "pod",
+    GroupLine: "group",
+    BudgetLine: "budget",
+    JobLine: "job",
+    **{
+        kind: kind.KEY
+        for kind in (EventLine, CallLine, MarkLine, WatchLine, WarningLine, WaitLine, EndLine)
+    },
+}
+_KEYS: Final = frozenset({*_KINDS.values(), "object"})
+
+
+def _kind_of(line: Any) -> str | None:
+    if not isinstance(line, dict):
+        return _KINDS.get(type(line))
+    for key in line:
+        if key in _KEYS:
+            if key == "object":
+                budget = str(line[key]).startswith("PodDisruptionBudget/")
+                return "budget" if budget else "job"
+            return str(key)
+    return "unknown"
+
+
+RecordedLine = (NodeLine | PodLine | GroupLine | BudgetLine | JobLine) | (
+    EventLine | CallLine | MarkLine | WatchLine | WarningLine | WaitLine | EndLine
+)
+_ANY_LINE: Final[TypeAdapter[RecordedLine | UnknownLine]] = TypeAdapter(
+    Annotated[
+        Annotated[NodeLine, Tag("node")]
+        | Annotated[PodLine, Tag("pod")]
+        | Annotated[GroupLine, Tag("group")]
+        | Annotated[BudgetLine, Tag("budget")]
+        | Annotated[JobLine, Tag("job")]
+        | Annotated[EventLine, Tag("event")]
+        | Annotated[CallLine, Tag("call")]
+        | Annotated[MarkLine, Tag("mark")]
+        | Annotated[WatchLine, Tag("watch")]
+        | Annotated[WarningLine, Tag("warning")]
+        | Annotated[WaitLine, Tag("wait")]
+        | Annotated[EndLine, Tag("end")]
+        | Annotated[UnknownLine, Tag("unknown")],
+        Discriminator(_kind_of),
+    ]
+)
+
+
 @dataclass(frozen=True, slots=True)
-class WaitLine:
-    """The answer of what was asked of the cluster itself; `expect` counts from 0."""
-
+class _HeaderLine:
     t: float
-    expect: int
-    held: bool
-    detail: str = ""
+    header: RecordingHeader
 
 
-@dataclass(frozen=True, slots=True)
-class EndLine:
-    t: float
-    reason: str
-    detail: str = ""
-
-
-RecordedLine = (
-    NodeLine | PodLine | GroupLine | ObjectLine | EventLine | CallLine | MarkLine | WarningLine
-) | (WatchLine | WaitLine | EndLine)
+_FIRST_LINE: Final = TypeAdapter(_HeaderLine)
 
 
 def encode(line: RecordedLine | RecordingHeader) -> str:
     """One line, without its end."""
-    return _ENCODER.encode(_told(line))
+    if isinstance(line, RecordingHeader):
+        return _FIRST_LINE.dump_json(_HeaderLine(0, line), by_alias=True).decode()
+    return _ANY_LINE.dump_json(line, by_alias=True).decode()
 
 
-def _told(line: RecordedLine | RecordingHeader) -> dict[str, Any]:
-    match line:
-        case RecordingHeader():
-            told = {"format": FORMAT, "scenario": line.scenario, "teaches": line.teaches}
-            told |= {"seed": line.seed, "started": line.started}
-            told |= {"versions": dict(line.versions), "expect": list(line.expect)}
-            if line.clock is not None:
-                told["clock"] = {"ahead": line.clock.ahead, "error": line.clock.error}
-            return {"t": 0, "header": told}
-        case NodeLine():
-            return _state_told(line.t, "node", line.name, line.state)
-        case PodLine():
-            return _state_told(line.t, "pod", line.name, line.state)
-        case GroupLine():
-            return _state_told(line.t, "group", line.name, line.state)
-        case ObjectLine():
-            state = None if line.state is None else dict(line.state)
-            return {"t": round(line.t, 3), "object": line.name, "is": state}
-        case EventLine():
-            return _part_told(line, "event", {"component": "from"})
-        case CallLine():
-            return _part_told(line, "call", {})
-        case MarkLine():
-            return _part_told(line, "mark", {})
-        case WarningLine():
-            told = {"program": line.program, "message": line.message, "count": line.count}
-            told |= {"before": True} if line.before else {}
-            return {"t": round(line.t, 3), "warning": told}
-        case WatchLine():
-            return _part_told(line, "watch", {})
-        case WaitLine():
-            return _part_told(line, "wait", {})
-        case EndLine():
-            return _part_told(line, "end", {})
+class RecordingReader:
+    """Reads the lines of a recording one by one: memory doesn't grow with them.
+
+    `chunks` are the bytes of the file `name`. Raises RecordingError, at once if it has no header.
+    """
+
+    def __init__(self, chunks: Iterator[bytes], *, name: str) -> None:
+        self.cut = False
+        """Once all lines are read: whether it ends in the middle."""
+        self._name = name
+        data = unzipped(chunks, damaged=self._damaged, on_cut=self._note_cut)
+        self._texts = numbered_lines(data, damaged=self._damaged)
+        self.header = self._header()
+
+    def lines(self) -> Iterator[RecordedLine]:
+        """All but the header, whose times never go back. To be called once."""
+        now = 0.0
+        for number, text, ended in self._texts:
+            try:
+                line = _ANY_LINE.validate_json(text)
+            except ValidationError as error:
+                if ended:
+                    raise _refused(error, f"{self._name}:{number}") from error
+                self.cut = True
+                return
+            if line.t < now:
+                if line.t < now - _MAX_STEP_BACK:
+                    raise RecordingError(
+                        where=f"{self._name}:{number}",
+                        field="t",
+                        value=line.t,
+                        problem="goes back in time",
+                        remedy="lines come in the order of their times",
+                    )
+                line = replace(line, t=now)
+            now = line.t
+            if not isinstance(line, UnknownLine):
+                yield line
+
+    def _header(self) -> RecordingHeader:
+        for number, text, _ in self._texts:
+            try:
+                return _FIRST_LINE.validate_json(text).header
+            except ValidationError as error:
+                raise _refused(error, f"{self._name}:{number}") from error
+        raise self._damaged("holds nothing")
+
+    def _note_cut(self) -> None:
+        self.cut = True
+
+    def _damaged(self, problem: str) -> RecordingError:
+        return RecordingError(
+            where=self._name,
+            field="the file",
+            value=None,
+            problem=problem,
+            remedy="name the recording.jsonl.gz of a rehearsal",
+        )
 
 
-def _state_told(
-    t: float, key: str, name: str, state: NodeState | PodState | GroupState | None
-) -> dict[str, Any]:
-    told = None
-    if state is not None:
-        told = {
-            key: value
-            for name, key in _KEYS[type(state)]
-            if (value := getattr(state, name)) not in (None, "", {}, ())
-        }
-    return {"t": round(t, 3), key: name, "is": told}
-
-
-def _part_told(line: Any, key: str, names: Mapping[str, str]) -> dict[str, Any]:
-    told = {names.get(f, f): getattr(line, f) for f in line.__slots__ if f != "t"}
-    return {"t": round(line.t, 3), key: told}
-
-
-_KEYS: Final = {
-    kind: tuple((name, to_camel(name)) for name in kind.__slots__)
-    for kind in (NodeState, PodState, GroupState)
-}
-"""Of each kind of state: its fields, and what a line calls them."""
+def _refused(error: ValidationError, where: str) -> RecordingError:
+    found = error.errors(include_url=False)[0]
+    path = tuple(step for step in found["loc"] if step not in (A_TIME, A_WORD))
+    if path[:1] in (("node",), ("pod",), ("group",), ("budget",), ("job",), ("unknown",)):
+        path = path[1:]
+    elif path[-1:] == ("t",):
+        path = ("t",)
+    return RecordingError(
+        where=where,
+        field=in_words(path) if path else "the line",
+        value=found["input"] if path else None,
+        problem=f"is refused ({found['msg']})",
+        remedy="take the recording as it was written, by this version or an earlier one",
+    )

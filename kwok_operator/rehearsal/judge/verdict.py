@@ -15,12 +15,22 @@ from xml.sax.saxutils import escape, quoteattr
 
 from kwok_operator.errors import TERMINAL_LINE, one_line
 from kwok_operator.formats.words import few_names, names_in_words
-from kwok_operator.rehearsal.judge.expectations import AssertionOutcome, Judge, assertions, scopes
-from kwok_operator.rehearsal.judge.figures import FIGURES, FigureReading, Tally, reading, rounded
+from kwok_operator.rehearsal.judge.expectations import (
+    ExpectationOutcome,
+    Judge,
+    check_figures,
+    scopes,
+)
+from kwok_operator.rehearsal.judge.figures import FIGURES, FigureReading, Tally, rounded
 from kwok_operator.rehearsal.judge.ledger import ClusterLedger
 from kwok_operator.rehearsal.judge.podledger import SlowPod
-from kwok_operator.rehearsal.judge.reading import RecordingReader
-from kwok_operator.rehearsal.judge.recording import OPERATOR, SHIM, EndLine, RecordingHeader
+from kwok_operator.rehearsal.judge.recording import (
+    OPERATOR,
+    SHIM,
+    EndLine,
+    RecordingHeader,
+    RecordingReader,
+)
 from kwok_operator.rehearsal.judge.story import LoggedWarning, Story
 
 _BROKEN_OFF: Final = {
@@ -44,7 +54,7 @@ class Judged:
     """When the recording ends."""
     end: EndLine
     cut: bool
-    outcomes: list[AssertionOutcome]
+    outcomes: list[ExpectationOutcome]
     figures: dict[str, float | None]
     orphans: list[str]
     """Pods whose node is gone."""
@@ -84,9 +94,9 @@ class Judged:
         if not self.passed:
             return ""
         judged = {
-            each.assertion.of.program
+            each.expectation.of.program
             for each in self.outcomes
-            if each.assertion.figure == "warnings"
+            if each.expectation.figure == "warnings"
         }
         counts = Counter[tuple[str, bool]]()
         for each in self.warnings:
@@ -102,9 +112,10 @@ class Judged:
 
 def judged(recording: RecordingReader, *, name: str) -> Judged:
     """Reads a recording to its end. Raises RecordingError for what can't be one."""
-    asserted = assertions(recording.header.expect, where=f"{name}:1")
-    ledger = ClusterLedger(scopes(asserted))
-    judge, story = Judge(asserted, ledger), Story()
+    expect = recording.header.expect
+    check_figures(expect, where=f"{name}:1")
+    ledger = ClusterLedger(scopes(expect))
+    judge, story = Judge(expect, ledger), Story()
     end = EndLine(0.0, "")
     for line in recording.lines():
         if line.t > ledger.now:
@@ -118,7 +129,7 @@ def judged(recording: RecordingReader, *, name: str) -> Judged:
             break
     t = ledger.now
     story.finish(ledger, t)
-    every = {name: reading(ledger.all, name, t) for name in FIGURES}
+    every = {name: figure.reading(ledger.all, t) for name, figure in FIGURES.items()}
     groups = {name: _own(tally, "group", t) for name, tally in sorted(ledger.groups.items())}
     workloads = {
         name: _own(tally, "workload", t) for name, tally in sorted(ledger.workloads.items())
@@ -145,7 +156,7 @@ def judged(recording: RecordingReader, *, name: str) -> Judged:
 
 def _own(tally: Tally, by: str, t: float) -> dict[str, FigureReading]:
     """The figures that can be narrowed so."""
-    return {name: reading(tally, name, t) for name, figure in FIGURES.items() if by in figure.of}
+    return {n: figure.reading(tally, t) for n, figure in FIGURES.items() if by in figure.of}
 
 
 def _known(read: Mapping[str, FigureReading]) -> dict[str, float | None]:
@@ -186,7 +197,7 @@ def verdict_json(judged: Judged) -> dict[str, Any]:
         "expectations": [
             {
                 "name": outcome.name,
-                "kind": outcome.assertion.kind,
+                "kind": outcome.expectation.kind,
                 "held": outcome.held,
                 "reason": outcome.reason,
                 "value": outcome.value,
@@ -246,7 +257,7 @@ def program_in_words(program: str) -> str:
     return f"the {program}" if program in (OPERATOR, SHIM) else program
 
 
-def held_in_words(outcomes: Sequence[AssertionOutcome]) -> str:
+def held_in_words(outcomes: Sequence[ExpectationOutcome]) -> str:
     """How many of them held."""
     if not outcomes:
         return "nothing was expected"

@@ -1,11 +1,10 @@
 """What a scenario expects, and what it waits for: figures, Events, `kubectl wait`.
 
-Owns the fields. Which figures there are is in `core/rehearsal/figurenames.py`; how they are worked
-out of a recording, and whether an expectation holds, is the core's, too. In the recording's header
-expectations are as `ScenarioPart.dump` gives them.
+An Expectation is read from a scenario or from the header of a recording, and judged as it is. The
+figures are in `judge/figures.py`.
 """
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -18,6 +17,15 @@ from pydantic import (
     model_validator,
 )
 
+from kwok_operator.errors import one_line
+from kwok_operator.rehearsal.judge.figures import (
+    EVENT_COUNT,
+    FIGURES,
+    Figure,
+    FigureReading,
+    FigureScope,
+    in_words,
+)
 from kwok_operator.rehearsal.scenario.parts import (
     Bound,
     Line,
@@ -27,7 +35,12 @@ from kwok_operator.rehearsal.scenario.parts import (
     require_one,
 )
 
+if TYPE_CHECKING:
+    from kwok_operator.rehearsal.judge.recording import EventLine
+
 DEFAULT_WAIT = 30.0
+_BOUNDS: Final = {"atLeast": "at least", "atMost": "at most", "equals": "exactly"}
+_MOST_TEXT: Final = 500
 
 FigureName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.]+$", max_length=60)]
 
@@ -43,20 +56,6 @@ def _about(value: str) -> str:
 
 About = Annotated[Line, AfterValidator(_about)]
 """Which objects Events are about: kinds are written as the API server writes them."""
-
-
-class Narrowing(ScenarioPart):
-    """Whom a figure is about; without anything, all."""
-
-    workload: Line | None = Field(
-        default=None, description="A workload of the scenario, or Kind/NAMESPACE/NAME."
-    )
-    namespace: Line | None = Field(default=None, description="A namespace.")
-    group: Line | None = Field(default=None, description="A KwokNodeGroup.")
-    zone: Line | None = Field(default=None, description="A zone.")
-    program: Line | None = Field(
-        default=None, description="operator, shim, or a process that is a clusterAutoscaler."
-    )
 
 
 class ExpectedEvent(ScenarioPart):
@@ -79,6 +78,22 @@ class ExpectedEvent(ScenarioPart):
         if not self.model_fields_set:
             raise ValueError("says of no event which; give reason, type, about, from or message")
         return self
+
+    def matches(self, event: "EventLine") -> bool:
+        has = {"reason": event.reason, "type": event.type, "source": event.component}
+        if any(getattr(self, key) not in (None, has[key]) for key in has):
+            return False
+        if self.about is not None:
+            about, parts = event.about.split("/"), self.about.split("/")
+            if about[1:2] == [""] and len(parts) == 2:
+                del about[1]  # Kind/name, as the kind has no namespaces
+            if about[: len(parts)] != parts:
+                return False
+        return self.message is None or self.message in event.message
+
+    def __str__(self) -> str:
+        fields = ", ".join(f"{key} {text}" for key, text in self.dump().items())
+        return f"Events with {fields}"
 
 
 class AtTime(ScenarioPart):
@@ -114,14 +129,15 @@ When = Annotated[
 ]
 
 
-class _Compared(ScenarioPart):
-    """A figure, or a count of Events, between bounds."""
+class Compared(ScenarioPart):
+    """A figure, or a count of Events, between bounds; or a `kubectl wait`."""
 
     figure: FigureName | None = Field(
         default=None, description="Its name. Example: pendingSeconds.p95."
     )
-    of: Narrowing | None = Field(
-        default=None, description="Whom it is about. Default: all. Example: {workload: web}."
+    of: FigureScope = Field(
+        default=FigureScope(),
+        description="What it is narrowed to. Default: all. Example: {workload: web}.",
     )
     event: ExpectedEvent | None = Field(
         default=None, description="Events, which are counted. Example: {reason: ScaleUpTimedOut}."
@@ -134,9 +150,9 @@ class _Compared(ScenarioPart):
         description="What `kubectl wait` takes. Example: kng/batch --for=condition=Ready.",
     )
 
-    def _check_bounds(self) -> None:
-        kind = require_one(self, "figure", "event", "wait")
-        bounds = [n for n in ("at_least", "at_most", "equals") if getattr(self, n) is not None]
+    @model_validator(mode="after")
+    def _check_bounds(self) -> Self:
+        kind, bounds = require_one(self, "figure", "event", "wait"), self.bounds
         if kind == "wait" and bounds:
             raise ValueError("has a bound beside wait, which has none; take it out")
         if kind != "wait" and not bounds:
@@ -145,20 +161,68 @@ class _Compared(ScenarioPart):
             raise ValueError("has equals beside another bound; keep one of them")
         if self.at_least is not None and self.at_most is not None and self.at_least > self.at_most:
             raise ValueError("can never hold, as atLeast is more than atMost; change one of them")
-        if self.of is not None and kind != "figure":
+        if "of" in self.model_fields_set and kind != "figure":
             raise ValueError("of narrows a figure; take it out, or name a figure")
-
-
-class ScenarioCondition(_Compared):
-    """What something waits for: until it holds for the first time."""
-
-    @model_validator(mode="after")
-    def _whole(self) -> "ScenarioCondition":
-        self._check_bounds()
         return self
 
+    @property
+    def kind(self) -> str:
+        return "figure" if self.figure else "event" if self.event else "wait"
 
-class Expectation(_Compared):
+    @property
+    def bounds(self) -> dict[str, float]:
+        """Those that are given, by their names in a scenario."""
+        every = {"atLeast": self.at_least, "atMost": self.at_most, "equals": self.equals}
+        return {key: number for key, number in every.items() if number is not None}
+
+    @property
+    def measured(self) -> Figure:
+        """The figure that is compared; a KeyError for one that isn't known."""
+        return FIGURES[self.figure] if self.figure else EVENT_COUNT
+
+    @property
+    def wanted(self) -> str:
+        return " and ".join(
+            f"{_BOUNDS[key]} {in_words(number, self.measured.unit, exact=True)}"
+            for key, number in self.bounds.items()
+        )
+
+    def holds(self, number: float) -> bool:
+        return (
+            (self.at_least is None or number >= self.at_least)
+            and (self.at_most is None or number <= self.at_most)
+            and (self.equals is None or abs(number - self.equals) < 1e-6)
+        )
+
+    def holds_by_now(self, read: FigureReading) -> bool:
+        """For conditions: a part that is known may be enough for `atLeast`."""
+        if read.value is None or (read.incomplete and self.bounds.keys() != {"atLeast"}):
+            return False
+        return self.holds(read.value)
+
+    def is_broken_by(self, read: FigureReading) -> bool:
+        """Whether it can't hold any more, whatever is still missing of the figure."""
+        if read.value is None:
+            return False
+        if read.incomplete:
+            return self.at_most is not None and read.value > self.at_most
+        return not self.holds(read.value)
+
+    def shown(self, number: float) -> str:
+        """Rounded, unless that would be on the other side of a bound."""
+        unit = self.measured.unit
+        text = in_words(number, unit)
+        rounded = float(text.split()[0].replace(",", "")) / (100 if unit == "share" else 1)
+        if self.holds(rounded) == self.holds(number):
+            return text
+        return in_words(number, unit, exact=True)
+
+
+class ScenarioCondition(Compared):
+    """What something waits for: until it holds for the first time."""
+
+
+class Expectation(Compared):
     """What must hold; one case of the verdict."""
 
     name: Line | None = Field(
@@ -174,10 +238,30 @@ class Expectation(_Compared):
     )
 
     @model_validator(mode="after")
-    def _whole(self) -> "Expectation":
-        self._check_bounds()
+    def _check_moment(self) -> Self:
         if self.within is not None and self.wait is None:
             raise ValueError("within is for wait; take it out")
         if self.wait is not None and self.when == "always":
             raise ValueError("wait asks at one moment; say when: end, or {at: 2m}")
         return self
+
+    @property
+    def always(self) -> bool:
+        return self.when == "always"
+
+    @property
+    def at(self) -> float | None:
+        return self.when.at if isinstance(self.when, AtTime) else None
+
+    def __str__(self) -> str:
+        """Its name, or what it says."""
+        if self.name:
+            return self.name
+        if self.wait is not None:
+            within = "" if self.within is None else f" within {self.within:g} s"
+            return one_line(f"kubectl wait {self.wait}{within}", limit=_MOST_TEXT)
+        what = str(self.event) if self.event else f"{self.figure}"
+        what += f" of {self.of}" if self.of.by else ""
+        at = "at the end" if self.at is None else f"at {self.at:g} s"
+        moment = "always" if self.always else at
+        return one_line(f"{what}: {self.wanted}, {moment}", limit=_MOST_TEXT)

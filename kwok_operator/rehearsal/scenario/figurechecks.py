@@ -11,18 +11,16 @@ from typing import Any, Final
 from kwok_operator.formats.untyped import as_map
 from kwok_operator.formats.words import names_in_words, shown
 from kwok_operator.formats.yamltext import Path
-from kwok_operator.rehearsal.judge.figures import EVENT_COUNT, FIGURES, Figure
+from kwok_operator.rehearsal.judge.figures import EVENT_COUNT, FIGURES, Figure, FigureScope
 from kwok_operator.rehearsal.judge.recording import OPERATOR, SHIM
 from kwok_operator.rehearsal.scenario.applied import Known
-from kwok_operator.rehearsal.scenario.expectation import Expectation, Narrowing, ScenarioCondition
+from kwok_operator.rehearsal.scenario.expectation import Compared
 from kwok_operator.rehearsal.scenario.manifests import is_object_of
 from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.scenario.parts import is_time
 from kwok_operator.rehearsal.scenario.problems import problem, unknown
 from kwok_operator.rehearsal.scenario.workload import ScenarioWorkload, WorkloadKind
 from kwok_operator.schema.check import FieldProblem
-
-Compared = ScenarioCondition | Expectation
 
 _ALWAYS_THERE: Final = frozenset({"default", "kube-system", "kwok-operator"})
 """Namespaces of a cluster that is made."""
@@ -39,11 +37,11 @@ def figure_checks(scenario: Scenario, known: Known) -> Iterator[FieldProblem]:
         if figure is None:
             yield unknown((*path, "figure"), "figure", FIGURES, value=compared.figure)
             continue
-        of = compared.of or Narrowing()
+        of = compared.of
         for name in sorted(of.model_fields_set - figure.of):
             may = f"by {names_in_words(sorted(figure.of))} only" if figure.of else "by nothing"
             yield problem((*path, "of", name), f"{compared.figure} can be narrowed {may}")
-        if of.program is not None and of.program not in (there := programs(scenario)):
+        if of.program and of.program not in (there := programs(scenario)):
             what = "program whose warnings are recorded"
             yield unknown((*path, "of", "program"), what, there, value=of.program)
         yield from _of_what_is_there((*path, "of"), of, scenario, known)
@@ -54,7 +52,7 @@ def figure_checks(scenario: Scenario, known: Known) -> Iterator[FieldProblem]:
         yield from found or _too_many_pods(path, compared, scenario, known)
 
 
-def _without_lines(figure: str, of: Narrowing, scenario: Scenario, known: Known) -> str:
+def _without_lines(figure: str, of: FigureScope, scenario: Scenario, known: Known) -> str:
     """Why no line of a recording can say anything of it, and the remedy; nothing where one can."""
     whose = f"the group {of.group} has" if of.group else "no group that is applied has"
     if figure.startswith("instances.") and not _any_group(known, of, scenario, "cloud"):
@@ -70,8 +68,8 @@ def _without_lines(figure: str, of: Narrowing, scenario: Scenario, known: Known)
         _any_object(known, {"Job", "CronJob"}, of.namespace, of.workload)
         or any(
             workload.kind is WorkloadKind.JOB
-            and of.namespace in (None, workload.namespace)
-            and (of.workload is None or _is_called(workload, of.workload))
+            and of.namespace in ("", workload.namespace)
+            and (not of.workload or _is_called(workload, of.workload))
             for workload in scenario.workloads
         )
     ):
@@ -80,25 +78,23 @@ def _without_lines(figure: str, of: Narrowing, scenario: Scenario, known: Known)
     return ""
 
 
-def _any_group(known: Known, of: Narrowing, scenario: Scenario, part: str) -> bool:
+def _any_group(known: Known, of: FigureScope, scenario: Scenario, part: str) -> bool:
     """Whether a group has this part of spec, or may get it from a patch."""
     if any(step.patch is not None for step in scenario.timeline):
         return True
     groups: Collection[Mapping[str, Any]] = known.groups.values()
-    if of.group is not None:
+    if of.group:
         # A group that is nowhere is a mistake of its own.
         groups = [known.groups.get(of.group, {part: {}})]
     return any(as_map(spec).get(part) is not None for spec in groups)
 
 
-def _any_object(
-    known: Known, kinds: Collection[str], namespace: str | None, called: str | None = None
-) -> bool:
+def _any_object(known: Known, kinds: Collection[str], namespace: str, called: str = "") -> bool:
     """`called`: or what such an object makes, as a CronJob makes Jobs."""
     return any(
         kind in kinds
-        and namespace in (None, where or "default")
-        and (called is None or called.rpartition("/")[2].startswith(name))
+        and namespace in ("", where or "default")
+        and (not called or called.rpartition("/")[2].startswith(name))
         for kind, where, name in known.objects
     )
 
@@ -125,31 +121,31 @@ def _all(scenario: Scenario) -> Iterator[tuple[Path, Compared]]:
 
 
 def _of_what_is_there(
-    path: Path, of: Narrowing, scenario: Scenario, known: Known
+    path: Path, of: FigureScope, scenario: Scenario, known: Known
 ) -> Iterator[FieldProblem]:
     if not known.complete:
         return
-    if of.group is not None and of.group not in known.groups:
+    if of.group and of.group not in known.groups:
         yield unknown((*path, "group"), "group that is applied", known.groups, value=of.group)
     patched = any(step.patch is not None for step in scenario.timeline)
-    if of.zone is not None and known.zones_known and not patched and of.zone not in known.zones:
+    if of.zone and known.zones_known and not patched and of.zone not in known.zones:
         what = "zone of a group that is applied"
         yield unknown((*path, "zone"), what, known.zones, value=of.zone)
-    if of.namespace is not None:
+    if of.namespace:
         there = _ALWAYS_THERE | {workload.namespace for workload in scenario.workloads}
         there |= {namespace for _, namespace, _ in known.objects if namespace}
         there |= {name for kind, _, name in known.objects if kind == "Namespace"}
         if of.namespace not in there:
             what = "namespace of this scenario"
             yield unknown((*path, "namespace"), what, there, value=of.namespace)
-    if of.workload is None or known.pods:
+    if not of.workload or known.pods:
         return
     names = {workload.name for workload in scenario.workloads}
     meant = [each for each in scenario.workloads if _is_called(each, of.workload)]
     if not meant:
         what = "workload of this scenario"
         yield unknown((*path, "workload"), what, names, value=of.workload)
-    elif of.namespace not in (None, *(own := {each.namespace for each in meant})):
+    elif of.namespace not in ("", *(own := {each.namespace for each in meant})):
         what = f"namespace of {of.workload}"
         yield unknown((*path, "namespace"), what, own, value=of.namespace)
 
@@ -186,7 +182,7 @@ def _too_many_pods(
     field = "equals" if compared.equals is not None else "atLeast"
     if least is None or compared.figure is None:
         return
-    most = _most_pods(compared.of or Narrowing(), scenario, known)
+    most = _most_pods(compared.of, scenario, known)
     level = compared.figure.removesuffix(".max").removesuffix(".final")
     # Pods that failed or went are replaced, so there may be more of those than places for pods.
     if level in ("pods.pending", "pods.running") and least > most:
@@ -197,7 +193,7 @@ def _too_many_pods(
         )
 
 
-def _most_pods(of: Narrowing, scenario: Scenario, known: Known) -> float:
+def _most_pods(of: FigureScope, scenario: Scenario, known: Known) -> float:
     """As many as the scenario's own workloads can have; no limit where others may come."""
     if not known.complete or known.pods:
         return math.inf
@@ -211,6 +207,6 @@ def _most_pods(of: Narrowing, scenario: Scenario, known: Known) -> float:
                 sizes[name] = max(sizes[name], step.scale.replicas)
             else:
                 return math.inf
-    if of.workload is not None:
+    if of.workload:
         return sizes.get(of.workload.rpartition("/")[2], math.inf)
     return float(sum(sizes.values()))

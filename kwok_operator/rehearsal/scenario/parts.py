@@ -5,7 +5,6 @@ known is a mistake. Times become seconds here, so what is made of a scenario, a 
 numbers. What is checked across parts is the core's (`rehearsal/scenario/checks.py`).
 """
 
-import math
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -42,6 +41,7 @@ _TIME_SCHEMA = "^(?=.)([0-9]{1,4}h)?([0-9]{1,6}m)?([0-9]{1,8}s)?([0-9]{1,9}ms)?$
 _SPLIT = re.compile(_TIME)
 _RATE = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)/([smh])")
 _UNITS = {"s": 1, "m": 60, "h": 3600}
+_TOO_LARGE = 2.0**1023
 NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 MAX_NAME = 50
 """Characters; a number comes behind it, and both together are a label's value."""
@@ -113,7 +113,7 @@ def _bound(value: Any) -> Any:
         return _Time(_seconds(value))
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
         raise NoBoundError("is neither a number from 0 on nor a time such as 30s")
-    if not value < math.inf:
+    if not value < _TOO_LARGE:
         raise ValueError("is too large a number; write a smaller one")
     return value if is_time(value) else float(value)
 
