@@ -2,7 +2,7 @@
 
 etcd, the API server, its controllers and scheduler, and kwok run as processes under kwokctl; where
 their binaries come from is for tools.py to find out. The public part is what is exported here, and
-`python3 -m kwok_operator.controlplane` on the command line. Only the standard library is needed.
+`python3 -m kwok_operator.controlplane` on the command line.
 """
 
 from kwok_operator.controlplane.cluster import Cluster

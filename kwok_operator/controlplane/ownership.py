@@ -17,7 +17,9 @@ import secrets
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import TextIO, TypedDict, Unpack
+from typing import TypedDict, Unpack
+
+from filelock import Timeout
 
 from kwok_operator.controlplane.cluster import Cluster
 from kwok_operator.controlplane.errors import ClusterError, ControlPlaneError
@@ -122,13 +124,15 @@ async def async_temporary(
         making.__exit__(None, None, None)
 
 
-def _own(name: str, *, settings: Settings, reporter: Reporter) -> TextIO:
+def _own(
+    name: str, *, settings: Settings, reporter: Reporter
+) -> contextlib.AbstractContextManager[object]:
     locks = owner_lock("*", settings=settings)
     try:
         # Nobody else tries locks meanwhile, so each is held by an owner or by nobody.
         with creating(name, settings=settings, reporter=reporter):
             for path in sorted(locks.parent.glob(locks.name)):
-                with contextlib.suppress(BlockingIOError), hold(path):
+                with contextlib.suppress(Timeout), hold(path):
                     left = path.stem
                     reporter.say(f"removing cluster {left}: whoever made it has ended")
                     try:
