@@ -21,16 +21,6 @@ def test_same_seed_and_name_give_the_same_plan_and_others_another() -> None:
     assert plan(7, "a") != plan(7, "b")
 
 
-def test_kills_hit_the_start_and_the_work() -> None:
-    plan = kills(random.Random(1), count=200, startup=2, nodes=100)
-    early = [kill.after for kill in plan if kill.after is not None]
-    late = [kill.nodes for kill in plan if kill.nodes is not None]
-    assert len(early) + len(late) == 200
-    assert 40 < len(early) < 100
-    assert 0 <= min(early) and max(early) <= 2
-    assert min(late) >= 1 and max(late) < 25
-
-
 def test_steps_fill_their_time_and_do_all_there_is_to_do() -> None:
     plan = steps(random.Random(1), groups=10, seconds=300, rate=4)
     assert sum(step.pause for step in plan) < 300
@@ -41,12 +31,6 @@ def test_steps_fill_their_time_and_do_all_there_is_to_do() -> None:
         *("nodesToDelete", "delete"),
     }
     assert all(step.victims for step in plan if step.verb == "nodesToDelete")
-
-
-def test_bounds_of_a_plan_are_never_the_wrong_way_round() -> None:
-    plan = steps(random.Random(2), groups=3, seconds=300, rate=4)
-    bounds = [step.spec["autoscaling"] for step in plan if step.verb == "bounds"]
-    assert bounds and all(b["minSize"] <= b["maxSize"] for b in bounds)
 
 
 @pytest.mark.parametrize(

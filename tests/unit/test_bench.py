@@ -114,11 +114,6 @@ class TestResults:
         with pytest.raises(ValueError, match="format 0, not 1"):
             results.load(tmp_path / "r.json")
 
-    def test_notes_stand_below_the_table(self) -> None:
-        text = self.found(measure("operator", 1.0)).as_text("scale")
-        assert text.startswith("scale: t (1 min)")
-        assert text.rstrip().endswith("note: a note")
-
 
 class TestOptions:
     def test_they_are_read(self) -> None:
@@ -149,10 +144,6 @@ class TestOptions:
         with pytest.raises(SystemExit):
             parse(argv, cases=CASES)
         assert complaint in capsys.readouterr().err
-
-    def test_rivals_can_be_skipped(self) -> None:
-        options = parse(["--skip", "kwokctl"], cases=CASES)
-        assert options.rivals("operator", "kwokctl") == ["operator"]
 
 
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}

@@ -3,7 +3,6 @@
 - what is committed is what the samples and the rules give; what is stale is named, and put right
 - each sample of the simulated cloud has a picture, and is told of in docs/cloud.md; the others are
   applied all at once
-- played by the rules, the samples do what they say they rehearse
 - a file holds nothing but shapes and words
 """
 
@@ -15,36 +14,17 @@ import pytest
 import yaml
 
 from hack.cloudpictures.__main__ import DIRECTORY, generate, main, picture
-from hack.cloudpictures.rehearsal import Track, rehearse
-from hack.cloudpictures.scenes import SAMPLES, SCENES, groups_and_pools
+from hack.cloudpictures.scenes import SAMPLES, SCENES
 from kwok_operator.cloud.states import State
 from kwok_operator.offline.validation import validate
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 NAMES: Final = [scene.sample for scene in SCENES]
-NOBODY: Final = frozenset({State.WAITING, State.FAILED})
-"""States of those that hold no room in a pool."""
 
 
 @pytest.fixture(scope="module")
 def made() -> dict[str, bytes]:
     return generate()
-
-
-def played(sample: str) -> list[Track]:
-    (scene,) = (scene for scene in SCENES if scene.sample == sample)
-    groups, pools = groups_and_pools(sample)
-    return rehearse(groups, pools, scene.wishes, end=scene.end * 1_000)
-
-
-def story(track: Track) -> list[str]:
-    return [span.state.value for span in track.spans]
-
-
-def at(tracks: list[Track], second: int) -> list[tuple[Track, State]]:
-    """Those that are there, each with its state."""
-    now = second * 1_000
-    return [(t, span.state) for t in tracks for span in t.spans if span.start <= now < span.end]
 
 
 class TestTheFiles:
@@ -107,58 +87,3 @@ class TestTheSamples:
         applied = set(re.findall(r"apply -f (deploy/samples/scheduling/.+\.yaml)", page))
         assert {str(file.relative_to(ROOT)) for file in files} == applied
         assert [validate([(f.name, f.read_text())]).findings for f in files] == [()] * len(files)
-
-
-class TestWhatTheyRehearse:
-    def test_slow_boots_come_out_of_order_and_are_ready_last(self) -> None:
-        tracks = played("slow-boot")
-        assert len(tracks) == 12
-        assert all(story(t) == ["Creating", "Starting", "Initializing", "Ready"] for t in tracks)
-        came = [track.spans[0].end for track in tracks]
-        assert came != sorted(came)
-
-    def test_a_zone_that_is_sold_out_leaves_the_rest_to_the_other(self) -> None:
-        tracks = played("sold-out-zone")
-        refused = [track for track in tracks if story(track) == ["Failed"]]
-        assert [track.group.name for track in refused] == ["sample-zone-a"] * 5
-        there = [track.group.name for track, state in at(tracks, 59) if state is State.READY]
-        assert sorted(there) == ["sample-zone-a"] * 3 + ["sample-zone-b"] * 5
-
-    def test_a_quota_is_used_up_and_never_exceeded(self) -> None:
-        tracks = played("shared-quota")
-        used = [
-            sum(
-                track.group.each["cpu"]
-                for track, state in at(tracks, second)
-                if state not in NOBODY
-            )
-            for second in range(150)
-        ]
-        assert used[0] == 24 + 32
-        assert used[40] == max(used) == 64
-        assert used[80] == 48, "from when batch is scaled down until web tries again"
-        assert used[149] == 64
-
-    def test_a_spot_market_takes_two_at_a_time_and_the_group_replaces_them(self) -> None:
-        tracks = played("spot")
-        for second in range(900):
-            now = at(tracks, second)
-            assert len(now) == 10
-            assert sum(state is State.INTERRUPTED for _, state in now) <= 2
-        ended = [track for track in tracks if track.gone]
-        assert len(ended) > 10
-        assert all(track.spans[-1].state is State.INTERRUPTED for track in ended)
-
-    def test_zombies_are_who_the_sample_says(self) -> None:
-        tracks = played("zombie-nodes")
-        odd = {t.serial: story(t) for t in tracks if story(t) != ["Creating", "Ready"]}
-        assert odd == {
-            2: ["Creating", "Unregistered"],
-            5: ["Creating", "NotReady"],
-            8: ["Creating", "Ready", "Deleting"],
-        }
-        assert sorted(track.serial for track, _ in at(tracks, 150)) == [0, 1, 3, 4, 5, 6]
-
-    def test_gpus_are_late_on_every_node(self) -> None:
-        tracks = played("late-gpu")
-        assert [story(track) for track in tracks] == [["Creating", "Initializing", "Ready"]] * 4
