@@ -123,21 +123,12 @@ class _Checker:
         self._findings += converted.findings
         self._notes += converted.notes
         for group, manifest in zip(converted.groups, converted.manifests, strict=True):
-            shape, bounds = (
-                manifest["spec"]["template"]["shape"],
-                manifest["spec"].get("autoscaling"),
-            )
+            shape = manifest["spec"]["template"]["shape"]
+            bounds = manifest["spec"].get("autoscaling")
+            sizes = (group.min_size, group.max_size) if bounds else (None, None)
+            target = manifest["spec"]["targetSize"]
             self._rows.append(
-                Row(
-                    group=group.name,
-                    value=group.scalable.id,
-                    min=_text(bounds and group.min_size),
-                    max=_text(bounds and group.max_size),
-                    desired=_text(manifest["spec"]["targetSize"]),
-                    source=group.scalable.kind,
-                    cpu=_text(shape.get("cpu")),
-                    memory=_text(shape.get("memory")),
-                )
+                _row(group.name, group.scalable.id, group.scalable.kind, (*sizes, target), shape)
             )
         return converted
 
@@ -200,16 +191,10 @@ class _Checker:
         node = self._node_of_group(found, spec)
         if len(self._findings) > known:
             return
+        sizes = (bounds.min_size, bounds.max_size) if bounds else (None, None)
+        capacity = node["status"]["capacity"] if node else {}
         self._rows.append(
-            Row(
-                group=found.name,
-                value=_UNKNOWN,
-                min=_text(bounds and bounds.min_size),
-                max=_text(bounds and bounds.max_size),
-                desired=_text(spec.target_size),
-                source="manifest",
-                **_resources(node),
-            )
+            _row(found.name, _UNKNOWN, "manifest", (*sizes, spec.target_size), capacity)
         )
 
     def _node_of_group(self, found: FoundObject, spec: KwokNodeGroupSpec) -> Node | None:
@@ -366,19 +351,27 @@ class _Checker:
 def _derived_row(group: DerivedGroup, templates: ConfigMapTemplates | None) -> Row:
     spec = group.manifest["spec"]
     name = spec["template"]["from"].get("configMap", {}).get("node")
-    node = None
+    capacity = {}
     if templates is not None and group.source == "configmap":
         picked = pick(templates.documents, name, where="")
         node = resolve(Template(), guard=GuardTaint(), sources=(SourceNode("Node", picked),))
-    return Row(
-        group=group.name,
-        value=group.value,
-        min=_text(spec["autoscaling"]["minSize"]),
-        max=_text(spec["autoscaling"]["maxSize"]),
-        desired=_text(group.desired),
-        source=group.source,
-        **_resources(node),
-    )
+        capacity = node["status"]["capacity"]
+    bounds = spec["autoscaling"]
+    sizes = bounds["minSize"], bounds["maxSize"], group.desired
+    return _row(group.name, group.value, group.source, sizes, capacity)
+
+
+def _row(
+    group: str,
+    value: str,
+    source: str,
+    sizes: tuple[object, object, object],
+    capacity: Mapping[str, Any],
+) -> Row:
+    """`sizes` are the least, the most and the one to begin with."""
+    resources = capacity.get("cpu"), capacity.get("memory")
+    least, most, desired, cpu, memory = map(_text, (*sizes, *resources))
+    return Row(group, value, least, most, desired, source, cpu, memory)
 
 
 def _place(finding: Finding) -> tuple[str, int, str]:
@@ -387,8 +380,3 @@ def _place(finding: Finding) -> tuple[str, int, str]:
 
 def _text(number: object) -> str:
     return _UNKNOWN if number is None else str(number)
-
-
-def _resources(node: Node | None) -> dict[str, str]:
-    capacity = node["status"]["capacity"] if node else {}
-    return {name: _text(capacity.get(name)) for name in ("cpu", "memory")}
