@@ -10,11 +10,11 @@ from datetime import datetime
 from typing import Any
 
 from kwok_operator import constants
-from kwok_operator.api.base import DNS_NAME
 from kwok_operator.api.selectors import SelectorOperator, SelectorRequirement
 from kwok_operator.errors import TemplateError
 from kwok_operator.formats.untyped import as_list, as_map, as_texts
 from kwok_operator.nodegroups.cleaning import clean_node, rough_size
+from kwok_operator.nodegroups.naming import is_object_name
 from kwok_operator.nodegroups.template import MAX_ROUGH_BYTES, template_hash
 from kwok_operator.sources.api.source import (
     NodesSource,
@@ -94,7 +94,6 @@ def in_words(source: NodesSource) -> str:
     return f"labelled {', '.join(labels)}" if labels else "at all"
 
 
-_NAME = re.compile(rf"(?=.{{1,253}}\Z){DNS_NAME}")
 _VERSION = re.compile(r"[0-9]{1,20}")
 _FAKE_PROVIDER = "kwok"
 _NOT_YET_OR_NO_MORE = frozenset(
@@ -111,7 +110,7 @@ def live_node(raw: Mapping[str, Any]) -> LiveNode:
         map(as_map, as_list(each)) for each in (status.get("conditions"), spec.get("taints"))
     )
     return LiveNode(
-        name=name if isinstance(name, str) and _NAME.fullmatch(name) else "",
+        name=name if isinstance(name, str) and is_object_name(name) else "",
         uid=str(metadata.get("uid") or ""),
         resource_version=int(version) if _VERSION.fullmatch(version) else 0,
         created=_epoch(metadata.get("creationTimestamp")),
