@@ -186,24 +186,18 @@ def _last_to_go(track: Track, now: int) -> tuple[bool, int]:
 def _decide(
     groups: Sequence[Group], tracks: Sequence[Track], pools: Mapping[str, CapacityPool], now: int
 ) -> None:
-    by_name = {(track.group.name, track.serial): track for track in tracks}
-    decision = decide(_requests(groups, tracks, now), pools=pools, holders=_holders(groups, tracks))
-    for granted in decision.granted:
-        for serial in granted.serials:
-            by_name[granted.group, serial].grant(now)
-    for refused in decision.refused:
-        for serial in refused.serials:
-            by_name[refused.group, serial].refused_at = now
-
-
-def _requests(groups: Sequence[Group], tracks: Sequence[Track], now: int) -> Iterator[StockRequest]:
-    for group in groups:
-        asking = [t.serial for t in tracks if t.group is group and t.asks(now)]
-        if asking:
-            cloud = group.cloud
-            yield StockRequest(
-                group.name, now, asking, group.each, cloud.capacity_pools, cloud.stock, cloud.outage
-            )
+    for group in sorted(groups, key=lambda group: group.name):
+        asking = {t.serial: t for t in tracks if t.group is group and t.asks(now)}
+        cloud = group.cloud
+        request = StockRequest(
+            group.name, [*asking], group.each, cloud.capacity_pools, cloud.stock, cloud.outage
+        )
+        decision = decide(request, pools=pools, holders=_holders(groups, tracks))
+        for serial in decision.granted:
+            asking[serial].grant(now)
+        refused = decision.refused
+        for serial in refused.serials if refused is not None and refused.fault else ():
+            asking[serial].refused_at = now
 
 
 def _holders(groups: Sequence[Group], tracks: Sequence[Track]) -> Iterator[Holder]:

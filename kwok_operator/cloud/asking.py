@@ -80,26 +80,20 @@ def settle(
         pools=cloud.capacity_pools,
     )
     decision = StockDecision()
-    if deciding:
-        requests = [
-            StockRequest(
-                group=asked.group,
-                requested_at=since,
-                serials=tuple(serials),
-                each=asked.each,
-                pools=cloud.capacity_pools,
-                stock=cloud.stock,
-                outage=cloud.outage,
-            )
-            for since, serials in [(now, new), *_asking_again(record, wanted, now)]
-            if serials
-        ]
-        if requests:
-            held = [holding, *others(cloud.capacity_pools)]
-            decision = decide(requests, pools=pools, holders=held)
-    granted = frozenset(s for part in decision.granted for s in part.serials)
-    refused = (*decision.refused, *decision.undecided)
-    settled = record.settled(granted=decision.granted, refused=refused, wanted=wanted, now=now)
+    serials = _in_order([(now, new), *record.asking(now)], wanted) if deciding else []
+    if serials:
+        request = StockRequest(
+            group=asked.group,
+            serials=serials,
+            each=asked.each,
+            pools=cloud.capacity_pools,
+            stock=cloud.stock,
+            outage=cloud.outage,
+        )
+        held = [holding, *others(cloud.capacity_pools)]
+        decision = decide(request, pools=pools, holders=held)
+    granted = frozenset(decision.granted)
+    settled = record.settled(decision, wanted=wanted, now=now)
     again = granted.difference(new)
     batches = redated(asked.batches, granted=again, at=format_time(now)) if again else asked.batches
     oldest = min((parse_time(batch.requested_at) for batch in batches), default=None)
@@ -112,8 +106,6 @@ def settle(
     )
 
 
-def _asking_again(
-    record: CloudRecord, wanted: Set[int], now: int
-) -> Iterable[tuple[int, Iterable[int]]]:
-    for since, serials in record.asking(now):
-        yield since, sorted(serials & wanted)
+def _in_order(asking: Iterable[tuple[int, Iterable[int]]], wanted: Set[int]) -> list[int]:
+    """The wanted serials, first those that ask for the longest time."""
+    return [s for _, s in sorted((t, s) for t, serials in asking for s in serials if s in wanted)]

@@ -26,7 +26,7 @@ from kwok_operator.cloud.api.cloudstatus import MAX_REFUSED, CloudStatus, Refuse
 from kwok_operator.cloud.arrival import TRIES_AT_ONCE, retry_span, walk
 from kwok_operator.cloud.draws import instance_seed
 from kwok_operator.cloud.states import Fault, Phase, State
-from kwok_operator.cloud.stock import Granted, Refused
+from kwok_operator.cloud.stock import StockDecision
 from kwok_operator.cloud.terms import History
 from kwok_operator.formats.times import format_time, parse_time
 from kwok_operator.nodegroups.api.status import OUTAGE
@@ -114,22 +114,21 @@ class CloudRecord:
             elif retry is not None and retry <= now:
                 yield retry, refusal.serials
 
-    def settled(
-        self, *, granted: Iterable[Granted], refused: Iterable[Refused], wanted: Set[int], now: int
-    ) -> "CloudRecord":
+    def settled(self, decision: StockDecision, *, wanted: Set[int], now: int) -> "CloudRecord":
         """With what was decided now for this group; `wanted` are all serials asked for and not
         there, others are forgotten. Those undecided stay so since they first were.
         """
-        decided = [
-            Refusal(frozenset(r.serials) & wanted, now, r.pool, r.reason, r.fault) for r in refused
-        ]
-        heard = {s for part in granted for s in part.serials}.union(*(r.serials for r in decided))
+        waited = [(r.since, r.serials) for r in self.refusals if r.fault is None]
+        heard, new = frozenset(decision.granted), list[Refusal]()
+        if (refused := decision.refused) is not None:
+            serials = wanted & frozenset(refused.serials)
+            refusal = Refusal(serials, now, refused.pool, refused.reason, refused.fault)
+            heard |= serials
+            new = [*_since_before(refusal, waited)]
         left, kept = frozenset(wanted) - heard, list[Refusal]()
         for refusal in self.refusals:
             kept.append(replace(refusal, serials=refusal.serials & left))
             left -= kept[-1].serials
-        waited = [(r.since, r.serials) for r in self.refusals if r.fault is None]
-        new = [part for r in decided for part in _since_before(r, waited)]
         return replace(self, refusals=_joined([r for r in (*kept, *new) if r.serials]))
 
     def walk(

@@ -1,13 +1,12 @@
 """Who gets what, where it depends on others: a group's own stock, and pools that groups share.
 
-    requests + pools + what is held now  --decide-->  granted, refused, undecided
+    a group's request + pools + what is held now  --decide-->  granted, refused
 
-First come, first served: by the time of the request, then the group's name, then the serial. What
-is held comes first of all and is never taken away, even where a pool was made smaller. A request
-needs all of its pools. There is no ledger: what is held is counted from groups and nodes each time,
-and the caller records what was decided, before anything is created.
+First come, first served. What is held comes first of all and is never taken away, even where a pool
+was made smaller. A request needs all of its pools. There is no ledger: what is held is counted from
+groups and nodes each time, and the caller records what was decided, before anything is created.
 
-The instances of a request are alike, so those that find room are its first: a decision is a range.
+The instances of a request are alike, so those that find room are its first.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -41,12 +40,11 @@ class CapacityPool:
 
 @dataclass(frozen=True, slots=True)
 class StockRequest:
-    """Instances of a group that were asked for at one time (milliseconds), each with the same
-    amounts. `stock` is how many the group may have in all; `outage` is that of the group.
+    """Instances of a group in the order in which they were asked for, each with the same amounts.
+    `stock` is how many the group may have in all; `outage` is that of the group.
     """
 
     group: str
-    requested_at: int
     serials: Sequence[int]
     each: Amounts = field(default_factory=dict)
     pools: Sequence[str] = ()
@@ -65,18 +63,9 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class Granted:
-    group: str
-    requested_at: int
-    serials: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Refused:
     """`pool` is None for the group's own stock; without a `fault` it is not decided yet."""
 
-    group: str
-    requested_at: int
     serials: tuple[int, ...]
     pool: str | None
     reason: str
@@ -85,9 +74,8 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class StockDecision:
-    granted: tuple[Granted, ...] = ()
-    refused: tuple[Refused, ...] = ()
-    undecided: tuple[Refused, ...] = ()
+    granted: tuple[int, ...] = ()
+    refused: Refused | None = None
 
 
 @dataclass(slots=True)
@@ -146,51 +134,22 @@ class _Bound:
 
 
 def decide(
-    requests: Iterable[StockRequest],
-    *,
-    pools: Mapping[str, CapacityPool],
-    holders: Iterable[Holder] = (),
+    request: StockRequest, *, pools: Mapping[str, CapacityPool], holders: Iterable[Holder] = ()
 ) -> StockDecision:
-    """Decides on all requests at once; their order doesn't matter.
-
-    What is held already is no request any more, and an instance that is asked for twice counts
-    once. Where a pool isn't there or is out, nothing is decided: ask again later.
+    """What is held already is no request any more, and an instance that is named twice counts once.
+    Where a pool isn't there or is out, nothing is decided: ask again later.
     """
     use = Use(holders)
-    granted: list[Granted] = []
-    refused: list[Refused] = []
-    undecided: list[Refused] = []
-    asked: dict[str, set[int]] = {}
-    for request in sorted(requests, key=_order):
-        seen = asked.setdefault(request.group, set())
-        serials = tuple(
-            s
-            for s in sorted(set(request.serials))
-            if s not in seen and not use.has(request.group, s)
-        )
-        seen.update(serials)
-        if not serials:
-            continue
-        hindrance = _hindrance(request, pools)
-        if hindrance:
-            pool, reason = hindrance
-            undecided.append(
-                Refused(request.group, request.requested_at, serials, pool, reason, None)
-            )
-            continue
-        bounds = _bounds(request, pools, use)
-        least = min(bounds, key=lambda bound: bound.room, default=_Bound(len(serials), None, ""))
-        first, rest = serials[: least.room], serials[least.room :]
-        if first:
-            use.add(Holder(request.group, first, request.each, request.pools))
-            granted.append(Granted(request.group, request.requested_at, first))
-        if rest:
-            refused.append(_refusal(request, rest, least, pools))
-    return StockDecision(tuple(granted), tuple(refused), tuple(undecided))
-
-
-def _order(request: StockRequest) -> tuple[int, str, int]:
-    return request.requested_at, request.group, min(request.serials, default=0)
+    serials = tuple(s for s in dict.fromkeys(request.serials) if not use.has(request.group, s))
+    if not serials:
+        return StockDecision()
+    hindrance = _hindrance(request, pools)
+    if hindrance:
+        return StockDecision(refused=Refused(serials, *hindrance, fault=None))
+    bounds = _bounds(request, pools, use)
+    least = min(bounds, key=lambda bound: bound.room, default=_Bound(len(serials), None, ""))
+    granted, rest = serials[: least.room], serials[least.room :]
+    return StockDecision(granted, _refusal(rest, least, pools) if rest else None)
 
 
 def _hindrance(
@@ -229,13 +188,7 @@ def _bounds_of_pool(pool: CapacityPool, each: Amounts, used: Share) -> Iterator[
             yield _Bound(max(0, room), pool.name, limited)
 
 
-def _refusal(
-    request: StockRequest,
-    serials: tuple[int, ...],
-    bound: _Bound,
-    pools: Mapping[str, CapacityPool],
-) -> Refused:
+def _refusal(serials: tuple[int, ...], bound: _Bound, pools: Mapping[str, CapacityPool]) -> Refused:
     error = CloudError() if bound.pool is None else pools[bound.pool].error
     reason = OUT_OF_STOCK if bound.pool is None else POOL_EXHAUSTED
-    fault = Fault.of(error, cause=bound.limited)
-    return Refused(request.group, request.requested_at, serials, bound.pool, reason, fault)
+    return Refused(serials, bound.pool, reason, Fault.of(error, cause=bound.limited))

@@ -22,9 +22,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kwok_operator.cloud import asking
 from kwok_operator.cloud.api.cloud import Cloud, ErrorClass
 from kwok_operator.cloud.api.cloudstatus import MAX_REFUSED, MAX_ROWS, CloudStatus
 from kwok_operator.cloud.arrival import MAX_TRIES, TRIES_AT_ONCE
+from kwok_operator.cloud.asking import Asked
 from kwok_operator.cloud.record import CloudRecord, Refusal, outstanding, redated
 from kwok_operator.cloud.states import Fault, Phase, State
 from kwok_operator.cloud.stock import CapacityPool, StockDecision, StockRequest, decide
@@ -74,16 +76,11 @@ def phases_of(record: CloudRecord, *batches: Batch, now: int = T0, **more: Any) 
 def settle(
     record: CloudRecord, decision: StockDecision, *, wanted: set[int], now: int = T0
 ) -> CloudRecord:
-    return record.settled(
-        granted=decision.granted,
-        refused=[*decision.refused, *decision.undecided],
-        wanted=wanted,
-        now=now,
-    )
+    return record.settled(decision, wanted=wanted, now=now)
 
 
-def ask(*serials: int, at: int = T0) -> StockRequest:
-    return StockRequest(GROUP, at, serials, pools=["zone-b"])
+def ask(*serials: int) -> StockRequest:
+    return StockRequest(GROUP, serials, pools=["zone-b"])
 
 
 def zone(instances: int, **more: Any) -> dict[str, CapacityPool]:
@@ -91,7 +88,7 @@ def zone(instances: int, **more: Any) -> dict[str, CapacityPool]:
 
 
 def test_who_finds_no_room_is_failed_until_the_next_try() -> None:
-    decision = decide([ask(*range(5))], pools=zone(3))
+    decision = decide(ask(*range(5)), pools=zone(3))
     record = settle(record_of(cloud()), decision, wanted=set(range(5)))
     assert record.refused(set(range(5))) == {3, 4}
     found = phases_of(record, batch(0, 4))
@@ -106,16 +103,30 @@ def test_who_finds_room_later_begins_then() -> None:
     spec = cloud(provisioningDelay={"fixed": "30s"})
     record = record_of(spec, refusal(3, 4))
     again = T0 + 5 * MINUTE
-    ((at, serials),) = record.asking(again)
-    decision = decide([ask(*serials, at=at)], pools=zone(1))
+    ((_, serials),) = record.asking(again)
+    decision = decide(ask(*serials), pools=zone(1))
     record = settle(record, decision, wanted=set(range(5)), now=again)
-    granted = {s for part in decision.granted for s in part.serials}
-    batches = redated([batch(0, 4)], granted=granted, at=format_time(again))
+    batches = redated([batch(0, 4)], granted={*decision.granted}, at=format_time(again))
     assert batches == (batch(0, 2), batch(3, 3, at=again), batch(4, 4))
     found = phases_of(record, *batches, now=again)
     assert [found[s].state for s in range(5)] == [State.DUE] * 3 + [State.CREATING, State.FAILED]
     assert (found[3].since, found[3].until) == (again, again + 30 * SECOND)
     assert (found[4].since, found[4].until) == (again, again + 5 * MINUTE)
+
+
+def test_room_is_for_those_that_ask_for_the_longest_time() -> None:
+    record = record_of(cloud(), refusal(3, since=T0 + MINUTE), refusal(5))
+    asked = Asked(
+        group=GROUP,
+        cloud=cloud(capacityPools=["zone-b"]),
+        pending=[3, 5],
+        first_new=6,
+        arrived=set(),
+        batches=(batch(3, 5, spent={4}),),
+    )
+    settled = asking.settle(asked, record, pools=zone(1), others=lambda _: [], now=T0 + 6 * MINUTE)
+    assert settled.redated == {5}
+    assert settled.record.refused({3, 5}) == {3}
 
 
 def test_never_is_never() -> None:
@@ -125,24 +136,24 @@ def test_never_is_never() -> None:
 
 
 def test_what_is_undecided_waits_and_asks_each_time() -> None:
-    decision = decide([ask(0, 1)], pools={})
+    decision = decide(ask(0, 1), pools={})
     record = settle(record_of(cloud()), decision, wanted={0, 1})
     found = phases_of(record, batch(0, 1))
     assert {phase.state for phase in found.values()} == {State.WAITING}
     assert {phase.reason for phase in found.values()} == {"PoolMissing"}
     later = T0 + MINUTE
     assert list(record.asking(later)) == [(T0, frozenset({0, 1}))]
-    out = decide([ask(0, 1)], pools=zone(9, outage=True))
+    out = decide(ask(0, 1), pools=zone(9, outage=True))
     record = settle(record, out, wanted={0, 1}, now=later)
     assert [(r.since, r.reason) for r in record.refusals] == [(T0, "Outage")]
-    record = settle(record, decide([ask(0, 1)], pools=zone(9)), wanted={0, 1}, now=later)
+    record = settle(record, decide(ask(0, 1), pools=zone(9)), wanted={0, 1}, now=later)
     assert not record.refusals
 
 
 def test_a_try_that_meets_an_outage_waits() -> None:
     record = record_of(cloud(), refusal(3))
     again = T0 + 5 * MINUTE
-    out = decide([ask(3, at=again)], pools=zone(9, outage=True))
+    out = decide(ask(3), pools=zone(9, outage=True))
     record = settle(record, out, wanted={3}, now=again)
     phase = phases_of(record, batch(3, 3), now=again)[3]
     assert (phase.state, phase.since, phase.until) == (State.WAITING, again, None)
@@ -215,7 +226,7 @@ def test_refusals_of_many_times_are_joined_the_closest_first() -> None:
     record = record_of(cloud())
     for n in range(2 * MAX_REFUSED):
         now = T0 + n * MINUTE + (0 if n < MAX_REFUSED else n * MINUTE)
-        decision = decide([ask(n, at=now)], pools=zone(0))
+        decision = decide(ask(n), pools=zone(0))
         record = settle(record, decision, wanted=set(range(n + 1)), now=now)
     assert len(record.refusals) == MAX_REFUSED
     asked = set(range(2 * MAX_REFUSED))

@@ -1,7 +1,6 @@
 """Who gets what of a group's stock and of pools.
 
 - first come, first served, as deciding one by one would have it; what is held counts first
-- whatever order the requests are given in
 - a request needs all of its pools, in every resource; who is refused is told why
 - no instance counts twice
 """
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 from kwok_operator.cloud.api.capacitypool import MAX_SHOWN_GROUPS, KwokCapacityPoolSpec
 from kwok_operator.cloud.api.cloud import ErrorClass
 from kwok_operator.cloud.poolstatus import pool_status
+from kwok_operator.cloud.states import Fault
 from kwok_operator.cloud.stock import (
     CapacityPool,
     Holder,
@@ -26,7 +26,6 @@ from kwok_operator.cloud.stock import (
     Use,
     decide,
 )
-from tests.unit.clouds import QUICK
 
 
 def amounts(**resources: int) -> dict[str, Fraction]:
@@ -38,31 +37,21 @@ def pool(name: str, **spec: Any) -> CapacityPool:
 
 
 def decided(
-    *requests: StockRequest, pools: Sequence[CapacityPool] = (), holders: Sequence[Holder] = ()
+    request: StockRequest, *, pools: Sequence[CapacityPool] = (), holders: Sequence[Holder] = ()
 ) -> StockDecision:
-    return decide(requests, pools={pool.name: pool for pool in pools}, holders=holders)
+    return decide(request, pools={pool.name: pool for pool in pools}, holders=holders)
 
 
-def got(decision: StockDecision) -> set[tuple[str, int]]:
-    return {(part.group, serial) for part in decision.granted for serial in part.serials}
-
-
-def turned_away(decision: StockDecision) -> set[tuple[str, int]]:
-    return {(part.group, serial) for part in decision.refused for serial in part.serials}
+def refused(decision: StockDecision) -> Refused:
+    assert decision.refused is not None
+    return decision.refused
 
 
 def test_of_a_hundred_asked_for_sixty_come_and_forty_are_refused() -> None:
-    decision = decided(StockRequest("a", 0, range(100), stock=60))
-    assert got(decision) == {("a", serial) for serial in range(60)}
-    (refused,) = decision.refused
-    assert (refused.serials, refused.pool, refused.reason) == (
-        tuple(range(60, 100)),
-        None,
-        "OutOfStock",
-    )
-    assert refused.fault is not None
-    assert refused.fault.code == "OutOfResources"
-    assert refused.fault.message == "the group's stock is 60"
+    decision = decided(StockRequest("a", range(100), stock=60))
+    assert decision.granted == tuple(range(60))
+    fault = Fault(ErrorClass.OUT_OF_RESOURCES, "OutOfResources", "the group's stock is 60")
+    assert decision.refused == Refused(tuple(range(60, 100)), None, "OutOfStock", fault)
 
 
 def test_all_pools_must_have_room_in_every_resource() -> None:
@@ -71,52 +60,44 @@ def test_all_pools_must_have_room_in_every_resource() -> None:
         "quota", resources={"cpu": "40"}, error={"class": "QuotaExceeded", "code": "VcpuLimit"}
     )
     each = {"cpu": Fraction(8), "nvidia.com/gpu": Fraction(1)}
-    request = StockRequest("a", 0, range(9), each, pools=["zone", "quota"])
-    decision = decided(request, pools=[zone, quota])
-    assert len(got(decision)) == 5
-    (refused,) = decision.refused
-    assert (refused.pool, refused.reason) == ("quota", "PoolExhausted")
-    assert refused.fault is not None
-    assert refused.fault.error_class is ErrorClass.QUOTA_EXCEEDED
-    assert refused.fault.code == "VcpuLimit"
-    assert refused.fault.message == "KwokCapacityPool quota has no more cpu"
-    assert (
-        len(got(decided(StockRequest("b", 0, range(9), each, pools=["zone"]), pools=[zone]))) == 8
+    decision = decided(
+        StockRequest("a", range(9), each, pools=["zone", "quota"]), pools=[zone, quota]
     )
+    assert len(decision.granted) == 5
+    message = "KwokCapacityPool quota has no more cpu"
+    fault = Fault(ErrorClass.QUOTA_EXCEEDED, "VcpuLimit", message)
+    assert decision.refused == Refused((5, 6, 7, 8), "quota", "PoolExhausted", fault)
+    alone = decided(StockRequest("b", range(9), each, pools=["zone"]), pools=[zone])
+    assert len(alone.granted) == 8
 
 
-def test_first_come_first_served_but_what_is_held_is_not_taken_away() -> None:
-    zone = pool("zone", instances=3)
-    late, early = (
-        StockRequest(group, at, [0, 1], pools=["zone"]) for group, at in (("a", 2), ("b", 1))
-    )
-    assert got(decided(late, early, pools=[zone])) == {("b", 0), ("b", 1), ("a", 0)}
-    held = Holder("c", range(2), pools=["zone"])
-    assert got(decided(late, early, pools=[zone], holders=[held])) == {("b", 0)}
+def test_who_asked_first_is_served_first_but_what_is_held_is_not_taken_away() -> None:
+    request, zone = StockRequest("a", [5, 0, 1], pools=["zone"]), pool("zone", instances=2)
+    assert decided(request, pools=[zone]).granted == (5, 0)
+    held = Holder("c", range(3), pools=["zone"])
+    assert refused(decided(request, pools=[zone], holders=[held])).serials == (5, 0, 1)
 
 
 def test_what_is_held_is_no_request() -> None:
     held = Holder("a", [0, 1], pools=["zone"])
-    request = StockRequest("a", 0, [0, 1, 2, 2], pools=["zone"])
-    decision = decided(request, request, pools=[pool("zone", instances=3)], holders=[held, held])
-    assert got(decision) == {("a", 2)}
-    assert not decision.refused
+    request = StockRequest("a", [0, 1, 2, 2], pools=["zone"])
+    decision = decided(request, pools=[pool("zone", instances=3)], holders=[held, held])
+    assert decision == StockDecision((2,))
 
 
 @pytest.mark.parametrize(
-    ("pools", "reason", "by"),
-    [([], "PoolMissing", "zone"), ([pool("zone", outage=True)], "Outage", "zone")],
+    ("pools", "reason"), [([], "PoolMissing"), ([pool("zone", outage=True)], "Outage")]
 )
 def test_nothing_is_decided_where_a_pool_is_missing_or_out(
-    pools: list[CapacityPool], reason: str, by: str
+    pools: list[CapacityPool], reason: str
 ) -> None:
-    decision = decided(StockRequest("a", 0, [4, 5], pools=["zone"]), pools=pools)
-    assert decision == StockDecision(undecided=(Refused("a", 0, (4, 5), by, reason, None),))
+    decision = decided(StockRequest("a", [4, 5], pools=["zone"]), pools=pools)
+    assert decision == StockDecision(refused=Refused((4, 5), "zone", reason, None))
 
 
 def test_nothing_is_decided_while_the_group_is_out() -> None:
-    decision = decided(StockRequest("a", 0, [4], outage=True))
-    assert decision.undecided[0].reason == "Outage"
+    decision = decided(StockRequest("a", [4], outage=True))
+    assert decision == StockDecision(refused=Refused((4,), None, "Outage", None))
 
 
 def test_use_by_group() -> None:
@@ -182,80 +163,55 @@ _POOLS = st.fixed_dictionaries(
     }
 )
 _EACH = st.builds(amounts, cpu=st.integers(0, 7), gpu=st.integers(0, 3))
-_GROUPS = st.fixed_dictionaries(
-    {
-        group: st.tuples(
-            _EACH,
-            st.lists(st.sampled_from("pq"), unique=True),
-            st.none() | st.integers(0, 6),
-            st.integers(0, 4),
-        )
-        for group in "abc"
-    }
+_HOLDERS = st.lists(
+    st.builds(
+        Holder,
+        st.sampled_from("abc"),
+        st.sets(st.integers(0, 9), max_size=4),
+        _EACH,
+        st.lists(st.sampled_from("pq"), unique=True),
+    ),
+    max_size=4,
 )
-_ASKED = st.lists(
-    st.tuples(st.sampled_from("abc"), st.integers(0, 3), st.integers(1, 5)), max_size=6
+_REQUESTS = st.builds(
+    StockRequest,
+    st.sampled_from("abc"),
+    st.lists(st.integers(0, 19), max_size=12),
+    _EACH,
+    st.lists(st.sampled_from("pq"), unique=True),
+    st.none() | st.integers(0, 6),
 )
-
-
-@st.composite
-def worlds(draw: st.DrawFn) -> tuple[dict[str, CapacityPool], list[StockRequest], list[Holder]]:
-    """Pools, requests of three groups with serials of their own, and what the groups hold."""
-    groups = draw(_GROUPS)
-    holders, requests, following = [], [], {}
-    for group, (each, pools, _, held) in groups.items():
-        holders.append(Holder(group, range(held), each, pools))
-        following[group] = held
-    for group, at, count in sorted(draw(_ASKED), key=lambda asked: asked[1]):
-        each, pools, stock, _ = groups[group]
-        serials = range(following[group], following[group] + count)
-        following[group] += count
-        requests.append(StockRequest(group, at, serials, each, pools, stock))
-    return draw(_POOLS), draw(st.permutations(requests)), holders
 
 
 def one_by_one(
-    pools: dict[str, CapacityPool], requests: Sequence[StockRequest], holders: Sequence[Holder]
-) -> set[tuple[str, int]]:
-    """The same, said plainly: instance by instance, in the order of the contract."""
-    used = Use(holders)
-    found = set()
-    asked = [(r.requested_at, r.group, s, r) for r in requests for s in r.serials]
-    for _, _, serial, r in sorted(asked, key=lambda entry: entry[:3]):
-        fits = r.stock is None or used.instances(r.group) < r.stock
-        for name in r.pools:
+    request: StockRequest, pools: dict[str, CapacityPool], holders: Sequence[Holder]
+) -> list[int]:
+    """The same, said plainly: instance by instance, in the order of the request."""
+    used, granted = Use(holders), list[int]()
+    for serial in request.serials:
+        fits = not used.has(request.group, serial)
+        fits = fits and (request.stock is None or used.instances(request.group) < request.stock)
+        for name in request.pools:
             p, total = pools[name], used.total(name)
             fits = fits and (p.instances is None or total.instances < p.instances)
             for resource, limit in p.resources.items():
-                more = r.each[resource]
+                more = request.each[resource]
                 taken = total.resources.get(resource, Fraction())
                 fits = fits and (not more or taken + more <= limit)
         if fits:
-            used.add(Holder(r.group, [serial], r.each, r.pools))
-            found.add((r.group, serial))
-    return found
+            used.add(Holder(request.group, [serial], request.each, request.pools))
+            granted.append(serial)
+    return granted
 
 
-@given(worlds())
+@given(_REQUESTS, _POOLS, _HOLDERS)
 @settings(deadline=None, max_examples=200)
 def test_it_is_what_deciding_one_by_one_gives(
-    world: tuple[dict[str, CapacityPool], list[StockRequest], list[Holder]],
+    request: StockRequest, pools: dict[str, CapacityPool], holders: list[Holder]
 ) -> None:
-    pools, requests, holders = world
-    decision = decide(requests, pools=pools, holders=holders)
-    assert got(decision) == one_by_one(pools, requests, holders)
-    asked = {(r.group, serial) for r in requests for serial in r.serials}
-    assert got(decision) | turned_away(decision) == asked
-    assert not got(decision) & turned_away(decision)
-
-
-@given(worlds(), st.randoms(use_true_random=False))
-@QUICK
-def test_the_order_of_what_is_given_does_not_matter(
-    world: tuple[dict[str, CapacityPool], list[StockRequest], list[Holder]], random: Any
-) -> None:
-    pools, requests, holders = world
-    shuffled = random.sample(requests, len(requests)), random.sample(holders, len(holders))
-    assert decide(shuffled[0], pools=pools, holders=shuffled[1]) == decide(
-        requests, pools=pools, holders=holders
-    )
+    decision, held = decide(request, pools=pools, holders=holders), Use(holders)
+    assert list(decision.granted) == one_by_one(request, pools, holders)
+    left = set(decision.refused.serials) if decision.refused else set[int]()
+    assert left.isdisjoint(decision.granted)
+    asked = {s for s in request.serials if not held.has(request.group, s)}
+    assert left.union(decision.granted) == asked
