@@ -1,4 +1,4 @@
-"""Whether a cluster's CRDs of Cluster API are ours to play with: looked at first, and ever again.
+"""Whether a cluster's CRDs of Cluster API are ours: checked at the start, and every 20 seconds.
 
     the three CRDs ──> clusterapi/crds.py ──> PreflightError, which ends the program
 
@@ -6,7 +6,6 @@ A real Cluster API can be installed over ours at any time; then nothing may be w
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from kwok_operator.clusterapi.crds import PLURALS, crd_name, objection
@@ -22,16 +21,9 @@ INTERVAL: Final = 20.0
 class Consent:
     """Reads the CRDs of one API group."""
 
-    def __init__(
-        self,
-        *,
-        client: KubeClient,
-        group: str,
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-    ) -> None:
+    def __init__(self, *, client: KubeClient, group: str) -> None:
         self._client = client
         self._group = group
-        self._sleep = sleep
 
     async def check(self) -> None:
         """Raises PreflightError where nothing may be emulated."""
@@ -43,7 +35,7 @@ class Consent:
     async def keep(self) -> None:
         """Returns never; raises PreflightError once there is no consent any more."""
         while True:
-            await self._sleep(INTERVAL)
+            await asyncio.sleep(INTERVAL)
             try:
                 await self.check()
             except PreflightError:

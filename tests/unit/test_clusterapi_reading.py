@@ -2,7 +2,6 @@
 
 - keys move with CAPI_GROUP, or don't
 - v1beta1 and v1beta2 are read alike; what has a wrong type counts as absent
-- hostile objects give a ManifestError at most
 - the flag's grammar, and what it matches, are cluster-autoscaler's
 """
 
@@ -22,13 +21,6 @@ from kwok_operator.clusterapi.keys import Keys
 from kwok_operator.clusterapi.scalable import InfrastructureRef, read_scalable
 from kwok_operator.errors import ManifestError
 from tests.scalables import KEYS, REFERENCE, body, scalable
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4), inner),
-    max_leaves=5,
-)
-KINDS = ("MachineDeployment", "MachineSet", "MachinePool")
 
 
 def test_keys_move_with_the_group() -> None:
@@ -93,19 +85,6 @@ class TestReading:
     def test_what_is_no_scalable_is_refused(self, change: dict[str, Any]) -> None:
         with pytest.raises(ManifestError):
             read_scalable(body() | change, KEYS)
-
-    @given(st.sampled_from(KINDS), JSON, JSON, JSON, JSON)
-    def test_hostile_ones_too(self, kind: str, one: Any, two: Any, three: Any, four: Any) -> None:
-        metadata = {"name": "x", "labels": one, "annotations": two, "ownerReferences": three}
-        template = {"metadata": {"labels": four}, "spec": {"taints": one, "metadata": two}}
-        for spec in (one, {"replicas": two, "clusterName": three, "template": template}):
-            for about in (metadata, four):
-                try:
-                    found = read_scalable({"kind": kind, "metadata": about, "spec": spec}, KEYS)
-                except ManifestError:
-                    assert about is four
-                else:
-                    assert all(isinstance(v, str) for v in found.annotations.values())
 
 
 class TestDiscovery:
