@@ -173,7 +173,7 @@ def test_a_machine_set_of_its_own(
 
 
 @pytest.mark.parametrize("style", ["v1beta1", "v1beta2"])
-def test_failures_are_told_as_the_version_does(
+def test_failures_in_the_style_of_each_version(
     kubectl: Kubectl, provider: Provider, harness: Harness, played: None, name: str, style: str
 ) -> None:
     harness.start(EMULATE, f"--clusterapi-failures={style}")
@@ -258,7 +258,7 @@ def test_a_deployment_that_is_deleted_takes_all_with_it_and_may_come_again(
     )
 
 
-def test_what_is_deleted_while_nobody_looks_is_gone_afterwards(
+def test_a_deletion_while_the_operator_is_away_is_carried_out_later(
     kubectl: Kubectl, provider: Provider, harness: Harness, played: None, name: str
 ) -> None:
     harness.start(EMULATE)
@@ -317,7 +317,7 @@ def test_nothing_is_emulated_beside_crds_that_are_not_ours(
         kubectl.api.patch(crd, {"metadata": {"annotations": {CAPI_ANNOTATION: MARK}}})
 
 
-def test_whatever_happens_in_quick_turn_it_ends_as_it_should(
+def test_random_changes_end_in_the_right_state(
     kubectl: Kubectl, provider: Provider, emulated: Process, name: str, chance: random.Random
 ) -> None:
     provider.create(deployment(name, replicas=12))
@@ -419,7 +419,7 @@ def test_a_restart_writes_nothing_that_is_there(
         )
 
 
-def test_what_the_api_server_refuses_is_told_and_made_good(
+def test_refusals_of_the_api_server_are_reported_and_made_good(
     kubectl: Kubectl, provider: Provider, emulated: Process, name: str
 ) -> None:
     body = deployment(name, replicas=2)

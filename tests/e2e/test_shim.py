@@ -62,7 +62,7 @@ def wait_instances(autoscaler: Autoscaler, group: str, count: int, state: str = 
 
 
 @pytest.mark.core
-def test_probes_are_told_that_it_serves(autoscaler: Autoscaler) -> None:
+def test_probes_get_serving(autoscaler: Autoscaler) -> None:
     assert autoscaler.serves()
 
 
@@ -92,7 +92,7 @@ def test_a_whole_life(autoscaler: Autoscaler, kubectl: Kubectl, group: str) -> N
     wait_ready(kubectl, group)
 
 
-def test_what_the_operator_has_not_asked_for_yet_can_be_taken_back(
+def test_instances_not_requested_yet_can_be_taken_back(
     operator: Process, autoscaler: Autoscaler, kubectl: Kubectl, group: str
 ) -> None:
     """The operator stands still: the number is there, and the instances that it will ask for."""
@@ -112,7 +112,7 @@ def test_what_the_operator_has_not_asked_for_yet_can_be_taken_back(
     assert len(nodes_of(kubectl, group)) == 1
 
 
-def test_a_template_that_makes_no_nodes_is_told_when_more_are_asked_for(
+def test_an_increase_with_an_unusable_template_is_refused(
     autoscaler: Autoscaler, kubectl: Kubectl, group: str
 ) -> None:
     """cluster-autoscaler then turns to another group, and does not wait for nodes in vain."""
@@ -165,7 +165,7 @@ def test_pending_instances_have_names(
 
 
 @pytest.mark.core
-def test_failed_instances_are_told_with_the_reason_and_given_back(
+def test_failed_instances_have_their_reason_and_are_given_back(
     autoscaler: Autoscaler, kubectl: Kubectl, group: str
 ) -> None:
     """The API server takes the template, and refuses the nodes."""

@@ -94,7 +94,7 @@ async def called(handlers: Mapping[str, Handler], name: str, request: bytes) -> 
     return answer if isinstance(answer, bytes) else await answer
 
 
-def options_are_told(shim: Shim, name: str = "web") -> bool:
+def options_are_given(shim: Shim, name: str = "web") -> bool:
     """Whether the group's options are told, or cluster-autoscaler's flags hold for a moment."""
     request = pb.NodeGroupAutoscalingOptionsRequest(id=name)
     request.defaults.MaxNodeProvisionDuration.FromSeconds(900)

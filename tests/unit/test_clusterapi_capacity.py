@@ -149,7 +149,9 @@ class TestTaints:
             ("k=-v:NoSchedule,", [], 1),
         ],
     )
-    def test_their_grammar_is_cas(self, text: str, seen: list[Any], told: int) -> None:
+    def test_taints_are_parsed_as_ca_parses_them(
+        self, text: str, seen: list[Any], told: int
+    ) -> None:
         found = capacity(MACHINE | {f"{CAPACITY}taints": text})
         all_of_them = found.overlay.get("taints", found.shape.get("taints", []))
         assert [(t["key"], t["value"], t["effect"]) for t in all_of_them] == seen
@@ -238,7 +240,7 @@ class TestAmounts:
             ("ephemeral-disk", "ephemeral-storage", "100"),
         ],
     )
-    def test_what_no_machine_has_is_told(self, key: str, status: str, text: str) -> None:
+    def test_unlikely_amounts_are_reported(self, key: str, status: str, text: str) -> None:
         annotated = capacity(MACHINE | {CAPACITY + key: text})
         (told,) = annotated.findings
         assert (told.reason, told.path[-1]) == ("UnlikelyCapacity", CAPACITY + key)

@@ -30,7 +30,7 @@ def installed(group: str = "cluster.x-k8s.io") -> dict[str, dict[str, Any]]:
 
 
 class TestCrds:
-    def test_what_cluster_autoscaler_needs(self) -> None:
+    def test_versions_subresources_and_schemas(self) -> None:
         for plural, crd in installed().items():
             for version in crd["spec"]["versions"]:
                 assert version["served"]

@@ -98,7 +98,7 @@ class TestBounds:
         found = fleet(body(annotations=bounds("one", "ten")))
         assert [each.path[-1] for each in found.findings] == [f"{SIZE}min-size", f"{SIZE}max-size"]
 
-    def test_those_of_what_ca_does_not_look_at_hide_nothing(self) -> None:
+    def test_bad_bounds_of_objects_that_ca_ignores_hide_nothing(self) -> None:
         owner = [{"kind": "MachineDeployment", "name": "web"}]
         bad = bounds("x", "9")
         owned = body("web-1", kind="MachineSet", annotations=bad, ownerReferences=owner)
@@ -220,14 +220,14 @@ class TestGroups:
         assert [each.scalable.id for each in found.groups] == ["MachineDeployment/prod/web"]
         assert reasons(found) == ["NameCollision"] * 4, "each is told of both"
 
-    def test_what_no_group_can_have_makes_none(self) -> None:
+    def test_an_invalid_group_is_reported_and_left_out(self) -> None:
         gpus = {f"{CAPACITY}gpu-type": "a.io/gpu", f"{CAPACITY}gpu-count": "100001"}
         found = fleet(body("good"), body(annotations=BOUNDS | MACHINE | gpus))
         assert [each.name for each in found.groups] == ["prod.good"]
         assert reasons(found) == ["InvalidGroup"]
 
     @pytest.mark.parametrize(("replicas", "size"), [(-3, 0), (10**12, 1_000_000)])
-    def test_replicas_out_of_range_are_told(self, replicas: int, size: int) -> None:
+    def test_replicas_out_of_range_are_reported(self, replicas: int, size: int) -> None:
         found = fleet(body(replicas=replicas))
         assert (found.groups[0].size, reasons(found)) == (size, ["InvalidReplicas"])
 
@@ -266,7 +266,7 @@ class TestGroups:
             ("maxnodestartuptime", "5"),
         ],
     )
-    def test_options_that_hold_nothing_are_told(self, key: str, text: str) -> None:
+    def test_invalid_options_are_reported(self, key: str, text: str) -> None:
         found = fleet(body(annotations=BOUNDS | MACHINE | {OPTION + key: text}))
         assert (dict(found.groups[0].options), reasons(found)) == ({}, ["InvalidOption"])
 
@@ -297,7 +297,7 @@ class TestGroups:
             ),
         ],
     )
-    def test_misspelt_keys_are_told_and_the_right_one_named(self, key: str, meant: str) -> None:
+    def test_misspelt_keys_are_reported_with_the_right_one(self, key: str, meant: str) -> None:
         (finding,) = fleet(body(annotations=BOUNDS | MACHINE | {key: "5m"})).findings
         assert (finding.reason, finding.path) == ("UnknownKey", ("metadata", "annotations", key))
         assert finding.message.endswith(f"did you mean {meant}?")
@@ -310,7 +310,7 @@ class TestGroups:
     st.dictionaries(st.sampled_from(["cpu", "pods", "x.io/y", "odd"]), NOISE, max_size=3),
     st.integers(-1, 2_000_000),
 )
-def test_whatever_objects_say_the_groups_of_them_can_be_applied(
+def test_groups_of_any_objects_can_be_applied(
     annotations: dict[str, str], labels: dict[str, str], status: dict[str, str], replicas: int
 ) -> None:
     found = fleet(

@@ -171,7 +171,7 @@ async def test_each_instance_has_a_machine_of_its_nodes_name(world: Fleet) -> No
     assert (created, world.server.calls["create", "machines"]) == (5, 8)
 
 
-async def test_who_goes_is_read_afresh(world: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_victims_are_read_afresh(world: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     world.deploy(6)
     before = await world.played(6)
     victims = set(sorted(before)[2:4])
@@ -265,7 +265,7 @@ async def test_a_templates_label_takes_no_machine_to_another_group(world: Fleet)
     assert {m["metadata"]["labels"][NODE_GROUP_LABEL] for m in world.machines.values()} == {GROUP}
 
 
-async def test_cluster_autoscaler_is_told_the_label_of_the_nodes(world: Fleet) -> None:
+async def test_the_labels_annotation_has_the_label_of_the_nodes(world: Fleet) -> None:
     def told() -> str:
         annotations = world.server.objects(DEPLOYMENTS)["web"]["metadata"].get("annotations", {})
         return str(annotations.get(LABELS))
@@ -284,7 +284,7 @@ async def test_cluster_autoscaler_is_told_the_label_of_the_nodes(world: Fleet) -
         await until(lambda expected=expected: told() == expected)  # type: ignore[misc]
 
 
-async def test_where_it_cant_be_told_machines_come_all_the_same(world: Fleet) -> None:
+async def test_machines_come_where_the_annotation_cannot_be_written(world: Fleet) -> None:
     """A policy that takes the annotation out again is no error to whoever wrote it."""
     for _ in range(20):
         world.server.answer(b"{}", verb="patch", resource="machinedeployments")
@@ -318,7 +318,7 @@ async def test_somebody_elses_machine_is_left_alone(world: Fleet) -> None:
 
 
 @pytest.mark.parametrize("fault", [{"status": 500}, {"status": 429}, {"cut": True}])
-async def test_what_fails_is_made_good(world: Fleet, fault: Json) -> None:
+async def test_failed_writes_are_made_good(world: Fleet, fault: Json) -> None:
     for verb, resource in (("create", "machines"), ("patch", "machines/status")):
         if "cut" in fault:
             world.server.cut(times=2, verb=verb, resource=resource, carried_out=True)

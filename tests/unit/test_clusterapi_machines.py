@@ -59,7 +59,7 @@ def scalable(
 
 
 class TestManifests:
-    def test_a_machine_has_all_by_which_it_is_found(self) -> None:
+    def test_a_machine_has_the_labels_and_owner_that_find_it(self) -> None:
         of = scalable(selector={"matchLabels": {"pool": "x"}})
         body = machine_manifest(
             "pool-1",
@@ -113,7 +113,7 @@ class TestManifests:
         assert selector_text(of, KEYS) == "a=1,b=2"
 
     @pytest.mark.parametrize("empty", [None, {}, {"matchLabels": None}, {"matchLabels": {}}])
-    def test_an_empty_selector_is_what_the_webhook_makes_of_it(self, empty: Any) -> None:
+    def test_an_empty_selector_is_the_webhooks_default(self, empty: Any) -> None:
         of = scalable(selector=empty)
         assert not has_selector(of)
         expected = "cluster.x-k8s.io/cluster-name=c,cluster.x-k8s.io/deployment-name=pool"
@@ -152,13 +152,13 @@ class TestStatus:
             show_waiting(Phase(State.UNREGISTERED, 0, None, "x"), style=FailureStyle.V1BETA2),
         ],
     )
-    def test_what_is_written_reads_back_as_shown(self, shown: Shown) -> None:
+    def test_a_written_status_reads_back_as_shown(self, shown: Shown) -> None:
         status = status_patch(shown, node_uid="u", now=NOW)["status"]
         assert Shown.read(status) == shown
         # As the API server keeps it: what is null is away.
         assert Shown.read({k: v for k, v in status.items() if v is not None}) == shown
 
-    def test_failures_as_either_version_tells_them(self) -> None:
+    def test_failures_in_the_style_of_either_version(self) -> None:
         old = status_patch(show_waiting(FAILED, style=FailureStyle.V1BETA1), node_uid="", now=NOW)[
             "status"
         ]
@@ -184,7 +184,7 @@ class TestStatus:
             ),
         )
     )
-    def test_whatever_stands_there_can_be_read(self, status: dict[str, Any]) -> None:
+    def test_any_status_can_be_read(self, status: dict[str, Any]) -> None:
         assert isinstance(Shown.read(status), Shown)
 
     def test_counts_are_the_same_while_nothing_changes(self) -> None:
@@ -267,7 +267,7 @@ class TestProjection:
         assert {*found.delete} == named(*(there - alive))
         assert not found.relabel
 
-    def test_a_node_is_told_once(self) -> None:
+    def test_a_node_is_shown_once(self) -> None:
         (name,) = named(1)
         shown, uid = projected({1}, {1: machine()}).show[name]
         assert (shown.phase, shown.node, uid) == ("Running", name, "node-uid")
@@ -278,7 +278,7 @@ class TestProjection:
         failed = projected(set(), {0: machine()}, waiting=1, phases={0: FAILED})
         assert [shown.reason for shown, _ in failed.show.values()] == [FAULT.code]
 
-    def test_what_goes_gets_no_machine_and_nothing_is_said_of_it(self) -> None:
+    def test_deleted_instances_get_no_machine_and_no_status(self) -> None:
         found = projected({1, 2}, {1: machine()}, going={1, 2})
         assert (found.create, found.delete, found.show) == ((), (), {})
 

@@ -133,7 +133,7 @@ class TestScalables:
     @pytest.mark.parametrize(
         ("before", "version"), [([], ""), (["v1beta1"], "v1beta2")], ids=["group", "version"]
     )
-    async def test_what_is_not_served_yet_is_told_once(
+    async def test_an_api_that_is_not_served_yet_is_logged_once(
         self,
         server: FakeApiServer,
         read: Start,

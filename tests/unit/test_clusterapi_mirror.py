@@ -234,7 +234,7 @@ class TestConsent:
             world.scale("a", 0)
             await until(lambda: world.offered("a"))
 
-    async def test_of_what_is_no_longer_selected_is_withdrawn(self, server: Server) -> None:
+    async def test_of_objects_no_longer_selected_is_withdrawn(self, server: Server) -> None:
         flags = (Discovery(labels={"team": "a"}),)
         async with mirror(server, discoveries=flags) as world:
             world.deploy("a", replicas=0, labels={"team": "a"})
@@ -248,7 +248,7 @@ class TestConsent:
             assert world.group("a")["metadata"]["uid"] == uid
             assert not world.group("other")
 
-    async def test_what_needs_no_remedy_is_no_warning(self, world: World) -> None:
+    async def test_a_note_is_no_warning(self, world: World) -> None:
         world.deploy("a", annotations={"cluster.x-k8s.io/paused": ""})
         await until(lambda: world.events.said)
         (told,) = world.events.said
@@ -359,7 +359,7 @@ class TestRetiring:
         await until(lambda: world.target("a") == 1)
 
 
-async def test_what_is_right_costs_no_request(world: World) -> None:
+async def test_an_unchanged_group_costs_no_request(world: World) -> None:
     world.deploy("a", replicas=1)
     world.deploy("b", replicas=1)
     await until(lambda: world.target("a") == 1 and world.target("b") == 1)

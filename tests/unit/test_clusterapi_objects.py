@@ -82,7 +82,7 @@ def test_another_of_the_same_name_is_another() -> None:
     assert (told.phases, told.lost) == ({"m": "Running"}, [])
 
 
-def test_nothing_is_told_where_nothing_matters() -> None:
+def test_a_change_that_does_not_matter_is_not_reported() -> None:
     told = Findings()
     told.store.upsert(machine(version=1))
     told.store.upsert(machine(version=2))
@@ -130,7 +130,7 @@ def test_a_deletion_of_ours_is_final() -> None:
     assert [r.deleting for r in told.store.group("g").values()] == [True]
 
 
-def test_whose_a_machine_is_tells_its_name() -> None:
+def test_a_machine_is_ours_by_its_name() -> None:
     names = NodeNames.of("g", "uid-of-g")
     ours, theirs = machine(names.name(3)), machine("anything")
     ours.group_uid = theirs.group_uid = "uid-of-g"
@@ -145,7 +145,7 @@ def test_anything_can_be_read(metadata: dict[str, Any], status: Any) -> None:
     read_played(body, KEYS)
 
 
-def test_a_scalable_that_is_gone_is_told_also_after_a_restore_and_late_news_are_not() -> None:
+def test_a_deleted_scalable_is_reported_also_after_a_restore_and_late_events_are_not() -> None:
     seen: list[str] = []
     store = PlayedStore(changed=lambda scalable: seen.append(scalable.name))
 

@@ -82,7 +82,7 @@ class TestReading:
     @pytest.mark.parametrize(
         "change", [{"kind": "Machine"}, {"kind": []}, {"metadata": {}}, {"metadata": {"name": 3}}]
     )
-    def test_what_is_no_scalable_is_refused(self, change: dict[str, Any]) -> None:
+    def test_other_objects_than_scalables_are_refused(self, change: dict[str, Any]) -> None:
         with pytest.raises(ManifestError):
             read_scalable(body() | change, KEYS)
 
@@ -100,7 +100,7 @@ class TestDiscovery:
             ("clusterapi:ClusterName=b", Discovery(labels={"ClusterName": "b"})),
         ],
     )
-    def test_what_the_flag_says(self, text: str, expected: Discovery) -> None:
+    def test_flags_are_parsed(self, text: str, expected: Discovery) -> None:
         assert parse_discovery(text) == expected
 
     @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ class TestDiscovery:
             *("clusterapi:.io/x=y", "clusterapi:a=b,a=c", "clusterapi:a=" + "b" * 64),
         ],
     )
-    def test_what_ca_refuses_or_what_matches_nothing_is_refused(self, text: str) -> None:
+    def test_flags_that_ca_refuses_or_that_match_nothing_are_refused(self, text: str) -> None:
         with pytest.raises(ValueError, match=r"is not|is no|has|asks"):
             parse_discovery(text)
 

@@ -63,7 +63,7 @@ def test_as_many_go_as_are_too_many_and_the_annotated_first(
 
 
 @given(SERIALS, st.integers(0, 12), SERIALS, ORDERS)
-def test_what_was_decided_is_not_decided_again(
+def test_a_decision_is_not_made_twice(
     present: set[int], replicas: int, annotated: set[int], order: DeletionOrder
 ) -> None:
     known = machines(annotated, usable=present)
@@ -75,9 +75,7 @@ def test_what_was_decided_is_not_decided_again(
 
 
 @given(SERIALS, st.integers(0, 12), st.integers(0, 12))
-def test_none_go_in_whose_place_the_groups_minimum_would_bring_others(
-    present: set[int], replicas: int, least: int
-) -> None:
+def test_the_groups_minimum_keeps_instances(present: set[int], replicas: int, least: int) -> None:
     before = instances(present=present, target=replicas, least=least)
     alive = {*present, *before.waiting}
     change = follow(before, replicas, machines(usable=present), order=DeletionOrder.RANDOM)
@@ -110,7 +108,7 @@ def test_one_after_the_other_takes_both_annotated_ones() -> None:
     assert second == Change(2, named(3, 5))
 
 
-def test_what_has_no_serial_yet_is_not_named() -> None:
+def test_instances_without_a_serial_are_not_named() -> None:
     # Ten are wanted, four are there: the other six have not been asked for.
     before = instances(present={0, 1, 2, 3}, target=10)
     change = follow(before, 5, machines(usable={0, 1, 2, 3}), order=DeletionOrder.RANDOM)

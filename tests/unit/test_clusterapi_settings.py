@@ -46,7 +46,7 @@ def on(*arguments: str, **environ: str) -> ClusterApiSettings:
     return settings
 
 
-def test_it_is_off_unless_asked_for() -> None:
+def test_it_is_off_by_default() -> None:
     assert parse() is parse("--clusterapi=off") is parse(CAPI_GROUP="x", CAPI_VERSION="!") is None
 
 
@@ -149,7 +149,7 @@ def test_variables_of_cluster_autoscaler() -> None:
         (AUTHORITATIVE, [EMULATE, AUTHORITATIVE], {}),
     ],
 )
-def test_what_cannot_be_is_one_line_that_names_it(
+def test_unusable_settings_are_one_line_that_names_them(
     name: str, arguments: list[str], environ: dict[str, str]
 ) -> None:
     with pytest.raises(SettingsError) as refused:
@@ -209,7 +209,7 @@ async def test_topologies(
 
 
 @pytest.mark.parametrize(("flag", "value"), [(CLOUD_CONFIG, "=nowhere"), (AUTHORITATIVE, "")])
-async def test_a_management_cluster_that_is_not_there_is_told_by_its_flag(
+async def test_a_missing_management_cluster_is_reported_with_its_flag(
     flag: str, value: str, tmp_path: Path
 ) -> None:
     load = functools.partial(load_connection, environ={}, service_account=tmp_path)

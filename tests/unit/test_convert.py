@@ -249,7 +249,7 @@ class TestObjects:
         assert (not found.findings) is served
         assert ("infrastructureRef" in said(found)) is not served
 
-    def test_two_of_one_name_are_told_and_the_first_counts(self) -> None:
+    def test_two_of_one_name_are_reported_and_the_first_counts(self) -> None:
         found = converted(body(replicas=1), body(replicas=2))
         assert [each["spec"]["targetSize"] for each in found.manifests] == [1]
         assert "MachineDeployment/prod/web" in said(found)
@@ -271,7 +271,7 @@ class TestObjects:
             ({"selector": {"matchLabels": {"a": 1}}}, "spec.selector.matchLabels.a"),
         ],
     )
-    def test_what_is_no_text_is_told(self, parts: Any, named: str) -> None:
+    def test_values_that_are_no_text_are_reported(self, parts: Any, named: str) -> None:
         assert f"{named}: must be text" in said(converted(body(**parts)))
 
     @pytest.mark.parametrize(
@@ -297,7 +297,9 @@ class TestObjects:
             ("spec.template.spec.infrastructureRef.kind", 1),
         ],
     )
-    def test_what_the_api_server_refuses_is_told_at_its_line(self, place: str, value: Any) -> None:
+    def test_refusals_of_the_api_server_are_reported_at_their_line(
+        self, place: str, value: Any
+    ) -> None:
         machine = {"infrastructureRef": dict(REFERENCE)}
         wrong = body(machine=machine, selector={"matchLabels": {}})
         wrong["metadata"]["annotations"]["A.io/free"] = "${ANY}"
@@ -327,7 +329,7 @@ class TestObjects:
             ("spec.replicas", 10),
         ],
     )
-    def test_what_cluster_api_or_its_autoscaler_wont_do_is_told(
+    def test_refusals_of_cluster_api_and_its_autoscaler_are_reported(
         self, place: str, value: Any
     ) -> None:
         wrong = body(handed_on={"pool": "web"})
@@ -359,7 +361,7 @@ class TestObjects:
         assert not found.findings
         assert any("spec.selector" in note for note in found.notes) is noted
 
-    def test_what_is_told_of_a_template_stands_at_the_scalable(self) -> None:
+    def test_findings_about_a_template_stand_at_the_scalable(self) -> None:
         silent = LARGE | {"status": {}}
         found = converted(body(machine={"infrastructureRef": REFERENCE}), silent)
         (finding,) = found.findings
@@ -387,7 +389,7 @@ class TestClasses:
         assert "has no such class" in said(found)
         assert any("patches" in note for note in found.notes)
 
-    def test_a_class_that_is_not_among_the_files_is_told_at_the_topology(self) -> None:
+    def test_a_missing_class_is_reported_at_the_topology(self) -> None:
         _, cluster = class_and_cluster("v1beta2")
         found = converted(cluster)
         (finding,) = found.findings
@@ -410,7 +412,7 @@ class TestClasses:
         ("own", "part"),
         [(True, "machineDeployments"), (False, "machineDeployments"), (True, "machinePools")],
     )
-    def test_replicas_beside_bounds_are_told_where_they_stand(self, own: bool, part: str) -> None:
+    def test_replicas_beside_bounds_are_reported_at_their_line(self, own: bool, part: str) -> None:
         its_class, cluster = class_and_cluster("v1beta2")
         entry = {"class": "small", "name": "md", "replicas": 3}
         worker = its_class["spec"]["workers"]["machineDeployments"][0]

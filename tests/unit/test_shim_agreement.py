@@ -255,7 +255,7 @@ class TestOneWatchIsBehindTheOther:
         world.hear(1, 0)
         assert told(world.shim) == {1: "Creating"}
 
-    def test_but_not_for_what_is_spent(self) -> None:
+    def test_a_spent_serial_is_not_expected(self) -> None:
         """A Node came first and went again; of that the shim has seen nothing but the record."""
         world = World()
         play(world, "increase", 3)
@@ -268,7 +268,7 @@ class TestOneWatchIsBehindTheOther:
         world.hear(1, 0)
         assert told(world.shim) == dict.fromkeys([0, 2, 3], "Creating")
 
-    def test_of_too_many_those_that_were_asked_for_last_go(self) -> None:
+    def test_of_too_many_the_last_requested_go(self) -> None:
         """As the operator does: a Node was lost and replaced, and then another given back."""
         world = World()
         for what in ("increase", "increase", "operate", "create", "create", "operate"):
@@ -297,7 +297,7 @@ class TestOneWatchIsBehindTheOther:
         assert told(world.shim) == {2: "Creating", 3: "Creating"}
 
 
-class TestWhatIsForeseen:
+class TestForeseenInstances:
     def test_it_belongs_to_its_group(self) -> None:
         """cluster-autoscaler asks so before it gives back what never came."""
         group = group_of(targetSize=2, status={"nextSerial": 5})
@@ -308,11 +308,11 @@ class TestWhatIsForeseen:
             owners[serial] = shim.group_of(name=name, providerID=name)
         assert owners == {5: "web", 6: "web", 7: ""}
 
-    def test_a_serial_that_is_asked_for_is_given_out_whatever_status_counts(self) -> None:
+    def test_a_requested_serial_is_given_out_whatever_status_counts(self) -> None:
         shim = Shim(group_of(targetSize=3, status={"nextSerial": 0, "pending": [pending(4, 5)]}))
         assert told(shim).keys() == {4, 5, 6}
 
-    def test_what_the_limit_of_all_groups_leaves_no_room_for(self) -> None:
+    def test_instances_beyond_the_limit_of_all_groups_say_so(self) -> None:
         """It has no place among what is asked for, so it would be waited for in vain."""
         limited = {
             "type": "ScalingLimited",

@@ -60,7 +60,7 @@ def lines_of(path: Path) -> list[tuple[Any, ...]]:
     return [(c["method"], c.get("group"), c.get("argument"), c["code"]) for c in found]
 
 
-async def test_what_is_asked_for_what_fails_and_where_a_loop_begins_is_written(
+async def test_changes_failures_and_each_refresh_are_logged(
     tmp_path: Path,
 ) -> None:
     log = CallsLog(str(tmp_path / "calls"))

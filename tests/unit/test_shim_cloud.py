@@ -35,7 +35,7 @@ from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.service import SERVICE
 from tests.fakes.apiserver import GROUPS
 from tests.fakes.protobuf import put
-from tests.fakes.shimcalls import STATES, Clock, Shim, options_are_told
+from tests.fakes.shimcalls import STATES, Clock, Shim, options_are_given
 from tests.fakes.shimstore import group_of, node_of, pending
 from tests.fakes.shimstory import Story, story
 from tests.unit.clouds import CLOUDS, QUICK, cloud
@@ -108,7 +108,7 @@ def clock() -> Clock:
     return clock
 
 
-class TestWhatIsTold:
+class TestInstanceStates:
     def test_of_an_instance_without_a_node(self, clock: Clock) -> None:
         cases: list[tuple[dict[str, Any], list[Refusal], Instance]] = [
             (SLOW, [], ("Creating", None)),
@@ -206,7 +206,7 @@ class TestAgreement:
         seconds=st.lists(st.integers(0, 3_000), min_size=1, max_size=4),
         refused=st.sets(st.integers(0, 29)),
     )
-    def test_whatever_the_cloud(
+    def test_instances_are_as_many_as_the_target_for_any_cloud(
         self, spec: Cloud, count: int, there: set[int], seconds: list[int], refused: set[int]
     ) -> None:
         """Of the same record, read back, at any times, in any order."""
@@ -231,7 +231,7 @@ class TestAgreement:
                 assert (found[serial][1] or ("",))[0] == (fault.code if fault else "")
 
 
-class TestWhatIsKept:
+class TestKeptPhases:
     @pytest.fixture
     def drawn(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         """Serials, one for each time that a phase was worked out."""
@@ -264,7 +264,7 @@ class TestWhatIsKept:
                 turns += 1
         assert turns > 10
 
-    def test_also_while_some_arrive_but_anew_who_is_asked_for_anew(
+    def test_arrivals_keep_the_draws_of_others_and_a_new_request_is_drawn_anew(
         self, clock: Clock, drawn: list[int]
     ) -> None:
         shim = Shim(waiting(SLOW, count=5), clock=clock)
@@ -411,10 +411,10 @@ class TestOptionsGiveWay:
             view = node_of(group, 0, created=clock.now)
             view.annotations[constants.LIFE_ANNOTATION] = dump_life(life) if life else "{}"
             shim.store.put_node(view)
-            assert options_are_told(shim) is told_at_once
+            assert options_are_given(shim) is told_at_once
             clock.now += 40
             shim.store.put_node(view)
-            assert options_are_told(shim)
+            assert options_are_given(shim)
 
     def test_but_not_while_an_instance_has_waited_for_long(self, clock: Clock) -> None:
         """The first serials may have been asked for anew, when there was room for them."""
@@ -424,13 +424,13 @@ class TestOptionsGiveWay:
         shim = Shim(group, clock=clock)
         clock.now += 899
         shim.store.put_node(node_of(group, 2, created=clock.now, ready=False))
-        assert not options_are_told(shim)
+        assert not options_are_given(shim)
         clock.now += 2
-        assert options_are_told(shim)
+        assert options_are_given(shim)
 
 
 class TestCautions:
-    def test_what_goes_badly_together(self) -> None:
+    def test_settings_that_conflict_are_logged(self) -> None:
         soon, slow = {"after": {"fixed": "1s"}}, {"readinessDelay": {"fixed": "20s"}}
         taint = {"key": "a", "effect": "NoSchedule", "removedAfter": {"fixed": "1s"}}
         later = {
@@ -454,7 +454,7 @@ class TestCautions:
             assert all(word in sentences for word in words), sentences
             assert bool(sentences) is bool(words)
 
-    def test_it_is_told_once_for_each_change(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_it_is_logged_once_for_each_change(self, caplog: pytest.LogCaptureFixture) -> None:
         def group(**delay: str) -> Group:
             autoscaling = {"options": {"scaleDownUnneededTime": "5m"}}
             return group_of(autoscaling=autoscaling, cloud=delay and {"readinessDelay": delay})
@@ -471,7 +471,7 @@ class TestCautions:
         assert len(caplog.records) == 2
 
 
-def test_a_group_without_a_cloud_is_told_of_as_ever() -> None:
+def test_a_group_without_a_cloud_has_the_same_states() -> None:
     group = group_of(status={"pending": [pending(1, 1)], "nextSerial": 2}, targetSize=2)
     shim = Shim(group)
     shim.store.put_node(node_of(group, 0))

@@ -103,7 +103,7 @@ async def test_unary(channel: grpc.aio.Channel) -> None:
         assert await unary(channel, "Later")(message) == message[::-1]
 
 
-async def test_refusals_and_what_is_observed(channel: grpc.aio.Channel, serving: Serving) -> None:
+async def test_refusals_are_sent_and_observed(channel: grpc.aio.Channel, serving: Serving) -> None:
     for name, code, sentence in (
         ("Refuse", grpc.StatusCode.FAILED_PRECONDITION, "100 % schön:\nno"),
         ("RefuseLater", grpc.StatusCode.NOT_FOUND, "no such group"),
@@ -119,7 +119,7 @@ async def test_refusals_and_what_is_observed(channel: grpc.aio.Channel, serving:
     ]
 
 
-async def test_a_mistake_is_logged_and_not_told(
+async def test_a_handlers_exception_is_logged_and_not_sent(
     channel: grpc.aio.Channel, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("Mistake", "MistakeLater"):

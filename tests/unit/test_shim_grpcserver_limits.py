@@ -307,7 +307,9 @@ def test_connections_that_say_nothing_make_room(run: Run, monkeypatch: pytest.Mo
     run(work())
 
 
-def test_who_says_nothing_goes(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_connections_are_closed(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(grpcconnection, "FIRST_FRAME_TIMEOUT", 0.1)
     context = make_certificates(tmp_path).server_context()
 

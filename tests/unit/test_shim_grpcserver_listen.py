@@ -41,7 +41,7 @@ async def call(target: str, message: bytes = b"x") -> bytes:
         return answer
 
 
-async def test_a_unix_socket_is_for_whom_its_mode_allows(tmp_path: Path) -> None:
+async def test_a_unix_socket_has_its_mode(tmp_path: Path) -> None:
     path = tmp_path / "s.sock"
     for modes, expected in (({}, 0o660), ({"mode": 0o600}, 0o600)):
         running = server()

@@ -125,7 +125,9 @@ async def test_one_turn_one_write() -> None:
         ({"method": "GET"}, b"405"),
     ],
 )
-async def test_what_is_no_grpc(changed: dict[str, str | None], status: bytes) -> None:
+async def test_other_requests_than_grpc_get_an_http_error(
+    changed: dict[str, str | None], status: bytes
+) -> None:
     wire = Wire()
     stream_id = wire.call(prefix(b""), **changed)
     wire.client.exchange()
@@ -136,7 +138,7 @@ async def test_what_is_no_grpc(changed: dict[str, str | None], status: bytes) ->
 @pytest.mark.parametrize(
     "kind", ["application/grpc", "application/grpc+proto", "application/grpc;x"]
 )
-async def test_what_is_grpc(kind: str) -> None:
+async def test_content_types_of_grpc(kind: str) -> None:
     wire = Wire()
     assert wire.status(wire.call(content_type=kind, grpc_encoding="identity")) == 0
     stream_id = wire.call(grpc_encoding="gzip")
@@ -237,7 +239,7 @@ async def test_too_much_that_waits_on_other_connections(monkeypatch: pytest.Monk
     assert call_in_two_parts() == 0
 
 
-async def test_who_does_not_read_is_not_read() -> None:
+async def test_a_client_that_does_not_read_is_not_read() -> None:
     wire = Wire()
     wire.protocol.pause_writing()
     assert not wire.transport.reading

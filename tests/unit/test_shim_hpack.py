@@ -23,7 +23,9 @@ def decoder() -> HeaderDecoder:
 
 
 @given(st.lists(st.tuples(FIELDS, st.booleans(), st.integers(0, 4096)), max_size=6))
-def test_what_hpack_encodes(blocks: list[tuple[list[tuple[bytes, bytes]], bool, int]]) -> None:
+def test_blocks_of_hpacks_encoder_are_decoded(
+    blocks: list[tuple[list[tuple[bytes, bytes]], bool, int]],
+) -> None:
     encoder, ours = hpack.Encoder(), decoder()
     for fields, huffman, size in blocks:
         encoder.header_table_size = size
@@ -31,7 +33,9 @@ def test_what_hpack_encodes(blocks: list[tuple[list[tuple[bytes, bytes]], bool, 
 
 
 @given(st.lists(FIELDS, max_size=4))
-def test_what_we_encode(blocks: list[list[tuple[bytes, bytes]]]) -> None:
+def test_our_blocks_are_decoded_by_hpack_and_change_no_table(
+    blocks: list[list[tuple[bytes, bytes]]],
+) -> None:
     theirs, ours = hpack.Decoder(), decoder()
     for fields in blocks:
         block = encode(fields)

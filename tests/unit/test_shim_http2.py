@@ -236,7 +236,7 @@ def test_settings_and_pings_are_acknowledged() -> None:
     assert client.h2.remote_settings.max_concurrent_streams == 1000
 
 
-def test_a_cancelled_stream_is_told_and_answered_no_more() -> None:
+def test_a_cancelled_stream_is_reset_and_answered_no_more() -> None:
     client = Client()
     stream_id = client.request()
     client.exchange()

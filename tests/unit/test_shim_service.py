@@ -34,13 +34,13 @@ def test_all_fifteen_are_served() -> None:
     assert len(ALL) == 15
 
 
-def test_a_truncated_message_is_told_so() -> None:
+def test_a_truncated_message_is_an_invalid_argument() -> None:
     shim = Shim(group_of(price={"hourly": "1"}))
     for name in ALL - EMPTY_REQUESTS - WRITES:
         assert code_of(shim.raw, name, b"\x0a\x7f")[0] == "INVALID_ARGUMENT", name
 
 
-def test_before_all_is_listed_nobody_is_told_anything() -> None:
+def test_before_all_is_listed_calls_are_unavailable() -> None:
     """An empty list of groups would make CA forget them all."""
     shim = Shim(synced=False)
     for name in ALL - {"Cleanup"} - WRITES:
@@ -142,7 +142,7 @@ class TestTemplateChangedAtZero:
         shim.store.drop_node(node_of(group, 0))
         assert [shim.loop().keys() == {"web"} for _ in range(3)] == [False, True, True]
 
-    def test_not_when_cluster_autoscaler_has_asked_meanwhile(self) -> None:
+    def test_not_once_cluster_autoscaler_has_read_the_new_template(self) -> None:
         shim = Shim(with_template("one"))
         shim.loop()
         shim.store.put_group(with_template("two"))
@@ -187,7 +187,7 @@ class TestNodeGroupForNode:
         for node in nodes:
             assert shim.group_of(**node, annotations=annotations, labels=labels) == "", node
 
-    def test_bounds_are_told_as_they_are_now(self) -> None:
+    def test_bounds_are_those_of_now(self) -> None:
         group = group_of(status={"nextSerial": 1})
         shim, name = Shim(group), group.names.name(0)
         node = pb.ExternalGrpcNode(name=name, providerID=f"kwok:{name}")
@@ -205,7 +205,7 @@ class TestNodeGroupForNode:
 
 
 class TestNodeGroupNodes:
-    def test_there_asked_for_and_going(self) -> None:
+    def test_present_requested_and_deleted_instances(self) -> None:
         group = group_of(
             targetSize=4, status={"nextSerial": 6, "pending": [pending(3, 5)]}, scaleDown={}
         )

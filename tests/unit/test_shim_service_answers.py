@@ -35,7 +35,7 @@ from tests.fakes.shimcalls import (
     Clock,
     Shim,
     code_of,
-    options_are_told,
+    options_are_given,
     with_template,
 )
 from tests.fakes.shimstore import group_of, node_of, pending
@@ -177,7 +177,7 @@ class TestFromZero:
             '{"lables": {}}',
         ],
     )
-    def test_what_cannot_be_read_is_told_once_and_ignored(
+    def test_an_unreadable_annotation_is_logged_once_and_ignored(
         self, annotation: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         shim = self.shim(annotation)
@@ -239,7 +239,7 @@ def patient(name: str = "web", **more: Any) -> Group:
     return group_of(name, autoscaling={"options": more.pop("options", OPTIONS)}, **more)
 
 
-class TestWhoIsStarting:
+class TestStartingNodes:
     @pytest.mark.parametrize(
         ("changes", "expected"),
         [
@@ -257,7 +257,7 @@ class TestWhoIsStarting:
         group = patient()
         shim = Shim(group, clock=clock)
         shim.store.put_node(node_of(group, 0, **{"created": NOW, **changes}))
-        assert options_are_told(shim) is expected
+        assert options_are_given(shim) is expected
 
     @pytest.mark.parametrize("end", ["Ready", "deleted", "not in a new list", "old"])
     def test_until(self, clock: Clock, end: str) -> None:
@@ -265,7 +265,7 @@ class TestWhoIsStarting:
         shim = Shim(group, clock=clock)
         starting = node_of(group, 0, ready=False, created=NOW)
         shim.store.put_node(starting)
-        assert not options_are_told(shim)
+        assert not options_are_given(shim)
         if end == "Ready":
             shim.store.put_node(node_of(group, 0, created=NOW))
         elif end == "deleted":
@@ -274,7 +274,7 @@ class TestWhoIsStarting:
             shim.store.replace_nodes([], 1)
         else:
             clock.now += STARTUP_TIME
-        assert options_are_told(shim)
+        assert options_are_given(shim)
 
     def test_one_of_many_is_enough_in_any_order_and_no_matter_of_others(self, clock: Clock) -> None:
         group = patient()
@@ -283,8 +283,8 @@ class TestWhoIsStarting:
             shim.store.put_node(node_of(group, serial, ready=False, created=NOW - age))
         for later, expected in ((0, False), (200, False), (500, False), (801, True)):
             clock.now = NOW + later
-            assert options_are_told(shim) is expected
-            assert options_are_told(shim, "other")
+            assert options_are_given(shim) is expected
+            assert options_are_given(shim, "other")
 
     def test_it_costs_the_same_however_many_are_starting(self, clock: Clock) -> None:
         """Asked four times for each node."""
@@ -305,7 +305,7 @@ def timed(call: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-class TestWhoMayTakeLonger:
+class TestPatientGroups:
     """The instance was asked for at NOW, and a node of the group is starting."""
 
     def ask(self, clock: Clock, later: float, **more: Any) -> bool:
@@ -313,7 +313,7 @@ class TestWhoMayTakeLonger:
         clock.now = NOW + later
         shim = Shim(group, clock=clock)
         shim.store.put_node(node_of(group, 0, ready=False, created=clock.now))
-        return options_are_told(shim)
+        return options_are_given(shim)
 
     def test_once_the_flag_would_give_it_up(self, clock: Clock) -> None:
         assert [self.ask(clock, later) for later in (899, 901, 9_999)] == [False, True, True]
@@ -367,7 +367,7 @@ class TestPrices:
         assert self.pod_price(shim, {"nvidia.com/gpu": "1"}) > one
         assert self.pod_price(shim, {"cpu": "a lot"}) == self.pod_price(shim, {}) == 0.0
 
-    def test_what_has_no_price(self) -> None:
+    def test_groups_and_pods_without_a_price(self) -> None:
         shim = Shim(group_of())
         assert code_of(self.node_price, shim, "web")[0] == "UNIMPLEMENTED"
         assert code_of(self.node_price, shim, "")[0] == "NOT_FOUND"
@@ -392,7 +392,7 @@ class TestGpus:
         shim = Shim(gpu_group("a", "a.b/gpu"), gpu_group("b", "a.b/gpu"), gpu_group("c", None))
         assert (shim.label(), self.types(shim)) == ("a.b/gpu", {"h100"})
 
-    def test_none_is_told_before_there_is_a_group(self) -> None:
+    def test_the_label_is_unimplemented_before_there_is_a_group(self) -> None:
         """CA asks until it gets an answer, and keeps that for good: an empty one as well."""
         shim = Shim()
         assert code_of(shim.label)[0] == "UNIMPLEMENTED"
@@ -411,7 +411,7 @@ class TestGpus:
             shim = Shim(group_of(autoscaling={"gpuLabel": "x"}, status=status))
             assert self.types(shim) == set(), template
 
-    def test_groups_that_disagree_are_told_of(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_groups_that_disagree_are_logged(self, caplog: pytest.LogCaptureFixture) -> None:
         agreeing = gpu_group("a", "a.b/gpu"), gpu_group("c", "a.b/gpu")
         with caplog.at_level(logging.WARNING):
             Shim(*agreeing).label()

@@ -100,7 +100,7 @@ def of_three() -> Shim:
 
 @pytest.mark.parametrize("name", REQUESTS)
 class TestEach:
-    async def test_what_cannot_be_decided_changes_nothing(self, name: str) -> None:
+    async def test_a_refused_call_changes_nothing(self, name: str) -> None:
         shim = of_three()
         assert await code_of(shim.raw(name, b"\x12\x7f")) == "INVALID_ARGUMENT", "truncated"
         for group in ("", "db", "web/status", "x" * 10_000):
@@ -109,7 +109,7 @@ class TestEach:
         assert await code_of(shim.ask(name)) == "UNAVAILABLE", "before all is listed"
         assert shim.writer.written == []
 
-    async def test_what_the_writer_cannot_do(self, name: str) -> None:
+    async def test_errors_of_the_writer_have_their_codes(self, name: str) -> None:
         shim = of_three()
         for error, code in (
             (NotServedError("group web is gone"), "NOT_FOUND"),
@@ -180,7 +180,7 @@ class TestDeleteNodes:
         await shim.delete(shim.placeholder(1, "create-error"))
         assert shim.writer.written == [Change(2, shim.names(1))]
 
-    async def test_what_is_not_ours_is_refused_with_all_others(self) -> None:
+    async def test_foreign_nodes_are_refused_and_the_whole_call_with_them(self) -> None:
         shim = of_three()
         ours = [shim.group.names.name(serial) for serial in range(10)]
         for what, name, provider_id in (

@@ -136,7 +136,7 @@ class TestAddresses:
     def test_no_host_is_every_host(self) -> None:
         assert parse_address(":8086") == Address(host="0.0.0.0", port=8086)
 
-    def test_what_is_none(self) -> None:
+    def test_texts_that_are_no_address(self) -> None:
         for text in "0 8086 localhost :http 127.0.0.1:0 127.0.0.1:65536 http://a:b unix".split():
             assert refused(f"--listen={text}").startswith(f"--listen: {text!r} is not an address")
             assert refused(**{variable("listen"): text}).startswith("KWOK_OPERATOR_LISTEN: ")
@@ -152,7 +152,7 @@ class TestAddresses:
 
     @given(st.text(max_size=120))
     @settings(deadline=None, max_examples=200)
-    def test_any_text_is_an_address_or_told(self, text: str) -> None:
+    def test_any_text_is_an_address_or_refused(self, text: str) -> None:
         try:
             found = parse_address(text)
         except ValueError as error:
@@ -211,7 +211,7 @@ class TestApiTrouble:
             assert found.api_trouble.seed == "run-1"
             assert dataclasses.replace(found, api_trouble=None) == DEFAULTS
 
-    def test_a_file_that_is_none_is_told(self, tmp_path: Path) -> None:
+    def test_an_unusable_file_is_refused(self, tmp_path: Path) -> None:
         missing, odd = tmp_path / "missing.yaml", tmp_path / "odd.yaml"
         assert refused(f"--api-trouble={missing}").startswith(
             f"--api-trouble: {str(missing)!r} can't be read: No such file or directory"
@@ -247,12 +247,12 @@ class TestDiscovery:
         assert self.discover("kwok:team=").matches({"team": ""}, {})
         assert not self.discover("kwok:team=").matches({}, {})
 
-    def test_what_is_no_list_of_labels(self) -> None:
+    def test_texts_that_are_no_list_of_labels(self) -> None:
         for text in ("", "kwok:", "kwok:team", "kwok:=a", "kwok:a=b,", "gce:a=b", "kwok:a=b=c"):
             sentence = refused(f"--node-group-auto-discovery={text}")
             assert sentence.startswith(f"--node-group-auto-discovery: {text!r} is not a list")
 
-    def test_what_the_provider_clusterapi_would_not_read(self) -> None:
+    def test_flags_that_the_provider_clusterapi_refuses(self) -> None:
         for text in ("clusterapi:a=b:c", "clusterapi:team", "clusterapi:team=a=b"):
             sentence = refused(f"--node-group-auto-discovery={text}")
             assert sentence.startswith(f"--node-group-auto-discovery: {text!r} ")
@@ -294,7 +294,7 @@ def test_other_values_that_cannot_be_used() -> None:
         assert refused(**{variable(flag): text}).startswith(f"{variable(flag)}: {text!r} is ")
 
 
-def test_help_tells_of_every_flag() -> None:
+def test_help_lists_every_flag() -> None:
     parser = argparse.ArgumentParser()
     add_shim_flags(parser)
     text = parser.format_help()

@@ -42,7 +42,7 @@ def owner(store: Store, provider_id: str, name: str = "") -> str | None:
 
 
 class TestOrder:
-    def test_what_is_older_never_takes_the_place_of_the_newer(self) -> None:
+    def test_an_older_object_never_replaces_a_newer_one(self) -> None:
         store = store_of(group_of(version=9, targetSize=5))
         assert store.put_group(group_of(version=8, targetSize=4)) is False
         assert store.put_group(group_of(version=9, targetSize=3)) is False
@@ -149,7 +149,7 @@ class TestNodes:
 
 
 class TestInstances:
-    def test_what_was_given_out_is_ours_with_a_node_or_without(self) -> None:
+    def test_given_out_serials_are_ours_with_a_node_or_without(self) -> None:
         group = group_of(status={"nextSerial": 3})
         store = store_of(group)
         assert owner(store, f"kwok:{group.names.name(2)}") == "web"
@@ -171,12 +171,12 @@ class TestInstances:
         assert [owner(store, f"kwok:{g.names.name(0)}") for g in groups] == ["a", "a-b", "a-b-c"]
 
     @given(st.text(max_size=80), st.text(max_size=80))
-    def test_whatever_is_asked_is_answered(self, provider_id: str, name: str) -> None:
+    def test_any_provider_id_and_name_is_answered(self, provider_id: str, name: str) -> None:
         assert owner(store_of(group_of(status={"nextSerial": 3})), provider_id, name or "-") is None
 
 
 class TestPending:
-    def test_what_is_asked_for_and_not_there(self) -> None:
+    def test_requested_serials_without_a_node_are_pending(self) -> None:
         group = group_of(status={"nextSerial": 9, "pending": [pending(2, 5, **{"except": "3"})]})
         store = store_of(group)
         assert store.fleet(group).pending == (2, 4, 5)
@@ -203,7 +203,7 @@ class TestPending:
         clock.now -= 3600
         assert store.fleet(group).pending == ()
 
-    def test_what_is_gone_is_remembered_only_while_it_may_be_waited_for(self) -> None:
+    def test_gone_serials_are_kept_only_while_they_may_be_waited_for(self) -> None:
         # Nodes churn while one is waited for: their serials go by without end.
         group = group_of(status={"nextSerial": 1, "pending": [pending(0, 0)]})
         store = store_of(group)
@@ -255,7 +255,7 @@ def test_the_target_is_that_of_the_fleet(
 
 
 @pytest.mark.parametrize("nodes_go_first", [True, False])
-def test_what_goes_leaves_nothing_behind(nodes_go_first: bool) -> None:
+def test_deleted_groups_and_nodes_leave_nothing_behind(nodes_go_first: bool) -> None:
     """Whoever tries things out makes groups by the thousand, and deletes them."""
     clock = iter(range(0, 10**6, 2))
     store = store_of(clock=lambda: float(next(clock)))
@@ -288,7 +288,7 @@ def entries(thing: object) -> int:
 
 
 class TestReplace:
-    def test_what_can_not_be_read_is_neither_gone_nor_news(self) -> None:
+    def test_an_unreadable_group_is_neither_gone_nor_changed(self) -> None:
         store = store_of(group_of(version=3, targetSize=5))
         store.put_node(node_of(group_of(), 0))
         store.groups.replace([UnreadableGroup("web", "uid-of-web", 9, why="odd")], 9)
@@ -309,7 +309,7 @@ class TestReplace:
         store.groups.replace([], 6)
         assert target(store, "a") == 2
 
-    def test_one_that_is_no_older_than_what_is_known_knows_better(self) -> None:
+    def test_a_newer_list_replaces_newer_objects(self) -> None:
         # The cluster was restored, and others have written since.
         store = store_of(group_of("a", version=9, targetSize=2), group_of("b", version=8))
         store.groups.remove(group_of("b", version=10))

@@ -28,7 +28,7 @@ REFUSED = {
 }
 
 
-class TestWhatDoesNotCome:
+class TestInstancesThatDoNotCome:
     async def test_a_nothing_comes(self, story: Story) -> None:
         """The operator is away. After --max-node-provision-time CA gives back all it asked for."""
         await story.increase(3)
@@ -78,7 +78,7 @@ class TestWhatDoesNotCome:
         await story.give_back(1, 2, 3, reason="create-error")
         assert await story.target() == 1, "CA may have looked at the instances before"
 
-    async def test_what_is_given_back_and_asked_for_again_is_new(self, story: Story) -> None:
+    async def test_an_instance_requested_again_is_a_new_one(self, story: Story) -> None:
         await story.increase(2)
         story.give_out(0, 1)
         await story.decrease(-2)
@@ -113,7 +113,7 @@ class TestTargetsOfOthers:
         await story.decrease(-2)
         assert (await story.target(), await story.instances()) == (1, {0: "Running"})
 
-    async def test_e_more_nodes_than_asked_for(self, story: Story) -> None:
+    async def test_e_more_nodes_than_requested(self, story: Story) -> None:
         """Those that the operator is to delete are Deleting; CA has none to name."""
         story.give_out(0, 2)
         story.come(0, 1, 2)

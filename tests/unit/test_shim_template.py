@@ -233,7 +233,7 @@ def test_json_becomes_protobuf_and_comes_back(manifest: dict[str, Any]) -> None:
     assert decode_node(encode_node(manifest)) == manifest
 
 
-def test_what_is_empty_or_unknown_is_left_out() -> None:
+def test_empty_and_unknown_fields_are_left_out() -> None:
     manifest = {
         "kind": "Node",
         "metadata": {"name": "n", "creationTimestamp": None, "labels": {}, "managedFields": [{}]},
@@ -268,7 +268,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 }
 
 
-def test_what_doesnt_fit_is_told_with_its_field() -> None:
+def test_values_that_do_not_fit_are_refused_with_their_field() -> None:
     for field, manifest in REFUSED.items():
         with pytest.raises(TemplateError) as refused:
             encode_node(manifest)

@@ -120,7 +120,7 @@ async def serving(tls: Tls) -> AsyncIterator[int]:
     await server.stop(0)
 
 
-async def test_who_gets_in_and_who_is_turned_away_is_told_once_a_minute(
+async def test_clients_that_are_turned_away_are_logged_once_a_minute(
     mounted: Mounted, old: Made, new: Made, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = 0.0

@@ -183,7 +183,7 @@ def fates(made: TroublePlan, *, group: str = "web", count: int = 2_000) -> list[
     ]
 
 
-def test_fates_are_as_asked_for_and_the_same_for_the_same_seed() -> None:
+def test_fates_fit_the_plan_and_repeat_with_the_seed() -> None:
     found = fates(plan(MIXED))
     assert fates(plan(MIXED)) == found
     assert fates(plan(MIXED, seed="run-2")) != found != fates(plan(MIXED), group="db")
@@ -222,8 +222,8 @@ EVERYTHING = plan({"name": "*", "errors": [BUSY]})
 ABOUT_ALL = ("NodeGroups", "GPULabel", "GetAvailableGPUTypes", "Cleanup", "Refresh")
 
 
-class TestWhoMeetsIt:
-    async def test_a_call_about_a_group_that_asks_for_it(self) -> None:
+class TestTouchedCalls:
+    async def test_a_call_about_a_group_with_api_trouble(self) -> None:
         found = Trouble(EVERYTHING, group_of("web", cloud=ASKS), group_of("db", cloud={}))
         for name in ("NodeGroupTargetSize", "NodeGroupNodes"):
             assert await found.code(name, put(1, "web")) == "UNAVAILABLE"
@@ -249,7 +249,7 @@ class TestWhoMeetsIt:
             assert await found.code(rpc, request) == "UNAVAILABLE", rpc
         assert found.counted == {(rpc, "error"): 1 for rpc in RPCS}
 
-    async def test_a_call_about_all_groups_where_all_ask_for_it(self) -> None:
+    async def test_a_call_about_all_groups_where_all_have_api_trouble(self) -> None:
         asking, other = group_of("web", cloud=ASKS), group_of("db")
         resting = group_of("rest", paused=True)
         for name in ABOUT_ALL:
@@ -270,7 +270,7 @@ class TestWhoMeetsIt:
         assert await found.code("NodeGroupNodes", put(1, "web")) == "UNAVAILABLE"
         assert not found.counted
 
-    async def test_bytes_that_are_no_message_are_told_so(self) -> None:
+    async def test_bytes_that_are_no_message_are_an_invalid_argument(self) -> None:
         found = Trouble(EVERYTHING, group_of("web", cloud=ASKS))
         assert await found.code("NodeGroupNodes", b"\x0a\x7f") == "INVALID_ARGUMENT"
 
@@ -380,7 +380,7 @@ class TestWrites:
 
 
 class TestWaiting:
-    async def test_what_waits_holds_up_nobody_and_ends_when_the_shim_stops(
+    async def test_waiting_calls_hold_up_no_others_and_end_with_the_shim(
         self, story: Story
     ) -> None:
         """A call under way is let go on, and one without an answer gets an error."""

@@ -116,7 +116,7 @@ async def test_nothing_new_is_not_written(world: World) -> None:
     assert world.patches() == 0
 
 
-async def test_what_is_asked_together_is_written_together(world: World) -> None:
+async def test_calls_that_come_together_are_written_together(world: World) -> None:
     asks = [world.writer.change(NAME, lambda fleet: increase(fleet, 1)) for _ in range(50)]
     await asyncio.gather(*asks)
     assert world.body["spec"]["targetSize"] == 60
@@ -186,7 +186,7 @@ async def test_it_gives_up_before_cluster_autoscaler_does(world: World) -> None:
     assert world.seconds <= 7.0
 
 
-async def test_what_the_api_server_refuses_is_told_at_once(world: World) -> None:
+async def test_a_refusal_of_the_api_server_is_raised_at_once(world: World) -> None:
     world.server.fail(422, verb="patch", message="targetSize must not be greater than maxSize")
     with pytest.raises(InvalidError, match="must not be greater than maxSize"):
         await world.writer.change(NAME, lambda fleet: increase(fleet, 1))
@@ -203,7 +203,7 @@ async def test_a_lost_answer_is_an_error_and_no_second_write(world: World) -> No
     assert world.body["spec"]["targetSize"] == 16
 
 
-async def test_one_who_goes_away_takes_nobody_along(world: World) -> None:
+async def test_a_cancelled_call_cancels_no_others(world: World) -> None:
     """The call's deadline has passed: before the write it counts for nothing, after it as done."""
     early = asyncio.create_task(world.writer.change(NAME, lambda fleet: increase(fleet, 100)))
     other = asyncio.create_task(world.writer.change(NAME, lambda fleet: increase(fleet, 1)))
