@@ -121,3 +121,15 @@ async def test_what_was_written_before_a_trouble_is_not_written_twice(world: Pro
     await world.quiet()
     assert len(world.naps) == 1
     assert world.written() == [("apply", "a"), ("apply", "c"), ("apply", "b")]
+
+
+@pytest.mark.parametrize(
+    ("error", "tried"), [(ServerError("away", status=500), "abc"), (ValueError("a defect"), "a")]
+)
+async def test_where_no_group_can_be_written_the_others_are_not_tried(
+    error: Any, tried: str, world: ProviderWorld
+) -> None:
+    world.groups.refusals = dict.fromkeys("abcde", error)
+    world.configure(config(), *[template(pool) for pool in "abcde"])
+    await until(lambda: world.naps)
+    assert world.groups.writes == [("apply", pool) for pool in tried]
