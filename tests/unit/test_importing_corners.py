@@ -429,6 +429,18 @@ def test_claims_of_another_set_or_namespace_say_nothing() -> None:
     assert Reason.VOLUMES_IN_SEVERAL_PLACES not in reasons(result)
 
 
+def test_one_volume_that_may_be_anywhere_lets_all_pods_of_a_set_be_anywhere() -> None:
+    spec = {"claimRef": {"namespace": "shop", "name": "data-db-1"}}
+    claims = [{"metadata": {"name": "data"}}]
+    result = imported(
+        volume("v1", "data-db-0", "a"),
+        ("PersistentVolume", body_of("v2", spec)),
+        ("StatefulSet", body_of("db", {"selector": SELECTOR, "volumeClaimTemplates": claims})),
+    )
+    (db,) = found(result, "StatefulSet")
+    assert "affinity" not in db["spec"]["template"]["spec"]
+
+
 def test_what_nothing_fits_is_not_made_to_fit() -> None:
     """An empty term fits no node; one that asks for a node by name and lost it would fit all."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kwok_operator.errors import ManifestError, one_line
-from kwok_operator.formats.untyped import as_list, as_map
+from kwok_operator.formats.untyped import as_list, as_map, text_at, value_at
 from kwok_operator.formats.yamltext import load_documents
 from kwok_operator.nodegroups.api.autoscaling import MAX_TARGET_SIZE
 from kwok_operator.nodegroups.optiontexts import duration, share
@@ -55,15 +55,14 @@ def flags_of(body: Any) -> Flags | None:
     """Flags and values in the order given; None for a workload that isn't CA."""
     for container in _containers(body):
         words = [*_words(container.get("command")), *_words(container.get("args"))]
-        image = container.get("image")
-        named = [image if isinstance(image, str) else "", *(w for w in words if w[:1] != "-")]
+        named = [text_at(container, "image"), *(w for w in words if w[:1] != "-")]
         if any(_PROGRAM in word.split("@")[0] for word in named):
             return list(_flags(words))
     return None
 
 
 def groups_of_flags(flags: Flags) -> Found:
-    """Of --nodes=MIN:MAX:NAME."""
+    """From --nodes=MIN:MAX:NAME."""
     found, problems = [], []
     for flag, value in flags:
         if flag != "nodes":
@@ -100,7 +99,7 @@ def options_of_flags(flags: Flags) -> tuple[dict[str, Any], list[str]]:
 
 
 def groups_of_status(text: Any) -> Found:
-    """Of the status as YAML (CA 1.30 and later), or as the text that it was before."""
+    """From the status as YAML (CA 1.30 and later), or as plain text."""
     if not isinstance(text, str) or len(text) > _MAX_TEXT:
         return [], ["status: must be the text that cluster-autoscaler writes"]
     if old := _OLD_STATUS.findall(text):
@@ -143,16 +142,13 @@ def _scaling_group(name: Any, least: Any, most: Any) -> ScalingGroup:
 
 
 def _containers(body: Any) -> Iterator[Mapping[str, Any]]:
-    spec = as_map(as_map(body).get("spec"))
-    template = as_map(as_map(spec.get("template")).get("spec"))
-    containers = (template or spec).get("containers")
-    for container in containers if isinstance(containers, list) else []:
-        yield as_map(container)
+    spec = value_at(body, "spec", "template", "spec") or value_at(body, "spec")
+    return map(as_map, as_list(value_at(spec, "containers")))
 
 
 def _words(value: Any) -> Iterator[str]:
-    """What the program is given; a line for a shell is taken apart."""
-    for word in value if isinstance(value, list) else []:
+    """The words of a command; a line for a shell is split."""
+    for word in as_list(value):
         if not isinstance(word, str):
             continue
         if " " in word.strip() and not word.startswith("-"):

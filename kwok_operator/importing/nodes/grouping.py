@@ -139,31 +139,23 @@ class Nodes:
         return _Grouping(
             [self._nodes[name] for name in sorted(self._nodes)],
             odd=self._odd,
-            group_by=tuple(group_by),
+            group_by=group_by,
             prices=prices,
             bounds=bounds or Bounds(),
         ).run()
 
 
+@dataclass(slots=True)
 class _Grouping:
-    def __init__(
-        self,
-        nodes: Sequence[_Node],
-        *,
-        odd: int,
-        group_by: tuple[str, ...],
-        prices: Prices | None,
-        bounds: Bounds,
-    ) -> None:
-        self._nodes = nodes
-        self._odd = odd
-        self._group_by = group_by
-        self._prices = prices
-        self._bounds = bounds
-        self._notes: list[Note] = []
+    nodes: Sequence[_Node]
+    odd: int
+    group_by: Sequence[str]
+    prices: Prices | None
+    bounds: Bounds
+    notes: list[Note] = field(default_factory=list)
 
     def run(self) -> Grouped:
-        here = [node for node in self._nodes if node.dropped is None]
+        here = [node for node in self.nodes if node.dropped is None]
         self._note_dropped()
         self._note_unknown_keys()
         groups: dict[Identity, list[_Node]] = defaultdict(list)
@@ -183,27 +175,27 @@ class _Grouping:
             manifests.append(self._manifest(name, members, kept, autoscaling.get(name)))
         return Grouped(
             manifests=manifests,
-            notes=self._notes,
+            notes=self.notes,
             places=_places({names[each]: (groups[each], templates[each]) for each in groups}),
-            read=len(self._nodes) + self._odd,
+            read=len(self.nodes) + self.odd,
         )
 
     def _note_unknown_keys(self) -> None:
-        for key in self._group_by:
-            if not any(key in node.labels or key in node.annotations for node in self._nodes):
+        for key in self.group_by:
+            if not any(key in node.labels or key in node.annotations for node in self.nodes):
                 field = f"metadata.labels[{key}]"
-                self._notes.append(Note(Ref("Node", "", ""), Reason.NO_SUCH_KEY, field))
+                self.notes.append(Note(Ref("Node", "", ""), Reason.NO_SUCH_KEY, field))
 
     def _note_dropped(self) -> None:
-        for node in self._nodes:
+        for node in self.nodes:
             if node.dropped is not None:
                 self._drop([node], node.dropped)
-        if self._odd:
+        if self.odd:
             ref = Ref("Node", "", "")
-            self._notes.append(Note(ref, Reason.NO_OBJECT, count=self._odd, dropped=True))
+            self.notes.append(Note(ref, Reason.NO_OBJECT, count=self.odd, dropped=True))
 
     def _drop(self, nodes: Sequence[_Node], reason: Reason) -> None:
-        self._notes += [Note(Ref("Node", "", node.name), reason, dropped=True) for node in nodes]
+        self.notes += [Note(Ref("Node", "", node.name), reason, dropped=True) for node in nodes]
 
     def _pools(self, nodes: Sequence[_Node]) -> Iterator[tuple[_Node, Pool]]:
         alone: dict[str, Kept] = {}
@@ -220,7 +212,7 @@ class _Grouping:
 
     def _chosen(self, node: _Node) -> Pool | None:
         """By --group-by, if the node has any of its keys."""
-        values = [node.labels.get(k) or node.annotations.get(k) or "" for k in self._group_by]
+        values = [node.labels.get(k) or node.annotations.get(k) or "" for k in self.group_by]
         named = "-".join(filter(None, values))
         return Pool(_ASKED_FOR, named, tuple(values)) if named else None
 
@@ -251,8 +243,8 @@ class _Grouping:
             )
             for identity, members in groups.items()
         ]
-        settled, notes = self._bounds.settle(sorted(imported, key=lambda group: group.name))
-        self._notes += notes
+        settled, notes = self.bounds.settle(sorted(imported, key=lambda group: group.name))
+        self.notes += notes
         return settled
 
     def _manifest(
@@ -268,11 +260,11 @@ class _Grouping:
         if price is not None:
             spec["price"] = {"hourly": price}
         ref = Ref(constants.KIND, "", name)
-        if self._prices is not None and price is None:
-            self._notes.append(Note(ref, Reason.NO_PRICE, field="spec.price"))
-        self._notes += _differences(ref, members, kept)
-        self._notes += _lost_labels(ref, members)
-        self._notes += _state_notes(ref, members)
+        if self.prices is not None and price is None:
+            self.notes.append(Note(ref, Reason.NO_PRICE, field="spec.price"))
+        self.notes += _differences(ref, members, kept)
+        self.notes += _lost_labels(ref, members)
+        self.notes += _state_notes(ref, members)
         return {
             "apiVersion": f"{constants.API_GROUP}/{constants.API_VERSION}",
             "kind": constants.KIND,
@@ -282,7 +274,7 @@ class _Grouping:
 
     def _price(self, kept: Kept) -> str | None:
         labels = kept["labels"]
-        return self._prices.of(instance_type(labels), zone(labels)) if self._prices else None
+        return self.prices.of(instance_type(labels), zone(labels)) if self.prices else None
 
 
 def _places(groups: Mapping[str, tuple[Sequence[_Node], Kept | None]]) -> Places:

@@ -20,7 +20,7 @@ from kwok_operator.errors import SettingsError, TraceError
 from kwok_operator.formats.jsonlines import numbered_lines, unzipped
 from kwok_operator.importing.traces.cleaning import Clean
 from kwok_operator.importing.traces.foreign import OPENB_COLUMNS, openb_lines, simkube_lines
-from kwok_operator.importing.traces.trace import Line, decode, encode
+from kwok_operator.importing.traces.trace import Line, decode, encode, trace_error
 from kwok_operator.userfiles import chunks
 
 _GZIP: Final = 31
@@ -222,4 +222,4 @@ def _mapping(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
 
 def _no_trace(path: Path, problem: str) -> TraceError:
     remedy = "name a file of `kwok-operator record`, `skctl export` or openb"
-    return TraceError(where=str(path), field="the file", value=None, problem=problem, remedy=remedy)
+    return trace_error(str(path), "the file", problem, remedy)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kwok_operator.errors import TraceError, one_line
+from kwok_operator.errors import one_line
 from kwok_operator.formats.untyped import as_map, value_at
 from kwok_operator.formats.words import names_in_words
 from kwok_operator.importing.kinds import TRACED
@@ -26,6 +26,7 @@ from kwok_operator.importing.traces.trace import (
     Line,
     Stop,
     shape_of,
+    trace_error,
 )
 from kwok_operator.nodegroups.naming import is_object_name
 
@@ -55,14 +56,16 @@ def openb_lines(rows: Iterable[Mapping[str, Any]], *, where: str) -> list[Placed
         deleted = _number(row, "deletion_time", place, default=None)
         name = row.get("name")
         if not isinstance(name, str) or not is_object_name(name):
-            raise _wrong(place, "name", name, "is no name of an object", "use one as openb-pod-1")
+            raise trace_error(
+                place, "name", "is no name of an object", "use one as openb-pod-1", value=name
+            )
         key, shape = Key("Pod", OPENB_NAMESPACE, name), shape_of(_openb_pod(row, place))
         lines.append((created, number, (place, shape)))
         lines.append((created, number, (place, Event(created, Happening.CREATE, key, shape.id))))
         if deleted is not None and deleted >= created:
             lines.append((deleted, number, (place, Event(deleted, Happening.DELETE, key))))
     if not lines:
-        raise _wrong(where, "rows", None, "are missing", "give a list of pods that has some")
+        raise trace_error(where, "rows", "are missing", "give a list of pods that has some")
     lines.sort(key=lambda line: line[:2])
     header: Placed = (where, Header(start=0, at=lines[0][0]))
     return [header, *(placed for *_, placed in lines), (where, Stop(lines[-1][0]))]
@@ -94,7 +97,7 @@ def _number(row: Mapping[str, Any], field: str, place: str, default: Any = ...) 
     except ValueError:
         number = -1.0
     if not 0 <= number <= MAX_SECONDS:
-        raise _wrong(place, field, text, "is no number", "give one from 0")
+        raise trace_error(place, field, "is no number", "give one from 0", value=text)
     return number
 
 
@@ -105,14 +108,14 @@ def simkube_lines(
     trace = as_map(trace)
     if trace.get("version") != SIMKUBE_VERSION:
         remedy = f"export it anew with a SimKube that writes version {SIMKUBE_VERSION}"
-        raise _wrong(where, "version", trace.get("version"), "is not read here", remedy)
+        raise trace_error(where, "version", "is not read here", remedy, value=trace.get("version"))
     ignored = Counter() if ignored is None else ignored
     happenings = sorted(_objects(trace, where, ignored), key=lambda each: each.at)
     if not happenings:
         kinds = names_in_words([f"{count} {kind}" for kind, count in ignored.items()])
         problem = f"have nothing that can be replayed{f', but {kinds}' if kinds else ''}"
         remedy = f"record some of {', '.join(TRACED)}"
-        raise _wrong(where, "events", None, problem, remedy)
+        raise trace_error(where, "events", problem, remedy)
     start = happenings[0].at
     happenings = sorted([*happenings, *_ends(trace, where)], key=lambda each: each.at)
     happenings = [each for each in happenings if each.at >= start]
@@ -192,8 +195,4 @@ def _named(body: Mapping[str, Any]) -> tuple[str, str]:
 def _list(value: Any, where: str, field: str) -> list[Any]:
     if value is None or isinstance(value, list):
         return value or []
-    raise _wrong(where, field, None, "is no list", "export the trace anew")
-
-
-def _wrong(where: str, field: str, value: object, problem: str, remedy: str) -> TraceError:
-    return TraceError(where=where, field=field, value=value, problem=problem, remedy=remedy)
+    raise trace_error(where, field, "is no list", "export the trace anew")

@@ -15,7 +15,6 @@ from enum import StrEnum
 from typing import Any, Final
 
 from kwok_operator.constants import REPLAYED_LABEL
-from kwok_operator.errors import TraceError
 from kwok_operator.importing.kinds import TRACED
 from kwok_operator.importing.pods.shape import namespace_there, rename_namespaces
 from kwok_operator.importing.settings import ReplaySettings
@@ -29,6 +28,7 @@ from kwok_operator.importing.traces.trace import (
     Line,
     Stop,
     TracedShape,
+    trace_error,
 )
 from kwok_operator.kube.client import JSON, MERGE_PATCH
 
@@ -119,7 +119,7 @@ class Replay:
             last = last if isinstance(line, TracedShape) else line.at
             self.seen.lines[type(line).__name__] += 1
             if self.header is None and not isinstance(line, Header):
-                raise _wrong(where, "line", "comes before the header", "begin with the header")
+                raise trace_error(where, "line", "comes before the header", "begin with the header")
             match line:
                 case Header():
                     yield from self._header(where, line)
@@ -135,11 +135,11 @@ class Replay:
                 case Event():
                     yield from self._event(where, line)
         if self.header is None:
-            raise _wrong("the trace", "the header", "is missing", "name a file that has lines")
+            raise trace_error("the trace", "the header", "is missing", "name a file that has lines")
         yield from self._settled()
         if not self._begun and self._settings.since > (end := last - self.header.at):
             wrong, remedy = "is before the time to begin at", "give --from an earlier one"
-            raise _wrong("the trace", "its end", wrong, remedy, value=f"{end:g} s")
+            raise trace_error("the trace", "its end", wrong, remedy, value=f"{end:g} s")
         yield from self._begin()
 
     def _header(self, where: str, header: Header) -> Iterator[Request]:
@@ -148,7 +148,7 @@ class Replay:
             self.header, self._now = header, header.at
         elif (header.start, header.cluster) != (self.header.start, self.header.cluster):
             remedy = "replay the parts of one recording at a time"
-            raise _wrong(where, "start", "is of another recording", remedy)
+            raise trace_error(where, "start", "is of another recording", remedy)
         self.seen.parts.append(header.part)
         self._present = set()
 
@@ -162,7 +162,7 @@ class Replay:
             yield from self._passed(where, event.at)
         if event.shape and event.shape not in self._shapes:
             remedy = "write the line of the shape before it"
-            raise _wrong(where, "shape", "is of no shape before it", remedy, value=event.shape)
+            raise trace_error(where, "shape", "is of no shape before it", remedy, value=event.shape)
         at = self._due(event.at)
         for request in self._step(event, where=where, at=at):
             if self._begun:
@@ -173,7 +173,7 @@ class Replay:
         assert self.header is not None
         if at < self._now:
             remedy = "sort the lines, and name the parts in their order"
-            raise _wrong(where, "at", "is before the line above", remedy, value=at)
+            raise trace_error(where, "at", "is before the line above", remedy, value=at)
         self._now = at
         self.seen.seconds = at - self.header.at
         if at - self.header.at >= self._settings.since:
@@ -244,7 +244,7 @@ class Replay:
             kept = None
         if kept is None or self._cleaned.setdefault(shape, kind) != kind:
             problem, remedy = f"can't become a {kind}", "give its shape the spec of that kind"
-            raise _wrong(where, "shape", problem, remedy, value=shape)
+            raise trace_error(where, "shape", problem, remedy, value=shape)
         unnamed = {k: v for k, v in kept["metadata"].items() if k not in ("name", "namespace")}
         self._shapes[shape] = json.dumps({**kept, "metadata": unnamed})
 
@@ -360,9 +360,3 @@ def _difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]
         elif key not in before or old != value:
             patch[key] = value
     return patch
-
-
-def _wrong(
-    where: str, field_name: str, problem: str, remedy: str, *, value: object = None
-) -> TraceError:
-    return TraceError(where=where, field=field_name, value=value, problem=problem, remedy=remedy)

@@ -166,9 +166,7 @@ def decode(text: str, *, where: str) -> Line | None:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
         problem = f"is no JSON ({error})"
-        raise TraceError(
-            where=where, field="the line", value=text, problem=problem, remedy=_WHOLE_LINE
-        ) from error
+        raise trace_error(where, "the line", problem, _WHOLE_LINE, value=text) from error
     fields = Fields(found, where=where)
     match fields.text("line"):
         case "header":
@@ -185,6 +183,12 @@ def decode(text: str, *, where: str) -> Line | None:
     return None
 
 
+def trace_error(
+    where: str, field: str, problem: str, remedy: str, *, value: object = None
+) -> TraceError:
+    return TraceError(where=where, field=field, value=value, problem=problem, remedy=remedy)
+
+
 _WHOLE_LINE: Final = "each line of a trace is one JSON object; take the line out, or record anew"
 
 
@@ -194,20 +198,11 @@ class Fields:
     def __init__(self, fields: object, *, where: str) -> None:
         self._where = where
         if not isinstance(fields, Mapping):
-            raise TraceError(
-                where=where,
-                field="the line",
-                value=fields,
-                problem="is no JSON object",
-                remedy=_WHOLE_LINE,
-            )
+            raise trace_error(where, "the line", "is no JSON object", _WHOLE_LINE, value=fields)
         self._fields = fields
 
     def wrong(self, field: str, problem: str, remedy: str) -> TraceError:
-        value = self._fields.get(field)
-        return TraceError(
-            where=self._where, field=field, value=value, problem=problem, remedy=remedy
-        )
+        return trace_error(self._where, field, problem, remedy, value=self._fields.get(field))
 
     def has(self, field: str) -> bool:
         return self._fields.get(field) is not None
