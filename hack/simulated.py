@@ -4,12 +4,12 @@ import math
 from collections.abc import Mapping, Sequence
 from random import Random
 
-from kwok_operator.comparison.failing import counts_decisions
 from kwok_operator.comparison.statistics import (
     DIFFERENCES,
     Effect,
     compare_figures,
 )
+from kwok_operator.rehearsal.judge.figures import FIGURES
 
 Values = Mapping[str, Sequence[float]]
 """By figure, of each pair."""
@@ -29,7 +29,7 @@ def lognormal(standard: Sequence[float], variation: float, times: float = 1.0) -
 def compared(a: Values, b: Values, first: Sequence[str] = ()) -> list[Effect]:
     """What `compare` says; `first` are the figures of a --fail-if."""
     better = dict.fromkeys(a, True)
-    decided = {*filter(counts_decisions, a)}
+    decided = {name for name in a if name in FIGURES and FIGURES[name].decisions}
     return compare_figures(a, b, lower_is_better=better, first=first, decided=decided)
 
 

@@ -28,52 +28,11 @@ _FORM: Final = re.compile(
 )
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0}
 _REMEDY: Final = "write FIGURE worse than 10%, or with more or less, or with a number"
-_LOW: Final = (
-    "pendingSeconds.",
-    "startSeconds.",
-    "gangs.",
-    "pods.pending",
-    "pods.failed",
-    "pods.gone",
-    "pods.orphaned",
-    "pods.unserved",
-    "nodes.notReady",
-    "nodeHours",
-    "cost",
-    "churn.",
-    "evictions",
-    "restarts",
-    "disruptions.",
-    "losses",
-    "warnings",
-)
-_DECISIONS: Final = (
-    "nodes.total",
-    "nodes.max",
-    "nodes.final",
-    "churn.",
-    "evictions",
-    "preemptions",
-    "disruptions.",
-)
 _UNKNOWN: Final = (
     EffectVerdict.NOT_COMPARABLE,
     EffectVerdict.INCOMPLETE,
     EffectVerdict.UNDECIDED,
 )
-_HIGH: Final = ("pods.running", "pods.succeeded", "utilisation.")
-
-
-def lower_is_better(figure: str) -> bool | None:
-    """None where neither more nor less is better, as of nodes: it depends on what is wanted."""
-    if figure.startswith(_LOW):
-        return True
-    return False if figure.startswith(_HIGH) else None
-
-
-def counts_decisions(figure: str) -> bool:
-    """Whether it counts what was decided, which hardly varies where nothing has changed."""
-    return figure.startswith(_DECISIONS)
 
 
 class FailWay(StrEnum):
@@ -133,7 +92,7 @@ def fail_condition(text: str) -> FailCondition:
         near = nearest(figure, FIGURES)
         hint = f"did you mean {near}?" if near else "docs/rehearsals.md has all"
         raise SettingsError(f"{flag}: {shown(figure)} is no figure; {hint}")
-    if way is FailWay.WORSE and lower_is_better(figure) is None:
+    if way is FailWay.WORSE and FIGURES[figure].lower_is_better is None:
         raise SettingsError(
             f"{flag}: {figure} has no worse, as neither more nor less of it is better;"
             " write more than or less than"
@@ -154,7 +113,7 @@ def fail_condition(text: str) -> FailCondition:
 
 def bound_of(condition: FailCondition) -> Bound:
     """What the change is held against."""
-    worse = lower_is_better(condition.figure)
+    worse = FIGURES[condition.figure].lower_is_better
     more = worse is True if condition.way is FailWay.WORSE else condition.way is FailWay.MORE
     return Bound(condition.figure, more, condition.bound, condition.relative)
 

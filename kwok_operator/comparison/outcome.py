@@ -14,9 +14,7 @@ from kwok_operator.comparison.failing import (
     FailAnswer,
     FailOutcome,
     bound_of,
-    counts_decisions,
     judged,
-    lower_is_better,
 )
 from kwok_operator.comparison.fairness import (
     FairnessCheck,
@@ -34,6 +32,7 @@ from kwok_operator.comparison.statistics import (
     compare_figures,
 )
 from kwok_operator.formats.words import names_in_words
+from kwok_operator.rehearsal.judge.figures import FIGURES
 
 FORMAT: Final = 1
 FIRST_SHOWN: Final = DIFFERENCES
@@ -241,9 +240,9 @@ def _compared(
     yield from compare_figures(
         {name: values for name, values in a.items() if name in names},
         {name: values for name, values in b.items() if name in names},
-        lower_is_better={name: name == _FAILED or lower_is_better(name) for name in names},
+        lower_is_better={name: name == _FAILED or FIGURES[name].lower_is_better for name in names},
         first={each.figure for each in plan.fail_if},
-        decided={name for name in names if name == _FAILED or counts_decisions(name)},
+        decided={name for name in names if name == _FAILED or FIGURES[name].decisions},
     )
 
 

@@ -169,6 +169,10 @@ class Figure:
     """The kinds of objects that it is computed from."""
     counts: tuple[str, ...] = ()
     """The counts of a tally that it is the sum of."""
+    lower_is_better: bool | None = None
+    """None where neither more nor less is better, as of nodes: it depends on what is wanted."""
+    decisions: bool = False
+    """Whether it counts decisions, which hardly vary where nothing has changed."""
 
     def reading(self, tally: Tally, t: float, *, always: bool = False) -> FigureReading:
         """Its value at `t`, rounded: the one number that is shown everywhere.
@@ -224,6 +228,7 @@ def _waits(
             lambda tally, t: waits(tally).figure(which, t),
             unit="s",
             drifts=True,
+            lower_is_better=True,
             lacks=lambda tally, _, value: _missing_waits(tally, waits(tally), which, value),
             **options,
         )
@@ -241,15 +246,27 @@ def _missing_waits(tally: Tally, waits: Waits, which: str, value: float | None) 
 
 
 def _utilisation(name: str) -> Iterator[Figure]:
-    def final(tally: Tally, _: float) -> float | None:
+    def overall(tally: Tally, t: float) -> float | None:
+        return tally.use[name].overall(t)
+
+    def peak(tally: Tally, t: float) -> float | None:
+        return tally.use[name].peak(t)
+
+    def now(tally: Tally, _: float) -> float | None:
         return tally.use[name].value
 
     figure = f"utilisation.{name}"
-    yield Figure(figure, _NODES, lambda tally, t: tally.use[name].overall(t), "share", drifts=True)
-    yield Figure(
-        f"{figure}.max", _NODES, lambda tally, t: tally.use[name].peak(t), "share", drifts=True
-    )
-    yield Figure(f"{figure}.final", _NODES, final, "share", momentary=True)
+    yield Figure(figure, _NODES, overall, "share", drifts=True, **_HIGH)
+    yield Figure(f"{figure}.max", _NODES, peak, "share", drifts=True, **_HIGH)
+    yield Figure(f"{figure}.final", _NODES, now, "share", momentary=True, **_HIGH)
+
+
+def _node_hours(tally: Tally, t: float) -> float:
+    return tally.nodes["total"].area(t) / HOUR
+
+
+def _cost(tally: Tally, t: float) -> float | None:
+    return tally.price.area(t) / HOUR if tally.priced else None
 
 
 def _without_price(tally: Tally, t: float, _: float | None) -> str:
@@ -269,47 +286,47 @@ def _count(name: str, of: frozenset[str], *counts: str, **options: Any) -> Figur
     return Figure(name, of, compute, whole=True, grows=True, counts=counts, **options)
 
 
+_LOW: Final[dict[str, Any]] = {"lower_is_better": True}
+_HIGH: Final[dict[str, Any]] = {"lower_is_better": False}
+
+
 def _figures() -> Iterator[Figure]:
     for name in POD_LEVELS:
+        better = _HIGH if name in ("running", "succeeded") else _LOW
         of = _OBJECTS if name == "pending" else _PODS
-        yield from _level(f"pods.{name}", of, _one_of("pods", name))
+        yield from _level(f"pods.{name}", of, _one_of("pods", name), **better)
     yield from _waits("pendingSeconds", _PODS, lambda tally: tally.pending)
     yield from _waits("startSeconds", _PODS, lambda tally: tally.starting)
     for name in NODE_LEVELS:
-        yield from _level(f"nodes.{name}", _NODES, _one_of("nodes", name))
-    _, most, final = _level("nodes", _NODES, _one_of("nodes", "total"))
+        options = {"total": {"decisions": True}, "notReady": _LOW}.get(name, {})
+        yield from _level(f"nodes.{name}", _NODES, _one_of("nodes", name), **options)
+    _, most, final = _level("nodes", _NODES, _one_of("nodes", "total"), decisions=True)
     yield from (most, final)
     for name in INSTANCE_STATES:
         level = _one_of("instances", name)
         yield from _level(f"instances.{name}", _GROUPS, level, kinds=("groups",))
-    yield Figure(
-        "nodeHours", _NODES, lambda tally, t: tally.nodes["total"].area(t) / HOUR, "h", drifts=True
-    )
-    yield Figure(
-        "cost",
-        _NODES,
-        lambda tally, t: tally.price.area(t) / HOUR if tally.priced else None,
-        drifts=True,
-        lacks=_without_price,
-    )
+    yield Figure("nodeHours", _NODES, _node_hours, "h", drifts=True, **_LOW)
+    yield Figure("cost", _NODES, _cost, drifts=True, lacks=_without_price, **_LOW)
     for name in RESOURCES:
         yield from _utilisation(name)
     yield from _waits(
         "gangs.completionSeconds", _OBJECTS, lambda tally: tally.gangs, kinds=("jobs",)
     )
-    yield _count("churn.created", _NODES)
-    yield _count("churn.deleted", _NODES)
-    yield _count("churn.replacedSameShape", _NODES)
-    yield _count("pods.unserved", _OBJECTS)
+    yield _count("churn.created", _NODES, decisions=True, **_LOW)
+    yield _count("churn.deleted", _NODES, decisions=True, **_LOW)
+    yield _count("churn.replacedSameShape", _NODES, decisions=True, **_LOW)
+    yield _count("pods.unserved", _OBJECTS, **_LOW)
     # Of pods: the reasons of their condition DisruptionTarget.
-    yield _count("evictions", _PODS, "EvictionByEvictionAPI", "DeletionByTaintManager")
-    yield _count("preemptions", _PODS, "PreemptionByScheduler")
-    yield _count("losses", _PODS, "DeletionByPodGC")
-    yield _count("restarts", _PODS)
-    yield _count("disruptions.beyondBudget", _NAMESPACES, kinds=("pods", "budgets"))
-    yield _count("gangs.unfinished", _OBJECTS, kinds=("jobs",))
+    by_api, by_taint = "EvictionByEvictionAPI", "DeletionByTaintManager"
+    yield _count("evictions", _PODS, by_api, by_taint, decisions=True, **_LOW)
+    yield _count("preemptions", _PODS, "PreemptionByScheduler", decisions=True)
+    yield _count("losses", _PODS, "DeletionByPodGC", **_LOW)
+    yield _count("restarts", _PODS, **_LOW)
+    budgets = ("pods", "budgets")
+    yield _count("disruptions.beyondBudget", _NAMESPACES, kinds=budgets, decisions=True, **_LOW)
+    yield _count("gangs.unfinished", _OBJECTS, kinds=("jobs",), **_LOW)
     yield _count("events", _NAMESPACES, kinds=("events",))
-    yield _count("warnings", _PROGRAMS, kinds=())
+    yield _count("warnings", _PROGRAMS, kinds=(), **_LOW)
 
 
 FIGURES: Final[Mapping[str, Figure]] = {figure.name: figure for figure in _figures()}
