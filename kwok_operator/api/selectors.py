@@ -29,5 +29,4 @@ class SelectorRequirement(ApiModel):
         default=(),
         max_length=64,
         description="The values that In and NotIn compare with. Default: none.",
-        json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )

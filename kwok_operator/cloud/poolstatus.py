@@ -19,7 +19,7 @@ from kwok_operator.cloud.api.capacitypool import (
 )
 from kwok_operator.cloud.stock import Share, Use
 from kwok_operator.formats.quantity import format_quantity
-from kwok_operator.nodegroups.api.status import POOL_EXHAUSTED
+from kwok_operator.nodegroups.api.status import POOL_EXHAUSTED, Verdict, conditions_of
 
 
 def pool_status(
@@ -59,30 +59,22 @@ def pool_conditions(
     now: str,
 ) -> tuple[PoolCondition, ...]:
     """Each as of when it last changed; `outage_since` and `now` are RFC 3339, in whole seconds."""
-    outage = ("Outage", "spec.outage is true: no Node is Ready, no instance comes.")
-    healthy = ("NoOutage", "Nodes and instances come as they would.")
-    wait = "1 instance waits" if refused == 1 else f"{refused} instances wait"
-    waiting = (POOL_EXHAUSTED, f"{wait} for room.")
-    room = ("HasRoom", "No instance waits for room.")
-    before = {condition.type: condition for condition in previous}
-    conditions = []
-    for kind, holds, (reason, message), began in (
-        (PoolConditionType.OUTAGE, spec.outage, outage if spec.outage else healthy, outage_since),
-        (PoolConditionType.EXHAUSTED, refused > 0, waiting if refused else room, None),
-    ):
-        old, status = before.get(kind), "True" if holds else "False"
-        since = old.last_transition_time if old and old.status == status else began or now
-        conditions.append(
-            PoolCondition(
-                type=kind,
-                status="True" if holds else "False",
-                reason=reason,
-                message=message,
-                observed_generation=generation,
-                last_transition_time=since,
-            )
-        )
-    return tuple(conditions)
+    outage = Verdict(False, "NoOutage", "Nodes and instances come as they would.")
+    if spec.outage:
+        message = "spec.outage is true: no Node is Ready, no instance comes."
+        outage = Verdict(True, "Outage", message)
+    exhausted = Verdict(False, "HasRoom", "No instance waits for room.")
+    if refused:
+        wait = "1 instance waits" if refused == 1 else f"{refused} instances wait"
+        exhausted = Verdict(True, POOL_EXHAUSTED, f"{wait} for room.")
+    return conditions_of(
+        PoolCondition,
+        {PoolConditionType.OUTAGE: outage, PoolConditionType.EXHAUSTED: exhausted},
+        previous=previous,
+        generation=generation,
+        now=now,
+        began={PoolConditionType.OUTAGE: outage_since},
+    )
 
 
 def _resources(share: Share, spec: KwokCapacityPoolSpec) -> dict[str, str]:

@@ -96,7 +96,6 @@ class CsiDriver(ApiModel):
         max_length=16,
         description="Labels of the node by which the driver knows where it is. Default: none."
         " Example: [topology.ebs.csi.aws.com/zone].",
-        json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
     allocatable: CsiAllocatable | None = Field(
         default=None,
@@ -112,10 +111,7 @@ class CsiNode(ApiModel):
         max_length=MAX_DRIVERS,
         description="The CSI drivers on each node, each once. Default: none."
         " Example: [{name: ebs.csi.aws.com, allocatable: {count: 25}}].",
-        json_schema_extra={
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["name"],
-        },
+        json_schema_extra={"x-kubernetes-list-map-keys": ["name"]},
     )
 
 
@@ -192,14 +188,12 @@ class Device(ApiModel):
         max_length=2,
         description="What the device takes of sharedCounters when it is allocated. Default:"
         " nothing. Example: [{counterSet: gpu-0, counters: {memory: {value: 10Gi}}}].",
-        json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
     taints: tuple[DeviceTaint, ...] = Field(
         default=(),
         max_length=8,
         description="Keep claims off that don't tolerate them. Default: none."
         " Example: [{key: example.com/unhealthy, effect: NoSchedule}].",
-        json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
 
 
@@ -232,14 +226,12 @@ class ResourceSlices(ApiModel):
         min_length=1,
         max_length=32,
         description="The devices of the pool. Example: [{name: gpu, count: 8}].",
-        json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
     shared_counters: tuple[CounterSet, ...] = Field(
         default=(),
         max_length=32,
         description="What devices take from one another, as the partitions of a GPU do. Default:"
         " none. Example: [{name: gpu, count: 8, counters: {memory: {value: 80Gi}}}].",
-        json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
 
 
@@ -257,8 +249,5 @@ class Companions(ApiModel):
         description="Devices of dynamic resource allocation, by driver, published as"
         " ResourceSlices. Default: none."
         " Example: [{driver: gpu.example.com, devices: [{name: gpu, count: 8}]}].",
-        json_schema_extra={
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["driver"],
-        },
+        json_schema_extra={"x-kubernetes-list-map-keys": ["driver"]},
     )

@@ -8,7 +8,7 @@ that an old one never counts for a new spec. A reason is a word for programs and
 column, a message is a sentence for people that says what to do.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from kwok_operator.nodegroups.api.status import (
     KwokNodeGroupStatus,
     PendingBatch,
     Verdict,
+    conditions_of,
 )
 from kwok_operator.nodegroups.autoscalable import DRIVABLE, FROM_ONE_NODE
 from kwok_operator.nodegroups.plan import Rollout, Target
@@ -114,7 +115,13 @@ def make_status(
         resolved_template=node,
         template_hash=node_hash,
         template_source=node_source,
-        conditions=_conditions(facts, previous=previous.conditions, now=now),
+        conditions=conditions_of(
+            Condition,
+            _verdicts(facts),
+            previous=previous.conditions,
+            generation=facts.generation,
+            now=now,
+        ),
         **facts.fields,
     )
 
@@ -176,7 +183,7 @@ def _to_record(batch: Batch) -> PendingBatch:
     )
 
 
-def _conditions(facts: Facts, *, previous: Iterable[Condition], now: str) -> tuple[Condition, ...]:
+def _verdicts(facts: Facts) -> dict[ConditionType, Verdict]:
     stalled = _stalled(facts)
     ready = _ready(facts, stalled)
     verdicts = {
@@ -190,23 +197,7 @@ def _conditions(facts: Facts, *, previous: Iterable[Condition], now: str) -> tup
     }
     if facts.autoscaled:
         verdicts[ConditionType.AUTOSCALABLE] = _autoscalable(facts)
-    verdicts |= facts.conditions
-    before = {c.type: c for c in previous}
-    conditions = []
-    for kind, verdict in verdicts.items():
-        old, status = before.get(kind), verdict.text
-        since = old.last_transition_time if old and old.status == status else now
-        conditions.append(
-            Condition(
-                type=kind,
-                status=status,
-                reason=verdict.reason,
-                message=verdict.message,
-                observed_generation=facts.generation,
-                last_transition_time=since,
-            )
-        )
-    return tuple(conditions)
+    return {**verdicts, **facts.conditions}
 
 
 def _ready(facts: Facts, stalled: Verdict) -> Verdict:

@@ -103,7 +103,6 @@ class LabelSelector(ApiModel):
         max_length=64,
         description="Further conditions on its labels. Default: none."
         " Example: [{key: tier, operator: NotIn, values: [system]}].",
-        json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
 
 
@@ -119,7 +118,6 @@ class Start(ApiModel):
         description="How long each init container runs, in order; the last holds for all that"
         " follow. Sidecars start at once. At most 8. Default: they are done at once."
         " Example: [{fixed: 5s}].",
-        json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
     ready_delay: Delay | None = Field(
         default=None,
@@ -292,7 +290,6 @@ class KwokPodProfileSpec(ApiModel):
         max_length=64,
         description="Groups on whose nodes it holds. At most 64. Default: all fake nodes."
         " Example: [gpu-b].",
-        json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
     priority: int = Field(
         default=0,
@@ -317,7 +314,6 @@ class KwokPodProfileSpec(ApiModel):
         description="What goes wrong. Of those that name a pod's index the first holds, else one is"
         " drawn; probabilities add up, beyond 1 they don't count. At most 8. Default: nothing."
         ' Example: [{type: OOMKilled, probability: "0.05", after: {fixed: 2m}}].',
-        json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
     termination: Termination = Field(
         default_factory=Termination, description="How deleted pods go. Default: at once."
@@ -355,8 +351,5 @@ class KwokPodProfileStatus(ApiModel):
     conditions: tuple[ProfileCondition, ...] = Field(
         default=(),
         description="How the profile is doing.",
-        json_schema_extra={
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["type"],
-        },
+        json_schema_extra={"x-kubernetes-list-map-keys": ["type"]},
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from kwok_operator.formats.words import names_in_words
+from kwok_operator.nodegroups.api.status import Verdict, conditions_of
 from kwok_operator.podprofiles.api import (
     KwokPodProfileStatus,
     ProfileCondition,
@@ -69,52 +70,33 @@ def profile_status(
     now: str,
 ) -> KwokPodProfileStatus:
     """`lacking`: what keeps its Stages from being there or from being played. `now` is RFC 3339."""
-    before = {condition.type: condition for condition in previous}
-    conditions = []
     over = compiled.overlapping
-    for kind, holds, problem in (
-        (
-            ProfileConditionType.COMPILED,
-            not compiled.problems,
-            _first(compiled.problems, "Compiled", "Its Stages say what its spec says."),
-        ),
-        (
-            ProfileConditionType.STAGES_PRESENT,
-            not lacking,
-            _first(lacking, "Present", "Its Stages are in the cluster, for kwok to play."),
-        ),
-        (
-            ProfileConditionType.OVERLAPPING,
-            bool(over),
-            ProfileProblem(
-                "Overlapping", f"For pods that {names_in_words(over)} selects, that holds."
-            )
-            if over
-            else ProfileProblem("Alone", "It holds for all pods that it selects."),
-        ),
-    ):
-        old = before.get(kind)
-        conditions.append(
-            ProfileCondition(
-                type=kind,
-                status="True" if holds else "False",
-                reason=problem.reason,
-                message=problem.message,
-                observed_generation=generation,
-                last_transition_time=old.last_transition_time
-                if old is not None and (old.status == "True") is holds
-                else now,
-            )
-        )
+    overlapping = Verdict(False, "Alone", "It holds for all pods that it selects.")
+    if over:
+        message = f"For pods that {names_in_words(over)} selects, that holds."
+        overlapping = Verdict(True, "Overlapping", message)
+    compiles = Verdict(True, "Compiled", "Its Stages say what its spec says.")
+    present = Verdict(True, "Present", "Its Stages are in the cluster, for kwok to play.")
+    conditions = conditions_of(
+        ProfileCondition,
+        {
+            ProfileConditionType.COMPILED: _first(compiled.problems) or compiles,
+            ProfileConditionType.STAGES_PRESENT: _first(lacking) or present,
+            ProfileConditionType.OVERLAPPING: overlapping,
+        },
+        previous=previous,
+        generation=generation,
+        now=now,
+    )
     return KwokPodProfileStatus(
         observed_generation=generation,
         stages=len(compiled.stages),
         namespaces=namespaces,
-        conditions=tuple(conditions),
+        conditions=conditions,
     )
 
 
-def _first(problems: Sequence[ProfileProblem], reason: str, message: str) -> ProfileProblem:
+def _first(problems: Sequence[ProfileProblem]) -> Verdict | None:
     if not problems:
-        return ProfileProblem(reason, message)
-    return ProfileProblem(problems[0].reason, "; ".join(problem.message for problem in problems))
+        return None
+    return Verdict(False, problems[0].reason, "; ".join(each.message for each in problems))

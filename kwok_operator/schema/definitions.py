@@ -59,6 +59,11 @@ def _structural(schema: Mapping[str, Any], *, definitions: Mapping[str, Any]) ->
             result[key] = _structural(result[key], definitions=definitions)
     if result.get("x-kubernetes-preserve-unknown-fields"):
         result.pop("additionalProperties", None)
+    if result.get("type") == "array":
+        # Never a set: every write of the object, of its status too, costs the API server nine times
+        # as much, because it keeps an owner for each item.
+        is_map = "x-kubernetes-list-map-keys" in result
+        result["x-kubernetes-list-type"] = "map" if is_map else "atomic"
     if "properties" in result:
         required = result.get("required", ())
         result["properties"] = {

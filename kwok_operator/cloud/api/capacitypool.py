@@ -90,18 +90,12 @@ class KwokCapacityPoolStatus(ApiModel):
     groups: tuple[GroupShare, ...] = Field(
         default=(),
         description="Who takes how much; of many groups those with the most instances.",
-        json_schema_extra={
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["group"],
-        },
+        json_schema_extra={"x-kubernetes-list-map-keys": ["group"]},
     )
     other_groups: int = Field(default=0, description="Groups that are not listed.")
     refused: int = Field(default=0, description="Instances that found no room here, and wait.")
     conditions: tuple[PoolCondition, ...] = Field(
         default=(),
         description="How the pool is doing.",
-        json_schema_extra={
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["type"],
-        },
+        json_schema_extra={"x-kubernetes-list-map-keys": ["type"]},
     )

@@ -187,7 +187,6 @@ class Failures(ApiModel):
         description="Instances that are not created. Of those that name an instance's serial the"
         " first holds, else one is drawn; probabilities add up, beyond 1 they don't count. At most"
         ' 8. Default: none. Example: [{probability: "0.1", class: OutOfResources}].',
-        json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
     never_registers: Chance | None = Field(
         default=None,
@@ -281,10 +280,7 @@ class Cloud(ApiModel):
         max_length=8,
         description="Taints that a Node has at first. At most 8. Default: none."
         " Example: [{key: agent, effect: NoSchedule, removedAfter: {fixed: 40s}}].",
-        json_schema_extra={
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["key", "effect"],
-        },
+        json_schema_extra={"x-kubernetes-list-map-keys": ["key", "effect"]},
     )
     late_resources: tuple[LateResource, ...] = Field(
         default=(),
@@ -292,10 +288,7 @@ class Cloud(ApiModel):
         description="Resources that a Node lacks at first, such as GPUs whose driver is not there"
         " yet. At most 8. Default: none."
         " Example: [{name: nvidia.com/gpu, after: {fixed: 90s}}].",
-        json_schema_extra={
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["name"],
-        },
+        json_schema_extra={"x-kubernetes-list-map-keys": ["name"]},
     )
     failures: Failures = Field(
         default_factory=Failures, description="What goes wrong with instances. Default: nothing."
@@ -318,7 +311,6 @@ class Cloud(ApiModel):
         max_length=8,
         description="Names of the KwokCapacityPools that each instance draws from; all of them must"
         " have room. At most 8. Default: none. Example: [zone-b, gpu-quota].",
-        json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
     interruptions: Interruptions | None = Field(
         default=None,

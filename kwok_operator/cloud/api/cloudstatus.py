@@ -90,17 +90,14 @@ class CloudStatus(ApiModel):
         default=(),
         description="What of spec.cloud holds for instances that were asked for and aren't there,"
         " by time: an edit applies to what is decided later.",
-        json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
     refused: tuple[RefusedRecord, ...] = Field(
         default=(),
         description="Instances that found no room, or for which that is not decided yet.",
-        json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
     instances: tuple[InstanceRow, ...] = Field(
         default=(),
         description="Instances that have no Node, by state and reason. At most 20 rows.",
-        json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
     counts: InstanceCounts | None = Field(
         default=None, description="How many instances are in each state."

@@ -117,5 +117,4 @@ class Delay(ApiModel):
         max_length=100,
         description="Times as measured, each as likely as the others; name one twice to have it"
         " twice as often. At most 100. Default: not this way. Example: [31s, 38s, 2m].",
-        json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )

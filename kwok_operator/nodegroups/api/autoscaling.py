@@ -142,5 +142,4 @@ class Autoscaling(ApiModel):
         description="Types of GPU that cluster-autoscaler should know of, as values of gpuLabel,"
         " beside those that the groups' templates carry. A set, at most 100. Default: none."
         " Example: [nvidia-tesla-k80].",
-        json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )

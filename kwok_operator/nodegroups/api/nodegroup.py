@@ -60,9 +60,6 @@ class ScaleDown(ApiModel):
         description="Names of nodes of this group that go, whatever the target. How many remain"
         " is up to targetSize alone: lower it in the same write, or they are replaced. Names that"
         " don't exist do nothing. At most 20,000.",
-        # A set by its meaning; declared as one, every write of the object, of status too, costs
-        # the API server nine times as much, because it keeps an owner for each name.
-        json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
     pods: DeletedNodePods = Field(
         default=DeletedNodePods.LEAVE,

@@ -8,9 +8,11 @@ Doesn't compute anything: counts and conditions are the core's, and when to writ
 reconciler's. `KwokNodeGroupStatus.dump()` is what goes to the API server.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, Literal
+from types import MappingProxyType
+from typing import Any, Final, Literal, TypeVar
 
 from pydantic import Field, field_validator
 
@@ -102,6 +104,39 @@ class Condition(ApiModel):
     )
 
 
+C = TypeVar("C", bound=Condition)
+K = TypeVar("K", bound=str)
+
+
+def conditions_of(
+    model: type[C],
+    verdicts: Mapping[K, Verdict],
+    *,
+    previous: Iterable[C],
+    generation: int,
+    now: str,
+    began: Mapping[str, str | None] = MappingProxyType({}),
+) -> tuple[C, ...]:
+    """Conditions by type, each as of when its status last changed: at `began`, or else `now`."""
+    before = {condition.type: condition for condition in previous}
+    conditions = []
+    for kind, verdict in verdicts.items():
+        old, status = before.get(kind), verdict.text
+        same = old is not None and old.status == status
+        since = old.last_transition_time if old and same else began.get(kind) or now
+        conditions.append(
+            model(
+                type=kind,
+                status=status,
+                reason=verdict.reason,
+                message=verdict.message,
+                observed_generation=generation,
+                last_transition_time=since,
+            )
+        )
+    return tuple(conditions)
+
+
 class PendingBatch(ApiModel):
     first: int = Field(description="The first serial of the batch.")
     last: int = Field(description="The last serial of the batch, which belongs to it.")
@@ -159,7 +194,6 @@ class KwokNodeGroupStatus(ApiModel):
     pending: tuple[PendingBatch, ...] = Field(
         default=(),
         description="Batches of nodes that were asked for and aren't all there yet.",
-        json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
     resolved_template: dict[str, Any] | None = Field(
         default=None,
@@ -181,10 +215,7 @@ class KwokNodeGroupStatus(ApiModel):
     conditions: tuple[Condition, ...] = Field(
         default=(),
         description="How the group is doing. Try: kubectl wait kng NAME --for=condition=Ready.",
-        json_schema_extra={
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["type"],
-        },
+        json_schema_extra={"x-kubernetes-list-map-keys": ["type"]},
     )
 
     @field_validator("next_serial", mode="after")

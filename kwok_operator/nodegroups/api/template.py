@@ -307,10 +307,7 @@ class Shape(ApiModel):
         max_length=64,
         description="Taints of each node, besides those of template.node and the guard taint. One"
         " a key and effect. Example: [{key: gpu, effect: NoSchedule}].",
-        json_schema_extra={
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["key", "effect"],
-        },
+        json_schema_extra={"x-kubernetes-list-map-keys": ["key", "effect"]},
     )
 
 

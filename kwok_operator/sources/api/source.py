@@ -46,7 +46,6 @@ class NodeSelector(ApiModel):
         max_length=64,
         description="Further conditions on a node's labels. Default: none."
         " Example: [{key: gpu, operator: Exists}].",
-        json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
 
 
