@@ -52,7 +52,7 @@ KEEPALIVE: Final = 60.0
 READ_BUFFER: Final = 2**18
 
 Observer = Callable[[str, str, int, float], None]
-"""Told of each exchange: method, path, status (0 where there was no answer), seconds."""
+"""Called after each exchange: method, path, status (0 where there was no answer), seconds."""
 
 
 class LineSplitter:

@@ -145,7 +145,7 @@ class Recorder:
         *,
         log: Mapping[str, str] | None = None,
     ) -> None:
-        """Says something about a group, a profile or a ConfigMap, and logs it.
+        """Emits an Event about a group, a profile or a ConfigMap, and logs it.
 
         `log` marks the line in the log as the begin or the end of a trouble.
         """
@@ -262,7 +262,7 @@ class Recorder:
             await self._count(record)
 
     async def _count(self, record: _Record) -> bool:
-        """Says that it was said again; False where the API server has dropped the Event."""
+        """Raises the count; returns False where the API server has dropped the Event."""
         try:
             await self._patch(
                 record, {"count": record.before + record.count}, accept=ACCEPT_METADATA

@@ -20,7 +20,7 @@ INTERVAL: Final = 0.1
 
 
 async def watch_lag(observe: Callable[[float, float], None]) -> None:
-    """Tells `observe`, until cancelled, each delay in seconds, and what of it the CPU took at most.
+    """Calls `observe`, until cancelled, with each delay in seconds and its CPU time at most.
 
     The CPU's is that of this thread since it was last awake, as far as it fits into the delay.
     """

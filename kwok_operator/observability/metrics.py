@@ -96,7 +96,7 @@ class ProcessMetrics:
         )
 
     def request(self, method: str, path: str, code: int, seconds: float) -> None:
-        """Notes one exchange with the API server."""
+        """Counts one exchange with the API server."""
         key = method, resource_of(path), code
         found = self._known.get(key)
         if found is None:
@@ -104,11 +104,11 @@ class ProcessMetrics:
         found.observe(seconds)
 
     def watch_restarted(self, path: str, cause: str) -> None:
-        """Notes that a watch has ended: "closed", "expired" or "failed"."""
+        """Counts a watch that has ended: "closed", "expired" or "failed"."""
         self._watch_restarts.labels(resource_of(path), cause).inc()
 
     def watch_contact(self, path: str, last_contact: Callable[[], float]) -> None:
-        """Tells how long a watch is silent; `last_contact` gives monotonic seconds."""
+        """Exports how long a watch is silent; `last_contact` gives monotonic seconds."""
         gauge = self._watch_silence.labels(resource_of(path))
         gauge.set_function(lambda: max(0.0, time.monotonic() - last_contact()))
 
@@ -201,29 +201,29 @@ class Metrics(ProcessMetrics):
             self._provider_problems.labels(reason).set(count)
 
     def watch_queue(self, depth: Callable[[], int]) -> None:
-        """Tells the number of groups that wait or are worked on, whenever it is asked for."""
+        """Exports the number of groups that wait or are worked on."""
         text = "Groups that wait for a pass or are in one."
         self._gauge("kwok_operator_queue_depth", text, depth)
 
     def watch_write_limit(self, limit: Callable[[], int]) -> None:
-        """Tells how many nodes may be written at once, whenever it is asked for."""
+        """Exports how many nodes may be written at once."""
         text = "Writes of nodes that may be in flight: --node-concurrency, less when throttled."
         self._gauge("kwok_operator_node_write_limit", text, limit)
 
     def watch_leader(self, is_leader: Callable[[], bool]) -> None:
-        """Tells whether this replica is the one that writes, whenever it is asked for."""
+        """Exports whether this replica is the one that writes."""
         text = "1 while this replica is the one that writes."
         self._gauge("kwok_operator_leader", text, is_leader)
 
     def watch_kwok(self, responds: Callable[[], bool]) -> None:
-        """Tells whether a kwok controller answers, whenever it is asked for."""
+        """Exports whether a kwok controller answers."""
         text = "0 while no kwok controller seems to look after the nodes."
         self._gauge("kwok_operator_kwok_responding", text, responds)
 
     def watch_total(
         self, *, nodes: Callable[[], int], limit: int, waiting: Callable[[], int]
     ) -> None:
-        """Tells of all groups' nodes, and of --max-total-nodes, the brake."""
+        """Exports the number of all groups' nodes, and its limit, --max-total-nodes."""
         text = "Nodes of all groups, those that are terminating too."
         self._gauge("kwok_operator_nodes", text, nodes)
         self._gauge("kwok_operator_nodes_limit", "--max-total-nodes.", lambda: limit)
@@ -231,7 +231,7 @@ class Metrics(ProcessMetrics):
         self._gauge("kwok_operator_groups_waiting_for_room", text, waiting)
 
     def loop_lag(self, wall: float, cpu: float) -> None:
-        """Notes a delay of the event loop: seconds that passed, and of them the CPU's at most."""
+        """Counts a delay of the event loop: seconds that passed, and of them the CPU's at most."""
         self._loop_lag.observe(wall)
         for clock, seconds in (("wall", wall), ("cpu", cpu)):
             if seconds > self._longest[clock]:
@@ -240,7 +240,7 @@ class Metrics(ProcessMetrics):
 
     @contextmanager
     def reconciling(self, clock: Callable[[], float]) -> Iterator[None]:
-        """Notes one pass over a group, and whether it failed."""
+        """Counts one pass over a group, and whether it failed."""
         started = clock()
         try:
             yield

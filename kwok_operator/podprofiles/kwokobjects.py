@@ -96,7 +96,7 @@ class KwokObjects:
     async def apply(self, manifest: Manifest, *, owners: Mapping[str, str], there: Present) -> bool:
         """Writes an object unless it is there as it should be; `owners` are uids by profile.
 
-        Says whether it was written.
+        Returns whether it was written.
         """
         kind, name = manifest["kind"], manifest["metadata"]["name"]
         body = _owned(manifest, owners)
