@@ -10,7 +10,7 @@ spec does to an instance that meets no others and no edits; the operator works w
 from dataclasses import dataclass
 
 from kwok_operator.cloud.api.cloud import Cloud
-from kwok_operator.cloud.arrival import phases, waiting_phase
+from kwok_operator.cloud.arrival import phases, walk
 from kwok_operator.cloud.draws import InstanceSeed, instance_seed
 from kwok_operator.cloud.life import DesiredNode, Life, draw_life
 from kwok_operator.cloud.states import Phase, State
@@ -31,9 +31,8 @@ class Course:
 
     def at(self, now: int) -> Phase | DesiredNode:
         """A Phase before there is a Node, a DesiredNode after."""
-        phase = waiting_phase(
-            History.always(self.cloud), self.who, requested_at=self.requested_at, now=now
-        )
+        history = History.always(self.cloud)
+        *_, phase = walk(history, self.who, requested_at=self.requested_at, now=now)
         if phase.state is not State.DUE or now < phase.since:
             return phase
         return self._born(phase.since).desired(now)

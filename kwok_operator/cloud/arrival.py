@@ -28,24 +28,14 @@ _FAILURE: Final = "creation-failure"
 _DELAY: Final = "creation-failure-delay"
 
 
-def waiting_phase(
-    history: History, who: InstanceSeed, *, requested_at: int, now: int, after: Phase | None = None
-) -> Phase:
-    """The phase that an instance without a Node is in; before its request, the first.
-
-    The walk goes on from `after`, a phase that it has passed; that spares what comes before.
-    """
-    *_, phase = walk(history, who, requested_at=requested_at, now=now, after=after)
-    return phase
-
-
 def walk(
     history: History, who: InstanceSeed, *, requested_at: int, now: int, after: Phase | None = None
 ) -> Iterator[Phase]:
     """Some of the phases that the instance has passed, and last the one that it is in.
 
-    From one to the next is little work: after a restart there may be 10,000 tries of each instance
-    to go through, and who walks can pause meanwhile.
+    The walk goes on from `after`, a phase that it has passed. From one to the next is little work:
+    after a restart there may be 10,000 tries of each instance to go through, and who walks can
+    pause meanwhile.
     """
     start, failed = _try_after(after) or (requested_at, 0)
     while passed := _passed(history, who, start=start, failed=failed, now=now):

@@ -121,7 +121,7 @@ def _unwritten(known: _Known) -> int | None:
 
 
 def give_notice(
-    lives: Mapping[int, Life], *, at_a_time: int | None, under_way: int, now: int
+    lives: Mapping[int, Life], *, at_a_time: int, under_way: int, now: int
 ) -> tuple[int, ...]:
     """The serials that get notice now, in the order in which it was due.
 
@@ -132,18 +132,17 @@ def give_notice(
         for serial, life in lives.items()
         if life.notice_at is not None and life.notice_at <= now
     )
-    room = len(due) if at_a_time is None else max(0, at_a_time - under_way)
-    return tuple(serial for _, serial in due[:room])
+    return tuple(serial for _, serial in due[: max(0, at_a_time - under_way)])
 
 
 def next_notice(
-    lives: Mapping[int, Life], *, at_a_time: int | None, under_way: int, now: int
+    lives: Mapping[int, Life], *, at_a_time: int, under_way: int, now: int
 ) -> int | None:
     """When `give_notice` may have something to give, if no Node under notice goes before.
 
     None where it hasn't: nothing is due ever, or those under notice leave no room.
     """
-    if at_a_time is not None and under_way >= at_a_time:
+    if under_way >= at_a_time:
         return None
     times = [life.notice_at for life in lives.values() if life.notice_at is not None]
     return max(min(times), now) if times else None

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from kwok_operator.cloud import draws
 from kwok_operator.cloud.api.cloud import Cloud, ErrorClass
-from kwok_operator.cloud.arrival import MAX_TRIES, phases, waiting_phase
-from kwok_operator.cloud.draws import instance_seed
+from kwok_operator.cloud.arrival import MAX_TRIES, phases, walk
+from kwok_operator.cloud.draws import InstanceSeed, instance_seed
 from kwok_operator.cloud.states import Fault, Phase, State
 from kwok_operator.cloud.terms import History, Terms
 from tests.unit.clouds import CLOUDS, GROUP, QUICK, cloud
@@ -25,6 +25,14 @@ from tests.unit.clouds import CLOUDS, GROUP, QUICK, cloud
 T0 = 1_800_000_000_000
 MINUTE = 60_000
 ALWAYS = {"probability": "1"}
+
+
+def waiting_phase(
+    history: History, who: InstanceSeed, *, requested_at: int, now: int, after: Phase | None = None
+) -> Phase:
+    """The phase that an instance without a Node is in; before its request, the first."""
+    *_, phase = walk(history, who, requested_at=requested_at, now=now, after=after)
+    return phase
 
 
 def phase_of(spec: Cloud, serial: int = 0, *, now: int = T0) -> Phase:

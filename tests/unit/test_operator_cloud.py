@@ -1,0 +1,108 @@
+"""The simulated cloud in an operator's passes.
+
+- an outage keeps instances away, and status says so until it is over
+- what was decided about a node is written on it, and taken back when its time has come
+- an update in place leaves what the cloud has written, and what it still holds back
+- a deletion that gets stuck is put off, and done in the end
+- what goes badly together is reported when it is new
+"""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from kwok_operator.constants import DELETE_AT_ANNOTATION, LIFE_ANNOTATION
+from tests.fakes.apiserver import GROUPS, NODES
+from tests.fakes.operator import NAME, Json, World
+from tests.fakes.waiting import until
+
+GPU = "nvidia.com/gpu"
+STARTING = "example.com/starting"
+
+
+class Clouded(World):
+    def make(self, size: int, cloud: Json, **spec: Any) -> None:
+        spec = {"targetSize": size, "cloud": cloud, **spec}
+        self.server.create(GROUPS, {"metadata": {"name": NAME}, "spec": spec})
+
+    @property
+    def nodes(self) -> list[Json]:
+        return list(self.server.objects(NODES).values())
+
+    def condition(self, kind: str) -> tuple[str, str]:
+        """Status and reason."""
+        found = [c for c in self.status.get("conditions", ()) if c["type"] == kind]
+        return (found[0]["status"], found[0]["reason"]) if found else ("", "")
+
+    def tainted(self) -> int:
+        """The nodes that are starting."""
+        return sum(STARTING in str(node["spec"].get("taints")) for node in self.nodes)
+
+    @property
+    def last_caution(self) -> str | None:
+        group = self.store.get(NAME)
+        return None if group is None else self._parts.recorder.last_said(group, ["Caution"])
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[Clouded]:
+    async with Clouded().running() as world:
+        yield world
+
+
+async def test_an_outage_keeps_instances_away_until_it_is_over(world: Clouded) -> None:
+    world.make(2, {"outage": True, "provisioningDelay": {"fixed": "0s"}})
+    await until(lambda: world.condition("Outage") == ("True", "SpecOutage"))
+    await until(lambda: world.condition("Provisioned") == ("False", "Outage"))
+    assert world.status["cloud"]["counts"]["waiting"] == 2
+    assert world.condition("CloudSimulated") == ("False", "NotHeld")
+    assert world.nodes == []
+    world.server.patch(GROUPS, NAME, {"spec": {"cloud": {"outage": False}}})
+    await world.settled(2)
+    assert world.condition("Outage") == ("False", "NoOutage")
+    assert world.condition("Provisioned") == ("True", "AllArrived")
+
+
+async def test_what_was_decided_about_a_node_is_written_on_it_and_taken_back(
+    world: Clouded,
+) -> None:
+    taint = {"key": STARTING, "effect": "NoSchedule", "removedAfter": {"fixed": "2s"}}
+    world.make(2, {"startupTaints": [taint]})
+    await until(lambda: world.tainted() == 2)
+    await until(lambda: world.tainted() == 0)
+    assert len(world.nodes) == 2
+
+
+async def test_an_update_in_place_leaves_what_the_cloud_holds_back(world: Clouded) -> None:
+    def cpus() -> list[str]:
+        return [node["status"]["capacity"]["cpu"] for node in world.nodes]
+
+    shape = {"cpu": 4, "gpu": {"count": 8}}
+    world.make(
+        2,
+        {"lateResources": [{"name": GPU, "after": {"fixed": "1h"}}]},
+        template={"shape": shape},
+        updateStrategy={"type": "InPlace"},
+    )
+    await world.settled(2)
+    world.server.patch(GROUPS, NAME, {"spec": {"template": {"shape": {"cpu": 6}}}})
+    await until(lambda: cpus() == ["6", "6"])
+    await world.settled(2)
+    assert all(LIFE_ANNOTATION in node["metadata"]["annotations"] for node in world.nodes)
+    assert not any(GPU in node["status"]["capacity"] for node in world.nodes)
+
+
+async def test_a_deletion_that_gets_stuck_is_put_off_and_done_in_the_end(world: Clouded) -> None:
+    stuck = {"serials": "0-9", "delay": {"fixed": "2s"}}
+    world.make(1, {"failures": {"slowDeletion": stuck}})
+    await world.settled(1)
+    world.scale(0)
+    await until(lambda: DELETE_AT_ANNOTATION in str(world.nodes))
+    await until(lambda: world.nodes == [])
+
+
+async def test_what_goes_badly_together_is_reported_when_it_is_new(world: Clouded) -> None:
+    options = {"options": {"scaleDownUnneededTime": "1m"}}
+    world.make(1, {"readinessDelay": {"fixed": "0s"}}, autoscaling=options)
+    await until(lambda: world.last_caution == "Caution")
