@@ -12,4 +12,16 @@
 
 Times are whole milliseconds since the epoch and spans are whole milliseconds: sums and remainders
 are exact, so that a course is the same whenever it is computed.
+
+What the names mean:
+
+    ObservedCloud, Mark                   what a pass has seen: of the cloud; on a Node (its mark)
+    DesiredNode, DesiredNodes             how a Node, and all Nodes of a group, should be now
+    DesiredShape                          that, and all else that the patch of a live Node needs
+    StockDecision, SettledRequests        what stock and pools grant; what of it is to be recorded
+    CloudDecision                         what the cloud makes of a pass's plan
+    Life, Birth                           all that was decided about a Node; and its first JSON
+    InstanceSeed                          what the draws of one instance depend on
+    Phase, State, Fault                   where an instance is on its way, until when, and why not
+    Terms, History                        a spec.cloud and since when it holds; all of them
 """
