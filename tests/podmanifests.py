@@ -72,6 +72,10 @@ GOOD: dict[str, Manifest] = {
 }
 
 BAD: dict[str, tuple[Manifest, str]] = {
+    "a delay that is none": (
+        profile({"start": {"delay": {"fixed": "soon"}}}),
+        "spec.start.delay.fixed",
+    ),
     "share beyond 1": (failing(type="Error", probability="1.5"), SHARES),
     "no pods fail": (failing(type="Error"), "must have probability, indexes or both"),
     "indexes in words": (failing(type="Error", indexes="all"), "must be indexes or ranges of them"),

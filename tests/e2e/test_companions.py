@@ -7,7 +7,6 @@
   that fail pods are evicted
 - nodes copied from a real one have its devices and its attach limits
 - pods with a volume are bound as far as the attach limits of CSINodes go
-- a mistake that only the whole shows is the template's, and no node is made
 - killed in mid-scale, the operator leaves no node without its own, and nothing without a node
 """
 
@@ -319,17 +318,6 @@ def test_a_real_nodes_devices_and_limits_are_copied(
     kubectl("delete", "deployment", group)
     delete_group(kubectl, group)
     kubectl("delete", "csinode,resourceslice", real)
-
-
-def test_what_can_be_no_device_makes_no_node(kubectl: Kubectl) -> None:
-    devices = [{"name": "dev", "count": 2}, {"name": "dev-1"}]
-    wrong = {"resourceSlices": [{"driver": DRIVER, "devices": devices}]}
-    apply_group(kubectl, "wrong", targetSize=1, template={"companions": wrong})
-    wait_condition(kubectl, "wrong", "TemplateResolved", status="False")
-    said = condition(kubectl, "wrong", "TemplateResolved")["message"]
-    assert said.startswith(f"spec.template.companions.resourceSlices[{DRIVER}].devices: 'dev-1'")
-    assert nodes_of(kubectl, "wrong") == []
-    delete_group(kubectl, "wrong")
 
 
 @pytest.mark.usefixtures("allowed")

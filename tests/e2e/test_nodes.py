@@ -3,8 +3,7 @@
 - name, labels, annotations, owner, providerID, versions; what is a node's own, no other one has
 - the guard taint: there exactly once, another one, or none; it does what it is for
 - a group that is Ready has nodes that take pods, as the operator has left them
-- capacity and allocatable, GPUs and other resources, arch, os, zone, instance type, labels, taints
-- pods that ask for these are placed there
+- pods that ask for GPUs, other resources and a zone are placed there
 - status.resolvedTemplate is what the nodes have, and its hash is theirs
 
 What becomes of a node that was pasted is in test_pasted_nodes.py.
@@ -132,58 +131,6 @@ def placed(kubectl: Kubectl, pod: str) -> str:
     kubectl("wait", f"pod/{pod}", "--for=condition=Ready", "--timeout=240s", timeout=270)
     node: str = kubectl.json("get", "pod", pod)["spec"]["nodeName"]
     return node
-
-
-def test_a_shape_in_full(kubectl: Kubectl, operator: Process, group_name: str) -> None:
-    shape = {
-        "cpu": 8,
-        "memory": "32Gi",
-        "ephemeralStorage": "100Gi",
-        "maxPods": 58,
-        "reserved": {"cpu": "110m", "memory": "1Gi", "ephemeralStorage": "10Gi"},
-        "gpu": {"count": 4},
-        "resources": {"example.com/fpga": 2, "hugepages-2Mi": "1Gi"},
-        "arch": "arm64",
-        "os": "windows",
-        "zone": "eu-west-1b",
-        "instanceType": "p4d.24xlarge",
-        "labels": {"example.com/pool": "gpu", "empty": ""},
-        "taints": [{"key": "gpu", "value": "a100", "effect": "NoSchedule"}],
-    }
-    guard = {"key": "example.com/fake", "effect": "NoExecute"}
-    apply_group(
-        kubectl,
-        group_name,
-        targetSize=2,
-        template={"shape": shape},
-        guardTaint={**guard, "value": ""},
-    )
-    nodes = settled_nodes(kubectl, group_name)
-    labels = {
-        "kubernetes.io/arch": "arm64",
-        "kubernetes.io/os": "windows",
-        "topology.kubernetes.io/zone": "eu-west-1b",
-        "node.kubernetes.io/instance-type": "p4d.24xlarge",
-        "example.com/pool": "gpu",
-        "empty": "",
-    }
-    capacity = {
-        "cpu": "8",
-        "memory": "32Gi",
-        "ephemeral-storage": "100Gi",
-        "pods": "58",
-        "nvidia.com/gpu": "4",
-        "example.com/fpga": "2",
-        "hugepages-2Mi": "1Gi",
-    }
-    reserved = {"cpu": "7890m", "memory": "31Gi", "ephemeral-storage": "90Gi"}
-    for node in nodes:
-        assert labels.items() <= node["metadata"]["labels"].items()
-        assert node["status"]["capacity"] == capacity
-        assert node["status"]["allocatable"] == capacity | reserved
-        assert taints(node) == [*shape["taints"], guard]  # type: ignore[misc]
-        info = node["status"]["nodeInfo"]
-        assert (info["architecture"], info["operatingSystem"]) == ("arm64", "windows")
 
 
 @pytest.mark.core

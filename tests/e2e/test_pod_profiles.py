@@ -2,7 +2,6 @@
 
 - pods start after the delays that `explain-pod` tells; a change of the profile holds for the next
 - of two that match one pod the higher one holds, and the lower one's status says so
-- what can't be a profile is refused by the API server, which names the field
 - its Stages go with the profile, and pods start as kwok's own Stages have it
 - a Job makes those of its pods anew that fail, which are those that were told, and completes
 - a Stage of somebody else's with a profile's name stays as it is
@@ -173,19 +172,6 @@ def test_of_two_that_match_the_higher_one_holds(kubectl: Kubectl) -> None:
     settled(kubectl, "b", "True", "True", "False")
     eventually(lambda: states(kubectl, "a")[2:] == ("True",), describe="a says it is overlapped")
     assert run_pod(kubectl, "two-0", "two") < 30_000
-
-
-@pytest.mark.parametrize(
-    ("spec", "field"),
-    [
-        ({"start": {"delay": {"fixed": "soon"}}}, "spec.start.delay.fixed"),
-        ({"failures": [{"type": "Bored", "probability": "1"}]}, "spec.failures[0].type"),
-        ({"failures": [{"type": "Error"}]}, "spec.failures[0]"),
-        ({"usage": {"cpu": {}}}, "spec.usage.cpu"),
-    ],
-)
-def test_what_is_no_profile_is_refused(kubectl: Kubectl, spec: Any, field: str) -> None:
-    assert field in kubectl.fails("apply", "--filename=-", stdin=profile("bad", **spec))
 
 
 @pytest.mark.usefixtures("allowed")

@@ -3,7 +3,6 @@
 - InPlace: labels, annotations, taints and resources become the template's, what it has no longer
   goes, what others added stays; names, uids and pods stay; nodes that kwok initialised, too
 - RollingUpdate: all are replaced, at no moment more than maxUnavailable are missing or not Ready
-- OnDelete and paused leave the nodes alone
 - `kubectl wait --for=condition=Ready` right after the edit returns when the update is done; one
   Event when it begins, one when it has ended
 """
@@ -17,14 +16,12 @@ from kwok_operator.controlplane import Cluster
 from tests.e2e.availability import watched
 from tests.e2e.groups import (
     apply_group,
-    condition,
     events_of,
     is_ready,
     names_of,
     nodes_of,
     patch_group,
     status_of,
-    wait_condition,
     wait_ready,
 )
 from tests.e2e.kubectl import Kubectl, as_text, eventually
@@ -240,40 +237,3 @@ def test_rolling_update_deletes_pods_where_scale_down_does(
         patch_group(kubectl, group_name, template=shape(labels={"v": "2"}))
         wait_ready(kubectl, group_name)
         assert pods.isdisjoint(uids_of_pods(pods_of(kubectl, group_name)))
-
-
-def test_on_delete_leaves_the_nodes(kubectl: Kubectl, operator: Process, group_name: str) -> None:
-    apply_group(kubectl, group_name, targetSize=3)
-    wait_ready(kubectl, group_name)
-    before = by_uid(nodes_of(kubectl, group_name))
-    patch_group(kubectl, group_name, template=shape(labels={"v": "2"}))
-    wait_ready(kubectl, group_name)
-    assert status_of(kubectl, group_name)["updatedReplicas"] == 0
-    assert labelled(kubectl, group_name, "v") == [None] * 3
-
-    # Another strategy is for what is outdated already, too.
-    patch_group(kubectl, group_name, updateStrategy=IN_PLACE)
-    wait_ready(kubectl, group_name)
-    assert labelled(kubectl, group_name, "v") == ["2"] * 3
-    assert by_uid(nodes_of(kubectl, group_name)) == before
-
-
-def test_paused_holds(kubectl: Kubectl, operator: Process, group_name: str) -> None:
-    apply_group(kubectl, group_name, targetSize=3, updateStrategy=rolling("100%"))
-    wait_ready(kubectl, group_name)
-    before = by_uid(nodes_of(kubectl, group_name))
-    for strategy in (rolling("100%"), IN_PLACE):
-        patch_group(
-            kubectl,
-            group_name,
-            paused=True,
-            updateStrategy=strategy,
-            template=shape(labels={"v": strategy["type"]}),
-        )
-        wait_condition(kubectl, group_name, "Ready", status="False")
-        assert condition(kubectl, group_name, "Ready")["reason"] == "Paused"
-        assert by_uid(nodes_of(kubectl, group_name)) == before
-        assert labelled(kubectl, group_name, "v") == [None] * 3
-    patch_group(kubectl, group_name, paused=False)
-    wait_ready(kubectl, group_name)
-    assert labelled(kubectl, group_name, "v") == ["InPlace"] * 3

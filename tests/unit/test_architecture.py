@@ -3,11 +3,13 @@
 - modules have at most 600 lines, functions 60
 - a pure module neither reads the clock nor opens or prints; whoever could be pure is listed so
 - no two public classes have one name
+- no test file imports another
 
 Which folder may import which is checked by `make lint`.
 """
 
 import ast
+import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
@@ -130,3 +132,9 @@ def test_an_impure_call_is_found(source: str, calls: list[str]) -> None:
 )
 def test_what_is_too_long_is_found(source: str, problems: list[str]) -> None:
     assert list(too_long(source)) == problems
+
+
+def test_no_test_file_imports_another() -> None:
+    """What several need is a module of its own, as no change of one test breaks another then."""
+    imports = re.compile(r"^(?:from|import) tests\.(?:\w+\.)*test_", re.MULTILINE)
+    assert [name for name, source in modules("tests").items() if imports.search(source)] == []
