@@ -7,7 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kwok_operator.cli.rehearsing import binaries, check_binaries, summary, surroundings, tell
+from kwok_operator.cli.rehearsing import (
+    binaries,
+    check_binaries,
+    report_findings,
+    summary,
+    surroundings,
+)
 from kwok_operator.cli.validate import complain, counted
 from kwok_operator.comparison.plan import DEFAULT_RUNS, ComparisonArm, ComparisonPlan
 from kwok_operator.errors import KwokOperatorError
@@ -111,7 +117,7 @@ def run(flags: argparse.Namespace) -> int:
     paths = [Path(each) for each in flags.scenarios]
     try:
         loaded = load_arms(paths, lambda path: _around(path, given, flags.check))
-        tell(loaded.findings)
+        report_findings(loaded.findings)
         if loaded.findings or len(loaded.arms) != 2:
             found = counted(len(loaded.findings), "problem")
             complain(f"kwok-operator: {loaded.name}: {found}; nothing was started")
@@ -186,7 +192,9 @@ def _play(plan: ComparisonPlan, folder: Path, given: dict[str, Path]) -> int:
     # Between two runs, too, and where it was ignored as we started, as behind the & of a script.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        found = asyncio.run(compare(plan, folder=folder, find_program=find_program, tell=complain))
+        found = asyncio.run(
+            compare(plan, folder=folder, find_program=find_program, report=complain)
+        )
     except (KwokOperatorError, ControlPlaneError, OSError) as error:
         for line in f"kwok-operator: {error}".splitlines():
             complain(line)

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from kwok_operator.cli.validate import complain, counted, read_texts, table, tell
+from kwok_operator.cli.validate import complain, complain_of, counted, read_texts, table
 from kwok_operator.constants import PROFILES_PATH
 from kwok_operator.errors import (
     ConnectionConfigError,
@@ -91,7 +91,7 @@ def _from_files(names: list[str], only: str | None) -> int:
     told = forecast_pods(Files.read(texts), only=only)
     for line in told.lines if only else table(told.rows):
         print(line)
-    tell(told.findings, told.notes)
+    complain_of(told.findings, told.notes)
     if only and not told.rows:
         complain(f"kwok-operator: no pod {only} with a profile is in these files")
     elif not only:

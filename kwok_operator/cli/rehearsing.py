@@ -108,7 +108,7 @@ def run(flags: argparse.Namespace) -> int:
     except KwokOperatorError as error:
         complain(f"kwok-operator: {error}")
         return 2
-    tell(read.findings)
+    report_findings(read.findings)
     if read.scenario is None or read.findings:
         found = counted(len(read.findings), "problem")
         complain(f"kwok-operator: {settings.scenario}: {found}; nothing was started")
@@ -127,7 +127,7 @@ def _clear(flags: argparse.Namespace) -> int:
     if flags.scenario or not (flags.kubeconfig or flags.context):
         raise SettingsError("--clear: goes without SCENARIO, and with --kubeconfig or --context")
     clearing = clear_cluster(
-        kubeconfig=flags.kubeconfig or None, context=flags.context or None, tell=complain
+        kubeconfig=flags.kubeconfig or None, context=flags.context or None, report=complain
     )
     try:
         return 0 if asyncio.run(clearing) else 1
@@ -146,7 +146,7 @@ def _play(scenario: Scenario, settings: RehearseSettings) -> int:
     try:
         with (
             results(settings.output, scenario.name) as folder,
-            screen(sys.stderr, complain, environ=os.environ) as (tell, show, say),
+            screen(sys.stderr, complain, environ=os.environ) as (report, show, say),
         ):
             found = asyncio.run(
                 rehearse(
@@ -154,7 +154,7 @@ def _play(scenario: Scenario, settings: RehearseSettings) -> int:
                     settings,
                     folder=folder,
                     find_program=surroundings(settings).program,
-                    tell=tell,
+                    report=report,
                     show=show,
                     say=say,
                 )
@@ -212,7 +212,7 @@ def checked(settings: RehearseSettings, *, programs_later: bool = False) -> Scen
 
     around = surroundings(settings, programs_later=programs_later)
     if settings.demo:
-        return load_demo(settings.scenario, around, tell=complain)
+        return load_demo(settings.scenario, around, report=complain)
     return load_scenario(settings.scenario, around, arm=settings.arm)
 
 
@@ -265,7 +265,7 @@ def check_binaries(given: Iterable[str], scenarios: Iterable[Scenario]) -> None:
             raise SettingsError(unknown(("--binary",), what, known, value=name).message)
 
 
-def tell(findings: Iterable[Finding]) -> None:
+def report_findings(findings: Iterable[Finding]) -> None:
     for finding in sorted(findings, key=lambda each: (each.file, each.line or 0)):
         complain(str(finding))
 

@@ -37,7 +37,7 @@ def run(names: Sequence[str], terms: ConvertTerms) -> int:
     report = validate(texts, terms)
     for line in table(report.rows):
         print(line)
-    tell(report.findings, report.notes)
+    complain_of(report.findings, report.notes)
     if not report.recognised:
         complain("kwok-operator: nothing in these files is for the operator")
         return 2
@@ -55,7 +55,7 @@ def run_convert(names: Sequence[str], terms: ConvertTerms) -> int:
     if converted.manifests:
         sys.stdout.write("---\n".join(map(dump, converted.manifests)))
     findings = [*files.findings, *converted.findings]
-    tell(findings, converted.notes)
+    complain_of(findings, converted.notes)
     if not converted.looked_at and not findings:
         complain("kwok-operator: nothing in these files is Cluster API's: MachineDeployment, ...")
         return 2
@@ -71,7 +71,7 @@ def read_texts(names: Sequence[str]) -> list[tuple[str, str]] | None:
         return None
 
 
-def tell(findings: Iterable[Finding], notes: Iterable[str]) -> None:
+def complain_of(findings: Iterable[Finding], notes: Iterable[str]) -> None:
     for finding in findings:
         complain(str(finding))
     for note in notes:

@@ -38,18 +38,17 @@ from kwok_operator.comparison.plan import (
     checked,
 )
 from kwok_operator.errors import KwokOperatorError
-from kwok_operator.rehearsal.progress import RunProgress
+from kwok_operator.rehearsal.progress import Report, RunProgress
 from kwok_operator.rehearsal.runner import rehearse
 from kwok_operator.rehearsal.settings import RehearseSettings
 from kwok_operator.rehearsal.stage import FindProgram
 
-Tell = Callable[[str], None]
 FindProgramOf = Callable[[ComparisonArm], FindProgram]
 """Arms may be in different folders, and programs are found from there."""
 
 
 async def compare(
-    plan: ComparisonPlan, *, folder: Path, find_program: FindProgramOf, tell: Tell
+    plan: ComparisonPlan, *, folder: Path, find_program: FindProgramOf, report: Report
 ) -> Comparison:
     """Plays what isn't there yet; the files are in `folder` then.
 
@@ -64,7 +63,7 @@ async def compare(
         plan = place.register(plan)
         while place.has_pair(plan, plan.runs + 1):
             plan = replace(plan, runs=plan.runs + 1)  # what was played is never left out
-        playing = _Playing(plan, place, find_program=find_program, tell=tell)
+        playing = _Playing(plan, place, find_program=find_program, report=report)
         playing.look()
         whole = await playing.play_all()
         return playing.result(interrupted=not whole)
@@ -77,12 +76,12 @@ class _Playing:
         place: ComparisonFolder,
         *,
         find_program: FindProgramOf,
-        tell: Tell,
+        report: Report,
     ) -> None:
         self._plan = plan
         self._place = place
         self._find_program = find_program
-        self._tell = tell
+        self._report = report
         self._cold = plan.warm_up
         self._done: dict[tuple[int, str], PlayedRun] = {}
         """By pair and arm: what counts."""
@@ -122,14 +121,14 @@ class _Playing:
                 # Half of a repeat is none yet.
                 if attempt == 1 or len(there) == len(runs):
                     self._done |= {(number, found.arm): found for found in there}
-        self._tell(f"{self._plan.in_words}, {self._left()}")
+        self._report(f"{self._plan.in_words}, {self._left()}")
         if self._done:
-            self._tell(
+            self._report(
                 f"{len(self._done)} runs are there already; what was registered before them is"
                 f" judged: {self._plan.judged_in_words}"
             )
         if later := self._plan.explored_in_words:
-            self._tell(f"named after runs had been seen, so explored without a verdict: {later}")
+            self._report(f"named after runs had been seen, so explored without a verdict: {later}")
 
     async def play_all(self) -> bool:
         """Whether it came to the end; not if it was interrupted."""
@@ -142,7 +141,7 @@ class _Playing:
                 return False
             if not stopped and repeats_stopped(self._plan, self._pairs()):
                 stopped = True
-                self._tell(
+                self._report(
                     "the machine was as busy in the repeats: no more pairs are repeated, and"
                     " smaller differences go unseen"
                 )
@@ -168,7 +167,7 @@ class _Playing:
         return True
 
     async def _played(self, run: PlannedRun) -> PlayedRun | None:
-        self._tell(f"run {run.folder} ({self._which(run)}), seed {run.seed}, {self._left()}")
+        self._report(f"run {run.folder} ({self._which(run)}), seed {run.seed}, {self._left()}")
         find = self._find_program(run.arm)
         folder = self._place.begin(run)
         began = time.monotonic()
@@ -179,13 +178,13 @@ class _Playing:
                     RehearseSettings(scenario=Path(run.arm.file)),
                     folder=folder,
                     find_program=find,
-                    tell=lambda line: self._tell(f"  {line}"),
+                    report=lambda line: self._report(f"  {line}"),
                     show=_show_nothing,
                 )
             except asyncio.CancelledError:
                 return None
             except (KwokOperatorError, controlplane.ControlPlaneError):
-                self._tell(
+                self._report(
                     f"run {run.folder}: no run; --output={self._place.path} goes on from here"
                 )
                 raise
@@ -206,7 +205,7 @@ class _Playing:
             how = "held" if found.passed else f"FAILED: {found.failures[0]}"
             how += ", which doesn't count" if run.pair == WARM_UP and not found.passed else ""
             busy = "; the machine was busy with something else" if facts.busy else ""
-            self._tell(f"run {run.folder}: {how}, {found.seconds:g} s{busy}")
+            self._report(f"run {run.folder}: {how}, {found.seconds:g} s{busy}")
         return found
 
     def _which(self, run: PlannedRun) -> str:

@@ -70,7 +70,7 @@ async def until_steady(stage: Stage, *, within: float) -> None:
             )
         if not found.is_steady and str(found) != reported and now - reported_at > _REPORT_SECONDS:
             reported, reported_at = str(found), now
-            stage.tell(f"waiting until the cluster is steady: {found}")
+            stage.report(f"waiting until the cluster is steady: {found}")
         await asyncio.sleep(max(_LOOK_SECONDS, 2 * (now - looked)))
 
 

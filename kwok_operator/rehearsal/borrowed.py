@@ -12,7 +12,7 @@ import asyncio
 import json
 import os
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -28,6 +28,7 @@ from kwok_operator.rehearsal.clearing import Clearing, in_words
 from kwok_operator.rehearsal.installing import crds, missing_grants, read_objects
 from kwok_operator.rehearsal.judge.clocks import ClockOffset
 from kwok_operator.rehearsal.kubectl import AsyncKubectl, CommandError
+from kwok_operator.rehearsal.progress import Report
 from kwok_operator.rehearsal.refusals import (
     BorrowedClusterError,
     check_claim,
@@ -54,8 +55,6 @@ from kwok_operator.rehearsal.settings import RehearseSettings
 from kwok_operator.signals import to_its_end
 
 _FEW: Final = 5
-
-Tell = Callable[[str], None]
 
 
 class BorrowedCluster:
@@ -217,7 +216,7 @@ async def borrow(
     applied: Sequence[Manifest],
     clearing: Clearing,
     keep: bool,
-    tell: Tell,
+    report: Report,
 ) -> AsyncIterator[None]:
     """Checked, claimed, with `manifests` in it; then without them. Raises KwokOperatorError, also
     where all went well but something is left.
@@ -227,7 +226,7 @@ async def borrow(
     try:
         await to_its_end(cluster.claim())
     except asyncio.CancelledError:  # told meanwhile; it is ours
-        await clear(clearing, Turn, tell=tell)
+        await clear(clearing, Turn, report=report)
         raise
     try:
         await cluster.install(manifests)
@@ -235,28 +234,28 @@ async def borrow(
         failing = False
     finally:
         if keep:
-            tell("what was made stays; `kwok-operator rehearse --clear` takes it away")
-        elif not await clear(clearing, Turn, tell=tell) and not failing:
+            report("what was made stays; `kwok-operator rehearse --clear` takes it away")
+        elif not await clear(clearing, Turn, report=report) and not failing:
             raise BorrowedClusterError(
                 "the cluster is not as it was before; `kwok-operator rehearse --clear` takes away"
                 " what is left, which is told above"
             )
 
 
-async def clear(clearing: Clearing, turns: Iterable[Turn], *, tell: Tell) -> bool:
+async def clear(clearing: Clearing, turns: Iterable[Turn], *, report: Report) -> bool:
     """Whether nothing is left; what is, and why, is told. An interrupt comes too late for it."""
-    return await to_its_end(_clear(clearing, turns, tell=tell))
+    return await to_its_end(_clear(clearing, turns, report=report))
 
 
-async def _clear(clearing: Clearing, turns: Iterable[Turn], *, tell: Tell) -> bool:
+async def _clear(clearing: Clearing, turns: Iterable[Turn], *, report: Report) -> bool:
     """Whether nothing is left."""
     try:
         left = await clearing.clear(turns)
     except KwokOperatorError as error:
-        tell(f"not all could be taken away: {error}; try `kwok-operator rehearse --clear`")
+        report(f"not all could be taken away: {error}; try `kwok-operator rehearse --clear`")
         return False
     if left:
-        tell(f"still there: {in_words(left)}; try `kwok-operator rehearse --clear`")
+        report(f"still there: {in_words(left)}; try `kwok-operator rehearse --clear`")
     return not left
 
 
@@ -281,11 +280,11 @@ async def only_this_cluster(kubectl: Path, settings: RehearseSettings) -> AsyncI
         yield path
 
 
-async def clear_cluster(*, kubeconfig: str | None, context: str | None, tell: Tell) -> bool:
+async def clear_cluster(*, kubeconfig: str | None, context: str | None, report: Report) -> bool:
     """Takes away what rehearsals have left, and says whether nothing remains."""
     connection = await load_connection(kubeconfig=kubeconfig, context=context)
     async with KubeClient(connection=connection) as client:
-        return await _clear(Clearing(client, tell=tell), Turn, tell=tell)
+        return await _clear(Clearing(client, report=report), Turn, report=report)
 
 
 def _name(manifest: Mapping[str, Any]) -> str:

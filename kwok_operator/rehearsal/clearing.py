@@ -26,6 +26,7 @@ from kwok_operator.formats.untyped import as_map
 from kwok_operator.kube.client import MERGE_PATCH, KubeClient
 from kwok_operator.kube.resources import ApiResource, ApiResources, discover
 from kwok_operator.nodegroups.naming import group_of_node
+from kwok_operator.rehearsal.progress import Report
 from kwok_operator.rehearsal.scenario.borrowing import (
     REHEARSAL_NAMESPACE,
     SCOUT,
@@ -40,8 +41,6 @@ _OTHERS_HAVE: Final = 10.0
 _LOOK_SECONDS: Final = 0.3
 _TELL_SECONDS: Final = 5.0
 _NAMED: Final = 5
-
-Tell = Callable[[str], None]
 
 
 class _Made(NamedTuple):
@@ -90,11 +89,11 @@ class _Made(NamedTuple):
 
 
 class Clearing:
-    """Of one cluster. `tell` hears of what takes long."""
+    """Of one cluster. `report` hears of what takes long."""
 
-    def __init__(self, client: KubeClient, *, tell: Tell) -> None:
+    def __init__(self, client: KubeClient, *, report: Report) -> None:
         self._client = client
-        self._tell = tell
+        self._report = report
         self._until: float | None = None
         self._nodes = {SCOUT}
         """Those of ours that were there."""
@@ -142,7 +141,7 @@ class Clearing:
             refused |= await self._delete(there, for_others=for_others)
             if there and time.monotonic() - told > _TELL_SECONDS:
                 told = time.monotonic()
-                self._tell(f"waiting until these are gone: {in_words(map(str, there))}")
+                self._report(f"waiting until these are gone: {in_words(map(str, there))}")
             # Others can have brought forth more before they went: all are looked at in the end.
             kinds = list({each.resource: None for each in there}) or all_kinds
             await asyncio.sleep(_LOOK_SECONDS if there else 0)
@@ -227,7 +226,7 @@ class Clearing:
             kind = served.named(plural, group)
             others = [] if kind is None else await kind.metadata(self._client)
             if others and not crd.is_going:
-                self._tell(f"{crd} stays: {others[0]['name']} is none of the rehearsal's")
+                self._report(f"{crd} stays: {others[0]['name']} is none of the rehearsal's")
                 body = {"metadata": {"labels": {REHEARSAL_LABEL: None}}}
                 path = crd.resource.path(name=crd.metadata["name"])
                 await self._client.request("PATCH", path, body=body, content_type=MERGE_PATCH)

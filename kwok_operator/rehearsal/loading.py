@@ -21,14 +21,14 @@ def load_scenario(path: Path, around: LocalSurroundings, *, arm: str | None = No
 
 
 def load_demo(
-    tour: Path, around: LocalSurroundings, *, tell: Callable[[str], None]
+    tour: Path, around: LocalSurroundings, *, report: Callable[[str], None]
 ) -> ScenarioFile:
     """The tour, and behind it autoscaler.yaml if there is a cluster-autoscaler."""
     read = load_scenario(tour, around)
     try:
         around.check_program(DEFAULT_BINARY)
     except UnusableReferenceError as error:
-        tell(f"no cluster-autoscaler is shown: it {error} ({_GUIDE} says how to get one)")
+        report(f"no cluster-autoscaler is shown: it {error} ({_GUIDE} says how to get one)")
         return read
     more = load_scenario(tour.with_name("autoscaler.yaml"), around)
     if read.scenario is None or more.scenario is None:

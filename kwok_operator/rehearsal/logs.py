@@ -35,7 +35,7 @@ def log_of_shim(process: str) -> str:
 class ProgramWarnings:
     """Of one rehearsal. `folder` is where the logs are; those of a run before go."""
 
-    def __init__(self, scenario: Scenario, folder: Path, *, tell: Callable[[str], None]) -> None:
+    def __init__(self, scenario: Scenario, folder: Path, *, report: Callable[[str], None]) -> None:
         logs: dict[str, tuple[str, Read]] = {OPERATOR_LOG: (OPERATOR, read_json)}
         for process in scenario.processes:
             if process.cluster_autoscaler is not None:
@@ -47,14 +47,14 @@ class ProgramWarnings:
             (FollowedFile(folder / name), program, read) for name, (program, read) in logs.items()
         ]
         self._counts = WarningCounts()
-        self._tell: Callable[[str], None] | None = tell
+        self._report: Callable[[str], None] | None = report
 
     @asynccontextmanager
     async def shown(self) -> AsyncIterator[None]:
         """Until the run begins, each text goes to the terminal."""
 
         async def show() -> None:
-            while self._tell is not None:
+            while self._report is not None:
                 await asyncio.sleep(_LOOK_SECONDS)
                 self.look()
 
@@ -64,7 +64,7 @@ class ProgramWarnings:
         finally:
             showing.cancel()
             await asyncio.gather(showing, return_exceptions=True)
-            if self._tell is not None:
+            if self._report is not None:
                 with suppress(OSError):
                     self.look()
 
@@ -73,17 +73,17 @@ class ProgramWarnings:
         for file, program, read in self._files:
             while lines := file.lines():
                 for text, trouble, over in map(read, lines):
-                    if over and self._tell is not None:
+                    if over and self._report is not None:
                         self._counts.forget(program, over)
                     if not text or not self._counts.add(program, text, trouble):
                         continue
-                    if self._tell is not None:
-                        self._tell(f"warning of {program}: {text}")
+                    if self._report is not None:
+                        self._report(f"warning of {program}: {text}")
 
     def begin(self, write: Callable[[RecordedLine], None]) -> None:
         """The run begins: what was logged until now was before it."""
         self.look()
-        self._tell = None
+        self._report = None
         for line in self._counts.due(0.0, every=True, before=True):
             write(line)
 

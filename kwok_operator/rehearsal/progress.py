@@ -23,7 +23,7 @@ _MOST_GROUPS: Final = 8
 _MOST_DECIDED: Final = 6
 _DUMB: Final = frozenset({"", "dumb", "unknown"})
 
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +53,10 @@ class Say(Protocol):
     def __call__(self, line: str, style: str = "") -> None: ...
 
 
-Screen = Iterator[tuple[Tell, Show, Say]]
+Screen = Iterator[tuple[Report, Show, Say]]
 
 
-def in_lines(tell: Tell) -> Show:
+def in_lines(report: Report) -> Show:
     """Tells where it is every few seconds, however often it is shown."""
     told_at = 0.0
 
@@ -64,17 +64,17 @@ def in_lines(tell: Tell) -> Show:
         nonlocal told_at
         if now.t - told_at >= _LINE_SECONDS:
             told_at = now.t
-            tell(str(now))
+            report(str(now))
 
     return show
 
 
 @contextmanager
-def screen(stream: TextIO, tell: Tell, *, environ: Mapping[str, str]) -> Screen:
-    """How to tell and to show things on `stream`; where that is no terminal, by `tell`."""
+def screen(stream: TextIO, report: Report, *, environ: Mapping[str, str]) -> Screen:
+    """How to report and to show things on `stream`; where that is no terminal, by `report`."""
     live = _live(stream) if environ.get("TERM", "") not in _DUMB and stream.isatty() else None
     if live is None:
-        yield tell, in_lines(tell), lambda line, style="": tell(line)
+        yield report, in_lines(report), lambda line, style="": report(line)
         return
 
     def say(line: str, style: str = "") -> None:

@@ -102,7 +102,7 @@ class _Kind(Generic[S]):
     def __init__(
         self,
         look: Callable[[Body, S | None, float], S],
-        tell: Callable[[float, str, S | None], None],
+        report: Callable[[float, str, S | None], None],
         *,
         now: Callable[[], float],
         counts: Callable[[Body], bool] = lambda body: True,
@@ -113,7 +113,7 @@ class _Kind(Generic[S]):
         self._uids: dict[str, str] = {}
         self._begun = False
         self._look = look
-        self._tell = tell
+        self._report = report
         self._now = now
 
     def replace(self, items: Sequence[Body], resource_version: int) -> None:
@@ -148,12 +148,12 @@ class _Kind(Generic[S]):
         """Writes a state, unless it is the one that was written last."""
         if self.states.get(name) != state:
             self.states[name] = state
-            self._tell(self._now(), name, state)
+            self._report(self._now(), name, state)
 
     def _gone(self, name: str) -> None:
         self._uids.pop(name, None)
         if self.states.pop(name, None) is not None:
-            self._tell(self._now(), name, None)
+            self._report(self._now(), name, None)
 
 
 class _Events:

@@ -36,7 +36,7 @@ from kwok_operator.rehearsal.judge.verdict import Judged
 from kwok_operator.rehearsal.kubectl import CommandError
 from kwok_operator.rehearsal.logs import ProgramWarnings
 from kwok_operator.rehearsal.programs import ProgramError
-from kwok_operator.rehearsal.progress import Say, Show, Tell, in_lines
+from kwok_operator.rehearsal.progress import Report, Say, Show, in_lines
 from kwok_operator.rehearsal.recorder import RunRecorder
 from kwok_operator.rehearsal.scenario.expectation import (
     DEFAULT_WAIT,
@@ -86,20 +86,17 @@ async def rehearse(
     *,
     folder: Path,
     find_program: FindProgram,
-    tell: Tell,
+    report: Report,
     show: Show | None = None,
     say: Say | None = None,
 ) -> Judged:
-    """Plays the scenario; its files are in `folder` then. Without `show` its progress is told.
+    """Plays the scenario; its files are in `folder` then. Without `show` its progress is reported.
 
     Raises LeftBehindError once it has ended, KwokOperatorError where it could not begin.
     """
     logs = (folder / outputs.LOGS).absolute()  # programs run in the folder of the scenario
     with outputs.begun(folder):
-        with outputs.writing(logs):
-            for old in logs.glob(f"*{ShimCalls.SUFFIX}"):
-                old.unlink()  # of a run before, in the same folder
-            warnings = ProgramWarnings(scenario, logs, tell=tell)
+        warnings = _warnings(scenario, logs, report=report)
         path = folder / outputs.RECORDING
         run: Rehearsal | None = None
         left: KwokOperatorError | None = None
@@ -108,22 +105,27 @@ async def rehearse(
                 async with (
                     warnings.shown(),
                     stage(
-                        scenario, settings, logs=logs, find_program=find_program, tell=tell, say=say
+                        scenario,
+                        settings,
+                        logs=logs,
+                        find_program=find_program,
+                        report=report,
+                        say=say,
                     ) as ready,
                 ):
-                    tell("applying what is there at the beginning")
+                    report("applying what is there at the beginning")
                     await make_namespaces(ready, scenario)
                     await apply(ready, scenario.apply)
                     if scenario.apply and scenario.begin is Begin.STEADY:
                         await until_steady(ready, within=scenario.steady_within)
                     for process in scenario.processes:
                         if process.starts is Starts.AT_ONCE:
-                            tell(f"starting {process.name}")
+                            report(f"starting {process.name}")
                             await ready.start(process)
-                    shown = show or in_lines(tell)
-                    run = Rehearsal(ready, scenario, path, warnings, tell=tell, show=shown)
+                    shown = show or in_lines(report)
+                    run = Rehearsal(ready, scenario, path, warnings, report=report, show=shown)
                     await run.play()
-                    tell("clearing up")
+                    report("clearing up")
             except (asyncio.CancelledError, KwokOperatorError) as error:
                 if run is None or not run.ended:
                     raise
@@ -138,6 +140,14 @@ async def rehearse(
         return found
 
 
+def _warnings(scenario: Scenario, logs: Path, *, report: Report) -> ProgramWarnings:
+    """Those of the programs' logs. Deletes what a run before has left in the same folder."""
+    with outputs.writing(logs):
+        for old in logs.glob(f"*{ShimCalls.SUFFIX}"):
+            old.unlink()
+        return ProgramWarnings(scenario, logs, report=report)
+
+
 class Rehearsal:
     """One run, from when the clock starts to the end of the recording."""
 
@@ -148,12 +158,12 @@ class Rehearsal:
         path: Path,
         warnings: ProgramWarnings,
         *,
-        tell: Tell,
+        report: Report,
         show: Show,
     ) -> None:
         self._stage = stage
         self._scenario = scenario
-        self._tell = tell
+        self._report = report
         self._show = show
         conditions = [step.after for step in scenario.timeline if step.after is not None]
         if scenario.until.condition is not None:
@@ -201,7 +211,7 @@ class Rehearsal:
             self._warnings.begin(course.write)
             with course.beginning():
                 await self._recorder.start()
-            self._tell(f"rehearsing {self._scenario.name}")
+            self._report(f"rehearsing {self._scenario.name}")
             async with self._meanwhile():
                 over = await self._until_it_is_over()
             # What is asked now takes its time, which is none of the run.
@@ -331,7 +341,7 @@ class Rehearsal:
                 return
             if step.start is not None:
                 (process,) = (p for p in self._scenario.processes if p.name == step.start)
-                self._tell(f"starting {step.start}")
+                self._report(f"starting {step.start}")
                 await self._stage.start(process)
                 detail = step.start
             else:

@@ -44,7 +44,7 @@ from kwok_operator.rehearsal.installing import (
 from kwok_operator.rehearsal.kubectl import AsyncKubectl
 from kwok_operator.rehearsal.logs import OPERATOR_LOG, log_of, log_of_shim
 from kwok_operator.rehearsal.programs import Program, Ready, answers, listens, says
-from kwok_operator.rehearsal.progress import Say, Tell
+from kwok_operator.rehearsal.progress import Report, Say
 from kwok_operator.rehearsal.scenario.autoscaler import autoscaler_flags
 from kwok_operator.rehearsal.scenario.borrowing import BEFORE_THE_OPERATOR, REHEARSAL_NAMESPACE
 from kwok_operator.rehearsal.scenario.model import Component, Scenario
@@ -82,7 +82,7 @@ class Stage:
     logs: Path
     versions: Mapping[str, str]
     find_program: FindProgram
-    tell: Tell
+    report: Report
     check_cluster: Callable[[], None] = lambda: None
     """Raises ControlPlaneError where a component of our own has ended. Looks at all processes."""
     borrowed: BorrowedCluster | None = None
@@ -187,12 +187,12 @@ async def stage(
     *,
     logs: Path,
     find_program: FindProgram,
-    tell: Tell,
+    report: Report,
     say: Say | None = None,
 ) -> AsyncIterator[Stage]:
     """A cluster with a running operator. Raises KwokOperatorError, ControlPlaneError."""
     async with AsyncExitStack() as stack:
-        cluster, kubeconfig, check = await _cluster(scenario, settings, stack, tell=tell)
+        cluster, kubeconfig, check = await _cluster(scenario, settings, stack, report=report)
         environment = {
             **os.environ,
             "KUBECONFIG": str(kubeconfig),
@@ -211,11 +211,11 @@ async def stage(
             logs=logs,
             versions=await _versions(kubectl),
             find_program=find_program,
-            tell=tell,
-            say=say or (lambda line, style="": tell(line)),
+            report=report,
+            say=say or (lambda line, style="": report(line)),
             check_cluster=check,
         )
-        clearing = Clearing(client, tell=tell)
+        clearing = Clearing(client, report=report)
         if not settings.own_cluster:
             made.borrowed = BorrowedCluster(client, kubectl, scenario, folder=made.folder)
         await stack.enter_async_context(
@@ -231,13 +231,13 @@ async def stage(
             stack.push_async_callback(lambda: to_its_end(operator.stop()))
         if made.borrowed is not None and not settings.keep:
             # While there is an operator: it is the fastest to delete nodes.
-            stack.push_async_callback(clear, clearing, BEFORE_THE_OPERATOR, tell=tell)
+            stack.push_async_callback(clear, clearing, BEFORE_THE_OPERATOR, report=report)
         stack.push_async_callback(lambda: to_its_end(made.stop_all()))
         yield made
 
 
 async def _cluster(
-    scenario: Scenario, settings: RehearseSettings, stack: AsyncExitStack, *, tell: Tell
+    scenario: Scenario, settings: RehearseSettings, stack: AsyncExitStack, *, report: Report
 ) -> tuple[Path, Path, Callable[[], None]]:
     """kubectl, the kubeconfig, and what raises ControlPlaneError where the cluster is broken."""
     if not settings.own_cluster:
@@ -266,7 +266,7 @@ async def _cluster(
     )
     cluster = await stack.enter_async_context(making)
     if settings.keep:
-        tell(f"the cluster stays: export KUBECONFIG={cluster.kubeconfig}")
+        report(f"the cluster stays: export KUBECONFIG={cluster.kubeconfig}")
     return cluster.kubectl, cluster.kubeconfig, cluster.check
 
 
@@ -282,7 +282,7 @@ async def _installed(
     """With the CRDs, and the rights of the operator."""
     kubectl, borrowed = made.kubectl, made.borrowed
     if borrowed is not None:
-        made.tell("looking at what is in the cluster")
+        made.report("looking at what is in the cluster")
     applied = await read_objects(
         kubectl, sources_of(scenario), folder=made.folder, label=scenario.name
     )
@@ -293,7 +293,7 @@ async def _installed(
         yield
         return
     async with borrow(
-        borrowed, wanted, applied=applied, clearing=clearing, keep=keep, tell=made.tell
+        borrowed, wanted, applied=applied, clearing=clearing, keep=keep, report=made.report
     ):
         await wait_for_crds(kubectl, wanted)
         yield
@@ -307,7 +307,7 @@ async def _to_install(made: Stage, rights: OptionalRights) -> list[Manifest]:
             name for name in sorted(possible) if await missing_grants(made.client, rights_of(name))
         }
         if denied:
-            made.tell(
+            made.report(
                 f"the operator goes without the rights of {names_in_words(sorted(denied))}, which"
                 " this account may not grant; nothing that is applied needs them"
             )

@@ -35,7 +35,7 @@ async def _host(folder: Path) -> None:
                 RehearseSettings(scenario=folder / "none"),
                 logs=folder,
                 find_program=lambda name: None,
-                tell=lambda line: None,
+                report=lambda line: None,
             ) as made:
                 found = {"kubeconfig": str(made.kubeconfig), "kubectl": str(made.kubectl.program)}
                 print(json.dumps(found), flush=True)

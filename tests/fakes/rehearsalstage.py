@@ -28,7 +28,7 @@ _KINDS = {
 }
 
 
-def fake_stage(client: KubeClient, folder: Path, *, tell: Callable[[str], None] = print) -> Stage:
+def fake_stage(client: KubeClient, folder: Path, *, report: Callable[[str], None] = print) -> Stage:
     unused: Any = None
     return Stage(
         kubectl=unused,
@@ -39,7 +39,7 @@ def fake_stage(client: KubeClient, folder: Path, *, tell: Callable[[str], None] 
         logs=folder,
         versions={},
         find_program=lambda name: None,
-        tell=tell,
+        report=report,
     )
 
 
@@ -55,6 +55,6 @@ async def play_on(stage: Stage, **fields: Any) -> Judged:
     given = {"until": {"settledFor": "1s", "atMost": "20s"}, "expect": EXPECT, **fields}
     scenario = Scenario.model_validate({"name": "it", **given})
     path = stage.folder / outputs.RECORDING
-    warnings = ProgramWarnings(scenario, path.parent, tell=print)
-    await Rehearsal(stage, scenario, path, warnings, tell=print, show=lambda now: None).play()
+    warnings = ProgramWarnings(scenario, path.parent, report=print)
+    await Rehearsal(stage, scenario, path, warnings, report=print, show=lambda now: None).play()
     return outputs.judge(path)

@@ -33,7 +33,7 @@ def loaded(autoscaler: Path) -> tuple[Scenario, list[str]]:
     """The demo with this cluster-autoscaler, and what is reported meanwhile."""
     reported: list[str] = []
     settings = RehearseSettings(DEMO, binaries={"cluster-autoscaler": autoscaler}, demo=True)
-    read = load_demo(DEMO, surroundings(settings), tell=reported.append)
+    read = load_demo(DEMO, surroundings(settings), report=reported.append)
     assert read.findings == () and read.scenario is not None
     return read.scenario, reported
 

@@ -39,7 +39,7 @@ async def served(
         server.serve(PODS, kind="Pod", status_on_create=True)
         server.create(PODS, {"metadata": {"name": "p", "namespace": "x"}, "status": REFUSED})
         async with KubeClient(connection=server.connection()) as client:
-            yield server, fake_stage(client, tmp_path, tell=reported.append), reported
+            yield server, fake_stage(client, tmp_path, report=reported.append), reported
 
 
 async def test_a_refused_pod_is_tried_again_after_nodes_have_come(
@@ -53,7 +53,7 @@ async def test_a_refused_pod_is_tried_again_after_nodes_have_come(
         reported.append(line)
         first.set()
 
-    waiting = asyncio.create_task(until_steady(replace(stage, tell=tell), within=20))
+    waiting = asyncio.create_task(until_steady(replace(stage, report=tell), within=20))
     await asyncio.wait_for(first.wait(), 60)
     assert reported == [
         "waiting until the cluster is steady: 0 of 1 groups are Ready, but not a (the operator"

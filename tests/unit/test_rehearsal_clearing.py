@@ -83,7 +83,7 @@ async def cleared(cluster: Cluster) -> tuple[list[str], list[str]]:
     """What is left, and what was told."""
     told: list[str] = []
     async with cluster, KubeClient(connection=cluster.connection()) as client:
-        left = await Clearing(client, tell=told.append).clear(Turn)
+        left = await Clearing(client, report=told.append).clear(Turn)
     return left, told
 
 

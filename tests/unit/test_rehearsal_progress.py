@@ -20,7 +20,7 @@ import pytest
 
 from kwok_operator.rehearsal.course import RunCourse
 from kwok_operator.rehearsal.judge.recording import RecordingHeader, WaitLine
-from kwok_operator.rehearsal.progress import RunProgress, Show, Tell, in_lines, screen
+from kwok_operator.rehearsal.progress import Report, RunProgress, Show, in_lines, screen
 from tests.fakes.rehearsed import gone, node, pod
 
 EXPECT: list[Any] = [
@@ -59,7 +59,7 @@ def test_progress_is_what_the_lines_say(progress: RunProgress) -> None:
     assert progress.expected == 3
 
 
-def on_terminal(play: Callable[[Tell, Show], None], **environ: str) -> str:
+def on_terminal(play: Callable[[Report, Show], None], **environ: str) -> str:
     """What a terminal gets to see of it."""
     parent, child = pty.openpty()
     seen = list[bytes]()
@@ -92,7 +92,7 @@ def on_terminal(play: Callable[[Tell, Show], None], **environ: str) -> str:
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    def play(what: Callable[[Tell, Show], None], **environ: str) -> str:
+    def play(what: Callable[[Report, Show], None], **environ: str) -> str:
         for name in ("NO_COLOR", "FORCE_COLOR", "TERM", "COLUMNS"):
             monkeypatch.delenv(name, raising=False)
         for name, value in environ.items():
@@ -106,7 +106,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
 def test_a_terminal_is_left_as_it_was(
     progress: RunProgress, terminal: Callable[..., str], how: str
 ) -> None:
-    def play(tell: Tell, show: Show) -> None:
+    def play(tell: Report, show: Show) -> None:
         tell("creating cluster \x1b]0;x\x07")
         if how != "never shown":
             show(progress)

@@ -99,7 +99,7 @@ async def play_into(folder: Path) -> None:
         RehearseSettings(scenario=folder / "it.yaml"),
         folder=folder,
         find_program=lambda name: None,
-        tell=print,
+        report=print,
     )
 
 
@@ -164,7 +164,7 @@ async def test_a_cluster_that_is_not_as_it_was_is_told_but_not_instead_of_why(fa
     cluster: Any = _Borrowed("")
     cluster.left = ["Node a-1"]
     with pytest.raises(SettingsError if failed else BorrowedClusterError):
-        async with borrow(cluster, [], applied=[], clearing=cluster, keep=False, tell=print):
+        async with borrow(cluster, [], applied=[], clearing=cluster, keep=False, report=print):
             if failed:
                 raise SettingsError("apply[0]: can't be applied")
 
@@ -174,7 +174,7 @@ async def test_a_claim_is_cleared_up_whenever_the_interrupt_comes(at: str) -> No
     cluster: Any = _Borrowed(at)
 
     async def play() -> None:
-        async with borrow(cluster, [], applied=[], clearing=cluster, keep=False, tell=print):
+        async with borrow(cluster, [], applied=[], clearing=cluster, keep=False, report=print):
             pass
 
     playing = asyncio.create_task(play())

@@ -115,7 +115,7 @@ def test_a_log_is_read_on_when_it_is_begun_anew_or_cut(
 def test_what_was_before_the_run_is_shown_and_apart(tmp_path: Path) -> None:
     (tmp_path / "operator.log").write_text(logged("warning", "of a run before"))
     told, lines = list[str](), list[RecordedLine]()
-    warnings = ProgramWarnings(SCENARIO, tmp_path, tell=told.append)
+    warnings = ProgramWarnings(SCENARIO, tmp_path, report=told.append)
     with (tmp_path / "operator.log").open("a") as log:
         log.write(logged("warning", "slow") * 2)
     warnings.begin(lines.append)
@@ -142,7 +142,7 @@ def test_what_ended_before_the_run_is_left_out(
 
     caplog.set_level(logging.INFO)
     told, lines = list[str](), list[RecordedLine]()
-    warnings = ProgramWarnings(SCENARIO, tmp_path, tell=told.append)
+    warnings = ProgramWarnings(SCENARIO, tmp_path, report=told.append)
     with (tmp_path / "operator.log").open("a") as log:
         for trouble in ("crd", "pods"):
             log.write(said(logging.WARNING, f"no {trouble}", trouble=trouble))
