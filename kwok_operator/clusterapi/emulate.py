@@ -21,10 +21,10 @@ from typing import Any, Final
 from kwok_operator import constants
 from kwok_operator.cloud.clouds import Clouds
 from kwok_operator.clusterapi.consent import Consent
-from kwok_operator.clusterapi.keys import LABELS, Keys
+from kwok_operator.clusterapi.keys import LABELS
 from kwok_operator.clusterapi.machines import (
     MACHINES,
-    FailureStyle,
+    EmulationTerms,
     MachineCounts,
     Owner,
     default_selector,
@@ -92,16 +92,6 @@ LOOK_AGAIN: Final = 0.2
 TAKEN_RECHECK: Final = 5.0
 GRACE: Final = 2.0
 """Seconds for what is in flight at the end."""
-
-
-@dataclass(frozen=True, slots=True)
-class EmulationTerms:
-    """How Machines are played: under which names, and how failures are shown."""
-
-    keys: Keys
-    version: str
-    style: FailureStyle
-    provider_id_prefix: str
 
 
 @dataclass(slots=True)
@@ -365,7 +355,7 @@ class Emulation:
         if scalable.kind is Kind.MACHINE_SET:
             return Owner(scalable.name, scalable.uid)
         terms, sets = self._terms, self.scalables[Kind.MACHINE_SET]
-        wanted = machine_set(scalable, keys=terms.keys, version=terms.version, group_uid=group.uid)
+        wanted = machine_set(scalable, terms, group_uid=group.uid)
         existing = sets.get(scalable.namespace, machine_set_name(scalable))
         if existing is None:
             existing = await self._writer.create_set(wanted)
@@ -426,18 +416,11 @@ class Emulation:
         terms, writer = self._terms, self._writer
         group, scalable = this.group, this.played.scalable
         machines = self.machines.group(group.name)
-        reference = owner_reference(Kind.MACHINE_SET, owner, terms.keys, terms.version)
+        reference = owner_reference(Kind.MACHINE_SET, owner, terms)
 
         async def create(name: str) -> None:
             manifest = machine_manifest(
-                name,
-                scalable,
-                keys=terms.keys,
-                version=terms.version,
-                owner=owner,
-                group=group.name,
-                group_uid=group.uid,
-                provider_id=f"{terms.provider_id_prefix}{name}",
+                name, scalable, terms, owner=owner, group=group.name, group_uid=group.uid
             )
             if not await writer.create(manifest):
                 this.known.foreign.add(name)

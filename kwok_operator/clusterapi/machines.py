@@ -47,6 +47,20 @@ class FailureStyle(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class EmulationTerms:
+    """How Machines are played: under which names, and how failures are shown."""
+
+    keys: Keys
+    version: str
+    style: FailureStyle
+    provider_id_prefix: str
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.keys.group}/{self.version}"
+
+
+@dataclass(frozen=True, slots=True)
 class Owner:
     """The MachineSet of Machines."""
 
@@ -154,33 +168,34 @@ def machine_labels(scalable: Scalable, keys: Keys, *, machine_set: str) -> dict[
 def machine_manifest(
     name: str,
     scalable: Scalable,
+    terms: EmulationTerms,
     *,
-    keys: Keys,
-    version: str,
     owner: Owner,
     group: str,
     group_uid: str,
-    provider_id: str,
 ) -> dict[str, Any]:
     """A Machine that has no status yet."""
+    labels = machine_labels(scalable, terms.keys, machine_set=owner.name)
     return {
-        "apiVersion": f"{keys.group}/{version}",
+        "apiVersion": terms.api_version,
         "kind": MACHINE,
         "metadata": {
             "name": name,
             "namespace": scalable.namespace,
-            "labels": machine_labels(scalable, keys, machine_set=owner.name)
-            | {constants.NODE_GROUP_LABEL: group},
+            "labels": labels | {constants.NODE_GROUP_LABEL: group},
             "annotations": {constants.NODE_GROUP_UID_ANNOTATION: group_uid},
-            "ownerReferences": [owner_reference(Kind.MACHINE_SET, owner, keys, version)],
+            "ownerReferences": [owner_reference(Kind.MACHINE_SET, owner, terms)],
         },
-        "spec": {"clusterName": scalable.cluster_name, "providerID": provider_id},
+        "spec": {
+            "clusterName": scalable.cluster_name,
+            "providerID": f"{terms.provider_id_prefix}{name}",
+        },
     }
 
 
-def owner_reference(kind: str, owner: Owner, keys: Keys, version: str) -> dict[str, Any]:
+def owner_reference(kind: str, owner: Owner, terms: EmulationTerms) -> dict[str, Any]:
     return {
-        "apiVersion": f"{keys.group}/{version}",
+        "apiVersion": terms.api_version,
         "kind": kind,
         "name": owner.name,
         "uid": owner.uid,
@@ -222,15 +237,15 @@ def machine_set_name(scalable: Scalable) -> str:
     return f"{name}-{uid_hash(scalable.uid)}"
 
 
-def machine_set(scalable: Scalable, *, keys: Keys, version: str, group_uid: str) -> dict[str, Any]:
+def machine_set(scalable: Scalable, terms: EmulationTerms, *, group_uid: str) -> dict[str, Any]:
     """The only MachineSet of a MachineDeployment; its revision makes cluster-autoscaler take it for
     the newest.
     """
-    labels = machine_labels(scalable, keys, machine_set=machine_set_name(scalable))
+    labels = machine_labels(scalable, terms.keys, machine_set=machine_set_name(scalable))
     del labels[names.SET_NAME]
-    template = scalable.spec.get("template")
+    owner = Owner(scalable.name, scalable.uid)
     return {
-        "apiVersion": f"{keys.group}/{version}",
+        "apiVersion": terms.api_version,
         "kind": Kind.MACHINE_SET.value,
         "metadata": {
             "name": machine_set_name(scalable),
@@ -240,17 +255,13 @@ def machine_set(scalable: Scalable, *, keys: Keys, version: str, group_uid: str)
                 names.REVISION: "1",
                 constants.NODE_GROUP_UID_ANNOTATION: group_uid,
             },
-            "ownerReferences": [
-                owner_reference(
-                    Kind.MACHINE_DEPLOYMENT, Owner(scalable.name, scalable.uid), keys, version
-                )
-            ],
+            "ownerReferences": [owner_reference(Kind.MACHINE_DEPLOYMENT, owner, terms)],
         },
         "spec": {
             "clusterName": scalable.cluster_name,
             "replicas": scalable.replicas or 0,
-            "selector": selector_of(scalable, keys),
-            "template": template if isinstance(template, Mapping) else {},
+            "selector": selector_of(scalable, terms.keys),
+            "template": as_map(scalable.spec.get("template")),
         },
     }
 

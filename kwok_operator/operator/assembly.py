@@ -23,7 +23,8 @@ from kwok_operator.cloud.hold import HoldLink
 from kwok_operator.cloud.pools import POOLS, Pools
 from kwok_operator.cloud.step import CloudStep, read_mark
 from kwok_operator.clusterapi.crds import VERSIONS
-from kwok_operator.clusterapi.emulate import Emulation, EmulationTerms
+from kwok_operator.clusterapi.emulate import Emulation
+from kwok_operator.clusterapi.machines import EmulationTerms
 from kwok_operator.clusterapi.mirror import Mirror
 from kwok_operator.clusterapi.settings import ClusterApiSettings, Mode
 from kwok_operator.companions.copying import read_companions

@@ -16,9 +16,9 @@ from typing import Any, Self
 import pytest
 
 from kwok_operator.clusterapi import emulate
-from kwok_operator.clusterapi.emulate import Emulation, EmulationTerms
+from kwok_operator.clusterapi.emulate import Emulation
 from kwok_operator.clusterapi.keys import LABELS, Keys
-from kwok_operator.clusterapi.machines import FailureStyle
+from kwok_operator.clusterapi.machines import EmulationTerms, FailureStyle
 from kwok_operator.constants import (
     CAPI_ANNOTATION,
     MACHINES_ANNOTATION,

@@ -19,6 +19,7 @@ from kwok_operator.cloud.api.cloud import ErrorClass
 from kwok_operator.cloud.states import Fault, Phase, State
 from kwok_operator.clusterapi.keys import DEPLOYMENT_NAME, REVISION, SET_NAME, Keys
 from kwok_operator.clusterapi.machines import (
+    EmulationTerms,
     FailureStyle,
     MachineCounts,
     Owner,
@@ -58,18 +59,20 @@ def scalable(
     return read_scalable({"kind": kind, "metadata": metadata, "spec": given_spec}, KEYS)
 
 
+def terms(version: str = "v1beta2") -> EmulationTerms:
+    return EmulationTerms(KEYS, version, FailureStyle.V1BETA2, "kwok:")
+
+
 class TestManifests:
     def test_a_machine_has_the_labels_and_owner_that_find_it(self) -> None:
         of = scalable(selector={"matchLabels": {"pool": "x"}})
         body = machine_manifest(
             "pool-1",
             of,
-            keys=KEYS,
-            version="v1beta2",
+            terms(),
             owner=Owner("pool-abcd", "set-uid"),
             group="ns.pool",
             group_uid="g",
-            provider_id="kwok:pool-1",
         )
         labels = body["metadata"]["labels"]
         expected = {
@@ -96,7 +99,7 @@ class TestManifests:
         assert DEPLOYMENT_NAME not in machine_labels(scalable("MachineSet"), KEYS, machine_set="s")
 
     def test_the_machine_set_of_a_deployment(self) -> None:
-        body = machine_set(scalable(), keys=KEYS, version="v1beta1", group_uid="g")
+        body = machine_set(scalable(), terms("v1beta1"), group_uid="g")
         metadata = body["metadata"]
         assert metadata["annotations"][REVISION] == "1"
         assert metadata["labels"][DEPLOYMENT_NAME] == "pool"
@@ -135,7 +138,7 @@ class TestManifests:
         wrong: list[dict[str, str]] = [{"a": "2"}, {"pool": "z"}, {"old": ""}]
         assert not any(selects(of, KEYS, good | each) for each in wrong)
         assert not selects(of, KEYS, {"a": "1", "pool": "x"})
-        found = machine_set(of, keys=KEYS, version="v1beta2", group_uid="g")["spec"]["selector"]
+        found = machine_set(of, terms(), group_uid="g")["spec"]["selector"]
         assert found == of.spec["selector"]
 
 

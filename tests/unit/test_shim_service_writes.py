@@ -164,12 +164,6 @@ class TestDeleteNodes:
         await shim.delete(node)
         assert shim.writer.written == [Change(0, shim.names(0))]
 
-    async def test_none_and_what_is_gone_already_lower_nothing(self) -> None:
-        shim = Shim(group_of(targetSize=1, status={"nextSerial": 9}), nodes=(3,))
-        await shim.delete()
-        await shim.delete(shim.node(7))
-        assert shim.writer.written == []
-
     async def test_at_the_minimum_a_healthy_one_stays_and_a_failed_one_goes(self) -> None:
         status = {"nextSerial": 2, "pending": [pending(1, 1)]}
         bounds = {"minSize": 2}
@@ -196,13 +190,6 @@ class TestDeleteNodes:
             node = pb.ExternalGrpcNode(name=name, providerID=provider_id)
             assert await code_of(shim.delete(shim.node(2), node)) == "INVALID_ARGUMENT", what
         assert shim.writer.written == []
-
-    async def test_ten_thousand_at_once(self) -> None:
-        count = 10_000
-        bounds = {"maxSize": count}
-        shim = Shim(group_of(targetSize=count, autoscaling=bounds), nodes=tuple(range(count)))
-        await shim.delete(*(shim.node(serial) for serial in range(count)))
-        assert shim.writer.written == [Change(0, shim.names(*range(count)))]
 
 
 async def test_a_decrease_takes_back_by_name_what_has_not_come_and_never_a_node() -> None:
