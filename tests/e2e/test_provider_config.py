@@ -174,7 +174,7 @@ def test_counts_come_from_annotations_and_scaling_survives(
     assert set(cpus) <= {"16", "4"} and cpus.count("4") >= 3
 
 
-def test_bounds_set_by_hand_stay_and_are_told(
+def test_bounds_set_by_hand_stay_and_are_reported(
     operator: Process, provider: Provider, kubectl: Kubectl, group_name: str
 ) -> None:
     how: dict[str, Any] = {"labels": {KEY: group_name}}
@@ -229,7 +229,7 @@ def test_templates_deleted_and_made_again_lose_nothing(
     assert NOT_DERIVED_SINCE_ANNOTATION not in annotations_of(kubectl, group_name)
 
 
-def test_a_group_no_longer_derived_is_marked_and_pruned_only_when_asked(
+def test_a_group_no_longer_derived_is_marked_and_pruned_only_with_prune(
     operator: Process, provider: Provider, kubectl: Kubectl, group_name: str
 ) -> None:
     stays, goes, new = (f"{group_name}-{part}" for part in ("stays", "goes", "new"))

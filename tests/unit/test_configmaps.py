@@ -68,7 +68,7 @@ def parsing(monkeypatch: pytest.MonkeyPatch) -> Parsing:
 
 
 class TestNodes:
-    async def test_are_parsed_once_for_all_who_ask_off_the_event_loop(
+    async def test_are_parsed_once_for_all_callers_off_the_event_loop(
         self, known: ConfigMaps, parsing: Parsing
     ) -> None:
         one = configmap(nodes=NODE)
@@ -92,7 +92,7 @@ class TestNodes:
         await known.nodes(configmap(nodes=NODE, uid="other"), "nodes")
         assert len(parsing.threads) == 4
 
-    async def test_who_stops_waiting_does_not_stop_the_others(
+    async def test_one_caller_that_stops_waiting_stops_no_other(
         self, known: ConfigMaps, parsing: Parsing
     ) -> None:
         one = configmap(nodes=NODE)
@@ -112,7 +112,7 @@ class TestNodes:
         assert len(parsing.threads) == 1
 
 
-async def test_what_is_not_a_node_is_told_once_a_version(
+async def test_an_object_that_is_no_node_is_reported_once_a_version(
     known: ConfigMaps, events: RecordedEvents
 ) -> None:
     await known.nodes(configmap(nodes=NODE, version=9), "nodes")
@@ -221,7 +221,7 @@ class TestOnlyKey:
             only_key(configmap(**data), key)
         assert words in str(caught.value)
 
-    def test_an_empty_one_is_said_to_be_empty(self) -> None:
+    def test_an_empty_one_is_called_empty(self) -> None:
         with pytest.raises(
             ManifestError, match=r"^ConfigMap ops/templates is empty; put the Nodes"
         ):

@@ -98,7 +98,7 @@ ROLE = "node-role.kubernetes.io/control-plane"
 
 
 @pytest.mark.parametrize(("keep", "told"), [(None, ["ControlPlane"]), (True, []), (False, [])])
-def test_a_control_plane_keeps_pods_off_where_it_is_asked_to(keep: Any, told: list[str]) -> None:
+def test_a_control_plane_keeps_pods_off_with_keep_control_plane(keep: Any, told: list[str]) -> None:
     template = node()
     template["metadata"]["labels"] |= {ROLE: "", "role": "x"}
     taint = {"key": ROLE, "effect": "NoSchedule"}
@@ -185,7 +185,7 @@ def test_nodes_of_another_cluster_are_named_with_it(kind: KeyKind) -> None:
         (True, {MAX: "2"}, 2, True),
     ],
 )
-def test_a_group_begins_with_the_nodes_that_are_there_if_asked_for(
+def test_copy_sizes_begins_with_the_nodes_that_are_there(
     sizes: bool, annotations: dict[str, str], first: int | None, told: bool
 ) -> None:
     using = config(ReadNodesFrom.CLUSTER, cluster=RemoteCluster(secret_name="a"), copy_sizes=sizes)
@@ -299,7 +299,7 @@ class TestSeveralTemplates:
         one, other = node("a", **host), node("b", annotations={NAME: "batch"}, **other_host)
         assert derived(one, other).problems == ()
 
-    def test_differences_are_told_and_stop_nothing(self) -> None:
+    def test_differences_are_reported_and_stop_nothing(self) -> None:
         other = node("b", capacity={"cpu": "9", "memory": "32Gi"}, tier="x")
         third = node("c", annotations={MAX: "9"})
         problem = only_problem(derived(node("a"), other, third), groups=1)

@@ -114,7 +114,7 @@ class TestApply:
         assert client.sent[0]["body"]["metadata"]["uid"] == "u-7"
         assert MANIFEST == before
 
-    async def test_leaves_out_what_is_somebody_elses_and_tells(self) -> None:
+    async def test_leaves_out_fields_of_others_and_names_them(self) -> None:
         client = ScriptedClient(owned(".spec.autoscaling.maxSize"), {"metadata": {}})
         applied = await client.writer().apply(MANIFEST, uid="u")
         assert applied.conflicts == ('spec.autoscaling.maxSize: conflict with "kubectl"',)
@@ -122,7 +122,7 @@ class TestApply:
         assert client.sent[1]["body"]["metadata"]["uid"] == "u"
         assert "force" not in client.sent[1]["params"]
 
-    async def test_tells_of_all_where_owners_change_meanwhile(self) -> None:
+    async def test_names_all_fields_where_owners_change_meanwhile(self) -> None:
         client = ScriptedClient(
             owned(".spec.autoscaling.maxSize"),
             owned(".spec.autoscaling.minSize", by="flux"),

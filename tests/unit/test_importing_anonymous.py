@@ -556,7 +556,7 @@ def test_names_in_notes_go(field: str) -> None:
         (Reason.NODE_CORDONED, "canary-node", ""),
     ],
 )
-def test_what_is_said_beside_a_reason(reason: Reason, detail: str, wanted: str) -> None:
+def test_details_of_notes(reason: Reason, detail: str, wanted: str) -> None:
     (note,) = Anonymizer(KEY).notes([Note(Ref("Pod", "a", "b"), reason, detail=detail)])
     assert note.detail == wanted
 

@@ -336,7 +336,7 @@ def test_several_scaling_groups_of_one_group_are_summed() -> None:
     assert settled(with_groups(**{"x-web-1": (1, 10), "x-web-2": (2, 20)})) == {"web": (3, 30)}
 
 
-def test_a_maximum_below_what_is_there_is_widened_and_told() -> None:
+def test_a_maximum_below_what_is_there_is_widened_and_reported() -> None:
     bounds = with_groups(web=(1, 2))
     assert settled(bounds) == {"web": (1, 3)}
     assert reasons(bounds) == [Reason.BOUNDS_WIDENED]
@@ -368,19 +368,19 @@ def test_flags_that_no_autoscaler_would_take(nodes_flag: str) -> None:
         ("add_scalable", {"kind": "MachineDeployment", "metadata": {}}),
     ],
 )
-def test_what_can_not_be_read_is_told(method: str, given: Any) -> None:
+def test_unreadable_bounds_are_reported(method: str, given: Any) -> None:
     bounds = Bounds()
     getattr(bounds, method)(given)
     assert reasons(bounds) == [Reason.BOUNDS_UNREADABLE, Reason.NO_BOUNDS]
 
 
-def test_counts_that_are_none_are_told() -> None:
+def test_counts_that_are_none_are_reported() -> None:
     bounds = Bounds()
     bounds.add_provider_config(CONFIG, {"templates": TEMPLATES.replace('"10"', '"many"')})
     assert reasons(bounds) == [Reason.BOUNDS_UNREADABLE, Reason.NO_BOUNDS]
 
 
-def test_limits_of_karpenter_are_told() -> None:
+def test_limits_of_karpenter_are_reported() -> None:
     bounds = Bounds()
     bounds.add_node_pool({"metadata": {"name": "web"}, "spec": {"limits": {"cpu": 1000}}})
     bounds.add_node_pool({"metadata": {"name": "free"}, "spec": {}})

@@ -65,7 +65,7 @@ async def test_all_pages_are_read(server: FakeApiServer, opened: Opened) -> None
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-async def test_accidents_are_asked_again(
+async def test_accidents_are_retried(
     status: int, server: FakeApiServer, opened: Opened, naps: Naps
 ) -> None:
     server.fail(status, retry_after=7, times=2)
@@ -87,7 +87,7 @@ async def test_accidents_are_asked_again(
         (400, "injected"),
     ],
 )
-async def test_refusals_are_not_asked_again(
+async def test_refusals_are_not_retried(
     status: int, said: str, server: FakeApiServer, opened: Opened
 ) -> None:
     server.fail(status, times=2)
@@ -122,7 +122,7 @@ async def test_a_list_that_always_expires_is_given_up(
     "answer",
     [b'{"items": 5}', b'{"items": {"a": 1}}', b"not JSON", b"[" * 100_000, b"7", b'"\xff"'],
 )
-async def test_what_is_no_list_is_told(
+async def test_an_answer_that_is_no_list_is_an_error(
     answer: bytes, server: FakeApiServer, opened: Opened
 ) -> None:
     for _ in range(ATTEMPTS):
@@ -148,7 +148,7 @@ async def test_the_same_page_for_ever_ends(server: FakeApiServer, opened: Opened
             _ = [page async for page in cluster.pages(NODES)]
 
 
-async def test_who_is_gone_is_asked_once_more_by_each(
+async def test_a_server_that_is_gone_is_tried_once_by_each_request(
     server: FakeApiServer, opened: Opened, naps: Naps
 ) -> None:
     async with opened() as cluster:

@@ -116,7 +116,7 @@ def test_every_constraint_is_kept_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("name", [*sorted(POD), "containers", "initContainers"])
-def test_a_value_of_a_wrong_type_is_left_out_and_told(name: str) -> None:
+def test_a_value_of_a_wrong_type_is_left_out_and_reported(name: str) -> None:
     for odd in (5.5, ["x"], {"x": 5}, [None], True):
         live = copy.deepcopy({**CONSTRAINTS, "containers": [{}], name: odd})
         shape, notes = pod_shape(live, ref=REF)
@@ -148,7 +148,7 @@ def test_the_guard_taint_is_tolerated_by_one_toleration(
     assert shape["tolerations"] == [toleration] if fits else [toleration, own]
 
 
-def test_what_was_lost_is_told_by_the_names_that_are_known() -> None:
+def test_lost_fields_are_reported_by_known_names() -> None:
     container = {"name": "x", "image": "x", "env": [{"name": "secret"}], "command": [], "secret": 1}
     live = {"containers": [container], "initContainers": [{"args": ["secret"]}], "nodeName": "n"}
     live |= {"volumes": [{}], "hostAliases": None, "dnsPolicy": "x", "secret": "x"}
@@ -310,7 +310,7 @@ def test_pods_of_a_kind_that_was_read_in_part_come_as_replicas() -> None:
     assert made == ["Namespace", "StatefulSet", "ReplicaSet"]
 
 
-def test_two_that_would_have_one_name_are_told() -> None:
+def test_two_that_would_have_one_name_are_reported() -> None:
     """A cluster that was imported into has both namespaces."""
     both = ("kube-system", "imported-kube-system")
     web = [body_of("web", {"selector": SELECTOR}, namespace=each, uid=each) for each in both]
@@ -403,7 +403,7 @@ def test_labels_of_old_volumes_say_their_zones() -> None:
     ]
 
 
-def test_volumes_that_can_not_be_read_are_told() -> None:
+def test_volumes_that_can_not_be_read_are_reported() -> None:
     result = imported(
         ("PersistentVolume", body_of("v", {"nodeAffinity": "x", "claimRef": {"name": 5}})),
         ("PersistentVolumeClaim", body_of("c", {"volumeName": ["v"]})),
@@ -429,12 +429,20 @@ def test_claims_of_another_set_or_namespace_say_nothing() -> None:
     assert Reason.VOLUMES_IN_SEVERAL_PLACES not in reasons(result)
 
 
-def test_one_volume_that_may_be_anywhere_lets_all_pods_of_a_set_be_anywhere() -> None:
-    spec = {"claimRef": {"namespace": "shop", "name": "data-db-1"}}
+@pytest.mark.parametrize("operator", [None, "NotIn"])
+def test_one_volume_that_may_be_anywhere_lets_all_pods_of_a_set_be_anywhere(
+    operator: str | None,
+) -> None:
+    kind, other = volume("v2", "data-db-1", "b")
+    if operator is None:
+        del other["spec"]["nodeAffinity"]
+    else:
+        (term,) = other["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
+        term["matchExpressions"][0]["operator"] = operator
     claims = [{"metadata": {"name": "data"}}]
     result = imported(
         volume("v1", "data-db-0", "a"),
-        ("PersistentVolume", body_of("v2", spec)),
+        (kind, other),
         ("StatefulSet", body_of("db", {"selector": SELECTOR, "volumeClaimTemplates": claims})),
     )
     (db,) = found(result, "StatefulSet")
@@ -484,7 +492,7 @@ def test_too_many_alternatives_leave_out_the_volume() -> None:
         assert (Reason.TOO_MANY_PLACES in reasons(result)) is told
 
 
-def test_a_place_is_asked_for_once() -> None:
+def test_a_place_is_required_once() -> None:
     spec = with_claim("a")
     spec["volumes"] += with_claim("b")["volumes"]
     (made,) = found(
@@ -521,7 +529,7 @@ def test_only_pods_and_jobs_end(kind: str) -> None:
     assert not ends.keys() - {"containers"} & result.manifests[1]["spec"]["template"]["spec"].keys()
 
 
-def test_pods_that_are_alike_are_told_once() -> None:
+def test_pods_that_are_alike_are_reported_once() -> None:
     owner = owned_by("Custom", "c")
     result = imported(
         *(
@@ -547,7 +555,7 @@ def test_pods_that_are_alike_are_told_once() -> None:
     ]
 
 
-def test_who_owns_pods_is_their_controller_of_its_own_api() -> None:
+def test_the_owner_of_pods_is_their_controller_of_its_api_group() -> None:
     """Other projects have a StatefulSet, too; whoever only wants pods to be collected with it
     doesn't make them."""
     own = ("StatefulSet", body_of("db", {"selector": SELECTOR}))
@@ -583,7 +591,7 @@ def test_namespaces_that_are_selected_by_name_are_those_that_moved() -> None:
     ]
 
 
-def test_labels_of_a_namespace_that_every_cluster_has_are_told() -> None:
+def test_labels_of_a_namespace_that_every_cluster_has_are_reported() -> None:
     own = {"tier": "base", "kubernetes.io/metadata.name": "default"}
     labelled = imported(("Namespace", {"metadata": {"name": "default", "labels": own}}))
     assert [(n.reason, n.detail) for n in labelled.notes] == [(Reason.NAMESPACE_LABELS, "tier")]

@@ -157,7 +157,7 @@ def test_a_run_that_was_killed_loses_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [output]
 
 
-def test_a_place_that_can_t_be_looked_at_is_told(
+def test_a_place_that_can_t_be_looked_at_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def forbidden(_: Path) -> bool:
@@ -222,7 +222,7 @@ def test_a_foreign_file_is_never_replaced(content: bytes | None, tmp_path: Path)
 
 
 @pytest.mark.parametrize("place", ["missing/out", "file/out", "file"])
-def test_a_place_that_is_none_is_told_before_reading(place: str, tmp_path: Path) -> None:
+def test_a_place_that_is_none_is_reported_before_reading(place: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(SettingsError):
         check_output(tmp_path / place)

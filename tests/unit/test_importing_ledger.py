@@ -78,6 +78,6 @@ def test_names_are_no_markup() -> None:
     assert r"x\|y |" in text
 
 
-def test_what_is_said_of_many_has_no_name() -> None:
+def test_notes_on_many_objects_have_no_name() -> None:
     ended = Note(Ref("Pod", "shop", ""), REASON, count=4, dropped=True)
     assert "- Pods in shop (4 objects)" in as_text(ledger([ended]))

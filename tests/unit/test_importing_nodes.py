@@ -257,7 +257,7 @@ def test_pools_of_karpenter_mix_kinds_of_nodes() -> None:
     assert set(sizes(found)) == {"web-m5.large-spot", "web-m5.large-on-demand", "web-c5.large-spot"}
 
 
-def test_by_the_keys_that_are_asked_for() -> None:
+def test_groups_by_the_keys_of_group_by() -> None:
     bodies = (
         in_pool("a", team="red", tier="1"),
         in_pool("b", team="red"),
@@ -273,7 +273,7 @@ def test_by_the_keys_that_are_asked_for() -> None:
     }
 
 
-def test_keys_that_no_node_has_are_told() -> None:
+def test_keys_that_no_node_has_are_reported() -> None:
     found = grouped(in_pool("a", team="red"), group_by=["taem", "team"])
     assert told(found, Reason.NO_SUCH_KEY) == [("", "metadata.labels[taem]", 1)]
 
@@ -310,7 +310,7 @@ def test_few_nodes_with_labels_of_their_own_are_groups_of_their_own() -> None:
     assert list(sizes(grouped(*bodies)).values()) == [1, 1, 1]
 
 
-def test_the_template_is_the_most_common_node_and_what_differs_is_told() -> None:
+def test_the_template_is_the_most_common_node_and_differences_are_reported() -> None:
     found = grouped(
         in_pool("a", image="new", only="here"),
         in_pool("b", image="old"),
@@ -334,7 +334,7 @@ def test_what_most_nodes_lack_the_template_lacks() -> None:
     assert told(found, Reason.NODES_DIFFER) == [("web", "metadata.labels[zz]", 2)]
 
 
-def test_differences_in_every_part_are_told() -> None:
+def test_differences_in_every_part_are_reported() -> None:
     other = node(
         "c",
         labels={"eks.amazonaws.com/nodegroup": "web"},
@@ -405,7 +405,7 @@ def test_a_template_says_no_more_than_it_must() -> None:
     }
 
 
-def test_the_architecture_that_only_the_kubelet_tells() -> None:
+def test_the_architecture_that_only_the_kubelet_has() -> None:
     body = node()
     body["status"]["nodeInfo"] = {"architecture": "arm64", "operatingSystem": "linux"}
     labels = resolved(grouped(body).manifests[0]["spec"]["template"])["metadata"]["labels"]
@@ -428,7 +428,7 @@ def test_the_architecture_that_only_the_kubelet_tells() -> None:
         ),
     ],
 )
-def test_nodes_that_were_not_well_count_and_are_told(parts: dict[str, Any], reason: Reason) -> None:
+def test_unwell_nodes_count_and_are_reported(parts: dict[str, Any], reason: Reason) -> None:
     well = node("a", labels={TYPE: "m5.large"})
     found = grouped(well, node("b", labels={TYPE: "m5.large"}, **parts))
     assert sizes(found) == {"m5.large": 2}
@@ -478,7 +478,7 @@ def test_a_node_that_is_read_again_takes_the_place_of_the_former() -> None:
     assert (sizes(found), found.read) == ({"m5.large": 1}, 1)
 
 
-def test_labels_that_a_machine_takes_with_it_are_told() -> None:
+def test_labels_that_a_machine_takes_with_it_are_reported() -> None:
     found = grouped(in_pool("a", **{"alpha.eksctl.io/instance-id": "i-1"}), in_pool("b"))
     lost = [("web", "metadata.labels[alpha.eksctl.io/instance-id]", 1)]
     assert told(found, Reason.LABEL_DROPPED) == lost
@@ -503,7 +503,7 @@ OF_MACHINES = {
     as_selector=st.booleans(),
 )
 @settings(deadline=None, max_examples=60)
-def test_what_a_node_could_be_asked_for_by_its_group_can(
+def test_labels_that_select_a_node_select_its_group(
     labels: list[dict[str, str]], key: str, data: st.DataObject, as_selector: bool
 ) -> None:
     """Host names and names may differ, and labels of machines don't come along."""

@@ -68,7 +68,7 @@ def test_without_a_column_for_zones() -> None:
         ("- [\n", ["p.csv, line 2", "is not YAML"]),
     ],
 )
-def test_mistakes_are_told(text: str, parts: list[str]) -> None:
+def test_mistakes_are_reported(text: str, parts: list[str]) -> None:
     with pytest.raises(ManifestError) as refused:
         read_prices(text, where="p.csv")
     for part in parts:

@@ -217,7 +217,7 @@ AS_PODS_COME: dict[str, Any] = {
     pods=st.lists(st.sampled_from(["plain", "sidecar", "old"]), max_size=7),
     kind=st.sampled_from(["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job"]),
 )
-def test_pods_ask_for_what_most_of_them_asked_for(pods: list[str], kind: str) -> None:
+def test_templates_get_the_requests_of_most_pods(pods: list[str], kind: str) -> None:
     """Not for what those of an earlier template do; an API server takes limits for requests."""
     shapes = {"plain": [AS_PODS_COME], "sidecar": [AS_PODS_COME, SIDECAR], "old": [SIDECAR] * 3}
     objects = [(kind, body_of("web", of_template(MAIN)))]
@@ -476,7 +476,7 @@ def test_ports_of_the_host_are_those_that_the_scheduler_sees() -> None:
         assert "hostNetwork" not in shape
 
 
-def test_images_stay_where_they_are_asked_for() -> None:
+def test_images_are_kept_with_keep_images() -> None:
     live = {"containers": [{"image": "web:1"}, {}]}
     for asked, wanted in ((False, ["fake", "fake"]), (True, ["web:1", "fake"])):
         shape, _ = pod_shape(live, ref=REF, keep_images=asked)

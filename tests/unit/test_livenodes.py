@@ -131,14 +131,14 @@ class TestThisCluster:
         server.delete(NODES, "a")
         await until(lambda: names(link.nodes) == {"b"})
 
-    async def test_our_own_nodes_are_not_even_asked_for(
+    async def test_our_own_nodes_are_not_requested(
         self, link: NodeLink, server: FakeApiServer
     ) -> None:
         await synced(link, server)
         asked = {seen.query["labelSelector"] for seen in server.seen}
         assert asked == {"!kwok-operator.io/node-group"}
 
-    async def test_is_asked_once_however_often_it_is_needed(
+    async def test_is_listed_once_however_often_it_is_needed(
         self, link: NodeLink, server: FakeApiServer
     ) -> None:
         link.start()
@@ -156,7 +156,7 @@ class TestThisCluster:
         link.start()
         await until(lambda: names(link.nodes) == {"b"})
 
-    async def test_is_not_asked_before_it_is_needed(
+    async def test_is_not_listed_before_it_is_needed(
         self, link: NodeLink, server: FakeApiServer
     ) -> None:
         assert (following(), server.seen, link.problem) == ([], [], None)
@@ -211,7 +211,7 @@ class TestThisCluster:
         clock.now += PATIENCE
         await until(lambda: "no more" in str(link.problem))
 
-    async def test_is_told_when_it_begins_to_count(
+    async def test_is_reported_when_it_begins_to_count(
         self, client: KubeClient, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(module, "PATIENCE", 0.05)
@@ -229,7 +229,7 @@ class TestThisCluster:
         await until(lambda: "etcd is away" in str(told[-1]))
         await link.close()
 
-    async def test_is_told_when_it_is_over(
+    async def test_is_reported_when_it_is_over(
         self, link: NodeLink, server: FakeApiServer, clock: Clock, news: News
     ) -> None:
         await synced(link, server)

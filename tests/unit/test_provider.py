@@ -7,8 +7,7 @@
 - what is no longer derived is marked, or removed where the config says so: never while something
   can't be read, never a group of live nodes, never one of somebody else
 
-What is told is in test_provider_told.py, what happens in trouble in
-test_provider_trouble.py.
+Problems are in test_provider_problems.py, an API server in trouble in test_provider_trouble.py.
 """
 
 from collections.abc import AsyncIterator

@@ -47,7 +47,7 @@ def _without_trouble(world: ProviderWorld) -> Any:
     ],
     ids=lambda error: str(error.status),
 )
-async def test_a_group_that_is_refused_is_told_and_the_others_are_made(
+async def test_a_group_that_is_refused_is_reported_and_the_others_are_made(
     world: ProviderWorld, refusal: ApiError
 ) -> None:
     world.groups.refusals["batch"] = refusal

@@ -165,7 +165,7 @@ def test_gpu_config_wherever_the_samples_have_it(changes: dict[str, Any]) -> Non
     assert config.notes == ()
 
 
-def test_a_gpu_type_that_no_node_can_have_is_told_and_left_out() -> None:
+def test_a_gpu_type_that_no_node_can_have_is_reported_and_left_out() -> None:
     gpu = GPU | {"availableGPUTypes": {"k80": {}, "a b": {}, "": {}, "p100\n": {}}}
     config = read(config_text(nodes={"gpuConfig": gpu}))
     assert config.gpu_types == ("k80",)
@@ -276,7 +276,7 @@ def test_a_gpu_type_that_no_node_can_have_is_told_and_left_out() -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_told_once(text: str, reason: str, sentence: str) -> None:
+def test_each_mistake_is_reported_once(text: str, reason: str, sentence: str) -> None:
     ((found, message),) = problems(text)
     assert found == reason
     assert sentence in message

@@ -213,7 +213,7 @@ class TestWaking:
         world.sources.nodes_changed(None, [was, now])
         assert world.woken == ["batch", "any"], "what does not fit any more has fitted"
 
-    async def test_by_anything_wakes_all_who_follow_the_cluster(self, world: World) -> None:
+    async def test_by_anything_wakes_all_groups_of_the_cluster(self, world: World) -> None:
         await world.find(BATCH, name="here")
         await world.find(REMOTE, name="there")
         await world.find(BIG, name="configmap")
@@ -268,7 +268,7 @@ class TestCompanions:
         assert [each["name"] for each in found.csi_drivers or ()] == ["a.b"]
         assert [each.name for each in found.pools] == ["{node}"]
 
-    async def test_why_they_are_not_read_is_said(self, world: World) -> None:
+    async def test_a_failure_to_read_them_is_reported(self, world: World) -> None:
         world.server.create(NODES, node("web-1"))
         await world.find(BATCH)
         world.server.serve(CSI_NODES, kind="CSINode")

@@ -112,7 +112,7 @@ class TestAnotherCluster:
             "apply -f deploy/components/remote-templates/rbac.yaml"
         )
 
-    async def test_wakes_those_who_copy_from_it(
+    async def test_wakes_the_groups_that_copy_from_it(
         self, world: World, far: FakeApiServer, kubeconfig: str
     ) -> None:
         world.secret(kubeconfig=kubeconfig)

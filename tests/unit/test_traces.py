@@ -260,7 +260,7 @@ def test_what_import_would_not_keep_is_not_sent() -> None:
     assert '"a": "b"' in text
 
 
-def test_a_shape_that_is_told_anew_is_cleaned_anew() -> None:
+def test_a_shape_that_is_written_again_is_cleaned_again() -> None:
     pods = [Key("Pod", "shop", name) for name in "ab"]
     lines: list[Line] = [
         *START,

@@ -96,7 +96,7 @@ def test_a_trace_that_was_cut_off_is_no_success(
     assert "ends in the middle" in capsys.readouterr().err
 
 
-def test_a_trace_that_lacks_something_is_told(
+def test_a_trace_that_lacks_something_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each file is read to its end, and nothing in them says that there was more."""

@@ -111,7 +111,7 @@ def test_after_an_error_there_is_no_end(name: str, tmp_path: Path) -> None:
     assert read(writer.path, findings) == LINES[:2]
 
 
-def test_a_place_that_is_none_is_told(tmp_path: Path) -> None:
+def test_a_place_that_is_none_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="choose another place"):
         TraceWriter(tmp_path / "none" / "trace.jsonl").open_part()
 
@@ -331,7 +331,7 @@ def test_without_msgpack_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
         read(path)
 
 
-def test_parts_that_are_there_are_told_before_anything_is_recorded(tmp_path: Path) -> None:
+def test_parts_that_are_there_are_reported_before_anything_is_recorded(tmp_path: Path) -> None:
     (tmp_path / "t-0007.jsonl.gz").touch()
     with pytest.raises(SettingsError, match="t-0007"):
         TraceWriter(tmp_path / "t.jsonl.gz", parts=True).open_part()

@@ -178,7 +178,7 @@ async def test_a_broken_watch_goes_on_where_it_was(server: FakeApiServer, record
     assert all(gap.since <= gap.at for gap in gaps)
 
 
-async def test_what_was_told_is_not_told_again(server: FakeApiServer, record: Record) -> None:
+async def test_changes_are_recorded_once(server: FakeApiServer, record: Record) -> None:
     async with record() as running:
         server.create(DEPLOYMENTS, deployment(1))
         for replicas in (4, 2):
@@ -212,7 +212,7 @@ async def test_a_watch_that_ends_properly_is_no_gap(server: FakeApiServer, recor
 
 
 @pytest.mark.parametrize("as_event", [False, True])
-async def test_lost_history_is_marked_and_the_difference_told(
+async def test_lost_history_is_marked_and_the_difference_recorded(
     as_event: bool, server: FakeApiServer, record: Record
 ) -> None:
     server.gone_as_event = as_event
@@ -245,7 +245,7 @@ async def test_lost_history_is_marked_and_the_difference_told(
     assert running.recording.outcome.lost > 0
 
 
-async def test_a_forbidden_kind_is_told_and_the_others_recorded(
+async def test_a_forbidden_kind_is_reported_and_the_others_recorded(
     server: FakeApiServer, record: Record
 ) -> None:
     server.fail(403, verb="list", resource="jobs", times=1)
@@ -256,9 +256,7 @@ async def test_a_forbidden_kind_is_told_and_the_others_recorded(
     assert "create Pod shop/new" in running.told()
 
 
-async def test_who_asks_for_a_node_asks_for_its_group(
-    server: FakeApiServer, record: Record
-) -> None:
+async def test_pods_that_name_a_node_get_its_group(server: FakeApiServer, record: Record) -> None:
     labels = {"eks.amazonaws.com/nodegroup": "general", "kubernetes.io/hostname": "real-1"}
     capacity = {"cpu": "4", "memory": "8Gi", "pods": "110"}
     status = {"capacity": capacity, "allocatable": capacity}
@@ -312,7 +310,7 @@ async def test_under_other_names_nothing_private_is_left(
     assert verbs == [Verb.CREATE] * 3 + [Verb.SCALE, Verb.DELETE]
 
 
-async def test_a_table_that_can_t_be_saved_is_told(
+async def test_a_table_that_can_t_be_saved_is_reported(
     server: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any) -> None:

@@ -74,14 +74,14 @@ def seen(
         ("Pod", {"ownerReferences": [{"kind": "ReplicaSet", "apiVersion": "apps/v1"}]}, True),
     ],
 )
-def test_whom_it_tells_of(kind: str, owner: Json, is_told: bool) -> None:
+def test_which_objects_are_recorded(kind: str, owner: Json, is_told: bool) -> None:
     body = pod(metadata=owner)
     body["spec"]["selector"] = {"matchLabels": {"app": "web"}}
     told = seen(listed(), body, kind=kind)
     assert [event.happening for event in told] == [Happening.CREATE] * is_told
 
 
-def test_a_pod_of_a_job_is_told_when_it_ends() -> None:
+def test_the_end_of_a_pod_of_a_job_is_recorded() -> None:
     recorder = listed()
     running = pod(metadata=owned("batch/v1", "Job", "once"), status={"phase": "Running"})
     status = {
@@ -113,7 +113,7 @@ def test_one_that_ended_before_it_was_seen_came_and_ended() -> None:
     assert [event.happening for event in told] == [Happening.CREATE, Happening.END]
 
 
-def test_what_had_ended_when_it_began_is_not_told() -> None:
+def test_pods_that_had_ended_before_are_not_recorded() -> None:
     recorder = TraceRecorder(CLEAN)
     recorder.begin("Pod")
     job = owned("batch/v1", "Job")

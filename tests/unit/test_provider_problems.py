@@ -32,7 +32,7 @@ async def configured(world: ProviderWorld, text: str) -> None:
 
 
 class TestProblems:
-    async def test_are_told_once(self, world: ProviderWorld) -> None:
+    async def test_are_reported_once(self, world: ProviderWorld) -> None:
         await configured(world, MISSPELT)
         await world.settled()
         (event,) = world.events.said
@@ -40,22 +40,22 @@ class TestProblems:
         assert "nodegroup" in event.message and "did you mean nodegroups?" in event.message
         assert world.problems() == {"UnknownKey": 1}
 
-    async def test_that_are_new_are_told_alone(self, world: ProviderWorld) -> None:
+    async def test_that_are_new_are_reported_alone(self, world: ProviderWorld) -> None:
         await configured(world, MISSPELT)
         await configured(world, config(nodegroup={}, prune="yes"))
         assert world.events.reasons == ["UnknownKey", "InvalidValue"]
         assert world.problems() == {"UnknownKey": 1, "InvalidValue": 1}
 
-    async def test_that_come_back_are_told_again(self, world: ProviderWorld) -> None:
+    async def test_that_come_back_are_reported_again(self, world: ProviderWorld) -> None:
         for text in (MISSPELT, config(), MISSPELT):
             await configured(world, text)
         assert world.events.reasons == ["UnknownKey", "ProviderConfigValid", "UnknownKey"]
 
-    async def test_are_all_told_at_once(self, world: ProviderWorld) -> None:
+    async def test_are_all_reported_at_once(self, world: ProviderWorld) -> None:
         await configured(world, config(apiVersion="v2", readNodesFrom="nowhere", nodegroups={}))
         assert len(world.events.said) == sum(world.problems().values()) == 3
 
-    async def test_are_told_again_of_a_configmap_that_was_made_again(
+    async def test_are_reported_again_of_a_configmap_that_was_made_again(
         self, world: ProviderWorld
     ) -> None:
         await configured(world, MISSPELT)
@@ -79,7 +79,7 @@ class TestProblems:
         await world.quiet()
         assert (world.events.reasons, world.problems()) == (["UnknownKey"], {})
 
-    async def test_nothing_is_told_where_all_is_well_or_there_is_no_config(
+    async def test_nothing_is_reported_where_all_is_well_or_there_is_no_config(
         self, world: ProviderWorld
     ) -> None:
         world.configmap("another", config="x")
@@ -121,7 +121,7 @@ class TestProblems:
 
 
 class TestFieldsOfOthers:
-    async def test_are_told_once_and_as_long_as_it_lasts(self, world: ProviderWorld) -> None:
+    async def test_are_reported_once_and_as_long_as_it_lasts(self, world: ProviderWorld) -> None:
         world.groups.conflicts["batch"] = (CONFLICT,)
         await configured(world, config())
         world.written()
@@ -160,7 +160,7 @@ def leftover(name: str) -> dict[str, object]:
     return {"metadata": {"name": name, "annotations": annotations}}
 
 
-async def test_leftovers_of_cluster_autoscalers_provider_are_told_and_left_alone(
+async def test_leftovers_of_cluster_autoscalers_provider_are_reported_and_left_alone(
     world: ProviderWorld,
 ) -> None:
     await configured(world, config())
@@ -177,7 +177,7 @@ async def test_leftovers_of_cluster_autoscalers_provider_are_told_and_left_alone
     assert world.events.reasons == ["LeftoverNodes", "ProviderConfigValid"]
 
 
-async def test_what_has_no_effect_is_told_once(world: ProviderWorld) -> None:
+async def test_a_key_without_effect_is_reported_once(world: ProviderWorld) -> None:
     await configured(world, config(kwok={}))
     await world.settled()
     (event,) = world.events.said
