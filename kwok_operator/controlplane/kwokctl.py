@@ -158,7 +158,7 @@ def _patch(component: str, flags: Mapping[str, str]) -> dict[str, Any]:
 
 
 class _Begun(Exception):
-    """A cluster's directory has all that is asked for."""
+    """A cluster's directory has kwok's own Stages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,10 @@
-"""Clusters that go with whoever made them.
+"""Clusters that are removed when the program that made them ends.
 
     temporary: remove what the dead have left -> own a name -> create -> the block -> remove
 
 An owner holds the lock `clusters/<name>.owner`, which the kernel gives up when the owner ends,
-however that happens. So a cluster whose lock is free is nobody's, and whoever makes the next one
-removes it. What the block starts in it is for the block to end.
+however that happens. So a cluster whose lock is free has no owner, and the next program that makes
+one removes it. What the block starts in it is for the block to end.
 """
 
 from __future__ import annotations
@@ -100,20 +100,20 @@ async def async_temporary(
     **choices: Unpack[Choices],
 ) -> AsyncIterator[Cluster]:
     """`temporary` for an event loop, which goes on meanwhile; cancelling is like an interrupt."""
-    told = threading.Event()
+    stop = threading.Event()
     making = temporary(
         prefix, keep=keep, numbered=numbered, settings=settings, reporter=reporter, **choices
     )
 
     def make() -> Cluster:
-        with stopped_by(told):
+        with stopped_by(stop):
             return making.__enter__()
 
     entering = asyncio.ensure_future(asyncio.to_thread(make))
     try:
         cluster = await asyncio.shield(entering)
     except asyncio.CancelledError:
-        told.set()
+        stop.set()
         await asyncio.wait([entering])
         if entering.exception() is None:
             making.__exit__(None, None, None)
@@ -134,7 +134,7 @@ def _own(
             for path in sorted(locks.parent.glob(locks.name)):
                 with contextlib.suppress(Timeout), hold(path):
                     left = path.stem
-                    reporter.say(f"removing cluster {left}: whoever made it has ended")
+                    reporter.say(f"removing cluster {left}: the program that made it has ended")
                     try:
                         _remove(left, settings=settings)
                     except ClusterError as err:

@@ -1,7 +1,7 @@
-"""Being told to stop, in a thread.
+"""Stops work in a thread.
 
-An interrupt reaches the main thread only. What works in another one asks now and then whether it
-was told to stop; in the main thread nobody tells it.
+An interrupt reaches the main thread only. Work in another thread calls `go_on` now and then, which
+raises Stopped once somebody has set the event.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-_TOLD: ContextVar[threading.Event | None] = ContextVar("told", default=None)
+_STOP: ContextVar[threading.Event | None] = ContextVar("stop", default=None)
 
 
 class Stopped(Exception):
-    """What was begun is not wanted any more."""
+    """The work is not wanted any more."""
 
 
 @contextmanager
 def stopped_by(event: threading.Event) -> Iterator[None]:
     """Have `go_on` in the block, in this thread, raise Stopped once the event is set."""
-    token = _TOLD.set(event)
+    token = _STOP.set(event)
     try:
         yield
     finally:
-        _TOLD.reset(token)
+        _STOP.reset(token)
 
 
 def go_on() -> None:
-    """Raise Stopped if this thread was told to stop."""
-    event = _TOLD.get()
+    """Raise Stopped if this thread is to stop."""
+    event = _STOP.get()
     if event is not None and event.is_set():
         raise Stopped
