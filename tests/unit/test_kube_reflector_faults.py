@@ -153,7 +153,7 @@ async def test_another_trouble_is_another_line(
     server.fail(500, times=2, verb="list")
     start()
     await until(lambda: sink.replaced)
-    assert [text[:7] for text in messages(caplog)] == ["listing", "listing"]
+    assert len([text for text in messages(caplog) if text.startswith("listing")]) == 2
 
 
 async def test_retry_after_is_honoured(

@@ -25,8 +25,9 @@ MUCH = bytes(8 * tlsbuffers.READ_BUFFER + 1)
 
 
 @pytest.fixture(autouse=True)
-def restored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sslproto.SSLProtocol, "max_size", sslproto.SSLProtocol.max_size)
+def buffers_of_asyncio(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests of this process may have made them small."""
+    monkeypatch.setattr(sslproto.SSLProtocol, "max_size", 2**18)
 
 
 async def held(directory: Path) -> float:
