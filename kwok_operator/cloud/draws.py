@@ -2,13 +2,9 @@
 
     seed, group, serial, what is drawn  --draw-->  (0, 1)  --span(Delay)-->  milliseconds
 
-The same question always has the same answer: a draw depends on these four and on nothing
-else, neither an order of calls, nor state, nor a clock. What is drawn is named by a text
-such as "readiness" or "creation/3"; other names are other draws.
-
-A greater draw never gives a shorter span. Spans are from 0 to 720 h. Whatever a stored
-object says, there is an answer: bounds in the wrong order change places, and no
-distribution at all is no delay.
+A draw depends on these four and on nothing else, neither an order of calls, nor state, nor a clock.
+A greater draw never gives a shorter span. Spans are from 0 to 720 h, whatever a stored object says:
+bounds in the wrong order change places, and no distribution at all is no delay.
 """
 
 import hashlib

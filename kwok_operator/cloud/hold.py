@@ -3,12 +3,8 @@
     the Stage kwok-operator-hold is there ──> STAGE: kwok leaves nodes with the hold label alone
     else                                  ──> NONE:  nodes are Ready within 2 s of whatever we say
 
-An admin gives the Stage with a component of deploy/; nothing here asks for what isn't there. `way`
-looks, seldom, for those that shape nodes; `condition` says it to people.
-
-kwok goes on to renew the Lease of a node that is held: pods there stay Ready, and a second Stage
-makes Ready those that Kubernetes marks, as they come while it takes the node to be not Ready (up to
-its node-monitor-period, 5 s, after it is).
+An admin gives the Stage with a component of deploy/. kwok goes on to renew the Lease of a node that
+is held: pods there stay Ready, and a second Stage makes those Ready that Kubernetes marks.
 """
 
 import asyncio

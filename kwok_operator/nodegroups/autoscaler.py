@@ -1,19 +1,12 @@
 """What cluster-autoscaler (CA) asks of a group, as a change of the group's spec.
 
     Fleet (spec, status, nodes as seen)  --plan-->  the instances that CA gets to know
-    Fleet + what is asked  --increase, delete, decrease-->  Change
+    Fleet + what is asked  --increase, delete, decrease-->  Change; None: it is so already
 
-CA's calls are wishes about numbers and names: nothing is created or deleted here. Victims are named
-and the target is lowered in one change, so that the operator never has to guess which node was
-meant. A change that says nothing new is None: what is asked for is so already.
-
-What the operator is about to do is worked out by the operator's own rules, before it has done so:
-the serials that it will give out, the nodes that it will delete. So the instances that stay are as
-many as the target at any instant, whether the operator is quick, slow or gone.
-
-The rules are those of CA's externalgrpc provider: an instance that is gone already is no error and
-lowers nothing; a decrease only takes back what has no Node yet, as much of it as there is; failed
-instances can be given back even at the minimum, and the group tries again.
+Victims are named and the target is lowered in one change, so that the operator never has to guess.
+What it is about to do is worked out by its own rules, so the instances that stay are as many as the
+target at any instant. As with CA's externalgrpc provider, an instance that is gone is no error and
+lowers nothing, and failed instances can be given back even at the minimum.
 """
 
 from collections.abc import Callable, Iterable, Mapping

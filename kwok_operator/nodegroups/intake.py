@@ -2,12 +2,8 @@
 
     the first listing, a watch's events, listings now and then ──> Intake ──> store, budget
 
-What can't be read counts as not seen: it is neither worked on nor gone. Who has to look at a group
-then is for the caller to say.
-
-An event that is older than what is known is late, or the cluster was restored. It can't say which;
-a list that is begun after it can, as nothing that is known by then is newer than the list, unless
-versions have begun anew.
+What can't be read counts as not seen: it is neither worked on nor gone. An event that is older than
+what is known is late, or the cluster was restored; a list that is begun after it says which.
 """
 
 import asyncio

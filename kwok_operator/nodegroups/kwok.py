@@ -1,21 +1,15 @@
 """Whether a kwok controller is alive, and where it serves the kubelet API of its nodes.
 
 A node that is Ready in its first write is there four times sooner than one that kwok initialises,
-but it must carry what kwok would have filled in: addresses and port, on which `kubectl logs` and
-`exec` depend. These are learned from a node that kwok did initialise:
+but it must carry what kwok would have filled in, as `kubectl logs` and `exec` depend on it:
 
     a first node, posted without Ready (the *scout*) ──> kwok fills it in ──> endpoint learned
     the next ones ──> Ready in the first write, with that endpoint, as long as kwok is alive
 
-Only a scout teaches: what stands in other nodes may be of a kwok that is gone (kwok brings the port
-of the nodes it has up to date, but not their addresses), or of a kubelet that is none of ours.
-Where it comes to differ from what is known, or a Lease gets another holder, a new scout is sent.
-
-Alive means: within three quarters of a Lease's duration a scout was answered, or a Lease of our
-nodes was seen to change; kwok renews each quarter. Where that is longer ago, also because nobody
-looked, a scout has to show it. A Lease that has not changed for its duration is nobody's. The times
-in Leases are for people, as clocks of two machines are never compared (operator/election.py). With
-no kwok, nodes are posted without Ready, and kwok takes them over when it comes.
+Only a scout teaches: other nodes may have the endpoint of a kwok that is gone. Where one differs,
+or a Lease gets another holder, a new scout is sent. Alive means: within three quarters of a Lease's
+duration a scout was answered, or a Lease of our nodes was seen to change. Times in Leases are not
+compared with ours, as clocks of two machines differ. With no kwok, nodes are posted without Ready.
 """
 
 import asyncio

@@ -1,15 +1,8 @@
 """Names of nodes, with the serials in them, and of derived groups.
 
-A node is called `<group>-<hash>-<serial>`: four characters from the group's uid, then a number
-that counts up. Because the hash belongs to the uid and serials are never given out twice, no name
-is ever used again, not even by a group that was deleted and made again: pods left behind on a
-deleted node can't wake up on a new one.
-
-Names are the whole identity of an instance. A serial becomes a name here and nowhere else.
-
-The name of a group that stands for a value of a label or an annotation never changes because
-another value appears. A value that is a good name stays as it is, any other becomes a readable part
-and five characters of a hash.
+A node is called `<group>-<hash>-<serial>`: four characters from the group's uid, then a number that
+counts up. So no name is ever used again, and pods left behind on a deleted node can't wake up on a
+new one. A derived group keeps its name whatever other values of its label appear.
 """
 
 import base64

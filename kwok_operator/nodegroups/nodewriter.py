@@ -1,21 +1,9 @@
 """Creating, changing and deleting single nodes, and what the API server's answers mean.
 
-    create(name, body)     ──> POST ──> Created, or Taken where somebody else holds the name
-    let_pods_on(name)      ──> PATCH that takes the taint of new nodes off: nodegroups/usable.py
-    update(record, wanted) ──> GET, PATCH of status, PATCH of the rest ──> as its template makes it
-    revise(record, patches)──> the same ──> as a step of the pass has it
-    regain(record)         ──> GET, PATCH of what the group's nodes are recognised by
-    settle_gone(strays)    ──> one LIST ──> which of many are gone
-    stamp(record)          ──> the same of the hash of its template
-    postpone(record, at)   ──> PATCH with the uid we know ──> to be deleted then
-    delete(record)         ──> DELETE with the uid we know ──> gone, or on its way out
-
-404 on delete and 409 on create are outcomes, not errors. Everything learned is entered in the
-cache.
-
-What the executor calls (all but check and exists) makes each request once: after a 429, a 5xx or
-no answer the executor has the whole of it done again, when it is due. That is harmless. A
-second POST only finds the first's node, by its name; a second DELETE finds nothing.
+404 on delete and 409 on create are outcomes, not errors, and everything learned is entered in the
+cache. What the executor calls (all but check and exists) makes each request once: after a 429, a
+5xx or no answer the executor has the whole of it done again. That is harmless: a second POST finds
+the first's node, by its name, and a second DELETE finds nothing.
 """
 
 import logging

@@ -2,15 +2,10 @@
 
     add(key) ──> due time per key ──> one task per key ──> handle(key)
 
-Triggers only add keys; what is to be done is found out by the handler, which looks at the world as
-it is (level-triggered). A key is never handled twice at once: added while it runs, it runs again
-afterwards. Keys don't wait for each other: there is a task for each that is due, because a group
-of 10,000 nodes takes half a minute; what bounds the load on the API server is the executor.
-
-A handler that raises is tried again with a growing delay, and no sooner than the API server asked
-for; the first success forgets it. What happens meanwhile brings that no nearer: a failing pass
-writes, and each write is an event. Only another wish for the key is tried at once, and what is
-added anew, because its cause may be mended: with a growing delay, too, if that happens often.
+A key is never handled twice at once: added while it runs, it runs again afterwards. Keys don't wait
+for each other; what bounds the load on the API server is the executor. A handler that raises is
+tried again with a growing delay, and no sooner than the API server asked for. Only another wish for
+the key is tried at once, and what is added anew, because its cause may be mended.
 """
 
 import asyncio

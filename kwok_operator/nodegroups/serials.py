@@ -1,13 +1,8 @@
 """Batches of serials: instances that were asked for together and have not all arrived.
 
-A batch is a range of serials with exceptions: those that will never come (their node was deleted
-meanwhile, the name was taken, or they were taken back). What has arrived is not recorded, it is
-seen in the nodes. So the record stays small whatever the number of nodes, and it shrinks as they
-come.
-
-Sets of serials are text in status: ranges ("3,10-19") where they are short enough to be read, else
-a bitmap from a first serial on ("0+eNpjZGBgAAA..."). Half of 2,000 instances, drawn at random, are
-about 500 ranges in 3.3 kB; the bitmap has 350 bytes.
+A batch is a range of serials without those that will never come. What has arrived is not recorded,
+it is seen in the nodes: the record stays small, and shrinks as they come. Sets of serials are text
+in status: ranges ("3,10-19") where they can be read, else a bitmap ("0+eNpjZGBgAAA...").
 """
 
 import base64

@@ -3,13 +3,10 @@
     NodeCache.strays ──GET by name──> gone: forgotten, and made anew (many: by one list)
                                   ├─> altered: put back; until it stays, no node is made
                                   └─> no success: that node is tried again, the pass goes on
-
     Stamped ──of its nodes, those without the hash of their template──> altered, too
 
-While the group is paused they are only looked for: who is gone takes up no room.
-
-A webhook or controller that takes the label off each node, made anew each time, would have nodes
-made without end, which nobody counts. One that takes the hash off would have them replaced so.
+Else a webhook that takes the label or the hash off each node would have nodes made without end.
+While the group is paused they are only looked for: those that are gone take up no room.
 """
 
 import logging

@@ -1,13 +1,9 @@
-"""What Kubernetes does to every new node, and how it is spared that: a node that is usable at once.
+"""A new node is usable at once, which Kubernetes would make it only after a while.
 
-    labels, number of nodes  --labels_, annotations_of_every_node-->  what new nodes are born with
-    a Node as the API server holds it  --untaint-->  the JSON Patch that lets pods onto it
-
-The API server puts the taint node.kubernetes.io/not-ready on every node at its creation, whatever
-its conditions say. kube-controller-manager takes it off again, and adds labels and an annotation,
-each at the pace of one client: a few nodes a second. So the one is taken off by whoever makes a
-node Ready, and the others are there from birth. A node is *usable* while it is Ready and Kubernetes
-keeps no pods off it.
+The API server puts the taint node.kubernetes.io/not-ready on every node at its creation.
+kube-controller-manager takes it off again, and adds labels and an annotation, for a few nodes a
+second. So the taint is taken off with the first sign that a node is Ready, and the others are there
+from birth. A node is *usable* while it is Ready and Kubernetes keeps no pods off it.
 """
 
 from collections.abc import Mapping

@@ -1,15 +1,8 @@
 """The spec of a KwokNodeGroup: what people and autoscalers ask for.
 
-Owns every field of spec: its type, its limits, its default, the text that `kubectl explain`
-prints, and the rules the API server checks (CEL, next to the fields they are about). The CRD is
-generated from here by `crd.py`, so a limit is written once.
-
-Defaults live here and not in the CRD: but for `autoscaling.minSize`, the API server adds nothing to
-what users wrote, and their manifests don't differ from what is stored. Reading is tolerant: an
-empty or missing spec is a group with defaults.
-
-Doesn't decide anything: how the parts of a template are merged and what a target means belongs to
-the core.
+Owns every field of spec: its type, its limits, its default, the text that `kubectl explain` prints,
+and the rules that the API server checks. The CRD is generated from it. Defaults live here, so that
+manifests don't differ from what is stored; an empty spec is a group with defaults.
 """
 
 from enum import StrEnum
