@@ -3,8 +3,8 @@
     discovery ──> reflectors ──> Scalables ┐
     a reference of theirs ──> a reflector ──> templates, or what is in the way ┘──> changed()
 
-It only gets, lists and watches. Nothing that is missing there is an end: a group of kinds that
-isn't served yet, or a right that is missing, is logged once and tried again.
+It only gets, lists and watches. An API group that isn't served yet, or a missing right, is logged
+once and tried again.
 """
 
 import asyncio
@@ -155,8 +155,8 @@ class Management:
 
     @property
     def kinds(self) -> set[Kind]:
-        """Those that are served and known as they are now: not so from an outage to the next list,
-        as the cluster may be restored meanwhile.
+        """Those that are served and listed; none from an outage to the next list, as the cluster
+        may be restored meanwhile.
         """
         return {kind for kind, reflector in self._reflectors.items() if reflector.version}
 
@@ -164,7 +164,7 @@ class Management:
         return [item for store in self._scalables.values() for item in store.items.values()]
 
     def templates(self, scalables: Iterable[Scalable]) -> CapiTemplates | None:
-        """What they refer to; None while some of it is being looked up. Has it looked up."""
+        """The templates of these; None while some are still read. Starts to read new ones."""
         templates: dict[tuple[str, InfrastructureRef], Mapping[str, Any]] = {}
         trouble: dict[InfrastructureRef, str] = {}
         settled = True

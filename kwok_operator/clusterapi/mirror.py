@@ -3,8 +3,8 @@
     Management ──(changed)──> pass: derive (pure) ──> apply by server-side apply, never forced
                                       └──> findings: Events on the groups
 
-While the management cluster isn't known as a whole, nothing that is missing means anything: no
-group is removed then. Emulation has its groups made here too; what is played is for emulate.py.
+No group is removed until all of the management cluster is listed. The groups of emulation are made
+here, too; their Machines are made by emulate.py.
 """
 
 import asyncio
@@ -99,7 +99,7 @@ class Mirror:
                 self._dirty.set()
 
     def recheck(self) -> None:
-        """Applies everything once more: who owns which field can change without a trace."""
+        """Applies everything once more: owners of fields can change without an event."""
         self._derived.forget()
         self._dirty.set()
 
@@ -149,7 +149,7 @@ class Mirror:
     def _derive(
         self, scalables: Sequence[Scalable], templates: CapiTemplates, *, owned: set[str]
     ) -> CapiFleet:
-        """What is selected, and what was: that keeps its group, which CA doesn't see any more."""
+        """The groups of selected objects, and of those no longer selected, which CA doesn't see."""
         keys, arch, flags = (
             self._settings.keys,
             self._settings.default_arch,
@@ -165,7 +165,7 @@ class Mirror:
         return replace(fleet, groups=fleet.groups + unseen)
 
     def _owned(self) -> dict[str, str]:
-        """The groups of ours, and what each was made of."""
+        """Our groups by name, and the object that each was made of."""
         groups = filter(None, map(self._groups.get, self._groups.names()))
         owned = {group.name: group.annotations.get(constants.CAPI_ANNOTATION) for group in groups}
         return {name: of for name, of in owned.items() if of}

@@ -52,8 +52,8 @@ def project(
     owner_uid: str,
     style: FailureStyle,
 ) -> Projection:
-    """`nodes` are not being deleted, `leaving` take their time with it; `deleted` are names whose
-    Machine somebody has deleted, or is going to: their instances go, and they get no other.
+    """`nodes` are not being deleted, `leaving` are, slowly; `deleted` are the names of Machines
+    that somebody has deleted: their instances go, and they are not made again.
     """
     name_of, going = fleet.names.name, fleet.going
     wanted: dict[str, tuple[Shown, str]] = {}

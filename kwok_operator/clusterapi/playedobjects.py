@@ -145,9 +145,7 @@ class MachineStore:
         self._gone.clear()
 
     def replace(self, items: Sequence[MachineRecord], resource_version: int) -> None:
-        """A list has the last word on what isn't newer, and on what is gone: the cluster may have
-        been restored.
-        """
+        """Takes a list, also where it is older than what is known: the cluster may be restored."""
         uids = {item.uid for item in items}
         for record in [r for group in self._groups.values() for r in group.values()]:
             if record.resource_version > resource_version:

@@ -86,12 +86,12 @@ class GroupNodes:
         self.gone.add(serial)
 
     def expect(self, serials: Set[int], *, version: int, now: float) -> None:
-        """The group as of `version` waits for these no more. It may have taken them back, too."""
+        """Expects these Nodes, for which the group as of `version` no longer waits."""
         for serial in serials - self.there.keys() - self.gone:
             self.expected[serial] = _Expected(version, now + BEHIND)
 
     def forget_gone(self, asked: Sequence[Batch], *, next_serial: int) -> None:
-        """Of those that are gone only these matter to a group as it is now, or as it is next."""
+        """Keeps, of those that are gone, only what the group as it is now may still wait for."""
         self.gone = {
             serial
             for serial in self.gone

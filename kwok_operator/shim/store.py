@@ -35,7 +35,7 @@ GONE_FOR: Final = 60.0
 class Store:
     """Groups and nodes. `groups` and `nodes` are the sinks of reflectors; `clock` is epoch seconds.
 
-    What is known of a group goes with it: its nodes, when the last of them has gone.
+    A deleted group is forgotten at once, its nodes when the last of them has gone.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class Store:
         )
 
     def put_group(self, group: Group | UnreadableGroup) -> bool:
-        """Takes what was seen or written; False where something newer is known."""
+        """Keeps a group as it was read or written; False where a newer one is known."""
         if isinstance(group, UnreadableGroup):
             self._skipped.report(group)
             return False
@@ -205,8 +205,8 @@ class Store:
         return True
 
     def _note_arrivals(self, before: Group, group: Group) -> None:
-        """What a group waits for no more has mostly come, also where we never saw that it did."""
-        # Those too that are spent: they will never come.
+        """Expects the Nodes of instances that a group no longer waits for: most have come."""
+        # Spent serials are left out, too: they will never come.
         asked = {s for b in batches_of(group.status) for s in range(b.first, b.last + 1)}
         given_out = range(before.status.next_serial, group.status.next_serial)[-MOST_INSTANCES:]
         missed = {s for b in batches_of(before.status) for s in b}.union(given_out) - asked
@@ -331,7 +331,7 @@ def _place(view: NodeView) -> tuple[str, int] | None:
 
 
 class CallbackSink(Generic[T]):
-    """Where a reflector tells of objects of one kind. `synced` is set when all have been listed."""
+    """A reflector's sink for one kind. `synced` is set when all have been listed."""
 
     def __init__(
         self,
