@@ -173,7 +173,7 @@ class Provider:
             synced, problem = link.nodes.synced.is_set(), link.problem
             if not synced and problem is None:
                 return None
-            # An outage of this cluster stops the writes as well, and is told elsewhere.
+            # An outage of this cluster stops the writes as well, and is reported elsewhere.
             if problem is not None and (config.cluster or not synced):
                 problems.append(_unreadable(link.place, problem, config.cluster))
             else:

@@ -41,7 +41,7 @@ class ProviderConfig:
     skip_taint: bool = False
     keep_control_plane: bool | None = None
     """Whether nodes have the labels and taints of a control plane that their template in a
-    ConfigMap has; None: no, and it is told.
+    ConfigMap has; None means no, with a note.
     """
     gpu_label_key: str | None = None
     gpu_types: tuple[str, ...] = ()
