@@ -543,3 +543,13 @@ async def test_csi_nodes_that_may_not_be_made_are_told(
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == len(missing)
     assert all("may not: create csinodes" in each for each in told)
+
+
+async def test_companions_that_no_node_can_have_make_the_template_invalid(
+    world: Companioned,
+) -> None:
+    world.make(1, slices(devices=[{"name": "gpu"}, {"name": "gpu"}]))
+    await until(lambda: "is the name of two" in str(world.status.get("conditions")))
+    (resolved,) = [c for c in world.status["conditions"] if c["type"] == "TemplateResolved"]
+    assert (resolved["status"], resolved["reason"]) == ("False", "TemplateInvalid")
+    assert world.nodes == {}

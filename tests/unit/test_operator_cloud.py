@@ -2,6 +2,7 @@
 
 - an outage keeps instances away, and status says so until it is over
 - what was decided about a node is written on it, and taken back when its time has come
+- nodes are held where the Stage is there; a group that is gone has no instances
 - an update in place leaves what the cloud has written, and what it still holds back
 - a deletion that gets stuck is put off, and done in the end
 - what goes badly together is reported when it is new
@@ -12,12 +13,18 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.constants import DELETE_AT_ANNOTATION, LIFE_ANNOTATION
+from kwok_operator.constants import (
+    DELETE_AT_ANNOTATION,
+    HOLD_LABEL,
+    HOLD_STAGE,
+    LIFE_ANNOTATION,
+)
 from tests.fakes.apiserver import GROUPS, NODES
 from tests.fakes.operator import NAME, Json, World
 from tests.fakes.waiting import until
 
 GPU = "nvidia.com/gpu"
+STAGES = "/apis/kwok.x-k8s.io/v1alpha1/stages"
 STARTING = "example.com/starting"
 
 
@@ -91,6 +98,21 @@ async def test_an_update_in_place_leaves_what_the_cloud_holds_back(world: Cloude
     await world.settled(2)
     assert all(LIFE_ANNOTATION in node["metadata"]["annotations"] for node in world.nodes)
     assert not any(GPU in node["status"]["capacity"] for node in world.nodes)
+
+
+async def test_with_the_stage_nodes_are_held(world: Clouded) -> None:
+    world.server.serve(STAGES, kind="Stage")
+    world.server.create(STAGES, {"metadata": {"name": HOLD_STAGE}})
+    world.make(1, {"readinessDelay": {"fixed": "1h"}})
+    await until(lambda: world.condition("CloudSimulated") == ("True", "HeldByStage"))
+    await until(lambda: HOLD_LABEL in str(world.nodes))
+
+
+async def test_a_group_that_is_gone_has_no_instances(world: Clouded) -> None:
+    world.make(2, {"outage": True})
+    await until(lambda: len(world._clouds.phases(NAME)) == 2)
+    world.server.delete(GROUPS, NAME)
+    await until(lambda: not world._clouds.phases(NAME))
 
 
 async def test_a_deletion_that_gets_stuck_is_put_off_and_done_in_the_end(world: Clouded) -> None:
