@@ -27,7 +27,7 @@ from tests.e2e.operator import Process
 
 
 @pytest.mark.core
-def test_a_failed_instance_is_told_and_tried_again(
+def test_a_failed_instance_is_reported_and_tried_again(
     cluster: Cluster, kubectl: Kubectl, operator: Process, group_name: str
 ) -> None:
     failure = {

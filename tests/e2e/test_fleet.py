@@ -158,7 +158,7 @@ def test_the_node_groups_of_another_cluster_come_and_are_followed(
     assert not [m for m in managers if m.startswith("kwok-operator")]
 
 
-def test_trouble_with_the_other_cluster_is_told_and_loses_nothing(
+def test_trouble_with_the_other_cluster_is_reported_and_loses_nothing(
     far: Far,
     fleet: RealNodes,
     provider: Provider,
@@ -171,17 +171,17 @@ def test_trouble_with_the_other_cluster_is_told_and_loses_nothing(
     fleet.add(f"{a}-1", labels={KEY: a}, cpu=4)
     configure(provider, secret)
 
-    def told(*parts: str) -> None:
+    def wait_problem(*parts: str) -> None:
         message = provider.waits_for("NodesUnreadable", "cluster.secretName", *parts)
         assert message in operator.log()
 
-    told(f"Secret {NAMESPACE}/{secret.name} does not exist")
+    wait_problem(f"Secret {NAMESPACE}/{secret.name} does not exist")
     good = far.kubeconfig()
     secret.put(good, key="other")
-    told("has no key kubeconfig")
+    wait_problem("has no key kubeconfig")
     nobody = far.kubectl("create", "token", "default", "--namespace=default").strip()
     secret.put(with_user(good, {"token": nobody}))
-    told("403", "grant the verbs list and watch on nodes")
+    wait_problem("403", "grant the verbs list and watch on nodes")
     assert 'provider_config_problems{reason="NodesUnreadable"} 1' in operator.get("/metrics")[1]
     secret.put(good)
     wait_derived(kubectl, a)
@@ -191,14 +191,14 @@ def test_trouble_with_the_other_cluster_is_told_and_loses_nothing(
     before = group_of(kubectl, a)
 
     with far.away():
-        told(good["clusters"][0]["cluster"]["server"])
+        wait_problem(good["clusters"][0]["cluster"]["server"])
         scale(kubectl, a, 2)
         wait_ready(kubectl, a)
     fleet.add(f"{b}-1", labels={KEY: b}, cpu=8)
     wait_derived(kubectl, a, b)
 
     secret.put(with_user(good, {"token": "no-longer-good"}))
-    told("401")
+    wait_problem("401")
     secret.put(far.kubeconfig())
     fleet.add(f"{c}-1", labels={KEY: c}, cpu=8)
     wait_derived(kubectl, a, b, c)

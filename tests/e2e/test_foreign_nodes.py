@@ -148,7 +148,7 @@ def test_foreign_nodes_are_reported_and_left_alone(
         kubectl("delete", "nodes", f"-l{NODE_GROUP_LABEL}={group_name}")
 
 
-def test_a_restart_keeps_the_report_and_tells_it_no_second_time(
+def test_a_restart_keeps_the_report_and_sends_no_second_event(
     kubectl: Kubectl, harness: Harness, group_name: str
 ) -> None:
     harness.start()

@@ -119,7 +119,7 @@ def test_a_killed_leader_is_replaced_within_15_seconds(
 
 
 @pytest.mark.serial
-def test_a_leader_that_is_told_to_end_is_replaced_within_2_seconds(
+def test_a_leader_that_is_terminated_is_replaced_within_2_seconds(
     kubectl: Kubectl, start: Start, group_name: str
 ) -> None:
     """The best of three: on a busy machine any process may have to wait for its turn."""

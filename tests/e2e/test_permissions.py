@@ -550,7 +550,7 @@ def test_the_operator_creates_and_changes_nodes_of_its_groups_only(
     assert operator.send("DELETE", path, {})[0] == 200
 
 
-def test_pods_that_may_not_be_deleted_are_told_of_and_nodes_go(
+def test_pods_that_may_not_be_deleted_are_reported_and_nodes_go(
     own: OwnCluster, admin: Caller
 ) -> None:
     kubectl = own.kubectl
@@ -575,7 +575,7 @@ def test_pods_that_may_not_be_deleted_are_told_of_and_nodes_go(
     kubectl("delete", "kng", "keeps-pods")
 
 
-def test_a_secret_that_may_not_be_read_is_told_of(own: OwnCluster, admin: Caller) -> None:
+def test_a_secret_that_may_not_be_read_is_reported(own: OwnCluster, admin: Caller) -> None:
     kubectl = own.kubectl
     with SECRETS[0].taken_away(admin):
         own.harness.start()

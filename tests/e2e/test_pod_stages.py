@@ -127,7 +127,7 @@ def compare(expected: Lives, seen: Lives) -> None:
             assert at > due - EARLY, (name, state)
 
 
-def test_pods_live_as_was_told(staged: OwnCluster) -> None:
+def test_pods_live_as_explain_pod_predicts(staged: OwnCluster) -> None:
     kubectl, profile = staged.kubectl, profile_of("all", **EVERYTHING)
     apply(kubectl, profile)
     pods = pods_of(profile, 60)

@@ -150,7 +150,7 @@ def test_one_that_is_never_steady_is_refused_unless_it_begins_at_once(tmp_path: 
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_steps_are_done_and_what_does_not_hold_is_told(tmp_path: Path) -> None:
+def test_steps_are_done_and_what_does_not_hold_is_reported(tmp_path: Path) -> None:
     source = {"from": {"configMap": {"name": "nowhere"}}}
     without_template = {**GROUP, "metadata": {"name": "lost"}, "spec": {"template": source}}
     path = scenario(
@@ -248,7 +248,7 @@ def test_a_process_that_dies_ends_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ended", ["", "kube-apiserver", "kube-scheduler", "shim"])
-def test_an_end_that_nobody_meant_is_told(tmp_path: Path, ended: str) -> None:
+def test_an_unplanned_end_is_reported(tmp_path: Path, ended: str) -> None:
     path = scenario(
         tmp_path,
         until={"settledFor": "10m", "atMost": "20m"},

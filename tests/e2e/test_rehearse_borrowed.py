@@ -406,7 +406,7 @@ SETTINGS = {"object": {**THEIRS[-1], "data": {"a": "2"}}}
         ),
     ],
 )
-def test_what_is_in_the_way_is_told(
+def test_objects_in_the_way_are_reported(
     theirs: Theirs, tmp_path: Path, parts: dict[str, Any], said: str
 ) -> None:
     with theirs.unchanged():
@@ -424,7 +424,7 @@ def test_what_is_in_the_way_is_told(
         (kwok_that_stands_still, "no kwok controller"),
     ],
 )
-def test_a_cluster_that_will_not_do_is_told(
+def test_an_unfit_cluster_is_refused(
     theirs: Theirs,
     tmp_path: Path,
     disturbed: Callable[[Theirs], AbstractContextManager[object]],

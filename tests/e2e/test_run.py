@@ -195,7 +195,7 @@ async def test_service_account_of_a_pod_is_an_identity(kubeconfig: Write, tmp_pa
 
 
 @pytest.mark.core
-def test_probes_and_metrics_tell_the_truth_and_logs_are_short(
+def test_probes_and_metrics_are_right_and_logs_are_short(
     kubectl: Kubectl, operator: Process, group_name: str
 ) -> None:
     assert operator.get("/healthz") == (200, "ok\n")

@@ -46,7 +46,7 @@ def reasons(kubectl: Kubectl, group: str) -> list[tuple[str, int]]:
     return [(line.reason, line.times) for line in story(kubectl, group)]
 
 
-def told(kubectl: Kubectl, group: str, *expected: tuple[str, int]) -> None:
+def wait_events(kubectl: Kubectl, group: str, *expected: tuple[str, int]) -> None:
     """Waits until these are the Events, in any order: kubectl sorts them by seconds."""
     eventually(
         lambda: Counter(reasons(kubectl, group)),
@@ -62,29 +62,31 @@ def pause_and_resume(kubectl: Kubectl, group: str) -> None:
     wait_condition(kubectl, group, "Paused", status="False")
 
 
-def test_describe_tells_the_story(kubectl: Kubectl, harness: Harness, group_name: str) -> None:
+def test_describe_shows_each_event_with_its_count(
+    kubectl: Kubectl, harness: Harness, group_name: str
+) -> None:
     harness.start()
     apply_group(kubectl, group_name, targetSize=3)
     wait_ready(kubectl, group_name)
-    told(kubectl, group_name, ("ScalingUp", 1), ("Ready", 1))
+    wait_events(kubectl, group_name, ("ScalingUp", 1), ("Ready", 1))
     scale(kubectl, group_name, 5)
     grown = [("ScalingUp", 1), ("ScalingUp", 1), ("Ready", 1)]
-    told(kubectl, group_name, *grown, ("Ready", 1))
+    wait_events(kubectl, group_name, *grown, ("Ready", 1))
 
     pause_and_resume(kubectl, group_name)
     paused = [("SpecPaused", 1), ("Resumed", 1)]
-    told(kubectl, group_name, *grown, ("Ready", 1), *paused)
+    wait_events(kubectl, group_name, *grown, ("Ready", 1), *paused)
 
     patch_group(kubectl, group_name, template=BROKEN)
-    told(kubectl, group_name, *grown, ("Ready", 1), *paused, ("TemplateInvalid", 1))
+    wait_events(kubectl, group_name, *grown, ("Ready", 1), *paused, ("TemplateInvalid", 1))
     patch_group(kubectl, group_name, template=None)
     # All nodes are Ready again: that had been said, in the same words.
     mended = [("TemplateInvalid", 1), ("TemplateResolved", 1), ("Ready", 2)]
-    told(kubectl, group_name, *grown, *paused, *mended)
+    wait_events(kubectl, group_name, *grown, *paused, *mended)
 
     harness.start()
     pause_and_resume(kubectl, group_name)
-    told(kubectl, group_name, *grown, *mended, ("SpecPaused", 2), ("Resumed", 2))
+    wait_events(kubectl, group_name, *grown, *mended, ("SpecPaused", 2), ("Resumed", 2))
     lines = story(kubectl, group_name)
     # Not in which order: kubectl has it by whole seconds.
     assert {line.reason for line in lines if line.kind == "Warning"} == {"TemplateInvalid"}

@@ -134,7 +134,7 @@ def uids(kubectl: Kubectl, name: str) -> dict[str, str]:
     return {n["metadata"]["name"]: n["metadata"]["uid"] for n in nodes_of(kubectl, name)}
 
 
-def test_refused_at_every_size_and_told_once(
+def test_refused_at_every_size_and_reported_once(
     kubectl: Kubectl, harness: Harness, group_name: str
 ) -> None:
     harness.start()

@@ -155,7 +155,7 @@ def test_with_xdist_what_fails_says_why(project: Project) -> None:
 
 
 @pytest.mark.parametrize("missing", ["tools", "cluster"])
-def test_that_there_is_no_control_plane_is_told_once(project: Project, missing: str) -> None:
+def test_that_there_is_no_control_plane_is_reported_once(project: Project, missing: str) -> None:
     given, why = {VERSION_VARIABLE: "1.2"}, "'1.2' is not known"
     if missing == "cluster":
         (project.cache / "clusters").touch()

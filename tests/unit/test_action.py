@@ -54,7 +54,7 @@ def test_inputs_become_a_command(inputs: dict[str, str], wanted: str) -> None:
         ({"SCENARIO": "a", "FIGURES": "x"}, "figures"),
     ],
 )
-def test_inputs_that_do_not_fit_together_are_told(inputs: dict[str, str], named: str) -> None:
+def test_inputs_that_do_not_fit_together_are_reported(inputs: dict[str, str], named: str) -> None:
     with pytest.raises(SettingsError, match=named):
         action.arguments(inputs)
 
@@ -107,7 +107,7 @@ def test_where_nothing_was_played_the_summary_says_what_was_said(tmp_path: Path)
     assert "earlier" not in summary and "earlier" in earlier.read_text()
 
 
-def test_an_output_that_is_no_folder_is_told(tmp_path: Path) -> None:
+def test_an_output_that_is_no_folder_is_reported(tmp_path: Path) -> None:
     output = tmp_path / "out"
     output.write_text("")
     scenario = tmp_path / "s.yaml"

@@ -74,23 +74,23 @@ def test_a_package_that_is_as_it_should_be_is_not_mentioned() -> None:
     assert told({"it": "1.0"}, License_Expression="MIT") == []
 
 
-def test_a_missing_pin_is_told() -> None:
+def test_a_missing_pin_is_reported() -> None:
     assert told({}, License_Expression="MIT") == ["it has no line in constraints.txt"]
 
 
-def test_another_version_is_told() -> None:
+def test_another_version_is_reported() -> None:
     assert told({"it": "2.0"}, License_Expression="MIT") == [
         "it is 1.0 here, and constraints.txt has 2.0"
     ]
 
 
 @pytest.mark.parametrize("licence", ["AGPL-3.0-only", "MIT AND GPL-3.0-or-later"])
-def test_a_licence_that_is_not_allowed_is_told(licence: str) -> None:
+def test_a_licence_that_is_not_allowed_is_reported(licence: str) -> None:
     (line,) = told({"it": "1.0"}, License_Expression=licence)
     assert line.startswith("it: its licence is ") and "GPL-3.0" in line
 
 
-def test_no_licence_is_told() -> None:
+def test_no_licence_is_reported() -> None:
     (line,) = told({"it": "1.0"})
     assert line.startswith("it: its licence is nothing")
 
@@ -115,7 +115,7 @@ def test_no_known_vulnerability_is_silence(monkeypatch: pytest.MonkeyPatch) -> N
     assert answer_of(monkeypatch, {"name": "it", "version": "1.0", "vulns": []}) == []
 
 
-def test_a_known_vulnerability_is_told_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_known_vulnerability_is_reported_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     known = {"id": "CVE-1", "fix_versions": ["1.1"]}
     assert answer_of(monkeypatch, {"name": "it", "version": "1.0", "vulns": [known]}) == [
         "it 1.0 has CVE-1, fixed in 1.1"

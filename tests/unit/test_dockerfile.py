@@ -79,7 +79,7 @@ def test_the_entry_point_is_the_projects_program() -> None:
     assert FINAL.last("EXPOSE").text == "8080"
 
 
-def test_labels_tell_what_it_is() -> None:
+def test_labels_describe_the_image() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     labels = dict(word.split("=", 1) for word in FINAL.last("LABEL").words())
     assert labels[f"{LABEL}title"] == project["name"]

@@ -65,7 +65,7 @@ def test_each_kind_of_delay_has_its_line() -> None:
     assert kinds == [*fields_of(Delay)]
 
 
-def test_each_state_is_told_as_the_shim_tells_it() -> None:
+def test_each_state_is_documented_as_the_shim_reports_it() -> None:
     fault = Fault(ErrorClass.OTHER, "Other", "")
     lines = {in_code(row[0])[0]: row[2] for row in table("State")}
     assert list(lines) == [state.value for state in State]

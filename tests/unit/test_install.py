@@ -115,7 +115,7 @@ def test_what_to_do_has_to_be_said(
     assert len(told.err.splitlines()) == 1
 
 
-def test_a_value_that_is_none_is_told_with_its_flag_or_variable() -> None:
+def test_a_value_that_is_none_is_reported_with_its_flag_or_variable() -> None:
     for flag, values in {
         "overlay": ("nothing", "crds", "../overlays/default"),
         "image": ("", "a b", "https://a"),
@@ -203,7 +203,7 @@ async def test_a_namespace_that_was_there_is_somebody_elses() -> None:
         assert server.objects(NAMESPACES)["ops"] == before
 
 
-async def test_a_kind_that_the_cluster_does_not_have_is_told_before_anything_is_written() -> None:
+async def test_a_kind_that_the_cluster_lacks_is_reported_before_any_write() -> None:
     monitor = object_of("ServiceMonitor", "monitoring.coreos.com/v1", "it", "ops")
     async with ApplyingApiServer("ops") as server:
         with pytest.raises(InstallError) as told:
@@ -214,7 +214,7 @@ async def test_a_kind_that_the_cluster_does_not_have_is_told_before_anything_is_
     assert "--overlay" in str(told.value)
 
 
-async def test_what_is_refused_is_told_with_a_remedy() -> None:
+async def test_what_is_refused_is_reported_with_a_remedy() -> None:
     async with ApplyingApiServer("ops") as server:
         server.others = {"it": "kubectl-edit"}
         with pytest.raises(InstallError, match=f"applying {NAMES[2]} in ops: .*kubectl-edit") as no:
@@ -229,7 +229,7 @@ async def test_what_is_refused_is_told_with_a_remedy() -> None:
             await applied(server)
 
 
-async def test_a_crd_that_is_not_served_in_time_is_told() -> None:
+async def test_a_crd_that_is_not_served_in_time_is_reported() -> None:
     async with ApplyingApiServer("ops") as server:
         server.established = False
         with pytest.raises(InstallError, match=f"{NAMES[1]} is not served after 2 s"):

@@ -50,7 +50,7 @@ async def test_list_in_pages(server: FakeApiServer, start: Start, sink: Names) -
     assert (watch["allowWatchBookmarks"], watch["timeoutSeconds"]) == ("true", "270")
 
 
-async def test_pages_are_told_before_the_whole(
+async def test_pages_are_handed_on_before_the_whole_list(
     server: FakeApiServer, start: Start, sink: Names
 ) -> None:
     for i in range(5):
@@ -230,7 +230,7 @@ async def test_last_contact_follows_the_server(server: FakeApiServer, start: Sta
     await until(lambda: reflector.last_contact == 300.0)
 
 
-async def test_trouble_is_told_when_it_begins_changes_and_ends(
+async def test_trouble_is_reported_when_it_begins_changes_and_ends(
     server: FakeApiServer, start: Start, sink: Names
 ) -> None:
     troubles: list[str | None] = []

@@ -49,7 +49,7 @@ async def test_a_quiet_hour_is_no_trouble(
     assert script.now - reflector.last_contact <= 70.0, "the program is well"
 
 
-async def test_a_dead_connection_is_told_and_tried_again(
+async def test_a_dead_connection_is_reported_and_tried_again(
     server: FakeApiServer, start: Start, naps: Naps, caplog: pytest.LogCaptureFixture
 ) -> None:
     reflector = start(inactivity=0.05)

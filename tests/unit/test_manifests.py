@@ -101,6 +101,6 @@ def test_texts_are_read_document_by_document() -> None:
 
 
 @pytest.mark.parametrize("text", ["[]", "kind: A", "{apiVersion: v1, kind: A}"])
-def test_what_is_no_object_is_told_with_its_place(text: str) -> None:
+def test_what_is_no_object_is_reported_with_its_place(text: str) -> None:
     with pytest.raises(ManifestError, match="file: document 1 is no object"):
         read_manifests(text, where="file")

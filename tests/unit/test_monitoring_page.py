@@ -34,7 +34,7 @@ def test_a_legend_is_text() -> None:
     assert '<script>"&' in texts(svg)
 
 
-def test_queries_name_metrics_that_are_told() -> None:
+def test_queries_name_metrics_that_exist() -> None:
     told = {
         sample.name
         for registry in (operator_metrics(), shim_metrics())

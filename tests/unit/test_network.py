@@ -147,7 +147,7 @@ def named(*serials: int) -> dict[str, object]:
     return {"nodesToDelete": [NAMES.name(serial) for serial in serials]}
 
 
-def test_what_waits_is_told_in_the_same_way_where_nothing_may_be_asked_for() -> None:
+def test_what_waits_is_reported_in_the_same_way_where_nothing_may_be_asked_for() -> None:
     observed = ObservedGroup(
         nodes={0: NAMES.name(0)},
         terminating=frozenset(),
