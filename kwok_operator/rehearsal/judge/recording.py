@@ -15,8 +15,9 @@ any other mistake is an error. A recording that was cut off is read up to there.
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from operator import not_
-from typing import Annotated, Any, ClassVar, Final, Literal
+from functools import reduce
+from operator import not_, or_
+from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 
 from pydantic import (
     BeforeValidator,
@@ -186,6 +187,7 @@ class JobState:
 
 @dataclass(frozen=True, slots=True, config=_STRICT)
 class NodeLine:
+    KEY: ClassVar = "node"
     t: Seconds
     name: Name = Field(validation_alias="node", serialization_alias="node")
     state: NodeState | None = Field(default=None, validation_alias="is", serialization_alias="is")
@@ -193,6 +195,7 @@ class NodeLine:
 
 @dataclass(frozen=True, slots=True, config=_STRICT)
 class PodLine:
+    KEY: ClassVar = "pod"
     t: Seconds
     name: Name = Field(validation_alias="pod", serialization_alias="pod")
     state: PodState | None = Field(default=None, validation_alias="is", serialization_alias="is")
@@ -200,6 +203,7 @@ class PodLine:
 
 @dataclass(frozen=True, slots=True, config=_STRICT)
 class GroupLine:
+    KEY: ClassVar = "group"
     t: Seconds
     name: Name = Field(validation_alias="group", serialization_alias="group")
     state: GroupState | None = Field(default=None, validation_alias="is", serialization_alias="is")
@@ -207,6 +211,7 @@ class GroupLine:
 
 @dataclass(frozen=True, slots=True, config=_STRICT)
 class BudgetLine:
+    KEY: ClassVar = "PodDisruptionBudget"
     t: Seconds
     name: Name = Field(validation_alias="object", serialization_alias="object")
     """PodDisruptionBudget/namespace/name."""
@@ -215,6 +220,7 @@ class BudgetLine:
 
 @dataclass(frozen=True, slots=True, config=_STRICT)
 class JobLine:
+    KEY: ClassVar = "Job"
     t: Seconds
     name: Name = Field(validation_alias="object", serialization_alias="object")
     """Job/namespace/name."""
@@ -322,55 +328,31 @@ class EndLine(_Nested):
 class UnknownLine:
     """Of a kind that a later version may write."""
 
+    KEY: ClassVar = "[unknown]"
     t: Seconds
-
-
-_KINDS: Final[Mapping[type, str]] = {
-    NodeLine: "node",
-    PodLine: "pod",
-    GroupLine: "group",
-    BudgetLine: "budget",
-    JobLine: "job",
-    **{
-        kind: kind.KEY
-        for kind in (EventLine, CallLine, MarkLine, WatchLine, WarningLine, WaitLine, EndLine)
-    },
-}
-_KEYS: Final = frozenset({*_KINDS.values(), "object"})
-
-
-def _kind_of(line: Any) -> str | None:
-    if not isinstance(line, dict):
-        return _KINDS.get(type(line))
-    for key in line:
-        if key in _KEYS:
-            if key == "object":
-                budget = str(line[key]).startswith("PodDisruptionBudget/")
-                return "budget" if budget else "job"
-            return str(key)
-    return "unknown"
 
 
 RecordedLine = (NodeLine | PodLine | GroupLine | BudgetLine | JobLine) | (
     EventLine | CallLine | MarkLine | WatchLine | WarningLine | WaitLine | EndLine
 )
+_KINDS: Final[dict[str, Any]] = {kind.KEY: kind for kind in (*get_args(RecordedLine), UnknownLine)}
+_TAGGED: Final[Any] = reduce(or_, (Annotated[kind, Tag(key)] for key, kind in _KINDS.items()))
+
+
+def _kind_of(line: Any) -> str | None:
+    if not isinstance(line, dict):
+        return getattr(line, "KEY", None)
+    for key in line:
+        if key == "object":
+            budget = str(line[key]).startswith(f"{BudgetLine.KEY}/")
+            return BudgetLine.KEY if budget else JobLine.KEY
+        if key in _KINDS:
+            return str(key)
+    return UnknownLine.KEY
+
+
 _ANY_LINE: Final[TypeAdapter[RecordedLine | UnknownLine]] = TypeAdapter(
-    Annotated[
-        Annotated[NodeLine, Tag("node")]
-        | Annotated[PodLine, Tag("pod")]
-        | Annotated[GroupLine, Tag("group")]
-        | Annotated[BudgetLine, Tag("budget")]
-        | Annotated[JobLine, Tag("job")]
-        | Annotated[EventLine, Tag("event")]
-        | Annotated[CallLine, Tag("call")]
-        | Annotated[MarkLine, Tag("mark")]
-        | Annotated[WatchLine, Tag("watch")]
-        | Annotated[WarningLine, Tag("warning")]
-        | Annotated[WaitLine, Tag("wait")]
-        | Annotated[EndLine, Tag("end")]
-        | Annotated[UnknownLine, Tag("unknown")],
-        Discriminator(_kind_of),
-    ]
+    Annotated[_TAGGED, Discriminator(_kind_of)]
 )
 
 
@@ -453,7 +435,8 @@ class RecordingReader:
 def _refused(error: ValidationError, where: str) -> RecordingError:
     found = error.errors(include_url=False)[0]
     path = tuple(step for step in found["loc"] if step not in (A_TIME, A_WORD))
-    if path[:1] in (("node",), ("pod",), ("group",), ("budget",), ("job",), ("unknown",)):
+    kind = _KINDS.get(str(path[0]), _Nested) if path else _Nested
+    if not issubclass(kind, _Nested):
         path = path[1:]
     elif path[-1:] == ("t",):
         path = ("t",)
