@@ -3,7 +3,7 @@
     recording --recorded_facts--> a part of RunFacts
     RunFacts of both arms --> what is checked, what differs
 
-What the arms were told to differ in is listed with what differs beyond: versions, machine, load.
+What the arms are meant to differ in is listed with what differs beyond: versions, machine, load.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ Facts = Mapping[int, "RunFacts"]
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What has to be equal in both arms, or is told if it isn't."""
+    """What has to be equal in both arms, or is reported if it isn't."""
 
     seed: str = ""
     arrivals: str = ""
@@ -90,12 +90,12 @@ class WhatDiffers:
 
 def planned_arrivals(scenario: Scenario) -> str:
     """A digest of what the workloads are to bring, and when."""
-    told = hashlib.sha256()
+    digest = hashlib.sha256()
     for each in arrivals_of(scenario):
-        told.update(f"{each.at} {each.workload} {each.number}\n".encode())
+        digest.update(f"{each.at} {each.workload} {each.number}\n".encode())
     for workload in scenario.workloads:
-        told.update(f"{workload.name} {workload.arrivals.trace}\n".encode())
-    return told.hexdigest()[:16]
+        digest.update(f"{workload.name} {workload.arrivals.trace}\n".encode())
+    return digest.hexdigest()[:16]
 
 
 def recorded_facts(recording: RecordingReader, scenario: Scenario) -> RunFacts:
@@ -120,9 +120,9 @@ def recorded_facts(recording: RecordingReader, scenario: Scenario) -> RunFacts:
     # A pod that took the place of another one is no arrival.
     first = {w.name: sorted(created[w.name])[: w.pod_count] for w in scenario.workloads}
     came = {name: round(fmean(times), 3) for name, times in first.items() if times}
-    told = json.dumps(sorted(start.items())).encode()
+    text = json.dumps(sorted(start.items())).encode()
     missing = sum(w.pod_count - len(first[w.name]) for w in scenario.workloads)
-    return RunFacts(came=came, missing=missing, start=hashlib.sha256(told).hexdigest()[:16])
+    return RunFacts(came=came, missing=missing, start=hashlib.sha256(text).hexdigest()[:16])
 
 
 def whole_pairs(a: Facts, b: Facts) -> dict[int, WholePair]:
@@ -244,7 +244,7 @@ def _apart(a: RunFacts, b: RunFacts) -> float:
 
 
 def what_differs(plan: ComparisonPlan, a: Facts, b: Facts) -> Iterator[WhatDiffers]:
-    """What the arms were told to differ in, then what else did."""
+    """What the arms are meant to differ in, then what else did."""
     one, other = plan.arms
     yield from list(_told(one, other))[:_MOST_DIFFERENCES]
     for name in _OF_RUNS:

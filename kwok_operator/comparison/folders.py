@@ -66,11 +66,11 @@ class ComparisonFolder:
                 " or empty it"
             )
         for entry in sorted((self.path / RUNS).glob(f"*/{RUN}")):
-            told = _read(entry)
-            if not told:
+            record = _read(entry)
+            if not record:
                 continue  # it can't be read, and is played again
-            digest, seed = digests.get(str(told.get("arm"))), f"{plan.seed}-{told.get('pair')}"
-            if digest is None or (told.get("digest"), told.get("seed")) != (digest, seed):
+            digest, seed = digests.get(str(record.get("arm"))), f"{plan.seed}-{record.get('pair')}"
+            if digest is None or (record.get("digest"), record.get("seed")) != (digest, seed):
                 raise SettingsError(
                     f"--output: {self.path} is of another comparison, or an arm has changed since"
                     f" ({RUNS}/{entry.parent.name} is of another one); name another folder"
@@ -136,9 +136,9 @@ class ComparisonFolder:
     def _seen(self) -> Iterator[dict[str, Any]]:
         """Of each run that counts and is over, what its file says."""
         for entry in (self.path / RUNS).glob(f"*/{RUN}"):
-            told = _read(entry)
-            if told.get("pair") != WARM_UP and _is_over(_read(entry.parent / outputs.VERDICT)):
-                yield told
+            record = _read(entry)
+            if record.get("pair") != WARM_UP and _is_over(_read(entry.parent / outputs.VERDICT)):
+                yield record
 
     @property
     def _has_seen_any(self) -> bool:
@@ -168,23 +168,23 @@ class ComparisonFolder:
     def begin(self, run: PlannedRun) -> Path:
         """Makes an empty folder for it, whatever of it there was."""
         folder = self.folder(run)
-        told = {
+        record = {
             **_identity(run),
             "registered": _digest(self.path / REGISTERED),
             "seenBefore": f"{RUNS}/{run.folder}" in self._seen_before,
         }
         shutil.rmtree(folder, ignore_errors=True)
         with outputs.writing(folder):
-            outputs.put(folder / RUN, json.dumps(told, indent=2) + "\n")
+            outputs.put(folder / RUN, json.dumps(record, indent=2) + "\n")
         return folder
 
     def finish(self, run: PlannedRun, facts: RunFacts) -> None:
         """Its verdict is sealed: figures that are edited later aren't compared."""
         folder = self.folder(run)
-        told = _read(folder / RUN)
-        told["facts"] = {**asdict(facts), "seen_before": told.get("seenBefore")}
-        told["verdict"] = _digest(folder / outputs.VERDICT)
-        outputs.put(folder / RUN, json.dumps(told, indent=2) + "\n")
+        record = _read(folder / RUN)
+        record["facts"] = {**asdict(facts), "seen_before": record.get("seenBefore")}
+        record["verdict"] = _digest(folder / outputs.VERDICT)
+        outputs.put(folder / RUN, json.dumps(record, indent=2) + "\n")
 
     def facts_of(self, run: PlannedRun, **known: Any) -> RunFacts:
         """Those of a run that is over. Raises RecordingError, SettingsError."""
@@ -200,11 +200,11 @@ class ComparisonFolder:
 
     def played(self, run: PlannedRun) -> PlayedRun | None:
         """What came of a run; None if it isn't there, or was broken off from outside."""
-        told = _read(self.folder(run) / RUN)
+        record = _read(self.folder(run) / RUN)
         verdict = _read(self.folder(run) / outputs.VERDICT)
-        if told.get("digest") != run.arm.digest or told.get("seed") != run.seed:
+        if record.get("digest") != run.arm.digest or record.get("seed") != run.seed:
             return None
-        if not _is_over(verdict) or told.get("verdict") != _digest(
+        if not _is_over(verdict) or record.get("verdict") != _digest(
             self.folder(run) / outputs.VERDICT
         ):
             return None
@@ -219,7 +219,7 @@ class ComparisonFolder:
                 pair=run.pair,
                 arm=run.arm.name,
                 folder=f"{RUNS}/{run.folder}",
-                facts=RunFacts(**told["facts"]),
+                facts=RunFacts(**record["facts"]),
                 seconds=float(verdict["seconds"]),
                 figures=as_map(verdict.get("figures")),
                 failures=(*([str(off)] if off else []), *missed),

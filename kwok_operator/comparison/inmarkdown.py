@@ -33,8 +33,10 @@ def _lines(found: Comparison) -> Iterator[str]:
         for run in found.failed_runs(number)[:1]:
             count = len(found.failed_runs(number))
             of = len(found.of_arm(number))
-            told = f"{_text(arm.name)} failed in {count} of {of} runs, first {_text(run.folder)}"
-            yield from ("", f"**{told}**: {_text(run.failures[0])}")
+            sentence = (
+                f"{_text(arm.name)} failed in {count} of {of} runs, first {_text(run.folder)}"
+            )
+            yield from ("", f"**{sentence}**: {_text(run.failures[0])}")
     yield ""
     yield from table(
         (

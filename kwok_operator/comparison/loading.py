@@ -93,23 +93,23 @@ def _files(scenario: Scenario, around: LocalSurroundings) -> dict[str, str]:
 
 
 def _content(files: Sequence[Path]) -> str:
-    told = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in files:
-        told.update(f"{path.name}\0".encode(errors="replace"))
+        digest.update(f"{path.name}\0".encode(errors="replace"))
         content = hashlib.sha256()
         with suppress(OSError):
             for chunk in chunks(path):
                 content.update(chunk)
-            told.update(content.digest())
-    return told.hexdigest()[:12]
+            digest.update(content.digest())
+    return digest.hexdigest()[:12]
 
 
 def _digest(scenario: Scenario, files: Mapping[str, str], around: LocalSurroundings) -> str:
     """Of the scenario, of its files, and of its programs."""
-    told = hashlib.sha256(json.dumps([scenario.dump(), files], sort_keys=True).encode())
+    digest = hashlib.sha256(json.dumps([scenario.dump(), files], sort_keys=True).encode())
     for process in scenario.processes:
         program = around.program(process.program)
         if program is not None and program.is_file():
             stat = program.stat()
-            told.update(f"{program} {stat.st_size} {stat.st_mtime_ns}".encode())
-    return told.hexdigest()[:16]
+            digest.update(f"{program} {stat.st_size} {stat.st_mtime_ns}".encode())
+    return digest.hexdigest()[:16]

@@ -311,8 +311,8 @@ def comparison_json(found: Comparison) -> dict[str, Any]:
             }
             for number, arm in enumerate(plan.arms)
         ],
-        "effects": [_effect_told(effect) for effect in found.effects],
-        "explored": [_effect_told(effect) for effect in found.explored],
+        "effects": [_effect_json(effect) for effect in found.effects],
+        "explored": [_effect_json(effect) for effect in found.explored],
         "failIf": [
             {
                 "condition": each.condition.text,
@@ -326,18 +326,18 @@ def comparison_json(found: Comparison) -> dict[str, Any]:
             {"what": each.what, "held": each.held, "said": each.said} for each in found.checks
         ],
         "differs": [{"what": each.what, "a": each.a, "b": each.b} for each in found.differs],
-        "runs": [_run_told(run, [*plan.compared, *plan.explored]) for run in found.runs],
-        "warmUps": [_run_told(run, plan.compared) for run in found.warm_ups],
+        "runs": [_run_json(run, [*plan.compared, *plan.explored]) for run in found.runs],
+        "warmUps": [_run_json(run, plan.compared) for run in found.warm_ups],
     }
 
 
-def _effect_told(effect: Effect) -> dict[str, Any]:
-    told = {name: getattr(effect, name) for name in Effect.__slots__}
-    rounded = {k: round(v, 6) if isinstance(v, float) else v for k, v in told.items()}
+def _effect_json(effect: Effect) -> dict[str, Any]:
+    values = {name: getattr(effect, name) for name in Effect.__slots__}
+    rounded = {k: round(v, 6) if isinstance(v, float) else v for k, v in values.items()}
     return {**rounded, "verdict": effect.verdict.value}
 
 
-def _run_told(run: PlayedRun, figures: Sequence[str]) -> dict[str, Any]:
+def _run_json(run: PlayedRun, figures: Sequence[str]) -> dict[str, Any]:
     return {
         "pair": run.pair,
         "arm": run.arm,

@@ -62,8 +62,8 @@ def page(found: Comparison) -> str:
 
 
 def _runs_in_words(found: Comparison) -> str:
-    told = f"{found.plan.runs} pairs of runs, each pair with a seed of its own"
-    return told if found.complete else f"{told}; {len(found.runs)} runs so far"
+    text = f"{found.plan.runs} pairs of runs, each pair with a seed of its own"
+    return text if found.complete else f"{text}; {len(found.runs)} runs so far"
 
 
 def _verdict(found: Comparison) -> Iterator[str]:
@@ -125,8 +125,8 @@ def _effect_row(effect: Effect, scale: float) -> tuple[str, ...]:
 def _data(figure: str, which: str, value: float | None, shown: str) -> str:
     """With the value as comparison.json has it, for programs."""
     exact = "" if value is None else f"{round(value, 6)!r}"
-    told = together(escape(shown))
-    return f'<data data-figure="{figure}" data-of="{which}" value="{exact}">{told}</data>'
+    text = together(escape(shown))
+    return f'<data data-figure="{figure}" data-of="{which}" value="{exact}">{text}</data>'
 
 
 def _dots(found: Comparison) -> Iterator[str]:

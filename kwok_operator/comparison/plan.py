@@ -222,7 +222,7 @@ def _seed_of(place: dict[str, Any], metadata: dict[str, Any], pair: int) -> str:
 
 
 def checked(plan: ComparisonPlan) -> ComparisonPlan:
-    """The plan, if it can tell anything. Raises SettingsError: field, value, remedy."""
+    """The plan, if it can show anything. Raises SettingsError: field, value, remedy."""
     if plan.runs < _FEWEST_RUNS:
         raise SettingsError(
             f"--runs: {plan.runs} of each arm can't tell a difference from chance;"

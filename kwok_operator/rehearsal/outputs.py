@@ -99,7 +99,7 @@ def writing(folder: Path) -> Iterator[None]:
 def results(output: Path | None, name: str) -> Iterator[Path]:
     """The folder of a run: `output`, or a new one. Raises SettingsError.
 
-    Where the block fails, no folder stays that was made in it and has nothing to tell.
+    Where the block fails, no folder stays that was made in it and holds nothing.
     """
     folder = output or _named(name)
     new = [each for each in (folder / LOGS, folder, *folder.parents) if not each.exists()]

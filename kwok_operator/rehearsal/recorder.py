@@ -57,7 +57,7 @@ _SYNCED_WITHIN: Final = 60.0
 _AFTER_PODS: Final = 0.01
 """Seconds. What budgets allow follows the evictions of pods, and is to be written after them."""
 _BEFORE: Final = -0.001
-"""When what the first list tells was seen at the latest: it was there before the run."""
+"""When what the first list shows was seen at the latest: it was there before the run."""
 
 S = TypeVar("S")
 Body = dict[str, Any]
@@ -157,7 +157,7 @@ class _Kind(Generic[S]):
 
 
 class _Events:
-    """Events: each is told once, and again when it is counted on. What was there before isn't."""
+    """Each Event is written once, and again when its count grows. Those of before are left out."""
 
     def __init__(self, *, write: Write, now: Callable[[], float]) -> None:
         self._write = write
@@ -223,7 +223,7 @@ class RunRecorder:
             counts=counts,
         )
         self._groups = _Kind[GroupState](
-            lambda body, _, __: observed.group(body), self._tell_group, now=now
+            lambda body, _, __: observed.group(body), self._write_group, now=now
         )
         pods = _Kind[PodState](
             lambda body, before, seen: observed.pod(
@@ -234,7 +234,7 @@ class RunRecorder:
             counts=counts,
         )
         budgets = _Kind[BudgetState](
-            lambda body, _, __: self._budget(body), self._tell_budget, now=now, counts=counts
+            lambda body, _, __: self._budget(body), self._write_budget, now=now, counts=counts
         )
         jobs = _Kind[JobState](
             lambda body, before, seen: observed.job(body, before=before, seen=seen, clock=clock),
@@ -280,12 +280,12 @@ class RunRecorder:
         def look(state: str, detail: str = "") -> None:
             self._write(WatchLine(self._now(), _KINDS[path], state, detail))
 
-        def in_trouble(told: str | None) -> None:
-            if told is None:
+        def in_trouble(why: str | None) -> None:
+            if why is None:
                 self.trouble.pop(path, None)
             else:
-                self.trouble.setdefault(path, (self._now(), told))
-            look(BROKEN if told else BACK, told or "")
+                self.trouble.setdefault(path, (self._now(), why))
+            look(BROKEN if why else BACK, why or "")
 
         if path != EVENTS_PATH:  # they stay for an hour: no list lacks one
             sink.listed_anew = partial(look, LISTED)
@@ -308,12 +308,12 @@ class RunRecorder:
         self._selectors[_name(body)] = as_map(body.get("spec")).get("selector")
         return observed.budget(body)
 
-    def _tell_budget(self, t: float, name: str, state: BudgetState | None) -> None:
+    def _write_budget(self, t: float, name: str, state: BudgetState | None) -> None:
         self._write(BudgetLine(t, f"PodDisruptionBudget/{name}", state))
         if state is None:
             self._selectors.pop(name, None)
 
-    def _tell_group(self, t: float, name: str, state: GroupState | None) -> None:
+    def _write_group(self, t: float, name: str, state: GroupState | None) -> None:
         self._write(GroupLine(t, name, state))
         if state is None or state.price == self._prices.get(name):
             return

@@ -49,11 +49,11 @@ async def test_a_refused_pod_is_tried_again_after_nodes_have_come(
     server.create(GROUPS, {"metadata": {"name": "a"}, "spec": {"targetSize": 1}})
     clock, first = asyncio.get_running_loop(), asyncio.Event()
 
-    def tell(line: str) -> None:
+    def report(line: str) -> None:
         reported.append(line)
         first.set()
 
-    waiting = asyncio.create_task(until_steady(replace(stage, report=tell), within=20))
+    waiting = asyncio.create_task(until_steady(replace(stage, report=report), within=20))
     await asyncio.wait_for(first.wait(), 60)
     assert reported == [
         "waiting until the cluster is steady: 0 of 1 groups are Ready, but not a (the operator"

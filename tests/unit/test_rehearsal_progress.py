@@ -77,11 +77,11 @@ def on_terminal(play: Callable[[Report, Show], None], **environ: str) -> str:
         with os.fdopen(child, "w") as stream:
             try:
                 with screen(stream, lambda line: print(line, file=stream), environ=environ) as (
-                    tell,
+                    report,
                     show,
                     _,
                 ):
-                    play(tell, show)
+                    play(report, show)
             except KeyboardInterrupt:
                 pass
     finally:
@@ -154,7 +154,7 @@ def test_without_rich_there_are_lines(
     progress: RunProgress, terminal: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "rich.console", None)
-    seen = terminal(lambda tell, show: tell("here"), TERM="xterm")
+    seen = terminal(lambda report, show: report("here"), TERM="xterm")
     assert seen.split() == ["here"]
 
 
@@ -173,7 +173,7 @@ def test_a_pipe_imports_nothing_of_rich() -> None:
         "import os, sys\n"
         "from kwok_operator.rehearsal import runner\n"
         "from kwok_operator.rehearsal.progress import screen\n"
-        "with screen(sys.stderr, print, environ={'TERM': 'xterm'}) as (tell, show, say): say('x')\n"
+        "with screen(sys.stderr, print, environ={'TERM': 'xterm'}) as found: found[2]('x')\n"
         "assert not [name for name in sys.modules if name.partition('.')[0] == 'rich']\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, stderr=subprocess.PIPE, timeout=60)

@@ -126,18 +126,18 @@ def _step(found: RecordingTraits, line: RecordedLine) -> None:
             found.marks.append((line.t, line.what))
         case CallLine() if line.method in WRITES:
             found.called = True
-            told = _NODE_NAME.sub(r"\1#\2", line.argument)
-            _asked(found, line.group, line.t, f"{line.method} {told}")
+            argument = _NODE_NAME.sub(r"\1#\2", line.argument)
+            _asked(found, line.group, line.t, f"{line.method} {argument}")
         case GroupLine() if line.state is not None:
             if found.targets.get(line.name) != line.state.target:
                 found.targets[line.name] = line.state.target
                 _asked(found, line.name, line.t, f"target {line.state.target}")
 
 
-def _asked(found: RecordingTraits, group: str, t: float, told: str) -> None:
+def _asked(found: RecordingTraits, group: str, t: float, request: str) -> None:
     steps = found.asked[group]
     if len(steps) < _MOST_STEPS:
-        steps.append((t, one_line(told, limit=200)))
+        steps.append((t, one_line(request, limit=200)))
 
 
 def compared(a: RecordingTraits, b: RecordingTraits) -> list[DiffPart]:
@@ -162,10 +162,10 @@ def in_lines(parts: list[DiffPart]) -> Iterator[str]:
     """For a terminal: which part differs, and where first."""
     for part in parts:
         count = len(part.differences)
-        told = (
+        texts = (
             f"{count:,} differences" if count > 1 else "1 difference" if count else "no difference"
         )
-        yield f"{part.name}: {told} ({part.compared})"
+        yield f"{part.name}: {texts} ({part.compared})"
         ordered = sorted(part.differences, key=lambda each: (each.t is None, each.t or 0.0))
         for each in ordered[:MOST_SHOWN]:
             when = "" if each.t is None else f"from {in_time(each.t)} on: "
@@ -198,8 +198,8 @@ def _cloud(
         if one is None or other is None:
             there = one or other
             if key[0] not in unlike and there is not None:
-                told = ["there" if each else "never there" for each in (one, other)]
-                yield RecordingDifference(what, told[0], told[1], there.came)
+                texts = ["there" if each else "never there" for each in (one, other)]
+                yield RecordingDifference(what, texts[0], texts[1], there.came)
             continue
         t = min(one.came, other.came)
         for part in ("shape", "zone", "instance_type", "price"):
@@ -235,8 +235,8 @@ def _first_of(
         other = b[number] if number < len(b) else None
         if (one and one[1]) != (other and other[1]):
             t = min(step[0] for step in (one, other) if step)
-            told = [step[1] if step else "nothing more" for step in (one, other)]
-            yield RecordingDifference(f"{what}, step {number + 1}", told[0], told[1], t)
+            texts = [step[1] if step else "nothing more" for step in (one, other)]
+            yield RecordingDifference(f"{what}, step {number + 1}", texts[0], texts[1], t)
             return
 
 

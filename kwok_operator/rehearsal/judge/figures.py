@@ -96,12 +96,12 @@ class FigureScope(ScenarioPart):
         return ", ".join(f"{key} {value}" for key, value in self.by.items())
 
 
-def is_workload(wanted: str, told: str, rehearsed: str = "") -> bool:
+def is_workload(wanted: str, workload: str, rehearsed: str = "") -> bool:
     """Whether Kind/namespace/name is what somebody calls `web` or `deployment/web`.
 
     `web-0007` is where it was made for the workload `web` of the scenario, as `rehearsed` says.
     """
-    kind, _, rest = told.partition("/")
+    kind, _, rest = workload.partition("/")
     name = rest.partition("/")[2]
     parts = wanted.split("/")
     if parts[-1] not in (name, rehearsed or name):

@@ -35,7 +35,7 @@ class Said(NamedTuple):
 
     warning: str = ""
     trouble: str = ""
-    """What the warning is about, where a later line may tell its end."""
+    """What the warning is about, where a later line may report its end."""
     over: str = ""
     """The trouble that has ended."""
 

@@ -65,19 +65,19 @@ class StampClock:
 
         A negative `seen` means the list of what was there before the run.
         """
-        told = self._milliseconds(stamp)
-        if told is None:
+        stamped = self._milliseconds(stamp)
+        if stamped is None:
             return seen
-        told -= round(self.offset.ahead * 1_000)
-        if seen * 1_000 - told < LATE_MS + self.offset.error * 1_000:
+        stamped -= round(self.offset.ahead * 1_000)
+        if seen * 1_000 - stamped < LATE_MS + self.offset.error * 1_000:
             return seen
-        moment = round(told / 1_000 + 0.5, 3)
+        moment = round(stamped / 1_000 + 0.5, 3)
         return max(moment, EARLIEST if seen < 0 else 0.0)
 
-    def told(self, stamp: object) -> float | None:
+    def seconds(self, stamp: object) -> float | None:
         """What a stamp says that was written on this machine; None for what is none."""
-        told = self._milliseconds(stamp)
-        seconds = None if told is None else told / 1_000
+        stamped = self._milliseconds(stamp)
+        seconds = None if stamped is None else stamped / 1_000
         return seconds if seconds is None or EARLIEST <= seconds <= MAX_SECONDS else None
 
     def _milliseconds(self, stamp: object) -> int | None:
@@ -116,7 +116,7 @@ def node(
         allocatable=allocatable,
         price=before.price if price is None and before else price,
         created=before.created if before else clock.at(born, seen=seen),
-        requested=before.requested if before else clock.told(asked),
+        requested=before.requested if before else clock.seconds(asked),
     )
 
 
@@ -227,10 +227,10 @@ def workload(metadata: Mapping[str, Any]) -> str:
     return f"Pod/{namespace}/{prefix or _text(metadata.get('name'))}"
 
 
-def _rehearsed(metadata: Mapping[str, Any], told: str) -> str:
-    """The workload of the scenario, unless its name is what `told` ends with."""
+def _rehearsed(metadata: Mapping[str, Any], workload: str) -> str:
+    """The workload of the scenario, unless its name is what `workload` ends with."""
     name = _label(metadata, REHEARSED_LABEL)
-    return "" if told.rpartition("/")[2] == name else name
+    return "" if workload.rpartition("/")[2] == name else name
 
 
 def group(body: Mapping[str, Any]) -> GroupState:

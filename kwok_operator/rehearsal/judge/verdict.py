@@ -102,12 +102,12 @@ class Judged:
         for each in self.warnings:
             if each.before or not judged & {"", each.program}:
                 counts[each.program, each.before] += each.count
-        told = [
+        text = [
             f"{count:,} warning{'s' if count > 1 else ''} of {program_in_words(program)}"
             f"{' before the run' if before else ''}"
             for (program, before), count in counts.items()
         ]
-        return f"but with {names_in_words(told)}" if told else ""
+        return f"but with {names_in_words(text)}" if text else ""
 
 
 def judged(recording: RecordingReader, *, name: str) -> Judged:
@@ -228,8 +228,8 @@ def _events(story: Story) -> dict[str, int]:
 def summary(judged: Judged) -> Iterator[str]:
     """The verdict for a terminal, a line for each assertion."""
     for outcome in judged.outcomes:
-        told = one_line(f"{outcome.name}: {outcome.reason}", limit=TERMINAL_LINE)
-        yield f"{'held  ' if outcome.held else 'FAILED'} {told}"
+        text = one_line(f"{outcome.name}: {outcome.reason}", limit=TERMINAL_LINE)
+        yield f"{'held  ' if outcome.held else 'FAILED'} {text}"
     others = [f"{what}: {sentence}" for what, sentence in notes(judged)]
     others += [f"warning of {program}, {text}" for program, text in warnings_in_words(judged)]
     others += [f"FAILED {judged.broken_off}"] if judged.broken_off else []

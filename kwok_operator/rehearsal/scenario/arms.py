@@ -4,7 +4,7 @@
 
 Objects are merged, null takes a key away. Lists whose items have a `name` are merged by it, what is
 applied by kind and name; any other list takes the place of the one before. Every part keeps its
-line in the file, so what is wrong in an arm is told where it stands.
+line in the file, so what is wrong in an arm is reported where it stands.
 """
 
 import re

@@ -83,8 +83,8 @@ def _pod(workload: ScenarioWorkload) -> Manifest:
 
 
 def _tolerates(toleration: object) -> bool:
-    told = as_map(toleration)
-    return told.get("operator") == "Exists" and told.get("key") in (None, GUARD_TAINT_KEY)
+    fields = as_map(toleration)
+    return fields.get("operator") == "Exists" and fields.get("key") in (None, GUARD_TAINT_KEY)
 
 
 def _in_full(pods: PodsOfWorkload) -> Manifest:

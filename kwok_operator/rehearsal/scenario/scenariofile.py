@@ -3,8 +3,8 @@
     text --YAML--> one document --arms.py--> one arm of it --models--> Scenario
         --checks.py--> ScenarioFile: findings, notes
 
-A mistake is told with file and line, field, value, remedy. What doesn't have the right form isn't
-looked at any further.
+A mistake is reported with file and line, field, value, remedy. Of what has another form than it
+should nothing more is checked.
 """
 
 from collections.abc import Iterable
@@ -39,8 +39,8 @@ class ScenarioFile:
         self, problems: Iterable[FieldProblem], findings: Iterable[Finding] = ()
     ) -> "ScenarioFile":
         """With what else is wrong: in the scenario, and in other files."""
-        told = [*self.findings, *(self._finding(each) for each in problems), *findings]
-        return replace(self, findings=tuple(dict.fromkeys(told)))
+        every = [*self.findings, *(self._finding(each) for each in problems), *findings]
+        return replace(self, findings=tuple(dict.fromkeys(every)))
 
     def _finding(self, problem: FieldProblem) -> Finding:
         line = line_of(self.document, problem.path) if self.document else None
