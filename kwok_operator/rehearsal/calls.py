@@ -38,6 +38,6 @@ class ShimCalls:
 
 
 def _line(text: bytes, *, t: float) -> CallLine:
-    told = as_map(json.loads(text))
-    named = {key: str(told.get(key, ""))[:_MOST_TEXT] for key in ("method", "group", "argument")}
-    return CallLine(t, **named, code=str(told["code"]), ms=float(told["ms"]))
+    call = as_map(json.loads(text))
+    named = {key: str(call.get(key, ""))[:_MOST_TEXT] for key in ("method", "group", "argument")}
+    return CallLine(t, **named, code=str(call["code"]), ms=float(call["ms"]))

@@ -165,9 +165,9 @@ class Rehearsal:
         self._scenario = scenario
         self._report = report
         self._show = show
-        conditions = [step.after for step in scenario.timeline if step.after is not None]
-        if scenario.until.condition is not None:
-            conditions.append(scenario.until.condition)
+        conditions = [
+            each for _, each in scenario.compared() if isinstance(each, ScenarioCondition)
+        ]
         header = RecordingHeader(
             scenario=scenario.name,
             teaches=scenario.teaches,

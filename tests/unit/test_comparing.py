@@ -476,7 +476,7 @@ def test_two_comparisons_do_not_play_into_one_folder(
         (["gone.yaml"], "gone.yaml"),
     ],
 )
-def test_what_is_wrong_is_told_first(
+def test_what_is_wrong_is_reported_first(
     path: Path,
     fake: FakeRehearse,
     capsys: pytest.CaptureFixture[str],

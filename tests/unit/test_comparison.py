@@ -32,6 +32,7 @@ from kwok_operator.comparison.page import page
 from kwok_operator.comparison.plan import ComparisonPlan, checked
 from kwok_operator.comparison.statistics import DIFFERENCES, EffectVerdict
 from kwok_operator.errors import SettingsError
+from kwok_operator.rehearsal.judge.figures import FIGURES
 from tests.fakes.compared import PENDING, arm, plan, played
 from tests.fakes.scenarios import GROUP, scenario
 from tests.reportpages import HOSTILE, Seen
@@ -407,7 +408,7 @@ def test_which_figures_are_compared() -> None:
         ({"b": {"expect": [{"figure": "cost", "atMost": 1}]}}, "nothing in common"),
     ],
 )
-def test_plans_that_can_tell_nothing(given: dict[str, Any], said: str) -> None:
+def test_plans_that_can_show_nothing_are_refused(given: dict[str, Any], said: str) -> None:
     with pytest.raises(SettingsError) as refused:
         checked(plan(**given))
     assert said in str(refused.value)
@@ -448,7 +449,7 @@ def test_what_has_to_be_equal(of_b: dict[str, Any], unlike: list[str]) -> None:
     assert all(what in said for what in unlike)
 
 
-def test_runs_of_another_tool_or_machine_are_told() -> None:
+def test_runs_of_another_tool_or_machine_are_reported() -> None:
     """Both arms have them alike, so nothing differs between these."""
     runs = [
         played(pair, name, {PENDING: 10.0}, versions={"kwok-operator": version})
@@ -463,7 +464,7 @@ def test_runs_of_another_tool_or_machine_are_told() -> None:
     ]
 
 
-def test_pods_that_come_later_in_one_arm_are_told() -> None:
+def test_pods_that_come_later_in_one_arm_are_reported() -> None:
     runs = [played(1, "a", {}, came={"web": 1.0}), played(1, "b", {}, came={"web": 9.0})]
     (unlike,) = [c for c in compared(plan(runs=2), runs).checks if not c.held]
     assert unlike.what == "pods as they came" and "8.0 s" in unlike.said
@@ -515,3 +516,28 @@ def test_the_page_stays_small() -> None:
     found = compare(plan(runs=1000), slower=1.01)
     assert len(page(found).encode()) <= 500_000
     assert len(re.findall("<tr>", page(found))) < 400
+
+
+@pytest.mark.parametrize(
+    ("figures", "better"),
+    [
+        (("pendingSeconds", "startSeconds", "gangs", "churn", "disruptions"), True),
+        (("pods.pending", "pods.failed", "pods.gone", "pods.orphaned", "pods.unserved"), True),
+        (("nodes.notReady", "nodeHours", "cost"), True),
+        (("evictions", "restarts", "losses", "warnings"), True),
+        (("pods.running", "pods.succeeded", "utilisation"), False),
+        (("nodes.total", "nodes.max", "nodes.ready", "nodes.cordoned", "instances"), None),
+        (("preemptions", "events"), None),
+    ],
+)
+def test_which_way_is_better(figures: tuple[str, ...], better: bool | None) -> None:
+    named = [each for name, each in FIGURES.items() if name.startswith(figures)]
+    assert {each.lower_is_better for each in named} == {better}
+
+
+def test_which_figures_count_decisions() -> None:
+    counts = {name.partition(".")[0] for name, each in FIGURES.items() if each.decisions}
+    assert counts == {"nodes", "churn", "evictions", "preemptions", "disruptions"}
+    nodes = {name for name, each in FIGURES.items() if each.decisions and "nodes" in name}
+    totals = {f"nodes.total{suffix}" for suffix in ("", ".max", ".final")}
+    assert nodes == {"nodes.max", "nodes.final", *totals}

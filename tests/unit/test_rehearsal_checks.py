@@ -250,7 +250,7 @@ def test_nothing_is_wrong_with_what_is_right() -> None:
         ({"expect": [{"wait": "kng/batch"}]}, "expect[0].wait", "has no --for"),
     ],
 )
-def test_what_can_t_be_is_told(parts: dict[str, Any], field: str, said: str) -> None:
+def test_what_can_t_be_is_reported(parts: dict[str, Any], field: str, said: str) -> None:
     found = checked(scenario(**parts))
     about = [each for each in found.findings if each.message.partition(":")[0] == field]
     assert [each for each in about if said in each.message], [str(f) for f in found.findings]

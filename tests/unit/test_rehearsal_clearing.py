@@ -140,7 +140,7 @@ async def test_what_others_use_stays() -> None:
     assert any("theirs" in line for line in told)
 
 
-async def test_what_cannot_be_deleted_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_cannot_be_deleted_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clearing, "_ALL_WITHIN", 1)
     cluster = Cluster()
     cluster.put(NAMESPACES, REHEARSAL_NAMESPACE, INSTALLED)

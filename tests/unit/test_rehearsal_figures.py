@@ -213,7 +213,7 @@ def test_without_anything_to_measure_a_figure_is_nothing() -> None:
     assert figure(lines, "utilisation.cpu") == 0
 
 
-def test_churn_tells_replacements_by_the_same_shape_from_others() -> None:
+def test_replacements_by_the_same_shape_are_counted_apart() -> None:
     lines = run(
         node(1, "n-1", created=-100),
         node(1, "n-2"),

@@ -19,8 +19,9 @@ from typing import Any
 import pytest
 
 from kwok_operator.rehearsal.course import RunCourse
-from kwok_operator.rehearsal.judge.recording import RecordingHeader, WaitLine
+from kwok_operator.rehearsal.judge.recording import EventLine, RecordingHeader, WaitLine
 from kwok_operator.rehearsal.progress import Report, RunProgress, Show, in_lines, screen
+from kwok_operator.rehearsal.scenario.expectation import ScenarioCondition
 from tests.fakes.rehearsed import gone, node, pod
 
 EXPECT: list[Any] = [
@@ -57,6 +58,17 @@ def test_progress_is_what_the_lines_say(progress: RunProgress) -> None:
     assert progress.mark.startswith("scale web to 5")
     assert [(each.held, each.t) for each in progress.decided] == [(True, 5), (False, 2)]
     assert progress.expected == 3
+
+
+def test_a_condition_counts_its_own_events(tmp_path: Path) -> None:
+    late = ScenarioCondition.model_validate({"event": {"reason": "Late"}, "atLeast": 2})
+    course = RunCourse(tmp_path / "recording", RecordingHeader(), [late])
+    holds = []
+    for reason in ("Other", "Late", "Other", "Late"):
+        course.write(EventLine(1.0, reason=reason))
+        holds.append(course.holds(late))
+    course.close()
+    assert holds == [False, False, False, True]
 
 
 def on_terminal(play: Callable[[Report, Show], None], **environ: str) -> str:

@@ -133,6 +133,11 @@ def test_what_is_no_recording_is_refused(text: str, where: str, field: str) -> N
     assert caught.value.remedy
 
 
+def test_times_never_go_back() -> None:
+    lines = "".join(f'{{"t": {t}, "mark": {{"what": "m"}}}}\n' for t in (2.0, 1.5, 3.0))
+    assert [line.t for line in read(f"{HEADER}\n{lines}".encode())] == [2.0, 2.0, 3.0]
+
+
 def test_damaged_gzip_is_refused() -> None:
     data = bytearray(gzip.compress(content(random_run(4))))
     data[len(data) // 2] ^= 0xFF

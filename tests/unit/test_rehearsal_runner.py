@@ -160,7 +160,9 @@ class _Borrowed:
 
 
 @pytest.mark.parametrize("failed", [False, True])
-async def test_a_cluster_that_is_not_as_it_was_is_told_but_not_instead_of_why(failed: bool) -> None:
+async def test_a_changed_cluster_is_reported_but_not_instead_of_why(
+    failed: bool,
+) -> None:
     cluster: Any = _Borrowed("")
     cluster.left = ["Node a-1"]
     with pytest.raises(SettingsError if failed else BorrowedClusterError):

@@ -229,7 +229,7 @@ def share(bound: object, figure: str = "utilisation.cpu") -> dict[str, Any]:
         ("expect", [{"wait": "a", "when": "always"}], "expect[0]", "asks at one moment"),
     ],
 )
-def test_a_mistake_is_told(part: str, value: Any, field: str, said: str) -> None:
+def test_a_mistake_is_reported(part: str, value: Any, field: str, said: str) -> None:
     found = read(scenario() | {part: value})
     assert found.scenario is None
     about = [each for each in found.findings if each.message.startswith(field)]
@@ -248,7 +248,7 @@ def test_a_line_is_that_of_the_field() -> None:
     assert [(each.file, each.line) for each in found.findings] == [("a.yaml", 6), ("a.yaml", 3)]
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_all_mistakes_are_reported_at_once() -> None:
     found = read({"apply": 5, "workloads": [{"name": 4}], "until": 3})
     assert fields(found.findings) == [
         "apply",
@@ -258,7 +258,7 @@ def test_all_mistakes_are_told_at_once() -> None:
     ]
 
 
-def test_of_very_many_mistakes_the_first_are_told() -> None:
+def test_of_very_many_mistakes_the_first_are_reported() -> None:
     found = read(scenario(workloads=[{"name": n} for n in range(400)]))
     assert len(found.findings) == 51
     assert "mistakes more" in found.findings[-1].message
@@ -302,7 +302,7 @@ SHAPED = st.recursive(
 
 
 @given(st.sampled_from(sorted(Scenario.model_fields)), SHAPED)
-def test_whatever_stands_there_is_told(part: str, value: Any) -> None:
+def test_whatever_stands_there_is_reported(part: str, value: Any) -> None:
     whole = scenario() | {part: value}
     found = read_scenario("a.yaml", yaml.safe_dump(whole))
     assert (found.scenario is None) == bool(found.findings)

@@ -140,7 +140,7 @@ def test_what_can_t_be_checked(
 
 
 @pytest.mark.parametrize("place", ["file", "file/within"])
-def test_an_output_that_can_t_be_written_is_told_before_anything_starts(
+def test_an_output_that_can_t_be_written_is_reported_before_anything_starts(
     place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()

@@ -28,7 +28,7 @@ _ALWAYS_THERE: Final = frozenset({"default", "kube-system", "kwok-operator"})
 
 def figure_checks(scenario: Scenario, known: Known) -> Iterator[FieldProblem]:
     """All that is wrong with figures, and with what they are held against."""
-    for path, compared in _all(scenario):
+    for path, compared in scenario.compared():
         if compared.event is not None:
             yield from _says_nothing(path, compared, EVENT_COUNT)
         if compared.figure is None:
@@ -108,16 +108,6 @@ def programs(scenario: Scenario) -> frozenset[str]:
     """Those whose warnings are recorded."""
     autoscalers = {each.name for each in scenario.processes if each.cluster_autoscaler is not None}
     return frozenset({OPERATOR, *({SHIM} if autoscalers else ()), *autoscalers})
-
-
-def _all(scenario: Scenario) -> Iterator[tuple[Path, Compared]]:
-    for number, step in enumerate(scenario.timeline):
-        if step.after is not None:
-            yield ("timeline", number, "after"), step.after
-    if scenario.until.condition is not None:
-        yield ("until", "condition"), scenario.until.condition
-    for number, each in enumerate(scenario.expect):
-        yield ("expect", number), each
 
 
 def _of_what_is_there(

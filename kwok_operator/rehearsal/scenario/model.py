@@ -8,13 +8,14 @@
 Owns the fields and the limits of each. What must fit together is checked in `rehearsal`.
 """
 
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema, model_validator
 
 from kwok_operator.api.base import number_as_text
-from kwok_operator.rehearsal.scenario.expectation import Expectation, ScenarioCondition
+from kwok_operator.rehearsal.scenario.expectation import Compared, Expectation, ScenarioCondition
 from kwok_operator.rehearsal.scenario.parts import (
     PositiveSpan,
     ScenarioName,
@@ -159,6 +160,16 @@ class Scenario(ScenarioPart):
         if self.begin is Begin.AT_ONCE and "steady_within" in self.model_fields_set:
             raise ValueError("steadyWithin goes with begin: steady; remove it, or change begin")
         return self
+
+    def compared(self) -> Iterator[tuple[tuple[str | int, ...], Compared]]:
+        """Conditions and expectations, with their paths."""
+        for number, step in enumerate(self.timeline):
+            if step.after is not None:
+                yield ("timeline", number, "after"), step.after
+        if self.until.condition is not None:
+            yield ("until", "condition"), self.until.condition
+        for number, each in enumerate(self.expect):
+            yield ("expect", number), each
 
     @property
     def programs(self) -> frozenset[str]:

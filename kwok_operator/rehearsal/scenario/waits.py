@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from kwok_operator.formats.words import names_in_words, nearest, shown
-from kwok_operator.formats.yamltext import Path
 from kwok_operator.rehearsal.scenario.applied import Known
 from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.scenario.problems import problem
@@ -20,20 +19,14 @@ _OURS: Final = ("--kubeconfig", "--context", "--server", "-s", "--timeout", "--o
 
 
 def wait_checks(scenario: Scenario, known: Known) -> Iterator[FieldProblem]:
-    asked: list[tuple[Path, str | None]] = [
-        (("expect", number, "wait"), each.wait) for number, each in enumerate(scenario.expect)
-    ]
-    for number, step in enumerate(scenario.timeline):
-        if step.after is not None:
-            asked.append((("timeline", number, "after", "wait"), step.after.wait))
-    if scenario.until.condition is not None:
-        asked.append((("until", "condition", "wait"), scenario.until.condition.wait))
-    for path, text in asked:
-        sentence = wait_problem(text) if text is not None else ""
-        if text is not None and not sentence and known.complete:
-            sentence = _deletes_nothing(shlex.split(text), _names(scenario, known))
+    for path, each in scenario.compared():
+        if each.wait is None:
+            continue
+        sentence = wait_problem(each.wait)
+        if not sentence and known.complete:
+            sentence = _deletes_nothing(shlex.split(each.wait), _names(scenario, known))
         if sentence:
-            yield problem(path, f"{shown(text)} {sentence}")
+            yield problem((*path, "wait"), f"{shown(each.wait)} {sentence}")
 
 
 def wait_problem(text: str) -> str:
