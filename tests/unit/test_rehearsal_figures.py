@@ -1,14 +1,10 @@
 """The figures of a rehearsal:
 
-- over any recording they are what a plain sum over its lines gives, narrowed or not: node-hours,
-  cost, levels and their peaks, pending seconds, utilisation
+- those of groups and of workloads add up to those of all (test_rehearsal_oracle.py has the rest)
 - what isn't a sum: churn, budgets, gangs, evictions, restarts, waits that never end
-- the order in which two watches tell of one moment makes no difference
+- the order in which two watches report one moment makes no difference
 """
 
-import json
-import math
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -18,7 +14,7 @@ from hypothesis import strategies as st
 from kwok_operator.cloud.states import State
 from kwok_operator.cloud.summary import instance_counts
 from kwok_operator.rehearsal.judge import observed
-from kwok_operator.rehearsal.judge.figures import FIGURES, FigureScope
+from kwok_operator.rehearsal.judge.figures import FigureScope
 from kwok_operator.rehearsal.judge.ledger import ClusterLedger
 from kwok_operator.rehearsal.judge.podledger import scheduling_reasons
 from kwok_operator.rehearsal.judge.recording import (
@@ -29,10 +25,8 @@ from kwok_operator.rehearsal.judge.recording import (
     PodLine,
     RecordedLine,
 )
-from tests.fakes.rehearsed import budget, content, gone, judge, node, pod, random_run, reading, run
+from tests.fakes.rehearsed import budget, gone, judge, node, pod, random_run, reading, run
 from tests.fakes.rehearsed import job as job_line
-
-Told = Mapping[str, Any]
 
 
 def tallied(lines: list[RecordedLine], *scopes: FigureScope) -> ClusterLedger:
@@ -46,111 +40,6 @@ def figure(lines: list[RecordedLine], name: str, scope: FigureScope | None = Non
     scope = scope or FigureScope()
     ledger = tallied(lines, scope)
     return reading(ledger.tally(scope), name, ledger.now).value
-
-
-class PlainSums:
-    """Figures from the lines of a file, moment by moment: slow, and by nothing of the package."""
-
-    def __init__(self, lines: list[RecordedLine], holds: Callable[[Told], bool]) -> None:
-        told = [json.loads(line) for line in content(lines).decode().splitlines()][1:]
-        self.end = told[-1]["t"]
-        self.nodes: dict[str, Told] = {}
-        self.pods: dict[str, Told] = {}
-        self.hours = self.cost = self.used = self.offered = 0.0
-        self.most_ready = self.most_running = 0
-        self.gone_nodes: set[str] = set()
-        self.pending: dict[str, float] = {}
-        """Minus one for those that wait."""
-        self.made: dict[str, float] = {}
-        now = 0.0
-        for line in told:
-            self.pass_time(line["t"] - now, holds)
-            now = line["t"]
-            for key, there in (("node", self.nodes), ("pod", self.pods)):
-                if key in line:
-                    there.pop(line[key], None)
-                    if line["is"] is not None:
-                        there[line[key]] = line["is"]
-            if "node" in line:
-                self.gone_nodes.discard(line["node"])
-                self.gone_nodes |= {line["node"]} if line["is"] is None else set()
-            if "pod" in line:
-                self.wait(line["pod"], line["is"], now)
-            nodes = [n for n in self.nodes.values() if holds(n)]
-            self.most_ready = max(self.most_ready, sum(n["ready"] for n in nodes))
-            self.most_running = max(
-                self.most_running, sum(level == "Running" for level in self.levels())
-            )
-        for name in self.pods:
-            if self.pending.get(name) == -1:
-                self.pending[name] = now - self.made[name]
-
-    def levels(self) -> list[str]:
-        return [
-            "Orphaned"
-            if p.get("node") in self.gone_nodes and p["phase"] in ("Pending", "Running")
-            else p["phase"]
-            for p in self.pods.values()
-        ]
-
-    def pass_time(self, seconds: float, holds: Callable[[Told], bool]) -> None:
-        there = {name: n for name, n in self.nodes.items() if holds(n)}
-        self.hours += len(there) * seconds / 3600
-        self.cost += sum(n.get("price", 0) for n in there.values()) * seconds / 3600
-        room = sum(n["allocatable"]["cpu"] for n in there.values())
-        asked = sum(
-            p["requests"]["cpu"]
-            for p in self.pods.values()
-            if p.get("node") in there and p["phase"] in ("Pending", "Running")
-        )
-        self.used += asked * seconds
-        self.offered += room * seconds
-
-    def wait(self, name: str, pod: Told | None, now: float) -> None:
-        if pod is None:
-            if self.pending.get(name) == -1:
-                del self.pending[name]
-        elif name not in self.made and pod["created"] < 0 and "bound" in pod:
-            self.made[name] = -1  # it waited before the run
-        elif self.made.setdefault(name, max(pod["created"], 0)) >= 0:
-            if self.pending.get(name, -1) == -1:
-                self.pending[name] = pod["bound"] - self.made[name] if "bound" in pod else -1
-
-
-NARROWED: dict[FigureScope, Callable[[Told], bool]] = {
-    FigureScope(): lambda n: True,
-    FigureScope(group="a"): lambda n: n["group"] == "a",
-    FigureScope(zone="x"): lambda n: n["zone"] == "x",
-    FigureScope(group="b", zone="y"): lambda n: n["group"] == "b" and n["zone"] == "y",
-}
-
-
-@given(seed=st.integers(0, 10**9), scope=st.sampled_from(list(NARROWED)))
-@settings(max_examples=30, deadline=None)
-def test_they_are_what_a_plain_sum_gives(seed: int, scope: FigureScope) -> None:
-    lines = random_run(seed)
-    plain = PlainSums(lines, NARROWED[scope])
-    ledger = tallied(lines, scope)
-    tally = ledger.tally(scope)
-
-    def read(name: str) -> float | None:
-        return FIGURES[name].compute(tally, ledger.now)
-
-    assert read("nodeHours") == pytest.approx(plain.hours, rel=1e-3, abs=1e-12)
-    assert (read("cost") or 0.0) == pytest.approx(plain.cost, rel=1e-3, abs=1e-12)
-    assert read("nodes.ready.max") == plain.most_ready
-    mean = plain.used / plain.offered if plain.offered else None
-    assert read("utilisation.cpu") == pytest.approx(mean, rel=1e-6)
-    if scope == FigureScope():
-        for level in ("pending", "running", "succeeded", "failed", "orphaned"):
-            assert read(f"pods.{level}") == plain.levels().count(level.capitalize())
-        assert read("pods.running.max") == plain.most_running
-        waits = sorted(plain.pending.values())
-        assert read("pendingSeconds.max") == pytest.approx(waits[-1])
-        assert read("pendingSeconds.mean") == pytest.approx(math.fsum(waits) / len(waits))
-        for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
-            nearest = waits[math.ceil(share * len(waits)) - 1]
-            assert read(f"pendingSeconds.{name}") == pytest.approx(nearest)
 
 
 @given(seed=st.integers(0, 10**9))
