@@ -1,8 +1,8 @@
 """The KwokCapacityPools that exist, and their status.
 
-    reflector ──> Pools ──> known (and a call: changed) ──> who gets what
-                    ^
-    groups' passes ─┴─ touched ──> run() ──PATCH──> status
+    events, lists ──> Pools ──> known (and a call: changed) ──> who gets what
+                        ^
+    groups' passes ─────┴─ touched ──> run() ──PATCH──> status
 
 What a pool's status says is counted anew each time, from what the passes have found; nobody decides
 anything from it. But for one thing: an outage began when its condition says, also after a restart.
@@ -12,7 +12,7 @@ Where the CRD is not installed there are no pools.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -27,7 +27,7 @@ from kwok_operator.constants import POOL_KIND, POOLS_PATH
 from kwok_operator.errors import KwokOperatorError, NotFoundError, NotLeadingError, one_line
 from kwok_operator.formats.times import parse_time
 from kwok_operator.kube.client import KubeClient
-from kwok_operator.kube.decode import OBJECTS
+from kwok_operator.kube.followed import FollowedKind
 from kwok_operator.nodegroups.statuswriter import put_status
 from kwok_operator.observability.metrics import Metrics
 
@@ -45,6 +45,7 @@ class StoredPool:
 
     name: str
     uid: str
+    resource_version: int
     generation: int
     spec: KwokCapacityPoolSpec
     pool: CapacityPool | None
@@ -53,7 +54,7 @@ class StoredPool:
     conditions: tuple[PoolCondition, ...]
 
 
-def _stored_pool(raw: Mapping[str, Any]) -> StoredPool:
+def stored_pool(raw: Mapping[str, Any]) -> StoredPool:
     metadata, status = raw["metadata"], raw.get("status") or {}
     name: str = metadata["name"]
     spec, pool, problem = KwokCapacityPoolSpec(), None, ""
@@ -65,6 +66,7 @@ def _stored_pool(raw: Mapping[str, Any]) -> StoredPool:
     return StoredPool(
         name=name,
         uid=metadata["uid"],
+        resource_version=int(metadata.get("resourceVersion") or 0),
         generation=metadata.get("generation") or 0,
         spec=spec,
         pool=pool,
@@ -83,9 +85,6 @@ def _conditions(status: Any) -> tuple[PoolCondition, ...]:
     except ValueError:
         return ()
     return conditions
-
-
-POOLS = OBJECTS.then(_stored_pool)
 
 
 class Pools:
@@ -109,8 +108,7 @@ class Pools:
     ) -> None:
         self.known: dict[str, CapacityPool] = {}
         """By name; those that can't be read are not among them."""
-        self.synced = asyncio.Event()
-        """Set once they are all known."""
+        self.objects = FollowedKind(stored_pool, self._seen)
         self._client = client
         self._changed = changed
         self._use = use
@@ -118,28 +116,11 @@ class Pools:
         self._now = now
         self._metrics = metrics
         self._sleep = sleep
-        self._stored: dict[str, StoredPool] = {}
         self._seen_out: dict[str, str] = {}
         """Since when pools were seen to be out."""
         self._touched: set[str] = set()
         self._news = asyncio.Event()
         self._trouble: dict[str, str] = {}
-
-    def replace(self, items: Sequence[StoredPool], resource_version: int) -> None:
-        """A full listing."""
-        gone = self._stored.keys() - {item.name for item in items}
-        changed = {name for name in gone if self._drop(name)}
-        changed |= {item.name for item in items if self._keep(item)}
-        self.synced.set()
-        self._notify(changed)
-
-    def upsert(self, item: StoredPool) -> None:
-        """A pool is new, or was changed."""
-        self._notify({item.name} if self._keep(item) else set())
-
-    def remove(self, item: StoredPool) -> None:
-        """A pool is gone."""
-        self._notify({item.name} if self._drop(item.name) else set())
 
     def touched(self, names: Collection[str]) -> None:
         """What is taken of these pools, or refused, has changed: their status is written soon."""
@@ -161,43 +142,41 @@ class Pools:
                 self.touched(failed)
                 await self._sleep(TRY_AGAIN_AFTER)
 
-    def _keep(self, item: StoredPool) -> bool:
-        """Says whether that is news for groups."""
-        old = self._stored.get(item.name)
-        if old is not None and old.uid != item.uid:
-            self._drop(item.name)
-        self._stored[item.name] = item
-        if old is None or (old.uid, old.generation) != (item.uid, item.generation):
-            self.touched({item.name})
-            if item.problem:
-                problem = one_line(item.problem, limit=300)
-                logger.warning("%s %s can't be read: %s", POOL_KIND, item.name, problem)
-        if item.pool is None:
-            self.known.pop(item.name, None)
-            self._seen_out.pop(item.name, None)
-            return old is not None and old.pool is not None
-        if item.pool.outage:
-            self._seen_out.setdefault(item.name, self._now())
-        else:
-            self._seen_out.pop(item.name, None)
-        self.known[item.name] = item.pool
-        return old is None or (old.uid, old.pool) != (item.uid, item.pool)
+    def _seen(self, old: StoredPool | None, new: StoredPool | None) -> None:
+        """A pool is new, was changed, or is gone."""
+        before = None if old is None else (old.uid, old.pool)
+        if old is not None and (new is None or new.uid != old.uid):
+            self._forget(old.name)
+        if new is not None:
+            self._keep(new, known=old)
+        after = None if new is None else (new.uid, new.pool)
+        if before != after and any(each and each.pool for each in (old, new)):
+            self._changed({each.name for each in (old, new) if each})
 
-    def _drop(self, name: str) -> bool:
-        stored = self._stored.pop(name, None)
+    def _keep(self, pool: StoredPool, *, known: StoredPool | None) -> None:
+        if known is None or (known.uid, known.generation) != (pool.uid, pool.generation):
+            self.touched({pool.name})
+            if pool.problem:
+                problem = one_line(pool.problem, limit=300)
+                logger.warning("%s %s can't be read: %s", POOL_KIND, pool.name, problem)
+        if pool.pool is None:
+            self.known.pop(pool.name, None)
+        else:
+            self.known[pool.name] = pool.pool
+        if pool.pool is not None and pool.pool.outage:
+            self._seen_out.setdefault(pool.name, self._now())
+        else:
+            self._seen_out.pop(pool.name, None)
+
+    def _forget(self, name: str) -> None:
         self._metrics.forget_pool(name)
         self._seen_out.pop(name, None)
         self._trouble.pop(name, None)
         self.known.pop(name, None)
-        return stored is not None and stored.pool is not None
-
-    def _notify(self, changed: set[str]) -> None:
-        if changed:
-            self._changed(changed)
 
     async def _write(self, name: str, use: Use) -> bool:
         """Says whether the status is there, or nobody needs it any more."""
-        stored = self._stored.get(name)
+        stored = self.objects.get(name)
         if stored is None:
             return True
         status = self._status(stored, use)
@@ -222,10 +201,10 @@ class Pools:
             self._note_trouble(name, error)
             return False
         self._trouble.pop(name, None)
-        present = self._stored.get(name)
+        present = self.objects.get(name)
         if present is not None and present.uid == stored.uid:
-            # The watch reports it too, but perhaps after the next write.
-            self._stored[name] = replace(present, status=dumped, conditions=status.conditions)
+            # The watch tells of it too, but perhaps after the next write.
+            self.objects.wrote(replace(present, status=dumped, conditions=status.conditions))
         return True
 
     def _status(self, stored: StoredPool, use: Use) -> KwokCapacityPoolStatus:

@@ -12,6 +12,7 @@ from kwok_operator.constants import GROUPS_PATH
 from kwok_operator.errors import InvalidError, KwokOperatorError, NotFoundError
 from kwok_operator.kube.client import ACCEPT_METADATA, JSON_PATCH, KubeClient
 from kwok_operator.kube.decode import decode_dict
+from kwok_operator.kube.followed import list_objects
 from kwok_operator.nodegroups.api.status import KwokNodeGroupStatus
 from kwok_operator.nodegroups.client import GROUPS, Group, UnreadableGroup
 
@@ -73,26 +74,9 @@ class StatusWriter:
                 raise GroupDoubtedError(group.name) from error
             raise
 
-    async def served(self) -> bool:
-        """Whether the API server serves our resource at all."""
-        try:
-            await self._client.request("GET", GROUPS_PATH, params={"limit": "1"}, retries=_RETRIES)
-        except NotFoundError:
-            return False
-        return True
-
     async def groups(self) -> tuple[list[Group | UnreadableGroup], int]:
         """All groups, and the resourceVersion as of which they are all."""
-        groups: list[Group | UnreadableGroup] = []
-        version, token = 0, ""
-        while True:
-            params = {"limit": "500"} | ({"continue": token} if token else {})
-            answer = await self._client.request("GET", GROUPS_PATH, params=params, retries=_RETRIES)
-            page = GROUPS.page(answer)
-            groups += page.items
-            version, token = version or page.resource_version, page.continue_token
-            if not token:
-                return groups, version
+        return await list_objects(self._client, GROUPS_PATH, GROUPS, retries=_RETRIES)
 
     async def _uid(self, path: str) -> str:
         try:

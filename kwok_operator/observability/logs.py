@@ -42,5 +42,5 @@ def configure(*, log_format: str, level: str) -> None:
     # kopf logs each attempt of each request while the API server is away; our own watch logs it
     # once, and once more when it is back. Why kopf ended is logged where it is run.
     reactor = [f"_core.reactor.{part}" for part in ("orchestration", "queueing", "running")]
-    for name in ("_cogs.clients", *reactor):
+    for name in ("_cogs.clients", "activities", *reactor):
         logging.getLogger(f"kopf.{name}").setLevel(logging.CRITICAL)

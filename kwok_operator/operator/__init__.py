@@ -1,1 +1,1 @@
-"""The process: what is started when, leadership, kopf, and the end."""
+"""The process: kopf's handlers, what is started when, leadership, and the end."""

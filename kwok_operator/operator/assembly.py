@@ -1,11 +1,11 @@
 """The parts that work on groups, put together: who knows whom, and who is told of what.
 
-    kopf (groups) ──┐                       ┌──> reconciler ──> nodes, status, Events
+    kopf (page.py) ─┐                       ┌──> reconciler ──> nodes, status, Events
     reflector ──────┼──> store, cache ──> queue
     resync ─────────┤
     sources ────────┘ <── ConfigMaps, real nodes ──> provider config ──> groups
 
-Nothing runs yet: what is started when, and stopped, is for run.py. Until `begin()` nothing is
+Nothing runs yet: what is started when, and stopped, is for process.py. Until `begin()` nothing is
 worked on, whatever the watches tell; so a standby can have them run.
 """
 
@@ -13,14 +13,14 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from kwok_operator import constants
 from kwok_operator.cloud.clouds import Clouds
 from kwok_operator.cloud.hold import HoldLink
-from kwok_operator.cloud.pools import POOLS, Pools
+from kwok_operator.cloud.pools import Pools
 from kwok_operator.cloud.step import CloudStep, read_mark
 from kwok_operator.clusterapi.crds import VERSIONS
 from kwok_operator.clusterapi.emulate import Emulation
@@ -34,6 +34,7 @@ from kwok_operator.errors import NotLeadingError
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.events import Recorder
 from kwok_operator.kube.executor import Executor
+from kwok_operator.kube.followed import list_into
 from kwok_operator.kube.gathering import GATHER, GATHER_AT_REST
 from kwok_operator.kube.pacing import Pace
 from kwok_operator.kube.reflector import Reflector
@@ -52,9 +53,9 @@ from kwok_operator.nodegroups.steps import GroupStep
 from kwok_operator.nodegroups.templates import Templates
 from kwok_operator.nodegroups.unmarked import find_unmarked
 from kwok_operator.observability.metrics import Metrics
-from kwok_operator.podprofiles.profiles import PROFILES, Profiles
+from kwok_operator.podprofiles.profiles import Profiles
 from kwok_operator.settings import RunSettings
-from kwok_operator.sources.configmaps import CONFIGMAPS, ConfigMaps
+from kwok_operator.sources.configmaps import ConfigMaps
 from kwok_operator.sources.groupwriter import DerivedGroupWriter
 from kwok_operator.sources.livenodes import NodeLink
 from kwok_operator.sources.nodechoice import LiveNode
@@ -84,6 +85,9 @@ class Assembly:
         namespace: str,
         groups: KubeClient,
         nodes: KubeClient,
+        clock: Clock | None = None,
+        executor: Executor | None = None,
+        draw: Callable[[], float] = random.random,
     ) -> None:
         self._settings = settings
         self._namespace = namespace
@@ -92,12 +96,15 @@ class Assembly:
         self.mirror: Mirror | None = None
         self.playing: Emulation | None = None
         self._metrics = metrics
-        clock = Clock(time.monotonic, nodes.server_clock.now)
+        self.list_followed_anew: Callable[[], None] = lambda: None
+        """Has kopf list anew what it watches."""
+        self._draw = draw
+        clock = clock or Clock(time.monotonic, nodes.server_clock.now)
         self.begun, self._listed = False, asyncio.Event()
         self.store = GroupStore(clock=time.monotonic, unreadable=self._unreadable)
         self._set_up_cache(nodes, clock=clock)
         pace = Pace(most=settings.node_concurrency, qps=settings.max_qps)
-        executor = self._executor = Executor(pace, metrics=metrics)
+        executor = self._executor = executor or Executor(pace, metrics=metrics)
         spend, refused = executor.spend, self._pods_refused
         self._set_up_clouds(groups=groups, metrics=metrics, clock=clock)
         writer = NodeWriter(client=nodes, cache=self.cache, spend=spend, pods_refused=refused)
@@ -107,33 +114,40 @@ class Assembly:
         self._set_up_companions(nodes, clock=clock)
         self.status = StatusWriter(client=groups)
         self.budget = NodeBudget(limit=settings.max_total_nodes, freed=self.wake_anew)
-        prefix = settings.provider_id_prefix
-        steps = self._steps(nodes, writer=writer, metrics=metrics, clock=clock)
+        self._steps = self._make_steps(nodes, writer=writer, metrics=metrics, clock=clock)
+        self._templates = Templates(
+            writer=writer,
+            sources=self.sources,
+            provider_id_prefix=settings.provider_id_prefix,
+            steps=self._steps,
+            clock=clock.monotonic,
+            draw=draw,
+        )
+        self.reconciler = self._make_reconciler(writer, metrics=metrics, clock=clock)
+        self.intake = Intake(
+            store=self.store, status=self.status, cache=self.cache, budget=self.budget
+        )
+        self.queue = WorkQueue(self._reconcile, draw=draw, wish=self.store.wish)
+        self.node_reflector = self._node_reflector(nodes)
+        self._tell(metrics)
+
+    def _make_reconciler(self, writer: NodeWriter, *, metrics: Metrics, clock: Clock) -> Reconciler:
         parts = Parts(
             store=self.store,
             cache=self.cache,
             writer=writer,
-            templates=Templates(
-                writer=writer, sources=self.sources, provider_id_prefix=prefix, steps=steps
-            ),
+            templates=self._templates,
             kwok=self.kwok,
             recorder=self.recorder,
-            executor=executor,
+            executor=self._executor,
             budget=self.budget,
             status=self.status,
             metrics=metrics,
             clock=clock,
-            steps=steps,
-            provider_id_prefix=prefix,
+            steps=self._steps,
+            provider_id_prefix=self._settings.provider_id_prefix,
         )
-        self.reconciler = Reconciler(parts, wake=self.wake, doubt=self.resync_soon)
-        self._templates = parts.templates
-        self.intake = Intake(
-            store=self.store, status=self.status, cache=self.cache, budget=self.budget
-        )
-        self.queue = WorkQueue(self._reconcile, draw=random.random, wish=self.store.wish)
-        self.node_reflector = self._node_reflector(nodes)
-        self._tell(metrics)
+        return Reconciler(parts, wake=self.wake, doubt=self.resync_soon)
 
     def _set_up_cache(self, client: KubeClient, *, clock: Clock) -> None:
         self.kwok = KwokLink(
@@ -143,7 +157,7 @@ class Assembly:
             changed=self._nodes_changed, initialised=self.kwok.initialised, read_mark=read_mark
         )
 
-    def _steps(
+    def _make_steps(
         self, client: KubeClient, *, writer: NodeWriter, metrics: Metrics, clock: Clock
     ) -> tuple[GroupStep, ...]:
         """What takes part in each pass, in this order."""
@@ -185,6 +199,20 @@ class Assembly:
                 group_seen=self.group_seen,
                 sure=self._is_sure,
             )
+
+    async def take_over(self) -> None:
+        """Enters what there is, groups with what was granted to them before."""
+        await self._list_followed()
+        await self.intake.take_over()
+
+    async def _list_followed(self) -> None:
+        """Lists what kopf follows besides groups: no event says what went while nobody watched."""
+        for client, path, known in (
+            (self._groups, constants.POOLS_PATH, self.pools.objects),
+            (self._nodes, constants.PROFILES_PATH, self.profiles.objects),
+            (self._groups, self.configmaps.path, self.configmaps.objects),
+        ):
+            await list_into(client, path, known, page_size=CONFIGMAPS_PAGE)
 
     async def unmarked(self) -> list[NodeRecord]:
         """Nodes of groups that are not seen as theirs."""
@@ -246,6 +274,7 @@ class Assembly:
         names = await self.intake.list_anew()
         if names is None:
             return
+        await self._list_followed()
         for name in names:
             self._templates.forget(name)
             self.wake(name)
@@ -289,25 +318,15 @@ class Assembly:
             waiting=lambda: self.budget.waiting,
         )
         metrics.watch_contact(constants.NODES_PATH, lambda: self.node_reflector.last_contact)
-        configmaps = self.configmap_reflector
-        metrics.watch_contact("/api/v1/configmaps", lambda: configmaps.last_contact)
 
     def _set_up_profiles(self, client: KubeClient, *, metrics: Metrics, clock: Clock) -> None:
         """Where the nodes are: their kwok plays the Stages."""
         self.profiles = Profiles(client=client, recorder=self.recorder, now=clock.now)
-        self.profile_reflector = Reflector(
-            client=client,
-            path=constants.PROFILES_PATH,
-            decoder=PROFILES,
-            sink=self.profiles,
-            on_restart=metrics.watch_restarted,
-            optional=True,
-        )
 
     def _set_up_companions(self, client: KubeClient, *, clock: Clock) -> None:
         """Where the nodes are, and by the same executor."""
         self.companion_queue = WorkQueue(
-            lambda name: self.companions.look_at(name), draw=random.random, wish=self.store.wish
+            lambda name: self.companions.look_at(name), draw=self._draw, wish=self.store.wish
         )
         self.companions = CompanionKeeper(
             client=client,
@@ -336,14 +355,6 @@ class Assembly:
             refused=self.clouds.refused,
             now=clock.now,
             metrics=metrics,
-        )
-        self.pool_reflector = Reflector(
-            client=groups,
-            path=constants.POOLS_PATH,
-            decoder=POOLS,
-            sink=self.pools,
-            on_restart=metrics.watch_restarted,
-            optional=True,
         )
 
     def _set_up_sources(
@@ -382,14 +393,6 @@ class Assembly:
             metrics=metrics,
             now=clock.now,
         )
-        self.configmap_reflector = Reflector(
-            client=groups,
-            path=f"/api/v1/namespaces/{self.configmaps.namespace}/configmaps",
-            decoder=CONFIGMAPS,
-            sink=self.configmaps,
-            page_size=CONFIGMAPS_PAGE,
-            on_restart=metrics.watch_restarted,
-        )
 
     async def nodes_version(self) -> int:
         """The version at which the nodes are now."""
@@ -400,11 +403,16 @@ class Assembly:
     def _nodes_restarted(self, path: str, cause: str) -> None:
         self._metrics.watch_restarted(path, cause)
         if not self.node_reflector.version:
-            self.intake.doubted.set()
+            self._doubt_all()
 
     def _restored(self) -> None:
         self.cache.forget_versions()
+        self._doubt_all()
+
+    def _doubt_all(self) -> None:
+        """The API server was away: it may have missed our watches, or be of another time."""
         self.intake.doubted.set()
+        self.list_followed_anew()
 
     def _is_sure(self) -> bool:
         """After an outage groups and nodes may be of another time, and not both of the same."""

@@ -8,6 +8,7 @@ import asyncio
 import logging
 
 from kwok_operator import constants
+from kwok_operator.constants import GROUPS_PATH, POOLS_PATH, PROFILES_PATH
 from kwok_operator.errors import (
     ApiError,
     ApiUnreachableError,
@@ -16,11 +17,13 @@ from kwok_operator.errors import (
 )
 from kwok_operator.kube.access import AccessRight, missing_rights
 from kwok_operator.kube.client import KubeClient
-from kwok_operator.nodegroups.statuswriter import StatusWriter
+from kwok_operator.kube.followed import is_served
 
 logger = logging.getLogger(__name__)
 
 _CRD_POLL = 2.0
+_CRD_POLLS = 5
+"""For CRDs without which the operator works."""
 _ANSWERS_WITHIN = 5.0
 """Seconds for a management cluster: the groups that are there already don't need it."""
 
@@ -32,8 +35,6 @@ NEEDED = (
     (constants.API_GROUP, f"{constants.PLURAL}/status", "patch"),
     *((constants.API_GROUP, kind, verb) for kind in _READ for verb in ("list", "watch")),
     *((constants.API_GROUP, f"{kind}/status", "patch") for kind in _READ),
-    ("apiextensions.k8s.io", "customresourcedefinitions", "list"),
-    ("apiextensions.k8s.io", "customresourcedefinitions", "watch"),
     *(("", "nodes", verb) for verb in ("get", "list", "watch", "create", "patch", "delete")),
     ("", "nodes/status", "patch"),
     ("coordination.k8s.io", "leases", "get"),
@@ -151,9 +152,37 @@ async def _missing(client: KubeClient, rights: list[AccessRight]) -> list[Access
         ) from error
 
 
-async def wait_for_crd(status: StatusWriter) -> None:
-    """Returns once the API server serves our resource; says so once if it does not."""
-    if await status.served():
+async def wait_for_crds(client: KubeClient) -> list[str]:
+    """Returns once groups are served; gives the paths of what isn't, and need not be.
+
+    All CRDs are installed together, and those of the second kind are waited for a little.
+    """
+    await _wait_for_groups(client)
+    missing = [POOLS_PATH, PROFILES_PATH]
+    for _ in range(_CRD_POLLS):
+        missing = [path for path in missing if not await is_served(client, path)]
+        if not missing:
+            break
+        await asyncio.sleep(_CRD_POLL)
+    for path in missing:
+        logger.warning("the API server does not serve %s: install its CRD", _resource(path))
+    return missing
+
+
+async def end_once_served(client: KubeClient, paths: list[str]) -> None:
+    """Raises once one of these is served: kopf follows only what is there when it begins."""
+    while True:
+        await asyncio.sleep(_CRD_POLL)
+        for path in paths:
+            if await is_served(client, path):
+                raise PreflightError(
+                    f"{_resource(path)} are served by now, and followed only"
+                    " from the next start on: start the operator again"
+                )
+
+
+async def _wait_for_groups(client: KubeClient) -> None:
+    if await is_served(client, GROUPS_PATH):
         return
     logger.warning(
         "waiting for the CRD: %s.%s is not installed; kubectl apply -f crds/",
@@ -161,6 +190,10 @@ async def wait_for_crd(status: StatusWriter) -> None:
         constants.API_GROUP,
         extra={"trouble": "crd"},
     )
-    while not await status.served():  # noqa: ASYNC110 - nobody but the API server could tell us
+    while not await is_served(client, GROUPS_PATH):  # noqa: ASYNC110 - nobody could tell us
         await asyncio.sleep(_CRD_POLL)
     logger.info("the CRD is installed", extra={"over": "crd"})
+
+
+def _resource(path: str) -> str:
+    return path.rpartition("/")[2]

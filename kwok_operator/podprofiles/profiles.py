@@ -1,6 +1,6 @@
 """KwokPodProfiles, kept as Stages for kwok; and their status.
 
-    reflector (profiles) ────────┬──> compiled, by rank ──> KwokObjects ──> Stages, usage
+    events, lists (profiles) ────┬──> compiled, by rank ──> KwokObjects ──> Stages, usage
     Namespaces, while one asks ──┘            └──> status, Events
 
 No pod is watched or written here, whatever their number: kwok plays what was compiled. A pass looks
@@ -25,8 +25,8 @@ from kwok_operator.errors import (
     one_line,
 )
 from kwok_operator.kube.client import KubeClient
-from kwok_operator.kube.decode import OBJECTS
 from kwok_operator.kube.events import Recorder
+from kwok_operator.kube.followed import FollowedKind
 from kwok_operator.kube.reflector import RIGHTS_WITHIN
 from kwok_operator.nodegroups.statuswriter import put_status
 from kwok_operator.podprofiles.api import (
@@ -74,6 +74,7 @@ class StoredProfile:
 
     name: str
     uid: str
+    resource_version: int
     generation: int
     spec: KwokPodProfileSpec | None
     problem: str
@@ -90,7 +91,7 @@ class StoredProfile:
         }
 
 
-def _stored(raw: Mapping[str, Any]) -> StoredProfile:
+def stored_profile(raw: Mapping[str, Any]) -> StoredProfile:
     metadata, status = raw["metadata"], raw.get("status") or {}
     spec, problem = None, ""
     try:
@@ -103,15 +104,13 @@ def _stored(raw: Mapping[str, Any]) -> StoredProfile:
     return StoredProfile(
         name=metadata["name"],
         uid=metadata["uid"],
+        resource_version=int(metadata.get("resourceVersion") or 0),
         generation=metadata.get("generation") or 0,
         spec=spec,
         problem=problem,
         status=status,
         conditions=conditions,
     )
-
-
-PROFILES: Final = OBJECTS.then(_stored)
 
 
 class Profiles:
@@ -124,36 +123,25 @@ class Profiles:
         self._objects = KwokObjects(client=client)
         self._news = asyncio.Event()
         self._namespaces = Namespaces(client=client, changed=self._news.set)
-        self._stored: dict[str, StoredProfile] = {}
+        self.objects = FollowedKind(stored_profile, self._seen)
         self._leftovers = False
         """Whether something of profiles that are gone may be there."""
         self._look_again_after = LOOK_AGAIN_AFTER
 
-    def replace(self, items: Sequence[StoredProfile], resource_version: int) -> None:
-        """A full listing."""
-        self._leftovers = self._leftovers or bool(self._stored or items)
-        self._stored = {item.name: item for item in items}
-        self._news.set()
-
-    def upsert(self, item: StoredProfile) -> None:
-        """A profile is new, or was changed."""
-        old = self._stored.get(item.name)
-        self._stored[item.name] = item
+    def _seen(self, old: StoredProfile | None, new: StoredProfile | None) -> None:
+        """A profile is new, was changed, or is gone."""
         self._leftovers = True
-        if old is None or (old.uid, old.generation) != (item.uid, item.generation):
+        if old is None or new is None or (old.uid, old.generation) != (new.uid, new.generation):
             self._news.set()
-
-    def remove(self, item: StoredProfile) -> None:
-        """A profile is gone."""
-        self._stored.pop(item.name, None)
-        self._news.set()
 
     async def run(self) -> None:
         """Keeps the cluster as the profiles say, for ever."""
         try:
             while True:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(self._look_again_after if self._stored else None):
+                    async with asyncio.timeout(
+                        self._look_again_after if self.objects.all() else None
+                    ):
                         await self._news.wait()
                 await asyncio.sleep(GATHER_FOR)
                 self._news.clear()
@@ -167,9 +155,9 @@ class Profiles:
             await self._namespaces.stop()
 
     async def _look(self) -> None:
-        if not self._stored and not self._leftovers:
+        stored = self.objects.all()
+        if not stored and not self._leftovers:
             return
-        stored = dict(self._stored)
         asks = any(p.spec and p.spec.namespace_selector for p in stored.values())
         await (self._namespaces.start() if asks else self._namespaces.stop())
         ranked = sorted(self._profiles(stored), key=lambda profile: profile.rank)
@@ -303,8 +291,6 @@ class Profiles:
         # One that is gone, or another one of that name by now, is looked at again.
         with suppress(NotFoundError, InvalidError):
             await put_status(self._client, path, uid=profile.uid, status=dumped)
-        present = self._stored.get(profile.name)
+        present = self.objects.get(profile.name)
         if present is not None and present.uid == profile.uid:
-            self._stored[profile.name] = replace(
-                present, status=dumped, conditions=status.conditions
-            )
+            self.objects.wrote(replace(present, status=dumped, conditions=status.conditions))

@@ -5,21 +5,17 @@ Event on the ConfigMap names objects in it that are no Nodes.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from kwok_operator.errors import ManifestError
 from kwok_operator.formats.documents import NodeDocuments, read_nodes
 from kwok_operator.formats.words import names_in_words
-from kwok_operator.kube.decode import OBJECTS
 from kwok_operator.kube.events import Recorder
+from kwok_operator.kube.followed import FollowedKind
 
 NAMES_SHOWN = 10
-SYNC_WITHIN = 5.0
-"""Seconds that a pass waits for the first listing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +40,7 @@ class ConfigMap:
         }
 
 
-def _configmap(raw: Mapping[str, Any]) -> ConfigMap:
+def stored_configmap(raw: Mapping[str, Any]) -> ConfigMap:
     metadata = raw["metadata"]
     return ConfigMap(
         namespace=metadata["namespace"],
@@ -55,47 +51,21 @@ def _configmap(raw: Mapping[str, Any]) -> ConfigMap:
     )
 
 
-CONFIGMAPS = OBJECTS.then(_configmap)
-
-
 class ConfigMaps:
-    """ConfigMaps by name. `changed(name)` is called when one is new, different or gone.
-
-    `synced` is set once they are all known.
-    """
+    """ConfigMaps by name. `changed(name)` is called when one is new, different or gone."""
 
     def __init__(
         self, *, namespace: str, recorder: Recorder, changed: Callable[[str], None]
     ) -> None:
         self.namespace = namespace
-        self.synced = asyncio.Event()
-        self.wait_synced = partial(wait_synced, self.synced)
+        self.path = f"/api/v1/namespaces/{namespace}/configmaps"
         self._recorder = recorder
         self._changed = changed
-        self._known: dict[str, ConfigMap] = {}
+        self.objects = FollowedKind(stored_configmap, self._seen)
         self._parsed: dict[tuple[str, str], tuple[int, asyncio.Task[NodeDocuments]]] = {}
 
     def get(self, name: str) -> ConfigMap | None:
-        return self._known.get(name)
-
-    def replace(self, items: Sequence[ConfigMap], resource_version: int) -> None:
-        """A full listing."""
-        listed = {item.name for item in items}
-        for gone in self._known.keys() - listed:
-            self._drop(gone)
-        for item in items:
-            self.upsert(item)
-        self.synced.set()
-
-    def upsert(self, item: ConfigMap) -> None:
-        old = self._known.get(item.name)
-        self._known[item.name] = item
-        if old is None or (old.uid, old.data) != (item.uid, item.data):
-            self._changed(item.name)
-
-    def remove(self, item: ConfigMap) -> None:
-        if item.name in self._known:
-            self._drop(item.name)
+        return self.objects.get(name)
 
     async def nodes(self, configmap: ConfigMap, key: str) -> NodeDocuments:
         """The Nodes under a key that is there. Raises ManifestError, naming line and column."""
@@ -114,18 +84,13 @@ class ConfigMaps:
             self._recorder.emit(configmap, "Warning", "NotANode", message)
         return documents
 
-    def _drop(self, name: str) -> None:
-        del self._known[name]
-        for place in [place for place in self._parsed if place[0] == name]:
-            del self._parsed[place]
-        self._changed(name)
-
-
-async def wait_synced(synced: asyncio.Event) -> bool:
-    """Waits a few seconds for the first listing; says whether there has been one."""
-    with suppress(TimeoutError):
-        await asyncio.wait_for(synced.wait(), SYNC_WITHIN)
-    return synced.is_set()
+    def _seen(self, old: ConfigMap | None, new: ConfigMap | None) -> None:
+        known = new or old
+        assert known is not None
+        if new is None:
+            self._parsed = {place: p for place, p in self._parsed.items() if place[0] != known.name}
+        if old is None or new is None or (old.uid, old.data) != (new.uid, new.data):
+            self._changed(known.name)
 
 
 def only_key(configmap: ConfigMap, key: str | None) -> str:

@@ -8,8 +8,8 @@ Little is kept of each node; the node itself is fetched when it is chosen.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from sys import intern
 from typing import Any
 
@@ -20,7 +20,6 @@ from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.connection import ApiConnection, Endpoint
 from kwok_operator.kube.decode import OBJECTS, decode_dict
 from kwok_operator.kube.reflector import Reflector
-from kwok_operator.sources.configmaps import wait_synced
 from kwok_operator.sources.nodechoice import LiveNode, is_leftover, live_node
 
 logger = logging.getLogger(__name__)
@@ -48,6 +47,8 @@ _NOT_OURS = f"!{constants.NODE_GROUP_LABEL}"
 
 Changed = Callable[[Sequence[LiveNode]], None]
 """Called with a changed node as it was and as it is, or with nothing, which means all."""
+SYNC_WITHIN = 5.0
+"""Seconds that a pass waits for the first listing."""
 
 
 class LiveNodes:
@@ -58,12 +59,17 @@ class LiveNodes:
 
     def __init__(self, *, place: str, changed: Changed) -> None:
         self.synced = asyncio.Event()
-        self.wait_synced = partial(wait_synced, self.synced)
         self._place = place
         self._nameless_seen = False
         self._changed = changed
         self._nodes: dict[str, LiveNode] = {}
         self._leftovers: dict[str, LiveNode] = {}
+
+    async def wait_synced(self) -> bool:
+        """Waits a few seconds for the first listing; says whether there has been one."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.synced.wait(), SYNC_WITHIN)
+        return self.synced.is_set()
 
     def __iter__(self) -> Iterator[LiveNode]:
         return iter(self._nodes.values())

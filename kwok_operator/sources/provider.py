@@ -103,7 +103,6 @@ class Provider:
 
     async def run(self) -> None:
         """Makes a pass after each change, until cancelled; after an error it is to be run again."""
-        await self._configmaps.synced.wait()
         self.changed()
         while True:
             await self._dirty.wait()

@@ -157,8 +157,6 @@ class Sources:
 
     async def _find_in_configmap(self, source: ConfigMapSource) -> Found:
         place = f"ConfigMap {self._configmaps.namespace}/{source.name}"
-        if not await self._configmaps.wait_synced():
-            raise SourceMissingError("SourceUnreachable", f"{place} has not been read yet")
         configmap = self._configmaps.get(source.name)
         if configmap is None:
             raise SourceMissingError("ConfigMapNotFound", f"{place} does not exist")

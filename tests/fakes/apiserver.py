@@ -114,6 +114,11 @@ class FakeApiServer:
         if self._place is not None:
             self._place.close()
 
+    @property
+    def serving(self) -> bool:
+        """Whether it can be reached."""
+        return self._runner is not None
+
     async def start(self, port: int = 0) -> None:
         """Serves, at the same address each time."""
         app = web.Application(client_max_size=2**24)

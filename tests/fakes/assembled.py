@@ -1,7 +1,6 @@
 """An operator as it is put together, with the API server of its cluster; nothing of it runs yet."""
 
 import argparse
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from dataclasses import dataclass
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.observability.metrics import Metrics
 from kwok_operator.operator.assembly import Assembly
-from kwok_operator.operator.run import Operator
+from kwok_operator.operator.process import Operator
 from kwok_operator.settings import add_run_flags, run_settings
 from tests.fakes.apiserver import FakeApiServer
 
@@ -37,6 +36,4 @@ async def assembled() -> AsyncIterator[Assembled]:
             settings, client.connection, metrics, client=client, parts=parts, elector=None
         )
         yield Assembled(server, parts, operator)
-        for task in operator._background:
-            task.cancel()
-        await asyncio.wait(operator._background)
+        await operator.stop()

@@ -1,4 +1,4 @@
-"""What a client asks that finds out which APIs there are: for kopf, which does."""
+"""What a client requests that looks which APIs there are: for kopf, which does."""
 
 import json
 
@@ -6,18 +6,28 @@ from kwok_operator import constants
 from tests.fakes.apiserver import GROUPS, FakeApiServer
 from tests.fakes.store import Json
 
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+CONFIGMAPS = "/api/v1/namespaces/ops/configmaps"
+FOLLOWED = {
+    GROUPS: constants.KIND,
+    constants.POOLS_PATH: constants.POOL_KIND,
+    constants.PROFILES_PATH: constants.PROFILE_KIND,
+    CONFIGMAPS: "ConfigMap",
+}
 
+_NAMESPACED = ("configmaps", "events")
 _RESOURCES = {
-    "/api/v1": [("namespaces", "Namespace"), ("events", "Event")],
-    CRDS.rpartition("/")[0]: [("customresourcedefinitions", "CustomResourceDefinition")],
-    GROUPS.rpartition("/")[0]: [(constants.PLURAL, constants.KIND)],
+    "/api/v1": [("namespaces", "Namespace"), ("events", "Event"), ("configmaps", "ConfigMap")],
+    GROUPS.rpartition("/")[0]: [
+        (path.rpartition("/")[2], kind) for path, kind in FOLLOWED.items() if path != CONFIGMAPS
+    ],
 }
 
 
-def serve_discovery(server: FakeApiServer) -> None:
-    """Have the server say that it serves groups, and CRDs."""
-    server.serve(CRDS, kind="CustomResourceDefinition")
+def serve_followed(server: FakeApiServer) -> None:
+    """Have the server serve what kopf follows, ConfigMaps of the namespace ops, and say so."""
+    for path, kind in FOLLOWED.items():
+        if path not in server.store.collections:
+            server.serve(path, kind=kind)
     documents: dict[str, Json] = {"/api": {"versions": ["v1"]}, "/apis": {"groups": []}}
     for path, resources in _RESOURCES.items():
         documents[path] = {"resources": [_resource(*each) for each in resources]}
@@ -31,5 +41,10 @@ def serve_discovery(server: FakeApiServer) -> None:
 
 
 def _resource(name: str, kind: str) -> Json:
-    verbs = ["list", "watch"]
-    return {"name": name, "singularName": "", "kind": kind, "namespaced": False, "verbs": verbs}
+    return {
+        "name": name,
+        "singularName": "",
+        "kind": kind,
+        "namespaced": name in _NAMESPACED,
+        "verbs": ["list", "watch"],
+    }

@@ -15,6 +15,7 @@ from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.following import following
 from tests.fakes.recording import Clock, RecordedEvents
 from tests.fakes.reflecting import Naps
+from tests.fakes.sources import body_of
 from tests.fakes.store import Json
 
 SECRETS = "/api/v1/namespaces/ops/secrets"
@@ -62,7 +63,7 @@ class World:
         items = [
             ConfigMap("ops", item["name"], "u", self._version, item["data"]) for item in configmaps
         ]
-        self.configmaps.replace(items, self._version)
+        self.configmaps.objects.listed(list(map(body_of, items)), self._version)
 
     async def find(self, source: Json | None, *, name: str = "web") -> Found:
         """What is found once nothing is being listed any more."""

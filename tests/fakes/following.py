@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kwok_operator.kube import reflector
-from kwok_operator.sources import configmaps, livenodes
+from kwok_operator.sources import livenodes
 from kwok_operator.sources.livenodes import LiveNodes, NodeLink, RemoteLink
 from kwok_operator.sources.nodechoice import LiveNode
 from tests.fakes.apiserver import FakeApiServer
@@ -48,7 +48,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for long: to ask an API server or for a Secret again, for a first listing."""
     monkeypatch.setattr(reflector, "retry_delay", lambda *_, **__: 0.002)
     monkeypatch.setattr(livenodes, "SECRET_RETRY_INTERVAL", 0.01)
-    monkeypatch.setattr(configmaps, "SYNC_WITHIN", 0.02)
+    monkeypatch.setattr(livenodes, "SYNC_WITHIN", 0.02)
 
 
 def names(nodes: LiveNodes) -> set[str]:

@@ -24,13 +24,14 @@ from kwok_operator.nodegroups.client import Group
 from kwok_operator.nodegroups.groupstore import GroupStore
 from kwok_operator.observability.metrics import Metrics
 from kwok_operator.operator.keeping import keep_running
-from kwok_operator.sources import configmaps
+from kwok_operator.sources import livenodes
 from kwok_operator.sources.configmaps import ConfigMap, ConfigMaps
 from kwok_operator.sources.groupwriter import Applied, DerivedGroupWriter
 from kwok_operator.sources.livenodes import LiveNodes, NodeLink
 from kwok_operator.sources.nodechoice import live_node
 from kwok_operator.sources.provider import SETTLE, Provider
 from tests.fakes.recording import Clock, RecordedEvents, Said
+from tests.fakes.sources import body_of
 from tests.fakes.store import Json, merge_patch
 from tests.fakes.waiting import until
 
@@ -232,7 +233,7 @@ class ProviderWorld:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:
-        with patch.object(configmaps, "SYNC_WITHIN", 0.01):
+        with patch.object(livenodes, "SYNC_WITHIN", 0.01):
             kept = keep_running(
                 "provider config",
                 self.provider.run,
@@ -250,8 +251,8 @@ class ProviderWorld:
 
     def configmap(self, name: str, *, uid: str = "u", **data: str) -> None:
         self._version += 1
-        self.configmaps.upsert(ConfigMap("ops", name, f"{uid}-{name}", self._version, data))
-        self.configmaps.synced.set()
+        configmap = ConfigMap("ops", name, f"{uid}-{name}", self._version, data)
+        self.configmaps.objects.seen(body_of(configmap), gone=False)
 
     def configure(self, text: str, *nodes: Json) -> None:
         """The config, and the templates that it names where there are some."""
@@ -270,7 +271,7 @@ class ProviderWorld:
         """A ConfigMap is gone."""
         found = self.configmaps.get(name)
         assert found is not None
-        self.configmaps.remove(found)
+        self.configmaps.objects.seen(body_of(found), gone=True)
 
     def live(self, *nodes: Json, link: ScriptedLink | None = None) -> None:
         """Exactly these are the real nodes, of this cluster unless another link is given."""

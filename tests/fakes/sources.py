@@ -1,6 +1,6 @@
 """Sources of templates by script: what a test says is found."""
 
-from typing import cast
+from typing import Any, cast
 
 from kwok_operator.companions.desired import Trouble
 from kwok_operator.companions.livecompanions import CopiedCompanions
@@ -8,6 +8,7 @@ from kwok_operator.nodegroups.client import Group
 from kwok_operator.nodegroups.template import SourceNode
 from kwok_operator.nodegroups.templates import Found, Missing, SourceMissingError
 from kwok_operator.sources.api.source import NodesSource
+from kwok_operator.sources.configmaps import ConfigMap
 from kwok_operator.sources.references import Sources
 
 
@@ -37,3 +38,14 @@ class ScriptedSources:
 
     def as_sources(self) -> Sources:
         return cast(Sources, self)
+
+
+def body_of(configmap: ConfigMap) -> dict[str, Any]:
+    """As the API server has it."""
+    metadata = {
+        "namespace": configmap.namespace,
+        "name": configmap.name,
+        "uid": configmap.uid,
+        "resourceVersion": str(configmap.resource_version),
+    }
+    return {"metadata": metadata, "data": dict(configmap.data)}

@@ -11,7 +11,6 @@
 
 import asyncio
 import itertools
-import json
 import random
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,7 +24,7 @@ from kwok_operator.cloud.annotations import Mark, mark_on
 from kwok_operator.cloud.api.cloudstatus import CloudStatus, InstanceCounts
 from kwok_operator.cloud.arrival import TRIES_AT_ONCE
 from kwok_operator.cloud.clouds import CloudDecision, Clouds
-from kwok_operator.cloud.pools import POOLS, Pools
+from kwok_operator.cloud.pools import Pools
 from kwok_operator.cloud.shaping import Birth, Hold, shown_text
 from kwok_operator.formats.times import format_time, milliseconds_of
 from kwok_operator.nodegroups.api.status import KwokNodeGroupStatus, PendingBatch
@@ -40,9 +39,9 @@ NODE = {"status": {"capacity": {"cpu": "4"}}}
 BEGUN = milliseconds_of(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
 
 
-def pool_object(name: str, **spec: Any) -> bytes:
+def pool_object(name: str, **spec: Any) -> dict[str, Any]:
     metadata = {"name": name, "uid": f"uid-{name}", "generation": next(_NUMBERS)}
-    return json.dumps({"metadata": metadata, "spec": spec}).encode()
+    return {"metadata": metadata, "spec": spec}
 
 
 _NUMBERS = itertools.count(1)
@@ -58,7 +57,7 @@ class World:
         self.bodies: dict[str, dict[str, Any]] = {}
         self.nodes: dict[str, NodeRecord] = {}
         self.used: dict[str, set[int]] = {}
-        self.pools: list[bytes] = []
+        self.pools: list[dict[str, Any]] = []
         self.stops: Iterator[bool] = itertools.repeat(False)
         """What a pass is told each time it asks whether the group has changed."""
         self.restart()
@@ -77,15 +76,15 @@ class World:
             now=lambda: format_time(self.now),
             metrics=Metrics(),
         )
-        self.clouds.pools.replace([POOLS.one(pool) for pool in self.pools], 1)
+        self.clouds.pools.objects.listed(self.pools, 1)
         for body in self.bodies.values():
             self.store.put(Group.parse(body))
         self.cache.replace([replace(node) for node in self.nodes.values()], 10**9)
 
     def set_pool(self, name: str, **spec: Any) -> None:
         item = pool_object(name, **spec)
-        self.pools = [*(p for p in self.pools if POOLS.one(p).name != name), item]
-        self.clouds.pools.upsert(POOLS.one(item))
+        self.pools = [*(p for p in self.pools if p["metadata"]["name"] != name), item]
+        self.clouds.pools.objects.listed(self.pools, 10**9)
 
     def apply(self, name: str, **spec: Any) -> None:
         body = self.bodies.get(name, {"metadata": {"name": name, "uid": f"uid-{name}"}})

@@ -9,9 +9,9 @@
 - writes that fail are made good, and nothing is written twice
 """
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from typing import Any, Self
+import asyncio
+from collections.abc import AsyncIterator
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -26,10 +26,9 @@ from kwok_operator.constants import (
     NODE_GROUP_UID_ANNOTATION,
 )
 from kwok_operator.kube.client import KubeClient
-from kwok_operator.nodegroups.client import read_group
 from kwok_operator.nodegroups.naming import NodeNames, group_name
 from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
-from tests.fakes.operator import World
+from tests.fakes.operator import WATCHES, World
 from tests.fakes.store import Collection, Json
 from tests.fakes.waiting import until
 
@@ -59,41 +58,26 @@ class Fleet(World):
         self.server.serve(SETS, kind="MachineSet")
         self.server.serve(MACHINES, kind="Machine")
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[Self]:
-        async with super().running() as world:
-            await self._emulation.begin()
-            yield world
-            await self._emulation.close()
-
     def _assemble(self, client: KubeClient) -> None:
         super()._assemble(client)
-        parts = self._parts
-        self._emulation = Emulation(
+        parts = self.parts
+        self.emulation = parts.playing = Emulation(
             EmulationTerms(KEYS, "v1beta2", FailureStyle.V1BETA2, "kwok:"),
             client=client,
             store=parts.store,
             cache=parts.cache,
-            clouds=self._clouds,
-            executor=parts.executor,
+            clouds=parts.clouds,
+            executor=parts._executor,
             recorder=parts.recorder,
-            group_seen=self._group_written,
-            sure=lambda: all(reflector.version for reflector in self._reflectors[:2]),
+            group_seen=parts.group_seen,
+            sure=parts._is_sure,
             draw=lambda: -0.98,
         )
-        self._reflectors += self._emulation.reflectors
+        self.emulation.consent = AsyncMock()
+        self.emulation.consent.keep = asyncio.Event().wait
 
-    def _group_written(self, body: Mapping[str, Any], gone: bool) -> None:
-        assert not gone
-        self._feed.upsert(read_group(body))
-
-    def _group_seen(self, name: str) -> None:
-        super()._group_seen(name)
-        self._emulation.group_changed(name)
-
-    def _nodes_changed(self, name: str) -> None:
-        super()._nodes_changed(name)
-        self._emulation.group_changed(name)
+    def missed(self) -> bool:
+        return super().missed() and not any(each.version for each in self.emulation.reflectors)
 
     def deploy(self, replicas: int) -> None:
         metadata = {"name": "web", "namespace": "default"}
@@ -176,7 +160,7 @@ async def test_victims_are_read_afresh(world: Fleet, monkeypatch: pytest.MonkeyP
     before = await world.played(6)
     victims = set(sorted(before)[2:4])
     # The watch is late: it tells of the annotations when all is over.
-    monkeypatch.setattr(world._emulation.machines, "upsert", lambda item: None)
+    monkeypatch.setattr(world.emulation.machines, "upsert", lambda item: None)
     for name in victims:
         world.server.patch(MACHINES, name, ANNOTATED)
     world.resize(4)
@@ -240,11 +224,11 @@ async def test_after_a_restore_all_are_as_they_were(world: Fleet, others: int, l
     left = await world.played(2)
     scaled = world.server.hold(verb="patch", resource="kwoknodegroups")
     world.server.delete(MACHINES, min(left))
-    await until(lambda: world._emulation._deleted[GROUP])
+    await until(lambda: world.emulation._deleted[GROUP])
     gone = world.server.calls["delete", "nodes"], world.server.calls["delete", "machines"]
     known = world.server.hold(verb="list", resource=late)
     await world.server.restore(saved, missed=world.missed, others=others)
-    await until(lambda: len(world.server.watchers) == len(world._reflectors) - 1)
+    await until(lambda: world.watched == WATCHES + 3 - 1)
     scaled.set()
     known.set()
     assert await world.played(6) == before

@@ -12,7 +12,7 @@ for a real one: tests/e2e/test_clusterapi_mirror.py.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -28,16 +28,42 @@ from kwok_operator.clusterapi.settings import ClusterApiSettings, Mode, Replicas
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.reflector import Reflector
 from kwok_operator.nodegroups.client import GROUPS as GROUP_DECODER
+from kwok_operator.nodegroups.client import Group, UnreadableGroup
 from kwok_operator.nodegroups.groupstore import GroupStore
 from tests.fakes.apiserver import GROUPS, FakeApiServer, Seen
 from tests.fakes.clusterapi import GROUP, ROOT, serve
-from tests.fakes.operator import GroupFeed
 from tests.fakes.recording import Clock, RecordedEvents
 from tests.fakes.store import Collection, Json, merge_patch
 from tests.fakes.waiting import until
 
 DEPLOYMENTS = f"{ROOT}/machinedeployments"
 KEYS = Keys()
+
+
+class GroupFeed:
+    """In the place of kopf: hands groups on to the store, and wakes them."""
+
+    def __init__(self, store: GroupStore, wake: Callable[[str], None]) -> None:
+        self._store = store
+        self._wake = wake
+        self._restored = False
+
+    def replace(self, items: Sequence[Group | UnreadableGroup], resource_version: int) -> None:
+        gone = self._store.replace(items, version=resource_version, restored=self._restored)
+        self._restored = False
+        for name in gone | set(self._store.names()):
+            self._wake(name)
+
+    def upsert(self, item: Group | UnreadableGroup) -> None:
+        if self._store.put(item):
+            self._wake(item.name)
+
+    def remove(self, item: Group | UnreadableGroup) -> None:
+        self._store.remove(name=item.name, uid=item.uid, version=item.resource_version)
+        self._wake(item.name)
+
+    def restored(self) -> None:
+        self._restored = True
 
 
 class Server(FakeApiServer):

@@ -79,18 +79,18 @@ class Companioned(World):
 
     async def away(self) -> None:
         """Who keeps companions has ended, and forgotten all."""
-        self._companions.close()
-        await self._companions.stop()
-        self._companions._states.clear()
+        self.parts.companions.close()
+        await self.parts.companions.stop()
+        self.parts.companions._states.clear()
 
     def back(self) -> None:
-        self._companions._closing = False
-        self._companions.group_changed(NAME)
+        self.parts.companions._closing = False
+        self.parts.companions.group_changed(NAME)
 
     @property
     def said(self) -> Verdict:
         """What is about to be told in the status."""
-        found = self._companions._states[NAME].verdict
+        found = self.parts.companions._states[NAME].verdict
         assert found is not None
         return found
 
@@ -152,7 +152,7 @@ async def test_each_node_has_its_own_and_owns_it(world: Companioned) -> None:
 async def test_new_nodes_get_theirs_without_waiting_for_a_pass(world: Companioned) -> None:
     world.make(1, {**csi(), **slices()})
     await world.present(1)
-    await world._companion_queue.close(grace=1.0)
+    await world.parts.companion_queue.close(grace=1.0)
     world.scale(4)
     await until(lambda: len(world.csi_nodes) == 4 and len(world.slices) == 4)
     assert world.csi_nodes.keys() == world.nodes.keys()
@@ -164,7 +164,7 @@ async def test_pods_are_never_ahead_of_what_belongs_to_the_first_nodes(world: Co
     known = world.server.hold(verb="list", resource="csinodes")
     template = {"spec": {"targetSize": 3, "template": {"companions": csi()}}}
     world.server.create(GROUPS, {"metadata": {"name": "late"}, **template})
-    await until(lambda: "late" in world._companions._states)
+    await until(lambda: "late" in world.parts.companions._states)
     world.server.fail(429, times=2, verb="create", resource="csinodes")
     known.set()
     await until(lambda: len(world.csi_nodes) == 3)
@@ -185,7 +185,7 @@ async def test_pods_are_not_ahead_either_where_an_operator_ended_in_between(
     for name in list(world.csi_nodes):
         world.server.delete(CSI_NODES, name)
     world.back()
-    await until(lambda: NAME in world._companions._states)
+    await until(lambda: NAME in world.parts.companions._states)
     for name, node in list(world.nodes.items()):
         shut = {"key": NOT_READY_TAINT_KEY, "effect": NOT_READY_TAINT_EFFECT}
         taints = [*node["spec"]["taints"], shut]
@@ -206,10 +206,10 @@ async def test_nobody_waits_for_what_a_group_that_is_gone_would_have(world: Comp
     group = world.store.get(NAME)
     assert group is not None
     world.server.delete(GROUPS, NAME)
-    await until(lambda: not world._companions._states)
+    await until(lambda: not world.parts.companions._states)
     async with asyncio.timeout(1.0):
-        await world._companions.first_look(group)
-    assert not world._companions._states, "nobody would clear it up"
+        await world.parts.companions.first_look(group)
+    assert not world.parts.companions._states, "nobody would clear it up"
 
 
 async def test_what_was_deleted_or_edited_is_made_anew(world: Companioned) -> None:
@@ -230,11 +230,11 @@ async def test_who_edits_it_each_time_is_not_fought_without_end(world: Companion
         await until(lambda: world.said.reason == "Writing")
         if times == 1:
             await until(lambda: world.said.reason == "Present")
-    await world._companions.look_at(NAME)
+    await world.parts.companions.look_at(NAME)
     assert world.csi_nodes[name]["spec"]["drivers"] == []
     assert world.server.calls["delete", "csinodes"] == 1
     world.later += 10
-    world._companions.nodes_changed(NAME)
+    world.parts.companions.nodes_changed(NAME)
     await world.present(1)
 
 
@@ -322,7 +322,7 @@ async def test_somebody_elses_is_left_alone_and_told(world: Companioned) -> None
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(1.0):
             await until(lambda: world.server.calls["create", "csinodes"] > tried + 3)
-    await world._companion_queue.close(grace=1.0)
+    await world.parts.companion_queue.close(grace=1.0)
     world.scale(4)
     await until(lambda: len(world.csi_nodes) == 4)
 
@@ -341,22 +341,24 @@ async def test_a_refusal_is_told_until_a_write_succeeds(
     world.server.fail(status, times=1_000, verb="create", resource="csinodes", message=message)
     world.make(12, csi())
     await until(lambda: len(world.nodes) == 12 and world.condition == ("False", reason))
-    await world._companion_queue.close(grace=1.0)
+    await world.parts.companion_queue.close(grace=1.0)
     said = list[str]()
-    monkeypatch.setattr(world._companions, "_changed", lambda _: said.append(world.said.reason))
-    await world._companions.look_at(NAME)
+    monkeypatch.setattr(
+        world.parts.companions, "_changed", lambda _: said.append(world.said.reason)
+    )
+    await world.parts.companions.look_at(NAME)
     assert said == []
     world.server.heal()
-    make, while_writing = world._companions._writer.make, list[str]()
+    make, while_writing = world.parts.companions._writer.make, list[str]()
 
     async def watched(*args: Any, **options: Any) -> bool:
         while_writing.append(world.said.reason)
         return await make(*args, **options)
 
-    monkeypatch.setattr(world._companions._writer, "make", watched)
-    await world._companions.look_at(NAME)
+    monkeypatch.setattr(world.parts.companions._writer, "make", watched)
+    await world.parts.companions.look_at(NAME)
     assert (while_writing[0], while_writing[-1]) == (reason, "Writing")
-    await world._companions.look_at(NAME)
+    await world.parts.companions.look_at(NAME)
     assert list(dict.fromkeys(said)) == ["Writing", "Present"]
 
 
@@ -495,12 +497,12 @@ async def test_devices_come_late_and_fail_as_the_cloud_says(
     await until(lambda: world.condition == ("Unknown", "HeldBack"))
     assert not world.slices and world.status["readyReplicas"] == 0
     world.later += 61
-    world._companions.nodes_changed(NAME)
+    world.parts.companions.nodes_changed(NAME)
     await until(lambda: len(world.slices) == 2 and world.status["readyReplicas"] == 2)
     assert world.condition == ("Unknown", "HeldBack")
     assert not any(map(ill, world.slices.values()))
     world.later += 60
-    world._companions.nodes_changed(NAME)
+    world.parts.companions.nodes_changed(NAME)
     await until(lambda: any(map(ill, world.slices.values())))
     sick, well = (ill(world.slices[name]) for name in sorted(world.slices))
     assert (sick, well) == (["gpu-0", "gpu-1"], [])
@@ -517,9 +519,9 @@ async def test_devices_that_are_due_one_by_one_gather(
     await until(lambda: world.condition == ("Unknown", "HeldBack"))
     delays = list[float]()
     monkeypatch.setattr(state, "GATHER_FOR", 30.0)
-    monkeypatch.setattr(world._companions, "_wake", lambda _, delay: delays.append(delay))
+    monkeypatch.setattr(world.parts.companions, "_wake", lambda _, delay: delays.append(delay))
     world.later += 50
-    await world._companions.look_at(NAME)
+    await world.parts.companions.look_at(NAME)
     assert min(delay for delay in delays if delay) == 30.0
 
 

@@ -15,11 +15,12 @@ import pytest
 from kwok_operator.errors import ManifestError
 from kwok_operator.formats.documents import NodeDocuments, read_nodes
 from kwok_operator.kube.client import KubeClient
-from kwok_operator.kube.reflector import Reflector
 from kwok_operator.sources import configmaps as module
-from kwok_operator.sources.configmaps import CONFIGMAPS, ConfigMap, ConfigMaps, only_key
+from kwok_operator.sources.configmaps import ConfigMap, ConfigMaps, only_key
 from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.feed import feeding
 from tests.fakes.recording import RecordedEvents, Said
+from tests.fakes.sources import body_of
 from tests.fakes.waiting import until
 
 PATH = "/api/v1/namespaces/ops/configmaps"
@@ -83,12 +84,12 @@ class TestNodes:
     ) -> None:
         """In a new version, under another key, in a ConfigMap that was made again."""
         one = configmap(nodes=NODE)
-        known.upsert(one)
+        known.objects.seen(body_of(one), gone=False)
         await known.nodes(one, "nodes")
         await known.nodes(configmap(nodes=NODE, more=NODE), "more")
         again = await known.nodes(configmap(nodes=NODE.replace("big", "small"), version=2), "nodes")
         assert again.nodes[0]["metadata"]["name"] == "small"
-        known.remove(one)
+        known.objects.seen(body_of(one), gone=True)
         await known.nodes(configmap(nodes=NODE, uid="other"), "nodes")
         assert len(parsing.threads) == 4
 
@@ -135,14 +136,14 @@ class TestNews:
             (configmap(version=2), True),
             (configmap(a="1", version=2, uid="another"), True),
         ]:
-            known.upsert(one)
+            known.objects.seen(body_of(one), gone=False)
             assert news == ["templates"], "a new one"
-            known.upsert(later)
+            known.objects.seen(body_of(later), gone=False)
             assert news == ["templates"] * (1 + is_news), later
-            assert known.get("templates") is later, "an Event is about the newest in any case"
+            assert known.get("templates") == later, "an Event is about the newest in any case"
             news.clear()
             for _ in range(2):
-                known.remove(one)
+                known.objects.seen(body_of(later), gone=True)
             assert (news, known.get("templates")) == (["templates"], None)
             news.clear()
 
@@ -150,26 +151,12 @@ class TestNews:
         self, known: ConfigMaps, news: list[str]
     ) -> None:
         for name in ("same", "other", "gone"):
-            known.upsert(configmap(name, a="1"))
+            known.objects.seen(body_of(configmap(name, a="1")), gone=False)
         news.clear()
         listed = [configmap("same", a="1"), configmap("other", a="2"), configmap("new")]
-        known.replace(listed, 7)
+        known.objects.listed(list(map(body_of, listed)), 7)
         assert sorted(news) == ["gone", "new", "other"]
         assert known.get("gone") is None
-
-
-class TestSynced:
-    async def test_with_the_first_listing(self, known: ConfigMaps) -> None:
-        known.upsert(configmap())
-        assert not known.synced.is_set()
-        known.replace([], 1)
-        assert await known.wait_synced()
-
-    async def test_is_not_waited_for_for_long(
-        self, known: ConfigMaps, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(module, "SYNC_WITHIN", 0.01)
-        assert not await known.wait_synced()
 
 
 async def test_they_are_followed(known: ConfigMaps, news: list[str]) -> None:
@@ -179,7 +166,7 @@ async def test_they_are_followed(known: ConfigMaps, news: list[str]) -> None:
         server.create(PATH, {"metadata": metadata, "data": {"nodes": NODE}})
         server.create(PATH, {"metadata": {**metadata, "name": "binary"}, "binaryData": {"x": ""}})
         async with KubeClient(connection=server.connection()) as client:
-            reflector = Reflector(client=client, path=PATH, decoder=CONFIGMAPS, sink=known)
+            reflector = feeding(known.objects, client=client, path=PATH)
             following = asyncio.create_task(reflector.run())
             await until(lambda: server.watchers)
             found, binary = known.get("templates"), known.get("binary")

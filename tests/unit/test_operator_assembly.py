@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.cloud.pools import POOLS
 from kwok_operator.errors import TooManyRequestsError
 from kwok_operator.nodegroups.naming import NodeNames
 from kwok_operator.operator.assembly import Assembly
 from kwok_operator.sources.configmaps import ConfigMap
 from tests.fakes.apiserver import GROUPS, NODES
 from tests.fakes.assembled import Assembled, assembled
+from tests.fakes.sources import body_of
 from tests.fakes.waiting import until
 
 
@@ -44,12 +44,13 @@ async def test_a_group_that_goes_before_its_first_pass_gives_its_room_back(
 
 
 def mend_configmap(parts: Assembly) -> None:
-    parts.configmaps.upsert(ConfigMap("ops", "templates", "uid", 2, {"node": "mended"}))
+    configmap = ConfigMap("ops", "templates", "uid", 2, {"node": "mended"})
+    parts.configmaps.objects.seen(body_of(configmap), gone=False)
 
 
 def mend_pool(parts: Assembly) -> None:
     pool = {"metadata": {"name": "stock", "uid": "uid"}, "spec": {"instances": 5}}
-    parts.pools.upsert(POOLS.one(str(pool).replace("'", '"').encode()))
+    parts.pools.objects.seen(pool, gone=False)
 
 
 def free_room(parts: Assembly) -> None:
@@ -77,7 +78,6 @@ async def test_a_mended_cause_is_tried_at_once(
     await parts.intake.take_over()
     group = parts.store.get("web")
     assert group is not None
-    parts.configmaps.synced.set()
     await parts.sources.find(group)
     parts.wake("web")
     await until(lambda: passes)

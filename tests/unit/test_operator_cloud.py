@@ -49,7 +49,7 @@ class Clouded(World):
     @property
     def last_caution(self) -> str | None:
         group = self.store.get(NAME)
-        return None if group is None else self._parts.recorder.last_said(group, ["Caution"])
+        return None if group is None else self.parts.recorder.last_said(group, ["Caution"])
 
 
 @pytest.fixture
@@ -110,9 +110,9 @@ async def test_with_the_stage_nodes_are_held(world: Clouded) -> None:
 
 async def test_a_group_that_is_gone_has_no_instances(world: Clouded) -> None:
     world.make(2, {"outage": True})
-    await until(lambda: len(world._clouds.phases(NAME)) == 2)
+    await until(lambda: len(world.parts.clouds.phases(NAME)) == 2)
     world.server.delete(GROUPS, NAME)
-    await until(lambda: not world._clouds.phases(NAME))
+    await until(lambda: not world.parts.clouds.phases(NAME))
 
 
 async def test_a_deletion_that_gets_stuck_is_put_off_and_done_in_the_end(world: Clouded) -> None:

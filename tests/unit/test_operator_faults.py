@@ -31,7 +31,7 @@ from kwok_operator.constants import (
 from kwok_operator.nodegroups.naming import NodeNames
 from kwok_operator.nodegroups.podwriter import PODS_PATH
 from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
-from tests.fakes.operator import NAME, STATUS, Json, World
+from tests.fakes.operator import NAME, STATUS, WATCHES, Json, World
 from tests.fakes.troubles import TROUBLES, cause
 from tests.fakes.waiting import until
 
@@ -216,7 +216,7 @@ async def test_what_was_stored_before_is_put_back(world: World, others: int) -> 
     world.scale(3)
     await world.settled(3)
     await world.server.restore(saved, missed=world.missed, others=others)
-    await until(lambda: len(world.server.watchers) == 2)
+    await until(lambda: world.watched == WATCHES)
     await world.settled(SIZE)
     world.scale(SIZE + 20)
     await world.settled(SIZE + 20)
@@ -240,8 +240,9 @@ async def test_a_status_that_is_not_found_is_no_end_of_its_group(world: World) -
     """A proxy answers 404, too. Only a list of all groups says that one is gone."""
     await settled_at(world, 20)
     world.server.fail(404, times=2, verb="patch", resource=STATUS)
+    lists = world.server.calls["list", "kwoknodegroups"]
     world.scale(SIZE)
-    await until(lambda: world.doubts == 2)
+    await until(lambda: world.server.calls["list", "kwoknodegroups"] >= lists + 2)
     await world.settled(SIZE)
     assert world.serials() == list(range(SIZE))
     assert world.server.calls["delete", "nodes"] == 0

@@ -1,122 +1,157 @@
-"""How the operator hears of groups, whatever becomes of the watch on them:
+"""How the operator hears of what kopf follows, whatever becomes of the watches:
 
-- an error told by the watch, or an answer that is no list: it is begun anew, in the same process
-- groups that were deleted meanwhile are noticed, also after history was lost
-- a watch that has stopped without a word is begun anew; one of an idle cluster is left alone
+- what is deleted while nobody watches is noticed, also after history was lost
+- an error told by a watch, an answer that is no list, and a CRD that goes end the program, which
+  is started again
+- a CRD that was missing at the start, and comes, ends it too
 - a group that nests too deep is told and left out, and stops nobody
-- a resync that fails ends nothing, and is done again; it is kept from the start
-- signals stay ours, and a watch that has ended leaves nothing behind
+- a resync that fails ends nothing, and is done again
+- one replica of two works, and the other one writes nothing
+- signals end it, and so does a part that must not end
 """
 
 import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
 
+from kwok_operator.constants import POOLS_PATH, PROFILES_PATH
 from kwok_operator.errors import KwokOperatorError
-from kwok_operator.kube.session import Following
-from kwok_operator.operator import handlers, login, preflight
+from kwok_operator.operator import page
 from tests.fakes.apiserver import GROUPS
-from tests.fakes.assembled import Assembled, assembled
-from tests.fakes.discovery import serve_discovery
+from tests.fakes.discovery import CONFIGMAPS, FOLLOWED
+from tests.fakes.operator import WATCHES, World
 from tests.fakes.waiting import until
 
 
-class World(Assembled):
-    """An operator that hears of groups, and works on none."""
+def make(world: World, name: str, path: str = GROUPS, **spec: Any) -> None:
+    metadata = {"name": name, "namespace": "ops"} if path == CONFIGMAPS else {"name": name}
+    spec = {"targetSize": 0} | spec if path == GROUPS else spec
+    world.server.create(path, {"metadata": metadata, "spec": spec})
 
-    def make(self, name: str, **spec: Any) -> None:
-        self.server.create(GROUPS, {"metadata": {"name": name}, "spec": {"targetSize": 1} | spec})
 
-    async def knows(self, *names: str) -> None:
-        """Until the operator knows these groups, and no others; whatever ends it is raised."""
+KNOWN: dict[str, Callable[[World], set[str]]] = {
+    GROUPS: lambda world: set(world.store.names()),
+    POOLS_PATH: lambda world: set(world.parts.pools.objects.all()),
+    PROFILES_PATH: lambda world: set(world.parts.profiles.objects.all()),
+    CONFIGMAPS: lambda world: set(world.parts.configmaps.objects.all()),
+}
 
-        def known() -> bool:
-            if self.operator._ended.done():
-                part = self.operator._ended.result()
-                raise AssertionError(f"{part.get_name()} has ended: {part.exception()!r}")
-            return set(self.parts.store.names()) == set(names)
 
-        await until(known)
+async def knows(world: World, *names: str, path: str = GROUPS) -> None:
+    """Until the operator knows these objects, and no others."""
+    await until(lambda: KNOWN[path](world) == set(names))
 
-    async def watched(self, times: int = 1) -> None:
-        """Until so many watches on groups have been begun, and one is open."""
-        await until(lambda: self.server.calls["watch", "kwoknodegroups"] >= times)
-        await until(lambda: any(each.path == GROUPS for each in self.server.watchers))
+
+async def watched_again(world: World) -> None:
+    """Until an operator that was started again watches everything."""
+    await until(lambda: world.ends and world.watched == WATCHES)
 
 
 @pytest.fixture
-async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    monkeypatch.setattr(handlers, "WATCH_CHECK_INTERVAL", 0.1)
-    monkeypatch.setattr(login, "backoff", lambda *_, **__: 0.0)
-    async with assembled() as parts:
-        serve_discovery(parts.server)
-        world = World(**vars(parts))
-        world.make("web")
-        world.make("batch")
-        world.operator._keep("resync", world.parts.resync)
-        world.operator._watch_groups()
-        await world.watched()
-        await world.knows("web", "batch")
+async def world() -> AsyncIterator[World]:
+    async with World().running() as world:
+        make(world, "web")
+        make(world, "batch")
+        await knows(world, "web", "batch")
         yield world
+
+
+@pytest.mark.parametrize("path", FOLLOWED)
+async def test_what_happens_is_heard(world: World, path: str) -> None:
+    make(world, "late", path)
+    await until(lambda: "late" in KNOWN[path](world))
+    world.server.delete(path, "late")
+    await until(lambda: "late" not in KNOWN[path](world))
+    assert not world.ends
+
+
+@pytest.mark.parametrize("path", FOLLOWED)
+async def test_what_was_deleted_before_history_was_lost_is_noticed(world: World, path: str) -> None:
+    make(world, "late", path)
+    await until(lambda: "late" in KNOWN[path](world))
+    world.server.end_watches()
+    world.server.delete(path, "late")
+    world.server.compact()
+    await until(lambda: "late" not in KNOWN[path](world))
+    assert not world.ends
 
 
 @pytest.mark.parametrize(
     ("code", "reason"), [(500, "InternalError"), (403, "Forbidden"), (799, "OfNoKnownKind")]
 )
-async def test_an_error_told_by_the_watch_is_survived(world: World, code: int, reason: str) -> None:
+async def test_an_error_told_by_a_watch_ends_the_program(
+    world: World, code: int, reason: str
+) -> None:
     world.server.send_error(code, reason)
-    await until(lambda: not world.server.watchers)
+    await until(lambda: world.ends)
+    assert "kopf has ended" in str(world.ends[0])
     world.server.delete(GROUPS, "batch")
-    world.make("late")
-    world.server.compact()
-    await world.knows("web", "late")
-    await world.watched(2)
-    world.make("later")
-    await world.knows("web", "late", "later")
+    make(world, "late")
+    await watched_again(world)
+    await knows(world, "web", "late")
+    assert len(world.ends) == 1
 
 
-async def test_an_answer_that_is_no_list_is_survived(world: World) -> None:
+async def test_an_answer_that_is_no_list_ends_the_program(world: World) -> None:
     world.server.answer(b"<html>Log in</html>", verb="list", resource="kwoknodegroups")
     world.server.compact()
     world.server.send_error(410, "Expired")
-    world.make("late")
-    await world.knows("web", "batch", "late")
+    make(world, "late")
+    await knows(world, "web", "batch", "late")
 
 
-async def test_groups_that_were_deleted_before_history_was_lost_are_noticed(world: World) -> None:
+@pytest.mark.parametrize("path", [GROUPS, POOLS_PATH])
+async def test_a_crd_that_goes_and_comes_back_is_followed_again(world: World, path: str) -> None:
+    collection = world.server.store.collections.pop(path)
+    for name in list(collection.objects):
+        world.server.store.delete(collection, name)
     world.server.end_watches()
-    world.server.delete(GROUPS, "batch")
-    world.server.compact()
-    await world.knows("web")
+    await until(lambda: world.ends)
+    if path != GROUPS:  # without it the operator works
+        await until(lambda: world.parts.begun)
+    world.server.serve(path, kind=FOLLOWED[path])
+    make(world, "late", path)
+    await watched_again(world)
+    await knows(world, "late", path=path)
 
 
-async def test_a_watch_that_stopped_without_a_word_is_begun_anew(world: World) -> None:
-    (watch,) = [task for task in asyncio.all_tasks() if task.get_name().startswith("watcher for")]
-    watch.cancel()
-    world.make("late")
-    await world.knows("web", "batch", "late")
+async def test_a_replica_that_waits_writes_nothing_and_hears_of_no_group() -> None:
+    """It knows of nodes; kopf begins when it leads."""
+    led = asyncio.Event()
 
+    class Follower:
+        lease, leading, holder = None, False, "another"
 
-async def test_a_watch_that_has_nothing_to_tell_is_left_alone(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looked: list[bool] = []
-    under_way = Following.under_way
+        async def acquire(self) -> None:
+            await led.wait()
 
-    def look(following: Following) -> bool:
-        looked.append(under_way.__get__(following))
-        return looked[-1]
+        async def keep(self) -> None:
+            await asyncio.Event().wait()
 
-    monkeypatch.setattr(Following, "under_way", property(look))
-    await until(lambda: len(looked) > 3 * handlers.WATCH_CHECKS)
-    assert all(looked)
-    assert world.server.calls["watch", "kwoknodegroups"] == 1
+        async def release(self) -> None:
+            pass
+
+    world = World()
+    async with world.assembled():
+        world.operator._elector = Follower()  # type: ignore[assignment]
+        make(world, "web", targetSize=2)
+        make(world, "slow", PROFILES_PATH)
+        run = asyncio.create_task(page.run_until_ended(world.operator))
+        await until(lambda: world.operator._ready and world.server.watchers)
+        assert [watcher.path for watcher in world.server.watchers] == ["/api/v1/nodes"]
+        assert {verb for verb, _ in world.server.calls} <= {"list", "watch", "get"}
+        # By an old list it would take the Stages of a newer profile for leftovers.
+        assert not any(known(world) for known in KNOWN.values())
+        led.set()
+        await until(lambda: world.watched == WATCHES)
+        world.operator.end()
+        await run
 
 
 def deep(name: str, levels: int) -> str:
@@ -133,30 +168,30 @@ async def test_a_group_that_nests_too_deep_stops_nobody(
     (watch,) = [each for each in world.server.watchers if each.path == GROUPS]
     for name in ("deep", "web"):
         watch.chunks.put_nowait(f'{{"type":"ADDED","object":{deep(name, levels)}}}\n'.encode())
-    world.make("beside")
-    await world.knows("web", "batch", "beside")
-    known = world.parts.store.get("web")
-    assert known is not None and known.spec.target_size == 1, "what can't be read changes nothing"
+    make(world, "beside")
+    await knows(world, "web", "batch", "beside")
+    known = world.store.get("web")
+    assert known is not None and known.spec.target_size == 0, "what can't be read changes nothing"
     for name in ("deep", "web"):
         told = f"Unreadable: group={name} it nests deeper than 400 levels"
         assert any(line.startswith(told) for line in caplog.messages)
     # asyncio tells of tasks of other tests, too, whenever these are swept up.
     assert not any(record.exc_info for record in caplog.records if record.name != "asyncio")
-    assert world.server.calls["watch", "kwoknodegroups"] == 1
+    assert not world.ends
 
 
 async def test_a_group_that_nests_too_deep_is_listed_beside_others(world: World) -> None:
     server = world.server
     # No watch is told of it.
-    beside = {"metadata": {"name": "beside"}, "spec": {"targetSize": 1}}
+    beside = {"metadata": {"name": "beside"}, "spec": {"targetSize": 0}}
     server.store.create(server.store.collections[GROUPS], beside)
     items = ",".join([deep("deep", 9000), *map(json.dumps, server.objects(GROUPS).values())])
     listed = f'{{"metadata":{{"resourceVersion":"{server.store.version}"}},"items":[{items}]}}'
-    for _ in range(20):  # kopf would only be begun anew after the first
+    for _ in range(5):
         server.answer(listed.encode(), verb="list", resource="kwoknodegroups")
-    server.send_error(500)
-    await world.knows("web", "batch", "beside")
-    await world.watched(2)
+    server.send_error(410, "Expired")
+    await knows(world, "web", "batch", "beside")
+    assert not world.ends
 
 
 async def test_a_resync_that_fails_is_done_again(
@@ -166,28 +201,22 @@ async def test_a_resync_that_fails_is_done_again(
     monkeypatch.setattr(world.parts.sources, "keep_only", keep_only)
     world.parts.resync_soon()
     await until(lambda: keep_only.await_count == 2)
-    await world.knows("web", "batch")
+    await knows(world, "web", "batch")
 
 
-async def test_the_start_keeps_the_resync(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight, "NEEDED", ())
-    async with assembled() as world:
-        serve_discovery(world.server)
-        await asyncio.wait_for(world.operator._start(), 60)
-        assert "resync" in {task.get_name() for task in world.operator._background}
+async def test_a_part_that_ends_ends_the_program(world: World) -> None:
+    (watch,) = [task for task in world.operator._background if task.get_name() == "watch nodes"]
+    watch.cancel()
+    await until(lambda: world.ends)
+    assert str(world.ends[0]) == "watch nodes has ended: None"
+    await watched_again(world)
 
 
-async def test_a_watch_that_has_ended_leaves_nothing_behind(world: World) -> None:
-    def names() -> list[str]:
-        said = (task.get_name().partition(" object at ")[0] for task in asyncio.all_tasks())
-        return sorted(name for name in said if " " in name)
-
-    # Those who work on a group end when it says nothing for a second.
-    await until(lambda: not any(name.startswith("worker for") for name in names()))
-    before = names()
-    world.server.send_error(500)
-    await world.watched(2)
-    await until(lambda: names() == before)
-    os.kill(os.getpid(), signal.SIGTERM)
-    await until(world.operator._signalled.is_set)
-    assert not world.operator._ended.done()
+async def test_a_signal_ends_the_program_and_so_does_a_second_one() -> None:
+    world = World()
+    async with world.assembled():
+        run = asyncio.create_task(page.run_until_ended(world.operator))
+        await until(lambda: world.watched == WATCHES)
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGTERM)
+        await run

@@ -84,7 +84,6 @@ async def test_a_group_that_can_not_be_read_has_the_room_of_its_nodes() -> None:
     server.store = before.server.store
     server.patch(GROUPS, NAME, {"spec": {"scaleDown": {"pods": "Teleport"}}})
     async with after.running():
-        await after.take_over()
         assert after.room("other") == 2
         kept, other, *_ = server.objects(NODES)
         server.patch(NODES, kept, {"metadata": {"finalizers": ["example.com/kept"]}})

@@ -2,28 +2,20 @@
 
 - a watch that is behind, cut without a sign or out of history: the nodes as they are when it leads
 - it waits for no event that will not come, and does not stop short of those that will
-- of pod profiles it knows nothing old: it reads them when it leads
 - of nodes that go it keeps nothing until it begins
 - until it begins, whatever is told to it wakes no group; nor afterwards, while all has to be listed
 """
 
-import asyncio
 from collections.abc import AsyncIterator
-from unittest.mock import AsyncMock
 
 import pytest
 
 from kwok_operator.constants import (
     NODE_GROUP_LABEL,
     NODE_GROUP_UID_ANNOTATION,
-    POOL_KIND,
-    POOLS_PATH,
-    PROFILE_KIND,
-    PROFILES_PATH,
 )
 from kwok_operator.nodegroups.naming import NodeNames
 from kwok_operator.nodegroups.template import owner_reference
-from kwok_operator.operator import preflight
 from tests.fakes.apiserver import NODES
 from tests.fakes.assembled import Assembled, assembled
 from tests.fakes.waiting import until
@@ -92,7 +84,7 @@ async def test_what_follows_is_heard_as_before(standby: Standby) -> None:
     await standby.catch_up()
     standby.make("web-1")
     await until(lambda: standby.known() == {"web-0", "web-1"})
-    assert not standby.operator._ended.done(), "a watch that is begun anew has not ended"
+    assert not standby.operator.ended.done(), "a watch that is begun anew has not ended"
 
 
 async def test_nothing_is_worked_on_before_it_begins(standby: Standby) -> None:
@@ -120,35 +112,6 @@ async def test_nodes_that_go_are_looked_for_only_once_it_has_begun(standby: Stan
         await until(lambda: gone[-1] not in standby.known())
         assert list(standby.parts.cache.strays("web")) == gone[1:]
         standby.parts.begin()
-
-
-class Follower:
-    """It is asked to lead, and never does."""
-
-    lease = None
-
-    def __init__(self) -> None:
-        self.asked = asyncio.Event()
-
-    async def acquire(self) -> None:
-        self.asked.set()
-        await asyncio.Event().wait()
-
-
-async def test_profiles_are_read_when_it_leads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By an old list it would take the Stages of a newer profile for leftovers."""
-    follower = Follower()
-    for name in ("check_permissions", "wait_for_crd"):
-        monkeypatch.setattr(preflight, name, AsyncMock())
-    async with assembled() as found:
-        found.server.serve(POOLS_PATH, kind=POOL_KIND)
-        found.server.serve(PROFILES_PATH, kind=PROFILE_KIND)
-        monkeypatch.setattr(found.operator, "_elector", follower)
-        start = asyncio.create_task(found.operator._start())
-        await follower.asked.wait()
-        await until(lambda: found.server.calls["list", "kwokcapacitypools"])
-        assert not found.server.calls["list", "kwokpodprofiles"]
-        start.cancel()
 
 
 async def test_nothing_is_worked_on_while_all_has_to_be_listed(

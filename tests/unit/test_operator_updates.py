@@ -17,7 +17,7 @@ import pytest
 
 from kwok_operator import constants
 from tests.fakes.apiserver import GROUPS, NODES
-from tests.fakes.operator import NAME, Json, World
+from tests.fakes.operator import NAME, WATCHES, Json, World
 from tests.fakes.troubles import TROUBLES, cause
 from tests.fakes.waiting import until
 
@@ -178,6 +178,6 @@ async def test_what_a_restore_has_undone_is_done_again(world: Updating) -> None:
     assert len(set(world.values())) == 2, "in the middle"
     await world.updated("2", SIZE + 3)
     await server.restore(saved, missed=world.missed)
-    await until(lambda: len(server.watchers) == 2)
+    await until(lambda: world.watched == WATCHES)
     await until(lambda: set(world.values()) == {"2"})
     await world.updated("2", SIZE + 3)

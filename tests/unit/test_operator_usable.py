@@ -203,7 +203,7 @@ async def test_where_kwok_is_silent_nodes_stay_shut(world: World) -> None:
     for _ in range(3):
         world.later += 100.0
         await edited(world)
-    assert "KwokNotResponding" in str(world.status["conditions"])
+    await until(lambda: "KwokNotResponding" in str(world.status["conditions"]))
     assert world.status["readyReplicas"] == 1
     assert tainted(world) == [name]
     assert not (world.server.calls - calls)["get", "nodes"], "nobody has tried"

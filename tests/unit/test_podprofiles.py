@@ -16,13 +16,12 @@ import pytest
 
 from kwok_operator.constants import PROFILE_KIND, PROFILE_LABEL, PROFILES_PATH
 from kwok_operator.kube.client import KubeClient
-from kwok_operator.kube.reflector import Reflector
 from kwok_operator.podprofiles import profiles as module
 from kwok_operator.podprofiles.compile import Compiled, compile_profile
-from kwok_operator.podprofiles.profiles import PROFILES, Profiles
+from kwok_operator.podprofiles.profiles import Profiles
 from tests.fakes.applying import NAMESPACES, ApplyingApiServer
+from tests.fakes.feed import feeding
 from tests.fakes.recording import RecordedEvents
-from tests.fakes.reflecting import Naps
 from tests.fakes.store import Json
 from tests.fakes.waiting import until
 
@@ -48,14 +47,7 @@ class World:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        reflector = Reflector(
-            client=self._client,
-            path=PROFILES_PATH,
-            decoder=PROFILES,
-            sink=self.profiles,
-            sleep=Naps(),
-            optional=True,
-        )
+        reflector = feeding(self.profiles.objects, client=self._client, path=PROFILES_PATH)
         running = (reflector.run(), self.profiles.run())
         self._tasks = [asyncio.create_task(each) for each in running]
 

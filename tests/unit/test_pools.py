@@ -9,7 +9,6 @@
 
 import asyncio
 import itertools
-import json
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Collection
@@ -20,14 +19,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.cloud.pools import POOLS, TRY_AGAIN_AFTER, WRITE_EVERY, Pools
+from kwok_operator.cloud.pools import TRY_AGAIN_AFTER, WRITE_EVERY, Pools, stored_pool
 from kwok_operator.cloud.stock import Holder, Use
 from kwok_operator.constants import POOL_KIND, POOLS_PATH
 from kwok_operator.kube.client import KubeClient
-from kwok_operator.kube.reflector import Reflector
 from kwok_operator.observability.metrics import Metrics
 from kwok_operator.operator.leadership import Fence
 from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.feed import feeding
 from tests.fakes.reflecting import Naps
 from tests.fakes.store import Json
 from tests.fakes.waiting import until
@@ -76,17 +75,9 @@ class World:
             metrics=self.metrics,
             sleep=self.naps,
         )
-        reflector = Reflector(
-            client=self.client,
-            path=POOLS_PATH,
-            decoder=POOLS,
-            sink=self.pools,
-            sleep=Naps(),
-            on_restart=lambda path, cause: self.restarts.append(cause),
-            optional=True,
-        )
+        reflector = feeding(self.pools.objects, client=self.client, path=POOLS_PATH)
         self._tasks = [asyncio.create_task(p) for p in (reflector.run(), self.pools.run())]
-        await until(self.pools.synced.is_set)
+        await until(reflector.synced.is_set)
         return self.pools
 
     async def stop(self) -> None:
@@ -148,7 +139,7 @@ async def test_what_is_news(world: World) -> None:
     world.create("zone", instances=3)
     world.create("quota", resources={"cpu": "8"})
     pools = await world.start()
-    assert world.news == [["quota", "zone"]]
+    assert world.news == [["quota"], ["zone"]]
     assert {name: pool.instances for name, pool in pools.known.items()} == {
         "zone": 3,
         "quota": None,
@@ -160,7 +151,7 @@ async def test_what_is_news(world: World) -> None:
     await until(lambda: pools.known["zone"].instances == 4)
     world.server.delete(POOLS_PATH, "quota")
     await until(lambda: "quota" not in pools.known)
-    assert world.news[1:] == [["zone"], ["quota"]]
+    assert world.news[2:] == [["zone"], ["quota"]]
 
 
 async def test_a_pool_that_was_made_again_is_news(world: World) -> None:
@@ -173,7 +164,7 @@ async def test_a_pool_that_was_made_again_is_news(world: World) -> None:
     # Made again while nobody watched, it is told of once; as one that can't be read, as gone.
     for spec in ({"instances": 3}, {"instances": "many"}):
         raw = {"metadata": {"name": "zone", "uid": str(spec)}, "spec": spec}
-        world.pools.replace([POOLS.one(json.dumps(raw).encode())], 0)
+        world.pools.objects.listed([raw], 2**62)
     assert world.news[3:] == [["zone"], ["zone"]]
     assert not world.pools.known
 
@@ -362,7 +353,7 @@ async def test_who_does_not_lead_writes_nothing_and_does_not_complain(
 
 def test_a_pool_is_read_without_what_is_optional() -> None:
     raw = {"metadata": {"name": "zone", "uid": "u"}, "spec": None, "status": None}
-    stored = POOLS.one(json.dumps(raw).encode())
+    stored = stored_pool(raw)
     assert (stored.name, stored.uid, stored.generation, stored.problem) == ("zone", "u", 0, "")
     assert stored.pool is not None and stored.pool.instances is None
 
@@ -373,7 +364,7 @@ def test_whatever_is_stored_can_be_read(spec: Any, status: Any, inner: Any) -> N
     states = (status, {"conditions": inner}, {"conditions": [inner]})
     for one, other in itertools.product(specs, states):
         raw = {"metadata": {"name": "zone", "uid": "u"}, "spec": one, "status": other}
-        stored = POOLS.one(json.dumps(raw).encode())
+        stored = stored_pool(raw)
         assert bool(stored.problem) == (stored.pool is None)
 
 

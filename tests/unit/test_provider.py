@@ -57,12 +57,6 @@ class TestGroups:
         }
         assert world.problems() == {}
 
-    async def test_are_not_touched_before_the_configmaps_are_known(self) -> None:
-        world = ProviderWorld()
-        async with world.running():
-            await world.settled()
-            assert world.begun == 0
-
     async def test_that_are_as_they_should_be_cost_nothing(self, world: ProviderWorld) -> None:
         await world.derived("batch", "web")
         reads = world.groups.reads
@@ -300,7 +294,6 @@ class TestLiveNodes:
         assert "targetSize" not in world.groups.bodies["batch"]["spec"]
 
     async def test_are_followed_as_soon_as_there_is_a_config(self, world: ProviderWorld) -> None:
-        world.configmaps.synced.set()
         await world.settled()
         assert not world.link.started
         await world.derived("batch")

@@ -154,8 +154,7 @@ class TestMissing:
         assert found.missing == Missing("SourceUnreachable", "this cluster is still being listed")
         released.set()
 
-    async def test_the_configmap_is_not_read_or_not_there(self, world: World) -> None:
-        assert (await world.missing(BIG)).reason == "SourceUnreachable"
+    async def test_the_configmap_is_not_there(self, world: World) -> None:
         world.have({"name": "others", "data": {}})
         assert (await world.missing(BIG)).reason == "ConfigMapNotFound"
 

@@ -154,7 +154,7 @@ async def test_of_a_group_that_is_gone_no_template_is_kept() -> None:
     async with World().running() as world:
         world.scale(1)
         await world.settled(1)
-        templates = world._parts.templates
+        templates = world.parts._templates
         assert templates._last
         world.server.delete(GROUPS, NAME)
         await until(lambda: not world.server.objects(NODES) and not templates._last)

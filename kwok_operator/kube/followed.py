@@ -1,0 +1,121 @@
+"""The objects of one kind that exist, by events and by lists, whichever is newer.
+
+kopf's events say what becomes of each object, but not that an object is gone which was deleted
+while nobody watched: a list says that.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+from kwok_operator.errors import NotFoundError
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.kube.decode import OBJECTS, Decoder
+
+R = TypeVar("R")
+
+
+class FollowedObject(Protocol):
+    """What is kept of an object."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def uid(self) -> str: ...
+    @property
+    def resource_version(self) -> int: ...
+
+
+T = TypeVar("T", bound=FollowedObject)
+
+
+class FollowedKind(Generic[T]):
+    """Objects by name, as `read` takes them from the API server's JSON.
+
+    `changed(old, new)` is called for each that is new (old is None), different, or gone (new is
+    None).
+    """
+
+    def __init__(
+        self,
+        read: Callable[[Mapping[str, Any]], T],
+        changed: Callable[[T | None, T | None], None],
+    ) -> None:
+        self._read = read
+        self._changed = changed
+        self._objects: dict[str, T] = {}
+
+    def get(self, name: str) -> T | None:
+        return self._objects.get(name)
+
+    def all(self) -> dict[str, T]:
+        return dict(self._objects)
+
+    def seen(self, body: Mapping[str, Any], gone: bool) -> None:
+        """An event shows the object."""
+        new = self._read(body)
+        old = self._objects.get(new.name)
+        if not gone:
+            if old is None or old.resource_version < new.resource_version:
+                self._put(new)
+        elif old is not None and old.uid == new.uid:
+            self._drop(old)
+
+    def listed(self, bodies: Sequence[Mapping[str, Any]], version: int) -> None:
+        """These exist as of a version; events that are newer than that hold."""
+        items = {item.name: item for item in map(self._read, bodies)}
+        for old in [*self._objects.values()]:
+            if old.name not in items and old.resource_version <= version:
+                self._drop(old)
+        for item in items.values():
+            known = self._objects.get(item.name)
+            if known is None or known.resource_version <= version:
+                self._put(item)
+
+    def wrote(self, new: T) -> None:
+        """We have written the object that is known, so that nobody needs to hear of it."""
+        self._objects[new.name] = new
+
+    def _put(self, new: T) -> None:
+        old = self._objects.get(new.name)
+        self._objects[new.name] = new
+        if old != new:
+            self._changed(old, new)
+
+    def _drop(self, old: T) -> None:
+        del self._objects[old.name]
+        self._changed(old, None)
+
+
+async def list_objects(
+    client: KubeClient, path: str, decoder: Decoder[R], *, page_size: int = 500, retries: int = 4
+) -> tuple[list[R], int]:
+    """All objects at a path, and the version as of which they are all."""
+    items: list[R] = []
+    version, token = 0, ""
+    while True:
+        params = {"limit": str(page_size)} | ({"continue": token} if token else {})
+        page = decoder.page(await client.request("GET", path, params=params, retries=retries))
+        items += page.items
+        version, token = version or page.resource_version, page.continue_token
+        if not token:
+            return items, version
+
+
+async def is_served(client: KubeClient, path: str) -> bool:
+    """Whether the API server serves this kind."""
+    try:
+        await client.request("GET", path, params={"limit": "1"}, retries=4)
+    except NotFoundError:
+        return False
+    return True
+
+
+async def list_into(
+    client: KubeClient, path: str, known: FollowedKind[Any], *, page_size: int
+) -> None:
+    """Lists a kind anew; where its CRD is not installed, none exist."""
+    try:
+        bodies, version = await list_objects(client, path, OBJECTS, page_size=page_size)
+    except NotFoundError:
+        bodies, version = [], 2**63
+    known.listed(bodies, version)

@@ -1,0 +1,124 @@
+"""What kopf is told to do, and what becomes of the program where it ends.
+
+- it asks soon at first, at least every ten seconds later, and for a day
+- another operator's finalizer is left alone, also on what it watches
+- of its requests, those whose errors it leaves to nobody make no traceback, and all else does
+- whatever overhears that it is to end hears it again, but for the end's own task
+- it logs in at once, and no more often than every few seconds; credentials that can't be loaded are
+  no failure: what is there stays in use
+- /healthz asks the page's probe
+"""
+
+import asyncio
+import gc
+import logging
+from collections.abc import Iterable
+from contextlib import suppress
+from unittest.mock import patch
+
+import kopf
+import pytest
+from kopf._cogs.clients.errors import APIConflictError
+
+from kwok_operator.errors import ConnectionConfigError
+from kwok_operator.operator import page
+from tests.fakes.assembled import assembled
+
+
+def test_kopf_asks_for_a_day() -> None:
+    settings = kopf.OperatorSettings()
+    page.configure(settings)
+    waits = settings.networking.error_backoffs
+    assert isinstance(waits, Iterable)
+    first, *later = waits
+    assert first == 1.0
+    assert max(later) <= 10.0
+    assert sum(later) > 86_400
+    assert settings.process.ultimate_exiting_timeout is None, "the program outlives it"
+
+
+def test_another_operators_finalizer_is_left_alone() -> None:
+    settings = kopf.OperatorSettings()
+    others = settings.persistence.finalizer
+    page.configure(settings)
+    assert settings.persistence.finalizer != others
+
+
+@pytest.mark.parametrize(
+    ("error", "level"),
+    [
+        (APIConflictError("no", status=409, headers={}), logging.DEBUG),
+        (ConnectionResetError(), logging.DEBUG),
+        (KeyError("a defect"), logging.ERROR),
+    ],
+)
+async def test_requests_that_kopf_forgets_make_no_traceback(
+    error: Exception, level: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def ask() -> None:
+        raise error
+
+    asyncio.get_running_loop().set_exception_handler(page.log_forgotten)
+    gc.collect()  # other tests' tasks
+    caplog.clear()
+    caplog.set_level(logging.DEBUG)
+    task = asyncio.create_task(ask())
+    await asyncio.wait({task})
+    del task
+    gc.collect()
+    assert [r.levelno for r in caplog.records] == [level]
+    assert (caplog.records[0].exc_info is None) == (level == logging.DEBUG)
+
+
+async def test_what_overhears_that_it_is_cancelled_is_cancelled_again() -> None:
+    cancelled: list[str] = []
+
+    async def overhear() -> None:
+        for _ in range(3):
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled.append("another")
+
+    async def clean_up() -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        await other
+        cancelled.append("cleaned up")
+
+    other = asyncio.create_task(overhear())
+    cleanup = asyncio.create_task(clean_up(), name=page.CLEANUP_TASK)
+    await asyncio.sleep(0)
+    with patch.object(page, "CANCEL_AGAIN_AFTER", 0.01):
+        await page._end({other, cleanup})
+    assert cancelled == ["another"] * 3 + ["cleaned up"]
+    assert not cleanup.cancelled()
+
+
+async def test_logins_are_made_at_once_and_then_not_too_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(round(seconds))
+
+    async with assembled() as world:
+        monkeypatch.setattr(asyncio, "sleep", sleep)
+        for _ in range(3):
+            await world.operator.wait_for_login(page.LOGIN_PAUSE)
+    assert [max(0, wait) for wait in waits[:3]] == [0, page.LOGIN_PAUSE, 2 * page.LOGIN_PAUSE]
+
+
+async def test_credentials_that_cannot_be_loaded_leave_the_old_in_use(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def reload() -> None:
+        raise ConnectionConfigError("the token file is empty")
+
+    async with assembled() as world:
+        monkeypatch.setattr(world.operator.connection, "reload", reload)
+        answer = await page.log_in(memo=kopf.Memo(operator=world.operator))  # type: ignore[call-arg,misc]
+        assert isinstance(answer, kopf.AiohttpSession)
+        assert answer.server == world.server.url
+    assert "the token file is empty" in caplog.text
