@@ -85,10 +85,21 @@ class KopfSessions:
 
     def open(self) -> aiohttp.ClientSession:
         """A session that is logged in at the API server."""
+
+        async def exchange(
+            request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+        ) -> aiohttp.ClientResponse:
+            async def unless_closed(request: aiohttp.ClientRequest) -> aiohttp.ClientResponse:
+                if session.closed:  # meanwhile, after a new login; said as aiohttp does
+                    raise RuntimeError("Session is closed")
+                return await handler(request)
+
+            return await self._exchange(request, unless_closed)
+
         session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=self._connection.ssl or True),
             headers={"User-Agent": USER_AGENT},
-            middlewares=[self._exchange],
+            middlewares=[exchange],
             response_class=_Answer,
             proxy=self._connection.proxy,
         )

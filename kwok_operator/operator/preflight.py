@@ -58,7 +58,8 @@ _EMULATED = (
 
 def needed_for_emulation(group: str) -> tuple[tuple[str, str, str], ...]:
     """API group, resource and verb, where machines of an API group are emulated."""
-    return tuple((group, resource, verb) for resource, verb in _EMULATED)
+    crds = ("apiextensions.k8s.io", "customresourcedefinitions", "list")
+    return (crds, *((group, resource, verb) for resource, verb in _EMULATED))
 
 
 NEEDED_FOR_CSI_NODES = tuple(

@@ -3,6 +3,7 @@
 - they log in, and each exchange is observed: what, how it ended, and how long it took
 - a watch that is begun anew is counted, and a path that is listed again is told; the first isn't
 - after `list_anew()` no watch is open, and each begins from a version that is gone, until a list
+- a session that is closed while a request of it waits says so as aiohttp does, which kopf knows
 - lists and watches of one path are begun at most once a second; nothing else waits, nor a next page
 """
 
@@ -93,6 +94,14 @@ async def test_watches_that_are_to_list_anew_ask_for_a_version_that_is_gone(worl
     await world.get(NODES, "limit=5")
     asked, answer = await world.opened(watch)
     assert asked == "1234"
+
+
+async def test_a_session_that_is_closed_meanwhile_says_so(world: World) -> None:
+    _, answer = await world.opened("watch=true")
+    answer.close()
+    world.sessions._sleep = lambda _: world.sessions.close()
+    with pytest.raises(RuntimeError, match="Session is closed"):
+        await world.opened("watch=true")
 
 
 async def test_what_breaks_off_again_and_again_is_begun_once_a_second(world: World) -> None:
