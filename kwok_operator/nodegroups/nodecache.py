@@ -336,7 +336,8 @@ class NodeCache:
         if new.pod_cidr:
             self.addresses.put(new.name, new.pod_cidr, new.address)
         if old is not None and old.uid == new.uid:
-            new.deleting |= old.deleting
+            if old.deleting and not new.deleting:  # late news, from before our DELETE
+                new.deleting, new.held = True, old.held
         else:
             old = None
         endpoint = new.endpoint if new.owner and new.ready else None
@@ -366,7 +367,7 @@ def _kin(record: NodeRecord) -> tuple[str, str]:
 
 
 def _forget_version(record: NodeRecord) -> None:
-    record.resource_version, record.deleting = 0, False
+    record.resource_version, record.deleting, record.held = 0, False, False
 
 
 def _news(record: NodeRecord) -> tuple[object, ...]:
