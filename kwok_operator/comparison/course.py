@@ -3,8 +3,8 @@
     pairs that are there  --next_pair-->  (pair, attempt)
     runs that are left, how long others took  --time_left-->  seconds, from and to
 
-All that a decision depends on is what is there. So a comparison that was broken off anywhere goes
-on as if it had not been.
+A decision depends only on the runs in the folder. So an interrupted comparison goes on as if it had
+not been interrupted.
 """
 
 import math
@@ -18,28 +18,30 @@ from kwok_operator.rehearsal.scenario.arrivals import last_arrival
 from kwok_operator.rehearsal.scenario.model import Scenario
 
 _IN_VAIN: Final = 2
-"""Repeats that were as busy, after which the machine isn't expected to become quiet."""
+"""After so many repeats on a busy machine, no more pairs are repeated."""
 _CLUSTER: Final = 10.0
-"""Seconds that a cluster takes to come and go, about."""
+"""About how many seconds it takes to create and remove a cluster."""
 _MINUTE: Final = 60.0
 _LONG: Final = 100
-"""Minutes, from which hours are said."""
+"""Minutes. Times as long as this, or longer, are shown in hours."""
 
 Pairs = Mapping[int, "WholePair"]
-"""By number."""
+"""The pairs that are complete, by their numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class WholePair:
-    """Both runs of a pair are over: of its last attempt of which that is so."""
+    """A pair of which both runs are over. If its repeat is complete, this is the repeat."""
 
     attempt: int
     busy: bool
-    """Whether the machine was, in one of them or both."""
+    """Whether the machine was busy during at least one of the two runs."""
 
 
 def next_pair(plan: ComparisonPlan, there: Pairs) -> tuple[int, int] | None:
-    """Its number and which attempt it is; None once all is played."""
+    """Returns the number of the pair to play next, and the attempt; None if all have been
+    played.
+    """
     for number in range(1, plan.runs + 1):
         if number not in there:
             return number, 1
@@ -48,7 +50,7 @@ def next_pair(plan: ComparisonPlan, there: Pairs) -> tuple[int, int] | None:
 
 
 def in_vain(there: Pairs) -> int:
-    """Pairs that were repeated on a machine that was still busy."""
+    """Returns how many pairs were repeated on a machine that was busy again."""
     return sum(pair.busy and pair.attempt > 1 for pair in there.values())
 
 
@@ -63,7 +65,9 @@ def _to_repeat(plan: ComparisonPlan, there: Pairs) -> list[int]:
 
 
 def runs_left(plan: ComparisonPlan, there: Pairs, *, cold: bool) -> Iterator[PlannedRun]:
-    """With the repeats that are to be expected by now; `cold`: a warm-up comes first."""
+    """Yields the runs that are still to be played, with likely repeats. `cold`: a warm-up comes
+    first.
+    """
     missing = [number for number in range(1, plan.runs + 1) if number not in there]
     again = _to_repeat(plan, there)
     if not any(pair.attempt > 1 and not pair.busy for pair in there.values()):
@@ -79,7 +83,9 @@ def runs_left(plan: ComparisonPlan, there: Pairs, *, cold: bool) -> Iterator[Pla
 def time_left(
     runs: Sequence[PlannedRun], took: Mapping[str, Sequence[float]]
 ) -> tuple[float, float]:
-    """From and to, in seconds: as others took, those of the arm first, or as scenarios may take."""
+    """Estimates the shortest and longest time for the runs, in seconds: by how long runs of the
+    same arm took, else runs of the other arm, else by the times in the scenarios.
+    """
     every = [each for times in took.values() for each in times]
 
     def of_arm(run: PlannedRun) -> tuple[float, float]:
@@ -104,7 +110,7 @@ def _planned(scenario: Scenario) -> tuple[float, float]:
 
 
 def in_minutes(low: float, high: float) -> str:
-    """`about 6 min`, `6 to 40 min`: nothing here is known to the second."""
+    """A rough time in words, such as `about 6 min` or `6 to 40 min`."""
     if high < _MINUTE:
         return "less than a minute"
     hours = high >= _LONG * _MINUTE

@@ -5,8 +5,8 @@
 A condition holds where the difference is there beyond chance, and beyond the bound by a test of its
 own: where the true change is as large as the bound, it holds in at most 1 of 100 comparisons. It
 does not hold where the 95 % interval ends before the bound. Between both it is too noisy to tell.
-Where a run of a pair lacks the figure, as one that died does, the other pairs can fail a job, and
-can't pass it.
+If a run of a pair lacks the figure, as one that died does, the other pairs can make the condition
+hold, but can't show that it doesn't hold.
 """
 
 import re
@@ -54,11 +54,11 @@ class FailAnswer(StrEnum):
     HOLDS = "holds"
     HOLDS_NOT = "does not hold"
     NOISY = "too noisy to tell"
-    """The change may as well be on this side of the bound as on the other."""
+    """The interval contains the bound, so the change may be on either side of it."""
     UNDECIDED = "undecided"
-    """Pairs are too few, or values lack."""
+    """There are too few pairs, or some lack the value."""
     EXPLORED = "explored"
-    """It was chosen when runs had been seen already."""
+    """The condition was first given after runs had been seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class FailOutcome:
 
     @property
     def said(self) -> str:
-        """In a word or two, louder where it needs eyes."""
+        """The answer in a word or two; in capitals if the reader should look at it."""
         known = {FailAnswer.HOLDS: "FAILS", FailAnswer.HOLDS_NOT: "not so"}
         return known.get(self.answer, self.answer.value.upper())
 
@@ -83,7 +83,7 @@ class FailOutcome:
 
 
 def fail_condition(text: str) -> FailCondition:
-    """The condition in a text. Raises SettingsError: value, remedy."""
+    """Parses a condition. Raises SettingsError with the value and the remedy."""
     flag, found = "--fail-if", _FORM.fullmatch(one_line(text))
     if found is None:
         raise SettingsError(f"{flag}: {shown(text)} can't be read; {_REMEDY}")
@@ -112,7 +112,7 @@ def fail_condition(text: str) -> FailCondition:
 
 
 def bound_of(condition: FailCondition) -> Bound:
-    """What the change is held against."""
+    """Returns the limit that the change is compared with."""
     worse = FIGURES[condition.figure].lower_is_better
     more = worse is True if condition.way is FailWay.WORSE else condition.way is FailWay.MORE
     return Bound(condition.figure, more, condition.bound, condition.relative)
@@ -125,7 +125,9 @@ def judged(
     *,
     both_died: int = 0,
 ) -> FailOutcome:
-    """Whether it holds, as far as that was shown. `both_died`: pairs without a run."""
+    """Returns whether the condition holds, as far as the runs show. `both_died` is the number of
+    pairs in which both runs died.
+    """
     bound, undecided = bound_of(condition), FailAnswer.UNDECIDED
     if effect is None:
         return FailOutcome(condition, undecided, "no run has it")
@@ -152,7 +154,9 @@ def judged(
 
 
 def _missed(effect: Effect, bound: Bound) -> str:
-    """What these runs could have missed."""
+    """A clause on how large a change these runs could have missed; empty if that is known to be
+    none.
+    """
     smallest = effect.smallest if bound.more else effect.smallest_less
     way = "increase" if bound.more else "decrease"
     if not smallest:

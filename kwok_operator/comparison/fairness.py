@@ -30,44 +30,46 @@ from kwok_operator.rehearsal.scenario.arrivals import arrivals_of
 from kwok_operator.rehearsal.scenario.model import Scenario
 
 BUSY: Final = 0.2
-"""Share of the processors that others used on the average, from which a machine is busy."""
+"""If others used more than this share of the processors on average, the machine counts as busy."""
 _UNLIKE: Final = 0.1
-"""What the loads of two arms may differ by."""
+"""How much the average loads of the two arms may differ."""
 _APART: Final = 2.0
-"""Seconds between two starts of the same pods."""
+"""How many seconds apart the same pods may come in the two arms."""
 _BEGINNING: Final = 1.0
 _OF_RUNS: Final = ("versions", "programs", "machine")
 _MOST_DIFFERENCES: Final = 100
 _SHOWN: Final = 80
 
 Facts = Mapping[int, "RunFacts"]
-"""By pair."""
+"""The facts of one arm's runs, by number of the pair."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What has to be equal in both arms, or is reported if it isn't."""
+    """Facts of a run that must be equal in both arms, or that are reported if they differ."""
 
     seed: str = ""
     arrivals: str = ""
-    """A digest of which object was to come when."""
+    """A digest of which objects were planned to come when."""
     came: Mapping[str, float] = field(default_factory=dict)
-    """By workload: when its first pods were created, on the average."""
+    """When the first pods of each workload were created on average, in seconds since the
+    run began.
+    """
     missing: int = 0
-    """Pods that were to come, and did not."""
+    """How many pods of workloads should have come, and didn't."""
     start: str = ""
-    """A digest of what was there at the beginning."""
+    """A digest of the groups' targets in the first second."""
     versions: Mapping[str, str] = field(default_factory=dict)
     programs: Mapping[str, str] = field(default_factory=dict)
-    """By name: which file it was."""
+    """A digest of each program's file, by name of the program."""
     machine: Mapping[str, str] = field(default_factory=dict)
     others: float | None = None
-    """Share of the processors that programs used which aren't the comparison's. None: not known."""
+    """The share of the processors that other programs used; None if unknown."""
     repeated: bool = False
     seen_before: bool = False
-    """It was over before, and then deleted or edited: this is a second one."""
+    """Whether this run was played again after its first result was deleted or edited."""
     took: float | None = None
-    """Seconds with its cluster, from nothing to nothing. None: not known."""
+    """How many seconds the run took, including creating and removing its cluster. None: unknown."""
 
     @property
     def busy(self) -> bool:
@@ -89,7 +91,7 @@ class WhatDiffers:
 
 
 def planned_arrivals(scenario: Scenario) -> str:
-    """A digest of what the workloads are to bring, and when."""
+    """Returns a digest of which objects the workloads bring, and when."""
     digest = hashlib.sha256()
     for each in arrivals_of(scenario):
         digest.update(f"{each.at} {each.workload} {each.number}\n".encode())
@@ -99,7 +101,9 @@ def planned_arrivals(scenario: Scenario) -> str:
 
 
 def recorded_facts(recording: RecordingReader, scenario: Scenario) -> RunFacts:
-    """Which pods came and when, and a digest of the beginning."""
+    """Reads from a recording when the pods came, how many are missing, and a digest of the
+    beginning.
+    """
     created: dict[str, list[float]] = {workload.name: [] for workload in scenario.workloads}
     owners: dict[tuple[str, str], str | None] = {}
     seen: set[str] = set()
@@ -126,7 +130,7 @@ def recorded_facts(recording: RecordingReader, scenario: Scenario) -> RunFacts:
 
 
 def whole_pairs(a: Facts, b: Facts) -> dict[int, WholePair]:
-    """Those of which both runs are over."""
+    """Returns the pairs of which both runs are over."""
     return {
         number: WholePair(2 if a[number].repeated else 1, a[number].busy or b[number].busy)
         for number in a.keys() & b.keys()
@@ -134,7 +138,7 @@ def whole_pairs(a: Facts, b: Facts) -> dict[int, WholePair]:
 
 
 def fairness_checks(plan: ComparisonPlan, a: Facts, b: Facts) -> Iterator[FairnessCheck]:
-    """What has to be equal, and whether it was."""
+    """Yields a check for each thing that must be equal in both arms, and whether it was."""
     both = sorted(a.keys() & b.keys())
     if not both:
         return
@@ -227,7 +231,9 @@ def _quiet(plan: ComparisonPlan, a: Facts, b: Facts) -> FairnessCheck:
 
 
 def _unchanged(plan: ComparisonPlan, a: Facts, b: Facts) -> FairnessCheck:
-    """Of a comparison that has gone on, the runs before may be of another tool or machine."""
+    """Checks that all runs of an arm had the same versions and machine: a continued comparison may
+    mix.
+    """
     mixed = [
         f"{key} is {', '.join(values)} in {arm.name}"
         for arm, facts in zip(plan.arms, (a, b), strict=True)
@@ -244,7 +250,7 @@ def _apart(a: RunFacts, b: RunFacts) -> float:
 
 
 def what_differs(plan: ComparisonPlan, a: Facts, b: Facts) -> Iterator[WhatDiffers]:
-    """What the arms are meant to differ in, then what else did."""
+    """Yields what the two scenarios differ in, then which versions, programs or machines did."""
     one, other = plan.arms
     yield from list(_told(one, other))[:_MOST_DIFFERENCES]
     for name in _OF_RUNS:
@@ -256,7 +262,7 @@ def what_differs(plan: ComparisonPlan, a: Facts, b: Facts) -> Iterator[WhatDiffe
 
 
 def _values(name: str, facts: Facts) -> dict[str, list[str]]:
-    """Of each thing, all values that it had."""
+    """Returns all values that each thing of the fact `name` had in the runs."""
     every: list[Mapping[str, str]] = [getattr(run, name) for run in facts.values()]
     keys = {key for each in every for key in each}
     return {key: sorted({each.get(key, "none") for each in every}) for key in keys}

@@ -5,8 +5,8 @@
     DIR/runs/again-<pair>-<arm>/, DIR/runs/warm-up-<arm>/
     DIR/comparison.json, comparison.html, summary.md
 
-run.json is written first without facts, and with them once the run is over: one without them was
-broken off, and is played again.
+run.json is written first without facts, and with them once the run is over: a run without facts was
+interrupted, and is played again.
 """
 
 import fcntl
@@ -42,7 +42,7 @@ COMPARISON: Final = "comparison.json"
 PAGE: Final = "comparison.html"
 SUMMARY: Final = "summary.md"
 _PLAYED: Final = TypeAdapter(PlayedRun)
-"""What was read has its types: somebody may have edited it."""
+"""Checks the types of what is read back, as somebody may have edited the files."""
 _NAMES: Final = TypeAdapter(tuple[str, ...])
 
 
@@ -51,7 +51,7 @@ class ComparisonFolder:
         self.path = path
 
     def check(self, plan: ComparisonPlan) -> None:
-        """Raises SettingsError where it holds something else than this comparison."""
+        """Raises SettingsError if the folder holds anything but this comparison."""
         digests = {arm.name: arm.digest for arm in plan.arms}
         self.registered(plan)
         try:
@@ -77,9 +77,11 @@ class ComparisonFolder:
                 )
 
     def registered(self, plan: ComparisonPlan) -> Registered | None:
-        """What was laid down here for these arms; None where nothing counts yet that was seen.
+        """Returns what was registered in this folder for these arms; None if there is no
+        registration, and no run that counts is over.
 
-        Raises SettingsError: it can't be read, is of other arms, or runs are there without it.
+        Raises SettingsError if it can't be read, was edited, is of other arms, or is missing beside
+        runs.
         """
         remedy = "name another folder"
         edited = f"--output: {self.path / REGISTERED} is none of this version, or was edited"
@@ -118,7 +120,9 @@ class ComparisonFolder:
         return found
 
     def register(self, plan: ComparisonPlan) -> ComparisonPlan:
-        """Lays down what the plan judges, unless runs that count have been seen. SettingsError."""
+        """Registers what the plan judges, unless runs that count are over: then what was registered
+        before them stays. Returns the plan to play. Raises SettingsError.
+        """
         before = self.registered(plan)
         if before is not None and self._has_seen_any:
             return plan.under(before)
@@ -134,7 +138,7 @@ class ComparisonFolder:
         return all(self.played(run) for run in plan.pair(number))
 
     def _seen(self) -> Iterator[dict[str, Any]]:
-        """Of each run that counts and is over, what its file says."""
+        """Yields the run.json of each run that counts and is over."""
         for entry in (self.path / RUNS).glob(f"*/{RUN}"):
             record = _read(entry)
             if record.get("pair") != WARM_UP and _is_over(_read(entry.parent / outputs.VERDICT)):
@@ -146,13 +150,13 @@ class ComparisonFolder:
 
     @cached_property
     def _seen_before(self) -> set[str]:
-        """Folders of the runs that counted when this comparison was broken off."""
+        """The folders of the runs that the last comparison.json here counts."""
         runs = as_list(_read(self.path / COMPARISON).get("runs"))
         return {str(as_map(each).get("folder")) for each in runs}
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """While the block runs no other comparison plays into it. Raises SettingsError."""
+        """Locks the folder against other comparisons while the block runs. Raises SettingsError."""
         runs = self.path / RUNS
         with outputs.writing(runs):
             held = os.open(runs, os.O_RDONLY)
@@ -166,7 +170,9 @@ class ComparisonFolder:
         return self.path / RUNS / run.folder
 
     def begin(self, run: PlannedRun) -> Path:
-        """Makes an empty folder for it, whatever of it there was."""
+        """Makes an empty folder for a run, and returns it. Deletes what an earlier try
+        left there.
+        """
         folder = self.folder(run)
         record = {
             **_identity(run),
@@ -179,7 +185,9 @@ class ComparisonFolder:
         return folder
 
     def finish(self, run: PlannedRun, facts: RunFacts) -> None:
-        """Its verdict is sealed: figures that are edited later aren't compared."""
+        """Adds the run's facts to run.json, and a digest of its verdict, so that later edits are
+        noticed.
+        """
         folder = self.folder(run)
         record = _read(folder / RUN)
         record["facts"] = {**asdict(facts), "seen_before": record.get("seenBefore")}
@@ -187,7 +195,9 @@ class ComparisonFolder:
         outputs.put(folder / RUN, json.dumps(record, indent=2) + "\n")
 
     def facts_of(self, run: PlannedRun, **known: Any) -> RunFacts:
-        """Those of a run that is over. Raises RecordingError, SettingsError."""
+        """Reads the facts of a run that is over from its recording. Raises RecordingError,
+        SettingsError.
+        """
         with outputs.opened(self.folder(run)) as recording:
             header = recording.header
             return replace(
@@ -199,7 +209,9 @@ class ComparisonFolder:
             )
 
     def played(self, run: PlannedRun) -> PlayedRun | None:
-        """What came of a run; None if it isn't there, or was broken off from outside."""
+        """Returns the result of a run; None if there is none, it was interrupted, or it
+        was edited.
+        """
         record = _read(self.folder(run) / RUN)
         verdict = _read(self.folder(run) / outputs.VERDICT)
         if record.get("digest") != run.arm.digest or record.get("seed") != run.seed:
@@ -234,7 +246,7 @@ class ComparisonFolder:
             return None  # it was not over, or isn't ours
 
     def write(self, found: Comparison) -> None:
-        """Writes what came of the comparison so far. Raises SettingsError."""
+        """Writes the result files of the comparison so far. Raises SettingsError."""
         texts = {
             COMPARISON: json.dumps(comparison_json(found), indent=2) + "\n",
             PAGE: page(found),
@@ -246,7 +258,7 @@ class ComparisonFolder:
 
 
 def _is_over(verdict: dict[str, Any]) -> bool:
-    """Not if it was broken off from outside."""
+    """Returns whether a run came to an end by itself, rather than by an interrupt."""
     return as_map(verdict.get("end")).get("reason") not in (None, "", "interrupted")
 
 
@@ -289,7 +301,7 @@ def _lock(folder: int, name: str) -> None:
 
 
 def _digest(path: Path) -> str:
-    """Of a file; of none, nothing."""
+    """Returns a digest of a file; an empty text if it can't be read."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     except OSError:
@@ -297,7 +309,7 @@ def _digest(path: Path) -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """An object in a file, or an empty one."""
+    """Returns the JSON object in a file; an empty one if it can't be read."""
     try:
         return dict(as_map(json.loads(path.read_text(encoding="utf-8"))))
     except (OSError, ValueError, RecursionError):

@@ -81,7 +81,9 @@ def _ordered(found: Comparison) -> list[Effect]:
 
 
 def in_lines(found: Comparison) -> Iterator[str]:
-    """For a terminal: reasons may be those of recordings."""
+    """The comparison as lines for a terminal. Texts may come from recordings, so they are made
+    printable.
+    """
     return (one_line(line, limit=TERMINAL_LINE) for line in _in_lines(found))
 
 

@@ -1,8 +1,9 @@
-"""How busy the machine was with what isn't ours, while a run went on.
+"""Measures how busy other programs kept the machine during a run.
 
     /proc/stat minus the processes that have our mark in their environment --> a share of all
 
-A mark, as what kwokctl starts has no parent among us. Without /proc nothing is known.
+Processes are recognised by a variable in their environment, as those that kwokctl starts aren't our
+children. Without /proc, the load is unknown.
 """
 
 import asyncio
@@ -15,16 +16,18 @@ from typing import Final
 _MARK: Final = "REHEARSAL_COMPARED_BY"
 _EVERY: Final = 1.0
 _IDLE: Final = (3, 4)
-"""The columns idle and iowait."""
+"""The columns `idle` and `iowait` of /proc/stat."""
 _OWN_TIMES: Final = slice(13, 17)
-"""Of a process, and of its children that have ended: utime, stime, cutime, cstime."""
+"""The times in /proc/PID/stat of a process and of its children that ended: utime, stime, cutime,
+cstime.
+"""
 
 Ticks = tuple[float, float]
-"""Since the machine started: of all processors together, and those in which they worked."""
+"""Processor time since the machine started: all of it, and the part in which processors worked."""
 
 
 class LoadMeter:
-    """The share of the processors that others used, since it was made."""
+    """Measures the share of the processors that other programs have used since it was made."""
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
         self._proc = proc
@@ -85,7 +88,7 @@ class LoadMeter:
 
 @asynccontextmanager
 async def metered() -> AsyncIterator[Callable[[], float | None]]:
-    """Measures while the block goes on; what it yields gives the share so far."""
+    """Measures while the block runs. Yields a function that returns the share so far."""
     os.environ.setdefault(_MARK, f"{os.getpid()}-{os.urandom(4).hex()}")
     meter = LoadMeter()
 

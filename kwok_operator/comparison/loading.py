@@ -25,7 +25,7 @@ from kwok_operator.userfiles import chunks
 _ENOUGH: Final = 2
 _READ: Final = (".py", ".sh", ".js", ".rb", ".lua", ".jar", ".yaml", ".yml", ".json", ".toml",
                 ".conf", ".cfg", ".ini")  # fmt: skip
-"""Names of files that a command reads; others, such as a log, it may write."""
+"""Endings of files that a command is assumed to read. Other files, such as logs, it may write."""
 
 MakeSurroundings = Callable[[Path], LocalSurroundings]
 
@@ -33,14 +33,16 @@ MakeSurroundings = Callable[[Path], LocalSurroundings]
 @dataclass(frozen=True, slots=True)
 class LoadedArms:
     name: str
-    """Of the comparison."""
+    """The name of the comparison."""
     arms: tuple[ComparisonArm, ...]
-    """Both, or none where something is wrong."""
+    """Both arms; empty if something is wrong with a scenario."""
     findings: tuple[Finding, ...]
 
 
 def load_arms(paths: Sequence[Path], around: MakeSurroundings) -> LoadedArms:
-    """Raises SettingsError where a file can't be read, or there are too few or too many."""
+    """Loads the two arms. Raises SettingsError if a file can't be read, or there aren't exactly
+    two.
+    """
     if not 1 <= len(paths) <= _ENOUGH:
         raise SettingsError(
             "SCENARIO: name one with two arms, or two scenarios, such as before.yaml after.yaml"
@@ -80,7 +82,9 @@ def _loaded(
 
 
 def _files(scenario: Scenario, around: LocalSurroundings) -> dict[str, str]:
-    """What it reads beside itself: what it applies, its traces, what its commands are given."""
+    """Returns the files that a scenario reads: what it applies, its traces, arguments of its
+    commands.
+    """
     names = [source.path for source in sources_of(scenario)]
     names += [workload.arrivals.trace for workload in scenario.workloads]
     commands = [process.command for process in scenario.processes]
@@ -105,7 +109,7 @@ def _content(files: Sequence[Path]) -> str:
 
 
 def _digest(scenario: Scenario, files: Mapping[str, str], around: LocalSurroundings) -> str:
-    """Of the scenario, of its files, and of its programs."""
+    """Returns a digest of the scenario, its files and its programs."""
     digest = hashlib.sha256(json.dumps([scenario.dump(), files], sort_keys=True).encode())
     for process in scenario.processes:
         program = around.program(process.program)

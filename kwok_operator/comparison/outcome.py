@@ -41,28 +41,30 @@ _LACKS: Final = (EffectVerdict.UNDECIDED, EffectVerdict.INCOMPLETE)
 _NO_EFFECT: Final = (*_LACKS, EffectVerdict.NOT_COMPARABLE)
 
 _FAILED: Final = "failed runs"
-"""Beside the names of figures: of each run 1 if it failed. It shares the false alarms with them."""
+"""Stands beside the figures' names. Its value is 1 for a failed run, else 0. It is tested together
+with the figures.
+"""
 
 _Values = dict[str, list[float | None]]
 
 
 @dataclass(frozen=True, slots=True)
 class PlayedRun:
-    """A run that has come to its end, however that was."""
+    """A run that is over, whether it passed, failed or died."""
 
     pair: int
     arm: str
     folder: str
-    """Relative to that of the comparison."""
+    """Its path, relative to the folder of the comparison."""
     facts: RunFacts
     seconds: float
     figures: Mapping[str, float | None]
     failures: tuple[str, ...]
-    """What was expected and didn't hold, and why it broke off."""
+    """Why the run broke off, if it did, and each expectation that didn't hold."""
     died: bool = False
-    """Whether it broke off: its figures are those of a part of a run."""
+    """Whether the run broke off, so that its figures cover only a part of it."""
     incomplete: Mapping[str, str] = field(default_factory=dict)
-    """By figure: why its value is known only in part."""
+    """Why a figure's value is known only in part, by the figure's name."""
 
     @property
     def passed(self) -> bool:
@@ -75,12 +77,12 @@ class Comparison:
     runs: tuple[PlayedRun, ...]
     effects: tuple[Effect, ...]
     explored: tuple[Effect, ...]
-    """Of figures that were named when runs had been seen already."""
+    """The effects on figures that were first named after runs had been seen."""
     fail_if: tuple[FailOutcome, ...]
     checks: tuple[FairnessCheck, ...]
     differs: tuple[WhatDiffers, ...]
     warm_ups: tuple[PlayedRun, ...] = ()
-    """They don't count."""
+    """The warm-up runs. They don't count."""
     interrupted: bool = False
     loser: int | None = None
     """The number of the arm whose runs fail more often, beyond chance."""
@@ -91,24 +93,26 @@ class Comparison:
 
     @property
     def mostly(self) -> tuple[int, ...]:
-        """The arms that fail in more than half of their runs."""
+        """The numbers of the arms that fail in more than half of their runs."""
         return tuple(n for n in (0, 1) if 2 * len(self.failed_runs(n)) > len(self.of_arm(n)))
 
     @property
     def fails(self) -> bool:
-        """Whether a job should fail: for what was shown, not for a run that fails by chance."""
+        """Whether the job should fail: an arm fails mostly or significantly more often, or a
+        condition holds.
+        """
         lost = self.loser is not None or bool(self.mostly)
         return lost or any(each.holds for each in self.fail_if)
 
     @property
     def undecided(self) -> bool:
-        """Whether a decision was wanted, and there is none; or whether nothing was compared."""
+        """Whether a condition has no answer, or nothing could be compared, and nothing fails."""
         nothing = not any(effect.pairs for effect in self.effects)
         return not self.fails and (nothing or not all(each.decided for each in self.fail_if))
 
     @property
     def inconclusive(self) -> bool:
-        """Whether it says nothing: neither that all is well, nor that something isn't."""
+        """Whether the comparison shows nothing: it doesn't fail, and no figure has a verdict."""
         verdicts = {effect.verdict for effect in self.effects}
         return self.undecided or (not self.fails and verdicts.issubset(_NO_EFFECT))
 
@@ -126,7 +130,9 @@ class Comparison:
 
     @property
     def failures_in_words(self) -> str:
-        """How many runs of each arm failed, and whether that says something; or nothing."""
+        """How many runs of each arm failed, and whether that is beyond chance; empty if none
+        failed.
+        """
         names, failed = [arm.name for arm in self.plan.arms], [*map(self.failed_runs, (0, 1))]
         counts = [
             f"{name} failed in {len(failed[n])} of {len(self.of_arm(n))} runs"
@@ -171,7 +177,7 @@ def compared(
     warm_ups: Sequence[PlayedRun] = (),
     interrupted: bool = False,
 ) -> Comparison:
-    """What the runs that there are say."""
+    """Computes the comparison from the runs that have been played so far."""
     by_arm = [{run.pair: run for run in runs if run.arm == arm.name} for arm in plan.arms]
     facts = [{pair: run.facts for pair, run in found.items()} for found in by_arm]
     # Of a pair that is half played nothing is known yet.
@@ -193,13 +199,15 @@ def compared(
 
 
 class _Both:
-    """The runs of both arms, by pair."""
+    """The runs of both arms, only of pairs in which both have been played."""
 
     def __init__(self, arms: Iterable[Sequence[PlayedRun]]) -> None:
         self._a, self._b = arms
 
     def values(self, figures: Iterable[str]) -> tuple[_Values, _Values]:
-        """Those of A and of B, by figure. Runs that died have none, but have failed."""
+        """Returns A's and B's values by figure. Of a run that died, only whether it
+        failed is used.
+        """
         names = [*figures]
         a, b = (
             {name: [None if r.died else r.figures.get(name) for r in runs] for name in names}
@@ -210,18 +218,20 @@ class _Both:
 
     @property
     def died(self) -> int:
-        """In how many pairs both runs did."""
+        """The number of pairs in which both runs died."""
         return sum(a.died and b.died for a, b in zip(self._a, self._b, strict=True))
 
     def incomplete(self, figure: str) -> str:
-        """In how many runs it is, and why in the first of them; or nothing."""
+        """In how many runs the figure is incomplete, and why in the first; empty if it is
+        complete.
+        """
         every = [run for run in (*self._a, *self._b) if not run.died]
         reasons = [run.incomplete[figure] for run in every if figure in run.incomplete]
         return f"in {len(reasons)} of {len(every)} runs: {reasons[0]}" if reasons else ""
 
 
 def _effects(plan: ComparisonPlan, both: _Both) -> Iterator[Effect]:
-    """That on each figure, and on how many runs fail."""
+    """Yields the effect on each figure, then the effect on how many runs fail."""
     one, other = both.values(plan.compared)
     named = {*plan.figures, *(each.figure for each in plan.fail_if)}
     for figure in plan.compared:
@@ -247,14 +257,14 @@ def _compared(
 
 
 def _of_a_part(name: str, a: Sequence[float | None], b: Sequence[float | None], why: str) -> Effect:
-    """Of a figure that some runs know in part: the means of what is known, and no verdict."""
+    """Returns an effect without a verdict, for a figure that some runs know only in part."""
     known = [[value for value in values if value is not None] for values in (a, b)]
     one, other = (fmean(values) if values else None for values in known)
     return Effect(name, a=one, b=other, verdict=EffectVerdict.INCOMPLETE, reason=why)
 
 
 def _explored(plan: ComparisonPlan, both: _Both) -> Iterator[Effect]:
-    """Each figure by itself: its change and interval, and no verdict."""
+    """Yields the effect on each explored figure, tested alone, without a verdict."""
     for name in plan.explored:
         one, other = both.values([name])
         why = both.incomplete(name)
@@ -290,7 +300,7 @@ def _conditions(
 
 
 def comparison_json(found: Comparison) -> dict[str, Any]:
-    """What comparison.json holds."""
+    """Returns the content of comparison.json."""
     plan = found.plan
     return {
         "format": FORMAT,

@@ -123,7 +123,7 @@ def _effect_row(effect: Effect, scale: float) -> tuple[str, ...]:
 
 
 def _data(figure: str, which: str, value: float | None, shown: str) -> str:
-    """With the value as comparison.json has it, for programs."""
+    """A table cell with the exact value of comparison.json as an attribute, for programs."""
     exact = "" if value is None else f"{round(value, 6)!r}"
     text = together(escape(shown))
     return f'<data data-figure="{figure}" data-of="{which}" value="{exact}">{text}</data>'

@@ -1,6 +1,6 @@
 """What the page of a comparison draws: intervals on one scale, and a dot for each run.
 
-Owns where things are. Colours are those of the page (its classes) and of `formats/svg`.
+This module only places things. Colours come from the page's CSS classes and `formats/svg`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,12 +14,12 @@ _ROW: Final = 22
 _PAD: Final = 8
 _LEAST: Final = 0.05
 _MOST: Final = 2.0
-"""Of the scale of changes: what goes beyond is drawn at its end."""
+"""The scale ends at this relative change at most; what goes beyond is drawn at the end."""
 _SHADES: Final = {EffectVerdict.BETTER: "held", EffectVerdict.WORSE: "missed"}
 
 
 def scale_of(effects: Sequence[Effect]) -> float:
-    """The change at both ends of the scale, which all intervals share."""
+    """Returns the largest change on the scale, which all intervals share."""
     ends = [
         abs(end)
         for effect in effects
@@ -31,7 +31,9 @@ def scale_of(effects: Sequence[Effect]) -> float:
 
 
 def interval_picture(effect: Effect, *, scale: float) -> str:
-    """No change is in the middle. Nothing where there is no change to draw."""
+    """Draws the interval of a change; no change is in the middle. Empty if there is no change to
+    draw.
+    """
     if effect.change is None or effect.low is None or effect.high is None:
         return ""
 
@@ -55,7 +57,7 @@ def interval_picture(effect: Effect, *, scale: float) -> str:
 
 
 def dots_picture(figure: str, arms: Sequence[Sequence[float]]) -> str:
-    """A row for each arm, from the least value of all to the most."""
+    """Draws a row of dots for each arm, from the smallest value of all arms to the largest."""
     values = [value for arm in arms for value in arm]
     if not values:
         return ""

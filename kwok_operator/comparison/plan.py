@@ -21,7 +21,9 @@ from kwok_operator.rehearsal.scenario.expectation import Expectation
 from kwok_operator.rehearsal.scenario.model import Scenario
 
 DEFAULT_RUNS: Final = 10
-"""Two more than the fewest: with those, one count that goes up and down hides all other figures."""
+"""The default is two more than the fewest: with 8 pairs, one noisy count can hide all other
+figures.
+"""
 _FEWEST_RUNS: Final = 2
 _MOST_RUNS: Final = 1_000
 USUAL: Final = (
@@ -37,38 +39,41 @@ USUAL: Final = (
     "churn.created",
     "evictions",
 )
-"""Figures that are compared if none are asked for, beside those that both arms expect something
-of. The more there are, the larger a difference must be to be told from chance."""
+"""The figures that are compared if the user names none, together with those that both scenarios
+have expectations of. Each further figure makes small differences harder to see.
+"""
 _MOST_SEED: Final = 50
 # Part of every draw, and never changed: a comparison that goes on keeps its order.
 _DOMAIN: Final = "kwok-operator/order/1"
 WARM_UP: Final = 0
-"""The pair before the first one. It doesn't count."""
+"""The number of the warm-up pair, which is played before pair 1 and doesn't count."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComparisonArm:
     name: str
     file: str
-    """Where its scenario is."""
+    """The path of the scenario's file."""
     scenario: Scenario
     digest: str
-    """Of all that it is made of: runs with another one are of another arm."""
+    """A digest of the scenario, its files and its programs. If it changes, earlier runs don't
+    count.
+    """
     files: Mapping[str, str] = field(default_factory=dict)
-    """What the scenario reads beside itself, as it names it: a digest of each."""
+    """A digest of each file that the scenario reads, by the path that the scenario names."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
     pair: int
-    """From 1 on, and WARM_UP."""
+    """WARM_UP, or the number of the pair, from 1."""
     arm: ComparisonArm
     seed: str
     attempt: int = 1
 
     @property
     def folder(self) -> str:
-        """One for each run: what was repeated stays."""
+        """The name of the run's folder. A repeat gets its own, so the first attempt stays."""
         # Names of arms may begin with digits, so the words stand in front.
         if self.pair == WARM_UP:
             return f"warm-up-{self.arm.name}"
@@ -76,7 +81,7 @@ class PlannedRun:
 
     @property
     def scenario(self) -> Scenario:
-        """As it is played: with its seed, also for what the groups and profiles in it draw."""
+        """The scenario with the pair's seed, also in the groups and profiles that it applies."""
         scenario = self.arm.scenario
         apply = tuple(
             source
@@ -89,13 +94,13 @@ class PlannedRun:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """What was laid down before the first run that counts."""
+    """What a comparison judges: written down before the first run that counts."""
 
     runs: int
     figures: tuple[str, ...]
-    """Those that were named; without any, the usual ones."""
+    """The figures that the user named; empty if it was the usual ones."""
     compared: tuple[str, ...]
-    """All that are judged together: each one more makes differences harder to see."""
+    """All figures that get a verdict. Each further one makes differences harder to see."""
     fail_if: tuple[FailCondition, ...]
     order_seed: str
     repeat_busy: bool
@@ -107,24 +112,26 @@ class ComparisonPlan:
     arms: tuple[ComparisonArm, ComparisonArm]
     runs: int = DEFAULT_RUNS
     figures: tuple[str, ...] = ()
-    """Those that were named; without any, the usual ones."""
+    """The figures that the user named; if empty, the usual ones are compared."""
     fail_if: tuple[FailCondition, ...] = ()
     repeat_busy: bool = True
-    """Whether a pair with a run on a busy machine is repeated at the end."""
+    """Whether a pair is played once more at the end, if the machine was busy in one of its runs."""
     warm_up: bool = True
     order_seed: str = ""
     registered: Registered | None = None
     explored: tuple[str, ...] = ()
-    """Figures that were named once runs had been seen, also by conditions: without a verdict."""
+    """Figures that were first named, also in conditions, after runs had been seen: they get no
+    verdict.
+    """
     explored_conditions: tuple[FailCondition, ...] = ()
 
     @property
     def seed(self) -> str:
-        """Of both arms, before the number of the pair."""
+        """The seed of both arms. Each pair appends its number to it."""
         return self.arms[0].scenario.draws_from[:_MOST_SEED]
 
     def pair(self, number: int, attempt: int = 1) -> tuple[PlannedRun, PlannedRun]:
-        """Its two runs, in the order in which they are played."""
+        """Returns the two runs of a pair, in the order in which they are played."""
         # The test turns pairs round. That is exact if, whatever befell the two places of a pair,
         # each arm was as likely to have either of them, independently of all other pairs. A fixed
         # order lets a disturbance that keeps time hit one arm; an order that is kept balanced ties
@@ -137,7 +144,9 @@ class ComparisonPlan:
         return PlannedRun(number, first, seed, attempt), PlannedRun(number, second, seed, attempt)
 
     def registering(self) -> "ComparisonPlan":
-        """As it is laid down: all that it judges is chosen before anything has been seen."""
+        """Returns the plan as it is registered: before any run was seen, with all that it will
+        judge.
+        """
         found = Registered(
             self.runs,
             self.figures,
@@ -149,7 +158,9 @@ class ComparisonPlan:
         return replace(self, registered=found)
 
     def under(self, registered: Registered) -> "ComparisonPlan":
-        """What is registered is judged, all of it; what was named beside that is explored."""
+        """Returns the plan that judges exactly what was registered. What was named in addition is
+        explored.
+        """
         known = {replace(each, text="") for each in registered.fail_if}
         later = tuple(each for each in self.fail_if if replace(each, text="") not in known)
         named = dict.fromkeys((*self.figures, *(each.figure for each in later)))
@@ -166,7 +177,7 @@ class ComparisonPlan:
 
     @property
     def in_words(self) -> str:
-        """What is played, and in which order."""
+        """A sentence on how many pairs are played, and in which order."""
         every = (self.pair(number) for number in range(1, self.runs + 1))
         orders = [" ".join(run.arm.name for run in pair) for pair in every]
         warm_up = "a warm-up of each arm that doesn't count, then " if self.warm_up else ""
@@ -184,7 +195,7 @@ class ComparisonPlan:
 
     @property
     def explored_in_words(self) -> str:
-        """Or nothing, where nothing was named later."""
+        """The figures and conditions that are only explored; empty if there are none."""
         later = [*self.explored, *(each.text for each in self.explored_conditions)]
         return names_in_words(later, most=3)
 
@@ -204,7 +215,7 @@ class ComparisonPlan:
 
 
 def _seeded(given: dict[str, Any], pair: int) -> dict[str, Any]:
-    """An object whose draws are those of the pair."""
+    """Returns an object with the pair's seed, if it is a group with a cloud or a pod profile."""
     spec, metadata = given.get("spec"), given.get("metadata")
     if not isinstance(spec, dict) or not isinstance(metadata, dict):
         return given
@@ -222,7 +233,9 @@ def _seed_of(place: dict[str, Any], metadata: dict[str, Any], pair: int) -> str:
 
 
 def checked(plan: ComparisonPlan) -> ComparisonPlan:
-    """The plan, if it can show anything. Raises SettingsError: field, value, remedy."""
+    """Returns the plan if it has enough runs, known figures and something to compare. Otherwise
+    raises SettingsError, which names the flag or the arms, and the remedy.
+    """
     if plan.runs < _FEWEST_RUNS:
         raise SettingsError(
             f"--runs: {plan.runs} of each arm can't tell a difference from chance;"
@@ -251,7 +264,7 @@ def checked(plan: ComparisonPlan) -> ComparisonPlan:
 
 
 def known_figure(name: str, *, flag: str) -> str:
-    """The name, if there is such a figure."""
+    """Returns the name if there is such a figure; else raises SettingsError, which names `flag`."""
     if name in FIGURES:
         return name
     near = nearest(name, FIGURES)
@@ -260,7 +273,7 @@ def known_figure(name: str, *, flag: str) -> str:
 
 
 def _expected(scenario: Scenario) -> set[str]:
-    """What its expectations are about."""
+    """The figures, Events and waits that the scenario's expectations are about."""
     return {_subject(each) for each in scenario.expect}
 
 

@@ -3,8 +3,9 @@
     ComparisonPlan --> registered.json
     next_pair --> its two runs --rehearse--> runs/ --compared--> comparison.json, .html, .md
 
-What is there already isn't played again, so a comparison that was broken off goes on where it was.
-Each time it begins, or goes on, there is a warm-up first. Its files are written after every run.
+Runs that are in the folder already aren't played again, so an interrupted comparison can be
+continued. Each start, also a continuation, plays a warm-up first. The result files are written
+after every pair.
 """
 
 import asyncio
@@ -44,16 +45,17 @@ from kwok_operator.rehearsal.settings import RehearseSettings
 from kwok_operator.rehearsal.stage import FindProgram
 
 FindProgramOf = Callable[[ComparisonArm], FindProgram]
-"""Arms may be in different folders, and programs are found from there."""
+"""Returns the function that finds an arm's programs: each arm may have a folder of its own."""
 
 
 async def compare(
     plan: ComparisonPlan, *, folder: Path, find_program: FindProgramOf, report: Report
 ) -> Comparison:
-    """Plays what isn't there yet; the files are in `folder` then.
+    """Plays the runs that the folder lacks, writes the result files into it, and returns the
+    comparison.
 
-    Raises KwokOperatorError and ControlPlaneError, before anything starts as far as that can be
-    known, and where a run could not begin. What was played until then is kept.
+    Raises KwokOperatorError or ControlPlaneError, if possible before the first run, and when a run
+    can't begin. Runs that were played before stay.
     """
     checked(plan)
     place = ComparisonFolder(folder)
@@ -84,10 +86,10 @@ class _Playing:
         self._report = report
         self._cold = plan.warm_up
         self._done: dict[tuple[int, str], PlayedRun] = {}
-        """By pair and arm: what counts."""
+        """The runs that count, by number of the pair and name of the arm."""
         self._warm_ups: dict[str, PlayedRun] = {}
         self._over: set[str] = set()
-        """Folders of runs that aren't played any more."""
+        """The folders of runs that won't be played any more."""
         self._took: dict[str, list[float]] = {arm.name: [] for arm in plan.arms}
 
     def _pairs(self) -> dict[int, WholePair]:
@@ -107,7 +109,7 @@ class _Playing:
         return found
 
     def look(self) -> None:
-        """What is there already counts as if it were played now."""
+        """Loads the runs that are in the folder already; they count as if they were played now."""
         for run in self._plan.pair(WARM_UP):
             if found := self._place.played(run):
                 self._warm_ups[run.arm.name] = found
@@ -131,7 +133,7 @@ class _Playing:
             self._report(f"named after runs had been seen, so explored without a verdict: {later}")
 
     async def play_all(self) -> bool:
-        """Whether it came to the end; not if it was interrupted."""
+        """Plays all runs that are missing. Returns False if it was interrupted."""
         stopped = False
         while (step := next_pair(self._plan, self._pairs())) is not None:
             if self._cold and not await self._play(WARM_UP, 1):
@@ -148,7 +150,7 @@ class _Playing:
         return True
 
     async def _play(self, number: int, attempt: int) -> bool:
-        """Whether both runs are there now; not if it was interrupted."""
+        """Plays both runs of a pair, unless they are there. Returns False if it was interrupted."""
         found: list[PlayedRun] = []
         for run in self._plan.pair(number, attempt):
             # A warm-up of another day has warmed nothing.
@@ -226,7 +228,9 @@ def _show_nothing(progress: RunProgress) -> None:
 
 
 async def _find_tools(plan: ComparisonPlan) -> None:
-    """Raises ControlPlaneError where there can be no control plane of a version that is needed."""
+    """Finds the control plane tools that both arms need. Raises ControlPlaneError if there are
+    none.
+    """
     versions = {arm.scenario.cluster.kubernetes for arm in plan.arms}
     for version in sorted(versions, key=str):
         wanted = {"KUBERNETES_VERSION": version} if version else {}
@@ -245,7 +249,7 @@ def _machine() -> dict[str, str]:
 
 
 def _programs(arm: ComparisonArm, find: FindProgram) -> dict[str, str]:
-    """Which files the programs of an arm are: the same name may be another version."""
+    """A digest of each program that an arm runs: the same name may be another version later."""
     names = {process.program for process in arm.scenario.processes}
     return {f"program {name}": _file_digest(find(name)) for name in sorted(names)}
 

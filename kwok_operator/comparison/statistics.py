@@ -4,8 +4,8 @@
                                 └──> better | worse | no difference seen | undecided
 
 The two values of a pair are of one seed, so what the seed does to both is not noise. Where a value
-is not positive, differences take the place of ratios. A difference is only reported where A against
-A would not bring it (`turning`), and where its interval says so, too.
+is not positive, differences take the place of ratios. A difference is only reported if comparing A
+with A would hardly ever show it (`turning`), and if its interval doesn't contain 0.
 
 So at most 1 comparison of A against A in 100 reports a difference in any figure, whatever the
 distribution, if the two runs of a pair are exchangeable: either order of the two is as likely. The
@@ -32,25 +32,27 @@ from kwok_operator.comparison.turning import (
 )
 
 MISSED: Final = 0.05
-"""Of differences as large as `smallest`."""
+"""The share of differences as large as `smallest` that go unseen."""
 _HUNDREDFOLD: Final = 100.0
-"""Where no smaller change can be seen, none can."""
+"""If only changes above a hundredfold could be seen, the verdict is `undecided`."""
 _NEAR: Final = 0.8
-"""Of a change: a smallest one above this share of it is near it."""
+"""If `smallest` is above this share of the measured change, the reason warns that the true change
+is probably smaller.
+"""
 
 
 class EffectVerdict(StrEnum):
     BETTER = "better"
     WORSE = "worse"
     DIFFERS = "differs"
-    """In a figure of which neither more nor less is better."""
+    """A difference in a figure of which neither more nor less is better."""
     NONE_SEEN = "no difference seen"
     UNDECIDED = "undecided"
-    """None was seen, and these pairs could show none, however large."""
+    """No difference was seen, and these pairs could not have shown one of any size."""
     INCOMPLETE = "incomplete"
-    """Some runs know it only in part."""
+    """Some runs know the figure only in part."""
     EXPLORED = "explored"
-    """It was chosen when runs had been seen already."""
+    """The figure was first named after runs had been seen."""
     NOT_COMPARABLE = "not comparable"
 
 
@@ -59,30 +61,34 @@ DIFFERENCES: Final = (EffectVerdict.WORSE, EffectVerdict.BETTER, EffectVerdict.D
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What B does to a figure, beside A."""
+    """How a figure of arm B differs from that of arm A."""
 
     figure: str
     a: float | None = None
     """The mean of arm A."""
     b: float | None = None
     change: float | None = None
-    """Relative: the geometric mean of b / a over the pairs, less 1; where there are zeros, the
-    difference by the mean of A. None where that says nothing: the mean of A may as well be 0, or
-    a value is below 0."""
+    """The relative change: the geometric mean of b / a over the pairs, minus 1; if there are zeros,
+    the difference divided by the mean of A. None if a value is below 0, or if the mean of A may be
+    0.
+    """
     difference: float | None = None
-    """The mean of b - a."""
+    """The mean of b - a over the pairs."""
     low: float | None = None
-    """Of the 95 % interval of `change`, or of `difference` where that is None."""
+    """The lower end of the 95 % interval of `change`, or of `difference` if `change` is None."""
     high: float | None = None
     pairs: int = 0
     lacking: int = 0
-    """Pairs that have it on one side only, and so aren't among those."""
+    """The number of pairs in which only one run has the figure; `pairs` doesn't include them."""
     verdict: EffectVerdict = EffectVerdict.NOT_COMPARABLE
     smallest: float | None = None
-    """The smallest increase that so many runs with so much noise would have shown about 95 times
-    of 100. None where they are too few to show any."""
+    """The smallest increase that would have been seen in about 95 of 100 comparisons with so many
+    runs and so much noise. None if no increase could be seen.
+    """
     smallest_less: float | None = None
-    """The same of a decrease, below 0. None also where all of it would not have been enough."""
+    """The smallest decrease, below 0, in the same sense. None also if not even a decrease to 0
+    would have been seen.
+    """
     reason: str = ""
     """Why there is no other verdict, or what to keep in mind about this one."""
 
@@ -95,11 +101,11 @@ def compare_figures(
     first: Collection[str] = (),
     decided: Collection[str] = (),
 ) -> list[Effect]:
-    """The effect on each figure, in the order of `a`; such as only `b` has are last.
+    """Returns the effect on each figure, in the order of `a`; figures that only `b` has come last.
 
-    Value i of `a` and of `b` are a pair; None where a run has no such figure. Of the figures in
-    `first` the smallest changes are reported, then of those in `decided`, which count decisions,
-    and of the others only somewhat larger ones.
+    Value i of `a` and of `b` are a pair; None where a run has no such figure. The test is most
+    sensitive for the figures in `first`, then for those in `decided`, which count decisions, and a
+    little less for all others.
     """
     pairs = {name: turning.paired(a.get(name, ()), b.get(name, ())) for name in {**a, **b}}
     there = {name: found for name, found in pairs.items() if isinstance(found, Paired)}
@@ -122,19 +128,21 @@ def against_bounds(
     b: Mapping[str, Sequence[float | None]],
     bounds: Collection[Bound],
 ) -> dict[Bound, Against]:
-    """Where the changes are beside these bounds; without those whose figures can't be compared."""
+    """Returns how each change compares with its bounds. Leaves out figures that can't be
+    compared.
+    """
     names = {bound.figure for bound in bounds} & a.keys() & b.keys()
     return turning.against({name: turning.paired(a[name], b[name]) for name in names}, bounds)
 
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """All figures that share the false alarms."""
+    """All figures that are tested together, and so share one rate of false alarms."""
 
     figures: int
-    """That move, each its own way."""
+    """How many figures differ in any pair; figures that always move alike count as one."""
     played: int
-    """Pairs, with or without values."""
+    """The number of pairs that were played, with or without values."""
 
 
 def _effect(
@@ -219,8 +227,9 @@ def _reasons(
 
 
 def _ratio(a: Sequence[float], b: Sequence[float], bar: float) -> tuple[float, float] | None:
-    """The interval of mean b / mean a, less 1: each ratio that Student's t doesn't rule out
-    (Fieller, 1954). None where the mean of a may as well be 0, and any ratio may be."""
+    """The 95 % interval of mean b / mean a, minus 1: all ratios that Student's t doesn't rule out
+    (Fieller, 1954). None if the mean of a may be 0, so that any ratio is possible.
+    """
     if min(*a, *b) < 0 or not max(a):
         return None
     largest = max(*a, *b)
@@ -239,7 +248,7 @@ def _ratio(a: Sequence[float], b: Sequence[float], bar: float) -> tuple[float, f
 
 
 def _visible(found: Paired, needed: float) -> float:
-    """The smallest mean move that is reported all but MISSED times."""
+    """The smallest mean move that is reported in all but a share MISSED of comparisons."""
     pairs, normal = len(found.moves), NormalDist()
     # Of so few, the spread comes out too small by that.
     noise = spread(found.moves) * (1 + 0.25 / (pairs - 1))

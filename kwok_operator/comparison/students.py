@@ -13,7 +13,9 @@ _TINY: Final = 1e-300
 
 
 def two_sided_p(t: float, freedom: int) -> float:
-    """The probability of a t as far from 0, or farther; `freedom`: degrees of it, at least 1."""
+    """Returns the probability of a t as far from 0, or farther. `freedom`: degrees of freedom, from
+    1.
+    """
     if math.isinf(t):
         return 0.0
     return _beta(freedom / (freedom + t * t), freedom / 2, 0.5)
@@ -21,7 +23,7 @@ def two_sided_p(t: float, freedom: int) -> float:
 
 @lru_cache(maxsize=1024)
 def quantile(two_sided: float, freedom: int) -> float:
-    """The t whose two-sided probability that is."""
+    """Returns the t that has this two-sided probability."""
     low, high = 0.0, 1.0
     while two_sided_p(high, freedom) > two_sided:
         high *= 2
@@ -45,7 +47,7 @@ def _beta(x: float, a: float, b: float) -> float:
 
 
 def _fraction(x: float, a: float, b: float) -> float:
-    """Lentz's method."""
+    """Evaluates the continued fraction of the incomplete beta function by Lentz's method."""
     c, d = 1.0, 1 / _away(1 - (a + b) * x / (a + 1))
     found = d
     for m in range(1, _STEPS):
@@ -62,5 +64,5 @@ def _fraction(x: float, a: float, b: float) -> float:
 
 
 def _away(value: float) -> float:
-    """From zero."""
+    """Keeps a divisor away from zero."""
     return value if abs(value) > _TINY else _TINY

@@ -1,13 +1,14 @@
 """Whether pairs move farther than chance moves them: the test behind each verdict.
 
-    pairs of values ──> moves ──> turned round in every way ──> Reach: how far, how far it has to be
+    pairs of values ──> moves ──> all combinations of signs ──> Reach: how far, how far it must be
 
-The pairs are turned round in every way, in all figures at once: in at most 1 of 128 ways may any
-figure move as far as this one did (Westfall and Young, 1993, step by step). Figures that move alike
-count for little more than one. 8 pairs are the fewest that have so many ways. They have no more, so
-where another figure reaches far in one of them, all others stay undecided.
+A permutation test: flip the sign of each pair's move, in all combinations, in all figures at once.
+In at most 1 of 128 combinations may any figure move as far as this one did (Westfall and Young,
+1993, step by step). Figures that move alike count for little more than one. With 8 pairs there are
+just enough combinations (128), so one other figure that moves far in one of them leaves the rest
+undecided.
 
-Against a bound that holds for one direction, with all moves less the bound.
+Against a bound, the bound is subtracted from every move, and the test is one-sided.
 """
 
 import math
@@ -20,78 +21,90 @@ from typing import Final, TypeVar
 from kwok_operator.comparison import students
 
 BY_CHANCE: Final = 1 / 128
-"""Of comparisons of A against A, those that may report anything: the rarest that 8 pairs show."""
+"""At most this share of comparisons of A with A reports any difference: the least that 8 pairs
+allow.
+"""
 OUTSIDE: Final = 0.05
-"""Of the intervals, those that don't have the true difference in them."""
+"""The share of intervals that miss the true difference."""
 FEWEST_PAIRS: Final = 8
 ALIKE: Final = 0.99
-"""Of the farthest that pairs reach: they move alike, within a seventh of how far they move."""
+"""Pairs that reach this share of the farthest possible move alike: they vary by at most a seventh
+of their mean move.
+"""
 _BITS: Final = 10
-"""Of the ways of turning pairs round that are looked at: all, for up to 11 pairs."""
+"""Up to 2 to the power of this many combinations of signs are tried: all of them, for up to 11
+pairs.
+"""
 _COLUMNS: Final = (
     0,
     *(1 << bit for bit in range(_BITS)),
     *(column for n in range(1 << _BITS) if (column := n * 1237 % (1 << _BITS)).bit_count() > 1),
 )
-"""Of each pair: the bits of a way that turn it round. The first stays as it is."""
+"""For each pair, the bits of a combination that decide whether its sign is flipped. The first
+pair's sign is never flipped.
+"""
 _DECIDED: Final = 0.95
-"""What the moves of counts of decisions count, beside those of figures that were named first. Most
-of them are equal in most pairs, so they seldom reach far by chance, and cost others little."""
+"""The weight of figures that count decisions; figures that were named first have 1. Such counts are
+equal in most pairs, so they seldom reach far by chance, and hardly hide other figures.
+"""
 _LIGHTER: Final = 0.9
-"""What the moves of all others count."""
+"""The weight of all other figures."""
 _LARGEST: Final = 1e100
-"""Of values that are compared: their squares are finite."""
+"""The largest value that is compared: its square is still finite."""
 
 _Key = TypeVar("_Key", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """The pairs of a figure that have both values."""
+    """The values of a figure in all pairs that have both."""
 
     a: tuple[float, ...]
     b: tuple[float, ...]
     moves: tuple[float, ...]
-    """Of each pair: the log of the ratio, or the difference."""
+    """For each pair, the log of b / a if all values are positive, else b - a."""
     places: tuple[int, ...]
-    """Which of all pairs these are."""
+    """The places of these pairs among all pairs."""
     logs: bool
     lacking: int
-    """Pairs that have it on one side only."""
+    """The number of pairs in which only one run has the figure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What a change is held against."""
+    """The limit that a change is compared with, as a --fail-if condition has it."""
 
     figure: str
     more: bool
-    """The direction."""
+    """Whether the bound limits an increase; otherwise it limits a decrease."""
     by: float
     relative: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Against:
-    """Where a change is, beside a bound."""
+    """How a change compares with a bound."""
 
     beyond: bool
-    """It is larger, beyond chance."""
+    """The change is larger than the bound, beyond chance."""
     within: bool
-    """The whole interval says that it isn't."""
+    """The whole 95 % interval of the change lies within the bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How far the pairs of a figure move together, and how far they would have to.
+    """How far a figure's pairs move together, and how far they must to be reported.
 
-    In root pairs, if all move alike; less, the more they move this way and that.
+    The measure is at most the root of the number of pairs, if all move alike. It is smaller the
+    more they differ.
     """
 
     found: float
     needed: float
     more_pairs: int = 0
-    """That it takes to report even pairs that all move alike: other figures reach as far."""
+    """How many more pairs are needed before even a clear move can be reported, as other figures
+    reach as far by chance.
+    """
 
     @property
     def enough(self) -> bool:
@@ -99,7 +112,7 @@ class Reach:
 
 
 def paired(a: Sequence[float | None], b: Sequence[float | None]) -> Paired | str:
-    """Or why there is nothing to compare."""
+    """Returns the pairs that have both values; or, as a text, why there are too few to compare."""
     having = {
         place: (float(x), float(y))
         for place, (x, y) in enumerate(zip(a, b, strict=False))
@@ -122,7 +135,7 @@ def paired(a: Sequence[float | None], b: Sequence[float | None]) -> Paired | str
 def reaches(
     pairs: Mapping[str, Paired], *, first: Collection[str], decided: Collection[str]
 ) -> dict[str, Reach]:
-    """Of each figure that has pairs enough to be turned round."""
+    """Returns the reach of each figure that has at least FEWEST_PAIRS pairs."""
     large = {name: each for name, each in pairs.items() if len(each.moves) >= FEWEST_PAIRS}
     total = 1 + max((each.places[-1] for each in large.values()), default=0)
     counts = {
@@ -145,7 +158,9 @@ def reaches(
 def _more_pairs(
     ways: Mapping[str, Sequence[float]], name: str, farthest: float, needed: float
 ) -> int:
-    """For each pair more there are twice as many ways, and others reach far in as many as now."""
+    """Returns how many more pairs are needed: each further pair doubles the number of combinations,
+    while about as many as now reach far in other figures.
+    """
     if needed < ALIKE * farthest:
         return 0
     others = zip(*(each[1:] for other, each in ways.items() if other != name), strict=True)
@@ -154,7 +169,9 @@ def _more_pairs(
 
 
 def against(pairs: Mapping[str, Paired | str], bounds: Collection[Bound]) -> dict[Bound, Against]:
-    """Each whose figure has pairs enough. Any is beyond by chance at most 1 time in 128."""
+    """Compares changes with bounds, for figures with enough pairs. If no true change is beyond its
+    bound, any is reported at most 1 time in 128.
+    """
     large = {
         bound: (_beside(found, bound), found)
         for bound in bounds
@@ -178,7 +195,7 @@ def against(pairs: Mapping[str, Paired | str], bounds: Collection[Bound]) -> dic
 
 
 def _beside(found: Paired, bound: Bound) -> list[float]:
-    """How far each pair is beyond the bound."""
+    """Returns by how much each pair exceeds the bound."""
     sign = 1 if bound.more else -1
     if bound.relative and found.logs:
         # Nothing is less by all of it, or more.
@@ -190,7 +207,9 @@ def _beside(found: Paired, bound: Bound) -> list[float]:
 
 
 def _step_by_step(ways: Mapping[_Key, Sequence[float]]) -> dict[_Key, float]:
-    """How far each has to reach: the farthest against all, the next against all but that, ..."""
+    """Returns how far each figure must reach: the farthest is tested against all figures, the next
+    against all but that one, and so on.
+    """
     most = [-math.inf] * len(next(iter(ways.values()), ()))
     rarest = int(BY_CHANCE * len(most))
     of_so_many: dict[_Key, list[float]] = {}
@@ -209,11 +228,11 @@ def _step_by_step(ways: Mapping[_Key, Sequence[float]]) -> dict[_Key, float]:
 def _turned(
     moves: Sequence[float], places: Sequence[int], total: int, counts: float
 ) -> list[float]:
-    """How far the pairs move together, in each way of turning some of them round.
+    """Returns how far the pairs move together, for each combination of flipped signs.
 
-    The first way is as they were played. A Walsh transform: way w turns pair p round if w and the
-    column of p have an odd number of bits in common. With more pairs than bits the ways are only
-    some of all, and a group of them, which is what the test needs.
+    The first combination flips none. A Walsh transform computes all: combination w flips pair p if
+    w and the column of p have an odd number of bits in common. With more pairs than bits, only some
+    combinations are tried; these form a group, as the test requires.
     """
     bits = min(total - 1, _BITS)
     largest = max(map(abs, moves)) or 1.0
@@ -233,6 +252,6 @@ def error(values: Sequence[float]) -> float:
 
 
 def spread(values: Sequence[float]) -> float:
-    """The standard deviation; that of the standard library takes ten times as long."""
+    """The standard deviation, about ten times as fast as the standard library's."""
     mean = fmean(values)
     return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))

@@ -1,4 +1,4 @@
-"""Effects as people read them: `+12.3 %`, `from -2.1 % to +0.4 %`. Page, summary, terminal."""
+"""Effects as people read them, such as `+12.3 %` or `from -2.1 % to +0.4 %`, for all outputs."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ _WITHOUT: Final = (
 
 
 def amount(effect: Effect, value: float | None) -> str:
-    """A mean of an arm."""
+    """The mean of an arm, with its unit."""
     return in_words(value, FIGURES[effect.figure].unit)
 
 
@@ -29,7 +29,7 @@ def interval(effect: Effect) -> str:
 
 
 def smallest(effect: Effect) -> str:
-    """What would have been seen, had it been there: a decrease, an increase."""
+    """The smallest decrease and increase that would have been seen."""
     if effect.smallest is None:
         return "" if effect.verdict in _WITHOUT else "too few runs to see any"
     less = "no decrease"
@@ -39,7 +39,7 @@ def smallest(effect: Effect) -> str:
 
 
 def size(effect: Effect, value: float) -> str:
-    """Without a sign."""
+    """A change, or a difference with its unit, without the sign."""
     return _signed(effect, value).lstrip("+-")
 
 
@@ -49,7 +49,7 @@ def verdict(effect: Effect) -> str:
 
 
 def _signed(effect: Effect, value: float) -> str:
-    """With its sign."""
+    """A change, or a difference with its unit, with the sign."""
     if effect.change is not None:
         percent = value * 100
         digits = 1 if abs(percent) < 1_000 else 0
