@@ -1,11 +1,11 @@
-"""What a Node carries of the simulated cloud: annotations and a label of ours.
+"""The annotations and the label in which a Node records what the simulated cloud decided.
 
     Life  --dump_life-->  {"bornAt": "2026-01-02T03:04:05.678Z", "readyAfter": 30000, ...}
     labels, annotations  --mark_of-->  Mark, or None for a Node nothing was decided about
 
-Spans are milliseconds. Parsed once, when the Node is decoded. Who may write nodes can
-write anything here: what is no record is refused as a whole and counts as not there, and
-the Node is then as one of a perfect cloud.
+Spans are milliseconds. They are parsed once, when the Node is decoded. Anybody who may write
+nodes can write anything here: a value that is no valid record is ignored as a whole, and the
+Node then behaves like one of a perfect cloud.
 """
 
 import json
@@ -74,7 +74,7 @@ class _Life(_Record):
 
 
 def dump_life(life: Life) -> str:
-    """The annotation's value."""
+    """Returns the value of the life annotation: JSON, without fields that have their defaults."""
     record = _Life(
         born_at=format_exact_time(life.born),
         ready_after=life.ready_after,
@@ -88,7 +88,7 @@ def dump_life(life: Life) -> str:
 
 
 def load_life(text: str) -> Life:
-    """The inverse of `dump_life`. Raises ValueError, in a sentence, for anything else."""
+    """The inverse of `dump_life`. Raises ValueError, with a message for users, if it can't."""
     if len(text) > _MAX_LENGTH:
         raise ValueError(f"not the record of a life: {len(text)} characters")
     try:
@@ -113,11 +113,12 @@ def _fields(part: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """`life` is None on a Node of a perfect cloud; times are milliseconds.
+    """What the simulated cloud has recorded on a Node; times are milliseconds.
 
-    `shown` is what of its life the Node was last brought to show, "" for nothing; `noticed_at` is
-    when it was given notice where others decided on that; `delete_at` is when it goes, of a Node
-    that is stuck in deletion. `hold` means that it carries the label that keeps it not Ready.
+    `life` is None on a Node of a perfect cloud. `shown` describes the state that was last written
+    into the Node, "" for none; `noticed_at` is when it was given notice, if it had to wait for
+    other Nodes; `delete_at` is when a Node that is stuck in deletion goes. `hold` says that the
+    Node has the label that keeps it not Ready.
     """
 
     life: Life | None = None
@@ -127,7 +128,10 @@ class Mark:
     hold: bool = False
 
     def lived(self, *, capped: bool) -> Life:
-        """The life that it leads: with notice as it was given, where `capped` lets some wait."""
+        """Returns the life with the notice that was really given.
+
+        With `capped` (only so many get notice at a time), there is none before it is recorded.
+        """
         life = PERFECT if self.life is None else self.life
         if self.noticed_at is not None:
             return life.noticed(self.noticed_at)
@@ -135,7 +139,7 @@ class Mark:
 
 
 def mark_of(*, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Mark | None:
-    """None for most nodes, and at little cost."""
+    """Reads the mark of a Node; None, at little cost, for the many nodes that have none."""
     hold = constants.HOLD_LABEL in labels
     if not hold and _KEYS.isdisjoint(annotations):
         return None
@@ -149,12 +153,12 @@ def mark_of(*, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Mar
 
 
 def mark_on(mark: object) -> Mark | None:
-    """What stands on a record of a node, where it is a mark of the simulated cloud."""
+    """Returns the `mark` of a node's record if it is one of the simulated cloud, else None."""
     return mark if isinstance(mark, Mark) else None
 
 
 def read_life(annotations: Mapping[str, Any]) -> Life | None:
-    """The life in a Node's annotations, if there is one and it can be read."""
+    """Returns the life in a Node's annotations, None if there is none or it can't be read."""
     with suppress(KeyError, ValueError):
         return load_life(annotations[constants.LIFE_ANNOTATION])
     return None

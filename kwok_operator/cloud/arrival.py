@@ -1,10 +1,10 @@
 """From the request to the Node: tries that fail, and the one that doesn't.
 
-    History + instance + when it was asked for  --phases-->  Creating, Failed, Creating, ..., Due
+    History + instance + when it was requested  --phases-->  Creating, Failed, Creating, ..., Due
 
-Nothing of it has to be remembered: the walk starts at the request, and each try draws anew. What
-depends on others, a place in stock and pools, was granted before (`stock`), and is kept through
-all tries.
+Nothing of this is stored: the walk starts at the request, and each try draws its numbers again.
+Only room in stock and pools depends on other instances: it was granted before (`stock`), and is
+kept through all tries.
 """
 
 from bisect import bisect_right
@@ -20,10 +20,10 @@ from kwok_operator.cloud.terms import History
 from kwok_operator.nodegroups.serials import names_serial
 
 MAX_TRIES: Final = 10_000
-"""An instance that has failed so often is not tried again; it takes a month at five minutes."""
+"""An instance that has failed so often is not tried again: with five minutes each, in a month."""
 SHORTEST_RETRY: Final = SECOND
 TRIES_AT_ONCE: Final = 2_000
-"""Tries that are walked through without a pause: some milliseconds."""
+"""Tries that are computed without a pause: some milliseconds of work."""
 _FAILURE: Final = "creation-failure"
 _DELAY: Final = "creation-failure-delay"
 
@@ -31,11 +31,11 @@ _DELAY: Final = "creation-failure-delay"
 def walk(
     history: History, who: InstanceSeed, *, requested_at: int, now: int, after: Phase | None = None
 ) -> Iterator[Phase]:
-    """Some of the phases that the instance has passed, and last the one that it is in.
+    """Yields some of the phases that the instance has passed, and last the one that it is in.
 
-    The walk goes on from `after`, a phase that it has passed. From one to the next is little work:
-    after a restart there may be 10,000 tries of each instance to go through, and who walks can
-    pause meanwhile.
+    The walk starts from `after`, a phase that the instance has passed, or from the request. Each
+    step is little work, so that the caller can pause: after a restart there may be 10,000 tries
+    of each instance to go through.
     """
     start, failed = _try_after(after) or (requested_at, 0)
     while passed := _passed(history, who, start=start, failed=failed, now=now):
@@ -51,10 +51,10 @@ def walk(
 def phases(
     history: History, who: InstanceSeed, *, requested_at: int, failed: int = 0
 ) -> Iterator[Phase]:
-    """All phases until the Node is to be created, in order and without a gap; the last has no end.
+    """Yields all phases until the Node is to be created, in order and without gaps.
 
-    A phase of no length is left out. Where so many tries have `failed` before, the next begins at
-    `requested_at`.
+    The last has no end; phases of no length are left out. If `failed` tries have failed already,
+    the next one begins at `requested_at`.
     """
     start = requested_at
     for tries in range(failed, MAX_TRIES):
@@ -76,14 +76,14 @@ def phases(
 
 
 def retry_span(cloud: Cloud) -> int | None:
-    """From a failure to the next try; None for never."""
+    """Returns the milliseconds from a failure to the next try; None for never."""
     if cloud.retry_after == NEVER:
         return None
     return max(milliseconds(cloud.retry_after or DEFAULT_RETRY_AFTER), SHORTEST_RETRY)
 
 
 def happens(chance: Chance | None, who: InstanceSeed, *, what: str) -> bool:
-    """Whether a chance hits an instance."""
+    """Whether `chance` hits the instance: by its serial, or by a draw. `what` names the draw."""
     if chance is None:
         return False
     if names_serial(chance.serials, who.serial):
@@ -92,7 +92,7 @@ def happens(chance: Chance | None, who: InstanceSeed, *, what: str) -> bool:
 
 
 def _try_after(phase: Phase | None) -> tuple[int, int] | None:
-    """When the try begins that a phase is of, or that comes after it, and how many have failed."""
+    """When the try of this phase begins, or the next one if it failed; and how many have failed."""
     if phase is not None and phase.state is State.CREATING:
         return phase.since, phase.tries
     if phase is not None and phase.state is State.FAILED and phase.until is not None:
@@ -103,8 +103,10 @@ def _try_after(phase: Phase | None) -> tuple[int, int] | None:
 def _passed(
     history: History, who: InstanceSeed, *, start: int, failed: int, now: int
 ) -> tuple[int, int] | None:
-    """When the next try begins, and how many have failed by then, after some that have: all by the
-    rules that hold for the first of them. None where that doesn't fail, or isn't over by now.
+    """Skips tries that have failed: when the next try begins, and how many have failed by then.
+
+    All of them fail by the rules that hold for the first. None if that doesn't fail, or its retry
+    is still to come.
     """
     cloud = history.at(start)
     rules, retry, edit = _rules(cloud, failed), retry_span(cloud), history.next_after(start)
@@ -137,7 +139,7 @@ def _passed(
 
 
 def _span(rule: CreationFailure, who: InstanceSeed) -> int | Callable[[int], int]:
-    """After what time a try fails; where it is drawn, by how many have failed before."""
+    """The span until a try fails; if it is drawn, a function of how many have failed before."""
     delay = rule.after
     if delay is None or delay.fixed:
         return drawn(delay, who, what="")

@@ -1,9 +1,9 @@
-"""The instances of a group that have no Node: who asks, what is decided, what is recorded.
+"""Decides which instances without a Node get room in stock and pools, and what to record of it.
 
-    Asked (plan) + CloudRecord + pools and who holds what  --settle-->  SettledRequests
+    Asked (plan) + CloudRecord + pools and what groups hold  --settle-->  SettledRequests
 
-What comes out has to be written before anything is created. Nobody has to remember it: with
-nothing new to decide, the same comes out again.
+The result has to be written to status before anything is created. It need not be kept in memory:
+with nothing new to decide, `settle` returns the same again.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -27,11 +27,11 @@ _PERFECT = Cloud()
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What of a group's plan concerns its cloud.
+    """The part of a group's plan that concerns its cloud.
 
-    `pending` are the serials that are asked for and not there, from `first_new` on those that are
-    in no record yet. `arrived` have a Node, also one that is on its way out. `cloud` is that in
-    force, None for a perfect one; `each` what one instance takes, by resource.
+    `pending` are the serials that are requested and have no Node; those from `first_new` on are in
+    no record yet. `arrived` are those with a Node, also one in deletion. `cloud` is the one in
+    force, None for a perfect cloud; `each` is what one instance takes, by resource.
     """
 
     group: str
@@ -45,7 +45,11 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class SettledRequests:
-    """`redated` are serials whose tries begin now; `holding` is what the group takes."""
+    """What `settle` decided, to be written to status.
+
+    `redated` are serials that found room now, so that their tries begin now; `holding` is what
+    the group takes of stock and pools.
+    """
 
     record: CloudRecord
     batches: tuple[Batch, ...]
@@ -54,7 +58,7 @@ class SettledRequests:
 
 
 Others = Callable[[Sequence[str]], Iterable[Holder]]
-"""What the other groups hold of pools, by name."""
+"""Returns what the other groups hold of the pools with these names."""
 
 
 def settle(
@@ -66,9 +70,9 @@ def settle(
     now: int,
     deciding: bool = True,
 ) -> SettledRequests:
-    """Decides on what is new or asks again, and records it; `now` is in whole seconds.
+    """Grants or refuses new serials and those due for a retry; `now` is ms, in whole seconds.
 
-    Unless `deciding`, nothing is granted or refused: only what isn't wanted any more is forgotten.
+    Unless `deciding`, nothing is granted or refused: only unwanted serials are forgotten.
     """
     cloud = asked.cloud or _PERFECT
     wanted = frozenset(asked.pending)
@@ -107,5 +111,5 @@ def settle(
 
 
 def _in_order(asking: Iterable[tuple[int, Iterable[int]]], wanted: Set[int]) -> list[int]:
-    """The wanted serials, first those that ask for the longest time."""
+    """The wanted serials, those first that have waited longest."""
     return [s for _, s in sorted((t, s) for t, serials in asking for s in serials if s in wanted)]

@@ -1,6 +1,6 @@
-"""What goes badly together in a spec.cloud of a group that cluster-autoscaler drives.
+"""Warns of settings in spec.cloud that go badly together with spec.autoscaling.options.
 
-Nothing of it is refused: each can be what somebody wants to rehearse.
+None of them is refused: each may be just what a user wants to rehearse.
 """
 
 from typing import Final
@@ -13,7 +13,7 @@ _MOSTLY: Final = 0.99
 
 
 def cautions(spec: KwokNodeGroupSpec) -> tuple[str, ...]:
-    """None for a group without spec.cloud, or without autoscaling.options."""
+    """Returns the warnings for a group; () without spec.cloud or without autoscaling.options."""
     cloud, autoscaling = spec.cloud, spec.autoscaling
     options = autoscaling.options if autoscaling else None
     if cloud is None or options is None or not options.model_fields_set:

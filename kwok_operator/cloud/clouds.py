@@ -1,11 +1,11 @@
-"""The simulated cloud's part of a pass: what becomes of a plan where instances take their time.
+"""Changes a pass's plan as the simulated cloud demands: instances arrive late, fail, or end.
 
     Group, Observation  --observe-->  ObservedCloud (the nodes: how each should be, which are to go)
     ObservedCloud + Plan --decide-->  CloudDecision (instances without a Node, and what to write)
 
-Decisions that depend on others are made here one after the other, and never across a wait: what one
-group was granted is known when the next one asks. Who holds what is counted from the groups' last
-passes, or from their status and nodes where there was none yet; there is nothing to release.
+Groups compete for pools, so these decisions are made one after the other, without an `await` in
+between: what one group was granted is known when the next one requests. What groups hold is counted
+from their last passes, or from their status and nodes before the first; nothing has to be released.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ _PERFECT = Cloud()
 
 @dataclass(frozen=True, slots=True)
 class ObservedCloud:
-    """What a pass knows of the group's cloud before it plans. `now` is milliseconds."""
+    """What a pass knows of the group's cloud before it plans. Times are milliseconds."""
 
     now: int
     cloud: Cloud
@@ -63,12 +63,12 @@ class ObservedCloud:
 
 @dataclass(frozen=True, slots=True)
 class CloudDecision:
-    """What the simulated cloud makes of a plan.
+    """What the simulated cloud decides on a plan.
 
-    `plan` creates only what is due, and deletes only what is not put off. `due` is since when what
-    is created is due, by serial; `reshape` has the nodes that don't show what they should,
-    `postpone` those whose deletion is put off until a time. `look_again` is in seconds. `failures`
-    are the tries that have failed since the pass before, by the class of the error.
+    `plan` creates only what is due, and deletes only what is not put off. `due` says, by serial,
+    since when each instance in `plan.create` is due. `reshape` are the serials of nodes that have
+    to be patched; `postpone` says until when deletions are put off, by name. `look_again` is in
+    seconds. `failures` counts the tries that failed since the last pass, by class of error.
     """
 
     observed: ObservedCloud
@@ -85,13 +85,13 @@ class CloudDecision:
 
     @property
     def writes(self) -> bool:
-        """Whether there is something to write beside what the plan says."""
+        """Whether nodes have to be written in addition to those that the plan names."""
         return bool(self.reshape or self.postpone)
 
 
 @dataclass(slots=True)
 class _Known:
-    """What was found in the last pass of a group, by uid: only to spare finding it again."""
+    """A cache of what the last pass of a group found; it holds for the group with this uid."""
 
     uid: str
     upkeep: Upkeep = field(default_factory=Upkeep)
@@ -105,7 +105,7 @@ class _Known:
 
 
 class Clouds:
-    """The clouds of all groups. `seed` is for groups that name none, beside their names."""
+    """The clouds of all groups. A group without a seed gets one made of `seed` and its name."""
 
     def __init__(self, *, store: GroupStore, cache: NodeCache, seed: str = "") -> None:
         self._store = store
@@ -113,23 +113,23 @@ class Clouds:
         self._cache = cache
         self._known: dict[str, _Known] = {}
         self.pools: Pools
-        """Set after construction, as the two know each other."""
+        """Set after construction, as each of the two needs the other."""
 
     def forget(self, name: str) -> None:
-        """A group is gone, and what it held is free."""
+        """Forgets a group that is gone: what it held of pools is free."""
         known = self._known.pop(name, None)
         if known is not None and known.holding is not None:
             self.pools.touched(known.holding.pools)
 
     def phases(self, name: str) -> Mapping[int, Phase]:
-        """Of a group's instances that have no Node, by serial, as of its last pass."""
+        """Returns the phases of a group's instances without a Node, as of its last pass."""
         known = self._known.get(name)
         return known.phases if known is not None else {}
 
     def observe(
         self, group: Group, memory: Memory, seen: Observation, *, now: int
     ) -> ObservedCloud | None:
-        """None for a group that has no simulated cloud, and nothing left of one."""
+        """Observes the group's cloud; None if it has no simulated cloud, nor traces of one."""
         cloud = self.in_force(group)
         if cloud is None and memory.status.cloud is None and not seen.marked and not seen.stuck:
             return None
@@ -163,10 +163,10 @@ class Clouds:
         deciding: bool,
         stop: Callable[[], bool],
     ) -> CloudDecision | None:
-        """Decides, and then takes its time to find out who is due; None where it is to `stop`.
+        """Decides on requests, then computes in parts which are due; None if told to `stop`.
 
-        `node` is the template, None where there is no usable one; unless `deciding`, the plan only
-        reports.
+        `node` is the template, None if there is no usable one; unless `deciding`, nothing is
+        granted or refused.
         """
         known = self._of(group)
         postpone, leaving, late = self._deletions(group, seen, plan, observed)
@@ -209,11 +209,11 @@ class Clouds:
         )
 
     def use(self) -> Use:
-        """Who takes what of all pools."""
+        """Returns what each group takes of each pool."""
         return Use(self._others("", None))
 
     def refused(self, pool: str) -> int:
-        """The instances of all groups that found no room in a pool."""
+        """Returns how many instances, of all groups, found no room in a pool."""
         total = 0
         for name in self.naming([pool]):
             known, group = self._known.get(name), self._store.get(name)
@@ -225,7 +225,7 @@ class Clouds:
         return total
 
     def naming(self, pools: Iterable[str]) -> Iterator[str]:
-        """The groups that draw from one of these pools."""
+        """Yields the names of the groups that draw from one of these pools."""
         wanted = frozenset(pools)
         for name in self._store.names():
             group = self._store.get(name)
@@ -259,11 +259,11 @@ class Clouds:
         observed: ObservedCloud,
         stop: Callable[[], bool],
     ) -> dict[int, Phase] | None:
-        """Books what was settled, and finds the phases of all pending. To draw ten thousand at once
-        would hold up everybody else.
+        """Books what was settled, and computes the phases of all pending instances.
 
-        None where it is to `stop`. What was settled is in no status then, and is once more; from
-        the phases that are known the next walk goes on.
+        It pauses between parts, as ten thousand draws at once would block the event loop. None if
+        told to `stop`: status doesn't have what was settled then, so the next pass settles again,
+        and goes on from the phases computed so far.
         """
         record = known.record
         if known.outage_since != observed.outage_since:
@@ -297,7 +297,7 @@ class Clouds:
     def _deletions(
         self, group: Group, seen: Observation, plan: Plan, observed: ObservedCloud
     ) -> tuple[dict[str, int], list[str], list[int]]:
-        """Whose deletion is put off until when, whose isn't, and which of the stuck go now."""
+        """Deletions put off, by name and until when; names to delete now; stuck serials to end."""
         late = [] if group.spec.paused else [s for s, at in _deadlines(seen) if at <= observed.now]
         if observed.cloud.failures.slow_deletion is None or not plan.delete:
             return {}, list(plan.delete), late
@@ -351,7 +351,7 @@ class Clouds:
         return _amounts(node, names) if names else {}
 
     def _others(self, but: str, pools: Sequence[str] | None) -> Iterator[Holder]:
-        """What groups hold that draw from these pools; None: from any."""
+        """What groups but `but` hold, if they draw from one of `pools`, or any pool for None."""
         wanted = None if pools is None else frozenset(pools)
         if wanted is not None and not wanted:
             return
@@ -397,7 +397,7 @@ def _asked(
     late: Sequence[int],
     each: Amounts,
 ) -> Asked:
-    """`late` are nodes that go now, after having been stuck."""
+    """Takes from the plan what concerns the cloud; `late` are stuck nodes that go now."""
     here = seen.terminating.keys() | seen.records.keys()
     batches = compact(plan.batches, here=here, gone=frozenset(late)) if late else plan.batches
     return Asked(
@@ -412,7 +412,7 @@ def _asked(
 
 
 def _due(plan: Plan, phases: Mapping[int, Phase], *, now: int) -> dict[int, int]:
-    """Since when each serial is due that is to be created now, those that wait longest first."""
+    """By serial, since when each instance to create now is due; those first that wait longest."""
     waiting = ((phases[s].since, s) for s in plan.create if phases[s].state is State.DUE)
     return {serial: since for since, serial in sorted(waiting) if since <= now}
 
@@ -439,9 +439,9 @@ def _ends(seen: Observation) -> Iterator[int]:
 def _stuck(
     group: Group, seen: Observation, observed: ObservedCloud, *, known: Mapping[int, Phase]
 ) -> dict[int, Phase]:
-    """The nodes that are stuck in deletion: until when is written on them, since when is drawn.
+    """The phases of nodes stuck in deletion: the end is written on them, the begin is drawn again.
 
-    Where the spec has been edited since it was drawn, it counts from when that was seen.
+    If the spec was edited in between, a phase begins now at the latest.
     """
     found: dict[int, Phase] = {}
     for serial, at in _deadlines(seen):
@@ -465,10 +465,10 @@ def _outage_since(status: KwokNodeGroupStatus, *, now: int) -> int:
 
 
 def _wait(times: Iterable[int | None], now: int) -> float | None:
-    """Seconds until the first of these times that is to come."""
+    """Seconds until the first of these times, at least `_SOONEST`; None if there is none."""
     ahead = [at - now for at in times if at is not None]
     return max(_SOONEST, min(ahead) / 1_000) if ahead else None
 
 
 _SOONEST = 0.1
-"""Seconds: what becomes due in such a time makes one pass."""
+"""Seconds: what becomes due within this time is handled in one pass."""

@@ -3,10 +3,9 @@
     marks of the Nodes + outage + now  --Upkeep.find-->  DesiredNodes
     Nodes whose notice is due + how many are under notice  --give_notice-->  who gets it
 
-What is desired holds until a time, and thousands of nodes are looked at in each pass; so
-what was found is kept while it holds. Where only so many may be under notice at a time,
-who gets it is decided here, and the time written on the Node: from there on its end is
-certain.
+A pass looks at thousands of nodes, so each result is cached until the time at which it changes.
+If only so many nodes may be under notice at a time, this module decides which get it; the time is
+written on the Node, and from then on its end is certain.
 """
 
 from collections.abc import Mapping
@@ -18,11 +17,11 @@ from kwok_operator.cloud.life import DesiredNode, Life
 
 @dataclass(frozen=True, slots=True)
 class DesiredNodes:
-    """`desired` are nodes about which there is something to write, by serial, and `lives` the lives
-    that they lead, where something was decided; `ended` the serials that are to go.
+    """How a group's Nodes should be, by serial: those that have a mark; in an outage, all.
 
-    `noticed` is when notice was given to those that had to wait for others, and whose Nodes don't
-    say so yet. `until` (milliseconds) is when to look again, None for never.
+    `lives` are their lives, if something was decided about them; `ended` are to be deleted.
+    `noticed` is when notice was given to Nodes that had to wait for others and whose annotations
+    don't say so yet. `until` (milliseconds) is when to look again, None for never.
     """
 
     desired: Mapping[int, DesiredNode] = field(default_factory=dict)
@@ -42,7 +41,7 @@ class _Known:
 
 
 class Upkeep:
-    """How one group's nodes should be, as found last."""
+    """Computes how one group's nodes should be, and caches the result for each."""
 
     def __init__(self) -> None:
         self._known: dict[int, _Known] = {}
@@ -55,7 +54,8 @@ class Upkeep:
         outage_since: int | None,
         now: int,
     ) -> DesiredNodes:
-        """All nodes that have a mark; in an outage, all nodes. `now` is milliseconds."""
+        """Computes how nodes should be. `marks` are those of all nodes that have one, and in an
+        outage of all nodes; `at_a_time` is how many may be under notice. `now` is milliseconds."""
         capped = at_a_time is not None
         self._known = {
             serial: self._find(serial, mark, capped=capped, outage_since=outage_since, now=now)
@@ -85,7 +85,7 @@ class Upkeep:
         return _Known(mark, capped, outage_since, life, desired)
 
     def _give_notice(self, at_a_time: int, *, now: int) -> int | None:
-        """Gives notice where it is due and there is room; returns when to look again for that."""
+        """Gives notice where it is due and the limit allows; returns when to try again."""
         waiting: dict[int, Life] = {}
         under_way = 0
         for serial, known in self._known.items():
@@ -114,7 +114,7 @@ def _holds(known: _Known, mark: Mark | None, *, capped: bool, outage_since: int 
 
 
 def _unwritten(known: _Known) -> int | None:
-    """When notice was given that the Node doesn't show yet."""
+    """When notice was given, if the Node's annotation doesn't say so yet."""
     if not known.capped or known.mark is None or known.mark.noticed_at is not None:
         return None
     return known.life.notice_at
@@ -123,9 +123,10 @@ def _unwritten(known: _Known) -> int | None:
 def give_notice(
     lives: Mapping[int, Life], *, at_a_time: int, under_way: int, now: int
 ) -> tuple[int, ...]:
-    """The serials that get notice now, in the order in which it was due.
+    """Returns the serials that get notice now, in the order in which it was due.
 
-    `lives` are those of Nodes that have none yet, `under_way` is how many have and aren't gone.
+    `lives` are those of Nodes without notice; `under_way` is how many Nodes have notice and still
+    exist.
     """
     due = sorted(
         (life.notice_at, serial)
@@ -138,9 +139,9 @@ def give_notice(
 def next_notice(
     lives: Mapping[int, Life], *, at_a_time: int, under_way: int, now: int
 ) -> int | None:
-    """When `give_notice` may have something to give, if no Node under notice goes before.
+    """Returns when `give_notice` is to be called again, if no Node under notice goes before.
 
-    None where it hasn't: nothing is due ever, or those under notice leave no room.
+    None if no notice is ever due, or as many as allowed are under notice.
     """
     if under_way >= at_a_time:
         return None

@@ -1,4 +1,4 @@
-"""What the simulated cloud does to a node's devices: late, failing, or never there.
+"""Computes when a node's devices are published and fail, or that they never appear.
 
     spec.cloud.devices, the instance, when its Node was made  --device_course-->  DeviceCourse
 
@@ -15,8 +15,10 @@ from kwok_operator.cloud.draws import drawn, instance_seed
 
 @dataclass(frozen=True, slots=True)
 class DeviceCourse:
-    """Times are epoch milliseconds. `published` is None for never; `failing` has the names of
-    devices that fail, and when."""
+    """When a node's devices are published (None: never), and when some fail, by name.
+
+    Times are milliseconds since the epoch.
+    """
 
     published: int | None
     failing: Mapping[str, int] = field(default_factory=dict)
@@ -34,7 +36,7 @@ class DeviceCourse:
 def device_course(
     cloud: Cloud | None, *, group: str, serial: int, made: int, devices: Iterable[str]
 ) -> DeviceCourse:
-    """Of the node of an instance that was made then, and has devices of these names."""
+    """Draws the course of a node's devices. `made` is when the node was created."""
     wanted = cloud.devices if cloud is not None else None
     if cloud is None or wanted is None:
         return DeviceCourse(made)

@@ -1,10 +1,10 @@
-"""Random numbers that are not remembered, and the spans of time that are drawn.
+"""Random numbers that are computed from hashes, and the spans of time that they give.
 
-    seed, group, serial, what is drawn  --draw-->  (0, 1)  --span(Delay)-->  milliseconds
+    seed, group, serial, purpose  --draw-->  (0, 1)  --span(Delay)-->  milliseconds
 
-A draw depends on these four and on nothing else, neither an order of calls, nor state, nor a clock.
+A draw depends on these four and on nothing else: neither an order of calls, nor state, nor a clock.
 A greater draw never gives a shorter span. Spans are from 0 to 720 h, whatever a stored object says:
-bounds in the wrong order change places, and no distribution at all is no delay.
+bounds in the wrong order are swapped, and no distribution at all is no delay.
 """
 
 import hashlib
@@ -35,18 +35,18 @@ _SHORTEST_MEDIAN = 0.001
 
 @dataclass(frozen=True, slots=True)
 class InstanceSeed:
-    """Who draws."""
+    """The instance that draws: all its draws depend on these fields."""
 
     seed: str
     group: str
     serial: int
 
     def draw(self, what: str) -> float:
-        """A number greater than 0 and less than 1."""
+        """Returns a number between 0 and 1 (both excluded), always the same for `what`."""
         return _number(self._known + _field(what))
 
     def draws(self, what: str, *, most: int) -> Callable[[int], float]:
-        """What draws `what/0`, `what/1` and so on, fewer than `most`, at a third of the cost."""
+        """Returns a function that draws `what/n` for n < `most`, at a third of the cost."""
         known, fields = self._known, _numbered(what, most)
         return lambda n: _number(known + fields[n])
 
@@ -56,12 +56,12 @@ class InstanceSeed:
 
 
 def group_seed(seed_of_all: str, *, group: str) -> str:
-    """The seed of a group that names none, where all have one; no longer than a spec may have."""
+    """Derives the seed of a group that names none; at most as long as a seed in a spec."""
     return hashlib.sha256(_known_part(seed_of_all, group)).hexdigest()[:32]
 
 
 def instance_seed(cloud: Cloud, *, group: str, serial: int) -> InstanceSeed:
-    """The instance of a group; the seed is the group's name unless there is one."""
+    """Returns the seed of an instance; without `cloud.seed`, the group's name is the seed."""
     return InstanceSeed(cloud.seed or group, group, serial)
 
 
@@ -87,28 +87,28 @@ def _numbered(what: str, most: int) -> tuple[bytes, ...]:
 
 
 def milliseconds(text: str) -> int:
-    """A time as it stands in a spec, such as 90s; at most 720 h."""
+    """Parses a duration of a spec, such as 90s; at most 720 h."""
     return min(parse_duration(text) * SECOND, LONGEST)
 
 
 def span(delay: Delay, draw: float) -> int:
-    """The span that a draw gives."""
+    """Returns the span, in milliseconds, that `draw` (0 to 1) gives."""
     return spans(delay)(draw)
 
 
 def spans(delay: Delay) -> Callable[[float], int]:
-    """What gives the spans of many draws: a delay takes longer to look up than to draw from."""
+    """Returns `span` for one delay, for many draws: looking up the delay costs most."""
     inverse = _inverse(delay)
     return lambda draw: _within(inverse(draw))
 
 
 def drawn(delay: Delay | None, who: InstanceSeed, *, what: str) -> int:
-    """The span that an instance draws; none without a delay."""
+    """Returns the span that an instance draws for `what`; 0 without a delay."""
     return 0 if delay is None else span(delay, who.draw(what))
 
 
 def span_by_rate(hourly: float, draw: float) -> int:
-    """The span until something that happens to a share `hourly` (0 to 1) of all in an hour."""
+    """Returns the span until an event that hits a share `hourly` (0 to 1) of all per hour."""
     if hourly <= 0:
         return LONGEST
     if hourly >= 1:
@@ -123,7 +123,7 @@ def _within(seconds: float) -> int:
 # A spec has few delays, and thousands of instances draw from each.
 @lru_cache(maxsize=256)
 def _inverse(delay: Delay) -> Callable[[float], float]:
-    """Seconds by draw."""
+    """Returns the function from a draw to seconds, not yet limited to 0..720 h."""
     if delay.fixed:
         seconds = _seconds(delay.fixed)
         return lambda draw: seconds

@@ -1,9 +1,9 @@
-"""Keeping nodes NotReady, although a kwok controller makes Ready whatever it sees.
+"""Finds out whether nodes can be kept NotReady, although the kwok controller makes nodes Ready.
 
-    the Stage kwok-operator-hold is there ──> STAGE: kwok leaves nodes with the hold label alone
-    else                                  ──> NONE:  nodes are Ready within 2 s of whatever we say
+    the Stage kwok-operator-hold exists ──> STAGE: kwok leaves nodes with the hold label alone
+    else                                ──> NONE:  nodes are Ready within 2 s of whatever we write
 
-An admin gives the Stage with a component of deploy/. kwok goes on to renew the Lease of a node that
+An admin installs the Stage with a component of deploy/. kwok still renews the Lease of a node that
 is held: pods there stay Ready, and a second Stage makes those Ready that Kubernetes marks.
 """
 
@@ -25,14 +25,14 @@ STAGE_PATH: Final = f"/apis/kwok.x-k8s.io/v1alpha1/stages/{constants.HOLD_STAGE}
 
 STAGE_KNOWN_FOR: Final = 30.0
 ASK_AGAIN_AFTER: Final = 5.0
-"""Seconds after an answer that decides nothing."""
+"""Seconds until the API server is asked again after an error."""
 DISOBEYED_TIMES: Final = 3
 DISOBEYED_AFTER: Final = 2.0
 DISOBEYED_WITHIN: Final = 60.0
-"""A node has to be Ready against what it should be so often, over so many seconds at least and at
-most; for a moment, each may be."""
+"""The Stage doesn't work if a node with the hold label is seen Ready DISOBEYED_TIMES times, within
+DISOBEYED_AFTER to DISOBEYED_WITHIN seconds. Once or twice can happen to any node."""
 DISOBEYED_FOR: Final = 300.0
-"""Seconds for which the Stage then counts for nothing."""
+"""Seconds for which the Stage then counts as absent."""
 _MOST_SUSPECTS: Final = 1_000
 
 REMEDY: Final = (
@@ -57,24 +57,24 @@ DISOBEYED: Final = (
 
 
 class HoldLink:
-    """How nodes are held. `clock` gives monotonic seconds."""
+    """Knows whether nodes can be kept not Ready. `clock` gives monotonic seconds."""
 
     def __init__(self, *, client: KubeClient, clock: Callable[[], float]) -> None:
         self._client = client
         self._clock = clock
         self._looking = asyncio.Lock()
         self.known = Hold.NONE
-        """How nodes are held, as known last."""
+        """The last result of `way`."""
         self._why = NOT_ASKED
         self._look_again = float("-inf")
         self._suspects: dict[str, list[float]] = {}
-        """Nodes that were Ready when they should not be, and when that was seen."""
+        """When nodes were seen Ready that should not be, by name."""
         self._disobeyed_until = float("-inf")
 
     async def way(self) -> Hold:
-        """How nodes are held now, as known for at most 30 s.
+        """What keeps nodes from being Ready now; the API server is asked again after 30 s.
 
-        Where the API server has trouble, what was known before. NONE before anything is known.
+        If that fails, the last known answer, at first NONE.
         """
         if self._clock() >= self._look_again:
             async with self._looking:
@@ -83,9 +83,9 @@ class HoldLink:
         return self.known
 
     def condition(self, *, wanted: bool) -> Verdict:
-        """CloudSimulated: whether what a group's spec.cloud asks for can be seen.
+        """The condition CloudSimulated: whether nodes can be kept not Ready as spec.cloud demands.
 
-        `wanted` is whether anything there keeps nodes from being Ready. As of the last `way`.
+        `wanted` says that something in spec.cloud needs that. As of the last call of `way`.
         """
         if not wanted:
             return Verdict(True, "NothingToHold", NOTHING_TO_HOLD)
@@ -95,9 +95,9 @@ class HoldLink:
         return Verdict(False, "NotHeld", why)
 
     def disobeyed(self, node: str) -> None:
-        """A node that has the hold label is Ready, and should not be.
+        """Reports that a node is Ready in spite of its hold label.
 
-        To be called whenever that is seen: it counts once it has lasted, as any node may be Ready
+        To be called whenever that is seen: it counts only if it lasts, as any node may be Ready
         for a moment between two writes.
         """
         now = self._clock()

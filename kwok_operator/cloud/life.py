@@ -1,11 +1,11 @@
-"""From the Node's first moment to its end: decided when the Node is made, and written on it.
+"""The course of a Node from its creation to its end: drawn at creation, and written on the Node.
 
     spec.cloud + instance + when it is born  --draw_life-->  Life  --dump_life-->  an annotation
     Life + now  --desired-->  how the Node should be, and when to look again
 
-The annotation goes into the write that creates the Node. So what was decided about a Node stays
-with it through edits and restarts, and costs status nothing. A Node of a perfect
-cloud needs none.
+The annotation is part of the request that creates the Node. So what was decided about a Node
+survives edits and restarts, and needs no room in status. A Node of a perfect cloud needs none.
+Times and spans are milliseconds.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,7 +30,7 @@ SHORTEST_LIFE: Final = SECOND
 
 @dataclass(frozen=True, slots=True)
 class PassingTaint:
-    """A taint that is taken off `after` so long."""
+    """A startup taint that is taken off `after` milliseconds."""
 
     key: str
     value: str
@@ -40,7 +40,7 @@ class PassingTaint:
 
 @dataclass(frozen=True, slots=True)
 class ComingResource:
-    """A resource that is there `after` so long, `amount` of it as a quantity."""
+    """A resource that appears `after` milliseconds; `amount` is a quantity."""
 
     name: str
     amount: str
@@ -49,7 +49,7 @@ class ComingResource:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The Node goes `after` so long, with `notice` before; `reason` is why."""
+    """The Node ends `after` milliseconds, with notice given `notice` milliseconds before."""
 
     after: int
     notice: int
@@ -57,7 +57,7 @@ class End:
 
     @property
     def noticed_after(self) -> int:
-        """A life that is shorter than the notice ends that much later."""
+        """The age at notice. If the life is shorter than the notice, it ends that much later."""
         return max(0, self.after - self.notice)
 
     @property
@@ -67,7 +67,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Spells:
-    """Not Ready for `length` in each `period`, for the first time `first` after it is Ready."""
+    """A flapping Node is not Ready for `length` in each `period`; first `first` after Ready."""
 
     period: int
     length: int
@@ -76,10 +76,10 @@ class Spells:
 
 @dataclass(frozen=True, slots=True)
 class DesiredNode:
-    """How a Node is at a time, and that it stays so before `until` (None: for good).
+    """How a Node should be now, and until when that holds (None: for good).
 
-    `since` is when it got into `state`. `taints` and `missing` are those that it still has, and
-    the resources that it still lacks.
+    `since` is when it got into `state`. `taints` are the startup taints that it still has,
+    `missing` the resources that it still lacks. `noticed`: under notice; `gone`: to be deleted.
     """
 
     state: State
@@ -95,8 +95,9 @@ class DesiredNode:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """All that was decided about a Node; spans are counted from `born`, and `ready_after` is None
-    where it never is Ready.
+    """All that was decided about a Node when it was created.
+
+    Spans count from `born`; `ready_after` is None if the Node is never Ready.
     """
 
     born: int
@@ -113,18 +114,21 @@ class Life:
 
     @property
     def is_perfect(self) -> bool:
-        """Whether a Node without any record is the same."""
+        """Whether nothing was decided, so that the Node needs no record."""
         return self == Life(self.born)
 
     def noticed(self, at: int | None) -> "Life":
-        """With notice given at a time, or not at all: for groups where others decide on it."""
+        """Returns this life with notice at `at`, or with no end at all for None.
+
+        For groups that limit how many nodes may be under notice at a time.
+        """
         if self.end is None or at is None:
             return replace(self, end=None)
         after = max(0, at - self.born) + self.end.notice
         return replace(self, end=replace(self.end, after=after))
 
     def desired(self, now: int, *, outage_since: int | None = None) -> DesiredNode:
-        """How the Node should be; a time before its birth counts as its birth."""
+        """Returns how the Node should be at `now`; a time before its birth counts as its birth."""
         age = max(0, now - self.born)
         end, spell = self.end, self._spell(age)
         if end is not None and age >= end.gone_after:
@@ -162,7 +166,7 @@ class Life:
         taints: tuple[PassingTaint, ...],
         missing: tuple[ComingResource, ...],
     ) -> tuple[State, int, str]:
-        """The state, since which age, and why; as though nobody interrupted."""
+        """The state, since which age, and why; leaving interruptions aside."""
         if self.ready_after is None:
             return State.NOT_READY, 0, "NeverReady"
         if age < self.ready_after:
@@ -178,9 +182,10 @@ class Life:
         return State.READY, max(since, *passed, 0), "Ready"
 
     def _spell(self, age: int) -> tuple[int, int | None, bool] | None:
-        """From which age to which the Node is in a spell or between two, and whether it is in one.
+        """The ages at which the present spell, or pause between two, begins and ends; and whether
+        it is a spell of being not Ready.
 
-        None before it is Ready for the first time, and for those that don't flap.
+        None before the Node is Ready for the first time, and if it doesn't flap.
         """
         spells = self.spells
         if spells is None or self.ready_after is None or age < self.ready_after:
@@ -196,10 +201,10 @@ class Life:
 
 
 def born_at(due: int, *, now: int) -> int:
-    """When a Node that was due is born, as it is made now.
+    """Returns the time from which the life of a Node counts that was `due` and is created now.
 
-    When it was due, so that the course is the same however long the writing takes; now where it
-    was kept back (paused, no template, no operator), so that its life isn't over at its birth.
+    That is `due`, so that the course doesn't depend on how long writes take. If more than a minute
+    has passed (paused, no template, no operator), it is `now`: else its life could be over already.
     """
     return due if now - due <= LATE else now
 
@@ -207,10 +212,10 @@ def born_at(due: int, *, now: int) -> int:
 def draw_life(
     cloud: Cloud, who: InstanceSeed, *, born: int, capacity: Mapping[str, str] | None = None
 ) -> Life:
-    """What is decided about a Node when it is made.
+    """Draws the life of a Node that is created now.
 
-    `capacity` is the Node's, as quantities; only what it has can come late. Without it, all that
-    the spec names does.
+    `capacity` is the Node's, as quantities: only resources in it can come late. Without it, all
+    that the spec names do.
     """
     never = happens(cloud.failures.never_ready, who, what="never-ready")
     return Life(
@@ -224,7 +229,7 @@ def draw_life(
 
 
 def deletion_delay(cloud: Cloud, who: InstanceSeed) -> int:
-    """How long the DELETE of a Node is put off."""
+    """Returns by how many milliseconds the DELETE of a Node is put off; mostly 0."""
     slow = cloud.failures.slow_deletion
     if slow is None or not happens(slow, who, what="slow-deletion"):
         return 0

@@ -1,7 +1,7 @@
-"""Parts of a Node as JSON: read where they may be absent, and made anew where they differ.
+"""Reads and makes parts of a Node as JSON: conditions and taints. Nothing is changed in place.
 
-Owns the conditions that the simulated cloud gives a Node. Which of them a Node is to have, and in
-which order they are written, is for `shaping` to say. Nothing is changed in place.
+The texts of the conditions that the simulated cloud gives a Node are here. `shaping` decides which
+of them a Node gets, and in which order they are written.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,7 +34,7 @@ def conditions_of(node: Node) -> list[Condition]:
 
 
 def ready_status(node: Node) -> str:
-    """ "True", "False", "Unknown", or "" where nobody has said anything yet."""
+    """The status of the condition Ready: "True", "False", "Unknown", or "" if there is none yet."""
     of_ready = [c for c in conditions_of(node) if c.get("type") == READY]
     return str(of_ready[0].get("status")) if of_ready else ""
 
@@ -53,7 +53,7 @@ def not_ready(desired: DesiredNode) -> Condition:
 
 
 def notice(desired: DesiredNode, life: Life | None) -> Condition:
-    """That the cloud takes the instance back, and when."""
+    """The condition that says that the cloud takes the instance back, and when."""
     when = ""
     if life is not None and life.end is not None:
         when = f" at {format_time(life.born + life.end.gone_after)}"
@@ -66,7 +66,7 @@ def notice(desired: DesiredNode, life: Life | None) -> Condition:
 
 
 def with_condition(conditions: Iterable[Condition], new: Condition, *, now: str) -> list[Condition]:
-    """With `new` in the place of the one of its type; the same where it says nothing new."""
+    """Returns the conditions with `new` instead of the one of its type; unchanged if equal."""
     found = list(conditions)
     at = next((i for i, c in enumerate(found) if c.get("type") == new["type"]), len(found))
     old = found[at] if at < len(found) else {}
@@ -81,7 +81,7 @@ def with_condition(conditions: Iterable[Condition], new: Condition, *, now: str)
 
 
 def is_amount(text: str) -> bool:
-    """Whether the API server takes it: who may write nodes can write anything into a life."""
+    """Whether the API server accepts this quantity: anybody may have edited the life."""
     try:
         return parse_quantity(text) >= 0
     except ValueError:
@@ -101,7 +101,7 @@ def taint_of(*, key: str, value: str, effect: str) -> Mapping[str, Any]:
 
 
 def notice_taints(desired: DesiredNode, taint: Taint | None) -> list[Mapping[str, Any]]:
-    """The taint of notice, once it is given."""
+    """The taint that marks a Node under notice, [] before notice is given."""
     if taint is None or not desired.noticed:
         return []
     return [taint_of(key=taint.key, value=taint.value, effect=taint.effect.value)]
@@ -110,7 +110,7 @@ def notice_taints(desired: DesiredNode, taint: Taint | None) -> list[Mapping[str
 def with_taints(
     taints: Iterable[Mapping[str, Any]], more: Iterable[Mapping[str, Any]]
 ) -> list[Mapping[str, Any]]:
-    """With those of `more` that aren't there."""
+    """Returns the taints, and those of `more` whose key and effect none of them has."""
     found = {taint_key(taint): taint for taint in taints}
     for taint in more:
         found.setdefault(taint_key(taint), taint)

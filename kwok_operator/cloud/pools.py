@@ -1,13 +1,15 @@
 """The KwokCapacityPools that exist, and their status.
 
-    events, lists ──> Pools ──> known (and a call: changed) ──> who gets what
+    events, lists ──> Pools ──> known (and a call: changed) ──> passes of groups, which decide
                         ^
     groups' passes ─────┴─ touched ──> run() ──PATCH──> status
 
-What a pool's status says is counted anew each time, from what the passes have found; nobody decides
-anything from it. But for one thing: an outage began when its condition says, also after a restart.
+`changed` (Assembly._pools_changed) wakes the groups that draw from the pools.
 
-Where the CRD is not installed there are no pools.
+A pool's status is counted again each time, from what the passes have found, and is only shown. One
+thing is read back from it: the condition says when an outage began, also after a restart.
+
+If the CRD is not installed, there are no pools.
 """
 
 import asyncio
@@ -34,14 +36,14 @@ from kwok_operator.observability.metrics import Metrics
 logger = logging.getLogger(__name__)
 
 WRITE_EVERY: Final = 1.0
-"""Seconds in which several changes make one write."""
+"""Seconds in which several changes are put into one write."""
 TRY_AGAIN_AFTER: Final = 10.0
 """Seconds until a status that could not be written is tried again."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredPool:
-    """A pool as the API server has it; `pool` is None where `problem` says why it can't be read."""
+    """A pool as the API server has it; if it can't be read, `pool` is None and `problem` is why."""
 
     name: str
     uid: str
@@ -77,7 +79,7 @@ def stored_pool(raw: Mapping[str, Any]) -> StoredPool:
 
 
 def _conditions(status: Any) -> tuple[PoolCondition, ...]:
-    """None at all where the status can't have been written by us."""
+    """The conditions in a pool's status, () if the operator can't have written it."""
     try:
         conditions = KwokCapacityPoolStatus.model_validate(status).conditions
         for condition in conditions:
@@ -88,11 +90,11 @@ def _conditions(status: Any) -> tuple[PoolCondition, ...]:
 
 
 class Pools:
-    """The KwokCapacityPools that exist; their status is written from what the passes have found.
+    """Follows the KwokCapacityPools, and writes their status.
 
-    `changed(names)` is called when pools are new, say something else or are gone; `use()` counts
-    what is taken, `refused(name)` gives how many instances found no room in a pool; `now()` gives
-    the time, in RFC 3339 and whole seconds. All of them are asked on the event loop.
+    `changed(names)` is called when pools are new, changed or gone; `use()` counts what is taken,
+    `refused(name)` returns how many instances found no room in a pool; `now()` returns the time,
+    in RFC 3339 and whole seconds. All are called on the event loop.
     """
 
     def __init__(
@@ -107,7 +109,7 @@ class Pools:
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         self.known: dict[str, CapacityPool] = {}
-        """By name; those that can't be read are not among them."""
+        """The pools by name, without those that can't be read."""
         self.objects = FollowedKind(stored_pool, self._seen)
         self._client = client
         self._changed = changed
@@ -117,19 +119,19 @@ class Pools:
         self._metrics = metrics
         self._sleep = sleep
         self._seen_out: dict[str, str] = {}
-        """Since when pools were seen to be out."""
+        """When outages of pools were first seen, by name of the pool."""
         self._touched: set[str] = set()
         self._news = asyncio.Event()
         self._trouble: dict[str, str] = {}
 
     def touched(self, names: Collection[str]) -> None:
-        """What is taken of these pools, or refused, has changed: their status is written soon."""
+        """Has the status of these pools written soon: what is taken or refused has changed."""
         if names:
             self._touched.update(names)
             self._news.set()
 
     async def run(self) -> None:
-        """Writes status for ever: of each pool at most once a second, and only what is new."""
+        """Writes status for ever: of each pool at most once a second, and only if it changed."""
         while True:
             await self._news.wait()
             await self._sleep(WRITE_EVERY)
@@ -143,7 +145,7 @@ class Pools:
                 await self._sleep(TRY_AGAIN_AFTER)
 
     def _seen(self, old: StoredPool | None, new: StoredPool | None) -> None:
-        """A pool is new, was changed, or is gone."""
+        """Takes note of a pool that is new, was changed, or is gone."""
         before = None if old is None else (old.uid, old.pool)
         if old is not None and (new is None or new.uid != old.uid):
             self._forget(old.name)
@@ -175,7 +177,7 @@ class Pools:
         self.known.pop(name, None)
 
     async def _write(self, name: str, use: Use) -> bool:
-        """Says whether the status is there, or nobody needs it any more."""
+        """Writes a pool's status. Returns False if that failed and is to be tried again."""
         stored = self.objects.get(name)
         if stored is None:
             return True
@@ -203,7 +205,7 @@ class Pools:
         self._trouble.pop(name, None)
         present = self.objects.get(name)
         if present is not None and present.uid == stored.uid:
-            # The watch tells of it too, but perhaps after the next write.
+            # The watch reports it too, but perhaps after the next write.
             self.objects.wrote(replace(present, status=dumped, conditions=status.conditions))
         return True
 
@@ -227,7 +229,7 @@ class Pools:
         )
 
     def _note_trouble(self, name: str, error: KwokOperatorError) -> None:
-        """Logs a trouble when it begins, or becomes another one."""
+        """Logs an error unless the last one of this pool was of the same type."""
         trouble = type(error).__name__
         if self._trouble.get(name) != trouble:
             self._trouble[name] = trouble

@@ -1,9 +1,9 @@
-"""What the status of a KwokCapacityPool says: who takes how much of it.
+"""Makes the status of a KwokCapacityPool: how much of it each group takes.
 
     Use (counted from groups and nodes) + spec  --pool_status-->  KwokCapacityPoolStatus
 
-Shown only: nobody decides anything from it, so it may be late, lost or edited without harm. One
-thing is read back: since when there is an outage, which a restart of the operator must not change.
+Nothing is decided from this status, so it may be late, lost or edited without harm. One thing is
+read back: since when there is an outage, which a restart of the operator must not change.
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,7 +31,10 @@ def pool_status(
     generation: int,
     conditions: Sequence[PoolCondition] = (),
 ) -> KwokCapacityPoolStatus:
-    """Of the resources those that the pool limits; `refused` are instances of all groups."""
+    """The status of a pool: instances taken, and the resources that it limits.
+
+    `refused`: instances of all groups that found no room.
+    """
     shares = sorted(use.shares(name).items(), key=lambda item: (-item[1].instances, item[0]))
     shown = shares[:MAX_SHOWN_GROUPS]
     total = use.total(name)
@@ -58,7 +61,10 @@ def pool_conditions(
     outage_since: str | None,
     now: str,
 ) -> tuple[PoolCondition, ...]:
-    """Each as of when it last changed; `outage_since` and `now` are RFC 3339, in whole seconds."""
+    """The conditions Outage and Exhausted of a pool, with the times of their last transitions.
+
+    `outage_since` and `now` are RFC 3339, in whole seconds.
+    """
     outage = Verdict(False, "NoOutage", "Nodes and instances come as they would.")
     if spec.outage:
         message = "spec.outage is true: no Node is Ready, no instance comes."

@@ -1,11 +1,11 @@
-"""What status has to remember of instances that have no Node, and what follows from it.
+"""The record in status of instances that have no Node yet, and their phases as computed from it.
 
     CloudStatus + batches  --CloudRecord--outstanding-->  the phase of each instance
     Decision (stock)       --settled-->                   the record and the batches to write
 
-Remembered are edits (`terms`) and what depended on others: who was refused, or not decided on yet.
-Everything else is drawn again. The operator and the shim both take the phases from here, so what
-status and cluster-autoscaler get the same.
+The record holds edits of spec.cloud (`terms`), and the serials that were refused, or are undecided,
+as that depended on other groups. All else is drawn again. The operator and the shim both compute
+phases here, so status and cluster-autoscaler get the same.
 """
 
 from collections.abc import (
@@ -35,14 +35,14 @@ from kwok_operator.nodegroups.serials import Batch, pack, unpack
 _CODE_LENGTH: Final = 64
 _MESSAGE_LENGTH: Final = 400
 _MOST_READ: Final = 16 * MAX_REFUSED
-"""More are no group's, but somebody's who wants to keep the operator busy."""
+"""No more records are read: the operator never writes so many, so somebody else did."""
 _LIKE_TRIES: Final = 10
-"""An instance is as much work as so many of its tries."""
+"""Walking through one instance costs as much as this many tries."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Serials that found no room at `since`; without a `fault` it is not decided yet."""
+    """Serials that found no room at `since`; if `fault` is None, they are still undecided."""
 
     serials: Set[int]
     since: int
@@ -52,26 +52,30 @@ class Refusal:
 
     @property
     def likeness(self) -> tuple[str | None, str, Fault | None]:
-        """What those say that can be one."""
+        """Refusals in which this is equal can be joined into one."""
         return self.pool, self.reason, self.fault
 
     def joined(self, later: "Refusal") -> "Refusal":
-        """With one that says the same at this time or later, as one of then."""
+        """Joins this and an alike refusal of this time or later; the time is the later one."""
         return replace(later, serials=self.serials | later.serials)
 
 
 @dataclass(frozen=True, slots=True)
 class CloudRecord:
-    """Of a serial that several `refusals` have, the first holds."""
+    """What status records: edits of spec.cloud, and refusals.
+
+    If several `refusals` have a serial, the first counts.
+    """
 
     history: History = field(default_factory=History)
     refusals: tuple[Refusal, ...] = ()
 
     @classmethod
     def read(cls, status: CloudStatus | None, asked: Iterable[Batch]) -> "CloudRecord":
-        """From status, its batches beside; what can't have been written by us is left out.
+        """Reads the record from status; entries that the operator can't have written are left out.
 
-        So is what would be more refused than `asked` for. Each pass goes through them all.
+        So are refusals that add up to more serials than the batches in `asked` have: each pass
+        goes through all of them.
         """
         if status is None:
             return cls()
@@ -84,19 +88,19 @@ class CloudRecord:
         return cls(History.read(status.terms), tuple(refusals))
 
     def dump(self) -> CloudStatus:
-        """For status; without the rows for people."""
+        """The record as status has it, without `instances`, the rows for people."""
         return CloudStatus(
             terms=tuple(terms.dump() for terms in self.history.terms),
             refused=tuple(_dump(refusal) for refusal in self.refusals),
         )
 
     def refused(self, serials: Set[int]) -> frozenset[int]:
-        """Those of the serials that hold no room."""
+        """Returns those of the serials that are refused or undecided: they hold no room."""
         return frozenset().union(*(refusal.serials & serials for refusal in self.refusals))
 
     @property
     def refused_by_pool(self) -> dict[str, int]:
-        """How many instances hold no room because of which pool."""
+        """How many instances found no room, by the pool that had none."""
         refused: dict[str, int] = {}
         for refusal in self.refusals:
             if refusal.pool is not None:
@@ -104,8 +108,8 @@ class CloudRecord:
         return refused
 
     def asking(self, now: int) -> Iterator[tuple[int, Set[int]]]:
-        """Serials to be decided on now, and since when they ask: those undecided, and those whose
-        time has come to be tried again.
+        """Yields serials to decide on now, and since when they wait: those undecided, and those
+        whose retry is due.
         """
         for refusal in self.refusals:
             retry = self._retry_at(refusal)
@@ -115,8 +119,10 @@ class CloudRecord:
                 yield retry, refusal.serials
 
     def settled(self, decision: StockDecision, *, wanted: Set[int], now: int) -> "CloudRecord":
-        """With what was decided now for this group; `wanted` are all serials asked for and not
-        there, others are forgotten. Those undecided stay so since they first were.
+        """Returns the record with what was decided `now` for this group.
+
+        `wanted` are all serials that are requested and have no Node; others are forgotten. Serials
+        that stay undecided keep the time since when they wait.
         """
         waited = [(r.since, r.serials) for r in self.refusals if r.fault is None]
         heard, new = frozenset(decision.granted), list[Refusal]()
@@ -134,8 +140,8 @@ class CloudRecord:
     def walk(
         self, group: str, *, outage_since: int | None, now: int
     ) -> Callable[[int, int, Phase | None], Iterator[Phase]]:
-        """What goes to the phase of a serial that was asked for at a time, by steps: the last that
-        comes is it. The last argument is one that was found before."""
+        """Returns a function (serial, requested at, known phase or None) that yields phases of an
+        instance, as `arrival.walk` does: the last one is its phase now."""
 
         def steps(serial: int, requested_at: int, before: Phase | None) -> Iterator[Phase]:
             if before is not None and now < before.since:
@@ -158,7 +164,7 @@ class CloudRecord:
         return steps
 
     def still(self, phases: Mapping[int, Phase], *, before: "CloudRecord") -> dict[int, Phase]:
-        """Of phases that were found with the record before, those that this one leaves as known."""
+        """Returns those of the `phases`, computed with record `before`, that hold with this one."""
         if before.history != self.history:
             return {}
         known = frozenset(phases)
@@ -186,12 +192,12 @@ def outstanding(
     outage_since: int | None = None,
     known: Mapping[int, Phase] | None = None,
 ) -> Iterator[dict[int, Phase]]:
-    """The phase of each instance that was asked for and has no Node, by serial.
+    """Yields the phases, by serial, of the instances that were requested and have no Node.
 
-    In parts, each of which is some milliseconds of work; what a later one says of a serial holds.
-    A refusal whose time has come is still shown as one: settle what is `asking` first. `known` are
-    phases found before with the same record, dates and outage; those that still hold are taken
-    over, and others gone on from, which spares the draws.
+    It yields parts, each some milliseconds of work; a later part overrides an earlier one. A
+    refusal whose retry is due is still shown as refused: settle what is `asking` first. `known`
+    are phases computed before with the same record, dates and outage; the walk goes on from them,
+    which saves draws.
     """
     known = known or {}
     steps = record.walk(group, outage_since=outage_since, now=now)
@@ -213,9 +219,9 @@ def outstanding(
 
 
 def redated(batches: Iterable[Batch], *, granted: Set[int], at: str) -> tuple[Batch, ...]:
-    """With the granted serials in batches of their own, dated when they found room.
+    """Returns the batches with the granted serials in batches of their own, dated `at`.
 
-    Their tries begin then. Ranges stay in order and apart.
+    Their tries begin then. The ranges stay in order and don't overlap.
     """
     return tuple(part for batch in batches for part in _split(batch, granted, at))
 
@@ -239,7 +245,7 @@ def _split(batch: Batch, granted: Set[int], at: str) -> Iterator[Batch]:
 
 
 def _since_before(refusal: Refusal, waited: Sequence[tuple[int, Set[int]]]) -> Iterator[Refusal]:
-    """A refusal that is still undecided, apart by since when it is."""
+    """Splits an undecided refusal by since when its serials have waited."""
     left = refusal.serials
     for since, serials in waited if refusal.fault is None else ():
         yield replace(refusal, serials=left & serials, since=since)
@@ -248,8 +254,8 @@ def _since_before(refusal: Refusal, waited: Sequence[tuple[int, Set[int]]]) -> I
 
 
 def _joined(refusals: Sequence[Refusal]) -> tuple[Refusal, ...]:
-    """Those that say the same at the same time as one; where there are too many, those of
-    different times too, the closest first.
+    """Joins alike refusals of the same time; while there are too many, also those of different
+    times, the closest first.
     """
     at_once: dict[Hashable, Refusal] = {}
     for refusal in sorted(refusals, key=lambda r: (r.since, min(r.serials))):

@@ -1,13 +1,13 @@
-"""What a Node of a simulated cloud looks like: at its birth, and when its life goes on.
+"""Makes what is written into Nodes of a simulated cloud: at their creation, and in later patches.
 
     template's Node + Life, DesiredNode --born-->           the Node that begins its life
     Mark + DesiredNode                  --needs_shaping-->  whether there is something to write
     live Node + DesiredShape            --changes-->        merge patches, in order
     live Node + an edited template      --carried_over-->   the edit, without undoing its life
 
-What was shown last stands in an annotation, so that most passes need no look at the Node. It is in
-the last patch, or in one whose loss is seen otherwise: after a crash the next pass writes the rest.
-Foreign taints, labels and conditions stay as they are.
+An annotation describes the state that was written last, so that most passes need not read the Node.
+It is part of the last patch, or of one whose loss is noticed otherwise: after a crash, the next
+pass writes the rest. Others' taints, labels and conditions stay as they are.
 """
 
 import hashlib
@@ -51,7 +51,7 @@ _RESOURCES: Final = ("capacity", "allocatable")
 
 
 class Hold(StrEnum):
-    """How a Node is kept not Ready against the kwok controller."""
+    """What keeps the kwok controller from making a Node Ready."""
 
     STAGE = "Stage"
     NONE = "None"
@@ -59,11 +59,11 @@ class Hold(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DesiredShape:
-    """What a live Node is to be brought to show.
+    """How a live Node is to be patched.
 
-    `life` is that of `desired`, None on a Node that nothing was decided about. `taint` is that of
-    notice; `now` is RFC 3339; `noticed_at` (milliseconds) is written on the Node.
-    `kwok_alive` says whether a Node that is made Ready stays so, and may take pods.
+    `life` is None on a Node about which nothing was decided. `taint` marks Nodes under notice;
+    `now` is RFC 3339; `noticed_at` (milliseconds) is written into its annotation. `kwok_alive`
+    says whether a Node that is made Ready stays so, and may take pods.
     """
 
     desired: DesiredNode
@@ -76,15 +76,15 @@ class DesiredShape:
 
 
 def shows_notice(mark: Mark | None) -> bool:
-    """Whether a Node has been brought to show that it is under notice."""
+    """Whether it was written into the Node already that it is under notice."""
     return mark is not None and _NOTICE in mark.shown.split(";")
 
 
 def needs_shaping(mark: Mark | None, desired: DesiredNode, *, ready: bool, hold: Hold) -> bool:
-    """Whether there is anything to write.
+    """Whether the Node has to be patched.
 
-    What can't be held is not asked for: kwok would undo it each time. And a Node that is to be
-    Ready, and isn't, is left to kwok once it has been let go.
+    A Node that nothing can hold is not made NotReady: kwok would undo it each time. And a Node
+    that should be Ready, and isn't, is left to kwok once the hold label is off.
     """
     labelled = hold is Hold.STAGE and not desired.ready
     if mark is None:
@@ -96,7 +96,7 @@ def needs_shaping(mark: Mark | None, desired: DesiredNode, *, ready: bool, hold:
 
 
 def holds(desired: DesiredNode, hold: Hold) -> bool:
-    """Whether the Node is to be not Ready, and can be kept so."""
+    """Whether the Node should be NotReady, and can be kept so."""
     return hold is Hold.STAGE and not desired.ready
 
 
@@ -109,10 +109,10 @@ def born(
     interruption_taint: Taint | None,
     now: str,
 ) -> bytes:
-    """The JSON of a Node as its life begins, of that which its template makes.
+    """Returns the JSON of a new Node; `body` is the JSON that its template makes.
 
-    `body` may have what it takes to be Ready, or not; if it has, the Node can be made Ready without
-    kwok later on. `life` is as drawn, `desired` is of the time of the write, `now` is RFC 3339.
+    If `body` has what a Ready node needs, the Node can be made Ready later without kwok. `life` is
+    as drawn, `desired` is of the time of the write, `now` is RFC 3339.
     """
     shown = shown_text(desired, hold)
     if life.is_perfect and shown == READY and desired.ready:
@@ -141,9 +141,9 @@ def born(
 
 
 def changes(live: Node, shape: DesiredShape) -> tuple[Patch, ...]:
-    """What makes a Node, as the API server holds it, show what is desired; () where it does.
+    """Returns the patches that bring `live` to the desired shape; () if it has it.
 
-    Lists are written whole: the patches hold for the version that `live` is of, and no other.
+    Lists are written whole: the patches hold for the resourceVersion of `live`, and no other.
     """
     labelled = constants.HOLD_LABEL in part_of(live, "metadata", "labels")
     label = shape.hold is Hold.STAGE and not shape.desired.ready
@@ -170,10 +170,10 @@ def changes(live: Node, shape: DesiredShape) -> tuple[Patch, ...]:
 
 
 def carried_over(wanted: Node, live: Node, *, missing: Collection[str]) -> Node:
-    """`wanted`, as an edited template makes it, with what `live` carries of its life.
+    """Returns `wanted`, the Node of an edited template, with the annotations and label of `live`.
 
-    Resources that it still lacks (`missing`, by name) come later, as many as the edited template
-    says; those that the template has no more don't come.
+    Resources that it still lacks (`missing`, by name) come later, in the amounts of the edited
+    template; those that the template doesn't have any more don't come.
     """
     node: Node = {**wanted, "metadata": {**wanted["metadata"]}, "status": {**wanted["status"]}}
     given, labels = part_of(live, "metadata", "annotations"), part_of(live, "metadata", "labels")
@@ -200,9 +200,9 @@ def carried_over(wanted: Node, live: Node, *, missing: Collection[str]) -> Node:
 
 
 def shown_text(desired: DesiredNode, hold: Hold) -> str:
-    """What a Node is brought to show, in few words: whatever changes them needs a write.
+    """Describes the desired state in few words: if they change, the Node has to be written.
 
-    Where it can't be held, that it is Ready.
+    A Node that can't be held is described as Ready.
     """
     return _text(desired, ready=not holds(desired, hold))
 
@@ -232,9 +232,9 @@ def _condition_changes(live: Node, shape: DesiredShape) -> dict[str, Any]:
 
 
 def _ready_condition(live: Node, shape: DesiredShape) -> Condition | None:
-    """The condition Ready to write; None where it is left as it is.
+    """The condition Ready to write; None if it is left as it is.
 
-    Unknown is what Kubernetes says of a Node whose kwok is gone: that stands.
+    Kubernetes writes Unknown on a Node whose kwok is gone: that is left alone.
     """
     status = ready_status(live)
     if holds(shape.desired, shape.hold):
@@ -277,7 +277,7 @@ def _taint_changes(live: Node, shape: DesiredShape, *, lets_pods_on: bool) -> di
 
 def _annotation_changes(live: Node, shape: DesiredShape) -> dict[str, Any]:
     given = part_of(live, "metadata", "annotations")
-    # A Node that nothing was decided about shows that it is Ready, without saying so.
+    # A Node about which nothing was decided counts as Ready, without the annotation.
     if constants.LIFE_ANNOTATION not in given:
         given = {constants.SHOWN_ANNOTATION: READY, **given}
     wanted = {constants.SHOWN_ANNOTATION: shown_text(shape.desired, shape.hold)}
@@ -289,7 +289,7 @@ def _annotation_changes(live: Node, shape: DesiredShape) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Birth:
-    """`desired` is how the Node is to be in its first write."""
+    """How a Node begins: its life, and in `desired` how it is to be in its first write."""
 
     life: Life
     desired: DesiredNode
@@ -302,7 +302,7 @@ class Birth:
 
     @property
     def keeps_ready_parts(self) -> bool:
-        """A Node that is held has all that it takes to be made Ready later."""
+        """Whether the first JSON has what a Ready node needs: a held Node is made Ready later."""
         return self.ready or self.hold is not Hold.NONE
 
     @classmethod
@@ -317,7 +317,7 @@ class Birth:
         capacity: Mapping[str, str],
         hold: Hold,
     ) -> "Birth":
-        """`due` and `now` are milliseconds; `capacity` is the template's."""
+        """Draws the life of a new Node. `due`, `now`: milliseconds; `capacity`: the template's."""
         who = instance_seed(cloud, group=group, serial=serial)
         life = draw_life(cloud, who, born=born_at(due, now=now), capacity=capacity)
         # Notice comes with the next look, also where it is due at once: others may have to wait
@@ -325,7 +325,7 @@ class Birth:
         return cls(life, life.noticed(None).desired(now), cloud, hold)
 
     def body(self, plain: bytes, *, now: str) -> bytes:
-        """Of the JSON that the template makes; `now` is RFC 3339."""
+        """Returns the Node's JSON; `plain` is what the template makes. `now` is RFC 3339."""
         taint = (self.cloud.interruptions or Interruptions()).taint
         return born(
             plain,

@@ -1,4 +1,4 @@
-"""The states of an instance, from when it is asked for until it is gone.
+"""The states of an instance, from its request until it is gone.
 
     Waiting ──> Creating ──> Failed ──> Creating ──> ...
                    │
@@ -16,31 +16,31 @@ from kwok_operator.cloud.api.cloud import CloudError, ErrorClass
 
 
 class State(StrEnum):
-    """Down to Due there is no Node, from Starting on there is one."""
+    """The state of an instance. Down to DUE it has no Node, from STARTING on it has one."""
 
     WAITING = "Waiting"
-    """Not decided, or held up: an outage, or a pool that isn't there."""
+    """Nothing is decided yet, because of an outage, or of a pool that doesn't exist."""
     CREATING = "Creating"
     FAILED = "Failed"
     UNREGISTERED = "Unregistered"
     DUE = "Due"
     """The Node is to be created now."""
     STARTING = "Starting"
-    """Not Ready for the first time yet, or without pods as every new Node: nodegroups/usable.py."""
+    """Never Ready so far, or not yet usable by pods, as any new Node: nodegroups/usable.py."""
     INITIALIZING = "Initializing"
     """Ready, with startup taints, or without all of its resources."""
     READY = "Ready"
     NOT_READY = "NotReady"
     INTERRUPTED = "Interrupted"
-    """Under notice."""
+    """Under notice: it goes soon."""
     DELETING = "Deleting"
-    """To be deleted, and stuck in it."""
+    """Stuck in deletion."""
     GONE = "Gone"
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What the cloud says; `code` is never empty."""
+    """The error with which the cloud refuses an instance; `code` is never empty."""
 
     error_class: ErrorClass
     code: str
@@ -48,16 +48,16 @@ class Fault:
 
     @classmethod
     def of(cls, error: CloudError, *, cause: str) -> "Fault":
-        """As configured; `cause` is the message where none is."""
+        """Makes the error that is configured; without a message, `cause` is its message."""
         return cls(error.error_class, error.code or error.error_class.value, error.message or cause)
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A state from `since` on, before `until` (milliseconds; None: for good).
+    """The state of an instance from `since` until before `until` (milliseconds; None: for good).
 
-    Looked at again at `until`, and not before: nothing changes in between. `tries` is how often
-    the instance has failed to be created.
+    Nothing changes before `until`, so that it need not be computed again earlier. `tries` is how
+    often the creation of the instance has failed.
     """
 
     state: State

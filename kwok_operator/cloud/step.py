@@ -1,6 +1,7 @@
 """The simulated cloud's part of a pass: a GroupStep, made of what `Clouds` decides.
 
 observe (nodes) ─> decide (plan) ─> status, metrics, notices ─> patches ─> births of new nodes
+           └─ `ended` ─> plan.delete ─> actions.py ─> nodewriter.py
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,11 +43,11 @@ from kwok_operator.observability.metrics import Metrics
 INTERRUPTED = "Interrupted"
 MAX_LIFETIME = "MaxLifetime"
 MAX_NODES_REPORTED: Final = 50
-"""Nodes that get an Event of their own for one notice; all are in that of the group."""
+"""At most so many nodes get an Event of their own; the Event of the group counts all of them."""
 
 
 def read_mark(node: NodeView) -> Mark | None:
-    """For the cache of nodes: what the cloud has written on one."""
+    """Reads what the cloud has recorded on a node, for the node cache."""
     return mark_of(labels=node.labels, annotations=node.annotations)
 
 
@@ -87,7 +88,7 @@ class CloudStep(GroupStep):
 class CloudPass(StepPass):
     _decision: CloudDecision
     _reshaped: frozenset[int]
-    """Both as `revise` has made them."""
+    """Both are set by `revise`."""
 
     def __init__(
         self,
@@ -147,7 +148,7 @@ class CloudPass(StepPass):
             )
         elif decision.status == CloudStatus():
             return StepReport(decision.failed)
-        # What was asked for under a cloud that is gone has its course all the same.
+        # Instances requested before spec.cloud was removed still follow it.
         shown = cloud is not None or decision.status.instances
         return StepReport(decision.failed, conditions if shown else {}, {"cloud": decision.status})
 
@@ -214,7 +215,7 @@ class CloudPass(StepPass):
 def announce_notice(recorder: Recorder, group: Group, names: Sequence[str], *, reason: str) -> None:
     """Reports that nodes have been given notice: one Event of the group, and one of each node.
 
-    `reason` is why, as their lives have it: MaxLifetime, or anything else for an interruption.
+    `reason` is that of the end of their lives: MaxLifetime, or else an interruption.
     """
     if not names:
         return

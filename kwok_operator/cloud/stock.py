@@ -1,12 +1,12 @@
-"""Who gets what, where it depends on others: a group's own stock, and pools that groups share.
+"""Decides which instances get room in their group's own stock, and in pools that groups share.
 
     a group's request + pools + what is held now  --decide-->  granted, refused
 
-First come, first served. What is held comes first of all and is never taken away, even where a pool
-was made smaller. A request needs all of its pools. There is no ledger: what is held is counted from
-groups and nodes each time, and the caller records what was decided, before anything is created.
+First come, first served. What is held counts first and is never taken away, even if a pool was made
+smaller. A request needs room in all of its pools. There is no ledger: what is held is counted from
+groups and nodes each time, and the caller records the decision before anything is created.
 
-The instances of a request are alike, so those that find room are its first.
+The instances of a request are alike, so its first ones find room.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ Amounts = Mapping[str, Fraction]
 
 @dataclass(frozen=True, slots=True)
 class CapacityPool:
-    """A KwokCapacityPool; what it doesn't name is not limited."""
+    """The limits of a KwokCapacityPool; a resource that it doesn't name is not limited."""
 
     name: str
     instances: int | None = None
@@ -40,8 +40,9 @@ class CapacityPool:
 
 @dataclass(frozen=True, slots=True)
 class StockRequest:
-    """Instances of a group in the order in which they were asked for, each with the same amounts.
-    `stock` is how many the group may have in all; `outage` is that of the group.
+    """The instances that a group requests, in order; each takes the same amounts, `each`.
+
+    `stock` is how many the group may have in all; `outage` says that the group is in an outage.
     """
 
     group: str
@@ -54,7 +55,7 @@ class StockRequest:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Instances of a group that exist or were granted: its nodes, and its serials without one."""
+    """What a group holds: its instances that have a node or were granted, and their amounts."""
 
     group: str
     serials: Collection[int]
@@ -64,7 +65,10 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """`pool` is None for the group's own stock; without a `fault` it is not decided yet."""
+    """Serials without room. `pool` is None if the group's own stock is the reason.
+
+    Without a `fault` they are not refused, but undecided.
+    """
 
     serials: tuple[int, ...]
     pool: str | None
@@ -92,7 +96,7 @@ class Share:
 
 
 class Use:
-    """What is in use, by pool and by group. An instance counts once, however often it is named."""
+    """Counts what is in use, by pool and by group. An instance that is named twice counts once."""
 
     def __init__(self, holders: Iterable[Holder] = ()) -> None:
         self._serials: dict[str, set[int]] = {}
@@ -117,7 +121,7 @@ class Use:
         return len(self._serials.get(group, ()))
 
     def shares(self, pool: str) -> Mapping[str, Share]:
-        """Who takes what of a pool, by group."""
+        """Returns what each group takes of a pool, by group."""
         return self._shares.get(pool, {})
 
     def total(self, pool: str) -> Share:
@@ -126,7 +130,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """Room for so many more instances; `limited` says by what, in words."""
+    """A limit: there is room for `room` more instances; `limited` says why, in words."""
 
     room: int
     pool: str | None
@@ -136,8 +140,9 @@ class _Bound:
 def decide(
     request: StockRequest, *, pools: Mapping[str, CapacityPool], holders: Iterable[Holder] = ()
 ) -> StockDecision:
-    """What is held already is no request any more, and an instance that is named twice counts once.
-    Where a pool isn't there or is out, nothing is decided: ask again later.
+    """Grants or refuses the instances of a request. Instances that are held already are left out.
+
+    If a pool doesn't exist, or in an outage, all stay undecided: call again later.
     """
     use = Use(holders)
     serials = tuple(s for s in dict.fromkeys(request.serials) if not use.has(request.group, s))

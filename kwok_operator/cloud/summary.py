@@ -1,13 +1,13 @@
-"""What is said of a group's instances: in status, in conditions, to cluster-autoscaler.
+"""Summarizes a group's instances for status, conditions and cluster-autoscaler.
 
     phases by serial  --rows-->              at most 20 rows of state, reason, count, serials
                       --provisioned-->       Verdict of the condition Provisioned
     state, fault      --autoscaler_state-->  Creating or Running, and the error, if any
     outage, pools     --outage-->            Verdict of the condition Outage
 
-What is left out of the rows is counted in the last; nothing is worked out from them again.
-A reason is a word for programs and for the table that kubectl prints. Counts in a message
-change all the time; a caller that writes seldom looks at the status and the reason alone.
+The last row counts the instances that have no row of their own; the rows are only shown, never
+read back. A reason is a word for programs and for the table that kubectl prints. Counts in a
+message change often; a caller that is to write seldom compares only status and reason.
 """
 
 from collections import Counter
@@ -62,19 +62,19 @@ _AUTOSCALER_STATES: Final[Mapping[State, InstanceState]] = {
 
 
 def autoscaler_state(state: State, fault: Fault | None) -> tuple[InstanceState, Fault | None]:
-    """As cluster-autoscaler has it; a fault only while the instance is failed."""
+    """Translates a state for cluster-autoscaler; the fault only while the instance is FAILED."""
     return _AUTOSCALER_STATES.get(
         state, InstanceState.RUNNING
     ), fault if state is State.FAILED else None
 
 
 def counts(phases: Iterable[Phase]) -> dict[State, int]:
-    """How many are in each state; states with none are left out."""
+    """Counts the instances in each state; states with none are left out."""
     return dict(Counter(phase.state for phase in phases))
 
 
 def instance_counts(states: Mapping[State, int]) -> InstanceCounts:
-    """For status."""
+    """Makes status.cloud.counts; DUE counts as creating."""
     found = {key: states.get(state, 0) for key, state in COUNTED.items()}
     found["creating"] += states.get(State.DUE, 0)
     return InstanceCounts.model_validate(found)
@@ -83,8 +83,10 @@ def instance_counts(states: Mapping[State, int]) -> InstanceCounts:
 def failures_since(
     before: Mapping[int, Phase], now: Mapping[int, Phase], *, first_new: int
 ) -> Mapping[str, int]:
-    """What has failed since `before`; what was not known then is counted only if it is new, so that
-    a restart counts nothing twice.
+    """Counts the instances that failed since `before`, by class of error.
+
+    An instance that is not in `before` counts only if its serial is new (`first_new` or later), so
+    that a restart counts nothing twice.
     """
     failed: Counter[str] = Counter()
     for serial, phase in now.items():
@@ -96,12 +98,12 @@ def failures_since(
 
 
 def next_look(phases: Iterable[Phase]) -> int | None:
-    """When the first of them changes; None where none does by itself."""
+    """Returns when the first of the phases changes; None if none changes by itself."""
     return min((phase.until for phase in phases if phase.until is not None), default=None)
 
 
 def rows(phases: Mapping[int, Phase]) -> tuple[InstanceRow, ...]:
-    """Those with the most instances first."""
+    """Makes the rows of status.cloud.instances, those with the most instances first."""
     groups: dict[tuple[State, str, Fault | None], list[int]] = {}
     for serial in sorted(phases):
         phase = phases[serial]
@@ -146,7 +148,7 @@ def _shortened(serials: Iterable[int]) -> str:
 
 
 _ORDER: Final = (*FAILURES, OUTAGE, PROVISIONING)
-"""Of reasons that hold at once: by how many they hold for, the first would change all the time."""
+"""If several reasons hold, the first in this order is shown: by counts it would change often."""
 
 _WITHOUT_NODE: Final = frozenset(
     {State.WAITING, State.CREATING, State.FAILED, State.UNREGISTERED, State.DUE}
@@ -164,9 +166,9 @@ _NEVER_REGISTERS: Final = (
 
 
 def provisioned(phases: Mapping[int, Phase]) -> Verdict:
-    """Whether every instance that was asked for has its Node; those that have one don't count.
+    """The condition Provisioned: whether every requested instance has its Node.
 
-    The reason is the first in order, whatever the counts, and Provisioning where there is no other.
+    Its reason is the first in `_ORDER`, whatever the counts; Provisioning if there is no other.
     """
     missing = [phase for phase in phases.values() if phase.state in _WITHOUT_NODE]
     if not missing:
@@ -180,8 +182,7 @@ def provisioned(phases: Mapping[int, Phase]) -> Verdict:
 
 
 def outage(own: bool, pools: Sequence[str]) -> Verdict:
-    """Whether the group is out: by its own spec, or because of pools that it draws from, which are
-    named."""
+    """The condition Outage: by the group's own spec, or by pools (named) that it draws from."""
     effect = "no Node of the group is Ready, and no instance comes."
     if own:
         return Verdict(True, "SpecOutage", f"spec.cloud.outage is true: {effect}")
@@ -197,7 +198,7 @@ def _reason(phase: Phase) -> str:
 
 
 def _said(phases: Iterable[Phase], reason: str) -> str:
-    """What the cloud says to most of those with this reason."""
+    """The error that most instances with this reason have, in parentheses; "" without one."""
     faults = Counter(phase.fault for phase in phases if phase.reason == reason and phase.fault)
     if not faults:
         return ""

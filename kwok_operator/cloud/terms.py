@@ -1,12 +1,12 @@
-"""What of spec.cloud holds for instances that have no Node yet: the part in force when, by time.
+"""The history of spec.cloud, as far as it decides on instances that have no Node yet.
 
     spec.cloud now + record in status  --revise-->  record to write, with the batches
     record  --History-->  the cloud in force at the start of a try
 
-A try to create an instance goes by the spec that was in force when it began, whatever is edited
-meanwhile. So while instances are outstanding, the part of the spec that decides on them stands in
-status, each edit with the time from which it holds. Batches need no reference: they are dated. With
-nothing outstanding there is no record, and what decides on nodes is on the nodes (`life`).
+A try to create an instance follows the spec that was in force when it began, despite later edits.
+So while instances are outstanding, status records the part of the spec that decides on them, each
+edit with the time from which it holds. Batches need no reference to it: they are dated. With none
+outstanding there is no record; what was decided about nodes is on the nodes (`life`).
 """
 
 import json
@@ -23,7 +23,7 @@ from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
 
 MAX_TERMS: Final = 8
 MAX_BYTES: Final = 4_096
-"""Of all terms together in JSON; the newest are kept all the same."""
+"""The limit of all terms together, as JSON; the newest are kept in any case."""
 _PERFECT = Cloud()
 
 
@@ -35,7 +35,7 @@ class Terms:
     cloud: Cloud
 
     def dump(self) -> TermsRecord:
-        """As it stands in status."""
+        """Returns these terms in the form that status has."""
         cloud = self.cloud.model_dump(
             mode="json", by_alias=True, exclude_none=True, exclude_defaults=True
         )
@@ -50,34 +50,33 @@ class History:
 
     @classmethod
     def always(cls, cloud: Cloud) -> "History":
-        """One cloud that was never edited."""
+        """Returns the history of a cloud that was never edited."""
         return cls((Terms(-(2**62), cloud),))
 
     @classmethod
     def read(cls, records: Iterable[TermsRecord]) -> "History":
-        """From status; what can't have been written by us is left out: of more than we write, all
-        but the newest."""
+        """Reads the newest MAX_TERMS records of status; those that can't be parsed are left out."""
         read = [terms for record in tuple(records)[-MAX_TERMS:] if (terms := _read(record))]
         return cls(tuple(sorted(read, key=lambda terms: terms.since)))
 
     def at(self, time: int) -> Cloud:
-        """The cloud in force."""
+        """Returns the cloud in force at `time`."""
         place = bisect_right(self.terms, time, key=lambda terms: terms.since)
         return self.terms[place - 1].cloud if place else _PERFECT
 
     def next_after(self, time: int) -> int | None:
-        """When the cloud that is in force at `time` is so no more."""
+        """Returns when the cloud in force at `time` is replaced, None if it isn't."""
         place = bisect_right(self.terms, time, key=lambda terms: terms.since)
         return self.terms[place].since if place < len(self.terms) else None
 
     def revised(
         self, cloud: Cloud | None, *, group: str, now: int, oldest: int | None
     ) -> "History":
-        """With the spec of now; the same where there is nothing to record.
+        """Returns the history with the present spec, unchanged if there is nothing to record.
 
-        `oldest` is when the oldest of the outstanding instances was asked for, also one asked for
-        just now, and None where there is none. `now` is the time that dates new batches: an edit
-        holds for what is asked for in the same second.
+        `oldest` is when the oldest outstanding instance was requested (perhaps just now), None if
+        there is none. `now` is the time that new batches are dated: an edit also holds for
+        instances requested in the same second.
         """
         if oldest is None:
             return History()
@@ -90,9 +89,9 @@ class History:
 
 
 def in_force(spec: KwokNodeGroupSpec, *, seed: str | None = None) -> Cloud | None:
-    """The cloud of a group; who drives the group decides on the default of `retryAfter`.
+    """The cloud of a group, None for a perfect one. `seed` is used if the spec has none.
 
-    `seed` is that of a group that names none.
+    With spec.autoscaling, `retryAfter` is Never by default: cluster-autoscaler tries again itself.
     """
     cloud = spec.cloud
     if cloud is None:
@@ -104,7 +103,7 @@ def in_force(spec: KwokNodeGroupSpec, *, seed: str | None = None) -> Cloud | Non
 
 
 def asked_part(cloud: Cloud, *, group: str) -> Cloud:
-    """What decides on an instance until its Node is there, with nothing left to a default."""
+    """Returns the part of a cloud that decides on instances without a Node, with its seed set."""
     failures = cloud.failures
     return Cloud(
         seed=cloud.seed or group,
@@ -119,7 +118,7 @@ def _pairs(terms: Sequence[Terms]) -> Iterable[tuple[Terms, Terms | None]]:
 
 
 def _bounded(terms: list[Terms]) -> tuple[Terms, ...]:
-    """Where there are too many, the oldest give way: the next hold from when they did."""
+    """While there are too many, drops the oldest; the next then holds from its time on."""
     while len(terms) > 1 and (len(terms) > MAX_TERMS or _size(terms) > MAX_BYTES):
         terms = [replace(terms[1], since=terms[0].since), *terms[2:]]
     return tuple(terms)
