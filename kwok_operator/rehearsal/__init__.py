@@ -1,5 +1,5 @@
 """Rehearsals: a scenario is played on a cluster, watched, and judged.
 
-A rehearsal is a client like any other: operator, shim and autoscaler run as processes, as users run
-them. What a scenario, a recording and a verdict are is the core's (`rehearsal`).
+Operator, shim and autoscaler run as processes, as users run them. `scenario/`, `judge/` and
+`report/` are pure: they hold the scenarios, the recordings with their verdicts, and the reports.
 """

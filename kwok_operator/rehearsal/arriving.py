@@ -1,4 +1,4 @@
-"""The workloads of a scenario arrive: their objects are created when they are due."""
+"""Creates the objects of a scenario's workloads when they are due."""
 
 import asyncio
 import sys
@@ -16,7 +16,7 @@ from kwok_operator.rehearsal.scenario.workload import ScenarioWorkload
 from kwok_operator.rehearsal.stage import Stage
 
 TRACE: Final = "trace:"
-"""What begins the names of programs that play traces."""
+"""The prefix of the names of programs that replay traces."""
 _MOST_AT_ONCE: Final = 50
 _PATHS: Final = {
     "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
@@ -29,10 +29,11 @@ _PATHS: Final = {
 async def arrive(
     stage: Stage, course: RunCourse, scenario: Scenario, to_come: Counter[str]
 ) -> None:
-    """Returns once all have been created. Raises KwokOperatorError for the first that can't be.
+    """Creates all objects of the workloads, and returns once the last one has been created. Raises
+    KwokOperatorError for the first that can't be created.
 
-    `to_come` has the objects of each workload, a trace being one; those that have come are taken
-    from it.
+    `to_come` counts the objects of each workload that aren't created yet, a trace as one. It is
+    decreased as they are created.
     """
     traces = [each for each in scenario.workloads if each.arrivals.trace is not None]
     async with asyncio.TaskGroup() as tasks:

@@ -3,8 +3,9 @@
     groups, controllers, pods without a node --every look--> rehearsal/judge/steady.py --> goes on,
                                                              reports what it waits for, or refuses
 
-Each look lists: what it waits for comes in seconds, and the lists are short, as pods with a node
-are left out. A look at a large cluster takes longer, and the next comes later.
+Each look lists objects rather than watching them: this wait takes only seconds, and the lists are
+short, as pods with a node are left out. If a look takes longer, as in a large cluster, the next one
+comes later.
 """
 
 import asyncio
@@ -25,10 +26,14 @@ from kwok_operator.rehearsal.stage import Stage, StageError
 
 _LOOK_SECONDS: Final = 0.3
 _LOOKS: Final = 2
-"""So many in a row have to be steady: a controller may be about to react to the last node."""
+"""The cluster must be steady in so many looks in a row: a controller may be about to react to the
+last node.
+"""
 _REPORT_SECONDS: Final = 5.0
 _RETRIED_SECONDS: Final = 11.0
-"""The scheduler tries a pod again at most 10 s after a node has come (podMaxBackoffSeconds)."""
+"""Seconds. The scheduler retries a pod at most 10 s after a node has come
+(podMaxBackoffSeconds).
+"""
 _PODS_PATH: Final = "/api/v1/pods"
 _CONTROLLERS: Final = {
     "Deployment": "/apis/apps/v1/deployments",
@@ -40,7 +45,9 @@ _CONTROLLERS: Final = {
 
 
 async def until_steady(stage: Stage, *, within: float) -> None:
-    """Raises StageError where it isn't after this time; what else fails, as KubeClient does."""
+    """Returns once the cluster is steady. Raises StageError if it isn't after `within` seconds, and
+    the errors of KubeClient.
+    """
     began, nodes_came, reported, steady = time.monotonic(), None, "", 0
     reported_at = -_REPORT_SECONDS
     while True:
@@ -88,7 +95,9 @@ async def _look_at_pods(stage: Stage, found: UnderWay, *, retried: bool) -> Unde
 async def _objects(
     stage: Stage, path: str, *, ours: bool = True, **params: str
 ) -> list[dict[str, Any]]:
-    """With `ours`, in a cluster that others use, those of the rehearsal alone."""
+    """Lists the objects at a path. With `ours`, lists only the rehearsal's own if others use the
+    cluster.
+    """
     if ours and stage.borrowed is not None:
         params["labelSelector"] = REHEARSAL_LABEL
     items: list[dict[str, Any]] = (await stage.client.get_json(path, params, retries=4))["items"]

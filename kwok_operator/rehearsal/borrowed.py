@@ -1,9 +1,9 @@
-"""A cluster that isn't the rehearsal's own: looked at first, marked, and left as it was.
+"""A cluster that isn't the rehearsal's own: it is checked first, and left as it was.
 
-    check   what would touch something of others is refused, before anything is written
-    claim   a namespace says that a rehearsal is here; kwok has to take a node; CRDs, rights
-    marked  what the scenario makes is labelled, and its pods are kept on nodes of groups
-    clear   all that is labelled goes (clearing.py); once it was there before, it stays
+    check   refuses what would touch objects of others, before anything is written
+    claim   creates a namespace as the sign of a rehearsal; tries kwok; installs CRDs, rights
+    marked  labels what the scenario makes, and keeps its pods on nodes of groups
+    clear   deletes all that is labelled (clearing.py), but nothing that was there before
 
 Programs get a kubeconfig that knows this cluster alone, so that none acts on another by mistake.
 """
@@ -58,7 +58,7 @@ _FEW: Final = 5
 
 
 class BorrowedCluster:
-    """`folder` is the scenario's."""
+    """The cluster that --kubeconfig or --context names. `folder` is that of the scenario."""
 
     def __init__(
         self, client: KubeClient, kubectl: AsyncKubectl, scenario: Scenario, *, folder: Path
@@ -68,15 +68,17 @@ class BorrowedCluster:
         self._scenario = scenario
         self._folder = folder
         self.clock: ClockOffset | None = None
-        """Once it has been checked, and where its answers have a Date."""
+        """The offset of the cluster's clock. None until `check`, and if its answers have
+        no Date.
+        """
 
     def marked(self, manifest: Mapping[str, Any]) -> Manifest:
         return marked(manifest, self._scenario.name)
 
     async def objects_of(self, sources: Sequence[ApplySource]) -> list[Manifest]:
-        """What is to be applied, marked; without the namespaces that others have made.
+        """Returns the objects to apply, labelled, without namespaces that others have made.
 
-        Raises BorrowedClusterError where another object of others is in the way.
+        Raises BorrowedClusterError if any other object of others has the same name.
         """
         objects = await self.read(sources)
         there = await self._in_the_way(await discover(self._client), objects)
@@ -87,13 +89,13 @@ class BorrowedCluster:
         ]
 
     async def read(self, sources: Sequence[ApplySource]) -> list[Manifest]:
-        """Raises CommandError."""
+        """Reads the objects to apply. Raises CommandError."""
         return await read_objects(
             self._kubectl, sources, folder=self._folder, label=self._scenario.name
         )
 
     async def check(self, manifests: Sequence[Manifest], applied: Sequence[Manifest]) -> None:
-        """Whether these can be installed, and what the scenario has be applied.
+        """Checks that `manifests` can be installed, and that the scenario can be played here.
 
         Raises BorrowedClusterError, ApiError, CommandError. Nothing is written.
         """
@@ -123,7 +125,7 @@ class BorrowedCluster:
                 )
 
     async def claim(self) -> None:
-        """The first write: nobody else rehearses here from now on."""
+        """Creates the namespace that keeps other rehearsals away. This is the first write."""
         body = self.marked(
             {
                 "apiVersion": "v1",
@@ -138,7 +140,9 @@ class BorrowedCluster:
             raise
 
     async def install(self, manifests: Iterable[Manifest]) -> None:
-        """Creates them in this order, but for those that are there."""
+        """Checks that kwok is alive, then creates the objects in this order. Existing ones stay as
+        they are.
+        """
         await check_kwok(self._client, self.marked(scout()))
         served = await discover(self._client)
         for each in manifests:
@@ -151,7 +155,9 @@ class BorrowedCluster:
                 continue
 
     async def _in_the_way(self, served: ApiResources, objects: Iterable[Manifest]) -> set[str]:
-        """Namespaces that others have made. Raises BorrowedClusterError for other objects."""
+        """Returns the namespaces that others have made. Raises BorrowedClusterError for other
+        objects of theirs.
+        """
         wanted: dict[tuple[ApiResource, str], dict[str, Manifest]] = {}
         for each in objects:
             resource = served.of(each)
@@ -218,8 +224,10 @@ async def borrow(
     keep: bool,
     report: Report,
 ) -> AsyncIterator[None]:
-    """Checked, claimed, with `manifests` in it; then without them. Raises KwokOperatorError, also
-    where all went well but something is left.
+    """Checks and claims the cluster and installs `manifests`; after the block, clears the cluster
+    unless `keep` is set.
+
+    Raises KwokOperatorError; also if only the clearing failed.
     """
     failing = True
     await cluster.check(manifests, applied)
@@ -243,12 +251,14 @@ async def borrow(
 
 
 async def clear(clearing: Clearing, turns: Iterable[Turn], *, report: Report) -> bool:
-    """Whether nothing is left; what is, and why, is told. An interrupt comes too late for it."""
+    """Deletes what the rehearsal made, even if interrupted meanwhile. Reports what is left, and
+    why; returns whether nothing is.
+    """
     return await to_its_end(_clear(clearing, turns, report=report))
 
 
 async def _clear(clearing: Clearing, turns: Iterable[Turn], *, report: Report) -> bool:
-    """Whether nothing is left."""
+    """Deletes what the rehearsal made, and reports what is left. Returns whether nothing is."""
     try:
         left = await clearing.clear(turns)
     except KwokOperatorError as error:
@@ -261,9 +271,9 @@ async def _clear(clearing: Clearing, turns: Iterable[Turn], *, report: Report) -
 
 @asynccontextmanager
 async def only_this_cluster(kubectl: Path, settings: RehearseSettings) -> AsyncIterator[Path]:
-    """A kubeconfig that knows no other cluster. Raises ConnectionConfigError, CommandError.
+    """Yields a kubeconfig that knows this cluster only. Raises ConnectionConfigError, CommandError.
 
-    What names no namespace goes into `default`, whatever that of the context is.
+    Objects without a namespace go into `default`, whatever namespace the context has.
     """
     # It says best what is wrong with a kubeconfig.
     await load_connection(kubeconfig=settings.kubeconfig, context=settings.context)
@@ -281,7 +291,7 @@ async def only_this_cluster(kubectl: Path, settings: RehearseSettings) -> AsyncI
 
 
 async def clear_cluster(*, kubeconfig: str | None, context: str | None, report: Report) -> bool:
-    """Takes away what rehearsals have left, and says whether nothing remains."""
+    """Deletes what rehearsals have left in a cluster. Returns whether nothing remains."""
     connection = await load_connection(kubeconfig=kubeconfig, context=context)
     async with KubeClient(connection=connection) as client:
         return await _clear(Clearing(client, report=report), Turn, report=report)

@@ -1,4 +1,4 @@
-"""The calls that shims have answered, from the files in which they log them to the recording."""
+"""Copies the calls that shims have answered from their log files to the recording."""
 
 import json
 from collections.abc import Callable
@@ -14,8 +14,8 @@ _MOST_TEXT: Final = 1_000
 
 
 class ShimCalls:
-    """Follows the files that end with SUFFIX in a folder. A call has the time at which it was
-    answered, and seen here.
+    """Follows the files that end with SUFFIX in a folder. A call is recorded with the time at which
+    it is read here, soon after it was answered.
     """
 
     SUFFIX: Final = ".calls.jsonl"
@@ -29,7 +29,9 @@ class ShimCalls:
         self._files: dict[Path, FollowedFile] = {}
 
     def look(self) -> None:
-        """Writes what has come since, of whole lines."""
+        """Records the calls that were logged since the last look. Lines that aren't complete yet
+        wait.
+        """
         for path in sorted(self._folder.glob(f"*{self.SUFFIX}")):
             for line in self._files.setdefault(path, FollowedFile(path)).lines():
                 # Of a disk that was full for a while, a line may be half of one.

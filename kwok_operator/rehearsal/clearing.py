@@ -1,10 +1,10 @@
-"""What a rehearsal has made in a cluster that isn't its own goes again, all of it and nothing else.
+"""Deletes what a rehearsal has made in a cluster that isn't its own, all of it and nothing else.
 
     labelled objects --turn by turn--> deleted --> waited for --> what is left, in words
 
-What an object of ours has brought forth goes with it: the garbage collector, the operator and kwok
-see to that. Who hasn't done so after some seconds, or isn't there any more, has it done for him.
-Nothing is remembered but the label, so that what a killed rehearsal has left goes in the same way.
+The garbage collector, the operator and kwok delete what our objects have caused. If they haven't
+after some seconds, or have ended, it is deleted here. Objects are recognised by their label only,
+so the same code clears up after a rehearsal that was killed.
 """
 
 import asyncio
@@ -37,7 +37,9 @@ from kwok_operator.rehearsal.scenario.borrowing import (
 
 _ALL_WITHIN: Final = 300.0
 _OTHERS_HAVE: Final = 10.0
-"""Seconds in which owners, nodes and pods go by themselves."""
+"""How many seconds owners, nodes and pods have to go by themselves, before they are
+deleted here.
+"""
 _LOOK_SECONDS: Final = 0.3
 _TELL_SECONDS: Final = 5.0
 _NAMED: Final = 5
@@ -71,7 +73,9 @@ class _Made(NamedTuple):
         return bool(self.metadata.get("ownerReferences"))
 
     async def delete(self, client: KubeClient, *, at_once: bool) -> str:
-        """Why it can't be; nothing, where it is gone or going."""
+        """Deletes the object. Returns why it can't be deleted; an empty text if it is gone or
+        going.
+        """
         grace = {"gracePeriodSeconds": 0} if at_once else {}
         body = {
             "propagationPolicy": "Background",
@@ -89,18 +93,20 @@ class _Made(NamedTuple):
 
 
 class Clearing:
-    """Of one cluster. `report` hears of what takes long."""
+    """Clears one cluster. `report` gets a line when it takes long."""
 
     def __init__(self, client: KubeClient, *, report: Report) -> None:
         self._client = client
         self._report = report
         self._until: float | None = None
         self._nodes = {SCOUT}
-        """Those of ours that were there."""
+        """The names of the rehearsal's nodes that were seen."""
         self._claimed = False
 
     async def clear(self, turns: Iterable[Turn]) -> list[str]:
-        """What is left of these turns, in words. Raises ApiError, ApiUnreachableError."""
+        """Deletes the objects of these turns, and waits until they are gone. Returns what is left,
+        in words. Raises ApiError, ApiUnreachableError.
+        """
         left: list[str] = []
         self._claimed = await self._is_claimed()
         for turn in turns:
@@ -147,7 +153,9 @@ class Clearing:
             await asyncio.sleep(_LOOK_SECONDS if there else 0)
 
     async def _delete(self, made: Iterable[_Made], *, for_others: bool) -> dict[str, str]:
-        """What can't be deleted, and why; `for_others`: also what should have gone by itself."""
+        """Deletes the objects, with `for_others` also those that should have gone by themselves.
+        Returns why some can't be deleted.
+        """
         due = []
         for each in made:
             at_once = for_others and each.resource.kind == "Pod"
@@ -174,9 +182,11 @@ class Clearing:
         return [_Made(kind, metadata) for metadata in items]
 
     async def _nodes_and_groups(self, kinds: Iterable[ApiResource]) -> list[_Made]:
-        """What is labelled; groups of a provider config; nodes of groups that aren't others'.
+        """Returns what is labelled, groups made from a provider config, and nodes whose group isn't
+        of others.
 
-        Where nobody has rehearsed, what isn't labelled is another operator's.
+        Without a rehearsal's namespace in the cluster, it returns only what is labelled: the rest
+        is another operator's.
         """
         kinds = list(kinds)
         found = await self._labelled(kinds)
@@ -201,7 +211,9 @@ class Clearing:
         return found
 
     async def _delete_stranded_pods(self, served: ApiResources) -> None:
-        """Pods of whomever for nodes of ours that are gone; Kubernetes takes its time for it."""
+        """Deletes any pods on nodes of ours that are gone, as Kubernetes takes its time
+        for that.
+        """
         pods, nodes = served.named("pods", ""), served.named("nodes", "")
         assert pods is not None and nodes is not None, "every cluster has them"
         gone = self._nodes - {each["name"] for each in await nodes.metadata(self._client)}
@@ -219,7 +231,9 @@ class Clearing:
                 return
 
     async def _keep_kinds_in_use(self, served: ApiResources) -> None:
-        """With a CRD go its objects: one that others use stays, and is theirs from now on."""
+        """Takes our label off CRDs of which others have objects: these would be deleted with the
+        CRD.
+        """
         crds = served.named("customresourcedefinitions", "apiextensions.k8s.io")
         for crd in await self._made(crds, REHEARSAL_LABEL) if crds is not None else ():
             plural, _, group = crd.metadata["name"].partition(".")
@@ -233,7 +247,7 @@ class Clearing:
 
 
 def in_words(names: Iterable[str]) -> str:
-    """The first few, and how many more."""
+    """Returns the first few names, and how many more there are."""
     each = list(names)
     more = f" and {len(each) - _NAMED:,} more" if len(each) > _NAMED else ""
     return ", ".join(each[:_NAMED]) + more

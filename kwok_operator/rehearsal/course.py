@@ -1,9 +1,5 @@
-"""The course of a run: its clock, its recording, and what of it conditions ask.
-
-    lines of the recorder, marks of the runner ──> recording.jsonl.gz
-                                              └──> ledger ──> conditions, progress
-
-A file that was cut off, because we were killed, can be read up to its last seconds.
+"""The course of a run: its clock, its recording, and the state that conditions are
+checked against.
 """
 
 import asyncio
@@ -41,7 +37,9 @@ _CHANGES: Final = (NodeLine, PodLine, GroupLine, BudgetLine, JobLine)
 
 
 class RunCourse:
-    """One run. Time counts from when it was made. What can't be written raises SettingsError."""
+    """The recording and the state of one run; its time counts from here. Raises SettingsError if
+    the recording can't be written.
+    """
 
     def __init__(
         self, path: Path, header: RecordingHeader, conditions: Sequence[ScenarioCondition]
@@ -54,7 +52,7 @@ class RunCourse:
         self._last_mark = ""
         self._at_the_beginning = False
         self.changed_at = 0.0
-        """When anything of the cluster last changed."""
+        """When anything in the cluster last changed."""
         self._folder = path.parent
         with outputs.writing(self._folder):
             self._file = path.open("wb")
@@ -65,7 +63,7 @@ class RunCourse:
         self._put(encode(header))
 
     def now(self) -> float:
-        """Seconds since the run began, until it was over."""
+        """Returns the seconds since the run began; once it is over, its length."""
         if self._over_at is not None:
             return self._over_at
         return round(time.monotonic() - self._began, 3)
@@ -75,12 +73,14 @@ class RunCourse:
         return self._over_at is None
 
     def stop(self) -> None:
-        """The run is over; what is written yet is of this moment."""
+        """Stops the clock: whatever is written after this gets the time of this moment."""
         self._over_at = self.now()
 
     @contextmanager
     def beginning(self) -> Iterator[None]:
-        """What is written meanwhile was there at 0, not from when each list of it came."""
+        """Records all lines in the block at time 0: their objects were there before, whenever they
+        were listed.
+        """
         self._at_the_beginning = True
         try:
             yield
@@ -108,7 +108,7 @@ class RunCourse:
         self.write(line)
 
     def progress(self) -> RunProgress:
-        """How far it is now."""
+        """Returns how far the run is now."""
         every, groups = self.ledger.all, self.ledger.groups
         counts = {
             name: (round(tally.nodes["ready"].value), round(tally.nodes["total"].value))
@@ -127,7 +127,9 @@ class RunCourse:
         )
 
     def holds(self, condition: ScenarioCondition) -> bool:
-        """Whether it holds now; never for what only the cluster itself can answer."""
+        """Whether the condition holds now. Always False for a `kubectl wait`: only the cluster can
+        answer it.
+        """
         if condition.event is not None:
             return condition.holds(float(self._events[id(condition)]))
         if condition.wait is not None:
@@ -153,7 +155,9 @@ class RunCourse:
                 self._file.write(self._packed())
 
     def _packed(self) -> bytes:
-        """Lines that weren't yet; by itself each would take several times as long."""
+        """Compresses the lines that are waiting, many at once: line by line would take several
+        times as long.
+        """
         lines, self._lines = self._lines, []
         packed: bytes = self._zip.compress("".join(lines).encode())
         return packed

@@ -8,18 +8,22 @@ from kwok_operator.rehearsal.keeper import BEGINNING, MOST_BYTES
 
 _KEPT_BYTES: Final = int(MOST_BYTES * BEGINNING)
 _MOST_BYTES: Final = 1 << 20
-"""Read at once."""
+"""The most bytes that are read at once."""
 
 
 class FollowedFile:
-    """Begun anew, it is read from its beginning; cut in its middle (keeper.py), from its end."""
+    """Follows a growing file. If it is begun anew, reading starts at its beginning; if its middle
+    is cut out (keeper.py), at its end.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = 0
 
     def lines(self) -> list[bytes]:
-        """Whole lines that have come since, or the first of them. Raises OSError."""
+        """Returns whole lines that were appended since, at most _MOST_BYTES of them. Raises
+        OSError.
+        """
         try:
             file = self._path.open("rb")
         except FileNotFoundError:

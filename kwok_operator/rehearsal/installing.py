@@ -3,8 +3,8 @@
     sources of the scenario --read_objects--> objects --needed_rights--> components
     base, rights of these components          --manifests-->  what is installed
 
-The operator gets what deploy/base grants, and of each component what the scenario's objects need.
-In a cluster of others the account of the rehearsal has to be allowed to grant it.
+The operator gets the rights of deploy/base, and those of each component that the scenario's objects
+need. In a cluster of others, the account of the rehearsal must be allowed to grant them.
 """
 
 import itertools
@@ -35,13 +35,15 @@ _READ_WITHIN: Final = 300.0
 
 
 def manifests(components: Collection[str]) -> list[Manifest]:
-    """In the order in which they are created."""
+    """Returns what is installed, in the order of creation. `components` are those with further
+    rights.
+    """
     base = [m for name in ("crds", "default") for m in _packaged(name) if m["kind"] in _INSTALLED]
     return in_order([*base, *rights_of(*components)])
 
 
 def rights_of(*components: str) -> list[Manifest]:
-    """Their roles and bindings."""
+    """Returns the roles and bindings of these components."""
     return [m for m in _packaged("rights") if component_of(m) in components]
 
 
@@ -55,7 +57,7 @@ def crds(manifests: Iterable[Manifest]) -> list[Manifest]:
 
 
 async def install(kubectl: AsyncKubectl, manifests: Sequence[Manifest]) -> None:
-    """Into a cluster of the rehearsal's own."""
+    """Installs the manifests in a cluster of the rehearsal's own."""
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": REHEARSAL_NAMESPACE}}
     rest = [namespace, *(m for m in manifests if m["kind"] != _CRD)]
     for some in (crds(manifests), rest):
@@ -69,8 +71,8 @@ async def wait_for_crds(kubectl: AsyncKubectl, manifests: Iterable[Manifest]) ->
 
 
 async def missing_grants(client: KubeClient, roles: Iterable[Manifest]) -> list[AccessRight]:
-    """What the account may not grant, of the rules of roles: nobody may give more than he has,
-    unless he may escalate.
+    """Returns which rights of the roles the account may not grant. Kubernetes lets an account grant
+    only rights that it has itself, unless it may `escalate` and `bind`.
     """
     wanted = [(each, _place(each)) for each in roles if each["kind"] in ("ClusterRole", "Role")]
     freely = {
@@ -101,7 +103,7 @@ def _place(role: Manifest) -> str:
 
 
 def sources_of(scenario: Scenario) -> list[ApplySource]:
-    """All that is applied, at the beginning and by the timeline."""
+    """Returns all that the scenario applies, at the beginning and in its timeline."""
     return [
         *scenario.apply,
         *(each for step in scenario.timeline for each in step.apply or ()),
@@ -111,7 +113,7 @@ def sources_of(scenario: Scenario) -> list[ApplySource]:
 async def read_objects(
     kubectl: AsyncKubectl, sources: Iterable[ApplySource], *, folder: Path, label: str
 ) -> list[Manifest]:
-    """Objects one by one, as kubectl reads them, with the label; it asks no cluster for it.
+    """Has kubectl read the objects of the sources and label them, without asking the cluster.
 
     Raises CommandError.
     """
@@ -138,7 +140,7 @@ async def read_objects(
 
 
 def _documents(text: str) -> list[Manifest]:
-    """JSON, one value after the other."""
+    """Parses JSON values that follow one another."""
     decoder, found, at = json.JSONDecoder(), list[Any](), 0
     while at < len(text):
         value, at = decoder.raw_decode(text, at)

@@ -2,11 +2,11 @@
 
     python -m kwok_operator.rehearsal.keeper GRACE_SECONDS PROGRAM [ARGUMENT...]
 
-Whoever holds the other end of the pipe may be killed at any instant: the pipe closes, whatever
-happened, so nothing is left running. A byte through it kills the program at once; so does the end
-of the keeper itself. The path of a file lets the program go on until that file is gone. Its output,
-where that is a file that can be read, too, and appended to, keeps its beginning and its end however
-much comes. Knows nothing of rehearsals, and imports nothing of them.
+The process at the other end of the pipe may be killed at any time: then the pipe closes, so nothing
+is left running. A byte through the pipe kills the program at once, and so does the end of the
+keeper itself. A file's path through the pipe lets the program go on until that file is gone. If the
+output is a file that is opened for reading and appending, its middle is cut out when it gets too
+large. This module imports nothing of rehearsals.
 """
 
 import contextlib
@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Final
 
 _CHILD_SUBREAPER: Final = 36
-"""prctl(2): whose parent ends becomes our child, also where it has left its process group."""
+"""prctl(2): orphans of our descendants become our children, even if they left the process group."""
 _DEATH_SIGNAL: Final = 1
-"""prctl(2): what the program gets when we end, who would have ended it."""
+"""prctl(2): the signal that the program gets when the keeper, its parent, ends."""
 MOST_BYTES: Final = 64 << 20
-"""Of output."""
+"""The most bytes of output that are kept."""
 BEGINNING: Final = 0.5
-"""The share of it that is kept for good; behind it is the newest."""
+"""The share of MOST_BYTES that keeps the beginning of the output; after it comes the newest."""
 _TAIL_BYTES: Final = 1 << 20
 _POLL_SECONDS: Final = 0.05
 _LOG_SECONDS: Final = 0.2
@@ -37,7 +37,9 @@ _LONGEST_PATH: Final = 4096
 
 
 def main(argv: list[str]) -> int:
-    """Returns the program's exit status, 128 and the signal's number where it was killed."""
+    """Runs the program. Returns its exit status, or 128 plus the signal's number if it
+    was killed.
+    """
     grace, command = float(argv[0]), argv[1:]
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""kubectl, as a rehearsal uses it: what people would type, with a time after which it is ended."""
+"""Runs kubectl and other commands for a rehearsal, as people would type them, with a time limit."""
 
 import asyncio
 import contextlib
@@ -19,12 +19,12 @@ _GONE_WITHIN: Final = 5.0
 
 
 class CommandError(KwokOperatorError):
-    """A command failed or took too long; the sentence says which, and what it said."""
+    """A command failed or took too long. The message has the command and its output."""
 
 
 @dataclass(frozen=True, slots=True)
 class AsyncKubectl:
-    """One cluster's; `environment` is that of every command of the rehearsal."""
+    """kubectl for one cluster. All commands of the rehearsal run in `environment`."""
 
     program: Path
     environment: Mapping[str, str]
@@ -39,9 +39,10 @@ class AsyncKubectl:
         whole: bool = False,
         kept: bool = False,
     ) -> str:
-        """Returns what it prints, all of it if `whole`. Raises CommandError.
+        """Runs kubectl and returns what it prints, with `whole` without a limit. Raises
+        CommandError.
 
-        What may take long is `kept`, and ends also if we are killed.
+        With `kept`, for commands that take long, it ends even if this process is killed.
         """
         context = [f"--context={self.context}"] if self.context else []
         command = [str(self.program), *context, *arguments]
@@ -83,10 +84,10 @@ async def run(
     most: int | None = _MOST_TEXT,
     kept: bool = False,
 ) -> Ended:
-    """Runs a program to its end, with all that it starts. Raises CommandError if it can't be
-    started, or doesn't end in time.
+    """Runs a program until it ends, then ends what it has started. Raises CommandError if it can't
+    be started, or doesn't end in time.
 
-    One that is `kept` has no input, and ends also if we are killed (keeper.py).
+    With `kept` it gets no input, and ends even if this process is killed (keeper.py).
     """
     shown = one_line(" ".join([Path(command[0]).name, *command[1:]]), limit=200)
     if kept:
@@ -130,7 +131,7 @@ async def run(
 
 
 async def _text(stream: asyncio.StreamReader, most: int | None) -> bytes:
-    """The beginning of what comes; the rest is read and forgotten, whatever there is of it."""
+    """Reads a stream to its end, and returns at most the first `most` bytes."""
     found = bytearray()
     while chunk := await stream.read(_CHUNK):
         found += chunk if most is None else chunk[: max(most - len(found), 0)]

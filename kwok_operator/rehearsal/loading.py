@@ -1,4 +1,4 @@
-"""A scenario's file, read and checked whole before anything starts."""
+"""Reads a scenario's file and checks all of it before anything starts."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,15 +15,18 @@ _GUIDE: Final = "docs/rehearse-autoscaling.md"
 
 
 def load_scenario(path: Path, around: LocalSurroundings, *, arm: str | None = None) -> ScenarioFile:
-    """What stands in a file, with all that is wrong with it. Raises SettingsError if it can't be
-    read."""
+    """Returns the scenario in a file, with all that is wrong with it. Raises SettingsError if it
+    can't be read.
+    """
     return check(read_scenario(str(path), read_text(path), arm=arm), around)
 
 
 def load_demo(
     tour: Path, around: LocalSurroundings, *, report: Callable[[str], None]
 ) -> ScenarioFile:
-    """The tour, and behind it autoscaler.yaml if there is a cluster-autoscaler."""
+    """Returns the tour of the demo, extended by autoscaler.yaml if there is a
+    cluster-autoscaler.
+    """
     read = load_scenario(tour, around)
     try:
         around.check_program(DEFAULT_BINARY)

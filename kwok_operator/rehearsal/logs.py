@@ -1,10 +1,10 @@
-"""What the programs of a rehearsal log as warnings and errors, from their logs to the recording.
+"""Copies warnings and errors from the logs of a rehearsal's programs to its recording.
 
     operator.log, NAME.shim.log (JSON), NAME.log of a clusterAutoscaler (klog)
         --look--> WarningCounts --> the terminal, before the run; the recording, in it
 
-Logs of other programs have a form that isn't known. A warning has the time at which it is seen
-here.
+Other programs are left out, as the form of their logs isn't known. A warning has the time at which
+it is read here.
 """
 
 import asyncio
@@ -33,7 +33,9 @@ def log_of_shim(process: str) -> str:
 
 
 class ProgramWarnings:
-    """Of one rehearsal. `folder` is where the logs are; those of a run before go."""
+    """The warnings of one rehearsal's programs. Deletes their logs of an earlier run in
+    `folder`.
+    """
 
     def __init__(self, scenario: Scenario, folder: Path, *, report: Callable[[str], None]) -> None:
         logs: dict[str, tuple[str, Read]] = {OPERATOR_LOG: (OPERATOR, read_json)}
@@ -51,7 +53,7 @@ class ProgramWarnings:
 
     @asynccontextmanager
     async def shown(self) -> AsyncIterator[None]:
-        """Until the run begins, each text goes to the terminal."""
+        """Reports each new warning while the block runs, until the run begins."""
 
         async def show() -> None:
             while self._report is not None:
@@ -69,7 +71,7 @@ class ProgramWarnings:
                     self.look()
 
     def look(self) -> None:
-        """Reads what has come since. Raises OSError."""
+        """Reads what was logged since. Raises OSError."""
         for file, program, read in self._files:
             while lines := file.lines():
                 for text, trouble, over in map(read, lines):
@@ -81,7 +83,7 @@ class ProgramWarnings:
                         self._report(f"warning of {program}: {text}")
 
     def begin(self, write: Callable[[RecordedLine], None]) -> None:
-        """The run begins: what was logged until now was before it."""
+        """Begins the run: records all earlier warnings as being from before it."""
         self.look()
         self._report = None
         for line in self._counts.due(0.0, every=True, before=True):
@@ -90,7 +92,9 @@ class ProgramWarnings:
     def record(
         self, write: Callable[[RecordedLine], None], *, t: float, last: bool = False
     ) -> None:
-        """Looks, and writes what is due, or all that there is if it is the last time."""
+        """Reads the logs, and writes the warnings that are due; if this is the last call, all of
+        them.
+        """
         self.look()
         for line in self._counts.due(t, every=last):
             write(line)

@@ -1,8 +1,9 @@
-"""The files of a rehearsal: a recording is read, what comes of it is written beside it.
+"""The files of a rehearsal: reads a recording, and writes its verdict and reports beside it.
 
     recording.jsonl.gz --> verdict.json, junit.xml, report.html, summary.md
 
-A recording is read while it goes through memory once; the files are put in place whole.
+A recording is read once, as a stream. Other files are replaced at once, so nobody reads half of
+one.
 """
 
 import fcntl
@@ -33,7 +34,9 @@ _CHUNK: Final = 2**16
 
 @contextmanager
 def opened(path: Path) -> Iterator[RecordingReader]:
-    """A recording, or that of a rehearsal's folder. Raises SettingsError, RecordingError."""
+    """Opens a recording, or the one in a rehearsal's folder. Raises SettingsError,
+    RecordingError.
+    """
     path = path / RECORDING if path.is_dir() else path
     try:
         with path.open("rb") as file:
@@ -43,16 +46,17 @@ def opened(path: Path) -> Iterator[RecordingReader]:
 
 
 def judge(path: Path) -> Judged:
-    """What comes of a recording. Raises SettingsError, RecordingError."""
+    """Judges a recording. Raises SettingsError, RecordingError."""
     with opened(path) as recording:
         return judged(recording, name=path.name)
 
 
 @contextmanager
 def begun(folder: Path) -> Iterator[None]:
-    """Makes it, without what a run before has left: that would pass for what comes of this one.
+    """Makes the folder and locks it against other rehearsals while the block runs.
 
-    Nobody else plays into it meanwhile. Raises SettingsError.
+    Deletes the files of an earlier run, which could be mistaken for this one's. Raises
+    SettingsError.
     """
     with writing(folder):
         place = os.open(folder, os.O_RDONLY)
@@ -72,7 +76,9 @@ def begun(folder: Path) -> Iterator[None]:
 
 
 def _clear(folder: Path) -> None:
-    """Raises SettingsError where something has the name of a file of ours, and isn't."""
+    """Deletes the files of an earlier run. Raises SettingsError if they seem not to be a
+    rehearsal's.
+    """
     there = [name for name in _MADE if os.path.lexists(folder / name)]
     if there and RECORDING not in there:  # it comes first, and goes last
         raise SettingsError(
@@ -85,7 +91,7 @@ def _clear(folder: Path) -> None:
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Makes it, unless it is there. Raises SettingsError, also for what the block can't write."""
+    """Makes the folder if needed. Turns an OSError in the block into a SettingsError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         yield
@@ -97,9 +103,9 @@ def writing(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def results(output: Path | None, name: str) -> Iterator[Path]:
-    """The folder of a run: `output`, or a new one. Raises SettingsError.
+    """Yields the folder for a run: `output`, or a new name. Raises SettingsError.
 
-    Where the block fails, no folder stays that was made in it and holds nothing.
+    If the block fails, removes the folders that were made in it and are empty.
     """
     folder = output or _named(name)
     new = [each for each in (folder / LOGS, folder, *folder.parents) if not each.exists()]
@@ -117,7 +123,9 @@ def results(output: Path | None, name: str) -> Iterator[Path]:
 
 
 def ignored_folder(name: str) -> Path:
-    """Makes a new folder here whose own .gitignore hides all of it. Raises SettingsError."""
+    """Makes a new folder in the working folder, with a .gitignore for all of it. Raises
+    SettingsError.
+    """
     folder = _named(name)
     _ignore(folder)
     return folder
@@ -133,7 +141,7 @@ def _ignore(folder: Path) -> None:
 
 
 def write(found: Judged, folder: Path) -> list[Path]:
-    """Writes the files; returns their paths. Raises SettingsError."""
+    """Writes verdict and reports of a run, and returns their paths. Raises SettingsError."""
     texts = {
         VERDICT: json.dumps(verdict_json(found), indent=2) + "\n",
         JUNIT: junit_xml(found),
@@ -145,7 +153,7 @@ def write(found: Judged, folder: Path) -> list[Path]:
 
 
 def put(path: Path, text: str) -> Path:
-    """Whoever looks at it meanwhile sees the file before or after, never half of one."""
+    """Writes a file at once: readers see the old content or the new one, never half of it."""
     new = path.with_name(f".{path.name}.new")
     try:
         new.write_text(text, encoding="utf-8", errors="replace")

@@ -20,14 +20,14 @@ from kwok_operator.errors import KwokOperatorError
 from kwok_operator.rehearsal.scenario.linepattern import LinePattern
 
 GRACE: Final = 10.0
-"""Seconds from SIGTERM to SIGKILL."""
+"""Seconds between SIGTERM and SIGKILL."""
 KEEPER: Final = (sys.executable, "-P", "-m", "kwok_operator.rehearsal.keeper")
-"""Then come the seconds of grace, and the program."""
+"""The command of the keeper. The grace in seconds and the program's command are appended."""
 _POLL_SECONDS: Final = 0.1
 _TAIL_BYTES: Final = 16_384
 _REFUSED: Final = 400
 _ANSWERS_WITHIN: Final = 5.0
-"""Seconds, whatever dribbles in meanwhile."""
+"""Seconds for a whole answer, even if it comes in small pieces."""
 _FATAL: Final = re.compile(r"\bF\d{4} |unknown flag|panic:|Error:|Traceback")
 
 Ready = Callable[[], Awaitable[bool]]
@@ -38,7 +38,7 @@ class ProgramError(KwokOperatorError):
 
 
 class Program:
-    """One program; `name` is how sentences call it."""
+    """A program beside the rehearsal. `name` is what messages call it."""
 
     def __init__(self, name: str, *, log: Path) -> None:
         self.name = name
@@ -49,7 +49,7 @@ class Program:
     async def start(
         self, command: Sequence[str], *, env: Mapping[str, str], cwd: Path, grace: float = GRACE
     ) -> None:
-        """Starts it. Its log is begun anew. Raises ProgramError."""
+        """Starts the program, and empties its log. Raises ProgramError."""
         read, write = os.pipe()
         try:
             with self.log.open("a+b") as log:
@@ -78,17 +78,19 @@ class Program:
 
     @property
     def status(self) -> int | None:
-        """Its exit status; None while it runs, or before it was started."""
+        """The exit status; None while the program runs, or before it was started."""
         return None if self._keeper is None else self._keeper.returncode
 
     async def wait(self) -> int:
-        """Returns the exit status once it has ended."""
+        """Waits until the program has ended, and returns its exit status."""
         if self._keeper is None:
             raise ProgramError(f"{self.name} was not started")
         return await self._keeper.wait()
 
     async def wait_until_ready(self, ready: Ready, *, within: float) -> None:
-        """Raises ProgramError if it ends before, or takes longer than so many seconds."""
+        """Waits until the program is ready. Raises ProgramError if it ends first, or isn't ready
+        `within` seconds.
+        """
         deadline = time.monotonic() + within
         while not await ready():
             if self.status is not None:
@@ -104,7 +106,9 @@ class Program:
             await asyncio.sleep(_POLL_SECONDS)
 
     async def stop(self) -> None:
-        """Ends it with all that it has started; one that has ended, or never began, is fine."""
+        """Ends the program and all that it has started. Does nothing if it has ended, or never
+        began.
+        """
         if self._keeper is None:
             return
         if self._pipe >= 0:
@@ -113,7 +117,7 @@ class Program:
         await self._keeper.wait()
 
     async def leave(self, *, while_there: Path) -> None:
-        """Lets it go on without us, for as long as a file is there; its path is absolute."""
+        """Lets the program go on after us, as long as a file exists. The path must be absolute."""
         if self._pipe >= 0:
             with contextlib.suppress(BrokenPipeError):
                 os.write(self._pipe, os.fsencode(while_there))
@@ -127,7 +131,7 @@ class Program:
                 os.write(self._pipe, b"k")
 
     def last_words(self) -> str:
-        """The line of its log that says most of why it ended."""
+        """Returns the line of the log that most likely says why the program ended."""
         with contextlib.suppress(OSError), self.log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(size - _TAIL_BYTES, 0))
@@ -141,7 +145,7 @@ class Program:
 
 
 def answers(url: str) -> Ready:
-    """Ready once an HTTP GET gives a status below 400."""
+    """Returns a check that succeeds once an HTTP GET is answered with a status below 400."""
 
     # By hand: a proxy in the environment is not for this machine, and no thread is left waiting.
     asked = urlsplit(url)
@@ -168,7 +172,7 @@ def answers(url: str) -> Ready:
 
 
 def listens(host: str, port: int) -> Ready:
-    """Ready once somebody accepts connections there."""
+    """Returns a check that succeeds once something accepts connections at this address."""
 
     async def ready() -> bool:
         try:
@@ -183,7 +187,7 @@ def listens(host: str, port: int) -> Ready:
 
 
 def says(log: Path, pattern: str) -> Ready:
-    """Ready once a line of the log matches."""
+    """Returns a check that succeeds once a line of the log matches."""
     wanted = LinePattern(pattern)
 
     def said() -> bool:

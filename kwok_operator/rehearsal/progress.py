@@ -1,4 +1,4 @@
-"""How far a rehearsal is, for who watches it.
+"""Shows how far a rehearsal is.
 
     RunCourse.progress() --show--> a table that stays in place, on a terminal with rich
                                └-> a line now and then, anywhere else
@@ -34,7 +34,7 @@ class RunProgress:
     running: int
     pending: int
     groups: Mapping[str, tuple[int, int]]
-    """Nodes of each that has any: those that are ready, and all."""
+    """The nodes of each group that has any: how many are ready, and how many there are."""
     mark: str
     decided: Sequence[ExpectationOutcome]
     expected: int
@@ -48,7 +48,7 @@ Show = Callable[[RunProgress], None]
 
 
 class Say(Protocol):
-    """Shows a line, in a style of rich where that can be."""
+    """A function that shows a line, in one of rich's styles if the terminal supports that."""
 
     def __call__(self, line: str, style: str = "") -> None: ...
 
@@ -57,7 +57,9 @@ Screen = Iterator[tuple[Report, Show, Say]]
 
 
 def in_lines(report: Report) -> Show:
-    """Tells where it is every few seconds, however often it is shown."""
+    """Returns a function that reports the progress every few seconds, however often it is
+    called.
+    """
     told_at = 0.0
 
     def show(now: RunProgress) -> None:
@@ -71,7 +73,9 @@ def in_lines(report: Report) -> Show:
 
 @contextmanager
 def screen(stream: TextIO, report: Report, *, environ: Mapping[str, str]) -> Screen:
-    """How to report and to show things on `stream`; where that is no terminal, by `report`."""
+    """Yields the functions that report lines, show the progress and show styled lines on `stream`.
+    If that isn't a terminal, all of them use `report`.
+    """
     live = _live(stream) if environ.get("TERM", "") not in _DUMB and stream.isatty() else None
     if live is None:
         yield report, in_lines(report), lambda line, style="": report(line)

@@ -1,10 +1,10 @@
-"""What happens in a cluster while a rehearsal runs, as the lines of its recording.
+"""Watches a cluster during a rehearsal, and writes what happens as lines of its recording.
 
     a reflector for each kind ──> observed ──> a line, if it is another state ──> write()
                                           └──> what is there now
 
-Memory follows what is in the cluster, not the time. Kinds that aren't served have no objects. What
-happened while a watch was broken is in the list that follows, at the time of that list.
+Memory grows with the cluster, not with time. Kinds that aren't served count as having no objects.
+Changes during a broken watch are recorded when the next list shows them.
 """
 
 import asyncio
@@ -52,12 +52,14 @@ _KINDS: Final = {
     BUDGETS_PATH: "budgets",
     JOBS_PATH: "jobs",
 }
-"""What lines about watches call them."""
+"""The names of the kinds in lines about their watches."""
 _SYNCED_WITHIN: Final = 60.0
 _AFTER_PODS: Final = 0.01
-"""Seconds. What budgets allow follows the evictions of pods, and is to be written after them."""
+"""Seconds. Budgets are read a little later than pods: an eviction must be recorded before the
+budget that it has lowered.
+"""
 _BEFORE: Final = -0.001
-"""When what the first list shows was seen at the latest: it was there before the run."""
+"""The time for objects of the first list, in seconds: they were there before the run."""
 
 S = TypeVar("S")
 Body = dict[str, Any]
@@ -78,7 +80,9 @@ class _Metadata(TypedDict, total=False):
 
 
 class _Object(TypedDict, total=False):
-    """What a recording reads of any kind. Who manages which field is half of a Node's bytes."""
+    """The fields that a recording reads of any kind. All others are skipped: managedFields are half
+    of a Node's bytes.
+    """
 
     metadata: _Metadata
     spec: Any
@@ -97,7 +101,7 @@ DECODER: Final[Decoder[Body]] = Decoder(_Object, lambda raw: raw)
 
 
 class _Kind(Generic[S]):
-    """The objects of one kind as they were last written: the sink of its reflector."""
+    """The objects of one kind, as they were last recorded. Its reflector passes changes to it."""
 
     def __init__(
         self,
@@ -145,7 +149,7 @@ class _Kind(Generic[S]):
         self._gone(_name(item))
 
     def set(self, name: str, state: S) -> None:
-        """Writes a state, unless it is the one that was written last."""
+        """Records a state if it differs from the one that was last recorded."""
         if self.states.get(name) != state:
             self.states[name] = state
             self._report(self._now(), name, state)
@@ -157,7 +161,9 @@ class _Kind(Generic[S]):
 
 
 class _Events:
-    """Each Event is written once, and again when its count grows. Those of before are left out."""
+    """Records each new Event once, and again when its count grows. Leaves out those from before the
+    run.
+    """
 
     def __init__(self, *, write: Write, now: Callable[[], float]) -> None:
         self._write = write
@@ -187,10 +193,10 @@ class _Events:
 
 
 class RunRecorder:
-    """Watches nodes, pods, groups, Events, PodDisruptionBudgets and Jobs, and writes lines.
+    """Watches nodes, pods, groups, Events, PodDisruptionBudgets and Jobs, and records changes.
 
-    `now()` gives seconds since the run began, `clock` turns stamps into such seconds. With
-    `marked_only`, nodes, pods and the like that aren't the rehearsal's are left out.
+    `now()` returns the seconds since the run began; `clock` converts timestamps to such seconds.
+    With `marked_only`, nodes, pods and the like that aren't the rehearsal's are left out.
     """
 
     def __init__(
@@ -206,9 +212,9 @@ class RunRecorder:
         self._write = write
         self._now = now
         self.trouble: dict[str, tuple[float, str]] = {}
-        """By path: since when it can't be watched, and why."""
+        """Since when a path can't be watched, and why, by path."""
         self._prices: dict[str, float | None] = {}
-        """Of groups as they were last seen: nodes can outlive theirs, and come after its end."""
+        """The last known price of each group: its nodes can outlive it, or come after its end."""
         self._selectors: dict[str, object] = {}
         self._nodes = _Kind[NodeState](
             lambda body, before, seen: observed.node(
@@ -255,18 +261,22 @@ class RunRecorder:
 
     @property
     def nodes(self) -> Mapping[str, NodeState]:
-        """What is there now."""
+        """The nodes that exist now."""
         return self._nodes.states
 
     async def start(self) -> None:
-        """Returns once all that is there has been written. Raises TimeoutError."""
+        """Starts the watches. Returns once all existing objects have been recorded. Raises
+        TimeoutError.
+        """
         self._tasks = [asyncio.create_task(each.run(), name="record") for each in self._reflectors]
         async with asyncio.timeout(_SYNCED_WITHIN):
             for each in self._reflectors:
                 await each.synced.wait()
 
     async def follow(self) -> None:
-        """Returns never. Raises what one has ended with, or it would seem that nothing happens."""
+        """Never returns. Raises the error of the first watch that fails: else it would seem that
+        nothing happens.
+        """
         ended, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in ended:
             task.result()
@@ -301,7 +311,9 @@ class RunRecorder:
         )
 
     def _until_all_look(self, later: float) -> float:
-        """All watches look at the same moments: to be woken for each alone costs more."""
+        """Returns how long to wait so that all watches wake at the same time, which costs less than
+        one by one.
+        """
         return GATHER - (self._now() - later) % GATHER
 
     def _budget(self, body: Body) -> BudgetState:

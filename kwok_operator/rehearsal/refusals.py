@@ -1,6 +1,6 @@
-"""Why a rehearsal can't be in a cluster that isn't its own, told before anything is written.
+"""Checks whether a rehearsal may run in a cluster that isn't its own, before anything is written.
 
-Only whether kwok is alive has to be tried, with a node: that is the first thing after the claim.
+Only whether kwok is alive must be tried, with a node. That is done right after the claim.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ _SELECTING: Final = (
     ("apps", "v1", "replicasets"),
     ("policy", "v1", "poddisruptionbudgets"),
 )
-"""Group, version and plural of what takes pods for its own by their labels."""
+"""Group, version and plural of kinds that select pods by their labels."""
 _NEEDED: Final = tuple(
     AccessRight(group, resource, verb)
     for group, resource, verbs in (
@@ -78,11 +78,11 @@ _MOST_OFFSET: Final = 60.0
 
 
 class BorrowedClusterError(KwokOperatorError):
-    """The rehearsal can't be in this cluster; the sentence says why, and what to do."""
+    """The rehearsal can't run in this cluster. The message says why, and what to do."""
 
 
 async def check_claim(client: KubeClient) -> None:
-    """That nobody rehearses here, or has died over it."""
+    """Checks that no other rehearsal runs here, or has left anything."""
     try:
         found = await client.get_json(f"/api/v1/namespaces/{REHEARSAL_NAMESPACE}")
     except NotFoundError:
@@ -98,7 +98,9 @@ async def check_claim(client: KubeClient) -> None:
 
 
 async def check_clock(client: KubeClient) -> ClockOffset | None:
-    """That of the cluster."""
+    """Measures the offset of the cluster's clock. Refuses one of more than _MOST_OFFSET seconds;
+    None if answers have no Date.
+    """
     answers = []
     for _ in range(_DATES):
         sent = time.time()
@@ -119,7 +121,9 @@ async def check_clock(client: KubeClient) -> ClockOffset | None:
 async def check_rights(
     client: KubeClient, served: ApiResources, objects: Iterable[Manifest]
 ) -> None:
-    """To make these objects, and what the rehearsal needs itself, and to delete them."""
+    """Checks the rights to create, list and delete these objects, and those that the rehearsal
+    itself needs.
+    """
     kinds = {resource for each in objects if (resource := served.of(each)) is not None}
     rights = [
         AccessRight(kind.group, kind.plural, verb)
@@ -134,7 +138,9 @@ async def check_rights(
 
 
 async def check_operators(client: KubeClient) -> None:
-    """A leader renews its Lease every few seconds; clocks of two machines aren't compared."""
+    """Checks that no operator is at work: a leader renews its Lease every few seconds. Clocks
+    aren't compared, so it waits and sees whether the Lease changes.
+    """
 
     async def held() -> dict[str, Any]:
         params = {"fieldSelector": f"metadata.name={_OPERATOR}"}
@@ -161,7 +167,7 @@ async def check_operators(client: KubeClient) -> None:
 
 
 async def check_crds(client: KubeClient, crds: Sequence[Manifest]) -> None:
-    """Those that are there stay as they are, so they have to be ours."""
+    """Checks that existing CRDs are like ours, as they stay as they are."""
     for ours in crds:
         name = ours["metadata"]["name"]
         try:
@@ -176,7 +182,9 @@ async def check_crds(client: KubeClient, crds: Sequence[Manifest]) -> None:
 
 
 async def check_groups(client: KubeClient, served: ApiResources) -> None:
-    """The rehearsal's operator would take care of them."""
+    """Checks that there are no groups, nodes of groups or provider config: the rehearsal's operator
+    would manage them.
+    """
     for kind in served.deletable:
         found = await kind.metadata(client) if kind.group == API_GROUP else ()
         if found:
@@ -203,7 +211,9 @@ async def check_groups(client: KubeClient, served: ApiResources) -> None:
 
 
 async def check_selectors(client: KubeClient, objects: Iterable[Manifest]) -> None:
-    """Nobody's requests go to the rehearsal's pods, and nobody counts them as his own."""
+    """Checks that no Service, controller or budget in the cluster would select the rehearsal's
+    pods.
+    """
     pods: dict[str, dict[frozenset[tuple[str, str]], str]] = {}
     for each in objects:
         metadata = as_map(each.get("metadata"))
@@ -226,7 +236,7 @@ async def check_selectors(client: KubeClient, objects: Iterable[Manifest]) -> No
 
 
 def scout() -> Manifest:
-    """A node for kwok that nobody's pods fit on."""
+    """Returns a Node for kwok on which no pod fits."""
     room = {"pods": "0"}
     annotations = {KWOK_NODE_ANNOTATION: KWOK_NODE_ANNOTATION_VALUE}
     return {
@@ -239,7 +249,9 @@ def scout() -> Manifest:
 
 
 async def check_kwok(client: KubeClient, node: Manifest) -> None:
-    """kwok makes the node Ready, which is there for a moment only, or isn't alive."""
+    """Checks that kwok is alive: creates a node, waits until kwok has made it Ready, and deletes
+    it.
+    """
     await client.request("POST", NODES_PATH, body=node, retries=3)
     until = time.monotonic() + _SCOUT_WITHIN
     while time.monotonic() < until:

@@ -5,8 +5,8 @@
       timeline               }-> until: settled, a condition, at most -> waits of the end -> verdict
       processes are watched /
 
-What is recorded is judged from the file, as `kwok-operator report` would judge it later. Whatever
-happens, the recording gets its end, and what was started is ended.
+The verdict is computed from the recording's file, as `kwok-operator report` would do it later.
+Whatever happens, the recording gets its last line, and all started programs are ended.
 """
 
 import asyncio
@@ -59,17 +59,23 @@ _BLIND_SECONDS: Final = 20.0
 _COMPONENTS_SECONDS: Final = 3.0
 _ASKED_PATH: Final = "/api/v1/namespaces/default"
 _ASK_SECONDS: Final = 10.0
-"""That kubectl waits at a time for a condition: a busy API server takes some to list."""
+"""How long one `kubectl wait` for a condition may take, in seconds: a busy API server
+lists slowly.
+"""
 _ANSWER_SECONDS: Final = 5.0
-"""For creations under way when a condition ends the run: pods can run before a call is answered."""
+"""When a condition ends the run, seconds to wait for pending creations: pods can run before the
+call that created them is answered.
+"""
 _MOST_MOVED: Final = 1.0
-"""Seconds that the cluster's clock may be set by during a run."""
+"""By how many seconds the cluster's clock may be set during a run."""
 _MOVED_ANSWERS: Final = 3
-"""So many in a row have to say that it was: one may have been read late."""
+"""So many answers in a row must show that the clock was set: a single one may have been
+read late.
+"""
 
 
 class LeftBehindError(KwokOperatorError):
-    """The run has its verdict; what it made could not all be taken away, or its files written."""
+    """The run has a verdict, but clearing up failed, or its files could not be written."""
 
     def __init__(self, reason: KwokOperatorError, judged: Judged) -> None:
         super().__init__(str(reason))
@@ -77,7 +83,7 @@ class LeftBehindError(KwokOperatorError):
 
 
 class _Died(KwokOperatorError):
-    """The run can't go on; the sentence says why."""
+    """The run can't go on. The message says why."""
 
 
 async def rehearse(
@@ -90,9 +96,11 @@ async def rehearse(
     show: Show | None = None,
     say: Say | None = None,
 ) -> Judged:
-    """Plays the scenario; its files are in `folder` then. Without `show` its progress is reported.
+    """Plays the scenario, writes its files into `folder`, and returns the verdict. Without `show`,
+    the progress is reported in lines.
 
-    Raises LeftBehindError once it has ended, KwokOperatorError where it could not begin.
+    Raises LeftBehindError if something fails after the run, and KwokOperatorError if it could not
+    begin.
     """
     logs = (folder / outputs.LOGS).absolute()  # programs run in the folder of the scenario
     with outputs.begun(folder):
@@ -141,7 +149,9 @@ async def rehearse(
 
 
 def _warnings(scenario: Scenario, logs: Path, *, report: Report) -> ProgramWarnings:
-    """Those of the programs' logs. Deletes what a run before has left in the same folder."""
+    """Returns the reader of the programs' warnings. Deletes the logs of an earlier run in the
+    folder.
+    """
     with outputs.writing(logs):
         for old in logs.glob(f"*{ShimCalls.SUFFIX}"):
             old.unlink()
@@ -149,7 +159,7 @@ def _warnings(scenario: Scenario, logs: Path, *, report: Report) -> ProgramWarni
 
 
 class Rehearsal:
-    """One run, from when the clock starts to the end of the recording."""
+    """One run, from the start of the clock to the end of the recording."""
 
     def __init__(
         self,
@@ -190,21 +200,23 @@ class Rehearsal:
         self._calls = ShimCalls(stage.logs, write=self._course.write, now=self._course.now)
         self._warnings = warnings
         self._answered = self._course.now()
-        """When the cluster last gave an answer."""
+        """When the cluster last answered, in seconds since the run began."""
         self._busy = 0
-        """How many things of the scenario are still to be done."""
+        """How many parts of the scenario are still going on: steps, and the arrival of the
+        workloads.
+        """
         self.ended = False
-        """Whether the recording is whole."""
+        """Whether the recording is complete."""
         self._unplayed = {n: step.action for n, step in enumerate(scenario.timeline)}
-        """Steps that haven't begun."""
+        """The actions of steps that haven't begun, by number."""
         self._to_come = Counter({each.name: each.objects or 1 for each in scenario.workloads})
-        """Objects of each workload that aren't created yet; a trace is one."""
+        """How many objects of each workload aren't created yet; a trace counts as one."""
         self._arrived = asyncio.Event()
         self._done = [asyncio.Event() for _ in scenario.timeline]
-        """For each step, whether it is done."""
+        """An event for each step, set once the step is done."""
 
     async def play(self) -> None:
-        """Plays it to its end. What goes wrong from now on is in the recording."""
+        """Plays the run to its end. Errors from now on end the run, and are recorded."""
         course = self._course
         reason, detail = "interrupted", ""
         try:
@@ -235,7 +247,7 @@ class Rehearsal:
 
     @asynccontextmanager
     async def _meanwhile(self) -> AsyncIterator[None]:
-        """What goes on until it is over; the first that fails ends it."""
+        """Runs all parts of the run while the block runs. The first part that fails ends all."""
         async with asyncio.TaskGroup() as tasks:
             going = [
                 tasks.create_task(self._course.keep_flushed()),
@@ -289,7 +301,9 @@ class Rehearsal:
         return self._end_of("atMost", f"after {until.at_most:g} s")
 
     def _end_of(self, reason: str, detail: str) -> tuple[str, str]:
-        """Reason and detail; other ones where not all was played by now."""
+        """Returns this reason and detail, or others if not all of the scenario has been played by
+        now.
+        """
         after = f"after {self._course.now():.1f} s"
         if self._unplayed:
             number, action = min(self._unplayed.items())
@@ -363,7 +377,7 @@ class Rehearsal:
             say(f"   {line}")
 
     async def _watch_processes(self) -> None:
-        """Those that never should end don't, and those that must end well do."""
+        """Ends the run if a process ends that should not, or fails though it must succeed."""
         ends = {each.name: each.ends for each in self._scenario.processes}
         told = set[str]()
         while True:
@@ -382,7 +396,7 @@ class Rehearsal:
                     )
 
     async def _watch_cluster(self) -> None:
-        """What can't be seen doesn't settle."""
+        """Ends the run if a kind can't be watched for _BLIND_SECONDS."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             for path, (since, why) in self._recorder.trouble.items():
@@ -394,8 +408,9 @@ class Rehearsal:
         return self._course.now() - self._answered < 2 * _COMPONENTS_SECONDS
 
     async def _ask_cluster(self) -> None:
-        """A server that stands still breaks no watch for a long time. Stamps are only converted
-        with the offset of the beginning, so a clock must not be set meanwhile."""
+        """Asks the API server regularly: a watch doesn't notice a server that hangs. Ends the run
+        also if a clock was set, as timestamps are converted with the offset of the beginning.
+        """
         moved = 0
         while True:
             sent = self._course.now()
@@ -424,7 +439,9 @@ class Rehearsal:
         return moved_by(self._clock.offset, answer)
 
     async def _watch_components(self) -> None:
-        """Without its scheduler a cluster looks as if nothing were left to do."""
+        """Ends the run if a component has ended: without a scheduler, a cluster would
+        look settled.
+        """
         while True:
             await asyncio.sleep(_COMPONENTS_SECONDS)
             try:

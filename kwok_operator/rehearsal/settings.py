@@ -1,4 +1,4 @@
-"""What `kwok-operator rehearse` was asked for."""
+"""The settings of `kwok-operator rehearse`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,19 +13,21 @@ DEMO_CLUSTER: Final = "demo"
 class RehearseSettings:
     scenario: Path
     arm: str | None = None
-    """Which to play of a scenario that has arms."""
+    """Which arm to play, if the scenario has arms."""
     output: Path | None = None
-    """None: a new folder in the working folder."""
+    """The folder for the files; None: a new one in the working folder."""
     kubeconfig: str | None = None
-    """None, as is the context: a cluster is made."""
+    """The cluster to use; if this and `context` are None, one is created."""
     context: str | None = None
     keep: bool = False
-    """Whether the cluster stays when the rehearsal is over; one that isn't ours: what was made."""
+    """Whether the created cluster, or what was created in another one, stays after the
+    rehearsal.
+    """
     binaries: Mapping[str, Path] = field(default_factory=dict)
-    """Where programs are that the scenario names."""
+    """Where programs that the scenario names are, by name."""
     demo: bool = False
-    """Whether its operator goes on running in the cluster that is kept. The next demo replaces
-    that cluster.
+    """Whether this is the demo: with `keep`, its operator goes on running too. The next demo
+    replaces the cluster.
     """
 
     @property

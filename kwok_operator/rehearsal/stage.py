@@ -5,8 +5,8 @@
 
 Everything here is undone in the reverse order, whatever happens: programs end with us even if we
 are killed (programs.py), and so does a control plane of our own (controlplane/ownership.py). The
-operator runs as its service account, with the rights that deploy/ gives and no others: what an
-administrator sends is exempt from the API server's queues.
+operator runs as its service account, with only the rights that deploy/ grants: requests of an
+administrator would bypass the API server's queues.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ _OPERATOR: Final = "kwok-operator"
 # -P: a signal.py beside the scenario is none of Python's.
 _OURS: Final = (sys.executable, "-P", "-m", "kwok_operator")
 _LOG_FLAGS: Final = ("--log-format=json",)
-"""So that warnings in it are recognised (logs.py)."""
+"""Flags that make the programs log in the form that logs.py reads."""
 _READY_WITHIN: Final = 60.0
 _AUTOSCALER_WITHIN: Final = 120.0
 _TOKEN_FOR: Final = "168h"
@@ -66,31 +66,33 @@ FindProgram = Callable[[str], Path | None]
 
 
 class StageError(KwokOperatorError):
-    """The rehearsal could not be set up; the sentence says what, and what to do."""
+    """The rehearsal could not be set up. The message says what failed, and what to do."""
 
 
 @dataclass(slots=True)
 class Stage:
-    """A cluster that is ready, and what runs beside it."""
+    """A cluster with an operator, and the programs that run with it."""
 
     kubectl: AsyncKubectl
     client: KubeClient
     environment: Mapping[str, str]
     kubeconfig: Path
     folder: Path
-    """Of the scenario: commands run there."""
+    """The folder of the scenario, in which its commands run."""
     logs: Path
     versions: Mapping[str, str]
     find_program: FindProgram
     report: Report
     check_cluster: Callable[[], None] = lambda: None
-    """Raises ControlPlaneError where a component of our own has ended. Looks at all processes."""
+    """Raises ControlPlaneError if a component of our own cluster has ended. It reads all
+    processes.
+    """
     borrowed: BorrowedCluster | None = None
-    """None where the cluster is the rehearsal's own."""
+    """The cluster of others that is used; None if the rehearsal has its own."""
     say: Say = lambda line, style="": None
-    """Shows a line of what the scenario has to show."""
+    """Shows a line of the scenario's texts and commands."""
     programs: dict[str, Program] = field(default_factory=dict)
-    """Those that run, by their names in the scenario."""
+    """The running processes of the scenario, by name."""
     _beside: dict[str, list[Program]] = field(default_factory=dict)
 
     async def start(self, process: ScenarioProcess) -> None:
@@ -114,25 +116,27 @@ class Stage:
 
     @property
     def beside(self) -> dict[str, Program]:
-        """What was started for processes, such as shims, by what they are called."""
+        """The programs that were started along with processes, such as shims, by name."""
         return {each.name: each for some in self._beside.values() for each in some}
 
     async def stop(self, name: str) -> None:
-        """Ends a process with what runs beside it."""
+        """Ends a process of the scenario, and the programs that were started along with it."""
         program = self.programs.pop(name, None)
         for each in [*([program] if program else ()), *self._beside.pop(name, ())]:
             await each.stop()
 
     async def stop_all(self) -> None:
-        """Ends all processes at once: those that are stubborn take no longer together than one."""
+        """Ends all processes at the same time, so several slow ones take no longer than one."""
         await asyncio.gather(*(self.stop(name) for name in [*self.programs]))
 
     def marked(self, manifest: Manifest) -> Manifest:
-        """As it is to be created."""
+        """Returns the object as it is to be created: with the rehearsal's marks if others use the
+        cluster.
+        """
         return manifest if self.borrowed is None else self.borrowed.marked(manifest)
 
     def command(self, words: tuple[str, ...], env: Mapping[str, str]) -> dict[str, Any]:
-        """A command of the timeline, for kubectl.run."""
+        """Returns the arguments of `kubectl.run` for a command of the timeline."""
         command = [self._filled(each) for each in words]
         command[0] = str(self.find_program(command[0]) or command[0])
         environment = {**self.environment, **{k: self._filled(v) for k, v in env.items()}}
@@ -152,7 +156,7 @@ class Stage:
         return says(program.log, wanted.says or "")
 
     async def _autoscaler(self, name: str, wanted: ClusterAutoscaler, address: str) -> list[str]:
-        """Starts a shim for it, and gives its command."""
+        """Starts a shim for a cluster-autoscaler, and returns the autoscaler's command."""
         listen, health = _free_address(), _free_address()
         flags = [*_LOG_FLAGS, f"--listen={listen}", f"--metrics-listen={health}"]
         flags.append(f"--kubeconfig={self.kubeconfig}")
@@ -190,7 +194,9 @@ async def stage(
     report: Report,
     say: Say | None = None,
 ) -> AsyncIterator[Stage]:
-    """A cluster with a running operator. Raises KwokOperatorError, ControlPlaneError."""
+    """Yields a cluster with a running operator, and undoes it all. Raises KwokOperatorError,
+    ControlPlaneError.
+    """
     async with AsyncExitStack() as stack:
         cluster, kubeconfig, check = await _cluster(scenario, settings, stack, report=report)
         environment = {
@@ -239,7 +245,9 @@ async def stage(
 async def _cluster(
     scenario: Scenario, settings: RehearseSettings, stack: AsyncExitStack, *, report: Report
 ) -> tuple[Path, Path, Callable[[], None]]:
-    """kubectl, the kubeconfig, and what raises ControlPlaneError where the cluster is broken."""
+    """Returns kubectl, the kubeconfig, and a function that raises ControlPlaneError if the cluster
+    breaks.
+    """
     if not settings.own_cluster:
         found = shutil.which("kubectl")
         if found is None:
@@ -279,7 +287,9 @@ async def _versions(kubectl: AsyncKubectl) -> dict[str, str]:
 async def _installed(
     made: Stage, scenario: Scenario, *, clearing: Clearing, keep: bool
 ) -> AsyncIterator[None]:
-    """With the CRDs, and the rights of the operator."""
+    """Installs the CRDs and the operator's rights; removes them after the block if others use the
+    cluster.
+    """
     kubectl, borrowed = made.kubectl, made.borrowed
     if borrowed is not None:
         made.report("looking at what is in the cluster")
@@ -300,7 +310,9 @@ async def _installed(
 
 
 async def _to_install(made: Stage, rights: OptionalRights) -> list[Manifest]:
-    """In a cluster of others without what may only come to be needed, if it can't be granted."""
+    """Returns what to install. In a cluster of others, leaves out rights that are only possibly
+    needed and can't be granted.
+    """
     possible = rights.possible
     if made.borrowed is not None:
         denied = {
@@ -340,7 +352,7 @@ async def _operator(made: Stage, flags: Mapping[str, str]) -> Program:
 
 
 def _free_address() -> str:
-    """An address of this machine where nobody listens."""
+    """Returns an address of this machine on which nothing listens."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{listener.getsockname()[1]}"

@@ -1,6 +1,6 @@
-"""What a scenario does to the cluster: objects applied, scaled, patched, deleted; nodes cordoned.
+"""Changes the cluster as a scenario says: applies, scales, patches, deletes objects; cordons nodes.
 
-Each as people would do it, with kubectl, so what a scenario does can be done by hand.
+Each step uses kubectl, as people would, so whatever a scenario does can be done by hand.
 """
 
 import json
@@ -28,17 +28,17 @@ from kwok_operator.rehearsal.surroundings import is_kustomization
 
 _APPLY: Final = ("apply", "--server-side", "--force-conflicts", "--field-manager=rehearsal")
 _APPLY_WITHIN: Final = 600.0
-"""Seconds; an imported cluster has thousands of objects."""
+"""Seconds. It is long, as an imported cluster has thousands of objects."""
 _MOST_AT_ONCE: Final = 200
 _MOST_LINES: Final = 15
 _LONGEST_LINE: Final = 160
 _WITH_DIGITS: Final = re.compile(r"\S*\d\S*")
 _WORTH_SHOWING: Final = 2.0
-"""Seconds that a command has taken."""
+"""Commands that took longer than this, in seconds, are shown with their time."""
 
 
 class UnexpectedOutputError(KwokOperatorError):
-    """A command has not printed what it must."""
+    """A command has not printed what its step requires."""
 
 
 async def apply(stage: Stage, sources: Sequence[ApplySource]) -> None:
@@ -66,9 +66,9 @@ async def _apply_objects(stage: Stage, objects: Sequence[dict[str, Any]]) -> Non
 
 
 async def perform(stage: Stage, step: Step, nodes: dict[str, NodeState]) -> str:
-    """Does it, and says what was done. `nodes` are those that are there.
+    """Performs a step, and says what was done. `nodes` are the nodes that exist.
 
-    Raises CommandError or ProgramError.
+    Raises CommandError or ProgramError, and UnexpectedOutputError for a `run` step.
     """
     match step:
         case Step(apply=sources) if sources is not None:
@@ -99,7 +99,7 @@ async def perform(stage: Stage, step: Step, nodes: dict[str, NodeState]) -> str:
 
 
 async def _run(stage: Stage, step: RunStep) -> None:
-    """Raises UnexpectedOutputError, whether the command may fail or not."""
+    """Runs a command. Raises UnexpectedOutputError, whether or not the command may fail."""
     command = shlex.join(step.command)
     if step.show:
         stage.say("")
@@ -121,8 +121,8 @@ async def _run(stage: Stage, step: RunStep) -> None:
 
 
 def abridged(lines: Sequence[str]) -> list[str]:
-    """A short output as it is; of a long one, lines that differ only in names with digits are
-    shown once.
+    """Returns a short output unchanged. In a long one, lines that differ only in words with digits
+    are shown once.
     """
     kinds: dict[str, list[str]] = {}
     for number, line in enumerate(lines):

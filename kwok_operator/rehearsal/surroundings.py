@@ -1,6 +1,6 @@
-"""What a scenario names on this machine: files and folders to apply, programs, traces.
+"""The local files and programs that a scenario names: objects to apply, programs, traces.
 
-Only reads. What stands in the files is the core's to judge (`rehearsal/scenario/checks.py`).
+Nothing is written. The content of the files is judged in `rehearsal/scenario/checks.py`.
 """
 
 import os
@@ -26,23 +26,23 @@ MAX_BYTES: Final = 2 * 1024 * 1024
 import has its groups first."""
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 _BROUGHT: Final = frozenset({"kubectl"})
-"""Programs that a rehearsal has of itself."""
+"""Programs that a rehearsal provides itself."""
 _PLAIN: Final = frozenset({"apiVersion", "kind", "metadata", "resources", "sortOptions"})
 _MOST_FILES: Final = 10_000
 _MAGIC: Final = 4
-"""Bytes by which a system knows a program of its own."""
+"""How many bytes at its start identify an executable."""
 _UNIVERSAL: Final = b"\xca\xfe\xba\xbe"
-"""Of macOS: for several processors."""
+"""The first bytes of a macOS executable for several processors."""
 _LONGEST_NAME: Final = 250
 
 CheckTrouble = Callable[[object], object]
-"""Raises ValueError with a sentence."""
+"""A check of an API trouble plan. Raises ValueError with a sentence."""
 
 
 class LocalSurroundings:
-    """As the scenario's file sees them; `binaries` says where programs are by name.
+    """Resolves names relative to the scenario's file; `binaries` has the paths of programs by name.
 
-    With `programs_later`, a name that is nowhere on PATH is no problem: a check needs no program.
+    With `programs_later`, a program that isn't on PATH is no problem: a mere check doesn't need it.
     """
 
     def __init__(
@@ -77,7 +77,9 @@ class LocalSurroundings:
             raise UnusableReferenceError(_unreadable(error)) from error
 
     def files(self, path: str) -> list[Path]:
-        """What is read where a scenario names this: a file, or what is applied of a folder."""
+        """Returns the files that a scenario reads if it names this path: a file, or those of a
+        folder.
+        """
         self._seen.clear()
         named = self._folder / path
         with suppress(UnusableReferenceError, OSError, ValueError):
@@ -99,15 +101,16 @@ class LocalSurroundings:
             )
 
     def program(self, name: str) -> Path | None:
-        """Where a program is that can be started: as --binary says, beside the scenario, on PATH.
+        """Returns the path of a program that can be started: from --binary, beside the scenario, or
+        on PATH.
 
-        None also for those that a rehearsal has of itself: they are on the PATH that it makes.
+        None also for programs that a rehearsal provides itself.
         """
         path = self._place(name)
         return path if path is not None and not _why_not_executed(path) else None
 
     def _place(self, name: str) -> Path | None:
-        """Where a program has to be; None where none of this name is found."""
+        """Returns where a program must be; None if there is none of this name."""
         if name in self._binaries:
             return self._binaries[name]
         if "/" in name:
@@ -146,7 +149,9 @@ class LocalSurroundings:
         return self._scenario.parent
 
     def _material(self, path: Path, within: tuple[Path, ...]) -> Material:
-        """`within`: the kustomizations that it is part of."""
+        """Reads a file, folder or kustomization. `within` are the kustomizations that it is part
+        of.
+        """
         if not path.is_dir():
             return self._file(path, within)
         kustomizations = [path / name for name in KUSTOMIZATIONS if (path / name).is_file()]
@@ -208,7 +213,9 @@ class LocalSurroundings:
 
 
 def _named(value: object, folder: Path) -> Iterator[Path]:
-    """Files that a kustomization names anywhere: patches, and what it makes objects of."""
+    """Yields the files that a kustomization names anywhere, such as patches and sources of
+    generators.
+    """
     if isinstance(value, str):
         # A generator may say KEY=FILE; a patch may stand there itself.
         path = folder / value.rpartition("=")[2]
@@ -231,7 +238,7 @@ def _together(found: Sequence[Material]) -> Material:
 
 
 def _why_not_executed(path: Path) -> str:
-    """Nothing where it can be, as far as can be told without doing it."""
+    """Returns why a program can't be executed; empty if it probably can. It isn't tried."""
     if not path.exists():
         return "isn't there; correct the path"
     if not path.is_file():
@@ -255,7 +262,7 @@ def _unreadable(error: OSError) -> str:
 
 
 def read_text(path: Path) -> str:
-    """The text of a scenario's file. Raises SettingsError."""
+    """Returns the text of a scenario's file. Raises SettingsError."""
     try:
         if path.is_dir():
             raise SettingsError(f"{path}: is a folder; name a scenario in it")
