@@ -1,11 +1,11 @@
-"""cluster-autoscaler's calls and their outcome, as JSON lines in a file.
+"""Logs cluster-autoscaler's calls and their outcome, as JSON lines in a file.
 
     {"at": 1767366000.204, "method": "NodeGroupIncreaseSize", "group": "a", "argument": 3,
      "code": "OK", "ms": 4.1}
 
-Written are calls that change something, those that fail, and each Refresh, with which a loop
-begins. The many other calls are not, nor those answered UNIMPLEMENTED, which only mean that
-cluster-autoscaler's own defaults hold. A file that can't be written to makes no call fail.
+It logs calls that change something, calls that fail, and each Refresh, with which a loop begins. It
+leaves out all others, and those answered UNIMPLEMENTED, which only mean that cluster-autoscaler's
+own defaults hold. If the file can't be written to, no call fails.
 """
 
 import json
@@ -32,7 +32,7 @@ _DELETION: Final = "NodeGroupDeleteNodes"
 
 
 class CallsLog:
-    """Appends to a file. Raises OSError where it can't be opened."""
+    """Appends lines about calls to a file. Raises OSError if it can't be opened."""
 
     def __init__(self, path: str, *, clock: Callable[[], float] = time.time) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -44,7 +44,7 @@ class CallsLog:
         os.close(self._file)
 
     def around(self, handlers: Mapping[str, Handler]) -> dict[str, Handler]:
-        """Handlers by the same paths."""
+        """Returns handlers that log their calls, by the same paths."""
         return {path: self._around(path, handler) for path, handler in handlers.items()}
 
     def _around(self, path: str, handler: Handler) -> Handler:
@@ -94,7 +94,7 @@ class CallsLog:
 
 
 def _arguments(method: str, request: bytes) -> dict[str, Any]:
-    """The group, and how many or which nodes."""
+    """Returns the group, and the change of its size or the names of the nodes to delete."""
     try:
         if method in _SIZES:
             size = messages.read(_SIZES[method], request)

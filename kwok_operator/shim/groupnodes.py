@@ -1,10 +1,10 @@
 """The Nodes of one group, as far as the shim has seen them.
 
-    a Node's news         --put, remove-->   which are there, starting, gone
-    a group's new status  --expect-->        whose Node must be there by now, and isn't yet
+    an event of a Node    --put, remove-->   Nodes that exist, are starting, are gone
+    a group's new status  --expect-->        Nodes that must exist by now, but were not seen yet
 
-Groups and Nodes come by two watches, and either may be ahead of the other. An instance that a
-group has stopped to wait for, because its Node is there, is kept in mind until that Node is seen.
+Groups and Nodes come by two watches, and either may be ahead of the other. A group stops waiting
+for an instance when its Node exists; the instance is then remembered here until that Node is seen.
 """
 
 from collections.abc import Sequence, Set
@@ -16,16 +16,16 @@ from kwok_operator.kube.decode import NodeView
 from kwok_operator.nodegroups.serials import Batch, runs
 
 STARTUP_TIME: Final = 15 * 60.0
-"""Seconds that CA gives a node to become Ready, unless its flags say else."""
+"""Seconds that CA gives a node to become Ready, unless its flags say otherwise."""
 BEHIND: Final = 5.0
 """Seconds that one watch may be behind the other."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupNode:
-    """A node of a group; one that the simulated cloud is slow to delete counts as deleting.
+    """A node of a group; while the simulated cloud delays its deletion, it counts as deleting.
 
-    `opened` says whether it has taken pods, `created` (epoch seconds) for how long it may not have.
+    `opened`: it has been usable for pods before. `created` is in epoch seconds.
     """
 
     name: str
@@ -36,13 +36,13 @@ class GroupNode:
     opened: bool
 
     def is_running(self, *, now: float) -> bool:
-        """Whether it has taken pods before, or has had long enough for it."""
+        """Whether the node has been usable for pods, or is older than STARTUP_TIME."""
         return self.opened or self.created <= now - STARTUP_TIME
 
 
 @dataclass(frozen=True, slots=True)
 class _Expected:
-    """Since which version of the API server, and until when (epoch seconds) at most."""
+    """A Node is expected since this version of the API server, and until `until` (epoch seconds)."""
 
     version: int
     until: float
@@ -50,9 +50,10 @@ class _Expected:
 
 @dataclass(slots=True)
 class GroupNodes:
-    """By serial; `gone` are those that were there, `highest` is the highest ever.
+    """A group's Nodes by serial; `gone` are those that existed, `highest` is the highest serial
+    ever.
 
-    `starting` has those that were made a moment ago and don't take pods yet, and when they were.
+    `starting` has new Nodes that don't take pods yet, and when each was created.
     """
 
     there: dict[int, GroupNode] = field(default_factory=dict)
@@ -62,7 +63,7 @@ class GroupNodes:
     highest: int = -1
 
     def put(self, serial: int, view: NodeView, *, now: float) -> None:
-        """`now` is epoch seconds."""
+        """Records a Node as it is at `now` (epoch seconds)."""
         mark = mark_of(labels=view.labels, annotations=view.annotations)
         # Where the cloud puts off a deletion, the node is going.
         leaving = view.deleting or (mark is not None and mark.delete_at is not None)
@@ -86,12 +87,15 @@ class GroupNodes:
         self.gone.add(serial)
 
     def expect(self, serials: Set[int], *, version: int, now: float) -> None:
-        """Expects these Nodes, for which the group as of `version` no longer waits."""
+        """Expects these Nodes, as the group's status at `version` has stopped waiting for them.
+
+        They are remembered until they are seen, for at most BEHIND seconds.
+        """
         for serial in serials - self.there.keys() - self.gone:
             self.expected[serial] = _Expected(version, now + BEHIND)
 
     def forget_gone(self, asked: Sequence[Batch], *, next_serial: int) -> None:
-        """Keeps, of those that are gone, only what the group as it is now may still wait for."""
+        """Forgets gone Nodes, except those for which the group as it is now may still wait."""
         self.gone = {
             serial
             for serial in self.gone
@@ -99,7 +103,7 @@ class GroupNodes:
         }
 
     def still_expected(self, *, seen: int, now: float) -> list[Batch]:
-        """Those whose Node can't have been seen, as of version `seen`."""
+        """Returns the Nodes that a watch which has come to version `seen` can't have shown yet."""
         self.expected = {
             serial: expected
             for serial, expected in self.expected.items()
@@ -108,7 +112,7 @@ class GroupNodes:
         return [Batch(first, last, "") for first, last in runs(self.expected)]
 
     def is_starting(self, *, now: float) -> bool:
-        """Whether one of them is new and doesn't take pods yet."""
+        """Whether one of the nodes is new and doesn't take pods yet."""
         # Each call ends at the first young one; an old one is met once, and never again.
         while self.starting:
             serial = next(iter(self.starting))
@@ -118,7 +122,9 @@ class GroupNodes:
         return False
 
     def ended(self, *, capped: bool, now: float) -> frozenset[int]:
-        """Those that the simulated cloud takes back now; `capped` is whether others must wait."""
+        """Returns the nodes that the simulated cloud takes back now; `capped`: the group limits how
+        many are interrupted at a time.
+        """
         staying = ((s, n.mark) for s, n in self.there.items() if n.mark and not n.deleting)
         return frozenset(s for s, mark in staying if _is_over(mark, capped=capped, now=now))
 
@@ -126,7 +132,8 @@ class GroupNodes:
 def _is_initializing(mark: Mark | None, *, now: float) -> bool:
     """Whether the node still has startup taints, or lacks some of its resources.
 
-    Not seen from its taints, as those of the group's template stay.
+    This is computed from `mark`: the Node's taints don't show it, as those of the group's template
+    stay.
     """
     if mark is None or mark.life is None:
         return False
@@ -135,7 +142,7 @@ def _is_initializing(mark: Mark | None, *, now: float) -> bool:
 
 
 def _is_over(mark: Mark, *, capped: bool, now: float) -> bool:
-    """Whether the cloud takes the node back now; `capped` is whether others must wait."""
+    """Whether the cloud takes the node back now; `capped` as in `GroupNodes.ended`."""
     life = mark.lived(capped=capped)
     end = life.end
     return end is not None and life.born + end.gone_after <= now * 1_000

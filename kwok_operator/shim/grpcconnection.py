@@ -1,16 +1,17 @@
-"""One client's connection: how it comes about, its calls and their answers, how it ends.
+"""Serves one client's connection: from TLS and the first frame to its calls, answers and end.
 
     a socket ──TLS, if configured──> the first frame ──> calls ──silence──> PING ──> calls
 
     data_received -> Http2Connection.receive -> events -> handlers -> respond -> one write
 
-Each step has its time. A handler that returns bytes is answered in the same turn of the event loop,
-in one write with all the others of that turn. One that returns an awaitable gets a task, which ends
-with the call: at its deadline, when the client cancels, or with the connection.
+Each step has a timeout. A handler that returns bytes is answered in the same turn of the event
+loop, in one write with all the others of that turn. One that returns an awaitable gets a task,
+which ends with the call: at its deadline, when the client cancels, or with the connection.
 
-A client that doesn't read isn't read either. What it doesn't take waits up to the call's deadline
-and, with what others don't take, to `MAX_UNSENT`: from there on, each client has one answer at a
-time. Calls that have not begun wait with it. There is one large answer in a turn of the loop.
+While a client doesn't read its answers, nothing more is read from it. Unsent answers wait up to the
+call's deadline. If those of all clients together exceed `MAX_UNSENT`, each client gets one answer
+at a time, and its other calls wait to begin. A connection makes at most one large answer in a turn
+of the loop.
 """
 
 import asyncio
@@ -35,23 +36,24 @@ from kwok_operator.shim.http2.connection import (
 logger = logging.getLogger(__name__)
 
 MAX_CONNECTIONS: Final = 100
-"""At a time. cluster-autoscaler has one, and a probe another one for a moment."""
+"""Connections at a time. cluster-autoscaler has one, and a probe another one for a moment."""
 FIRST_FRAME_TIMEOUT: Final = 10.0
-"""Seconds from the connection to the first frame of HTTP/2, with TLS in between."""
+"""Seconds from accepting a connection to its first HTTP/2 frame, with the TLS handshake."""
 IDLE_BEFORE_PING: Final = 30.0
 PING_TIMEOUT: Final = 20.0
 MAX_HELD: Final = 2**26
 """Bytes of requests that may wait on all connections of a server together."""
 MAX_UNSENT: Final = 2**25
-"""Bytes of answers on all connections together for which others wait behind what is unsent on their
-own, or are refused where they are made."""
+"""Bytes of unsent answers on all connections. Beyond it, a client's calls wait until its own
+answers are sent, and large answers are refused."""
 UNKNOWN_METHOD: Final = "unknown"
-"""What is observed for paths that clients make up, so that there is no end to them."""
+"""The method that is observed for paths without a handler, as clients can make up any number."""
 _WARN_INTERVAL: Final = 60.0
 _FAILED: Final = "the server failed while it answered; its log says why"
 _GRPC: Final = b"application/grpc"
 _SMALL: Final = 16_000
-"""Answers up to this are copied into one frame with their prefix; larger ones are not copied."""
+"""Answers of up to so many bytes are copied into one frame with their prefix; larger ones are not
+copied."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,9 +63,9 @@ class Service:
     handlers: Mapping[bytes, tuple[str, Handler]]
     observe: Callable[[str, StatusCode, float], None] | None
     connections: dict["GrpcConnection", None] = field(default_factory=dict)
-    """The oldest first."""
+    """Open connections, the oldest first."""
     max_message_bytes: int = 4 * 2**20
-    """Of a client's."""
+    """Limit for one message of a client."""
     held: int = 0
     warned_full: float = float("-inf")
     logged: set[tuple[str, type[BaseException]]] = field(default_factory=set)
@@ -75,7 +77,9 @@ class Service:
         return sum(each.unsent for each in self.connections)
 
     def admit(self, new: "GrpcConnection") -> bool:
-        """Where there are too many, the oldest that isn't settled goes, else `new` isn't taken."""
+        """Admits `new`, and returns whether it did. If there are too many connections, the oldest
+        one that isn't settled is closed, which may be `new`.
+        """
         self.connections[new] = None
         if len(self.connections) <= MAX_CONNECTIONS:
             return True
@@ -88,7 +92,9 @@ class Service:
         return gone is not new
 
     def failed(self, method: str, error: BaseException) -> RpcError:
-        """A handler's mistake: with its traceback the first time, as each call may make it."""
+        """Logs a handler's unexpected error and returns the client's. Only the first error of a
+        kind gets a traceback, as each call may repeat it.
+        """
         seen = (method, type(error))
         if seen in self.logged:
             logger.error("call failed: method=%s error=%r", method, error)
@@ -100,7 +106,7 @@ class Service:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One call, until its answer has gone."""
+    """One call, until its answer is sent."""
 
     stream_id: int
     method: str
@@ -113,16 +119,16 @@ class Call:
     timer: asyncio.TimerHandle | None = None
     task: asyncio.Future[Any] | None = None
     code: StatusCode | None = None
-    """Of the answer, which may be on its way still."""
+    """The answer's code once it is decided, perhaps before it is sent."""
 
     @property
     def over(self) -> bool:
-        """Answered or given up. What is left of it is to be sent, at most."""
+        """Whether the call is answered or given up. At most, its answer is still to be sent."""
         return self.code is not None
 
 
 class GrpcConnection(asyncio.Protocol):
-    """`closed` is done when nothing is left of it."""
+    """One client's connection; `closed` is done when nothing is left of it."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -144,7 +150,7 @@ class GrpcConnection(asyncio.Protocol):
 
     @property
     def settled(self) -> bool:
-        """The client has shown who it is, where it must, and speaks HTTP/2."""
+        """Whether the client speaks HTTP/2, and has a valid certificate where one is required."""
         return self._connection.greeted
 
     @property
@@ -204,7 +210,7 @@ class GrpcConnection(asyncio.Protocol):
         self._flush()
 
     def leave(self) -> None:
-        """Take no new calls, and close when those under way have ended."""
+        """Takes no new calls, and closes when those under way have ended."""
         self._leaving = True
         self._connection.leave("the server stops")
         self._flush()
@@ -212,7 +218,7 @@ class GrpcConnection(asyncio.Protocol):
             self.abort()
 
     def abort(self) -> None:
-        """Close now."""
+        """Closes now."""
         self._end_all()
         if self._transport:
             self._transport.abort()
@@ -220,7 +226,7 @@ class GrpcConnection(asyncio.Protocol):
             self._entering.cancel()
 
     def _check_alive(self) -> None:
-        """Closes where the client is no longer there, pings where it may not be."""
+        """Closes if the client is no longer there, pings if it may not be."""
         if not self.settled or (self._pinged and not self._heard):
             self.abort()
             return
@@ -287,7 +293,7 @@ class GrpcConnection(asyncio.Protocol):
             self._body(call, b"", True)
 
     def _acceptable(self, call: Call, head: Mapping[bytes, bytes]) -> bool:
-        """Whether the call goes on; if not, it is answered."""
+        """Returns whether the call goes on; if not, answers it."""
         if not _is_grpc(head.get(b"content-type", b"")):
             self._end(call, grpcwire.http_error(415), StatusCode.UNKNOWN)
         elif head[b":method"] != b"POST":
@@ -319,7 +325,7 @@ class GrpcConnection(asyncio.Protocol):
         self._flush()
 
     def _body(self, call: Call, data: bytes, ends: bool) -> None:
-        """A part of the request."""
+        """Takes a part of the request's body."""
         size = len(data)
         if (
             ends
@@ -344,7 +350,7 @@ class GrpcConnection(asyncio.Protocol):
             self._fail(call, error)
 
     def _collect(self, call: Call, reader: grpcwire.MessageReader, size: int, ends: bool) -> None:
-        """One message, and no more."""
+        """Takes the one message of a call from its body; a second one is an error."""
         while (message := reader.take()) is not None:
             if call.message is not None:
                 raise RpcError(StatusCode.INTERNAL, "more than one message in a unary call")
@@ -364,7 +370,7 @@ class GrpcConnection(asyncio.Protocol):
             self._begin_calls()
 
     def _begin_calls(self) -> None:
-        """Those that wait, up to a large answer, or for as long as there is room."""
+        """Begins calls that wait, up to a large answer, or as long as there is room."""
         while self._waiting and not self._turn_over and self._has_room():
             self._call(*self._waiting.pop(next(iter(self._waiting))))
 
@@ -374,7 +380,7 @@ class GrpcConnection(asyncio.Protocol):
         self._flush()
 
     def _end_turn(self) -> None:
-        """What waits goes on when others have had their turn."""
+        """Leaves calls that wait to the next turn of the event loop, so that others get theirs."""
         if not self._turn_over:
             self._turn_over = True
             self._loop.call_soon(self._turn)
@@ -406,7 +412,7 @@ class GrpcConnection(asyncio.Protocol):
         self._flush()
 
     def _as_rpc_error(self, call: Call, error: BaseException) -> RpcError:
-        """What the client gets for an error."""
+        """Returns the error that the client gets."""
         if isinstance(error, RpcError):
             return error
         if isinstance(error, asyncio.CancelledError):
@@ -454,7 +460,7 @@ class GrpcConnection(asyncio.Protocol):
         self._gone(call, call.code)
 
     def _gone(self, call: Call, code: StatusCode = StatusCode.CANCELLED) -> None:
-        """Nothing of it is left to be sent, or nothing more goes."""
+        """Forgets the call: its answer is sent, or no more of it will be."""
         self._over(call, code)
         del self._calls[call.stream_id]
         if call.timer is not None:

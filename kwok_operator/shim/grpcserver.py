@@ -1,7 +1,7 @@
 """A gRPC server for methods known by their paths: where it listens, and how it stops.
 
-What is on the wire is for http2/ and grpcwire.py, calls are for grpcconnection.py. TCP, with or
-without TLS, and unix sockets; any number of them at once.
+http2/ and grpcwire.py encode and decode, grpcconnection.py handles the calls. The server listens on
+TCP, with or without TLS, and on unix sockets, on any number of them at once.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _ABORT_WAIT: Final = 1.0
 
 
 class GrpcServer:
-    """Handlers by full path, such as /package.Service/Method.
+    """Serves handlers by full path, such as /package.Service/Method.
 
     `observe` gets each call's path, code and seconds, when it is over; paths without a handler are
     all called "unknown".
@@ -48,7 +48,7 @@ class GrpcServer:
     async def listen_tcp(
         self, host: str, port: int, *, ssl: Callable[[], SSLContext] | None = None
     ) -> int:
-        """Returns the port, which the system chooses for 0. Raises OSError.
+        """Listens on TCP. Returns the port, which the system chooses for 0. Raises OSError.
 
         `ssl` is called for each connection.
         """
@@ -64,7 +64,8 @@ class GrpcServer:
         return int(socks[0].getsockname()[1])
 
     async def listen_unix(self, path: str | Path, *, mode: int = 0o660) -> None:
-        """Makes the socket file, for whom `mode` allows. One that nobody listens on is replaced.
+        """Listens on a socket file with the permissions `mode`; replaces one that nobody listens
+        on.
 
         Raises OSError: a server is there already, or something that is no socket.
         """
@@ -79,7 +80,7 @@ class GrpcServer:
         self._sockets.append((path, path.lstat().st_ino))
 
     async def stop(self, grace: float) -> None:
-        """Take no new calls, let those under way end within `grace` seconds, then close all."""
+        """Takes no new calls, lets those under way end within `grace` seconds, then closes all."""
         self._service.stopping = True
         for path, inode in self._sockets:
             # Somebody else's may have been put there meanwhile.
@@ -126,7 +127,7 @@ async def _all_closed(connections: Iterable[GrpcConnection], seconds: float) -> 
 
 
 def _make_way(path: Path) -> None:
-    """Removes what a server that died has left. Raises OSError where that isn't it."""
+    """Removes the socket file of a server that died. Raises OSError for any other file."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:

@@ -1,6 +1,7 @@
-"""gRPC's codes, and gRPC in HTTP/2: messages within bodies, statuses within trailers. Pure.
+"""Encodes and decodes gRPC in HTTP/2: messages within bodies, statuses within trailers.
 
-Header blocks for all answers are made once: they depend on the status alone.
+It has no input or output. Header blocks for all answers are made once: they depend on the status
+alone.
 """
 
 import re
@@ -33,7 +34,7 @@ class StatusCode(IntEnum):
 
 
 class RpcError(Exception):
-    """A call that ends with a code other than OK, and a sentence for whoever reads the log."""
+    """Ends a call with a code other than OK, and a sentence for the log of the client."""
 
     def __init__(self, code: StatusCode, message: str) -> None:
         super().__init__(message)
@@ -42,10 +43,11 @@ class RpcError(Exception):
 
 
 Handler = Callable[[bytes], bytes | Awaitable[bytes]]
-"""One request message to one response message, or RpcError. What is not async answers at once."""
+"""Turns one request message into one response message, or raises RpcError. A handler that is not
+async answers at once."""
 
 PREFIX: Final = 5
-"""Bytes before each message: whether it is compressed, and its length."""
+"""Bytes before each message: a flag (compressed or not), then the message's length."""
 MAX_STATUS_MESSAGE: Final = 4096
 """Bytes on the wire. Some clients refuse trailers of 8 KiB."""
 
@@ -58,7 +60,7 @@ _SECONDS: Final = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, 
 
 
 class MessageReader:
-    """Messages of one body, which comes in pieces."""
+    """Splits one body, which comes in pieces, into its messages."""
 
     def __init__(self, *, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -68,7 +70,7 @@ class MessageReader:
         self._rest += data
 
     def take(self) -> bytes | None:
-        """The next message, once it is complete. Raises RpcError."""
+        """Returns the next message once it is complete, else None. Raises RpcError."""
         rest = self._rest
         if len(rest) < PREFIX:
             return None
@@ -98,7 +100,7 @@ def prefix(message: bytes) -> bytes:
 
 
 def parse_timeout(value: bytes) -> float:
-    """`grpc-timeout` in seconds. Raises RpcError."""
+    """Returns the seconds that a `grpc-timeout` header means. Raises RpcError."""
     match = _TIMEOUT.fullmatch(value)
     if not match:
         raise RpcError(StatusCode.INTERNAL, "grpc-timeout is not at most 8 digits and a unit")
@@ -107,7 +109,7 @@ def parse_timeout(value: bytes) -> float:
 
 @lru_cache(maxsize=256)
 def trailers_only(code: StatusCode, message: str) -> bytes:
-    """The whole answer of a call that has none but its status."""
+    """Returns the headers of an answer that has no message, only a status."""
     return encode([*_HEAD, *_status_fields(code, message)])
 
 
@@ -123,7 +125,7 @@ ENCODING_REFUSED: Final = encode(
 
 @lru_cache(maxsize=16)
 def http_error(status: int) -> bytes:
-    """For what is no gRPC at all."""
+    """Returns the headers of the answer to a request that isn't gRPC at all."""
     return encode([(b":status", b"%d" % status)])
 
 
@@ -135,7 +137,7 @@ def _status_fields(code: StatusCode, message: str) -> list[Field]:
 
 
 def percent_encoded(message: str) -> bytes:
-    """Printable ASCII as it is, other bytes of its UTF-8 as %XX; cut where it is too long."""
+    """Returns printable ASCII as it is, other bytes of its UTF-8 as %XX; cut where it is too long."""
     out = bytearray()
     for character in message:
         raw = character.encode("utf-8", "replace")

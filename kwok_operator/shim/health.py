@@ -16,14 +16,14 @@ SERVICES: Final = tuple(
 
 
 def health_handlers(serving: Callable[[], bool]) -> Mapping[str, Handler]:
-    """The handler of health checks; `serving` says at any moment whether all is well."""
+    """Returns the handler of health checks; `serving` is called for each of them."""
     return {"/grpc.health.v1.Health/Check": lambda request: check(request, serving=serving())}
 
 
 def check(request: bytes, *, serving: bool) -> bytes:
-    """The whole server and each of its services are as healthy as `serving` says.
+    """Answers a check: the whole server and each of its services are as healthy as `serving` says.
 
-    Raises RpcError: NOT_FOUND for a service that there isn't.
+    Raises RpcError: NOT_FOUND for an unknown service.
     """
     name = read(health_pb2.HealthCheckRequest, request).service
     if name and name not in SERVICES:

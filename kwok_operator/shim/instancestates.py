@@ -2,8 +2,8 @@
 
     status.cloud, status.pending, Nodes, clock  --InstanceStates.read-->  states and errors
 
-The operator computes the same phases from the same record. What was computed is kept while the
-record stays as it is, so that thousands that wait aren't drawn anew in each loop of CA.
+The operator computes the same phases from the same record. Results are kept as long as the record
+stays as it is, so that thousands of waiting instances aren't computed again in each loop of CA.
 """
 
 import asyncio
@@ -40,12 +40,12 @@ _OUT_OF_RESOURCES: Final = frozenset(
 
 State = tuple[pb.InstanceStatus.InstanceState, InstanceFailure | None]
 UNKNOWN: Final[State] = (CREATING, None)
-"""Of an instance that the record says nothing of."""
+"""The state of an instance about which the record says nothing."""
 
 
 @dataclass(slots=True)
 class _Kept:
-    """What was computed from a group as it was; `dates` say when each serial was asked for."""
+    """Phases that were computed for a group; `dates` say when each serial was requested."""
 
     group: Group
     record: CloudRecord
@@ -55,7 +55,9 @@ class _Kept:
 
 
 class InstanceStates:
-    """Of all groups. Whoever holds it calls `keep`, or groups that are gone are kept for ever."""
+    """The states of the instances of all groups. The owner calls `keep` from time to time, as
+    otherwise deleted groups are never forgotten.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -63,11 +65,11 @@ class InstanceStates:
 
     @property
     def known(self) -> list[str]:
-        """The uids of groups that something is kept of."""
+        """Returns the uids of groups for which something is kept."""
         return list(self._kept)
 
     async def read(self, group: Group) -> dict[int, State]:
-        """By serial, what is known of instances without a Node; others are UNKNOWN.
+        """Returns the states of instances without a Node, by serial; those left out are UNKNOWN.
 
         An error stays until the operator has recorded how the next try went.
         """
@@ -99,7 +101,7 @@ class InstanceStates:
             del self._kept[uid]
 
     def _current(self, group: Group, status: CloudStatus) -> _Kept:
-        """With the phases that hold for the group as it is now."""
+        """Returns what is kept for the group, with only the phases that still hold."""
         kept = self._kept.get(group.uid)
         if kept is not None and kept.group is group:
             return kept

@@ -1,13 +1,13 @@
-"""Our values and the bytes of cluster-autoscaler's messages.
+"""Converts between our values and the bytes of cluster-autoscaler's messages.
 
     request bytes ──read, options_request──> values
     values ──instances, options, template, ...──> response bytes
 
-Here is what is known of the two generations of fields (see externalgrpc.proto): requests of either
-are read, answers have both. Decides nothing: what to answer is for the service.
+Only this module knows the two generations of fields (see externalgrpc.proto): it reads requests of
+either, and answers have both. It decides nothing: the service says what to answer.
 
-A whole request is decoded, also where two of its strings are needed: the library takes 2 µs for the
-largest that is sent for each node, of the 200 that a call takes.
+A request is decoded as a whole, even if only two of its strings are needed: the largest one that is
+sent for each node takes 2 of the 200 µs of a call.
 """
 
 from collections.abc import Iterable
@@ -27,14 +27,14 @@ from kwok_operator.shim.proto import kubernetes_pb2 as k8s
 M = TypeVar("M", bound=Message)
 
 SECOND: Final = 10**9
-"""In nanoseconds, the unit of durations in the protocol."""
+"""Nanoseconds in a second; durations in the protocol are in nanoseconds."""
 MINUTE: Final = 60 * SECOND
 HOUR: Final = 60 * MINUTE
 _LONGEST: Final = 2**63 - 1
 
 
 def read(kind: type[M], request: bytes) -> M:
-    """The request as a message. Raises RpcError (INVALID_ARGUMENT) for bytes that are none."""
+    """Decodes a request. Raises RpcError (INVALID_ARGUMENT) for bytes that are no such message."""
     try:
         return kind.FromString(request)
     except DecodeError as error:
@@ -50,14 +50,16 @@ DELETING: Final = pb.InstanceStatus.instanceDeleting
 
 
 class InstanceErrorClass(IntEnum):
-    """cluster-autoscaler treats both alike, and shows them."""
+    """The class of a failure. cluster-autoscaler treats both alike, and shows them."""
 
     OUT_OF_RESOURCES = 1
     OTHER = 99
 
 
 class InstanceFailure(NamedTuple):
-    """Why an instance can't be created. Only one with a code is noticed: it is never empty."""
+    """Why an instance can't be created. `code` is never empty, as cluster-autoscaler ignores
+    failures without one.
+    """
 
     code: str
     message: str
@@ -65,7 +67,7 @@ class InstanceFailure(NamedTuple):
 
 
 class ExternalInstance(NamedTuple):
-    """`provider_id` is that of the Node, character by character.
+    """An instance as cluster-autoscaler gets it; `provider_id` equals the Node's exactly.
 
     A failure counts only while the instance is CREATING.
     """
@@ -80,7 +82,7 @@ def node_groups(groups: Iterable[pb.NodeGroup]) -> bytes:
 
 
 def node_group_for_node(group: pb.NodeGroup | None) -> bytes:
-    """A node of no group gets a group without an id."""
+    """Encodes a node's group; a node of no group gets a group without an id."""
     return pb.NodeGroupForNodeResponse(nodeGroup=group or pb.NodeGroup()).SerializeToString()
 
 
@@ -101,7 +103,7 @@ def instances(group: Iterable[ExternalInstance]) -> bytes:
 
 
 def template(node: bytes) -> bytes:
-    """`node` is a core/v1 Node and not empty: cluster-autoscaler would crash."""
+    """Encodes a template. `node` is a core/v1 Node and not empty: cluster-autoscaler would crash."""
     response = pb.NodeGroupTemplateNodeInfoResponse(nodeInfo=node, nodeBytes=node)
     return response.SerializeToString()
 
@@ -134,14 +136,14 @@ _TIMES: Final = {
     "scale_down_unready_time": ("scaleDownUnreadyDuration", "scaleDownUnreadyTime"),
     "max_node_provision_time": ("MaxNodeProvisionDuration", "MaxNodeProvisionTime"),
 }
-"""The field of each generation, the new one first."""
+"""For each option its field in both generations of the protocol, the new one first."""
 
 
 def options_request(request: bytes) -> tuple[str, GroupOptions]:
-    """Which group, and what holds for groups that set nothing.
+    """Returns the name of the group, and the options of groups that set none themselves.
 
-    What a request leaves out has cluster-autoscaler's own default. Zero would mean that nodes are
-    removed at once.
+    Times that the request leaves out get cluster-autoscaler's own defaults. Zero would mean that
+    nodes are removed at once.
     """
     call = read(pb.NodeGroupAutoscalingOptionsRequest, request)
     if not call.HasField("defaults"):
@@ -160,7 +162,7 @@ def options_request(request: bytes) -> tuple[str, GroupOptions]:
 
 
 def options(wanted: GroupOptions) -> bytes:
-    """All of them: what is left out, cluster-autoscaler takes for 0, or crashes."""
+    """Encodes all options: cluster-autoscaler takes one that is left out for 0, or crashes."""
     answer = pb.NodeGroupAutoscalingOptions(
         scaleDownUtilizationThreshold=wanted.scale_down_utilization_threshold,
         scaleDownGpuUtilizationThreshold=wanted.scale_down_gpu_utilization_threshold,
@@ -189,17 +191,17 @@ def _time(given: pb.NodeGroupAutoscalingOptions, new: str, old: str) -> int | No
 
 
 def pod_of(call: pb.PricingPodPriceRequest) -> k8s.Pod:
-    """Raises RpcError."""
+    """Decodes the pod in a request for its price. Raises RpcError."""
     return read(k8s.Pod, call.pod_bytes or call.pod)
 
 
 def price(amount: float) -> bytes:
-    """The answer for nodes and for pods."""
+    """Encodes the price of a node or of a pod."""
     return pb.PricingNodePriceResponse(price=amount).SerializeToString()
 
 
 def hours(call: pb.PricingNodePriceRequest | pb.PricingPodPriceRequest) -> float:
-    """The length of the time whose price is wanted."""
+    """Returns the length of the time, in hours, for which a price is requested."""
     start: Timestamp | k8s.Time = call.startTime
     end: Timestamp | k8s.Time = call.endTime
     if call.HasField("startTimestamp") and call.HasField("endTimestamp"):

@@ -11,7 +11,7 @@ _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5,
 
 
 class ShimMetrics(ProcessMetrics):
-    """One registry with the shim's metrics in it."""
+    """The shim's metrics, in one registry."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,9 @@ class ShimMetrics(ProcessMetrics):
     def watch_store(
         self, *, sizes: Callable[[], tuple[int, int, int]], synced: Callable[[], bool]
     ) -> None:
-        """Adds what is held in memory: `sizes` are numbers of groups served, groups, nodes."""
+        """Adds gauges of what is in memory: `sizes` are the numbers of groups served, groups,
+        nodes.
+        """
         text = "Groups that cluster-autoscaler may drive."
         self._gauge("kwok_operator_shim_groups_served", text, lambda: sizes()[0])
         self._gauge("kwok_operator_shim_groups", "Groups that are known.", lambda: sizes()[1])

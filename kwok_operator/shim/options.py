@@ -33,7 +33,7 @@ _TIMES: Final = frozenset(
 
 
 def merged_options(defaults: GroupOptions, wanted: autoscaling.AutoscalingOptions) -> GroupOptions:
-    """What holds for all groups, with what this one sets."""
+    """Returns the options of all groups, with this group's own in their place."""
     changes: dict[str, Any] = wanted.model_dump(exclude_none=True)
     for field in _SHARES & changes.keys():
         changes[field] = float(changes[field])
@@ -43,11 +43,11 @@ def merged_options(defaults: GroupOptions, wanted: autoscaling.AutoscalingOption
 
 
 def gives_way(store: Store, group: Group, *, defaults: GroupOptions, wanted: GroupOptions) -> bool:
-    """Whether CA had better take its own flags for a moment, instead of the group's options.
+    """Whether CA should use its own flags for a moment, instead of the group's options.
 
-    From any answer CA 1.35 and later take that nodes have no time to become Ready, and replace
-    those that are just starting. But an instance that may take longer to come than the flags say
-    would be given up: then the options stay.
+    If it gets any options, CA 1.35 and later give nodes no time to become Ready, and replace those
+    that are just starting. The options stay only if an instance may need more time than the flags
+    allow, as CA would give it up.
     """
     if not store.is_starting(group):
         return False
@@ -57,12 +57,12 @@ def gives_way(store: Store, group: Group, *, defaults: GroupOptions, wanted: Gro
 
 
 def gpu_labels(groups: Iterable[Group]) -> dict[str, str]:
-    """The labels that groups set, by the groups' names."""
+    """Returns the GPU labels that groups set, by the groups' names."""
     return {group.name: label for group in groups if (label := _gpu_label(group))}
 
 
 def gpu_types(groups: Iterable[Group]) -> list[str]:
-    """The types that groups name, and the values of their GPU label on their nodes."""
+    """Returns the GPU types that groups name, and the values of their GPU label on their nodes."""
     types: set[str] = set()
     for group in groups:
         if group.spec.autoscaling is not None:
@@ -73,7 +73,7 @@ def gpu_types(groups: Iterable[Group]) -> list[str]:
 
 
 def pod_cost_hourly(pod: k8s.Pod) -> float:
-    """What the requests of a pod's containers cost for an hour."""
+    """Returns the price of what a pod's containers request, for an hour."""
     cost = 0.0
     for container in pod.spec.containers:
         for name, quantity in container.resources.requests.items():
@@ -91,7 +91,9 @@ def pod_cost_hourly(pod: k8s.Pod) -> float:
 
 
 def _label_of_template(group: Group, key: str) -> str:
-    """Empty where there is none; what somebody else wrote into status can be anything."""
+    """Returns the value of a label of the template, or "". Others may have written anything to
+    status.
+    """
     part: object = group.status.resolved_template
     for step in ("metadata", "labels", key):
         part = part.get(step) if isinstance(part, dict) else None

@@ -1,12 +1,12 @@
-"""`kwok-operator shim`: where its objects are put together, and taken apart again.
+"""Runs `kwok-operator shim`: creates its objects, connects them, and closes them at the end.
 
     reflectors ──> Store ──> CloudProvider ──> GrpcServer <── cluster-autoscaler
                     ^             │
                     └─ TargetWriter┘
 
-It listens from the start, so that cluster-autoscaler finds somebody, and says UNAVAILABLE until
-groups and nodes are listed. When the API server goes away, reads are answered from memory and
-writes say so. On SIGTERM calls under way end first.
+It listens from the start, and answers UNAVAILABLE until groups and nodes are listed. While the API
+server can't be reached, reads are answered from memory and writes fail. On SIGTERM, calls under way
+end first.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ STOP_GRACE: Final = 5.0
 
 
 async def run(settings: ShimSettings) -> None:
-    """Runs until a signal; raises KwokOperatorError where it can't start or go on."""
+    """Runs the shim until a signal; raises KwokOperatorError where it can't start or go on."""
     tlsbuffers.make_small()
     connection = await load_connection(kubeconfig=settings.kubeconfig, context=settings.context)
     metrics = ShimMetrics()

@@ -1,10 +1,10 @@
-"""cluster-autoscaler's CloudProvider protocol: what each call means for our groups.
+"""Answers cluster-autoscaler's CloudProvider protocol: what each call means for our groups.
 
     request bytes ──> Store (reads) or TargetWriter (writes) ──> response bytes
 
-Reads come from memory and answer at once. Writes record what is wanted, and return when the API
-server has it: the operator makes it so. Nothing is drained, created or deleted here, and Cleanup
-does nothing: the nodes outlive every cluster-autoscaler.
+Reads come from memory and answer at once. Writes change the group's spec, and return when the API
+server has it; the operator then creates or deletes nodes. The shim itself drains, creates and
+deletes nothing, and Cleanup does nothing: the nodes outlive every cluster-autoscaler.
 """
 
 import logging
@@ -68,7 +68,7 @@ _INT32_MAX: Final = 2**31 - 1
 
 
 class CloudProvider:
-    """The calls, as handlers by their full name."""
+    """Answers the calls of the protocol; `handlers` returns its methods by their full names."""
 
     def __init__(self, *, store: Store, writer: TargetWriter) -> None:
         self._store = store
@@ -77,7 +77,7 @@ class CloudProvider:
         self._for_node: dict[str, tuple[Group, bytes]] = {}
         self._templates: dict[str, tuple[tuple[str, bool], bytes]] = {}
         self._sent: dict[str, str] = {}
-        """Of each group the hash of the template that cluster-autoscaler may have kept."""
+        """By group, the hash of the template that cluster-autoscaler may have kept."""
         self._hidden: frozenset[str] = frozenset()
         self._warned: dict[str, tuple[str, ...]] = {}
         self._first_loop = True
@@ -103,12 +103,12 @@ class CloudProvider:
         return {f"{SERVICE}{name}": handler for name, handler in calls.items()}
 
     def refresh(self, _: bytes) -> bytes:
-        """The start of a loop: decides which groups are left out of it.
+        """Begins a loop of cluster-autoscaler: decides which groups are left out of it.
 
         cluster-autoscaler keeps a copy of a group's last node for good, and so never sees the new
         template of a group that was scaled to zero and then changed. A group that is left out for
-        one loop is forgotten, and its template is read when it is back. What changed before this
-        process began is unknown: so an empty group that has had nodes is left out of the first one.
+        one loop is forgotten, and its template is read when it is back. Changes before this process
+        began are unknown, so an empty group that has had nodes is left out of the first loop.
         """
         self._need_sync()
         hidden = set()
@@ -322,7 +322,7 @@ class CloudProvider:
             raise RpcError(StatusCode.UNAVAILABLE, "groups and nodes are still being listed")
 
     def _warn(self, group: Group) -> None:
-        """Once for each change."""
+        """Logs what cautions there are about a group, once for each change of them."""
         sentences = cautions(group.spec)
         if sentences != self._warned.get(group.uid, ()):
             self._warned[group.uid] = sentences
@@ -350,7 +350,7 @@ class CloudProvider:
         return messages.RUNNING if self._store.is_running(group, serial) else messages.CREATING
 
     def _has_node(self, group: Group) -> bool:
-        """Whether that makes a difference to the template, and there is one."""
+        """Whether the group has a node, if its annotation makes that matter for the template."""
         return constants.FROM_ZERO_ANNOTATION in group.annotations and self._store.has_node(group)
 
     def _is_empty(self, group: Group) -> bool:
@@ -369,14 +369,14 @@ def _node_group(group: Group) -> pb.NodeGroup:
 
 
 def instance_name(store: Store, node: pb.ExternalGrpcNode) -> str:
-    """The instance's name; a placeholder of cluster-autoscaler is called like its providerID."""
+    """Returns the instance's name; cluster-autoscaler's placeholders have their providerID as name."""
     if node.name == node.providerID:
         return node.providerID.removeprefix(store.provider_id_prefix)
     return str(node.name)
 
 
 def _failure(group: Group) -> messages.InstanceFailure | None:
-    """Why no instance of the group can be created at present, if that is so."""
+    """Returns why no instance of the group can be created now; None if they can."""
     stalled = group.condition(ConditionType.STALLED)
     if stalled is None or stalled.status != "True" or stalled.reason != "Refused":
         return None
@@ -384,7 +384,9 @@ def _failure(group: Group) -> messages.InstanceFailure | None:
 
 
 def _obstacle(group: Group) -> messages.InstanceFailure | None:
-    """Why the operator asks for no more instances of the group, if it has seen what is wanted."""
+    """Returns why the operator requests no more instances of the group; None if it does, or has not
+    seen the latest spec yet.
+    """
     limited = group.condition(ConditionType.SCALING_LIMITED)
     seen = group.status.observed_generation == group.generation
     if not seen or limited is None or limited.reason not in WAITING:
@@ -395,13 +397,13 @@ def _obstacle(group: Group) -> messages.InstanceFailure | None:
 
 
 def _unusable_template(group: Group) -> str | None:
-    """Why the group's template makes no nodes at present, if that is so."""
+    """Returns why the group's template makes no nodes now; None if it does."""
     resolved = group.condition(ConditionType.TEMPLATE_RESOLVED)
     return resolved.message if resolved is not None and resolved.status == "False" else None
 
 
 def _template_hash(group: Group) -> str:
-    """Differs wherever cluster-autoscaler would get another template."""
+    """Returns a text that differs wherever cluster-autoscaler would get another template."""
     marks = (group.annotations.get(key, "") for key in _TEMPLATE_MARKS)
     return "".join((group.status.template_hash or "", *marks))
 

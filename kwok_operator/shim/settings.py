@@ -1,6 +1,7 @@
-"""The flags of `kwok-operator shim` and `kwok-operator cloud-config` as values, and its output.
+"""Checks the flags of `kwok-operator shim` and `kwok-operator cloud-config`, and writes the file
+that the latter prints.
 
-What a flag means stands in its help text, and nowhere else.
+Only its help text says what a flag means.
 """
 
 import argparse
@@ -71,7 +72,7 @@ class Address:
 
     @property
     def is_local(self) -> bool:
-        """Whether nobody but this machine, or this pod, gets there."""
+        """Whether only this machine, or this pod, can reach the address."""
         if self.path or self.host == "localhost":
             return True
         try:
@@ -122,7 +123,7 @@ class ShimSettings:
 
 
 def add_listen_flags(parser: argparse.ArgumentParser) -> None:
-    """Where cluster-autoscaler finds the shim; `cloud-config` needs no others."""
+    """Declares the flags that say where the shim listens; `cloud-config` needs no others."""
     server = parser.add_argument_group("the gRPC server")
     server.add_argument(
         "--listen",
@@ -183,7 +184,7 @@ def add_shim_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def listen_settings(values: Values) -> tuple[Address, Certificates | None]:
-    """Raises SettingsError naming flag, value, remedy."""
+    """Returns the address and the certificates. Raises SettingsError naming flag, value, remedy."""
     where: Address = values.read("listen", DEFAULT_LISTEN, parse_address)
     files = {name: values.read(name, "", str) for name in ("cert", "key", "cacert")}
     missing = [f"--{name}" for name, file in files.items() if not file]
@@ -197,7 +198,9 @@ def listen_settings(values: Values) -> tuple[Address, Certificates | None]:
 def shim_settings(
     flags: argparse.Namespace, environ: Mapping[str, str] = os.environ
 ) -> ShimSettings:
-    """Flags, else environment, else defaults; raises SettingsError naming flag, value, remedy."""
+    """Reads flags, else environment, else defaults; raises SettingsError naming flag, value,
+    remedy.
+    """
     values = Values(flags, environ)
     where, certificates = listen_settings(values)
     insecure = flags.insecure or values.variable("KWOK_OPERATOR_INSECURE", "", str) == "true"
@@ -227,7 +230,7 @@ def shim_settings(
 
 
 def cloud_config(listen: Address, client: Certificates | None) -> str:
-    """The file for --cloud-config, in which the flags that go with it are comments.
+    """Returns the file for --cloud-config, in which comments have the flags that go with it.
 
     `client` are the client's files, for mutual TLS.
     """
@@ -238,7 +241,7 @@ def cloud_config(listen: Address, client: Certificates | None) -> str:
 
 
 def parse_address(text: str) -> Address:
-    """HOST:PORT or unix:/PATH; raises ValueError with the remedy."""
+    """Parses HOST:PORT or unix:/PATH; raises ValueError with the remedy."""
     scheme, colon, path = text.partition(":")
     if scheme == "unix" and colon:
         if not path.startswith("/"):
@@ -284,7 +287,7 @@ def _discovery(text: str) -> Discovery:
 
 
 def _labels(text: str) -> Mapping[str, str]:
-    """`kwok:team=a,stage=b`."""
+    """Parses labels such as `kwok:team=a,stage=b`."""
     pairs = text.removeprefix(_KWOK).split(",")
     if not all(_LABEL.fullmatch(pair) for pair in pairs):
         raise SettingsError(

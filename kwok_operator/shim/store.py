@@ -3,9 +3,9 @@
     reflectors (groups, nodes) ──> Store ──> service (every read)
     our own writes ────────────────^
 
-Every read of CA is answered from here. What we wrote is entered with the API server's answer, and
-an object that is older by its resourceVersion never takes its place: CA reads its own writes. How
-far the watch on nodes has come is known too, as versions count for all kinds alike.
+Every read of CA is answered from here. The API server's answer to a write is stored at once, and no
+object with an older resourceVersion replaces it: CA reads its own writes. As versions count for all
+kinds alike, the store also knows how far the watch on nodes has come.
 """
 
 import asyncio
@@ -29,11 +29,12 @@ from kwok_operator.shim.settings import Selector
 T = TypeVar("T")
 
 GONE_FOR: Final = 60.0
-"""Seconds in which an answer to a write may come after the news that the group was deleted."""
+"""Seconds after a group's deletion in which an answer to an earlier write may still come."""
 
 
 class Store:
-    """Groups and nodes. `groups` and `nodes` are the sinks of reflectors; `clock` is epoch seconds.
+    """Keeps groups and nodes. `groups` and `nodes` are sinks of reflectors; `clock` is epoch
+    seconds.
 
     A deleted group is forgotten at once, its nodes when the last of them has gone.
     """
@@ -58,43 +59,45 @@ class Store:
         self._uids: set[str] = set()
         self._skipped = Skipped()
         self._gone: dict[str, float] = {}
-        """uids of groups that were deleted, and when: an answer to a write may come after that."""
+        """When groups were deleted, by uid: an answer to a write may come after that."""
         self._by_prefix: dict[str, Group] = {}
         self._nodes: dict[str, GroupNodes] = {}
         self._nodes_version = 0
-        """How far the watch on nodes has come."""
+        """The highest version that the watch on nodes has shown."""
         self._group_of: dict[str, tuple[str, int]] = {}
-        """The uid and the serial of a node, by its providerID."""
+        """The group's uid and the serial of a node, by its providerID."""
 
     @property
     def synced(self) -> bool:
-        """Whether everything has been listed once."""
+        """Whether groups and nodes have been listed once."""
         return self.groups.synced.is_set() and self.nodes.synced.is_set()
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """Groups that CA may drive, groups and nodes that are known. Any thread may ask."""
+        """Returns the numbers of groups that CA may drive, of all groups and of nodes. Any thread
+        may call it.
+        """
         served = sum(self._is_served(group) for group in list(self._groups.values()))
         return served, len(self._groups), len(self._group_of)
 
     def served(self, name: str) -> Group | None:
-        """The group of that name, if CA may drive it."""
+        """Returns the group of that name, if CA may drive it."""
         group = self._groups.get(name)
         return group if group is not None and self._is_served(group) else None
 
     def all_served(self) -> Iterator[Group]:
-        """Groups that CA may drive, by name."""
+        """Yields the groups that CA may drive, by name."""
         return (self._groups[n] for n in sorted(self._groups) if self._is_served(self._groups[n]))
 
     def known(self, name: str) -> Group | None:
-        """The group of that name, served or not."""
+        """Returns the group of that name, served or not."""
         return self._groups.get(name)
 
     def group_for(self, provider_id: str, name: str) -> Group | None:
-        """The served group that an instance belongs to; None for everything that is not ours.
+        """Returns the served group of an instance; None for everything that is not ours.
 
-        A name alone makes nothing ours: it has to be one that a group gave out, and a node there
-        is has to be owned by that group.
+        The name alone is no proof: a group must have given it out, and own the node if there is
+        one.
         """
         prefix = name[: name.rfind("-") + 1]
         group = self._by_prefix.get(prefix)
@@ -120,7 +123,7 @@ class Store:
         return nodes is not None and bool(nodes.there)
 
     def node_of(self, group: Group, provider_id: str) -> str | None:
-        """The name of the instance that has this providerID, with a Node or without."""
+        """Returns the name of the instance that has this providerID, with a Node or without."""
         found = self._group_of.get(provider_id)
         if found is not None and found[0] == group.uid:
             return group.names.name(found[1])
@@ -128,7 +131,9 @@ class Store:
         return None if name == provider_id else name
 
     def is_running(self, group: Group, serial: int) -> bool:
-        """Whether the Node of an instance that has one has taken pods, or is old enough."""
+        """Whether the instance's Node has been usable for pods, or is old enough; True without a
+        Node.
+        """
         node = self.node(group, serial)
         return node is None or node.is_running(now=self._clock())
 
@@ -138,7 +143,7 @@ class Store:
         return nodes is not None and nodes.is_starting(now=self._clock())
 
     def waits_longer(self, group: Group, seconds: float) -> bool:
-        """Whether an instance that has no Node yet was asked for longer ago than that."""
+        """Whether an instance that has no Node yet was requested more than `seconds` ago."""
         # Not that of the first serials: a simulated cloud may have let others wait for room.
         oldest = min((batch.requested_at for batch in group.status.pending), default=None)
         if oldest is None:
@@ -150,20 +155,20 @@ class Store:
         return asked < self._clock() - seconds
 
     def now(self) -> float:
-        """Epoch seconds."""
+        """Returns epoch seconds."""
         return self._clock()
 
     def arrived(self, group: Group) -> Set[int]:
-        """Serials whose Node is there, or was there and went while they were waited for."""
+        """Returns the serials whose Node exists, or was deleted while the group waited for it."""
         nodes = self._nodes.get(group.uid)
         return nodes.there.keys() | nodes.gone if nodes else frozenset()
 
     def target(self, group: Group) -> int:
-        """The target of its fleet, without making one."""
+        """Returns the target size of the group's fleet, without building the fleet."""
         return target_of(group.spec, group.status, count=lambda: len(self.fleet(group).present))
 
     def fleet(self, group: Group) -> Fleet:
-        """A group and its instances as they are now."""
+        """Returns a group and its instances as they are now."""
         nodes, now = self._nodes.get(group.uid) or GroupNodes(), self._clock()
         cloud = group.spec.cloud
         capped = bool(cloud and cloud.interruptions and cloud.interruptions.at_a_time is not None)
@@ -183,7 +188,9 @@ class Store:
         )
 
     def put_group(self, group: Group | UnreadableGroup) -> bool:
-        """Keeps a group as it was read or written; False where a newer one is known."""
+        """Keeps a group as it was read or written; returns False if a newer one is known, or it was
+        deleted.
+        """
         if isinstance(group, UnreadableGroup):
             self._skipped.report(group)
             return False
@@ -205,7 +212,7 @@ class Store:
         return True
 
     def _note_arrivals(self, before: Group, group: Group) -> None:
-        """Expects the Nodes of instances that a group no longer waits for: most have come."""
+        """Expects the Nodes of instances for which a group no longer waits, as most exist by now."""
         # Spent serials are left out, too: they will never come.
         asked = {s for b in batches_of(group.status) for s in range(b.first, b.last + 1)}
         given_out = range(before.status.next_serial, group.status.next_serial)[-MOST_INSTANCES:]
@@ -237,7 +244,7 @@ class Store:
             self.put_group(group)
 
     def forget_versions(self) -> None:
-        """Whatever is heard of groups from now on is newer than what is known."""
+        """Lets the next version of each group replace the known one, even if its number is lower."""
         self._groups = {
             name: replace(group, resource_version=0) for name, group in self._groups.items()
         }
@@ -292,7 +299,7 @@ class Store:
         self._gone[uid] = now
 
     def _forget_nodes(self, uid: str) -> None:
-        """Lets go what was known of a group's nodes once it and they are gone."""
+        """Forgets a group's nodes once the group and all of them are gone."""
         nodes = self._nodes.get(uid)
         if nodes is not None and not nodes.there and uid not in self._uids:
             del self._nodes[uid]
@@ -306,7 +313,7 @@ class Store:
         )
 
     def _next_serial(self, group: Group) -> int:
-        """What has been given out is below this, as far as we can see."""
+        """Returns a number above all serials that were given out, as far as we can see."""
         nodes = self._nodes.get(group.uid)
         asked = max((batch.last for batch in batches_of(group.status)), default=-1)
         return max(group.status.next_serial, asked + 1, nodes.highest + 1 if nodes else 0)
@@ -321,7 +328,7 @@ def _asked_for(group: Group) -> tuple[int, tuple[PendingBatch, ...]]:
 
 
 def _place(view: NodeView) -> tuple[str, int] | None:
-    """The uid of the group that owns a node, and its serial; None where it is nobody's."""
+    """Returns the uid of the group that owns a node, and its serial; None where no group does."""
     uid = view.annotations.get(constants.NODE_GROUP_UID_ANNOTATION, "")
     if not uid or uid not in view.owner_uids:
         return None
@@ -331,7 +338,7 @@ def _place(view: NodeView) -> tuple[str, int] | None:
 
 
 class CallbackSink(Generic[T]):
-    """A reflector's sink for one kind. `synced` is set when all have been listed."""
+    """Passes objects of one kind from a reflector on; `synced` is set when all have been listed."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The node that a group's next node would be, as cluster-autoscaler wants it: core/v1 in protobuf.
+"""Builds the Node that cluster-autoscaler takes as a group's template: core/v1 in protobuf.
 
     resolved template --nodegroups.template.render--> JSON of a Node --encode_node--> bytes
     annotation of the group --read_from_zero--> FromZero, which is laid over the Node
@@ -33,14 +33,15 @@ from kwok_operator.nodegroups.template import KubeletEndpoint, render
 from kwok_operator.shim.proto import kubernetes_pb2 as k8s
 
 _Field = Any
-"""A FieldDescriptor, of which the library has two classes, one of them private."""
+"""A FieldDescriptor. The library has two classes of them, one of them private."""
 
 FIELD: Final = "status.resolvedTemplate"
 
 _NO_TIME: Final = "1970-01-01T00:00:00Z"
-"""A Time of zero seconds is none at all to who reads it, and a template has no age."""
+"""A template has no age: readers take a Time of zero seconds for none."""
 _NO_ENDPOINT: Final = KubeletEndpoint(addresses=(), port=0)
-"""With one, a node is rendered Ready; a template's has nobody to talk to."""
+"""An endpoint without addresses: with any endpoint a node is rendered Ready, and a template has no
+kubelet."""
 _UNKNOWN_TO_CLUSTERAPI: Final = frozenset({constants.BETA_ARCH_LABEL, constants.BETA_OS_LABEL})
 _SEEN_ON_A_NODE: Final = frozenset(
     {
@@ -65,7 +66,7 @@ class _Strict(BaseModel):
 
 
 class TemplateTaint(_Strict):
-    """With whatever key, value and effect a Node could not have."""
+    """A taint that may have a key, value or effect that a Node could not have."""
 
     key: str
     value: str = ""
@@ -73,8 +74,8 @@ class TemplateTaint(_Strict):
 
 
 class FromZero(_Strict):
-    """What the template has other than the group's nodes: labels (None: it has none), all of its
-    taints, and amounts, all of them allocatable.
+    """What differs between the template and the group's nodes: labels (None: left out), all of its
+    taints, and amounts, which are all allocatable.
     """
 
     labels: dict[str, str | None] = {}
@@ -82,7 +83,7 @@ class FromZero(_Strict):
     capacity: dict[str, Quantity] = {}
 
     def with_a_node(self) -> "FromZero":
-        """CA's provider clusterapi takes a few labels from a node as soon as there is one."""
+        """Leaves out the labels that CA's provider clusterapi takes from an existing node instead."""
         labels = {k: v for k, v in self.labels.items() if k not in _SEEN_ON_A_NODE}
         return self.model_copy(update={"labels": labels})
 
@@ -91,7 +92,7 @@ NOTHING: Final = FromZero()
 
 
 def read_from_zero(text: str) -> FromZero:
-    """Raises ValueError with what is wrong."""
+    """Parses the annotation's JSON. Raises ValueError with what is wrong."""
     try:
         return FromZero.model_validate_json(text)
     except ValidationError as error:
@@ -109,10 +110,10 @@ def template_node(
     from_zero: FromZero = NOTHING,
     clusterapi: bool = False,
 ) -> bytes:
-    """The bytes of a Ready node of the group, called `template-<group>`; never empty.
+    """Returns the bytes of a Ready node of the group, called `template-<group>`; never empty.
 
-    `uid` is the group's. With `clusterapi` it is what CA's provider of that name would show. The
-    same template gives the same bytes. Raises TemplateError where the template can't be a Node.
+    `uid` is the group's. With `clusterapi` the node is what CA's provider of that name would show.
+    The same template gives the same bytes. Raises TemplateError where the template can't be a Node.
     """
     node = copy.deepcopy(dict(resolved))
     metadata = section(node, "metadata", field=FIELD)
@@ -139,16 +140,16 @@ def template_node(
 
 
 def encode_node(manifest: Mapping[str, Any]) -> bytes:
-    """A Node's JSON in protobuf. Raises TemplateError, which names the field that doesn't fit."""
+    """Encodes a Node's JSON in protobuf. Raises TemplateError naming the field that doesn't fit."""
     node = k8s.Node()
     _fill(node, manifest, FIELD)
     return node.SerializeToString(deterministic=True)
 
 
 def canonical_quantity(value: object) -> str:
-    """A node's resource as an API server writes it: "1500m" for "1.5", "2Gi" for "2048Mi".
+    """Returns a node's resource as an API server writes it: "1500m" for "1.5", "2Gi" for "2048Mi".
 
-    What is less than a thousandth is rounded up there. Raises ValueError for what is no quantity.
+    Fractions of a thousandth are rounded up. Raises ValueError for what is no quantity.
     """
     text, amount = str(value), parse_quantity(value)
     sign = -1 if amount < 0 else 1
@@ -187,7 +188,9 @@ def _lay_over(node: dict[str, Any], from_zero: FromZero) -> None:
 
 
 def _make_room_for_kube_proxy(node: dict[str, Any]) -> None:
-    """CA's provider clusterapi has that pod in its template; in externalgrpc's are none."""
+    """Reserves the requests of kube-proxy: CA's provider clusterapi has that pod in its template,
+    externalgrpc has none.
+    """
     allocatable = dict(_amounts(node, "allocatable"))
     for name, taken in _KUBE_PROXY.items():
         with suppress(KeyError, ValueError):  # encode_node refuses what is no amount
@@ -197,8 +200,8 @@ def _make_room_for_kube_proxy(node: dict[str, Any]) -> None:
 
 
 def _set_apart_from_nodes(node: dict[str, Any]) -> None:
-    """Each node has labels that CA doesn't know from zero, so it takes no group at zero for like
-    one with nodes.
+    """Gives the template a label that no node has, so that CA never takes an empty group for
+    similar to one with nodes: nodes have labels that CA doesn't know from zero.
     """
     labels = node["metadata"]["labels"]
     ours = (constants.NODE_GROUP_LABEL, constants.ALIKE_LABEL)
@@ -254,7 +257,7 @@ def _fill_field(message: Message, field: _Field, given: Any, path: str) -> None:
 
 @contextmanager
 def _named(path: str, value: Any) -> Iterator[None]:
-    """What the library finds wrong with a value gets the name of the field."""
+    """Adds the field's name to errors that the library raises about a value."""
     try:
         yield
     except (TypeError, ValueError) as error:

@@ -44,11 +44,11 @@ class Tls:
         self._current = self._load()
 
     def context(self) -> ssl.SSLContext:
-        """For the next connection."""
+        """Returns the TLS context for the next connection."""
         return self._current
 
     def look(self) -> None:
-        """Takes the files over if they have changed."""
+        """Loads the files again if they have changed."""
         now = _stamp(self._certificates)
         if now == self._stamp:
             return
@@ -90,7 +90,9 @@ class Tls:
 
 
 def _reporting(failed: Callable[[ssl.SSLError], None]) -> type[ssl.SSLObject]:
-    """Connections that report a failed handshake, which asyncio keeps from a server."""
+    """Returns a class of connections that report a failed handshake, which asyncio hides from
+    servers.
+    """
 
     class Reporting(ssl.SSLObject):
         def do_handshake(self) -> None:

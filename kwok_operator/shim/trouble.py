@@ -1,10 +1,10 @@
-"""Trouble of the cloud's API, made up: calls that are late, fail, or aren't answered.
+"""Simulates trouble of the cloud's API: calls that are late, fail, or aren't answered.
 
     handlers ──ApiTrouble.around──> handlers that first ask the plan: pass, wait, fail, say nothing
 
-So that what cluster-autoscaler (CA) makes of it can be watched. Nothing is made up but where the
-shim was started with --api-trouble and the group asks for it: a call that names a group is only
-touched if that one does, one about all groups if all that are served do, and one about a node of no
+It shows how cluster-autoscaler (CA) copes with it. The shim must have the flag --api-trouble, and
+the groups must take part (spec.cloud.apiTrouble). A call that names a group is only touched if that
+group takes part. One about all groups is touched if all served groups do, one about a node of no
 group never.
 
 What happens to a call is drawn from the plan's seed, the call's name, the group, and how many such
@@ -40,8 +40,8 @@ _NAMING: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What happens to one call: it waits `latency` seconds; then it fails with `error`, or if
-    `silent` gets no answer, after it was carried out if `happens`.
+    """What happens to one call: it waits `latency` seconds, then fails with `error`. Or, if
+    `silent`, it gets no answer, and is carried out only if `happens`.
     """
 
     latency: float = 0.0
@@ -51,7 +51,7 @@ class Fate:
 
 
 def fate(plan: TroublePlan, *, rpc: str, group: str, number: int) -> Fate:
-    """That of the call with this number, of those with this name about this group."""
+    """Draws the fate of a call; `number` counts the calls with this name about this group."""
     rule = plan.rule(rpc, group)
     if rule is None:
         return Fate()
@@ -72,7 +72,9 @@ def fate(plan: TroublePlan, *, rpc: str, group: str, number: int) -> Fate:
 
 
 class ApiTrouble:
-    """Wraps handlers; `count` is called for each call touched, with its name and what happens."""
+    """Wraps handlers so that calls may fail; `count` gets the name of each call that is touched,
+    and what happens to it.
+    """
 
     def __init__(
         self, plan: TroublePlan, *, store: Store, count: Callable[[str, str], None]
@@ -84,11 +86,11 @@ class ApiTrouble:
         self._stopping = asyncio.Event()
 
     def around(self, handlers: Mapping[str, Handler]) -> dict[str, Handler]:
-        """Handlers by the same paths."""
+        """Returns wrapped handlers, by the same paths."""
         return {path: self._around(path, handler) for path, handler in handlers.items()}
 
     def stop(self) -> None:
-        """Lets go what waits: late calls are answered now, silent ones fail."""
+        """Ends all waits: late calls are answered now, silent ones fail."""
         self._stopping.set()
 
     def _around(self, path: str, handler: Handler) -> Handler:
@@ -131,7 +133,9 @@ class ApiTrouble:
             await asyncio.wait_for(self._stopping.wait(), seconds)
 
     def _group(self, rpc: str, request: bytes) -> str | None:
-        """The group to which a call's trouble belongs, empty for all; None where there is none."""
+        """Returns the group whose trouble a call gets, "" for a call about all groups; None if the
+        call gets none.
+        """
         if not self._store.synced:
             return None
         if rpc in OF_NO_GROUP:

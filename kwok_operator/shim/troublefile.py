@@ -2,7 +2,7 @@
 
     path  --read_plan-->  TroublePlan, or ValueError with a sentence: field, value, remedy
 
-Owns how it is written. When something of it happens is for trouble.py.
+This module defines the format; trouble.py decides when something happens.
 """
 
 import errno
@@ -41,7 +41,7 @@ OF_NO_GROUP: Final = frozenset(
 """Calls that are about all groups."""
 MAX_BYTES: Final = 2**20
 LONGEST: Final = 60 * SECOND
-"""Milliseconds: cluster-autoscaler has given up long before."""
+"""Milliseconds of the longest wait: cluster-autoscaler has given up long before."""
 
 _TIME = re.compile(r"(?:([0-9]{1,2})m)?(?:([0-9]{1,4})s)?(?:([0-9]{1,5})ms)?")
 _SCALE: Final = 1_000
@@ -60,7 +60,7 @@ _PROBLEMS: Final = {
     "too_short": "is empty; add an item",
     "string_too_short": "is empty; give it a text, or leave it out",
 }
-"""What is wrong with a value, by pydantic's word for it."""
+"""Sentences on what is wrong with a value, by pydantic's type of the error."""
 
 
 def _time(text: Any) -> Any:
@@ -116,7 +116,7 @@ class _Exponential(_Part):
 
 
 class Latency(_Part):
-    """As a delay in spec.cloud, with milliseconds: waits are shorter here."""
+    """How long a call waits: written as a delay in spec.cloud, but milliseconds are allowed."""
 
     fixed: _Time | None = None
     uniform: _Uniform | None = None
@@ -133,14 +133,14 @@ class Latency(_Part):
         return self
 
     def milliseconds(self, draw: float) -> float:
-        """The wait that a draw gives."""
+        """Returns the wait for `draw`, a random number from 0 to 1."""
         # Each time as a thousand times as long, as those of a Delay are whole seconds.
         scaled = Delay.model_validate(_scaled(self.model_dump(exclude_none=True)))
         return min(span(scaled, draw) / _SCALE, LONGEST)
 
 
 class Error(_Part):
-    """A call is answered with a code, and nothing has happened."""
+    """The call is answered with a code, and not carried out."""
 
     probability: _Share
     code: Annotated[str, BeforeValidator(_code)]
@@ -152,7 +152,7 @@ class Error(_Part):
 
 
 class Timeout(_Part):
-    """A call isn't answered; with `after`, what it asks for has happened."""
+    """The call isn't answered; with `after`, it is carried out all the same."""
 
     probability: _Share
     after: bool = Field(default=False, strict=True)
@@ -178,12 +178,12 @@ class Rule(_Part):
         return self
 
     def fits(self, rpc: str, group: str) -> bool:
-        """`group` is empty for a call about all of them."""
+        """Whether the rule is about this call; `group` is empty for a call about all groups."""
         return self.name in (ANY, rpc) and (self.groups is None or group in self.groups)
 
 
 class TroublePlan(_Part):
-    """For each call the first rule that fits holds."""
+    """The rules of the file: for each call the first one that fits holds."""
 
     seed: Annotated[str, BeforeValidator(number_as_text)] = Field(default="", max_length=64)
     rpcs: tuple[Rule, ...] = Field(min_length=1, max_length=100)
@@ -193,7 +193,7 @@ class TroublePlan(_Part):
 
 
 def read_plan(path: str) -> TroublePlan:
-    """Raises ValueError with a sentence that ends the one on the flag."""
+    """Reads a plan from a file. Raises ValueError with the end of a sentence about the flag."""
     try:
         text = read_bytes(path, limit=MAX_BYTES, given=True).decode()
     except OSError as error:
@@ -213,7 +213,7 @@ def read_plan(path: str) -> TroublePlan:
 
 
 def parse_plan(value: object) -> TroublePlan:
-    """The plan in a value that was read. Raises ValueError with a sentence."""
+    """Checks a decoded YAML value and returns the plan in it. Raises ValueError with a sentence."""
     try:
         return TroublePlan.model_validate(value)
     except ValidationError as error:
@@ -221,7 +221,7 @@ def parse_plan(value: object) -> TroublePlan:
 
 
 def _sentence(error: ValidationError) -> str:
-    """The first mistake: where, what, and what it should be."""
+    """Describes the first mistake: where and what it is, and what it should be."""
     first = error.errors(include_url=False)[0]
     kind, where = first["type"], in_words(tuple(first["loc"])) or "the file"
     if kind in _ABOUT_FIELDS:
@@ -232,7 +232,7 @@ def _sentence(error: ValidationError) -> str:
 
 
 def _scaled(value: Any) -> Any:
-    """With each time as so many seconds as it has milliseconds."""
+    """Replaces each time by one of as many seconds as it has milliseconds."""
     if isinstance(value, dict):
         return {key: _scaled(part) for key, part in value.items()}
     if isinstance(value, list | tuple):

@@ -1,12 +1,12 @@
-"""Changes of groups: decided on what is known, written under a test, decided anew when it fails.
+"""Changes groups: decides on the known state, writes only onto that state, else decides again.
 
-    change(group, decide) ──> the group's turn ──> decide(fleet) ──> JSON Patch, if all is as known
-                           (several at once)        ^──── read anew ──┘ if it is not
+    change(group, decide) ──> the group's turn ──> decide(fleet) ──> JSON Patch, if unchanged
+                           (several at once)        ^──── read again ──┘ if changed
 
 A change is written only onto the generation that it was decided on: no increase and no victim is
 lost or counted twice, whoever else writes. Status writes don't change the generation, and so never
-get in the way. Calls about one group that come while a write is under way are decided together
-and written in one.
+get in the way. Calls about one group that come while a write is under way are decided together and
+written in one.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ Decide = Callable[[Fleet], Change | None]
 
 
 class NotServedError(KwokOperatorError):
-    """There is no such group any more, or it is not served."""
+    """The group does not exist any more, or it is not served."""
 
 
 class BusyError(KwokOperatorError):
@@ -55,7 +55,7 @@ class _Call:
 
 @dataclass(slots=True)
 class _Turn:
-    """What waits to be written to one group, and whether somebody writes."""
+    """Calls that wait for a write to one group, and whether a task is writing."""
 
     waiting: list[_Call] = field(default_factory=list)
     writing: bool = False
@@ -83,7 +83,7 @@ class TargetWriter:
         self._turns: dict[str, _Turn] = {}
 
     async def change(self, group: str, decide: Decide) -> Change | None:
-        """Writes a change; returns it when the API server has it, and the store knows it.
+        """Writes a change; returns it once the API server has it and the store knows it.
 
         Raises what `decide` raises, NotServedError, BusyError, and KwokOperatorError where the API
         server doesn't answer: then it is unknown whether the change was made.
@@ -146,7 +146,7 @@ class TargetWriter:
     async def _patch(
         self, group: Group, patch: list[dict[str, Any]], *, until: float
     ) -> InvalidError | None:
-        """What the API server has against it: mostly that the group is not as it was any more."""
+        """Sends a patch. Returns the API server's refusal: mostly, the group has changed meanwhile."""
         try:
             answer = await self._client.request(
                 "PATCH",
@@ -166,7 +166,7 @@ class TargetWriter:
         return None
 
     def _left(self, until: float) -> float:
-        """Seconds for a request."""
+        """Returns the seconds that a request may take."""
         return max(SHORTEST_REQUEST, until - self._clock())
 
     async def _read(self, group: Group, *, until: float) -> None:
@@ -180,9 +180,9 @@ class TargetWriter:
 
 
 def _decide(fleet: Fleet, calls: list[_Call]) -> tuple[list[tuple[_Call, Change | None]], Fleet]:
-    """Decides one call after the other, each on what those before it made of the group.
+    """Decides the calls in order, each on the group as the ones before it left it.
 
-    One that is refused fails at once, and changes nothing for the others.
+    A call that is refused fails at once, and changes nothing for the others.
     """
     accepted: list[tuple[_Call, Change | None]] = []
     for call in calls:

@@ -1,6 +1,5 @@
 """HTTP/2 for a server, as RFC 9113 has it, without sockets, clocks or threads.
 
-connection.py takes the bytes that a client sent and gives events; what is to be answered is handed
-to it and comes out as bytes. frames.py is the wire, headers.py the header fields, outgoing.py the
-flow control of what we send.
+connection.py turns bytes that a client sent into events, and answers into bytes to send. frames.py
+builds and reads frames, headers.py header fields; outgoing.py is the flow control of what we send.
 """

@@ -2,11 +2,11 @@
 
 `receive` never raises: what breaks the protocol ends the stream or the connection as RFC 9113 says,
 and the reason goes to the client with GOAWAY. Answers for streams that are over are dropped, so
-that whoever answers need not know what the client did meanwhile.
+that the caller need not know what the client did meanwhile.
 
 What a client sends is bounded before it is kept: frames by the frame size, headers by size and
 number of frames, bodies by windows, streams by number, and frames that get nothing done by
-`Patience`. What waits to be sent is for whoever answers to bound: `unsent` says how much it is.
+`Patience`. The caller must bound what waits to be sent, whose size is `unsent`.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,12 +22,13 @@ from kwok_operator.shim.http2.outgoing import Outgoing, Stream
 class RequestReceived(NamedTuple):
     stream_id: int
     head: Mapping[bytes, bytes]
-    """Pseudo-headers, such as b":path", and fields; the values of a repeated field with ", "."""
+    """Pseudo-headers, such as b":path", and fields; values of a repeated field are joined by ", ".
+    """
     end_stream: bool
 
 
 class DataReceived(NamedTuple):
-    """Part of the body. What has been dealt with goes to `Http2Connection.consumed`."""
+    """A part of a request's body. When it is dealt with, call `Http2Connection.consumed`."""
 
     stream_id: int
     data: bytes
@@ -42,7 +43,7 @@ class StreamReset(NamedTuple):
 
 
 class ConnectionEnded(NamedTuple):
-    """All streams are over. What is to be sent still should be, then the connection is closed."""
+    """All streams are over. The rest is to be sent, then the connection is closed."""
 
     code: ErrorCode
     reason: str
@@ -54,7 +55,7 @@ Event = RequestReceived | DataReceived | StreamReset | ConnectionEnded
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     streams: int = 1000
-    """Open at a time."""
+    """Streams that may be open at a time."""
     header_list: int = 16_384
     """Bytes of a request's header, before and after decompression."""
     continuations: int = 16
@@ -65,11 +66,11 @@ class Limits:
     idle_frames: int = 4000
     """Frames that get nothing done, per period: pings, settings, resets, empty data, ..."""
     period: float = 10.0
-    """Seconds."""
+    """Seconds of the period of `idle_frames`."""
 
 
 class Patience:
-    """Counts frames that cost us work and get nothing done; a call that is completed pays for two.
+    """Limits frames that cost us work and get nothing done; a completed call makes up for two.
 
     So a client may reset a thousand calls at once, and ping after every answer for ever, but can't
     go on opening and resetting streams, or pinging, faster than `Limits.idle_frames` allows.
@@ -85,7 +86,7 @@ class Patience:
         self._spent = 0
 
     def spend(self) -> None:
-        """Raises Http2ConnectionError when it is too much."""
+        """Counts a frame that gets nothing done. Raises Http2ConnectionError if there are too many."""
         self._spent += 1
         if self._spent <= self._limit:
             return
@@ -106,9 +107,9 @@ _REMEMBERED_LENGTH: Final = 512
 
 
 class Http2Connection:
-    """The server's side. `clock` gives seconds that never go back.
+    """The server's side of a connection. `clock` gives seconds that never go back.
 
-    `sent` is called with each stream whose answer has gone.
+    `sent` is called with each stream whose answer has been sent.
     """
 
     def __init__(
@@ -150,21 +151,21 @@ class Http2Connection:
 
     @property
     def idle(self) -> bool:
-        """No stream is open."""
+        """Whether no stream is open."""
         return not self._streams
 
     @property
     def greeted(self) -> bool:
-        """The client has said what it must at first."""
+        """Whether the client has sent the preface and the first frame."""
         return self._reader.greeted
 
     @property
     def unsent(self) -> int:
-        """Bytes of answers that the client's windows leave no room for, or the transport."""
+        """Bytes of answers that wait for room in the client's windows, or in the transport."""
         return self._outgoing.unsent
 
     def receive(self, data: bytes) -> list[Event]:
-        """What the next bytes mean."""
+        """Takes bytes from the client, and returns the events in them."""
         events: list[Event] = []
         if not self._ended:
             try:
@@ -176,11 +177,11 @@ class Http2Connection:
         return events
 
     def data_to_send(self) -> bytes:
-        """What can go now; call it again until it is empty, or the transport is full."""
+        """Returns bytes to send now; call it again until it is empty, or the transport is full."""
         return self._outgoing.take()
 
     def respond(self, stream_id: int, *, head: bytes, body: bytes, trailers: bytes) -> None:
-        """A whole response. Blocks are those of headers.encode, at most 16,384 bytes each."""
+        """Sends a whole response. Blocks are those of headers.encode, at most 16,384 bytes each."""
         if stream := self._streams.get(stream_id):
             self._outgoing.respond(stream, head, body, trailers)
 
@@ -189,32 +190,34 @@ class Http2Connection:
             self._outgoing.headers(stream, block)
 
     def send_data(self, stream_id: int, body: bytes) -> None:
-        """Goes when the client's windows allow; the bytes are kept, not copied."""
+        """Queues a part of the body until the client's windows allow it; the bytes are kept, not
+        copied.
+        """
         if stream := self._streams.get(stream_id):
             self._outgoing.data(stream, body)
 
     def end_stream(self, stream_id: int, block: bytes) -> None:
-        """The last headers: trailers, or the only ones."""
+        """Ends the stream with its last headers: trailers, or the only ones."""
         if stream := self._streams.get(stream_id):
             self._outgoing.trailers(stream, block)
 
     def waits(self, stream_id: int) -> bool:
-        """Part of what was given for the stream has not gone yet."""
+        """Whether a part of the stream's body waits to be sent."""
         stream = self._streams.get(stream_id)
         return stream is not None and bool(stream.waiting)
 
     def cancel(self, stream_id: int) -> None:
-        """Nothing more goes, not even what waits."""
+        """Resets the stream: nothing more is sent, not even what waits."""
         if self._drop(stream_id):
             self._outgoing.control(frames.reset_frame(stream_id, ErrorCode.CANCEL))
             self._remember_reset(stream_id)
 
     def ping(self) -> None:
-        """A live client answers it."""
+        """Sends a PING, which a live client answers."""
         self._outgoing.control(frames.frame(frames.PING, 0, 0, bytes(8)))
 
     def consumed(self, stream_id: int, count: int) -> None:
-        """So many bytes of the body need no place any more: the client may send as many again."""
+        """Reports that `count` bytes of the body are dealt with: the client may send as many again."""
         stream = self._streams.get(stream_id)
         if stream is None or stream.remote_ended:
             return
@@ -225,7 +228,7 @@ class Http2Connection:
             stream.consumed = 0
 
     def leave(self, reason: str) -> None:
-        """Take no new streams; those that are open go on to their end."""
+        """Sends GOAWAY: the client opens no new streams; those that are open go on to their end."""
         if not self._leaving and not self._ended:
             self._leaving = True
             self._outgoing.control(frames.goaway_frame(self._highest, ErrorCode.NO_ERROR, reason))
@@ -427,7 +430,9 @@ class Http2Connection:
             raise frames.protocol_error(f"stream {stream_id} was never opened")
 
     def _check_reset(self, stream_id: int) -> None:
-        """For data and headers of a stream that isn't open: fine only after a reset of ours."""
+        """Raises Http2ConnectionError for data and headers of a stream that isn't open, unless we
+        have reset it.
+        """
         self._check_opened(stream_id)
         if stream_id not in self._reset:
             raise Http2ConnectionError(ErrorCode.STREAM_CLOSED, f"stream {stream_id} is over")

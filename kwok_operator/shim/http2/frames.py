@@ -1,9 +1,9 @@
 """HTTP/2 on the wire: frames, built and read, and the two ways to break the protocol.
 
 Bytes arrive in pieces of any size, and FrameReader makes whole frames of them. Headers come as one
-frame, without padding and priority, however many the client made of them. Of a frame that is not
-complete no more is kept than one frame may have. There are no objects for frames: each byte is
-looked at once.
+frame, without padding and priority, however many the client made of them. At most one frame's size
+is kept of an incomplete frame. There are no objects for frames, so that each byte is read only
+once.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 HEADER_SIZE: Final = 9
 FRAME_HEADER: Final = Struct(">HBBBI")
-"""Length in two parts (16 and 8 bits), type, flags, stream."""
+"""A frame's header: length in two parts (16 and 8 bits), type, flags, stream."""
 
 DATA: Final = 0
 HEADERS: Final = 1
@@ -120,7 +120,9 @@ def goaway_frame(last_stream_id: int, code: ErrorCode, reason: str) -> bytes:
 
 
 def header_frames(stream_id: int, block: bytes, *, end_stream: bool) -> bytes:
-    """HEADERS, and CONTINUATION where the block is longer than every peer takes in one frame."""
+    """Builds HEADERS, and CONTINUATION where the block is longer than every peer takes in one
+    frame.
+    """
     end = END_STREAM if end_stream else 0
     if len(block) <= MIN_MAX_FRAME_SIZE:
         return frame(HEADERS, END_HEADERS | end, stream_id, block)
@@ -135,7 +137,7 @@ def header_frames(stream_id: int, block: bytes, *, end_stream: bool) -> bytes:
 
 
 def parsed_settings(payload: bytes) -> Iterator[tuple[int, int]]:
-    """(identifier, value); the payload's length is a multiple of six."""
+    """Yields (identifier, value) of SETTINGS; the payload's length must be a multiple of six."""
     for at in range(0, len(payload), 6):
         key = int.from_bytes(payload[at : at + 2], "big")
         value = int.from_bytes(payload[at + 2 : at + 6], "big")
@@ -149,7 +151,7 @@ def parsed_settings(payload: bytes) -> Iterator[tuple[int, int]]:
 
 
 def unpadded(payload: bytes, flags: int) -> bytes:
-    """Without the padding. Raises Http2ConnectionError where there is more of it than payload."""
+    """Removes the padding. Raises Http2ConnectionError if the payload is shorter than its padding."""
     if not flags & PADDED:
         return payload
     if not payload:
@@ -161,16 +163,18 @@ def unpadded(payload: bytes, flags: int) -> bytes:
 
 
 MAX_FRAME_SIZE: Final = MIN_MAX_FRAME_SIZE
-"""What we take, and as we announce nothing else, what clients send."""
+"""The largest payload that we accept. We announce no other, so clients send no larger ones."""
 
 _unpack = FRAME_HEADER.unpack_from
 
 Frame = tuple[int, int, int, bytes]
-"""Type, flags, stream, payload."""
+"""A frame: type, flags, stream, payload."""
 
 
 class FrameReader:
-    """One connection's; a header is bounded in bytes and in frames. Each error is for good."""
+    """Reads one connection's frames; limits headers in bytes and frames. After an error it can't be
+    used again.
+    """
 
     def __init__(self, *, max_header: int, max_continuations: int) -> None:
         self._max_header = max_header
@@ -179,14 +183,14 @@ class FrameReader:
         self._needed = len(PREFACE)
         self._prefaced = False
         self.greeted = False
-        """The first frame has come."""
+        """Whether the first frame has come."""
         self._block: bytearray | None = None
         self._block_of = 0
         self._block_flags = 0
         self._continuations = 0
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """The frames that are complete now; to be read to the end. Raises Http2ConnectionError."""
+        """Yields the frames that are complete now; read it to the end. Raises Http2ConnectionError."""
         if self._rest:
             self._rest += data
             if self._prefaced and len(self._rest) < self._needed:
@@ -217,7 +221,9 @@ class FrameReader:
         self._rest += data[at:]
 
     def _preface(self, data: bytes) -> int:
-        """Where the frames begin: nowhere, while the preface is incomplete."""
+        """Checks the preface, and returns where the frames begin: at the end of `data` while the
+        preface is incomplete.
+        """
         if not PREFACE.startswith(data[: len(PREFACE)]):
             raise protocol_error("only HTTP/2 is spoken here, from the first byte on")
         if len(data) < len(PREFACE):
@@ -232,7 +238,7 @@ class FrameReader:
         self.greeted = True
 
     def _header(self, kind: int, flags: int, stream_id: int, payload: bytes) -> Frame | None:
-        """A whole header, once it is complete."""
+        """Returns a whole header once all of its frames have come."""
         block = self._block
         if block is None:
             if kind == CONTINUATION:

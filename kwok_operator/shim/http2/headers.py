@@ -1,10 +1,11 @@
-"""Header fields: HPACK (RFC 7541), and what a request's must be (RFC 9113, section 8).
+"""Decodes, encodes and checks header fields: HPACK (RFC 7541), and the rules for a request's (RFC
+9113, section 8).
 
-Clients are offered a dynamic table of size 0. A client that accepts, as those of gRPC do, sends
-blocks that stand for themselves, so that the meaning of a whole block can be remembered. Its long
-texts (path, authority, user agent) are the same bytes in each call: decoding Huffman's code, the
-slow part, is remembered too. That is why a block is decoded here, with the tables of the hpack
-library, and not by its Decoder, which takes four times as long.
+Clients are offered a dynamic table of size 0. If a client accepts, as those of gRPC do, its blocks
+don't depend on each other, so that the meaning of a whole block can be remembered. Its long texts
+(path, authority, user agent) are the same bytes in each call: decoding Huffman's code, the slow
+part, is remembered too. That is why a block is decoded here, with the tables of the hpack library,
+and not by its Decoder, which takes four times as long.
 """
 
 import re
@@ -29,7 +30,9 @@ _remembered_huffman = lru_cache(maxsize=_REMEMBERED)(decode_huffman)
 
 
 class HeaderDecoder:
-    """One direction of one connection. After an error its table can't be trusted any more."""
+    """Decodes header blocks of one direction of a connection. After an error it can't be used
+    again.
+    """
 
     def __init__(self, *, max_list_size: int) -> None:
         self._max_list_size = max_list_size
@@ -37,16 +40,18 @@ class HeaderDecoder:
         self._allowed = self._table.maxsize
 
     def limit_table(self, size: int) -> None:
-        """The client has acknowledged this size: a larger table must shrink in the next block."""
+        """Sets the table size that the client has acknowledged; it must shrink a larger table in
+        the next block.
+        """
         self._allowed = size
 
     @property
     def stateless(self) -> bool:
-        """There is no table, and will be none: a block means the same whenever it comes."""
+        """Whether there is no table, and will be none: a block means the same whenever it comes."""
         return self._table.maxsize == self._allowed == 0
 
     def decode(self, block: bytes) -> list[Field]:
-        """Raises Http2ConnectionError."""
+        """Decodes a header block. Raises Http2ConnectionError."""
         try:
             return self._decode(block)
         except (IndexError, HPACKError) as error:
@@ -128,7 +133,7 @@ def _broken(why: str) -> Http2ConnectionError:
 
 
 def encode(fields: Iterable[Field]) -> bytes:
-    """A block without state, for any peer at any time: it adds nothing to a table."""
+    """Encodes a block that any peer can decode at any time: it adds nothing to a table."""
     literals = (NeverIndexedHeaderTuple(name, value) for name, value in fields)
     return Encoder().encode(literals, huffman=False)
 
@@ -145,11 +150,11 @@ _LENGTH: Final = re.compile(rb"[0-9]{1,15}")
 
 
 class MalformedRequest(Exception):
-    """Says what is wrong with the fields."""
+    """The header fields break a rule; the message says which."""
 
 
 def read_head(fields: Iterable[Field]) -> dict[bytes, bytes]:
-    """The fields by name, well-formed and complete. Raises MalformedRequest."""
+    """Checks a request's fields and returns them by name. Raises MalformedRequest."""
     head: dict[bytes, bytes] = {}
     regular = False
     for name, value in fields:
@@ -167,7 +172,7 @@ def read_head(fields: Iterable[Field]) -> dict[bytes, bytes]:
 
 
 def check_trailers(fields: Iterable[Field]) -> None:
-    """Raises MalformedRequest."""
+    """Checks the fields of a request's trailers. Raises MalformedRequest."""
     for name, value in fields:
         if name.startswith(b":"):
             raise MalformedRequest("a pseudo-header among the trailers")
@@ -176,7 +181,7 @@ def check_trailers(fields: Iterable[Field]) -> None:
 
 
 def content_length(head: Mapping[bytes, bytes]) -> int | None:
-    """The length that the client promises. Raises MalformedRequest."""
+    """Returns the length of the body that the client promises, if it does. Raises MalformedRequest."""
     value = head.get(b"content-length")
     if value is None:
         return None

@@ -1,4 +1,4 @@
-"""What waits to be sent, and how much of it the client will take (RFC 9113, section 5.2).
+"""Queues what is to be sent until the client takes it (RFC 9113, section 5.2).
 
 Header and control frames go out at once. Data waits in its stream, uncopied, until the stream's
 window, the connection's window and the limit on one write leave room; streams take turns. Trailers
@@ -13,15 +13,18 @@ from kwok_operator.shim.http2 import frames
 from kwok_operator.shim.http2.frames import ErrorCode, Http2ConnectionError, StreamError
 
 MAX_FRAME: Final = 65_536
-"""Larger frames than this gain nothing, and keep the other streams waiting."""
+"""Bytes of our largest frame: larger ones gain nothing, and keep the other streams waiting."""
 MAX_WRITE: Final = 262_144
-"""Data of one `take`: the rest waits here, where it costs no copy, for the client to read."""
+"""Bytes of data from one `take`: the rest waits here, where it costs no copy, for the client to
+read."""
 
 _pack = frames.FRAME_HEADER.pack
 
 
 class Stream:
-    """One call that is not over. What we have ended is over, whatever the client still sends."""
+    """One call that is not over. Once we have ended it, it is over, whatever the client still
+    sends.
+    """
 
     __slots__ = (
         "consumed",
@@ -47,7 +50,7 @@ class Stream:
 
 
 class Outgoing:
-    """`ended` is called with each stream whose last frame has been made."""
+    """What waits to be sent. `ended` is called with each stream whose last frame has been made."""
 
     def __init__(self, *, ended: Callable[[Stream], None]) -> None:
         self._ended = ended
@@ -64,7 +67,7 @@ class Outgoing:
         self._out.append(frame)
 
     def respond(self, stream: Stream, head: bytes, body: bytes, trailers: bytes) -> None:
-        """A whole response; blocks as of headers.encode, each at most 16,384 bytes."""
+        """Queues a whole response; blocks as of headers.encode, each at most 16,384 bytes."""
         size = len(body)
         if (
             stream.waiting
@@ -106,7 +109,7 @@ class Outgoing:
             self._queue(stream)
 
     def trailers(self, stream: Stream, block: bytes) -> None:
-        """The stream's end, when what waits before it has gone."""
+        """Ends the stream when its data has been sent."""
         stream.trailers = block
         if not stream.waiting:
             self._end(stream)
@@ -117,7 +120,9 @@ class Outgoing:
         self._turns.pop(stream.id, None)
 
     def open_window(self, stream: Stream | None, increment: int) -> None:
-        """Of the connection, where there is no stream. Raises Http2ConnectionError, StreamError."""
+        """Enlarges the window of a stream, or of the connection if `stream` is None. Raises
+        Http2ConnectionError, StreamError.
+        """
         if stream is None:
             self._window += increment
             if self._window > frames.MAX_WINDOW:
@@ -129,7 +134,7 @@ class Outgoing:
         self._queue(stream)
 
     def change_initial_window(self, value: int, streams: list[Stream]) -> None:
-        """For streams to come, and by the difference for those there are."""
+        """Sets the window of new streams, and changes those of open ones by the difference."""
         difference = value - self.initial_window
         self.initial_window = value
         for stream in streams:
@@ -142,7 +147,7 @@ class Outgoing:
         self._frame_size = min(value, MAX_FRAME)
 
     def take(self) -> bytes:
-        """What can be sent now; empty when there is nothing."""
+        """Returns the bytes that can be sent now; empty when there are none."""
         while self._turns and self._window > 0 and self._size < MAX_WRITE:
             _, stream = self._turns.popitem(last=False)
             self._send_some(stream)
@@ -158,7 +163,7 @@ class Outgoing:
             self._turns.setdefault(stream.id, stream)
 
     def _send_some(self, stream: Stream) -> None:
-        """One frame."""
+        """Sends one frame of a stream's data."""
         if stream.send_window <= 0:
             return
         first = stream.waiting.popleft()
