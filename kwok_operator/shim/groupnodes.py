@@ -42,7 +42,9 @@ class GroupNode:
 
 @dataclass(frozen=True, slots=True)
 class _Expected:
-    """A Node is expected since this version of the API server, and until `until` (epoch seconds)."""
+    """A Node is expected since this version of the API server, and until `until` (epoch
+    seconds).
+    """
 
     version: int
     until: float

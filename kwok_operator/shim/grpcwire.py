@@ -137,7 +137,9 @@ def _status_fields(code: StatusCode, message: str) -> list[Field]:
 
 
 def percent_encoded(message: str) -> bytes:
-    """Returns printable ASCII as it is, other bytes of its UTF-8 as %XX; cut where it is too long."""
+    """Returns printable ASCII as it is, other bytes of its UTF-8 as %XX; cut where it is too
+    long.
+    """
     out = bytearray()
     for character in message:
         raw = character.encode("utf-8", "replace")

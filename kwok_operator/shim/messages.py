@@ -103,7 +103,9 @@ def instances(group: Iterable[ExternalInstance]) -> bytes:
 
 
 def template(node: bytes) -> bytes:
-    """Encodes a template. `node` is a core/v1 Node and not empty: cluster-autoscaler would crash."""
+    """Encodes a template. `node` is a core/v1 Node and not empty: cluster-autoscaler would
+    crash.
+    """
     response = pb.NodeGroupTemplateNodeInfoResponse(nodeInfo=node, nodeBytes=node)
     return response.SerializeToString()
 

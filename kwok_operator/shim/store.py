@@ -212,7 +212,9 @@ class Store:
         return True
 
     def _note_arrivals(self, before: Group, group: Group) -> None:
-        """Expects the Nodes of instances for which a group no longer waits, as most exist by now."""
+        """Expects the Nodes of instances for which a group no longer waits, as most exist by
+        now.
+        """
         # Spent serials are left out, too: they will never come.
         asked = {s for b in batches_of(group.status) for s in range(b.first, b.last + 1)}
         given_out = range(before.status.next_serial, group.status.next_serial)[-MOST_INSTANCES:]
@@ -244,7 +246,9 @@ class Store:
             self.put_group(group)
 
     def forget_versions(self) -> None:
-        """Lets the next version of each group replace the known one, even if its number is lower."""
+        """Lets the next version of each group replace the known one, even if its number is
+        lower.
+        """
         self._groups = {
             name: replace(group, resource_version=0) for name, group in self._groups.items()
         }

@@ -83,7 +83,9 @@ class FromZero(_Strict):
     capacity: dict[str, Quantity] = {}
 
     def with_a_node(self) -> "FromZero":
-        """Leaves out the labels that CA's provider clusterapi takes from an existing node instead."""
+        """Leaves out the labels that CA's provider clusterapi takes from an existing node
+        instead.
+        """
         labels = {k: v for k, v in self.labels.items() if k not in _SEEN_ON_A_NODE}
         return self.model_copy(update={"labels": labels})
 

@@ -146,7 +146,9 @@ class TargetWriter:
     async def _patch(
         self, group: Group, patch: list[dict[str, Any]], *, until: float
     ) -> InvalidError | None:
-        """Sends a patch. Returns the API server's refusal: mostly, the group has changed meanwhile."""
+        """Sends a patch. Returns the API server's refusal: mostly, the group has changed
+        meanwhile.
+        """
         try:
             answer = await self._client.request(
                 "PATCH",

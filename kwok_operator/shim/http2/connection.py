@@ -86,7 +86,9 @@ class Patience:
         self._spent = 0
 
     def spend(self) -> None:
-        """Counts a frame that gets nothing done. Raises Http2ConnectionError if there are too many."""
+        """Counts a frame that gets nothing done. Raises Http2ConnectionError if there are too
+        many.
+        """
         self._spent += 1
         if self._spent <= self._limit:
             return
@@ -217,7 +219,9 @@ class Http2Connection:
         self._outgoing.control(frames.frame(frames.PING, 0, 0, bytes(8)))
 
     def consumed(self, stream_id: int, count: int) -> None:
-        """Reports that `count` bytes of the body are dealt with: the client may send as many again."""
+        """Reports that `count` bytes of the body are dealt with: the client may send as many
+        again.
+        """
         stream = self._streams.get(stream_id)
         if stream is None or stream.remote_ended:
             return

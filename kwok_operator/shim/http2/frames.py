@@ -151,7 +151,9 @@ def parsed_settings(payload: bytes) -> Iterator[tuple[int, int]]:
 
 
 def unpadded(payload: bytes, flags: int) -> bytes:
-    """Removes the padding. Raises Http2ConnectionError if the payload is shorter than its padding."""
+    """Removes the padding. Raises Http2ConnectionError if the payload is shorter than its
+    padding.
+    """
     if not flags & PADDED:
         return payload
     if not payload:
@@ -190,7 +192,9 @@ class FrameReader:
         self._continuations = 0
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """Yields the frames that are complete now; read it to the end. Raises Http2ConnectionError."""
+        """Yields the frames that are complete now; read it to the end. Raises
+        Http2ConnectionError.
+        """
         if self._rest:
             self._rest += data
             if self._prefaced and len(self._rest) < self._needed:

@@ -181,7 +181,9 @@ def check_trailers(fields: Iterable[Field]) -> None:
 
 
 def content_length(head: Mapping[bytes, bytes]) -> int | None:
-    """Returns the length of the body that the client promises, if it does. Raises MalformedRequest."""
+    """Returns the length of the body that the client promises, if it does. Raises
+    MalformedRequest.
+    """
     value = head.get(b"content-length")
     if value is None:
         return None
