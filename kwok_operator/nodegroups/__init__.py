@@ -1,1 +1,1 @@
-"""The main job: a group's nodes are created, changed and deleted until they are as it says."""
+"""The main job: creates, changes and deletes a group's nodes until they are as its spec says."""

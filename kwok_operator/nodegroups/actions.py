@@ -1,9 +1,10 @@
-"""Carrying out a plan: nodes deleted, opened to pods, created, patched; and what steps write.
+"""Carries out a plan: deletes nodes, opens them to pods, creates and patches them, and runs the
+writes of steps.
 
     PassResult (a plan, and what it was made from)  --carry_out-->  NodeWriter, many calls at once
 
-Stops between two nodes when the group changes. What is left is nobody's to remember: the next plan
-is made from what is there then.
+It stops between two nodes when the group changes. What is left need not be remembered: the next
+plan is made from what exists then.
 """
 
 import json
@@ -27,7 +28,8 @@ from kwok_operator.nodegroups.template import KubeletEndpoint, NodeTemplate, ren
 logger = logging.getLogger(__name__)
 
 WRITES_PER_PASS = 2_000
-"""Creates, and patches: then the next pass looks whether they are still what is wanted."""
+"""The most creates, and patches, in one pass: then the next pass checks whether they are still
+wanted."""
 
 
 class Actions:
@@ -43,9 +45,10 @@ class Actions:
     async def carry_out(
         self, result: PassResult, *, opening: Sequence[NodeRecord], stop: Stop
     ) -> None:
-        """Raises the first of FAILED_REQUEST that writes end with, once the others are made.
+        """Makes all writes of a plan, then raises the first error of FAILED_REQUEST among them, if
+        any.
 
-        `opening` are Ready nodes that are to take pods.
+        `opening` are Ready nodes to open to pods.
         """
         plan, node = result.plan, result.resolution.node
         writes: list[Write] = []
@@ -171,7 +174,7 @@ class Actions:
     async def _scout(
         self, result: PassResult, first: int, create: Callable[[int], Awaitable[None]], stop: Stop
     ) -> None:
-        """Makes one node. The plan goes on in the next pass, which knows whether kwok has
+        """Creates one node as kwok's scout. The next pass continues, and knows whether kwok has
         answered."""
 
         async def post() -> bool:
@@ -217,7 +220,8 @@ class Actions:
         )
 
     def _give_back(self, name: str, error: KwokOperatorError) -> None:
-        """The addresses of a node whose create has failed."""
+        """Releases the addresses of a node that could not be created, later if it may exist
+        after all."""
         if isinstance(error, REFUSED):
             self._parts.cache.release(name)
         else:

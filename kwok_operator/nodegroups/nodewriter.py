@@ -1,9 +1,9 @@
-"""Creating, changing and deleting single nodes, and what the API server's answers mean.
+"""Creates, changes and deletes single nodes, and interprets the API server's answers.
 
-404 on delete and 409 on create are outcomes, not errors, and everything learned is entered in the
-cache. What the executor calls (all but check and exists) makes each request once: after a 429, a
-5xx or no answer the executor has the whole of it done again. That is harmless: a second POST finds
-the first's node, by its name, and a second DELETE finds nothing.
+404 on delete and 409 on create are outcomes, not errors. Every answer updates the cache. What the
+executor calls (all but check and exists) makes each request once: after a 429, a 5xx or no answer
+the executor repeats the whole call. That is harmless: a second POST finds the node of the first, by
+its name, and a second DELETE finds nothing.
 """
 
 import logging
@@ -48,23 +48,24 @@ from kwok_operator.nodegroups.usable import untaint
 logger = logging.getLogger(__name__)
 
 FIELD_MANAGER = "kwok-operator"
-"""Under which the API server notes what we write; without it, it takes the User-Agent's."""
+"""The name in managedFields for our writes; without it, the API server takes the User-Agent's."""
 _RETRIES = 4
-"""Of requests that stand alone."""
+"""Retries of requests that the executor doesn't repeat."""
 _UPDATE_TRIES = 5
 _ORPHANING_TRIES = 5
 TEMPLATE_MARK = f"the annotation {constants.TEMPLATE_HASH_ANNOTATION}"
 
 
 class Stored(NamedTuple):
-    """A node as the API server answered with it, and what is read of it."""
+    """A node as the API server returned it: the JSON, and the fields that are read from it."""
 
     body: bytes
     node: NodeView
 
 
 class NodeWriter:
-    """Writes nodes; one request each, or few: `spend` is called for each but the first.
+    """Writes nodes with one or few requests each; `spend` is called for each request after the
+    first.
 
     `pods_refused(group, sentence)` is called once if a group's pods may not be deleted.
     """
@@ -85,10 +86,10 @@ class NodeWriter:
     async def check(
         self, name: str, body: bytes, *, group: str, uid: str, template_hash: str
     ) -> None:
-        """A strict dry run of a POST: nothing is created.
+        """Makes a strict dry run of a POST, which creates nothing.
 
-        Raises BadRequestError, ForbiddenError or InvalidError where the API server refuses it,
-        AlteredNodeError where the node would not be the group's.
+        Raises BadRequestError, ForbiddenError or InvalidError if the API server refuses it,
+        AlteredNodeError if the stored node would lack the marks by which its group recognises it.
         """
         params = {"dryRun": "All", "fieldValidation": "Strict"}
         try:
@@ -103,10 +104,11 @@ class NodeWriter:
     async def create(
         self, name: str, body: bytes, *, group: str, uid: str, template_hash: str
     ) -> Stored | None:
-        """Creates a node; None where its name is held by one that is not the group's own.
+        """Creates a node; returns None if its name belongs to a node that the operator did not
+        make.
 
-        Raises AlteredNodeError where what was stored would not be seen as the group's, or as made
-        from its template: it is deleted again, or the group would ask for nodes without end.
+        Raises AlteredNodeError if the stored node lacks the marks of its group or its template.
+        Such a node is deleted again, or the group would create nodes without end.
         """
         try:
             answer = await self._client.request(
@@ -143,10 +145,10 @@ class NodeWriter:
     async def regain(
         self, stray: NodeRecord, *, group: str, uid: str, label: str, looking: bool = False
     ) -> str:
-        """Puts back what a node of the group, with that `label`, has lost of what it is recognised
-        by, if it may do more than `looking`.
+        """Restores the marks (the group's `label`, its uid, its owner) that a node of the group has
+        lost; only reads the node if `looking`.
 
-        Returns what that is, in words; "" where it is nothing, or the node is gone.
+        Returns the lost marks, in words; "" if there are none, or the node is gone.
         """
         stored = await self._read(stray.name)
         if stored is None or stored.node.deleting or not _may_be(stored.node, stray, uid=uid):
@@ -164,8 +166,11 @@ class NodeWriter:
         return names_in_words(lost) if lost else ""
 
     async def settle_gone(self, strays: Iterable[str], *, group: str) -> frozenset[str]:
-        """Forgets, and returns, those of a group's strays that are gone, by a list of all nodes:
-        one with its label again is in no list of those without. None where it can't be had."""
+        """Removes those of a group's strays that no longer exist, and returns their names.
+
+        It lists all nodes: one that has its label again is missing from lists of those without.
+        Returns none if the list fails.
+        """
         try:
             pages = [page async for page in list_nodes(self._client, labelled=True)]
         except FAILED_REQUEST as error:
@@ -178,7 +183,7 @@ class NodeWriter:
         return gone
 
     async def stamp(self, record: NodeRecord, template_hash: str, *, uid: str) -> None:
-        """Puts back which template a node is of, if somebody took it off and nobody refuses."""
+        """Restores the annotation with the template's hash on a node; a refusal is only logged."""
         patch = {"metadata": {"annotations": {constants.TEMPLATE_HASH_ANNOTATION: template_hash}}}
         try:
             await self.revise(record, lambda _: [("", patch)], uid=uid)
@@ -186,7 +191,8 @@ class NodeWriter:
             logger.debug("not put back: node=%s error=%s", record.name, error)
 
     async def _is_alive(self, group: str, *, uid: str) -> bool:
-        """Asked for after the node was read: what was orphaned by its group's end stays so."""
+        """Whether the group exists and is not being deleted. Must be requested after the node
+        was read: a node that was orphaned by its group's deletion stays so."""
         self._spend()
         try:
             answer = await self._client.request(
@@ -222,11 +228,11 @@ class NodeWriter:
     async def let_pods_on(
         self, name: str, *, uid: str, stored: Stored | None = None
     ) -> ApiError | None:
-        """Takes the taint of new nodes off one that is Ready, and the group's.
+        """Removes the taint of new nodes from a node of the group that is Ready.
 
-        `stored` is the node, where it was read a moment ago; where it has changed since, what is
-        done is decided anew. Returns the error where the API server refuses it, which stops nobody:
-        Kubernetes takes the taint off, too, only later.
+        `stored` is the node if it was read a moment ago; if it has changed since, it is read again.
+        Returns the error if the API server refuses. Nothing fails by that: Kubernetes removes the
+        taint as well, only later.
         """
         refusal: ApiError | None = None
         try:
@@ -261,12 +267,12 @@ class NodeWriter:
         uid: str,
         carry_over: Callable[[Node, Node], Node] = lambda wanted, live: wanted,
     ) -> bool:
-        """Makes a node what `wanted` says, as nodegroups/inplace.py explains.
+        """Patches a node to be as `wanted`, as nodegroups/inplace.py explains.
 
-        `carry_over(wanted, live)` adds what is to stay of the node. False where it is not the
-        group's any more. Raises ConflictError where somebody else was quicker each time,
-        AlteredNodeError where it would be patched without end: the answer has the hash of another
-        template.
+        `carry_over(wanted, live)` adds what must be kept of the live node. Returns False if the
+        node is no longer the group's. Raises ConflictError if others changed the node during each
+        try, and AlteredNodeError if the result has the hash of another template: it would be
+        patched without end.
         """
 
         def patches(live: Node) -> Iterable[Patch]:
@@ -283,7 +289,8 @@ class NodeWriter:
         return True
 
     async def postpone(self, record: NodeRecord, at: int) -> None:
-        """Notes on a node when it is to be deleted, in milliseconds; not on another of its name."""
+        """Annotates a node with the time of its deletion, in milliseconds; no other node of its
+        name."""
         annotations = {constants.DELETE_AT_ANNOTATION: format_exact_time(at)}
         body = {"metadata": {"uid": record.uid, "annotations": annotations}}
         try:
@@ -306,10 +313,10 @@ class NodeWriter:
     async def revise(
         self, record: NodeRecord, patches_for: Callable[[Node], Iterable[Patch]], *, uid: str
     ) -> NodeView | None:
-        """Patches a node as the API server holds it; anew where that has changed meanwhile.
+        """Patches a node as it is in the API server, again if it has changed meanwhile.
 
-        Returns its metadata afterwards, None where it is not the group's any more. Raises
-        ConflictError where somebody else was quicker each time.
+        Returns its metadata afterwards, None if it is no longer the group's. Raises ConflictError
+        if others changed it during each try.
         """
         try:
             for attempt in range(1, _UPDATE_TRIES + 1):
@@ -334,7 +341,8 @@ class NodeWriter:
         return None
 
     async def _patch(self, node: NodeView, patches: Iterable[Patch]) -> NodeView:
-        """The metadata of the node as patched, if it is what was seen; `node` without patches."""
+        """Sends the patches, each on condition that the node is unchanged; returns the latest
+        metadata."""
         for subresource, patch in patches:
             guard = {"resourceVersion": str(node.resource_version)}
             body = {**patch, "metadata": {**patch.get("metadata", {}), **guard}}
@@ -369,10 +377,10 @@ class NodeWriter:
             await self._pods.remove(record.name, group=record.group)
 
     async def delete_owned(self, record: NodeRecord, *, owner: str, pods: bool) -> None:
-        """Deletes a node of a group that is gone, unless the group let go of it.
+        """Deletes a node of a deleted group, unless the group let go of it.
 
-        `kubectl delete --cascade=orphan` takes the ownerReferences off before the group goes. So a
-        node may only be deleted in the state in which it was seen to have one.
+        `kubectl delete --cascade=orphan` removes the ownerReferences before the group is deleted.
+        So a node may only be deleted in a version that was seen to have one.
         """
         version = str(record.resource_version)
         for _ in range(_ORPHANING_TRIES):
@@ -389,7 +397,7 @@ class NodeWriter:
     async def _delete(
         self, record: NodeRecord, preconditions: Mapping[str, str], *, retries: int = 0
     ) -> ConflictError | None:
-        """Returns what a precondition that does not hold is answered with."""
+        """Deletes a node; returns the ConflictError if a precondition doesn't hold."""
         try:
             answer = await self._client.request(
                 "DELETE",
@@ -409,19 +417,20 @@ class NodeWriter:
         return None
 
     async def _reread(self, record: NodeRecord) -> Stored | None:
-        """The node as it is now; None where it is gone, or another one has its name."""
+        """Reads the node again; None if it is gone, or another one has its name."""
         self._spend()
         stored = await self._read(record.name)
         return stored if stored is not None and stored.node.uid == record.uid else None
 
     async def _forget(self, name: str, error: NotFoundError) -> None:
-        """The node is gone, if a list says so as well; raises ServerError where it is there."""
+        """Removes a node from the cache if a list lacks it, too; raises ServerError if it has
+        it."""
         if name in self._cache:
             await self._confirm_absence(name, error)
             self._cache.deleted(name, gone=True)
 
     async def _confirm_absence(self, name: str, error: NotFoundError) -> None:
-        """A proxy answers 404, too. Raises ServerError where a list has the node."""
+        """Checks a 404, which a proxy may have sent. Raises ServerError if a list has the node."""
         self._spend()
         answer = await self._client.request(
             "GET",
@@ -443,7 +452,7 @@ class NodeWriter:
         return await self._read(name, retries=_RETRIES) is not None
 
     async def _read(self, name: str, *, retries: int = 0) -> Stored | None:
-        """None where the node is gone, and a list says so as well."""
+        """Reads a node; None if it is gone, and a list lacks it as well."""
         try:
             return await self._get(name, retries=retries)
         except NotFoundError as error:
@@ -467,12 +476,12 @@ def _require_marks(node: NodeView, name: str, *, group: str, uid: str, template_
 
 
 def template_hash_of(node: NodeView) -> str:
-    """Of the template that a node says it was made from."""
+    """Returns the hash of the template that the node says it was made from."""
     return node.annotations.get(constants.TEMPLATE_HASH_ANNOTATION, "")
 
 
 def _may_be(node: NodeView, stray: NodeRecord, *, uid: str) -> bool:
-    """Whether a node is the one that was lost, and nobody has given it to another group."""
+    """Whether a node is this stray, and has not been given to another group."""
     claimed = node.annotations.get(constants.NODE_GROUP_UID_ANNOTATION, uid)
     return node.uid == stray.uid and claimed == uid
 
@@ -491,7 +500,7 @@ def _lost_marks(node: NodeView, *, group: str, uid: str) -> list[str]:
 
 
 def _is_made_by_us(body: bytes) -> bool:
-    """By the name that the API server keeps of who wrote what, which no webhook takes away."""
+    """Whether managedFields has an entry of the operator: no webhook takes that away."""
     written = decode_dict(body)["metadata"].get("managedFields") or ()
     return any(entry.get("manager") == FIELD_MANAGER for entry in written)
 

@@ -1,10 +1,10 @@
-"""A group as the cache and the record in status show it.
+"""Observes a group: what the node cache and the record in its status say about it.
 
     NodeCache + Memory (status last written, serials seen) ──> Observation ──> plan, status
 
-Memory is what the process knows beyond the API: which serials it has seen arrive, so that a node
-that somebody deletes is not made again under its old name while its batch is still being filled.
-Losing it in a crash costs nothing but that distinction.
+Memory is what the process knows beyond the API: which serials it has seen as nodes, so that a node
+that a user deletes is not created again under its old name while its batch is still being filled.
+Losing the memory in a crash costs nothing but that distinction.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
@@ -22,9 +22,10 @@ from kwok_operator.nodegroups.status import batches_of
 
 
 class Openings:
-    """When a node may be opened to pods again; somebody may refuse it, or shut it each time.
+    """Decides when to retry a write to a node that may be refused, or undone each time.
 
-    At once, then after `FIRST` seconds, doubled up to `longest`, for which a try is remembered.
+    The first try is at once; then it waits `FIRST` seconds, doubled each time up to `longest`.
+    Tries older than that are forgotten.
     """
 
     FIRST: Final = 5.0
@@ -32,7 +33,7 @@ class Openings:
     def __init__(self, *, longest: float = 300.0) -> None:
         self._longest = longest
         self._tried: dict[str, tuple[float, float]] = {}
-        """When, and for how long nobody tries again."""
+        """The time of the last try of each name, and the seconds to wait after it."""
 
     def is_due(self, name: str, *, now: float) -> bool:
         at, pause = self._tried.get(name, (now, 0.0))
@@ -48,25 +49,26 @@ class Openings:
 
 @dataclass(slots=True)
 class Stamped:
-    """The nodes that had the hash of the present template: one that has it no more is not outdated,
-    somebody has taken it off.
+    """Remembers which nodes had the hash of the present template: if one of them has it no longer,
+    it isn't outdated, somebody has removed the annotation.
 
-    Those that have the hash of the `former` template may have got it from us, and late. Where one
-    is older than it was, the cluster was restored, and its nodes are as they were made then.
+    Nodes with the hash of the `former` template may have been given it by us, late. If a node's
+    version is older than the one remembered, the cluster was restored, and the memory starts anew.
     """
 
     template_hash: str | None = None
     former: str | None = None
     serials: dict[int | None, int] = field(default_factory=dict)
-    """With the version in which each was last seen to have it."""
+    """Serial -> the resourceVersion in which the node was last seen to have the hash."""
 
     def saw(self, serial: int | None, template_hash: str) -> None:
-        """A node has been written, and has this hash."""
+        """Notes that a node has just been written with this hash."""
         if template_hash == self.template_hash:
             self.serials.setdefault(serial, 0)
 
     def has_lost(self, record: NodeRecord, template_hash: str) -> bool:
-        """Whether a node of the group had the hash of the present template, and has it no more."""
+        """Whether a node had the hash of the present template, and has neither it nor the former
+        one now."""
         known = template_hash == self.template_hash and record.serial in self.serials
         return known and record.template_hash not in (template_hash, self.former)
 
@@ -77,8 +79,8 @@ class Stamped:
         *,
         strays: Iterable[NodeRecord] = (),
     ) -> list[NodeRecord]:
-        """Which of a group's nodes have lost the hash of the present template; its strays may have
-        lost it as well."""
+        """Returns which of a group's nodes have lost the hash of the present template. Lost
+        strays stay remembered, as they may have lost it, too."""
         if template_hash != self.template_hash:
             self.template_hash, self.former = template_hash, self.template_hash
             self.serials.clear()
@@ -97,11 +99,11 @@ class Stamped:
 class Memory:
     """What the process remembers of one group, by uid.
 
-    `status` is what the API server holds as far as we know, as of `status_version`; the group was
-    seen as of `group_version`. `seen` are
-    serials of open batches whose node was there; `taken` those whose name somebody else holds,
-    and those `given_up` have addresses that another node holds.
-    `next_serial` outlives a status that was wiped: the nodes with the last serials may be gone.
+    `status` is the status in the API server as far as we know, as of `status_version`; the group
+    was seen as of `group_version`. `seen` are serials of open batches whose node existed; `taken`
+    maps serials to names that foreign nodes have; serials in `given_up` have addresses that another
+    node has. `next_serial` survives a status that was wiped: the nodes with the last serials may be
+    gone.
     """
 
     uid: str
@@ -114,32 +116,32 @@ class Memory:
     taken: dict[int, str] = field(default_factory=dict)
     given_up: set[int] = field(default_factory=set)
     honoured: frozenset[str] = frozenset()
-    """Names in nodesToDelete that were there when they were named."""
+    """Names in nodesToDelete whose nodes existed when they were named."""
     refusal: str | None = None
     doubted: bool = False
-    """Whether the last status could not be written since the group was not found."""
+    """Whether the last write of the status failed because the API server did not find the group."""
     openings: Openings = field(default_factory=Openings)
     regains: Openings = field(default_factory=partial(Openings, longest=60.0))
     stamped: Stamped = field(default_factory=Stamped)
     altered: tuple[str, ...] = ()
-    """Nodes that are there and not seen as the group's, or as of a template, and what the last of
-    them had lost."""
+    """Nodes that exist but have lost their marks (label, uid, owner, template hash)."""
     lost_marks: str = ""
     unmended: Mapping[str, str] = field(default_factory=dict)
-    """Nodes that could not be looked up or put right, by name, and why."""
+    """Nodes that could not be looked up or repaired: name -> why."""
 
     @property
     def hindrance(self) -> str | None:
-        """What the API server said to the last write that it refused, in a sentence."""
+        """Why the API server refused the last write, or nodes can't be repaired, in a sentence."""
         if self.refusal is not None or not self.unmended:
             return self.refusal
         error = next(iter(self.unmended.values()))
         return f"Nodes may be altered and can't be put right: {few_names(self.unmended)}. {error}"
 
     def never_there(self, named: Set[str], *, absent: Sequence[str]) -> tuple[str, ...]:
-        """Of the names that name nothing now, those that never did: the others have been deleted.
+        """Returns those of the `absent` names whose node never existed; the others have been
+        deleted.
 
-        Who names victims, cluster-autoscaler above all, leaves their names for a while.
+        Clients that name victims, cluster-autoscaler above all, leave their names for a while.
         """
         self.honoured = (self.honoured | (named - frozenset(absent))) & named
         return tuple(name for name in absent if name not in self.honoured)
@@ -147,7 +149,8 @@ class Memory:
     def refresh(self, group: Group) -> None:
         """Takes over a status that somebody else has changed since we wrote it.
 
-        Where the group is older than it was, the cluster was restored, and the status with it.
+        If the group is older than the one last seen, the cluster was restored, and the status with
+        it.
         """
         restored = group.resource_version < self.group_version
         self.group_version = group.resource_version
@@ -159,15 +162,15 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The nodes of a group: ours by serial, those of them that are Ready, and those that only look
-    like it.
+    """A group's nodes: `records` are ours by serial, `ready` those of them that are Ready, and
+    `foreign` are names of nodes that only look like ours.
 
-    Of the Ready ones so many are `usable`; of the others those that are `tainted` as any new node
-    can be opened to pods (nodegroups/usable.py).
-    `terminating` are on their way out; those of them that are `stuck` have not been deleted yet,
-    because the simulated cloud puts it off. `marked` are those of the nodes about which the cloud
-    has decided something. `gone` are serials of open batches whose node was there and is not any
-    more, or whose name somebody else holds.
+    `usable` is how many of the Ready ones take pods; `tainted` are Ready nodes that still have the
+    taint of new nodes, and can be opened to pods (nodegroups/usable.py). `terminating` are being
+    deleted; the simulated cloud delays that for those that are `stuck`. `held` are deleted nodes
+    that a finalizer keeps. `marked` are those about which the cloud has decided something. `gone`
+    are serials of open batches whose node existed and no longer does, or whose name belongs to a
+    foreign node.
     """
 
     names: NodeNames
@@ -239,7 +242,7 @@ def observe(group: Group, memory: Memory, cache: NodeCache) -> Observation:
 
 
 class _Names(Mapping[int, str]):
-    """The names of nodes by serial, as they stand in the records: a copy for each pass costs."""
+    """A view of the nodes' names by serial; a copy in each pass would cost time."""
 
     def __init__(self, records: Mapping[int, NodeRecord]) -> None:
         self._records = records
@@ -266,7 +269,8 @@ def observed(
     ended: frozenset[int] = frozenset(),
     places: Places | None = None,
 ) -> ObservedGroup:
-    """The same for the planner; `template_hash` is None where there is no usable template."""
+    """Converts an observation for the planner; `template_hash` is None if there is no usable
+    template."""
     records, terminating = seen.records, seen.terminating
     # Not those that have lost their hash, also a moment ago: it is put back.
     outdated = frozenset(

@@ -1,11 +1,14 @@
-"""What a group needs next: which serials to create, which nodes to delete or to patch.
+"""Works out what a group needs next: which serials to create, which nodes to delete or to patch.
 
     Wish (spec) + Observed (nodes, recorded batches) + bounds  --make_plan-->  Plan
 
-An instance is a serial: asked for (recorded in a batch), then a node, then gone. A plan is made
-anew from what is seen every time and never remembered, so it can be thrown away at any instant:
-what must survive is in `Plan.batches` and `Plan.next_serial`, which are written before the first
-node is.
+An instance is a serial: first requested (recorded in a batch), then a node, then gone. Each pass
+makes a new plan from what it observes and remembers none, so a plan can be thrown away at any
+instant: what must survive is in `Plan.batches` and `Plan.next_serial`, which are written before the
+first node is.
+
+Two later places change a plan's numbers: reconciler.py cuts `create` by the number of strays, and
+cloud/clouds.py replaces `create` and `delete`.
 """
 
 from bisect import bisect_left, bisect_right
@@ -22,39 +25,42 @@ NODE_LIMIT: Final = "NodeLimit"
 NO_ADDRESSES: Final = "NoAddresses"
 NO_NAMES: Final = "NoNames"
 WAITING: Final = (NODE_LIMIT, NO_ADDRESSES, NO_NAMES)
-"""Limits that are none of the group's own bounds, so that the rest is still to come."""
+"""The reasons of limits other than the group's own bounds: the rest is created once they allow
+it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where each serial has a block of addresses, of so many: 0 where it is free, else how many
-    serials from this one on have none that is free."""
+    """Which serials can have a block of addresses. There are `number` blocks, and a serial has
+    the block `serial % number`. `taken(serial)` is 0 if its block is free, else how many serials
+    from this one on have no free block."""
 
     number: int
     taken: Callable[[int], int]
 
     def without(self, serials: Iterable[int]) -> "Places":
-        """These have theirs already: the others of the same place have none that is free."""
+        """Returns places where the blocks of these serials are taken, so that no other serial
+        gets them."""
         kept, number = frozenset([s % self.number for s in serials]), self.number
         return replace(self, taken=lambda s: self.taken(s) or int(s % number in kept))
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedGroup:
-    """A group as it is.
+    """A group as observed.
 
-    `nodes` maps the serial of each node that is ours and not terminating to its name;
-    `terminating` has the serials of those on their way out. `gone` are serials whose node was
-    there and is not any more, or whose name somebody else holds. `held` is the number of nodes
-    that the group keeps where its spec names none: the target last in force. `room` is how many
-    nodes it may have before the operator's limit for all groups together is reached. Of the
-    `nodes`, `outdated` were made from another template than the present one; without a usable
-    template none is. `ready` are those that are Ready, `usable` those of them that take pods: only
-    asked for where some are outdated.
-    `finalizing` is the number of those that were deleted, and that a finalizer keeps: they take of
-    the `room` of all groups, which is without them here.
-    `ended` are those that the simulated cloud has taken back: they go whatever the target, as those
-    do that somebody names. With `places`, nodes have addresses of their own, which others may hold.
+    `nodes` maps the serial of each node that is ours and not terminating to its name; `terminating`
+    has the serials of those being deleted. `gone` are serials whose node existed and no longer
+    does, or whose name belongs to a foreign node. `held` is the number of nodes that the group
+    keeps if its spec has no number: the target last in force. `room` is how many nodes it may have
+    within the operator's limit for all groups together.
+
+    `outdated` are those of the `nodes` that were made from an earlier template; without a usable
+    template there are none. `ready` are those that are Ready, `usable` those of them that take
+    pods; both are only filled if there are outdated ones. `finalizing` is the number of deleted
+    nodes that a finalizer keeps; `room` is already reduced by them. `ended` are those that the
+    simulated cloud takes back: they are deleted whatever the target, as are nodes that the spec
+    names. `places` is set if nodes have addresses of their own.
     """
 
     nodes: Mapping[int, str]
@@ -95,7 +101,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """Outdated nodes are being brought to the present template.
+    """An update of outdated nodes to the present template.
 
     `max_unavailable` is None where nodes are patched. `held` means that none may be replaced: the
     group has more nodes than the operator's limit leaves for it, and would not get them again.
@@ -108,10 +114,12 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`pending` are the serials that are asked for and not there, oldest first; `create` those of
-    them that may be created now. `delete` and `update` (to be patched) are names; `unknown` the
-    names to delete that name nothing. `batches` and `next_serial` are to be recorded before
-    anything is created or deleted. `replaced` is how many of `delete` go for the `rollout`, `ended`
+    """What a group needs next.
+
+    `pending` are the serials that were requested and have no node yet, oldest first; `create` those
+    of them that may be created now. `delete` and `update` (to be patched) are names; `unknown` are
+    names to delete that no node has. `batches` and `next_serial` must be recorded before anything
+    is created or deleted. `replaced` is how many of `delete` are deleted for the `rollout`, `ended`
     how many the simulated cloud takes back.
     """
 
@@ -129,10 +137,11 @@ class Plan:
 
 
 def bounded_target(spec: KwokNodeGroupSpec, observed: ObservedGroup, *, staying: int) -> Target:
-    """min(max(targetSize, minSize), maxSize, the limit for all groups), and which of them held.
+    """Returns min(max(targetSize, minSize), maxSize, the limit for all groups), and which one
+    decided.
 
-    The limit for all groups makes a group wait, it never takes nodes away that are there:
-    `staying` are those that nobody has named to be deleted.
+    The limit for all groups makes a group wait, but never deletes existing nodes: `staying` is the
+    number of nodes that nobody has named to be deleted.
     """
     held = observed.held if observed.held is not None else len(observed.nodes)
     wanted = spec.target_size if spec.target_size is not None else held
@@ -163,11 +172,12 @@ def make_plan(
     now: str,
     may_create: bool,
 ) -> Plan:
-    """Decides; `now` (RFC 3339) dates what is asked for. Without `may_create` nothing is asked for,
-    patched or replaced.
+    """Makes the plan; `now` (RFC 3339) dates new requests. Without `may_create` it requests,
+    patches and replaces nothing.
 
-    What has not arrived is taken back before a node is deleted, the newest first. A node named in
-    `scaleDown.nodesToDelete` goes whatever the target; the target alone says how many remain.
+    Requested instances without a node are taken back before nodes are deleted, the newest first. A
+    node named in `scaleDown.nodesToDelete` is deleted whatever the target; the target alone says
+    how many remain.
     """
     named = {n: names.serial(n) for n in sorted(spec.scale_down.nodes_to_delete)}
     condemned = {s for s in named.values() if s is not None} | observed.ended
@@ -218,7 +228,8 @@ def make_plan(
 
 
 def max_unavailable(text: str, *, target: int) -> int:
-    """A number of nodes, or a share of the target rounded down, but at least 1."""
+    """Returns `maxUnavailable` as a number of nodes; a percentage is of the target, rounded
+    down, but at least 1."""
     if text.endswith("%"):
         return max(1, target * int(text[:-1]) // 100)
     return int(text)
@@ -298,7 +309,7 @@ def _unknown(
 
 
 def _shortened(target: Target, observed: ObservedGroup, short: int) -> Target:
-    """As far as addresses, or names, go."""
+    """Lowers the target by the `short` nodes that get no address or no name."""
     if not short:
         return target
     wait = f"{short} of {target.value} wait."

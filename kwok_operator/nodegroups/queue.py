@@ -3,9 +3,10 @@
     add(key) ──> due time per key ──> one task per key ──> handle(key)
 
 A key is never handled twice at once: added while it runs, it runs again afterwards. Keys don't wait
-for each other; what bounds the load on the API server is the executor. A handler that raises is
-tried again with a growing delay, and no sooner than the API server asked for. Only another wish for
-the key is tried at once, and what is added anew, because its cause may be mended.
+for each other; the executor bounds the load on the API server. If the handler raises an error, the
+key is tried again with a growing delay, and no sooner than the API server asked for. Two things cut
+this delay short: the user's wish for the key has changed, or the key is added `anew`, because the
+cause of the error may be gone.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ LAST_RETRY = 60.0
 class WorkQueue:
     """Runs `handle(key)` for keys that are due. Belongs to one event loop.
 
-    `wish` returns what users want of a key: while that is as it was, a failed key waits.
+    `wish` returns what users want of a key: while that is unchanged, a failed key waits.
     """
 
     def __init__(
@@ -44,14 +45,17 @@ class WorkQueue:
         self._rests: dict[str, tuple[float, Hashable]] = {}
         """Until when a failed key waits, and for which wish."""
         self._anew: dict[str, float] = {}
-        """When a key is tried all the same."""
+        """When a failed key that was added anew is tried, in place of its longer wait."""
         self._pauses: dict[str, tuple[float, float]] = {}
-        """When a key that was tried anew may be so again, and how long that pause is."""
+        """When a key that was tried anew may be tried so again, and how long that pause is."""
         self._closed = False
 
     def add(self, key: str, *, delay: float = 0.0, anew: bool = False) -> None:
-        """Handle `key` in `delay` seconds, or sooner if it is due already; later after an error,
-        unless what it met with may be over, and it is to be tried `anew`."""
+        """Handles `key` in `delay` seconds, or sooner if that is planned already.
+
+        After an error it waits longer. `anew` says that the cause may be gone, and cuts this wait
+        short.
+        """
         if self._closed:
             return
         loop = asyncio.get_running_loop()
@@ -66,7 +70,8 @@ class WorkQueue:
         self._timers[key] = loop.call_at(due, self._start, key)
 
     async def close(self, *, grace: float) -> None:
-        """Start nothing any more; wait up to `grace` seconds for what runs, then cancel it."""
+        """Starts nothing any more; waits up to `grace` seconds for running handlers, then
+        cancels them."""
         self._closed = True
         for timer in self._timers.values():
             timer.cancel()
@@ -80,11 +85,11 @@ class WorkQueue:
 
     @property
     def depth(self) -> int:
-        """Keys that wait or run."""
+        """The number of keys that wait or run."""
         return len(self._timers.keys() | self._running.keys())
 
     def busy(self, *, within: float) -> bool:
-        """Whether a key runs, or will in so many seconds."""
+        """Whether a key is being handled now, or will be within so many seconds."""
         if self._running:
             return True
         if not self._timers:
@@ -104,7 +109,7 @@ class WorkQueue:
         return min(until, self._anew.get(key, until)) if wish == self._wish(key) else 0.0
 
     def _begin_anew(self, key: str) -> None:
-        """This try counts as the one that was asked for; the next has to wait."""
+        """Counts this try as the one that was added anew; the next one has to wait."""
         if self._anew.pop(key, None) is None:
             return
         now = asyncio.get_running_loop().time()

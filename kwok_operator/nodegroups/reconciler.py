@@ -1,12 +1,12 @@
-"""One pass over one group: look, decide, record, act.
+"""One pass over one group: observe, decide, record, act.
 
-    observe ──> plan ──> status (what is asked for is recorded first) ──> execution ──> again
+    observe ──> plan ──> status (new requests are recorded first) ──> execution ──> again
 
 Level-triggered: a pass needs no reason and no memory of the one before. It ends when there is
-nothing left to do, or when the group changes under it: then the next pass plans anew. Whatever it
-does can be cut short at any instant and goes on from what the API server holds.
+nothing left to do, or when the group changes meanwhile: then the next pass plans anew. Whatever it
+does can be cut short at any instant, and continues from the state in the API server.
 
-Nodes and status are written from here alone; what is decided comes from the core.
+Only this module has nodes and group status written; other modules decide what to write.
 """
 
 import asyncio
@@ -52,15 +52,15 @@ logger = logging.getLogger(__name__)
 NOT_READY_RECHECK = 5.0
 LEFTOVER_RECHECK = 1.0
 DOUBT_RECHECK = 1.0
-"""Seconds in which a list has shown whether a group is there."""
+"""Seconds after which a list has shown whether a group exists."""
 NO_ADDRESSES_RECHECK = 5.0
 
 _VERBS = {"DELETE": "delete", "PATCH": "update"}
 
 
 class Reconciler:
-    """Brings groups to their target. `wake(name, delay)` has a group looked at again, `doubt()` all
-    groups listed soon."""
+    """Brings groups to their target. `wake(name, delay)` schedules another pass over a group,
+    `doubt()` has all groups listed soon, to learn which still exist."""
 
     def __init__(
         self, parts: Parts, *, wake: Callable[[str, float], None], doubt: Callable[[], None]
@@ -73,19 +73,19 @@ class Reconciler:
         """Those that groups set, by name, while they don't agree."""
         self._closing = False
         self._at_work = 0
-        """How many groups have nodes created, deleted or patched."""
+        """The number of groups whose nodes are being created, deleted or patched."""
         self._actions = Actions(parts)
         self._reporter = GroupReporter(parts)
         self._strays = Strays(parts)
         self._sweeps = Openings()
-        """Of nodes of groups that are gone, which failed."""
+        """When to retry deleting the nodes of deleted groups, after a failure."""
 
     def close(self) -> None:
-        """Start no write any more; what is in flight ends."""
+        """Starts no more writes; those in flight end."""
         self._closing = True
 
     async def reconcile(self, name: str) -> None:
-        """One pass. Raises KwokOperatorError where it has to be tried again."""
+        """Makes one pass over a group. Raises KwokOperatorError if it has to be tried again."""
         with self._parts.metrics.reconciling(self._parts.clock.monotonic):
             await self._look_at(name)
 
@@ -135,9 +135,10 @@ class Reconciler:
                 self._wake(name, 0.0)
 
     def _compare_gpu_labels(self, name: str) -> None:
-        """Has the others looked at again where a group's label makes them agree no more, or again.
+        """Wakes other groups if a change of this group's GPU label makes all labels differ, or
+        agree again.
 
-        Whatever changes a group, its end too, leads to a pass, and the pass here.
+        Any change of a group, its deletion included, leads to a pass, and so to this comparison.
         """
         labels = disagreement(self._parts.store.gpu_labels)
         if labels != self._gpu_labels:
@@ -189,7 +190,8 @@ class Reconciler:
             self._wake(group.name, NOT_READY_RECHECK)
 
     def _opening(self, result: PassResult) -> list[NodeRecord]:
-        """The Ready nodes that pods are kept off, and needn't be: kwok is there, and they stay."""
+        """Returns the Ready nodes to open to pods now: still tainted as new, staying, and kwok
+        is alive."""
         if not result.seen.tainted or result.group.spec.paused or not self._parts.kwok.alive:
             return []
         leaving = frozenset(result.plan.delete)
@@ -210,10 +212,10 @@ class Reconciler:
         *,
         reporting: bool = False,
     ) -> PassResult | None:
-        """Looks and decides; nothing new is asked for where it is only for `reporting`. None where
-        that took so long that the group has changed meanwhile.
+        """Observes and plans; for `reporting` the plan requests nothing new. Returns None if the
+        group changed meanwhile.
 
-        Where there are thousands of nodes each step takes milliseconds, so others run in between.
+        With thousands of nodes each step takes milliseconds, so other tasks run in between.
         """
         parts = self._parts
         seen = observe(group, memory, parts.cache)
@@ -273,7 +275,8 @@ class Reconciler:
     def _book(
         self, group: Group, plan: Plan, seen: Observation, *, strays: int, may_create: bool
     ) -> None:
-        """With the plan, before others make theirs: they have the room that it leaves."""
+        """Books the nodes of this plan in the budget before other groups plan: they have what it
+        leaves."""
         active = may_create and not group.spec.paused
         nodes = len(seen.records) + len(plan.pending)
         limit, rollout = plan.target.limit, plan.rollout
@@ -305,7 +308,7 @@ class Reconciler:
     async def _working(
         self, group: Group, memory: Memory, resolution: Resolution
     ) -> AsyncIterator[None]:
-        """Counts are reported meanwhile."""
+        """Reports counts while the block runs."""
         done = asyncio.Event()
         self._at_work += 1
         progress = asyncio.create_task(self._report_progress(group, memory, resolution, done))
@@ -348,7 +351,8 @@ class Reconciler:
                 logger.debug("progress not written: group=%s error=%s", group.name, error)
 
     async def _sweep_retired(self, name: str) -> None:
-        """The group that has the name now waits for no node of the one before that can't go."""
+        """Deletes nodes of deleted groups of this name; a failure doesn't stop the group that
+        has it now."""
         now = self._parts.clock.monotonic()
         for retired in self._parts.store.retired(name):
             if not self._sweeps.is_due(retired.uid, now=now):
@@ -362,9 +366,10 @@ class Reconciler:
                 self._wake(name, LEFTOVER_RECHECK)
 
     async def _delete_owned(self, name: str, uid: str, *, pods: bool) -> None:
-        """Deletes the nodes of a group that goes or is gone, faster than the garbage collector.
+        """Deletes the nodes of a group that is being deleted or is gone, faster than the garbage
+        collector.
 
-        Where that was faster, `pods` are left, and its nodes are among those that were lost.
+        With `pods`, also those that the garbage collector has deleted already: their pods are left.
         """
         cache = self._parts.cache
         records = [*cache.group(name).values(), *(cache.strays(name).values() if pods else ())]

@@ -1,11 +1,11 @@
-"""What a group's status says: counts, conditions, and the sentences in them.
+"""Makes a group's status: counts, conditions, and the sentences in them.
 
     Facts (what the reconciler knows)  --make_status-->  KwokNodeGroupStatus
 
 Conditions follow the Kubernetes conventions (and kstatus, which Flux and Argo read): `Ready` is
-good, `Reconciling` and `Stalled` are not; each carries the generation it was computed from, so
-that an old one never counts for a new spec. A reason is a word for programs and for the STATUS
-column, a message is a sentence for people that says what to do.
+good, `Reconciling` and `Stalled` are not; each carries the generation it was computed from, so that
+an old one never counts for a new spec. A reason is a word for programs and for the STATUS column, a
+message is a sentence for people that says what to do.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,27 +32,29 @@ from kwok_operator.nodegroups.serials import LONGEST_GAP, MAX_BATCHES, Batch, Ra
 
 _LIKE_TARGET: Final = 4
 _MOST_SKIPPED: Final = MAX_BATCHES * LONGEST_GAP
-"""All batches together have no more serials than so many times the target, and so many besides that
-are skipped."""
+"""All batches together have at most _LIKE_TARGET times as many serials as the target, and
+_MOST_SKIPPED more that are skipped."""
 UPDATING = "Updating"
-"""The reason of Ready and Reconciling while nodes are brought to the present template."""
+"""The reason of Ready and Reconciling while nodes are updated to the present template."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All that status is made of.
+    """Everything that a status is made from.
 
-    Counts are nodes. `ready` are usable and have what belongs to them. `leaving` are to be deleted
-    and still there, `terminating` have been deleted and are held by a finalizer. `template_error`
-    is the sentence of why the template can't be used, `template_reason` the word for it, and unless
-    `template_tried` nobody knows whether it can;
-    `template_origin` says what it is copied from, `last_template` (reason, sentence) why it is only
-    the last one known.
-    `kwok_silent` is the sentence of why no kwok controller seems to be there.
-    `refusal` is what the API server said to the last write of a node that it refused. `rollout` is
-    the update that nodes are in for. `autoscaled` says whether cluster-autoscaler may drive the
-    group, `hindrance` (reason, sentence) why it can't; `known_from_one`, that it knows only part of
-    them while there are none. `conditions` and `fields` are what the steps of the pass say.
+    Counts are nodes. `ready` are usable and have all their companions. `leaving` are to be deleted
+    and still exist, `terminating` have been deleted and are held by a finalizer. `foreign` look
+    like the group's nodes and are not.
+
+    `template_error` is the sentence why the template can't be used, `template_reason` the word for
+    it; without `template_tried` that is unknown. `template_origin` says what the template is copied
+    from, `last_template` (reason, sentence) why only the last known one is in use. `kwok_silent` is
+    the sentence why no kwok controller seems to run. `refusal` is the API server's answer to the
+    last write of a node that it refused. `rollout` is the update in progress.
+
+    `autoscaled` says whether cluster-autoscaler may drive the group, `hindrance` (reason, sentence)
+    why it can't; `known_from_one`, that it needs an existing node to know all about the group's
+    nodes. `conditions` and `fields` come from the steps of the pass.
     """
 
     generation: int
@@ -91,9 +93,9 @@ def make_status(
     resolved: tuple[dict[str, object], str, str] | None,
     now: str,
 ) -> KwokNodeGroupStatus:
-    """The status to write; equal to `previous` where there is nothing new to say.
+    """Returns the status to write; equal to `previous` if nothing has changed.
 
-    `resolved` is the template in use, its hash and its source; where it is None the previous one
+    `resolved` is the template in use, its hash and its source; if it is None the previous one
     stays. `now` (RFC 3339) dates the conditions that changed.
     """
     node, node_hash, node_source = resolved or (
@@ -127,11 +129,11 @@ def make_status(
 
 
 def batches_of(status: KwokNodeGroupStatus) -> tuple[Batch, ...]:
-    """The batches recorded in a status.
+    """Returns the batches recorded in a status.
 
-    One that can't have been written by us is left out: its instances are asked for anew. So is one
-    that, with those after it, has more serials than such a group asks for: each pass goes through
-    all of them.
+    Batches that the operator can't have written are left out, and their instances requested anew.
+    So are the oldest ones if all together have more serials than such a group can need: each pass
+    goes through all of them.
     """
     batches, most = list[Batch](), _LIKE_TARGET * (status.target_size or 0) + _MOST_SKIPPED
     room = min(most, 2 * MAX_TARGET_SIZE)
@@ -144,7 +146,7 @@ def batches_of(status: KwokNodeGroupStatus) -> tuple[Batch, ...]:
 
 
 def nodes_by_state(facts: Facts, *, terminating: int) -> dict[str, int]:
-    """A group's nodes, each in one state; `terminating` are those that are on their way out."""
+    """Counts a group's nodes by state; `terminating` is the number of those being deleted."""
     return {
         "ready": facts.ready,
         "not_ready": facts.replicas - facts.ready,
@@ -155,7 +157,7 @@ def nodes_by_state(facts: Facts, *, terminating: int) -> dict[str, int]:
 
 
 def oldest_pending(status: KwokNodeGroupStatus) -> str | None:
-    """When the oldest of the nodes was asked for that don't exist yet (RFC 3339)."""
+    """Returns when the oldest instance that has no node yet was requested (RFC 3339)."""
     if not status.pending_replicas:
         return None
     return min((batch.requested_at for batch in status.pending), default=None)
@@ -233,7 +235,7 @@ def _ready(facts: Facts, stalled: Verdict) -> Verdict:
 
 
 def _trouble(facts: Facts) -> Verdict | None:
-    """Why instances don't come that were asked for; none while they are."""
+    """The verdict on why requested instances don't arrive; None if they do."""
     verdict = facts.conditions.get(ConditionType.PROVISIONED)
     unharmed = verdict is None or verdict.status or verdict.reason == PROVISIONING
     return None if unharmed else verdict

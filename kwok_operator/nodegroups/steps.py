@@ -1,11 +1,11 @@
-"""What other features do in a pass over a group, by one interface that names none of them.
+"""The interface by which other features take part in a pass over a group.
 
     prepare ─> join ─> revise ─> report ─> after_status ─> writes ─> births, born
               (nodes   (the      (status,                 (patches) (of new nodes)
                seen)    plan)     metrics)
 
-A feature subclasses GroupStep, and StepPass for one pass over one group, and leaves out what it
-has no part in. Steps are called one after the other, as the operator has ordered them.
+A feature subclasses GroupStep, and StepPass for one pass over one group, and overrides only the
+methods that it needs. Steps are called one after the other, in the order that the operator sets.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -21,12 +21,12 @@ from kwok_operator.nodegroups.observation import Memory, Observation
 from kwok_operator.nodegroups.plan import Plan
 
 Stop = Callable[[], bool]
-"""Whether a plan has become pointless."""
+"""Returns whether the plan has become pointless, so that work on it stops."""
 Write = Callable[[Stop], Awaitable[None]]
 
 
 class FirstWrite(Protocol):
-    """What a step makes of the first write of a node."""
+    """How a step changes the request that creates a node."""
 
     @property
     def ready(self) -> bool:
@@ -34,15 +34,16 @@ class FirstWrite(Protocol):
 
     @property
     def keeps_ready_parts(self) -> bool:
-        """Whether the write may have all that a Ready node has."""
+        """Whether the request may contain everything that a Ready node has."""
 
     def body(self, plain: bytes, *, now: str) -> bytes:
-        """Of the JSON that the template makes; `now` is RFC 3339."""
+        """Returns the JSON to send instead of `plain`, which the template makes; `now` is RFC
+        3339."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """What a step has to say in the status: conditions, and whole fields by their names in Python.
+    """What a step adds to the status: conditions, and whole fields by their names in Python.
 
     `failed` counts instances that could not be created.
     """
@@ -53,78 +54,87 @@ class StepReport:
 
 
 class StepPass:
-    """A step in one pass over one group."""
+    """A step's part in one pass over one group."""
 
     @property
     def ended(self) -> frozenset[int]:
-        """The serials of nodes that are to go whatever the target."""
+        """The serials of nodes to delete whatever the target."""
         return frozenset()
 
     @property
     def writes(self) -> Sequence[Write]:
-        """What it writes into nodes that exist."""
+        """The writes that this step makes to existing nodes."""
         return ()
 
     async def revise(
         self, plan: Plan, *, template: Node | None, reporting: bool, stop: Stop
     ) -> Plan | None:
-        """What it makes of the plan, or of one only for `reporting`; None where it is to `stop`.
+        """Returns the plan as this step changes it; None if `stop` ended it. `reporting`: the plan
+        is only for a progress report.
 
-        `template` is the node that new nodes copy, None where there is no usable one.
+        `template` is the node that new nodes copy, None if there is no usable template.
         """
         return plan
 
     def shapes(self, node: NodeRecord) -> bool:
-        """Whether it writes into that node itself, and lets pods on if they may come."""
+        """Whether this step patches the node itself, and also opens it to pods when they may
+        come."""
         return False
 
     def complete(self, nodes: list[NodeRecord]) -> list[NodeRecord]:
-        """Those of usable nodes that have all that they are to have."""
+        """Returns those of the usable `nodes` that have everything they should, such as
+        companions."""
         return nodes
 
     def report(self) -> StepReport:
-        """What the status is to say; metrics are set, too."""
+        """Returns the step's part of the status; sets its metrics, too."""
         return StepReport()
 
     def after_status(self) -> float | None:
-        """The status is written; returns in how many seconds to look at the group again."""
+        """Called after the status was written; returns in how many seconds to look at the group
+        again."""
         return None
 
     async def before_nodes(self) -> None:
-        """Returns once nodes may be created, or opened to pods."""
+        """Waits until nodes may be created, or opened to pods."""
 
     def birth(self, serial: int, capacity: Mapping[str, str]) -> FirstWrite | None:
-        """Of a new node that is to have this capacity; None where the template's node is right."""
+        """Returns how to change the creation of a node with this capacity; None to leave it
+        unchanged."""
         return None
 
     async def born(self, name: str, *, uid: str, made: int | None = None) -> None:
-        """A node is to take pods, made a moment ago or then (epoch milliseconds)."""
+        """Called before a node takes pods. It was created a moment ago, or at `made` (epoch
+        milliseconds)."""
 
 
 class GroupStep:
     """A feature that takes part in passes."""
 
     def check(self, group: Group) -> None:
-        """Raises TemplateError where its part of the template can't be used."""
+        """Raises TemplateError if this step's part of the template can't be used."""
 
     async def prepare(self, group: Group) -> None:
-        """A pass begins."""
+        """Called at the start of each pass over the group."""
 
     def join(self, group: Group, memory: Memory, seen: Observation, *, now: int) -> StepPass | None:
-        """Its part of a pass that has seen these nodes, `now` (epoch milliseconds); None: none."""
+        """Returns this step's part of a pass that has observed these nodes, or None if it has
+        none. `now` is in epoch milliseconds."""
         return None
 
     def carry_over(self, wanted: Node, live: Node) -> Node:
-        """`wanted`, as an edited template makes it, with what is to stay of the node as it is."""
+        """Returns `wanted`, the node that the edited template makes, with what must be kept of
+        `live`."""
         return wanted
 
     def cautions(self, spec: KwokNodeGroupSpec) -> Sequence[str]:
-        """Sentences on what is allowed and goes badly together."""
+        """Returns warnings about settings that are allowed, but go badly together."""
         return ()
 
     def shown_by_nodes_only(self, spec: KwokNodeGroupSpec) -> bool:
-        """Whether cluster-autoscaler learns what it adds to a node only from one that is there."""
+        """Whether cluster-autoscaler learns what this step adds to nodes only from an existing
+        node."""
         return False
 
     def forget(self, name: str) -> None:
-        """A group is gone."""
+        """Drops what the step knows of a deleted group."""
