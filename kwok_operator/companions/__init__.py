@@ -1,1 +1,1 @@
-"""What belongs to nodes besides the Node, kept while some group asks for it."""
+"""Companions of nodes: the CSINode and ResourceSlices that belong to a Node, if a group has any."""

@@ -1,4 +1,4 @@
-"""What a group's nodes have of a real node's companions: read again and again, the last one kept.
+"""Reads the companions of a real node each minute, for the nodes of a group that copies them.
 
 That node's API server is not watched.
 """
@@ -29,7 +29,7 @@ ReadCompanions = Callable[[NodesSource], Awaitable[CopiedCompanions | Trouble]]
 
 
 async def read_companions(sources: Sources, source: NodesSource) -> CopiedCompanions | Trouble:
-    """What belongs to the node that a source names, besides the Node."""
+    """Reads the CSINode and ResourceSlices of the node that `source` names, or says why not."""
     try:
         node, link = await sources.choose(source)
         csi_node = await link.get(f"{CompanionKind.CSI_NODE.path}/{node.name}")
@@ -47,7 +47,7 @@ async def read_companions(sources: Sources, source: NodesSource) -> CopiedCompan
 
 @dataclass(slots=True)
 class Copy:
-    """Of one group; `companions` is None while there is nothing to copy, or nothing known of it."""
+    """The companions that one group copies; None if it copies none, or none were read yet."""
 
     companions: CopiedCompanions | None = None
     trouble: Trouble | None = None
@@ -56,7 +56,7 @@ class Copy:
 
     @property
     def unknown(self) -> bool:
-        """Whether nodes may be about to get, or to keep, what has not been read yet."""
+        """Whether the group copies companions that have not been read yet."""
         return self._source is not None and self.companions is None
 
     async def refresh(self, template: Template, read: ReadCompanions, *, now: float) -> None:

@@ -1,7 +1,7 @@
-"""What belongs to a node besides the Node: a pure function of template, node name and node uid.
+"""Makes the companions of a node: a pure function of template, node name and node uid.
 
     Companions (spec) ──compile_companions──> Companion ──body(owner)──> bytes to POST
-    objects as the API server has them ──digest_of──> the same word as that of what made them
+    an object as the API server has it ──digest_of──> the digest of the Companion that made it
 
 A digest says whether an object is as it should be, so nothing has to be recorded. It is the same
 for all nodes of a group: of a CSINode it is taken from the content, with {node} in place of the
@@ -39,14 +39,14 @@ from kwok_operator.nodegroups.naming import longest_name
 from kwok_operator.sources.api.source import NodesSource
 
 _MAX_NODE_ID: Final = 192
-"""Bytes, before Kubernetes 1.36; since then 256."""
+"""Bytes that Kubernetes before 1.36 allows; since then 256."""
 _EDITED: Final = "edited"
 _DIGEST: Final = f"{constants.API_GROUP}/companion"
 """On ResourceSlices: the digest of what they were made from."""
 
 
 class CompanionKind(Enum):
-    """Kind, API version and plural."""
+    """The kinds of companions; each value is kind, API version and plural."""
 
     CSI_NODE = ("CSINode", "storage.k8s.io/v1", "csinodes")
     RESOURCE_SLICE = ("ResourceSlice", "resource.k8s.io/v1", "resourceslices")
@@ -66,8 +66,9 @@ class CompanionKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CompanionOwner:
-    """A Node; or, of what its nodes share, a group. `base` is what the companions' names begin
-    with: a node's own name."""
+    """The owner of companions: a Node, or the group for those that its nodes share.
+
+    The names of the companions begin with `base`: for a Node, that is its name."""
 
     base: str
     uid: str
@@ -86,9 +87,9 @@ class CompanionOwner:
 
 @dataclass(frozen=True, slots=True)
 class Companion:
-    """One object of each owner; it is called as that is, with `suffix`.
+    """An object that each owner gets; its name is that of the owner with `suffix`.
 
-    `gated` are its fields that an API server drops silently whose feature is off.
+    `gated` are those of its fields that an API server drops silently if a feature gate is off.
     """
 
     kind: CompanionKind
@@ -97,15 +98,15 @@ class Companion:
     digest: str
     gated: frozenset[str]
     _spec: str
-    """JSON, with {node} in it, and in a ResourceSlice {uid}."""
+    """JSON with the placeholder {node}, and in a ResourceSlice {uid}."""
     devices: frozenset[str] = frozenset()
-    """Their names."""
+    """The names of its devices."""
 
     def name(self, base: str) -> str:
         return f"{base}{self.suffix}"
 
     def body(self, owner: CompanionOwner) -> bytes:
-        """The JSON of the object of that owner."""
+        """Returns the JSON of this companion for one owner."""
         spec = self._spec.replace(NODE_PATTERN, owner.base)
         metadata: dict[str, Any] = {
             "name": self.name(owner.base),
@@ -129,7 +130,7 @@ def asks_for_companions(template: Template) -> bool:
 
 
 def adds_companions(template: Template) -> bool:
-    """Whether who reads them learns anything: of an empty CSINode nobody does."""
+    """Whether companions have any content: an empty CSINode has none."""
     companions = template.companions
     given = companions not in (*_NONE, Companions(csi_node=_EMPTY))
     return given or _asks_otherwise(template)
@@ -141,7 +142,7 @@ def _asks_otherwise(template: Template) -> bool:
 
 
 def with_csi_node(template: Template) -> Template:
-    """With an empty CSINode, where neither the template nor a real node has one."""
+    """Returns the template with an empty CSINode, unless it has or copies one."""
     companions = template.companions or Companions()
     if companions.csi_node is not None or copied_from(template) is not None:
         return template
@@ -150,7 +151,7 @@ def with_csi_node(template: Template) -> Template:
 
 
 def copied_from(template: Template) -> NodesSource | None:
-    """The real node whose companions the nodes are to have as well."""
+    """Returns the real node whose companions are copied, None if none are."""
     nodes = template.source.nodes if template.source is not None else None
     return nodes if nodes is not None and nodes.companions else None
 
@@ -162,11 +163,11 @@ def compile_companions(
     tainted: bool = False,
     copied: CopiedCompanions | None = None,
 ) -> tuple[Companion, ...]:
-    """What each node of a group is to have, and the group for them all; of no two the same name.
+    """Returns the companions that each node gets, and those that a group's nodes share.
 
-    With `tainted` devices can get taints later. What is `copied` holds where the template itself
-    has neither a CSINode nor the driver. Raises TemplateError, which names the field, the
-    value and the remedy.
+    No two have the same name. With `tainted`, devices can get taints later. `copied` ones are used
+    only if the template itself has no CSINode, or not the driver. Raises TemplateError with the
+    field, the value and the remedy.
     """
     companions, gpu = template.companions or Companions(), template.shape.gpu
     found, base = [], longest_name(group)
@@ -234,7 +235,7 @@ def _resource_slice(wanted: Slice) -> Companion:
 
 @lru_cache(maxsize=4_096)
 def tainted(companion: Companion, devices: frozenset[str], taint: DeviceTaint) -> Companion:
-    """The same slice, where these of its devices have one taint more."""
+    """Returns the ResourceSlice with one more taint on these of its devices."""
     spec = json.loads(companion._spec)
     for device in spec["devices"]:
         if device["name"] in devices:
@@ -243,15 +244,15 @@ def tainted(companion: Companion, devices: frozenset[str], taint: DeviceTaint) -
 
 
 def gated_of(kind: CompanionKind, body: Mapping[str, Any]) -> frozenset[str]:
-    """The fields of an object that an API server may have dropped."""
+    """Returns the fields of an object that an API server would drop if a feature gate were off."""
     if kind is CompanionKind.CSI_NODE:
         return frozenset()
     return gated_fields(body.get("spec") or {})
 
 
 def digest_of(kind: CompanionKind, body: Mapping[str, Any]) -> str:
-    """That of an object as the API server has it: the one of the Companion that it was made from,
-    unless somebody has changed it."""
+    """Returns the digest of an object as the API server has it: that of the Companion that it was
+    made from, unless somebody has changed the object."""
     metadata, spec = body["metadata"], body.get("spec") or {}
     if kind is CompanionKind.RESOURCE_SLICE:
         first = metadata.get("generation") in (None, 1)
@@ -286,7 +287,7 @@ class Trouble:
 NAME_TAKEN: Final = "NameTaken"
 FIELDS_DROPPED: Final = "FieldsDropped"
 OF_SOME: Final = frozenset((NAME_TAKEN, FIELDS_DROPPED))
-"""Reasons of troubles with single objects: the others are written all the same."""
+"""Reasons that concern single objects: the others are written all the same."""
 
 
 def not_served(kind: CompanionKind) -> Trouble:
@@ -358,8 +359,8 @@ REMOVING: Final = Verdict(
 def verdict(
     *, owners: int, missing: int, trouble: Trouble | None, paused: bool, held: int = 0
 ) -> Verdict:
-    """The condition CompanionsPresent; `owners` are nodes, and the group if it has a pool. Of what
-    is missing, that of so many is `held` back by the simulated cloud."""
+    """The condition CompanionsPresent. `owners` counts nodes, and the group if it has a pool;
+    `missing` of them lack companions, `held` of these because the simulated cloud says so."""
     if trouble is not None:
         return Verdict(False, trouble.reason, trouble.message)
     if not missing:

@@ -1,4 +1,4 @@
-"""Devices of dynamic resource allocation, cut into ResourceSlices as the API server takes them.
+"""Cuts devices of dynamic resource allocation into ResourceSlices that the API server accepts.
 
     ResourceSlices (spec) ──checked, counts written out──> devices ──cut──> Slice, ...
 
@@ -23,23 +23,23 @@ FIELD: Final = "spec.template.companions.resourceSlices"
 INDEX_PATTERN: Final = "{index}"
 NODE_PATTERN: Final = "{node}"
 OF_NODE: Final = {"nodeName": NODE_PATTERN}
-"""Whose devices they are: the node's own."""
+"""The field of a slice that says that its devices are the node's own."""
 MAX_DEVICES: Final = 128
-"""Of a slice."""
+"""At most so many devices in a slice."""
 MAX_DEVICES_WITH_MORE: Final = 64
-"""Of a slice whose devices have taints or take counters."""
+"""At most so many devices in a slice, if any have taints or take counters."""
 MAX_COUNTER_SETS: Final = 8
 MOST_DEVICES: Final = 2_048
-"""Of a pool: what is made of each node has to end somewhere."""
+"""At most so many devices in a pool: a limit of ours, as each node gets them."""
 MAX_VALUES: Final = 32
-"""Attributes and capacities of a device together."""
+"""At most so many attributes and capacities of a device, together."""
 GATES: Final = {
     "sharedCounters": "DRAPartitionableDevices",
     "consumesCounters": "DRAPartitionableDevices",
     "taints": "DRADeviceTaints",
     "allowMultipleAllocations": "DRAConsumableCapacity",
 }
-"""The feature without which an API server drops a field."""
+"""The feature gate without which an API server drops a field, by field."""
 _IDENTIFIER: Final = re.compile(rf"((?=[^/]{{1,63}}/){DNS_NAME}/)?[A-Za-z_][A-Za-z0-9_]{{0,31}}")
 _PRE_RELEASE: Final = r"(0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
 _VERSION: Final = re.compile(
@@ -47,7 +47,7 @@ _VERSION: Final = re.compile(
     rf"(-{_PRE_RELEASE}(\.{_PRE_RELEASE})*)?(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?"
 )
 MAX_TEXT: Final = 64
-"""Bytes of an attribute's string."""
+"""At most so many bytes in a string attribute."""
 _UID_LENGTH: Final = 36
 _COUNTER: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -62,7 +62,7 @@ class Slice:
 
 
 def compile_slices(wanted: ResourceSlices, *, group: str, tainted: bool = False) -> list[Slice]:
-    """The slices of one pool; those of a node may get taints later, where they can be `tainted`.
+    """Returns the slices of one pool. With `tainted`, devices of a node can get taints later.
 
     Raises TemplateError, which names the field, the value and the remedy.
     """
@@ -85,7 +85,7 @@ def cut(
     pool: str = NODE_PATTERN,
     first: int = 0,
 ) -> list[Slice]:
-    """As many slices as the API server wants for a pool of these devices and counter sets.
+    """Cuts a pool of devices and counter sets into slices that the API server accepts.
 
     They are numbered from `first` on, which is how many other pools of the driver have.
     """
@@ -107,13 +107,13 @@ def cut(
 
 
 def written_size(text: str, base: str) -> int:
-    """Bytes, as the API server counts them, with `base` for {node} and a uid for {uid}."""
+    """Returns the length of `text` in bytes, with `base` for {node} and a uid for {uid}."""
     written = text.replace(NODE_PATTERN, base).replace(UID_PATTERN, "-" * _UID_LENGTH)
     return len(written.encode(errors="surrogatepass"))
 
 
 def gated_fields(spec: Mapping[str, Any]) -> frozenset[str]:
-    """The fields of a slice that an API server drops silently whose feature is off."""
+    """Returns the fields of a slice that an API server drops silently if their gate is off."""
     found = {"sharedCounters"} if spec.get("sharedCounters") else set[str]()
     for device in spec.get("devices") or ():
         found.update(key for key in GATES if device.get(key))
@@ -136,7 +136,7 @@ def _devices(wanted: ResourceSlices, field: str) -> Iterator[dict[str, Any]]:
 
 
 def _numbered(body: Mapping[str, Any], index: int) -> dict[str, Any]:
-    """With the number in the place of {index}; without the count."""
+    """Replaces {index} by the number, and leaves out `count`."""
     found = {key: value for key, value in body.items() if key != "count"}
     number = str(index)
     if "attributes" in found:

@@ -1,4 +1,4 @@
-"""GPUs as their DRA driver publishes them: `shape.gpu` with `dra: true`.
+"""Makes GPU devices as their DRA driver publishes them: for `shape.gpu` with `dra: true`.
 
     Gpu (spec) --gpu_pools--> devices and counter sets, as they stand in ResourceSlices
 
@@ -45,7 +45,7 @@ _COUNTER_NAMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class _MigProfile:
-    """`starts` are the memory slices at which an instance of `size` slices may begin."""
+    """A MIG profile; `starts`: memory slices at which an instance of `size` slices may begin."""
 
     name: str
     number: int
@@ -54,7 +54,7 @@ class _MigProfile:
     multiprocessors: int
     copy_engines: int
     decoders: int
-    """And as many JPEG engines."""
+    """There are as many JPEG engines."""
     memory: str
     ofa_engines: int = 0
 
@@ -93,7 +93,7 @@ _WHOLE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class GpuPool:
-    """What a driver publishes on a node: devices, and the counter sets from which they take.
+    """What a driver publishes on a node: devices, and the counter sets that they consume.
 
     {uid} stands for the node's uid.
     """
@@ -104,7 +104,7 @@ class GpuPool:
 
 
 def gpu_pools(gpu: Gpu) -> list[GpuPool]:
-    """Of a node with these GPUs."""
+    """Returns the pools of a node with these GPUs: of the GPU driver, and with NVLink a second."""
     if gpu.profile is GpuProfile.H100_MIG:
         devices = [each for minor in range(gpu.count) for each in _partitioned(minor)]
         every = _counters(_WHOLE, range(_MEMORY_SLICES))
@@ -118,7 +118,7 @@ def gpu_pools(gpu: Gpu) -> list[GpuPool]:
 
 
 def _of_domain(kind: str) -> dict[str, Any]:
-    """By what a pod is part of a domain whose GPUs reach one another by NVLink."""
+    """A device by which a pod joins a compute domain, whose GPUs are connected by NVLink."""
     return {"name": f"{kind}-0", "attributes": {"type": {"string": kind}, "id": {"int": 0}}}
 
 
@@ -128,7 +128,7 @@ def _gpu(minor: int) -> dict[str, Any]:
 
 
 def _common(minor: int) -> dict[str, Any]:
-    """What a GPU and its partitions say alike."""
+    """The attributes that a GPU and its partitions have in common."""
     board, place = divmod(minor, _GPUS_OF_A_BOARD)
     bus, root = (first + _BUSES_APART * place for first in _FIRST_BUS_AND_ROOT)
     return {
@@ -139,7 +139,7 @@ def _common(minor: int) -> dict[str, Any]:
 
 
 def _partitioned(minor: int) -> Iterator[dict[str, Any]]:
-    """A GPU, and all that may be made of it instead."""
+    """Yields a whole GPU, and all partitions that can be used instead."""
     yield {**_gpu(minor), **_taken(minor, _WHOLE, range(_MEMORY_SLICES))}
     for profile in _PARTITIONS:
         attributes = {

@@ -1,13 +1,13 @@
-"""Companions of nodes, kept: each node of a group has what `spec.template.companions` says.
+"""Keeps the companions of nodes: each node of a group gets what `spec.template.companions` says.
 
     NodeCache (uids) ─────┐
     GroupStore (spec) ────┼──> survey per group ──> Executor ──> CompanionWriter
-    Shelf (what is there) ┘             └──> verdict, for the group's status
+    Shelf (what exists) ──┘             └──> verdict, for the group's status
 
-Level-triggered like the reconciler: a pass compares what nodes there are with what is on the
-shelves, so after a crash or somebody's edit it does the same as after a scale-up. That a group is
-to have no companions any more is known from its status, which still speaks of them; what belonged
-to a node that is gone is left to the garbage collector.
+Level-triggered like the reconciler: a pass compares the nodes with the shelves, the caches of
+companions, so after a crash or somebody's edit it does the same as after a scale-up. If a template
+has no companions any more, the condition in the group's status still says that there may be some
+to delete. The garbage collector deletes those of nodes that are gone.
 """
 
 import asyncio
@@ -60,12 +60,17 @@ logger = logging.getLogger(__name__)
 
 LOOK_AGAIN_AFTER: Final = 60.0
 FIRST_LOOK: Final = 5.0
-"""Seconds that nodes of a group wait at most until its companions can be made with them."""
+"""Seconds that new nodes wait at most for the first pass over their group's companions."""
 _REFUSED = (*REFUSED, NotFoundError)
 
 
 class CompanionKeeper:
-    """`wake(name, delay)` has a group looked at here, `changed(name)` by the reconciler."""
+    """Keeps the companions of all groups.
+
+    `wake(name, delay)` plans a call of `look_at` for a group; `changed(name)` plans a pass of the
+    reconciler. `cloud(group)` returns the group's simulated cloud; `monotonic()` and `wall()`
+    return seconds.
+    """
 
     def __init__(
         self,
@@ -99,19 +104,20 @@ class CompanionKeeper:
         self._closing = False
 
     def group_changed(self, name: str) -> None:
-        """A group is new, was changed, or is gone."""
+        """Plans a pass for a group that is new, was changed, or is gone, if it has companions."""
         group = self._store.get(name)
         if name in self._states or (group is not None and asks(group)):
             self._wake(name, 0.0)
 
     def nodes_changed(self, name: str) -> None:
-        """A group's nodes, or what belongs to them, are other than they were."""
+        """Plans a pass, as a group's nodes or their companions have changed."""
         if (state := self._states.get(name)) is not None:
             self._wake(name, state.gathered_for)
 
     def verdict(self, group: Group, *, nodes: int) -> Verdict | None:
-        """The condition CompanionsPresent; None for a group that neither asks for them nor has
-        any. Of more nodes than were looked at it says that theirs are being written."""
+        """The condition CompanionsPresent; None for a group that neither wants companions nor has
+        any. If all is well, but the group has more nodes than were looked at, it says that the
+        rest are being written."""
         state = self._states.get(group.name)
         if state is None or state.uid != group.uid:
             return last_verdict(group)
@@ -122,11 +128,11 @@ class CompanionKeeper:
         return found
 
     def looks_after(self, group: Group) -> bool:
-        """Whether the group asks for companions, or has some."""
+        """Whether the group's template has companions, or some are left of an earlier one."""
         return group.name in self._states or asks(group)
 
     def complete(self, group: Group, nodes: list[NodeRecord]) -> list[NodeRecord]:
-        """Those of these nodes that have all that they are to have."""
+        """Returns those of these nodes that have all of their companions."""
         if not asks_for_companions(group.spec.template):
             return nodes
         state = self._states.get(group.name)
@@ -136,19 +142,19 @@ class CompanionKeeper:
         return [node for node in nodes if node.name in state.complete]
 
     async def first_look(self, group: Group) -> None:
-        """Returns once companions can be made with the nodes, so that no pod is ahead of them; or
-        once it is known that they can't."""
+        """Waits at most 5 s for the group's first pass: it shows whether companions can be made.
+
+        Then new nodes get theirs before any pod comes."""
         if self._over(group) or not asks_for_companions(group.spec.template):
             return
         with suppress(TimeoutError):
             await asyncio.wait_for(self._state(group).looked.wait(), FIRST_LOOK)
 
     async def born(self, group: Group, name: str, *, uid: str, made: int | None = None) -> None:
-        """A node is to take pods: it gets its companions by the call that lets them on, where it
-        has none yet. It was made a moment ago, or then (epoch milliseconds).
+        """Makes the companions of a node, before pods are let onto it.
 
-        What fails is left to the next pass: the node is there all the same. Raises
-        TooManyRequestsError, which all calls obey: this is to be done again.
+        `made` is when the node was created (epoch milliseconds), None for just now. Errors are left
+        to the next pass. Raises only TooManyRequestsError: the caller is to wait and call again.
         """
         if group.name not in self._states:
             return
@@ -179,7 +185,7 @@ class CompanionKeeper:
             self._wake(group.name, state.gathered_for)
 
     async def look_at(self, name: str) -> None:
-        """One pass. Raises KwokOperatorError where it has to be tried again."""
+        """Makes one pass over a group. Raises KwokOperatorError if it has to be tried again."""
         group = self._store.get(name)
         if self._closing:
             return
@@ -211,11 +217,11 @@ class CompanionKeeper:
         return round(self._wall() * 1_000)
 
     def close(self) -> None:
-        """Start no write any more; what is in flight ends."""
+        """Starts no more writes; those in flight are finished."""
         self._closing = True
 
     async def stop(self) -> None:
-        """Ends the watches, once no pass runs any more."""
+        """Ends the watches; to be called when no pass runs any more."""
         for shelf in self._shelves.values():
             await shelf.stop()
 
@@ -229,7 +235,7 @@ class CompanionKeeper:
         return state
 
     async def _start(self, state: GroupCompanions) -> Trouble | None:
-        """All kinds are watched: there may be something of one that the template had before."""
+        """Watches all kinds, as objects of a former template may exist; returns what hinders."""
         wanted = {companion.kind for companion in state.companions}
         troubles = {kind: await shelf.start() for kind, shelf in self._shelves.items()}
         return next((t for kind, t in troubles.items() if t is not None and kind in wanted), None)
@@ -299,7 +305,7 @@ class CompanionKeeper:
             raise
 
     async def _clear_pools(self, name: str, state: GroupCompanions) -> None:
-        """What the nodes of a group shared goes with it, faster than the garbage collector."""
+        """Deletes the companions that a group's nodes shared, before the garbage collector does."""
         for kind, shelf in self._shelves.items():
             for each in [k for k in shelf.group(name).values() if k.owner == state.uid]:
                 with suppress(ForbiddenError):

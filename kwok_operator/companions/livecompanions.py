@@ -1,10 +1,10 @@
-"""What belongs to a real node, cleaned, so that the nodes copied from it have the same.
+"""Cleans the companions of a real node, so that the nodes copied from it can have the same.
 
     CSINode, ResourceSlices (as an API server gives them) --clean_companions--> CopiedCompanions
 
 The node's name becomes {node}, uuids of its devices become {uid} and a number. Taints of devices
-and conditions that a driver would have to report go: they are of that machine's devices. Pools are
-cut into slices anew. What is odd counts as missing.
+and conditions that a driver reports are left out: they concern that machine's devices. Pools are
+cut into slices again. Malformed parts count as missing.
 """
 
 import re
@@ -34,13 +34,13 @@ _KEPT_OF_A_DEVICE: Final = (
 )
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 _SHORTEST_NAME: Final = 7
-"""Characters; shorter names of nodes also occur in text that doesn't mean the node."""
+"""Shorter names of nodes (in characters) also occur in texts that don't mean the node."""
 _DRIVER: Final = re.compile(DNS_NAME)
 
 
 @dataclass(frozen=True, slots=True)
 class CopiedPool:
-    """The devices of one driver in one pool; `name` has {node} in it."""
+    """The devices of one driver in one pool; `name` contains {node}."""
 
     driver: str
     name: str
@@ -50,14 +50,14 @@ class CopiedPool:
 
 @dataclass(frozen=True, slots=True)
 class CopiedCompanions:
-    """`csi_drivers` are those of the CSINode, None where the node has none."""
+    """Cleaned companions of a real node; `csi_drivers` is None if it has no CSINode."""
 
     csi_drivers: Sequence[Mapping[str, Any]] | None = None
     pools: Sequence[CopiedPool] = ()
 
     def slices(self, *, without: frozenset[str], tainted: bool, base: str) -> Iterator[Slice]:
-        """Those of all drivers but some; with `tainted` devices can get taints later. Without
-        texts that are too long for nodes with names as long as `base`."""
+        """Yields the slices of all drivers, `without` some; with `tainted`, devices can get taints
+        later. Texts too long for nodes with names as long as `base` are left out."""
         places: dict[str, int] = {}
         for pool in self.pools:
             if pool.driver not in without:
@@ -76,7 +76,7 @@ class CopiedCompanions:
 
 
 def clean_companions(node: str, *, csi_node: object, slices: Sequence[object]) -> CopiedCompanions:
-    """`slices` may be of other nodes and of several generations, too."""
+    """Cleans the companions of `node`. `slices` may include others' and older generations."""
     cleaner = _Cleaner(node)
     specs = [as_map(as_map(each).get("spec")) for each in slices]
     pools: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
@@ -94,7 +94,7 @@ def clean_companions(node: str, *, csi_node: object, slices: Sequence[object]) -
 
 
 class _Cleaner:
-    """Knows the uuids that it has met: the same one becomes the same text everywhere."""
+    """Cleans the objects of one node. It numbers uuids: each becomes the same text everywhere."""
 
     def __init__(self, node: str) -> None:
         self._node = node
@@ -118,7 +118,7 @@ class _Cleaner:
         return tuple(found.values())
 
     def pool(self, driver: str, name: str, specs: Sequence[Mapping[str, Any]]) -> CopiedPool | None:
-        """None where not all slices of the newest generation are there: it is being published."""
+        """Cleans a pool; None if slices of the newest generation are missing: they come soon."""
         newest = max(_number(spec, "generation") for spec in specs)
         specs = [spec for spec in specs if _number(spec, "generation") == newest]
         devices = [

@@ -1,9 +1,9 @@
-"""The objects of one kind that carry our label: watched only while a group asks for them.
+"""A cache of the objects of one kind with our label, watched only while a group has companions.
 
     reflector ──replace, upsert, remove──> Shelf ──> CompanionKeeper
     our own writes ──put, taken_away─^
 
-Of each object as little is kept as says whose it is and whether it is as it should be.
+Of each object, only what tells its owner and whether it is as it should be is kept.
 """
 
 import asyncio
@@ -30,12 +30,12 @@ from kwok_operator.kube.reflector import Reflector
 logger = logging.getLogger(__name__)
 
 TRY_AGAIN_AFTER: Final = 10.0
-"""Seconds after which a kind is asked for again that isn't served, or may not be read."""
+"""Seconds after which a kind is tried again that isn't served, or may not be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shelved:
-    """One object; `owner` is the uid of the first that owns it."""
+    """What is kept of one object; `owner` is the uid of its first owner."""
 
     name: str
     uid: str
@@ -67,7 +67,7 @@ def decoder(kind: CompanionKind) -> Decoder[Shelved]:
 
 
 class Shelf:
-    """`changed(group)` is called when something of a group's is other than it was."""
+    """Objects of one kind. `changed(group)` is called when an object of a group has changed."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Shelf:
         self._trouble: Trouble | None = None
         self._again_at = 0.0
         self._blind = False
-        """Whether the watch runs and hears nothing: what it reported may be so no more."""
+        """Whether the watch has trouble, so that its objects may be out of date."""
         self._starting = asyncio.Lock()
 
     def group(self, name: str) -> Mapping[str, Shelved]:
@@ -98,7 +98,7 @@ class Shelf:
         return self._watch is not None and not self._watch.done()
 
     async def start(self) -> Trouble | None:
-        """Returns once all is known, or why that can't be, or can't be any more."""
+        """Starts the watch, and returns when all objects are known; else returns what hinders."""
         async with self._starting:
             if self.watching and not self._blind:
                 return None
@@ -143,7 +143,7 @@ class Shelf:
                 self._watch, self._groups, self._blind = None, {}, False
 
     def replace(self, items: Sequence[Shelved], resource_version: int) -> None:
-        """A full listing; what was entered since then stays."""
+        """Takes a full list; objects entered since then stay."""
         late = [k for kept in self._groups.values() for k in kept.values()]
         groups = set(self._groups)
         self._groups = {}
@@ -166,13 +166,13 @@ class Shelf:
             self._changed(item.group)
 
     def put(self, item: Shelved) -> None:
-        """We made this one, or found it made."""
+        """Enters an object that we created, or found created."""
         known = self.group(item.group).get(item.name)
         if known is None or known.version < item.version:
             self._groups.setdefault(item.group, {})[item.name] = item
 
     def taken_away(self, item: Shelved) -> None:
-        """We deleted this one."""
+        """Takes out an object that we deleted."""
         kept = self._groups.get(item.group, {})
         kept.pop(item.name, None)
         if not kept:

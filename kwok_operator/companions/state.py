@@ -1,4 +1,4 @@
-"""What is known of the companions of one group: what is wanted, what was found, what is reported.
+"""The state of one group's companions: which it is to have, which exist, what is reported.
 
     spec.template, Copy  --recompile-->  Companions
     counts of a survey, Trouble  --judge-->  verdict, and whether it has to be reported
@@ -28,63 +28,64 @@ from kwok_operator.nodegroups.client import Group
 from kwok_operator.nodegroups.observation import Openings
 
 GATHER_FOR: Final = 0.05
-"""Seconds in which several changes of a group's nodes make one pass."""
+"""Seconds in which several changes of a group's nodes are put into one pass."""
 SHARE_OF_TIME: Final = 0.05
-"""That passes over a group take at most, while its nodes come and go: each looks at all of them."""
+"""The share of time that passes over a group take at most: each looks at all of its nodes."""
 
 
 @dataclass(slots=True)
 class GroupCompanions:
-    """What is known of a group that asks for companions, or did."""
+    """The state of a group whose template has companions, or had."""
 
     uid: str
     made_from: tuple[int, CopiedCompanions | None] = (-1, None)
-    """The spec's generation, and what was copied."""
+    """What `companions` were compiled from: the spec's generation, and what was copied."""
     companions: tuple[Companion, ...] = ()
     copy: Copy = field(default_factory=Copy)
     invalid: Trouble | None = None
     under_way: set[str] = field(default_factory=set)
-    """uids of nodes that get theirs by the call that made them."""
+    """uids of nodes whose companions are just being made by `CompanionKeeper.born`."""
     counts: tuple[int, int] = (0, 0)
-    """Owners, and those of them that lack something."""
+    """How many owners there are, and how many of them lack companions."""
     complete: set[str] = field(default_factory=set)
     """Names of the nodes that lack nothing."""
     taken: set[str] = field(default_factory=set)
-    """Names that were found to be somebody else's."""
+    """Names of companions that objects of somebody else have."""
     trouble: Trouble | None = None
-    """Of the last write."""
+    """What hindered the last write."""
     repairs: Openings = field(default_factory=Openings)
     verdict: Verdict | None = None
-    """None where there is nothing left of the companions, and until somebody has looked."""
+    """None before the first pass, and if no companions are left or wanted."""
     reported: Verdict | None = None
     """The verdict that the status has, or is about to have."""
     nodes: int = 0
-    """Those that were looked at."""
+    """How many nodes the last pass looked at."""
     held: int = 0
-    """Those that lack only what the simulated cloud holds back."""
+    """How many nodes lack only companions that the simulated cloud holds back."""
     took: float = 0.0
-    """Seconds, the last time."""
+    """Seconds that the last survey took."""
     looked: asyncio.Event = field(default_factory=asyncio.Event)
-    """Whether there is a verdict, or never will be: the group is gone."""
+    """Set once there is a verdict, or there never will be one as the group is gone."""
 
     @property
     def gathered_for(self) -> float:
-        """Seconds until the pass that a change asks for."""
+        """Seconds from a change to the pass that handles it."""
         return max(GATHER_FOR, self.took / SHARE_OF_TIME)
 
     @property
     def stopped(self) -> bool:
-        """Whether a pass has to look first: none has, or the last one could write nothing."""
+        """Whether new nodes get no companions before the next pass: there was no pass yet, or the
+        last one could write nothing."""
         return not self.looked.is_set() or bool(self.failing and self.failing not in OF_SOME)
 
     @property
     def failing(self) -> str:
-        """The reason of a verdict that is False."""
+        """The reason of the verdict if it is False, else ""."""
         found = self.verdict
         return found.reason if found is not None and found.text == "False" else ""
 
     def recompile(self, group: Group) -> None:
-        """Makes the companions anew, where the group or what is copied has changed."""
+        """Compiles the companions again if the group or what it copies has changed."""
         made_from = group.generation, self.copy.companions
         if self.made_from == made_from:
             return
@@ -99,12 +100,12 @@ class GroupCompanions:
             )
         except TemplateError as error:
             self.invalid = Trouble("TemplateInvalid", f"{error}.")
-        # Last: what fails in another way must not pass for a group without companions.
+        # Last: after another error, the group must not count as one without companions.
         self.made_from = made_from
 
     def judge(self, trouble: Trouble | None, *, left: bool, paused: bool) -> bool:
-        """Whether the verdict is another than the status has; `left` says that there are objects
-        of the group's."""
+        """Makes the verdict; returns whether it differs from the one in status. `left` says that
+        objects of the group exist."""
         owners, lacking = self.counts
         if self.companions or trouble is not None:
             self.verdict = verdict(
@@ -118,13 +119,13 @@ class GroupCompanions:
 
 
 def asks(group: Group) -> bool:
-    """Whether nodes are to have companions, or have some that they are not to have any more."""
+    """Whether a group's template has companions, or some are left of an earlier template."""
     asked = asks_for_companions(group.spec.template)
     return asked or group.condition(ConditionType.COMPANIONS_PRESENT) is not None
 
 
 def last_verdict(group: Group) -> Verdict | None:
-    """What the status says until a pass has looked."""
+    """Returns the condition in status as a verdict: it counts before the first pass."""
     said = group.condition(ConditionType.COMPANIONS_PRESENT)
     if said is None:
         return ABOUT_TO_BE_WRITTEN if asks(group) else None

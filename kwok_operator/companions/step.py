@@ -1,4 +1,4 @@
-"""The companions' part of a pass: new nodes get theirs before pods come, and status reports them.
+"""The companions' part of a reconciler's pass: new nodes get theirs before pods; a condition.
 
 Everything else about companions has passes of its own: the keeper's.
 """
@@ -20,7 +20,7 @@ from kwok_operator.nodegroups.steps import GroupStep, StepPass, StepReport
 
 
 def with_empty_csi_node(group: Group) -> Group:
-    """With an empty CSINode for each node, where the group asks for none."""
+    """Returns the group with an empty CSINode in its template, unless it has or copies one."""
     template = with_csi_node(group.spec.template)
     return replace(group, spec=group.spec.model_copy(update={"template": template}))
 

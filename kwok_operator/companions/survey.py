@@ -1,6 +1,6 @@
-"""What nodes have of their companions, and what they lack: compared, and nothing written.
+"""Compares the companions that nodes have with those that they should have; writes nothing.
 
-    nodes, Companions of the template, what is on the shelves  --survey-->  CompanionSurvey
+    nodes, Companions of the template, objects on the shelves  --survey-->  CompanionSurvey
 
 Level-triggered: it needs no memory of the survey before.
 """
@@ -20,35 +20,37 @@ AllKept = Mapping[CompanionKind, Mapping[str, Shelved]]
 
 @dataclass(slots=True)
 class CompanionWork:
-    """What one owner lacks, and what it has that it should not have as it is."""
+    """What to write for one owner: `stale` objects are deleted, then `missing` ones created."""
 
     owner: CompanionOwner
     missing: list[Companion] = field(default_factory=list)
     stale: list[tuple[CompanionKind, Shelved]] = field(default_factory=list)
 
     def beyond(self, taken: Set[str]) -> bool:
-        """Whether there was more to do than to find names taken, which no further pass mends."""
+        """Whether there was more to do than companions whose names are `taken` by others."""
         names = {companion.name(self.owner.base) for companion in self.missing}
         return bool(self.stale) or not names <= taken
 
 
 @dataclass(slots=True)
 class CompanionSurvey:
-    """`nodes` is how many of the owners are nodes; another one may be the group. `complete` are
-    names of owners that lack nothing, `taken` those of objects that are somebody else's."""
+    """The result of a survey. `nodes` counts the owners that are nodes; the group may be another.
+
+    `complete`: names of owners that lack nothing; `taken`: companions' names that objects of
+    somebody else have; `dropped`: fields that the API server didn't keep."""
 
     nodes: int = 0
     owners: int = 0
     complete: set[str] = field(default_factory=set)
     right: int = 0
-    """Objects that are as they should be."""
+    """How many objects are as they should be."""
     work: list[CompanionWork] = field(default_factory=list)
     taken: set[str] = field(default_factory=set)
     dropped: set[str] = field(default_factory=set)
     held: int = 0
-    """Nodes that lack nothing but what the simulated cloud holds back."""
+    """How many nodes lack only companions that the simulated cloud holds back."""
     due: int | None = None
-    """When that changes, in epoch milliseconds."""
+    """When the simulated cloud next changes a node's devices, in epoch milliseconds."""
 
 
 def survey(
@@ -62,10 +64,10 @@ def survey(
     cloud: Cloud | None,
     now: int,
 ) -> CompanionSurvey:
-    """Of a group's nodes and, for what they share, of the group, `now` (epoch milliseconds).
+    """Compares the companions of a group's nodes, and the shared ones; `now`: epoch milliseconds.
 
-    `is_due` says of a repair, by its key, whether it may be tried now. Nodes whose uid is
-    `under_way` get theirs from somebody else.
+    `is_due(repair_key)` says whether a repair may be tried now. Nodes whose uid is in `under_way`
+    are just getting theirs.
     """
     found, bases = CompanionSurvey(), dict[str, str]()
     of_nodes = [companion for companion in companions if not companion.shared]
@@ -101,7 +103,10 @@ def wanted_now(
     made: int,
     now: int,
 ) -> tuple[Sequence[Companion], int | None]:
-    """What of its companions a node that was `made` then is to have now, and when that changes."""
+    """Returns the companions that a node should have `now`, and when that changes (None: never).
+
+    `made` is when the node was created; both are epoch milliseconds. Only the simulated cloud's
+    devices make a difference."""
     if cloud is None or cloud.devices is None or serial is None:
         return companions, None
     names = sorted(name for each in companions for name in each.devices)
@@ -120,7 +125,7 @@ def wanted_now(
 
 
 def repair_key(companion: Companion, owner: CompanionOwner) -> str:
-    """What is repaired, and to what end."""
+    """The key of a repair: the object's name, and the digest that it should have."""
     return f"{companion.name(owner.base)} {companion.digest}"
 
 
@@ -156,7 +161,7 @@ def _compare(
 def _superfluous(
     group: Group, companions: Sequence[Companion], kept: AllKept, bases: Mapping[str, str]
 ) -> Iterator[CompanionWork]:
-    """What owners have that they are not to have any more."""
+    """Yields the deletion of objects that owners should not have any more."""
     wanted = {(c.kind, c.suffix, c.shared) for c in companions}
     for kind, shelved in kept.items():
         for each in shelved.values():

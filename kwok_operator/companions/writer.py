@@ -1,6 +1,6 @@
-"""Makes single companions, and takes them away: what the API server's answers mean.
+"""Creates and deletes single companions, and interprets the API server's answers.
 
-An object is never changed, but deleted and made anew: most of a CSINode can't be changed at all,
+An object is never changed, but deleted and created again: most of a CSINode can't be changed,
 and a ResourceSlice that somebody has changed has another generation.
 """
 
@@ -14,7 +14,8 @@ from kwok_operator.nodegroups.nodewriter import FIELD_MANAGER
 
 
 class CompanionWriter:
-    """One request each, or few: `spend` is called for each but the `first` of a job."""
+    """Writes companions, by one request or a few. `spend()` is called before each request but the
+    `first` of a job, for which the executor has accounted already."""
 
     def __init__(
         self,
@@ -28,7 +29,7 @@ class CompanionWriter:
         self._spend = spend
 
     async def make(self, companion: Companion, owner: CompanionOwner, *, first: bool) -> bool:
-        """Says whether the owner has it now; False where its name is somebody else's."""
+        """Creates a companion; False if an object of somebody else has its name."""
         shelf = self._shelves[companion.kind]
         known = shelf.group(owner.group).get(companion.name(owner.base))
         if known is not None and is_ours(known, owner) and known.digest == companion.digest:
@@ -57,7 +58,7 @@ class CompanionWriter:
         return True
 
     async def delete(self, kind: CompanionKind, kept: Shelved, *, first: bool) -> None:
-        """Deletes that very object; it may be gone already."""
+        """Deletes this object, by its uid; it may be gone already."""
         if not first:
             self._spend()
         try:
