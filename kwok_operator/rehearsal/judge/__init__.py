@@ -1,1 +1,3 @@
-"""Rehearsals, as far as they are pure: scenarios, recordings, figures, verdicts, reports."""
+"""Recordings of rehearsals and what follows from them: figures, outcomes, verdicts. Purely
+computed.
+"""

@@ -1,4 +1,4 @@
-"""How far the clock of a cluster is from ours: from the Date of its answers.
+"""How far a cluster's clock is ahead of ours, computed from the Date headers of its answers.
 
     (sent, Date, received), ... --offset_of--> seconds that the cluster's clock is ahead, and how
                                                far from the truth they may be
@@ -17,7 +17,9 @@ _DATE_SECONDS: Final = 1.0
 
 
 class DatedAnswer(NamedTuple):
-    """Times in seconds since the epoch; `sent` and `received` by our clock, `date` by theirs."""
+    """An answer of the API server. `sent` and `received` are by our clock, `date` is by the
+    server's; all in seconds since the epoch.
+    """
 
     sent: float
     date: float
@@ -26,7 +28,9 @@ class DatedAnswer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClockOffset:
-    """Seconds that the cluster's clock is ahead of ours, at most `error` off."""
+    """How many seconds the cluster's clock is ahead of ours, and the largest possible error of
+    that.
+    """
 
     ahead: float = 0.0
     error: float = 0.0
@@ -37,7 +41,9 @@ class ClockOffset:
 
 
 def offset_of(answers: Iterable[DatedAnswer]) -> ClockOffset | None:
-    """None for no answers. Servers whose clocks differ from each other leave a large error."""
+    """Computes the offset of the cluster's clock; None without answers. If several servers have
+    different clocks, the error is large.
+    """
     ranges = [_range_of(each) for each in answers]
     if not ranges:
         return None
@@ -48,7 +54,9 @@ def offset_of(answers: Iterable[DatedAnswer]) -> ClockOffset | None:
 
 
 def moved_by(offset: ClockOffset, answer: DatedAnswer) -> float:
-    """At least by so much, and ahead if positive; 0 where the answer agrees with the offset."""
+    """Returns by how many seconds, at least, the clock was set since; positive if it was set ahead.
+    0 if the answer fits the offset.
+    """
     low, high = _range_of(answer)
     behind = min(high - offset.ahead + offset.error, 0.0)
     return behind or max(low - offset.ahead - offset.error, 0.0)

@@ -1,11 +1,12 @@
-"""Where two recordings part, and whose part that is.
+"""Finds where two recordings differ, and which part of the system made the difference.
 
     recording --traits--> RecordingTraits;  two of them --compared--> a DiffPart each for
     the scenario, the simulated cloud, the autoscaler, the scheduler
 
-The cloud's part is compared serial by serial: group and serial say which instance it is, whatever
-the names of its nodes. Times may differ by TOLERANCE, as rehearsals run in real time. An instance
-that is there in one recording alone is the cloud's difference only where both asked for the same.
+The cloud is compared instance by instance: an instance is identified by its group and serial
+number, whatever its node is called. Times may differ by TOLERANCE, as rehearsals run in real time.
+An instance that only one recording has is the cloud's difference only if both made the same
+requests.
 """
 
 import re
@@ -31,7 +32,7 @@ from kwok_operator.rehearsal.report.plots import in_time
 
 TOLERANCE: Final = 2.0
 SHARE: Final = 0.1
-"""Besides, of the time itself."""
+"""The share of the time itself that times may differ by, in addition to TOLERANCE."""
 MOST_SHOWN: Final = 10
 _MOST_STEPS: Final = 100_000
 _NODE_NAME: Final = re.compile(r"\b([a-z0-9][-a-z0-9.]*)-[a-z2-7]{4}-(\d{6,18})\b")
@@ -42,14 +43,14 @@ class _Instance:
     state: NodeState
     came: float
     boot: float | None = None
-    """Seconds from the Node to a usable one."""
+    """Seconds from the Node's creation until it was usable."""
     arrival: float | None = None
-    """Seconds from when it was asked for to the Node, if that is known."""
+    """Seconds from the request to the Node's creation, if known."""
 
 
 @dataclass(slots=True)
 class RecordingTraits:
-    """What of a recording is compared."""
+    """The parts of a recording that are compared."""
 
     header: RecordingHeader
     marks: list[tuple[float, str]] = field(default_factory=list)
@@ -57,9 +58,9 @@ class RecordingTraits:
     asked: defaultdict[str, list[tuple[float, str]]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    """Of each group: what its target became, or what was called."""
+    """The requests for each group, in order: new targets, or calls."""
     bound: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Pods, by workload and the group of their node."""
+    """The number of bound pods, by workload and the group of their node."""
     targets: dict[str, int] = field(default_factory=dict)
     called: bool = False
 
@@ -70,19 +71,19 @@ class RecordingDifference:
     a: str
     b: str
     t: float | None = None
-    """When it shows for the first time."""
+    """When the difference first shows, in seconds since the run began."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiffPart:
     name: str
     compared: str
-    """What was held against each other."""
+    """What was compared, in words."""
     differences: list[RecordingDifference]
 
 
 def traits(recording: RecordingReader) -> RecordingTraits:
-    """Reads a recording to its end. Raises RecordingError."""
+    """Reads the traits of a recording, to its end. Raises RecordingError."""
     found = RecordingTraits(recording.header)
     groups: dict[str, str] = {}
     bound: set[str] = set()
@@ -141,7 +142,7 @@ def _asked(found: RecordingTraits, group: str, t: float, request: str) -> None:
 
 
 def compared(a: RecordingTraits, b: RecordingTraits) -> list[DiffPart]:
-    """What differs, part by part."""
+    """Returns the differences between two recordings, part by part."""
     requests = _requests(a, b)
     unlike = {group for group, _ in requests}
     return [
@@ -159,7 +160,7 @@ def compared(a: RecordingTraits, b: RecordingTraits) -> list[DiffPart]:
 
 
 def in_lines(parts: list[DiffPart]) -> Iterator[str]:
-    """For a terminal: which part differs, and where first."""
+    """Yields lines for a terminal: which parts differ, and where first."""
     for part in parts:
         count = len(part.differences)
         texts = (
@@ -229,7 +230,9 @@ def _requests(a: RecordingTraits, b: RecordingTraits) -> list[tuple[str, Recordi
 def _first_of(
     a: list[tuple[float, str]], b: list[tuple[float, str]], what: str
 ) -> Iterator[RecordingDifference]:
-    """The first step in which two sequences differ: what follows may follow from it."""
+    """Yields only the first step in which two sequences differ: later differences may follow from
+    it.
+    """
     for number in range(max(len(a), len(b))):
         one = a[number] if number < len(a) else None
         other = b[number] if number < len(b) else None

@@ -1,9 +1,10 @@
-"""Whether what a scenario expects has held, and why: an outcome for each expectation.
+"""Decides whether each expectation of a scenario has held, and why.
 
-`end` is the last moment of the recording, `always` each of its moments, `{at: 120}` that second.
-Nothing holds on an incomplete figure, and `always` waits for it to be complete, unless the known
-part breaks it already. The answer to a `kubectl wait` is a line of the recording. A group or
-workload that the recording has never shown is a mistake in the scenario, and so doesn't hold.
+`end` checks the last moment of the recording, `always` each moment, `{at: 120}` that second. An
+expectation doesn't hold on an incomplete figure; `always` can wait until the figure is complete,
+unless the known part breaks it already. The answer to a `kubectl wait` is a line of the recording.
+A group or workload that the recording never shows is a mistake in the scenario, so such an
+expectation doesn't hold.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,7 +25,7 @@ from kwok_operator.rehearsal.judge.recording import EventLine, RecordedLine, Wai
 from kwok_operator.rehearsal.scenario.expectation import Compared, Expectation
 
 LOOK_EVERY: Final = 1.0
-"""Seconds between two looks at a figure that drifts, for `always`."""
+"""Seconds between two checks of a figure that drifts, for `always`."""
 _MOST_TEXT: Final = 500
 
 
@@ -35,7 +36,7 @@ class ExpectationOutcome:
     reason: str
     value: float | None = None
     t: float | None = None
-    """When it was decided."""
+    """When the outcome was decided, in seconds since the run began."""
 
     @property
     def name(self) -> str:
@@ -43,7 +44,9 @@ class ExpectationOutcome:
 
 
 def check_figures(expect: Sequence[Expectation], *, where: str) -> None:
-    """Raises RecordingError for a figure of a header that this version doesn't have."""
+    """Raises RecordingError if an expectation in the header has a figure, or narrowing, that is
+    unknown here.
+    """
     for number, each in enumerate(expect):
         figure = FIGURES.get(each.figure or "")
         if each.figure is None or (figure and each.of.by.keys() <= figure.of):
@@ -59,14 +62,15 @@ def check_figures(expect: Sequence[Expectation], *, where: str) -> None:
 
 
 def scopes(compared: Iterable[Compared]) -> set[FigureScope]:
-    """All for which a ledger has to keep sums."""
+    """Returns all scopes for which the ledger must keep sums."""
     narrowed = {each.of for each in compared}
     return {part for of in narrowed for part in (of, *_parts(of).values())} - {FigureScope()}
 
 
 def _parts(of: FigureScope) -> dict[str, FigureScope]:
-    """What must have been there, each by itself: the pods of a workload need not have come to a
-    group, but a workload that isn't in the namespace is a mistake."""
+    """Returns what must have been seen at some time, part by part: the pods of a workload need not
+    have come to a group, but a workload that isn't in its namespace is a mistake.
+    """
     parts: dict[str, FigureScope] = {
         name: FigureScope(**{name: of.by[name]})
         for name in ("group", "zone", "namespace")
@@ -83,7 +87,7 @@ class _Case:
     tally: Tally
     events: int = 0
     broken: tuple[float, float] | None = None
-    """When an `always` was first broken, and by what."""
+    """When an `always` was first broken, and the value then."""
     measured: bool = False
     outcome: ExpectationOutcome | None = None
 
@@ -95,7 +99,7 @@ class _Case:
         return each.measured.reading(self.tally, t, always=each.always)
 
     def check(self, t: float) -> None:
-        """For `always`."""
+        """Checks an `always` at this moment."""
         if self.broken is None and (read := self.read(t)).value is not None:
             self.measured = True
             if self.expectation.is_broken_by(read):
@@ -103,7 +107,7 @@ class _Case:
 
 
 class Judge:
-    """Follows a ledger, and decides each expectation when its moment has come."""
+    """Follows a ledger, and decides each expectation when its time has come."""
 
     def __init__(self, expect: Sequence[Expectation], ledger: ClusterLedger) -> None:
         self._ledger = ledger
@@ -114,12 +118,14 @@ class Judge:
         self._drifting = [case for case in always if case.expectation.measured.drifts]
         self._steady = [case for case in always if not case.expectation.measured.drifts]
         self.follows = bool(always or self._timed)
-        """Whether figures decide anything before the end."""
+        """Whether any expectation depends on figures before the end."""
         self._looked = 0.0
         self._now = 0.0
 
     def moves_on(self, t: float) -> None:
-        """All lines until now are in the ledger, and the next one is at `t`."""
+        """Checks what is due before `t`, the time of the next line. All lines before it must be in
+        the ledger.
+        """
         if t <= self._now:
             return
         for case in self._steady:
@@ -148,13 +154,15 @@ class Judge:
 
     @property
     def decided(self) -> list[ExpectationOutcome]:
-        """Those that nothing can change any more."""
+        """The outcomes that can't change any more."""
         broken = (case for case in self._cases if case.broken and case.outcome is None)
         there = [case.outcome for case in self._cases if case.outcome is not None]
         return [*there, *(self._of_always(case, self._now) for case in broken)]
 
     def finish(self, t: float) -> list[ExpectationOutcome]:
-        """The recording ends at `t`."""
+        """Decides the remaining expectations at `t`, the end of the recording. Returns all
+        outcomes.
+        """
         self.moves_on(t)
         for case in (*self._steady, *self._drifting):
             case.check(t)
@@ -197,7 +205,9 @@ class Judge:
         return ExpectationOutcome(each, held, reason, read.value, t)
 
     def _never_seen(self, of: FigureScope) -> str:
-        """What the scope names that the recording has never shown, in words."""
+        """Returns what the scope names and the recording has never shown; empty if it has shown
+        all.
+        """
         there = {"group": self._ledger.groups, "workload": self._ledger.workloads}
         for what, scope in _parts(of).items():
             if not self._ledger.tally(scope).known:
@@ -208,7 +218,7 @@ class Judge:
 
 
 def _incomplete(each: Expectation, read: FigureReading) -> str:
-    """Why a reading can't be compared with what was wanted."""
+    """Returns why a reading can't be compared with its bounds."""
     if not read.incomplete:
         return "there was nothing to measure"
     known = "nothing" if read.value is None else in_words(read.value, each.measured.unit)

@@ -1,10 +1,11 @@
-"""The figures of a rehearsal: of each its name, its unit, and how it is computed and narrowed.
+"""The figures of a rehearsal: their names and units, how they are computed, and what they can be
+narrowed to.
 
     ClusterLedger --levels, waits, counts--> Tally (of a FigureScope) --Figure--> FigureReading
 
-A new figure is one entry of `_figures`, and a row of docs/figures.md. A figure has no value where
-there was nothing to measure, and is incomplete where it is known in part: its FigureReading says
-what is missing.
+A new figure is one entry of `_figures`, and a row of docs/figures.md. A figure has no value if
+there was nothing to measure. It is incomplete if it is known only in part: then its FigureReading
+says what is missing.
 """
 
 from collections import Counter
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from kwok_operator.rehearsal.judge.recording import NodeState
 
 POD_LEVELS: Final = ("pending", "running", "succeeded", "failed", "orphaned", "gone")
-"""A pod is in one of these."""
+"""Every pod counts in exactly one of these levels."""
 NODE_LEVELS: Final[Mapping[str, Callable[["NodeState"], bool]]] = {
     "total": lambda node: True,
     "ready": lambda node: node.ready,
@@ -43,8 +44,9 @@ RESOURCES: Final = ("cpu", "memory")
 
 
 class Place(NamedTuple):
-    """Where a thing belongs, as far as it does; `workload` is Kind/namespace/name, `rehearsed` the
-    scenario's workload, where that is called otherwise."""
+    """Where an object belongs, as far as that is known. `workload` is Kind/namespace/name;
+    `rehearsed` is the name of the scenario's workload, if its object is called otherwise.
+    """
 
     workload: str = ""
     namespace: str = ""
@@ -69,7 +71,7 @@ class FigureScope(ScenarioPart):
 
     @classmethod
     def narrowed(cls, **by: str) -> Self:
-        """By those of the names that aren't empty."""
+        """Returns the scope narrowed by those of the names that aren't empty."""
         return cls(**{part: name for part, name in by.items() if name})
 
     def holds(self, place: Place) -> bool:
@@ -83,13 +85,13 @@ class FigureScope(ScenarioPart):
 
     @property
     def wide(self) -> "FigureScope":
-        """Without group and zone."""
+        """The same scope without group and zone."""
         kept = {part: name for part, name in self.by.items() if part not in ("group", "zone")}
         return FigureScope(**kept)
 
     @property
     def by(self) -> dict[str, str]:
-        """What it narrows by."""
+        """The names that the scope narrows by, by part."""
         return {name: value for name, value in self if value}
 
     def __str__(self) -> str:
@@ -97,9 +99,10 @@ class FigureScope(ScenarioPart):
 
 
 def is_workload(wanted: str, workload: str, rehearsed: str = "") -> bool:
-    """Whether Kind/namespace/name is what somebody calls `web` or `deployment/web`.
+    """Whether Kind/namespace/name is meant by `wanted`, such as `web` or `deployment/web`.
 
-    `web-0007` is where it was made for the workload `web` of the scenario, as `rehearsed` says.
+    `web-0007` counts as `web`, too, if `rehearsed` says that the scenario made it for its workload
+    `web`.
     """
     kind, _, rest = workload.partition("/")
     name = rest.partition("/")[2]
@@ -112,22 +115,23 @@ def is_workload(wanted: str, workload: str, rehearsed: str = "") -> bool:
 
 
 class Tally:
-    """The sums of one scope. The ledger moves them; `t` never goes back."""
+    """The sums of one scope. The ledger updates them; the time `t` never goes back."""
 
     def __init__(self, gaps: WatchGaps, wide: "Tally | None" = None) -> None:
         self.gaps = gaps
         self.wide = wide
-        """That of the same without group and zone, where it has one of them: a pod without a node
-        may have belonged here."""
+        """The tally of the same scope without group and zone, if it has one of them: a pod without
+        a node may have belonged here.
+        """
         self.known = False
-        """Whether anything of the scope was ever there."""
+        """Whether anything in this scope was ever there."""
         self.priced = False
         self.pods = {name: Level() for name in POD_LEVELS}
         self.nodes = {name: Level() for name in NODE_LEVELS}
         self.instances = {name: Level() for name in INSTANCE_STATES}
         self.price = Level()
         self.unpriced = Level()
-        """Nodes of which no price is known yet."""
+        """The number of nodes whose price isn't known yet."""
         self.use = {name: Ratio() for name in RESOURCES}
         self.pending = Waits()
         self.starting = Waits()
@@ -137,11 +141,11 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class FigureReading:
-    """A figure at one moment."""
+    """The value of a figure at one moment."""
 
     value: float | None
     incomplete: str = ""
-    """What is missing, where the value is only the part that is known."""
+    """What is missing, if the value is only the part that is known; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,34 +154,35 @@ class Figure:
 
     name: str
     of: frozenset[str]
-    """What it may be narrowed by."""
+    """The parts of a scope that the figure can be narrowed by."""
     compute: Callable[[Tally, float], float | None]
     unit: str = ""
-    """s, h, share, or nothing."""
+    """The unit: `s`, `h` or `share`; empty for a plain number."""
     drifts: bool = False
-    """Whether it changes while nothing happens, or takes long to compute: `always` then looks at
-    it once a second."""
+    """Whether the value changes while nothing happens, or takes long to compute. `always` then
+    checks it once a second.
+    """
     whole: bool = False
-    """Whether it is always a whole number."""
+    """Whether the value is always a whole number."""
     grows: bool = False
-    """Whether it is 0 when the run begins, and only grows."""
+    """Whether the value is 0 when the run begins, and never decreases."""
     momentary: bool = False
-    """Whether it is the state of now, whatever was before."""
+    """Whether the value depends only on the present state of the cluster."""
     lacks: Callable[[Tally, float, float | None], str] | None = None
-    """What makes such a value incomplete; empty where it is complete."""
+    """Returns what makes a value incomplete; an empty text if it is complete."""
     kinds: tuple[str, ...] = ("nodes", "pods")
-    """The kinds of objects that it is computed from."""
+    """The kinds of objects from which the figure is computed."""
     counts: tuple[str, ...] = ()
-    """The counts of a tally that it is the sum of."""
+    """The counts of a tally whose sum the figure is."""
     lower_is_better: bool | None = None
-    """None where neither more nor less is better, as of nodes: it depends on what is wanted."""
+    """None if neither more nor less is better, as for nodes: that depends on what is wanted."""
     decisions: bool = False
-    """Whether it counts decisions, which hardly vary where nothing has changed."""
+    """Whether it counts decisions, which hardly vary between runs if nothing has changed."""
 
     def reading(self, tally: Tally, t: float, *, always: bool = False) -> FigureReading:
-        """Its value at `t`, rounded: the one number that is shown everywhere.
+        """Returns the value at `t`, rounded as it is shown everywhere.
 
-        `always`: what was missing before `t` counts, too.
+        With `always`, it is incomplete also if anything was missing before `t`.
         """
         value = self.compute(tally, t)
         gap = tally.gaps.missing(self.kinds, momentary=self.momentary and not always)
@@ -277,7 +282,9 @@ def _without_price(tally: Tally, t: float, _: float | None) -> str:
 
 
 def _count(name: str, of: frozenset[str], *counts: str, **options: Any) -> Figure:
-    """The sum of some counts of a tally; without any, of that of its own name."""
+    """A figure that is the sum of some counts of a tally; by default, of the count with its own
+    name.
+    """
     counts = counts or (name,)
 
     def compute(tally: Tally, _: float) -> float:
@@ -331,9 +338,9 @@ def _figures() -> Iterator[Figure]:
 
 FIGURES: Final[Mapping[str, Figure]] = {figure.name: figure for figure in _figures()}
 EVENT_COUNT: Final = _count("events", frozenset(), kinds=("events",))
-"""What an expectation of Events counts, by its unit and range."""
+"""The figure that is compared when an expectation counts Events; it has their unit and range."""
 COUNTED: Final = frozenset(name for figure in FIGURES.values() for name in figure.counts)
-"""The counts that a tally keeps."""
+"""The names of the counts that a tally keeps."""
 
 
 def rounded(number: float) -> float:
@@ -342,7 +349,7 @@ def rounded(number: float) -> float:
 
 
 def form_of(figure: Figure) -> str:
-    """How a number that it is held against is written."""
+    """How a bound for the figure is written, for messages."""
     if figure.unit == "s":
         return "a time such as 30s"
     if figure.unit == "share":
@@ -351,7 +358,9 @@ def form_of(figure: Figure) -> str:
 
 
 def in_words(number: float | None, unit: str = "", *, exact: bool = False) -> str:
-    """As people read it: `31.2 s`, `63.5 %`, `1,204`; `exact` has all digits, as for bounds."""
+    """A number as people read it, such as `31.2 s`, `63.5 %` or `1,204`. With `exact`, as for
+    bounds, it has all digits.
+    """
     if number is None:
         return "nothing to measure"
     if exact:

@@ -1,10 +1,12 @@
-"""What is there at one moment of a recording, and the sums of all scopes that somebody asks for.
+"""The state of the cluster at one moment of a recording, and the sums of all scopes that are
+needed.
 
     line --apply--> nodes, pods, objects --moves--> Tally of everything, of each group, of each
                                                     workload, of the scopes of expectations
 
-A pod belongs to a group and a zone once it is bound, a node from when it is there. Memory follows
-what is in the cluster, how many pods have waited and nodes have gone, not the number of lines.
+A pod belongs to a group and a zone once it is bound, a node as soon as it exists. Memory grows with
+the cluster, with the pods that have waited and with the nodes that are gone, but not with the
+number of lines.
 """
 
 from collections import defaultdict, deque
@@ -31,18 +33,20 @@ from kwok_operator.rehearsal.judge.recording import (
 )
 
 REPLACED_WITHIN: Final = 600.0
-"""Seconds from a node's end to a new one that takes its place."""
+"""Seconds after a node's end in which a new node of the same shape counts as its replacement."""
 _ROUNDING: Final = 1e-6
-"""Seconds: lines have milliseconds."""
+"""Seconds; it allows for rounding, as lines have milliseconds."""
 MOST_GROUPS: Final = 500
 MOST_WORKLOADS: Final = 300
-"""Of which sums are kept for the report; expectations and totals count all of them."""
+"""The most workloads that the report has sums of. Expectations and totals count all workloads."""
 _PLACES_KEPT: Final = 50_000
 _BUDGET: Final = "PodDisruptionBudget"
 _BY_TAINT: Final = "DeletionByTaintManager"
 _BY_API: Final = "EvictionByEvictionAPI"
 _HEARD_APART: Final = 1.0
-"""Seconds: pods and budgets are watched apart, so a budget may change before its cause is seen."""
+"""Seconds. Pods and budgets are watched separately, so a budget's change may be seen before its
+cause.
+"""
 _NO_NODE: Final = NodeState()
 
 
@@ -52,7 +56,9 @@ class _Budget:
 
     left: int
     unexplained: int = 0
-    """By how much it has lately decreased without an eviction, less the increases."""
+    """How far the budget has lately decreased without an eviction that was seen, minus its
+    increases.
+    """
     changed: float = 0.0
 
     def reports(self, allowed: int, t: float) -> None:
@@ -60,7 +66,7 @@ class _Budget:
         self.left = allowed
 
     def evicts(self, t: float, *, by_api: bool) -> bool:
-        """Returns whether it allowed this eviction."""
+        """Records an eviction. Returns whether the budget allowed it."""
         if by_api:  # the API server has asked it, and has lowered it
             self._change(-1, t)
             return True
@@ -87,7 +93,7 @@ class _Gang:
 
 @dataclass(slots=True)
 class _Unpriced:
-    """Where a node was, and how long, before it has had a price."""
+    """How long a node has been in each place before its price was known."""
 
     since: float
     spells: defaultdict[Place, float] = field(default_factory=lambda: defaultdict(float))
@@ -95,7 +101,7 @@ class _Unpriced:
 
 @dataclass(slots=True)
 class _Replacements:
-    """When nodes of a shape went that nothing has replaced yet."""
+    """When nodes of each group and shape were deleted that haven't been replaced yet."""
 
     gone: defaultdict[tuple[str, str], deque[float]] = field(
         default_factory=lambda: defaultdict(deque)
@@ -115,7 +121,9 @@ class _Replacements:
 
 
 class ClusterLedger:
-    """Fed with the lines in their order; `tally` has the sums of a scope that was asked for."""
+    """Applies the lines of a recording in their order. `tally` returns the sums of a
+    given scope.
+    """
 
     def __init__(self, scopes: Iterable[FigureScope] = ()) -> None:
         self.now = 0.0
@@ -166,7 +174,7 @@ class ClusterLedger:
                 self._gang(line)
 
     def tallies(self, place: Place) -> tuple[Tally, ...]:
-        """All that sum up what belongs there."""
+        """Returns all tallies that count what belongs to this place."""
         found = self._found.get(place)
         if found is None:
             if len(self._found) >= _PLACES_KEPT:
@@ -219,7 +227,9 @@ class ClusterLedger:
     def _price(
         self, name: str, before: NodeState | None, after: NodeState | None, t: float
     ) -> None:
-        """The time before a node's first price has this price, wherever the node was."""
+        """Applies a node's first known price to the time before, too, in all places where the node
+        was.
+        """
         unpriced = self._unpriced.setdefault(name, _Unpriced(t))
         if before is not None:
             unpriced.spells[_place(before)] += t - unpriced.since
@@ -294,7 +304,9 @@ class ClusterLedger:
             self._budgets[line.name] = _Budget(line.state.allowed)
 
     def _evicted(self, name: str, state: PodState, t: float) -> None:
-        """A taint asks no budget; the API server asks them before each eviction by its API."""
+        """Counts an eviction that a budget did not allow. The API server asks budgets before
+        evictions by its API; a deletion because of a taint asks none.
+        """
         before = self.pods.live.get(name)
         was_before = state.created < 0 if before is None else bool(before.state.disrupted)
         if was_before or state.disrupted not in (_BY_TAINT, _BY_API):
@@ -308,7 +320,9 @@ class ClusterLedger:
             tally.counts["disruptions.beyondBudget"] += 1
 
     def _gang(self, line: JobLine) -> None:
-        """A Job: from when it was made, or the run began, to when all of it has succeeded."""
+        """Measures how long a Job takes: from its creation, or the beginning of the run, until all
+        of it has succeeded.
+        """
         gang, state, t = self._gangs.get(line.name), line.state, line.t
         if state is None:
             if gang is not None:
@@ -341,7 +355,9 @@ class ClusterLedger:
 
 
 def _amounts(node: NodeState) -> tuple[object, ...]:
-    """What it counts for besides how many it is one of, and where."""
+    """What a node contributes to the sums: its amounts and its place. Levels such as `ready` are
+    separate.
+    """
     return node.group, node.zone, node.price, node.allocatable
 
 
@@ -350,6 +366,6 @@ def _place(node: NodeState) -> Place:
 
 
 def _namespace(about: str) -> str:
-    """Of Kind/namespace/name; nothing where there is none."""
+    """Returns the namespace in Kind/namespace/name; empty if there is none."""
     parts = about.split("/")
     return parts[1] if len(parts) > 2 else ""

@@ -2,9 +2,10 @@
 
     line --read_json, read_klog--> Said --WarningCounts--> WarningLine
 
-What is over before the run began is no warning: an API server that did not answer yet.
-The same text again only raises its count, and is written at most once a second. Texts beyond the
-MOST_TEXTS are counted under one text for each program, so memory and recordings stay small.
+A trouble that was over before the run began is no warning, such as an API server that did not
+answer yet. The same text again only raises its count, and is written at most once a second. Texts
+beyond the MOST_TEXTS are counted under one text for each program, so memory and recordings stay
+small.
 """
 
 import json
@@ -27,21 +28,21 @@ _HARMLESS: Final = {
     b"AcceptableRanges have not been populated yet": "cluster-autoscaler logs it in every run, as"
     " its first loop has no target sizes yet",
 }
-"""Texts of cluster-autoscaler that mean no harm, and why; anything else counts."""
+"""Harmless texts of cluster-autoscaler, each with the reason; all other texts are counted."""
 
 
 class Said(NamedTuple):
-    """What a line of a log says; empty where it says no such thing."""
+    """The warning in a line of a log; its fields are empty if the line has none."""
 
     warning: str = ""
     trouble: str = ""
-    """What the warning is about, where a later line may report its end."""
+    """A key for what the warning is about, if a later line may report its end."""
     over: str = ""
-    """The trouble that has ended."""
+    """The key of a trouble that has ended."""
 
 
 def read_json(line: bytes) -> Said:
-    """As the operator and the shim log with --log-format=json."""
+    """Reads a line that the operator or the shim has logged with --log-format=json."""
     try:
         said = as_map(json.loads(line))
     except ValueError:
@@ -55,7 +56,9 @@ def read_json(line: bytes) -> Said:
 
 
 def read_klog(line: bytes) -> Said:
-    """As Kubernetes' own programs log: `W1231 23:59:59.123456   12345 file.go:67] text`."""
+    """Reads a line as Kubernetes' own programs log it: `W1231 23:59:59.123456   12345 file.go:67]
+    text`.
+    """
     found = _KLOG.match(line)
     if found is None or any(text in found[1] for text in _HARMLESS):
         return Said()
@@ -66,18 +69,18 @@ def read_klog(line: bytes) -> Said:
 class _Text:
     trouble: str
     written: float | None = None
-    """When there was a line of it last."""
+    """When a line with this text was last recorded."""
     waiting: int = 0
 
 
 class WarningCounts:
-    """What programs have logged, until it is due in the recording."""
+    """Counts what programs log, until the counts are due to be recorded."""
 
     def __init__(self) -> None:
         self._texts: dict[tuple[str, str], _Text] = {}
 
     def add(self, program: str, text: str, trouble: str = "") -> bool:
-        """Whether it is the first of its text."""
+        """Counts a text. Returns whether it is new."""
         key = (program, text)
         if key not in self._texts and len(self._texts) >= MOST_TEXTS:
             key = (program, OTHERS)
@@ -86,7 +89,7 @@ class WarningCounts:
         return found.written is None and found.waiting == 1
 
     def forget(self, program: str, trouble: str) -> None:
-        """What a program said of a trouble, which is over."""
+        """Drops a program's warnings of a trouble that is over."""
         self._texts = {
             key: found
             for key, found in self._texts.items()
@@ -94,9 +97,10 @@ class WarningCounts:
         }
 
     def due(self, t: float, *, every: bool = False, before: bool = False) -> Iterator[WarningLine]:
-        """The lines to be written at `t`, of texts that had none for a second, or of all of them.
+        """Yields the lines to record at `t`: texts that had none for a second, or with `every`, all
+        texts.
 
-        Those `before` the run leave nothing: in the run each text begins anew.
+        With `before`, they are from before the run, and counting begins anew.
         """
         for (program, text), found in self._texts.items():
             soon = found.written is not None and t - found.written < _AGAIN_SECONDS

@@ -1,4 +1,6 @@
-"""What figures are summed up with while lines go by: levels, ratios, waits. No line is kept."""
+"""The levels, ratios and waits from which figures are computed. They are updated line by line; no
+line is kept.
+"""
 
 import math
 from bisect import bisect_left
@@ -7,17 +9,19 @@ from typing import Final
 
 HOUR: Final = 3_600.0
 SHORTEST: Final = 5e-4
-"""Seconds: what is less is the rounding of sums, as times of a recording are milliseconds."""
+"""Seconds. Anything shorter is a rounding error, as times of a recording have milliseconds."""
 
 
 BROKEN: Final = "broken"
 BACK: Final = "back"
 LISTED: Final = "listed"
-"""States of a watch."""
+"""With BROKEN and BACK, the states of a watch."""
 
 
 class WatchGaps:
-    """What the recording lacks by now: kinds whose watch is broken, or that were listed anew."""
+    """Which kinds the recording lacks changes of: their watch is broken, or they were
+    listed anew.
+    """
 
     def __init__(self) -> None:
         self._broken: dict[str, float] = {}
@@ -32,7 +36,7 @@ class WatchGaps:
             self._listed.setdefault(kind, t)
 
     def missing(self, kinds: Iterable[str], *, momentary: bool) -> str:
-        """What makes a figure of these kinds incomplete; nothing where it is complete."""
+        """Returns what makes a figure of these kinds incomplete; an empty text if nothing does."""
         for kind in kinds:
             if kind in self._broken:
                 return f"the watch of {kind} is broken since {self._broken[kind]:g} s"
@@ -43,7 +47,7 @@ class WatchGaps:
 
 
 class Level:
-    """A number that changes in steps: what it is, was at most, and sums up to over time."""
+    """A number that changes in steps: its value, its maximum, and its integral over time."""
 
     __slots__ = ("_area", "_since", "most", "value")
 
@@ -61,17 +65,18 @@ class Level:
             self.most = self.value
 
     def add(self, area: float) -> None:
-        """Adds what is known only now of the time before."""
+        """Adds to the integral what has become known only now about earlier times."""
         self._area += area
 
     def area(self, t: float) -> float:
-        """In units times seconds, until `t`."""
+        """Returns the integral until `t`, in units times seconds."""
         return self._area + self.value * (t - self._since)
 
 
 class Ratio:
-    """One number over another, both changing in steps: one integral over the other, so that an hour
-    with much counts for more than one with little."""
+    """The ratio of two numbers that change in steps. Over time it is the ratio of their integrals,
+    so hours with much count for more than hours with little.
+    """
 
     __slots__ = ("_above", "_below", "_since", "above", "below", "most")
 
@@ -100,7 +105,7 @@ class Ratio:
         self.below += below
 
     def overall(self, t: float) -> float | None:
-        """Over all of the time until `t`; as it is now where there was none."""
+        """Returns the ratio over all the time until `t`; if no time has passed, the present one."""
         self.move(t)
         return self._above / self._below if self._below > 0 else self.value
 
@@ -110,8 +115,9 @@ class Ratio:
 
 
 class Waits:
-    """How long things have waited: those that have ended, those that still do, with what they have
-    waited by then, and how many can't end any more. Percentiles are by nearest rank."""
+    """How long things have waited: finished waits, unfinished ones with their length so far, and
+    those that can't end any more. Percentiles use the nearest rank.
+    """
 
     __slots__ = ("_begun", "_done", "_sorted", "never")
 
@@ -120,7 +126,7 @@ class Waits:
         self._begun: dict[str, float] = {}
         self._sorted = True
         self.never = 0
-        """Waits that can't end any more."""
+        """The number of waits that can't end any more."""
 
     @property
     def unended(self) -> int:
@@ -135,12 +141,12 @@ class Waits:
         self._sorted = False
 
     def give_up(self, key: str) -> None:
-        """It waits no longer, and will never have what it waited for."""
+        """Records that a wait can't end any more."""
         self._begun.pop(key, None)
         self.never += 1
 
     def drop(self, key: str, *, ended: float | None = None, never: bool = False) -> None:
-        """It is counted elsewhere from now on."""
+        """Removes a wait, as it is counted in another tally from now on."""
         self._begun.pop(key, None)
         self.never -= never
         if ended is not None:
@@ -148,7 +154,9 @@ class Waits:
             del self._done[bisect_left(self._done, ended)]
 
     def figure(self, which: str, t: float) -> float | None:
-        """Of the waits that have ended, and of the others that still can, as long as they are."""
+        """Returns a percentile, the maximum or the mean of all finished waits, and of unfinished
+        ones with their length at `t`. Waits that can't end are left out.
+        """
         waiting = [max(t - at, 0.0) for at in self._begun.values()]
         count = len(self._done) + len(waiting)
         if not count:
@@ -161,7 +169,9 @@ class Waits:
         return _nth(self._done, sorted(waiting), _rank(which, count))
 
     def missing(self, which: str, value: float | None) -> str:
-        """Why it isn't `value` however long the waits without an end took; nothing where it is."""
+        """Returns why the figure might not be `value` once all waits have ended; an empty text if
+        it is certain.
+        """
         if not self.unended:
             return ""
         count = len(self._done) + self.unended
@@ -180,12 +190,14 @@ class Waits:
 
 
 def _rank(which: str, count: int) -> int:
-    """Counted from 0."""
+    """Returns the place of a percentile in a sorted list, counted from 0."""
     return max(-(-count * PERCENTILES[which] // 100) - 1, 0)
 
 
 def _nth(a: Sequence[float], b: Sequence[float], n: int) -> float:
-    """Of two sorted lists, the n-th of both together: merging them would be most of the work."""
+    """Returns the n-th of two sorted lists together. It doesn't merge them, as that would take most
+    of the time.
+    """
     low, high = max(0, n - len(b)), min(n, len(a))
     while low < high:
         middle = (low + high) // 2

@@ -1,14 +1,14 @@
-"""What a recording says of an object: the state that figures are made of.
+"""Reads from an object the state that a recording keeps of it, and that figures are computed from.
 
-    object as the API server tells it --node, pod, group, event, budget, job--> its state
+    object as the API server sends it --node, pod, group, event, budget, job--> its state
 
-Two objects that say the same here are the same to a recording, so heartbeats and the like leave no
-trace. Amounts are whole numbers: of CPU thousandths, of everything else its unit. What can't be
-read, here or later in a recording, counts as nothing; an object is never refused. When something
-happened to a pod is the moment at which it was seen, which is exact to milliseconds, unless it was
-seen late: then the stamp in the pod, which has whole seconds, is nearer. What the first list shows
-was before the run, and nothing else was, whatever stamps say: those of a cluster's clock are only
-nearly on ours.
+Changes that don't show in the state, such as heartbeats, aren't recorded. Amounts are whole
+numbers: CPU in thousandths, everything else in its own unit. Values that can't be read count as
+nothing; an object is never refused.
+
+The time of a change is when it was seen, exact to milliseconds. If it was seen late, it is the
+timestamp in the object, which has whole seconds. Only what the first list shows was before the run,
+whatever timestamps say: the cluster's clock may differ from ours.
 """
 
 import hashlib
@@ -45,23 +45,25 @@ from kwok_operator.rehearsal.judge.recording import (
 )
 
 LATE_MS: Final = 1_500
-"""A stamp is up to a second older than its moment, and news takes some time."""
+"""A timestamp is up to a second older than its event, and the news of the event takes some time."""
 _MAX_TEXT: Final = 300
 _NO_SELECTORS: Final[Mapping[str, object]] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class StampClock:
-    """Turns stamps into seconds since the run began; `began` is epoch milliseconds.
+    """Converts timestamps to seconds since the run began; `began` is in milliseconds since the
+    epoch.
 
-    `offset` is that of the clock by which the cluster stamps its objects.
+    `offset` is the offset of the clock from which the cluster takes its timestamps.
     """
 
     began: int
     offset: ClockOffset = field(default_factory=ClockOffset)
 
     def at(self, stamp: object, *, seen: float) -> float:
-        """When something happened that a stamp of the cluster says, and that was seen at `seen`.
+        """Returns when something happened: at `seen`, or at the cluster's timestamp if it was seen
+        late.
 
         A negative `seen` means the list of what was there before the run.
         """
@@ -75,7 +77,7 @@ class StampClock:
         return max(moment, EARLIEST if seen < 0 else 0.0)
 
     def seconds(self, stamp: object) -> float | None:
-        """What a stamp says that was written on this machine; None for what is none."""
+        """Converts a timestamp that was written on this machine; None if it is no timestamp."""
         stamped = self._milliseconds(stamp)
         seconds = None if stamped is None else stamped / 1_000
         return seconds if seconds is None or EARLIEST <= seconds <= MAX_SECONDS else None
@@ -95,7 +97,9 @@ def node(
     seen: float,
     clock: StampClock,
 ) -> NodeState:
-    """`price`: that of its group, for an hour; without one it keeps the one that it had."""
+    """Returns the state of a Node. `price` is that of its group, per hour; if it is None, the node
+    keeps its last price.
+    """
     metadata, spec, status = _parts(body)
     asked = as_map(metadata.get("annotations")).get(REQUESTED_AT_ANNOTATION)
     born = metadata.get("creationTimestamp")
@@ -121,7 +125,7 @@ def node(
 
 
 def group_of(node: Mapping[str, Any]) -> str:
-    """The group that a node belongs to; nothing where it belongs to none."""
+    """Returns the name of the node's group; empty if it has none."""
     metadata = as_map(node.get("metadata"))
     labels, annotations = (as_texts(metadata.get(part)) for part in ("labels", "annotations"))
     return group_of_node(labels, annotations)
@@ -135,9 +139,10 @@ def pod(
     clock: StampClock,
     selectors: Mapping[str, object] = _NO_SELECTORS,
 ) -> PodState:
-    """`before`: what was said of it last; its moments are kept, and what never changes.
+    """Returns the state of a Pod. `before` is its last state: moments, and what never changes, are
+    taken from it.
 
-    `selectors` are those of the PodDisruptionBudgets that there are, by NAMESPACE/NAME.
+    `selectors` are the selectors of existing PodDisruptionBudgets, by NAMESPACE/NAME.
     """
     metadata, spec, status = _parts(body)
     scheduled = _condition(status, "PodScheduled")
@@ -180,7 +185,7 @@ def pod(
 
 
 def _covering(metadata: Mapping[str, Any], selectors: Mapping[str, object]) -> tuple[str, ...]:
-    """The budgets that cover a pod, by their names in its namespace."""
+    """Returns the names of the budgets in the pod's namespace that cover it."""
     namespace, labels = _text(metadata.get("namespace")), as_map(metadata.get("labels"))
     split = ((name.partition("/"), selector) for name, selector in selectors.items())
     return tuple(
@@ -193,7 +198,9 @@ def _covering(metadata: Mapping[str, Any], selectors: Mapping[str, object]) -> t
 
 
 def _selects(selector: object, labels: Mapping[str, Any]) -> bool:
-    """As in policy/v1: an empty selector takes all pods, and none at all takes none."""
+    """Whether a selector selects these labels. As in policy/v1, an empty selector selects all pods,
+    and a missing one selects none.
+    """
     if not isinstance(selector, Mapping):
         return False
     wanted = as_map(selector.get("matchLabels"))
@@ -214,7 +221,9 @@ def _meets(value: object, requirement: Mapping[str, Any]) -> bool:
 
 
 def workload(metadata: Mapping[str, Any]) -> str:
-    """Whose pod it is, as Kind/NAMESPACE/NAME: of a ReplicaSet its Deployment, by their names."""
+    """Returns the owner of a pod as Kind/NAMESPACE/NAME; for a ReplicaSet of a Deployment, the
+    Deployment.
+    """
     namespace = _text(metadata.get("namespace"))
     for owner in _dicts(metadata.get("ownerReferences")):
         if owner.get("controller") is True:
@@ -228,13 +237,15 @@ def workload(metadata: Mapping[str, Any]) -> str:
 
 
 def _rehearsed(metadata: Mapping[str, Any], workload: str) -> str:
-    """The workload of the scenario, unless its name is what `workload` ends with."""
+    """Returns the name of the scenario's workload; empty if it is the same name as in
+    `workload`.
+    """
     name = _label(metadata, REHEARSED_LABEL)
     return "" if workload.rpartition("/")[2] == name else name
 
 
 def group(body: Mapping[str, Any]) -> GroupState:
-    """A KwokNodeGroup."""
+    """Returns the state of a KwokNodeGroup."""
     _, spec, status = _parts(body)
     counts = as_map(as_map(status.get("cloud")).get("counts"))
     return GroupState(
@@ -253,7 +264,9 @@ def group(body: Mapping[str, Any]) -> GroupState:
 
 
 def event(body: Mapping[str, Any]) -> EventLine:
-    """An Event of the core group, at no time yet; its count is that of the series."""
+    """Returns the line of a core/v1 Event, still with time 0. Its count is that of its series, if
+    any.
+    """
     about = as_map(body.get("involvedObject"))
     source = _text(as_map(body.get("source")).get("component"))
     count = _whole(as_map(body.get("series")).get("count")) or _whole(body.get("count"))
@@ -269,7 +282,7 @@ def event(body: Mapping[str, Any]) -> EventLine:
 
 
 def budget(body: Mapping[str, Any]) -> BudgetState:
-    """A PodDisruptionBudget."""
+    """Returns the state of a PodDisruptionBudget."""
     status = _parts(body)[2]
     return BudgetState(
         allowed=_whole(status.get("disruptionsAllowed")),
@@ -296,7 +309,7 @@ def job(
 
 
 def amounts(quantities: object) -> dict[str, float]:
-    """Of a map of quantities; what is no quantity isn't there."""
+    """Converts a map of quantities to amounts. Values that are no quantities are left out."""
     found: dict[str, float] = {}
     for name, value in as_map(quantities).items():
         if isinstance(value, str | int | float):
@@ -317,10 +330,10 @@ def _amount(value: str | float, parts: int) -> int | None:
 
 
 def requests(spec: Mapping[str, Any]) -> dict[str, float]:
-    """What the scheduler counts for a pod: its own requests, else those of its containers.
+    """Returns what the scheduler counts for a pod: its own requests, else those of its containers.
 
-    Containers and sidecars run together, init containers one after the other with the sidecars
-    before them: component-helpers' resource.PodRequests.
+    Containers and sidecars run at the same time, other init containers one after the other, each
+    with the sidecars before it. See component-helpers' resource.PodRequests.
     """
     running: dict[str, float] = {}
     peak: dict[str, float] = {}
@@ -376,7 +389,9 @@ def _containers(status: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _kept_running(spec: Mapping[str, Any], status: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Its containers and its sidecars, which are init containers that don't end."""
+    """The statuses of a pod's containers and of its sidecars, which are init containers that don't
+    end.
+    """
     inits = _dicts(spec.get("initContainers"))
     sidecars = {_text(each.get("name")) for each in inits if _is_sidecar(each)}
     of_inits = _dicts(status.get("initContainerStatuses"))
@@ -388,7 +403,7 @@ def _is_sidecar(container: Mapping[str, Any]) -> bool:
 
 
 def _started(status: Mapping[str, Any]) -> str:
-    """When its first container began to run, also if that is over; empty if none has."""
+    """Returns when the first container began to run, even if it has ended; empty if none has."""
     for each in _containers(status):
         state = as_map(each.get("state"))
         for kind in ("running", "terminated"):

@@ -1,10 +1,11 @@
-"""The pods at one moment of a recording: their levels, how they waited, what they ask of nodes.
+"""The pods at one moment of a recording: their levels, how long they wait, what they request of
+nodes.
 
     line --apply--> PodRecord --_settle--> levels and waits of the tallies of its place
                               --_waited--> what it waited for has come, or never will
 
-A pod has the group and zone of its node, whichever of their lines comes first: nodes and pods are
-watched apart. When a node moves, goes or comes back, the pods on it are settled anew.
+A pod has the group and zone of its node, whichever line comes first: nodes and pods are watched
+separately. When a node changes its place, goes or comes back, the pods on it are counted anew.
 """
 
 import heapq
@@ -27,11 +28,11 @@ TalliesOf = Callable[[Place], tuple[Tally, ...]]
 @dataclass(slots=True)
 class PodWait:
     since: float
-    """As figures count it: at the earliest with the run."""
+    """When the wait began, in seconds; at the earliest, the beginning of the run."""
     seconds: float | None = None
-    """Once it has ended."""
+    """How long the wait was, once it has ended."""
     never: bool = False
-    """It can't end any more."""
+    """Whether the wait can't end any more."""
 
     @property
     def goes_on(self) -> bool:
@@ -44,26 +45,28 @@ class PodRecord:
     state: PodState
     place: Place
     pending: PodWait | None
-    """To be bound; nothing where it was over before the run."""
+    """The wait to be bound; None if it was over before the run."""
     starting: PodWait | None
-    """The same, to run."""
+    """The wait to run; None if it was over before the run."""
     before_the_run: bool
-    """What its first line shows was before the run."""
+    """Whether the pod existed before the run: what its first line shows isn't counted as an event
+    of the run.
+    """
     tallies: tuple[Tally, ...] = ()
     level: str = ""
     had_node: bool = False
     disrupted: bool = False
     unserved: bool = False
-    """It is counted as such, or had ended before the run."""
+    """Whether the pod has been counted as unserved, or had ended before the run."""
     why: str = ""
-    """The last that the scheduler said while it waited."""
+    """The scheduler's last message while the pod waited."""
     reasons: tuple[str, ...] = ()
-    """All that it gave until then."""
+    """All reasons that the scheduler has given for the pod so far."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class SlowPod:
-    """Ordered by how long it waited."""
+    """A pod that waited long. Pods are ordered by how long they waited."""
 
     seconds: float
     name: str
@@ -78,24 +81,26 @@ class PodLedger:
         self._tallies = tallies
         self.live: dict[str, PodRecord] = {}
         self.reasons: Counter[str] = Counter()
-        """Pods that the scheduler couldn't place for a while, by each reason that it gave."""
+        """The number of pods that the scheduler couldn't place for a while, by each reason that it
+        gave.
+        """
         self._slowest: list[SlowPod] = []
         self._places: dict[str, Place] = {}
-        """Of each node that was ever there."""
+        """The place of each node that ever existed."""
         self._gone_nodes: set[str] = set()
         self._used: dict[str, dict[str, float]] = {}
         self._on: defaultdict[str, dict[str, PodRecord]] = defaultdict(dict)
-        """The pods that are there, by node."""
+        """The existing pods on each node."""
 
     def node_used(self, node: str) -> Mapping[str, float]:
-        """What its pods ask for."""
+        """Returns the sum of what the pods on a node request."""
         return self._used.get(node, {})
 
     def orphans(self) -> list[str]:
         return sorted(name for name, pod in self.live.items() if pod.level == "orphaned")
 
     def slowest(self, now: float) -> list[SlowPod]:
-        """The pods that waited longest, those that still do too."""
+        """Returns the pods that waited longest, including those that still wait."""
         waiting = (
             _slow(pod, now - pod.pending.since, "still waits")
             for pod in self.live.values()
@@ -104,7 +109,7 @@ class PodLedger:
         return heapq.nlargest(SLOWEST, [*self._slowest, *heapq.nlargest(SLOWEST, waiting)])
 
     def placed(self, node: str, place: Place, t: float) -> None:
-        """A node is there, and belongs there."""
+        """Records that a node exists, and its group and zone."""
         if self._places.get(node) != place or node in self._gone_nodes:
             self._places[node] = place
             self._gone_nodes.discard(node)
@@ -172,7 +177,7 @@ class PodLedger:
             tally.pods["gone"].move(t, 1)
 
     def _settle(self, pod: PodRecord, t: float) -> None:
-        """Counts it where it belongs now, as what it is now."""
+        """Counts a pod at the level and in the tallies where it belongs now."""
         state, before, was = pod.state, pod.tallies, pod.level
         pod.level = _LEVELS.get(state.phase, "pending")
         if state.node in self._gone_nodes and state.phase not in _ENDED:
@@ -201,7 +206,7 @@ class PodLedger:
                     tally.pods[pod.level].move(t, 1)
 
     def _waited(self, pod: PodRecord, t: float) -> None:
-        """Ends what it waited for and has got by now, or won't any more."""
+        """Ends the waits of a pod for what has come by now, or can't come any more."""
         state, pending, starting = pod.state, pod.pending, pod.starting
         if pending is not None and pending.goes_on:
             bound = state.bound if state.bound is not None else t if state.node else None
@@ -221,7 +226,7 @@ class PodLedger:
             self._no_longer(pod, t, "ended without a node")
 
     def _no_longer(self, pod: PodRecord, t: float, outcome: str) -> None:
-        """It has ended, or is gone: what it still waits for will never be."""
+        """Gives up the waits of a pod that has ended or is gone."""
         if not pod.unserved and not pod.had_node:
             pod.unserved = True
             for tally in pod.tallies:
@@ -245,7 +250,9 @@ class PodLedger:
             heapq.heapreplace(self._slowest, slow)
 
     def _ask(self, state: PodState, t: float, *, sign: int) -> None:
-        """Counts what a pod asks for on its node, for as long as it holds it."""
+        """Adds (`sign` 1) or subtracts (-1) what a pod requests of its node. Pods that have ended
+        hold nothing.
+        """
         if not state.node or state.phase in _ENDED:
             return
         used = self._used.setdefault(state.node, dict.fromkeys(RESOURCES, 0.0))
@@ -260,7 +267,7 @@ class PodLedger:
             del self._used[state.node]
 
     def _count_reasons(self, pod: PodRecord, message: str) -> None:
-        """Each reason once for each pod, however often it was given."""
+        """Counts each reason once for each pod, however often it is given."""
         if message == pod.why:
             return
         for reason in scheduling_reasons(message):
@@ -272,7 +279,9 @@ class PodLedger:
 
 
 def scheduling_reasons(message: str) -> list[str]:
-    """Of `0/5 nodes are available: 2 Insufficient cpu, 3 node(s) ... preemption: ...` each one."""
+    """Splits a message such as `0/5 nodes are available: 2 Insufficient cpu, 3 node(s) ...` into
+    its reasons.
+    """
     available, colon, rest = message.partition(" nodes are available: ")
     if not colon:
         return [message]
@@ -315,7 +324,7 @@ def _leave(waits: Waits, name: str, wait: PodWait | None) -> None:
 
 
 def _count(pod: PodRecord, before: PodState | None) -> None:
-    """What happened to it in this line; nothing of what was before the run."""
+    """Counts the restarts and the disruption that a line shows, unless they were before the run."""
     counts = before is not None or not pod.before_the_run
     restarts = pod.state.restarts - (before.restarts if before else 0)
     disruption = "" if pod.disrupted else pod.state.disrupted

@@ -46,14 +46,18 @@ from kwok_operator.rehearsal.scenario.expectation import A_TIME, A_WORD, Expecta
 FORMAT: Final = 1
 OPERATOR: Final = "operator"
 SHIM: Final = "shim"
-"""Programs of a rehearsal's own; a process has the name that the scenario gives it."""
+"""With OPERATOR, the programs of a rehearsal itself. A process has the name that the scenario gives
+it.
+"""
 MAX_SECONDS: Final = 366 * 86_400.0
 EARLIEST: Final = -100 * MAX_SECONDS
 MAX_AMOUNT: Final = 2.0**80
 MAX_COUNT: Final = 2**62
-"""Beyond these bounds nothing is read, and so nothing is to be recorded."""
+"""Values beyond these bounds are refused when a recording is read, so they must not be recorded."""
 _MAX_STEP_BACK: Final = 5.0
-"""Lines of one moment are written one after the other; what goes further back is no recording."""
+"""Seconds. Lines of the same moment may be slightly out of order; a larger step back is
+an error.
+"""
 _STRICT: Final = ConfigDict(
     strict=True, alias_generator=to_camel, populate_by_name=True, allow_inf_nan=False
 )
@@ -70,7 +74,7 @@ def _argument(value: Any) -> str:
 
 
 def _states(counts: Any) -> Any:
-    """Earlier recordings have the keys of status."""
+    """Converts the keys of earlier recordings, which are those of the group's status."""
     if isinstance(counts, Mapping):
         return {str(COUNTED.get(key, key)): count for key, count in counts.items()}
     return counts
@@ -85,12 +89,12 @@ Words = Annotated[
     str,
     BeforeValidator(lambda v: v.encode(errors="replace").decode() if isinstance(v, str) else v),
 ]
-"""A sentence that may name files: such names can hold bytes that are no text."""
+"""A text that may name files. Bytes in such names that are no text are replaced."""
 Amount = Annotated[float, Field(ge=0, le=MAX_AMOUNT)]
 Amounts = Annotated[dict[str, Amount], Field(exclude_if=not_)]
 Price = Annotated[Amount | None, Field(exclude_if=_is_none)]
 Moment = Annotated[float, Field(ge=EARLIEST, le=MAX_SECONDS)]
-"""Seconds; before the run it is negative."""
+"""Seconds since the run began; negative for moments before it."""
 MaybeMoment = Annotated[Moment | None, Field(exclude_if=_is_none)]
 Count = Annotated[int, Field(ge=-MAX_COUNT, le=MAX_COUNT)]
 
@@ -105,7 +109,9 @@ class RecordingHeader:
     versions: dict[str, str] = Field(default_factory=dict)
     expect: tuple[Expectation, ...] = ()
     clock: Annotated[ClockOffset | None, Field(exclude_if=_is_none)] = None
-    """That of a cluster that isn't the rehearsal's own; all times here are by our clock."""
+    """The offset of the cluster's clock, if the cluster isn't the rehearsal's own. All times in the
+    recording are by our clock.
+    """
 
     @field_serializer("expect")
     def _as_written(self, expect: tuple[Expectation, ...]) -> list[dict[str, Any]]:
@@ -119,21 +125,21 @@ class NodeState:
     instance_type: Text = ""
     shape: Text = ""
     ready: bool = False
-    """Usable: Ready, and nothing keeps pods off that doesn't run yet."""
+    """Whether pods can use the node: it is Ready, and has no taint for nodes that aren't."""
     schedulable: bool = True
     deleting: bool = False
     allocatable: Amounts = Field(default_factory=dict)
     price: Price = None
     created: MaybeMoment = None
     requested: MaybeMoment = None
-    """When its instance was requested."""
+    """When the node's instance was requested."""
 
 
 @dataclass(frozen=True, slots=True, config=_STRICT)
 class PodState:
     created: Moment
     workload: Text = ""
-    """Kind/namespace/name."""
+    """The owner of the pod, as Kind/namespace/name."""
     phase: Text = "Pending"
     bound: MaybeMoment = None
     running: MaybeMoment = None
@@ -144,14 +150,14 @@ class PodState:
     priority: Count = 0
     restarts: Count = 0
     why: Text = ""
-    """The last message of the scheduler."""
+    """The last message of the scheduler, while the pod has no node."""
     reason: Text = ""
     disrupted: Text = ""
-    """The reason of its condition DisruptionTarget."""
+    """The reason of the pod's condition DisruptionTarget, if that is true."""
     budgets: Annotated[tuple[str, ...], Field(exclude_if=not_)] = ()
     """The PodDisruptionBudgets of its namespace that covered it when it was disrupted."""
     rehearsed: Text = ""
-    """The workload of the scenario that it is of, where its object has another name."""
+    """The scenario's workload of the pod, if its object has another name."""
 
 
 @dataclass(frozen=True, slots=True, config=_STRICT)
@@ -162,7 +168,7 @@ class GroupState:
     states: Annotated[dict[str, Count], BeforeValidator(_states), Field(exclude_if=not_)] = Field(
         default_factory=dict
     )
-    """Instances of the simulated cloud, by the names of their states, such as NotReady."""
+    """The number of simulated instances in each state, such as NotReady."""
     price: Price = None
     conditions: Annotated[dict[str, str], Field(exclude_if=not_)] = Field(default_factory=dict)
 
@@ -214,7 +220,7 @@ class BudgetLine:
     KEY: ClassVar = "PodDisruptionBudget"
     t: Seconds
     name: Name = Field(validation_alias="object", serialization_alias="object")
-    """PodDisruptionBudget/namespace/name."""
+    """The name as PodDisruptionBudget/namespace/name."""
     state: BudgetState | None = Field(default=None, validation_alias="is", serialization_alias="is")
 
 
@@ -223,13 +229,13 @@ class JobLine:
     KEY: ClassVar = "Job"
     t: Seconds
     name: Name = Field(validation_alias="object", serialization_alias="object")
-    """Job/namespace/name."""
+    """The name as Job/namespace/name."""
     state: JobState | None = Field(default=None, validation_alias="is", serialization_alias="is")
 
 
 @dataclass(frozen=True, slots=True, config=_STRICT)
 class _Nested:
-    """A line whose other fields are within one object, under the key of its kind."""
+    """A line with one object, under the key of its kind, that holds all fields but `t`."""
 
     KEY: ClassVar[str]
     t: Seconds
@@ -283,33 +289,35 @@ class MarkLine(_Nested):
 
 @dataclass(frozen=True, slots=True, config=_STRICT)
 class WatchLine(_Nested):
-    """What a recording lacks: see docs/figures.md."""
+    """Reports a broken or restored watch, so that changes may be missing: see docs/figures.md."""
 
     KEY = "watch"
     of: str = ""
-    """nodes, pods, groups, events, budgets or jobs."""
+    """The kind: nodes, pods, groups, events, budgets or jobs."""
     state: str = ""
-    """BROKEN, BACK, or LISTED (measures.py) anew, without what happened in between."""
+    """BROKEN, BACK, or LISTED: listed anew, without what happened in between (measures.py)."""
     detail: Words = ""
 
 
 @dataclass(frozen=True, slots=True, config=_STRICT)
 class WarningLine(_Nested):
-    """What a program logged as a warning or an error."""
+    """A warning or error that a program has logged."""
 
     KEY = "warning"
     program: str = ""
-    """The operator, the shim, or a process of the scenario."""
+    """`operator`, `shim`, or the name of a process."""
     message: Words = ""
     count: Count = 1
-    """How many times it was logged since the line before with this message."""
+    """How many times the message was logged since its line before this one."""
     before: Annotated[bool, Field(exclude_if=not_)] = False
-    """Whether that was before the run; no figure counts it then."""
+    """Whether it was logged before the run; then no figure counts it."""
 
 
 @dataclass(frozen=True, slots=True, config=_STRICT)
 class WaitLine(_Nested):
-    """The answer of the cluster to a `kubectl wait`; `expect` counts from 0."""
+    """The cluster's answer to a `kubectl wait`. `expect` is the number of the
+    expectation, from 0.
+    """
 
     KEY = "wait"
     expect: Count = 0
@@ -326,7 +334,7 @@ class EndLine(_Nested):
 
 @dataclass(frozen=True, slots=True, config=_STRICT)
 class UnknownLine:
-    """Of a kind that a later version may write."""
+    """A line of a kind that isn't known here, as a later version may write."""
 
     KEY: ClassVar = "[unknown]"
     t: Seconds
@@ -366,28 +374,28 @@ _FIRST_LINE: Final = TypeAdapter(_HeaderLine)
 
 
 def encode(line: RecordedLine | RecordingHeader) -> str:
-    """One line, without its end."""
+    """Encodes a line as JSON, without a newline."""
     if isinstance(line, RecordingHeader):
         return _FIRST_LINE.dump_json(_HeaderLine(0, line), by_alias=True).decode()
     return _ANY_LINE.dump_json(line, by_alias=True).decode()
 
 
 class RecordingReader:
-    """Reads the lines of a recording one by one: memory doesn't grow with them.
+    """Reads the lines of a recording one by one, so memory doesn't grow with its length.
 
-    `chunks` are the bytes of the file `name`. Raises RecordingError, at once if it has no header.
+    `chunks` are the bytes of the file `name`. Raises RecordingError; at once if there is no header.
     """
 
     def __init__(self, chunks: Iterator[bytes], *, name: str) -> None:
         self.cut = False
-        """Once all lines are read: whether it ends in the middle."""
+        """Whether the recording ends in the middle of the file; known once all lines are read."""
         self._name = name
         data = unzipped(chunks, damaged=self._damaged, on_cut=self._note_cut)
         self._texts = numbered_lines(data, damaged=self._damaged)
         self.header = self._header()
 
     def lines(self) -> Iterator[RecordedLine]:
-        """All but the header, whose times never go back. To be called once."""
+        """Yields all lines but the header. Their times never go back. Can be called only once."""
         now = 0.0
         for number, text, ended in self._texts:
             try:

@@ -21,14 +21,14 @@ _GATED: Final = "SchedulingGated"
 _ENDED: Final = ("Succeeded", "Failed")
 MOST_GROUPS: Final = 3
 _MOST_TEXT: Final = 500
-"""Of the reason and the message of one group."""
+"""The most characters of one group's reason and message."""
 
 
 class UnderWay(NamedTuple):
-    """What is waited for."""
+    """What a rehearsal still waits for."""
 
     groups: int
-    """How many there are."""
+    """The number of all groups."""
     not_ready: list[str]
     without_pods: list[str]
     not_scheduled: list[str]
@@ -49,12 +49,16 @@ class UnderWay(NamedTuple):
 
 
 def groups_under_way(groups: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Each with the reason and the message of its condition Ready."""
+    """Returns the groups that aren't Ready, each with the reason and the message of its condition
+    Ready.
+    """
     return [text for text, _ in _not_ready(groups)]
 
 
 def held_back(groups: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Of these, such as are paused: nothing that they lack will come."""
+    """Returns the groups that aren't Ready because they are paused: waiting for these would never
+    end.
+    """
     return [text for text, reason in _not_ready(groups) if reason == "Paused"]
 
 
@@ -77,7 +81,9 @@ def wants_nodes(groups: Iterable[Mapping[str, Any]]) -> bool:
 def without_their_pods(
     kind: str, objects: Iterable[Mapping[str, Any]], unbound: Iterable[Mapping[str, Any]]
 ) -> list[str]:
-    """`unbound`: the pods that have no node."""
+    """Returns the objects whose controller has yet to create pods. `unbound` are the pods without a
+    node.
+    """
     owners = {
         owner.get("uid")
         for pod in unbound
@@ -94,7 +100,9 @@ def without_their_pods(
 
 
 def not_scheduled(unbound: Iterable[Mapping[str, Any]], *, retried: bool) -> list[str]:
-    """`retried`: the scheduler has had the time to try all pods again on the nodes that came."""
+    """Returns the pods that the scheduler may yet bind. With `retried`, it has had the time to try
+    all of them again on new nodes, so those that it has refused are left out.
+    """
     found = []
     for pod in unbound:
         metadata, spec, status = (as_map(pod.get(p)) for p in ("metadata", "spec", "status"))

@@ -1,7 +1,7 @@
-"""What the report shows besides figures: how things went over time, and what was done when.
+"""What the report shows besides figures: the course of the run over time, and what was done when.
 
-Samples, calls and marks are kept up to a number; what goes beyond it is counted. So memory doesn't
-grow with the recording.
+Only a limited number of samples, calls, marks, Events and warnings is kept, so memory doesn't grow
+with the recording. Samples are thinned out; further ones of the others are only counted.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ MOST_KINDS_OF_EVENTS: Final = 200
 MOST_WARNINGS: Final = 200
 _FIRST_STEP: Final = 0.125
 _ONE_AFTER_ANOTHER: Final = 15.0
-"""Seconds between two calls that still are one row."""
+"""Calls that follow one another within so many seconds are shown in one row."""
 _DIGITS: Final = 10
 WRITES: Final = {
     "NodeGroupIncreaseSize": "up",
@@ -33,21 +33,25 @@ WRITES: Final = {
     "NodeGroupForceDeleteNodes": "down",
     "NodeGroupDecreaseTargetSize": "down",
 }
-"""Calls by which an autoscaler asks for something, and which way the group goes by them."""
+"""The calls with which an autoscaler changes a group, and whether that group gets larger or
+smaller.
+"""
 
 NodeCounts = Mapping[str, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What held from `t` on."""
+    """The state of the cluster from `t` on."""
 
     t: float
     pending: int
     running: int
     orphaned: int
     nodes: NodeCounts
-    """Of each group that has any: all, and those that are ready."""
+    """All nodes and the ready ones of each group that has any; the key "" has the nodes of other
+    groups.
+    """
     price: float
     cost: float
     cpu: float | None
@@ -64,7 +68,7 @@ class EventsOfAKind:
 
 @dataclass(slots=True)
 class LoggedWarning:
-    """What a program has logged with one text, in the run or before it."""
+    """All times a program logged one text during the run, or before it."""
 
     program: str
     message: str
@@ -76,7 +80,7 @@ class LoggedWarning:
 
 @dataclass(slots=True)
 class CallsOfAKind:
-    """Calls of one method for one group with one answer, none of which is long after another."""
+    """Calls of one method for one group with one answer, which follow closely on one another."""
 
     first: float
     last: float
@@ -84,9 +88,9 @@ class CallsOfAKind:
     group: str
     code: str
     argument: str
-    """Of the first of them."""
+    """The argument of the first call."""
     asked: int = 0
-    """The sum of their arguments, as far as these are numbers."""
+    """The sum of the calls' arguments, as far as these are numbers."""
     count: int = 0
     slowest_ms: float = 0.0
 
@@ -103,13 +107,13 @@ class Story:
     samples: list[Sample] = field(default_factory=list)
     marks: list[MarkLine] = field(default_factory=list)
     calls: list[CallsOfAKind] = field(default_factory=list)
-    """Those of WRITES, and those that failed."""
+    """The calls that change a group, and those that failed."""
     asked: dict[str, set[int]] = field(default_factory=lambda: {"up": set(), "down": set()})
-    """The seconds in which an autoscaler asked for something, of all calls."""
+    """The seconds in which an autoscaler asked for a larger (`up`) or smaller (`down`) group."""
     more_marks: int = 0
     more_calls: int = 0
     events: dict[tuple[str, str, str], EventsOfAKind] = field(default_factory=dict)
-    """By component, reason and type."""
+    """The Events, by component, reason and type."""
     more_events: int = 0
     warnings: dict[tuple[str, str, bool], LoggedWarning] = field(default_factory=dict)
     more_warnings: int = 0
@@ -117,7 +121,7 @@ class Story:
     _latest: dict[tuple[str, str, str], CallsOfAKind] = field(default_factory=dict)
 
     def moves_on(self, ledger: ClusterLedger, t: float) -> None:
-        """All lines until now are in the ledger, and the next one is at `t`."""
+        """Takes a sample of the ledger if one is due before `t`, the time of the next line."""
         now = ledger.now
         last = self.samples[-1].t if self.samples else -self._step
         # What holds for long is shown, too, if it comes soon after the sample before.

@@ -2,8 +2,8 @@
 
     RecordingReader --judged--> Judged --verdict_json, junit_xml, summary--> files and lines
 
-The same recording gives the same bytes. A run has passed when all that was expected has held, and
-it came to its end: one that was interrupted, died, or whose recording was cut off has failed.
+The same recording gives the same bytes. A run has passed if all its expectations held and it came
+to its end. It has failed if it was interrupted, died, or its recording was cut off.
 """
 
 import re
@@ -39,10 +39,10 @@ _BROKEN_OFF: Final = {
     "unplayed": "the run ended before all of the scenario was played",
     "": "the recording ends in the middle of the run",
 }
-"""Reasons for an end that nobody meant."""
+"""Reasons of an end that wasn't intended, in words."""
 _MEANT: Final = frozenset({"settled", "condition", "atMost"})
 _MOST_WARNINGS: Final = 30
-"""That are shown; each may be long."""
+"""The most warnings that are shown, as each may be long."""
 _MOST_ORPHANS: Final = 20
 _NOT_IN_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -51,27 +51,27 @@ _NOT_IN_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U00
 class Judged:
     header: RecordingHeader
     t: float
-    """When the recording ends."""
+    """When the recording ends, in seconds since the run began."""
     end: EndLine
     cut: bool
     outcomes: list[ExpectationOutcome]
     figures: dict[str, float | None]
     orphans: list[str]
-    """Pods whose node is gone."""
+    """The pods whose node is gone."""
     incomplete: dict[str, str]
-    """Figures that are known in part, and what is missing."""
+    """The figures that are known only in part, each with what is missing."""
     groups: dict[str, dict[str, float | None]]
     workloads: dict[str, dict[str, float | None]]
     incomplete_of: dict[str, dict[str, str]]
-    """The same of each `group NAME` and `workload NAME`."""
+    """The incomplete figures of each `group NAME` and `workload NAME`, with what is missing."""
     slowest: list[SlowPod]
     reasons: list[tuple[str, int]]
-    """Why pods waited, and how many of them."""
+    """The scheduler's reasons why pods waited, each with the number of pods."""
     story: Story
 
     @property
     def broken_off(self) -> str:
-        """Why the run has failed, whatever was expected; nothing if it came to its end."""
+        """Why the run failed regardless of its expectations; empty if it came to its end."""
         reason = self.end.reason
         why = "" if reason in _MEANT else _BROKEN_OFF.get(reason, f"the end {reason} is not known")
         return one_line(f"{why}: {self.end.detail}" if why and self.end.detail else why)
@@ -82,14 +82,15 @@ class Judged:
 
     @property
     def warnings(self) -> list[LoggedWarning]:
-        """Those in the run first."""
+        """The logged warnings; those during the run come first."""
         return sorted(self.story.warnings.values(), key=lambda each: (each.before, each.first))
 
     @property
     def but(self) -> str:
-        """What a run that has passed is said to have passed with; nothing where all is well.
+        """A clause on the warnings of a run that has passed; empty if there were none.
 
-        Warnings that an expectation counts are its to judge, except those before the run.
+        Warnings that an expectation counts are left out, as it judges them, except those from
+        before the run.
         """
         if not self.passed:
             return ""
@@ -111,7 +112,7 @@ class Judged:
 
 
 def judged(recording: RecordingReader, *, name: str) -> Judged:
-    """Reads a recording to its end. Raises RecordingError for what can't be one."""
+    """Judges a recording, which it reads to the end. Raises RecordingError if it isn't valid."""
     expect = recording.header.expect
     check_figures(expect, where=f"{name}:1")
     ledger = ClusterLedger(scopes(expect))
@@ -155,12 +156,12 @@ def judged(recording: RecordingReader, *, name: str) -> Judged:
 
 
 def _own(tally: Tally, by: str, t: float) -> dict[str, FigureReading]:
-    """The figures that can be narrowed so."""
+    """Returns the figures that can be narrowed by group or workload."""
     return {n: figure.reading(tally, t) for n, figure in FIGURES.items() if by in figure.of}
 
 
 def _known(read: Mapping[str, FigureReading]) -> dict[str, float | None]:
-    """But for those that are nothing there."""
+    """Leaves out figures that are 0 or have no value."""
     return {name: each.value for name, each in read.items() if each.value}
 
 
@@ -169,7 +170,7 @@ def _missing(read: Mapping[str, FigureReading]) -> dict[str, str]:
 
 
 def notes(judged: Judged) -> Iterator[tuple[str, str]]:
-    """What figures don't say: what some of them lack, and which pods are orphans."""
+    """Yields notes on the figures: which are incomplete and why, and which pods are orphans."""
     of: dict[str, list[str]] = {}
     for name, sentence in judged.incomplete.items():
         of.setdefault(sentence, []).append(name)
@@ -181,7 +182,7 @@ def notes(judged: Judged) -> Iterator[tuple[str, str]]:
 
 
 def verdict_json(judged: Judged) -> dict[str, Any]:
-    """What verdict.json holds."""
+    """Returns the content of verdict.json."""
     header = judged.header
     return {
         "verdict": "passed" if judged.passed else "failed",
@@ -226,7 +227,7 @@ def _events(story: Story) -> dict[str, int]:
 
 
 def summary(judged: Judged) -> Iterator[str]:
-    """The verdict for a terminal, a line for each assertion."""
+    """Yields the verdict as lines for a terminal, one for each expectation first."""
     for outcome in judged.outcomes:
         text = one_line(f"{outcome.name}: {outcome.reason}", limit=TERMINAL_LINE)
         yield f"{'held  ' if outcome.held else 'FAILED'} {text}"
@@ -243,7 +244,9 @@ def verdict_in_words(judged: Judged) -> str:
 
 
 def warnings_in_words(judged: Judged) -> Iterator[tuple[str, str]]:
-    """The program of each, and when, how often and what it was, whole; all are in verdict.json."""
+    """Yields each warning as its program, and when, how often and what it logged. The rest is in
+    verdict.json.
+    """
     for each in judged.warnings[:_MOST_WARNINGS]:
         when = "before the run" if each.before else f"at {each.first:.1f} s"
         often = f", {each.count:,} times" if each.count > 1 else ""
@@ -258,14 +261,16 @@ def program_in_words(program: str) -> str:
 
 
 def held_in_words(outcomes: Sequence[ExpectationOutcome]) -> str:
-    """How many of them held."""
+    """A clause on how many of the expectations held."""
     if not outcomes:
         return "nothing was expected"
     return f"{sum(outcome.held for outcome in outcomes)} of {len(outcomes)} expectations held"
 
 
 def junit_xml(judged: Judged) -> str:
-    """A case for each assertion, and one for the run itself."""
+    """Returns the verdict as JUnit XML: a test case for each expectation, and one for the run
+    itself.
+    """
     suite = judged.header.scenario or "rehearsal"
     failed = sum(not outcome.held for outcome in judged.outcomes) + bool(judged.broken_off)
     cases = [_case(suite, "the run came to its end", judged.broken_off, judged.t)]
