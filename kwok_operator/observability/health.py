@@ -1,7 +1,7 @@
-"""/healthz, /readyz and /metrics on one port.
+"""Serves /healthz, /readyz and /metrics on one port.
 
-/healthz  200 while the event loop turns and the watches hear something
-/readyz   200 once groups and nodes are known, with what is worth a remark; 503 says what is missing
+/healthz  200 while the event loop runs and the watches hear from the API server
+/readyz   200 once groups and nodes are known, with remarks if any; 503 says what is missing
 /metrics  Prometheus text
 """
 

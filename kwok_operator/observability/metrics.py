@@ -2,7 +2,7 @@
 
     what happens ──> counters, histograms ─┐
     groups: numbers as of the last pass ───┼──> registry ──> /metrics
-    gauges that ask when they are read ────┘
+    gauges that call when they are read ───┘
 
 Labels are bounded: methods, codes, kinds of objects, conditions, groups (groupmetrics.py), never
 a node's name. What happens to each node costs one addition.
