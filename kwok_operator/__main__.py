@@ -4,7 +4,8 @@ import sys
 
 
 def start() -> int:
-    """Also Ctrl-C while modules are read, which takes most of a second, ends without a trace."""
+    """Runs the command line. Ctrl-C ends it without a traceback, also while modules are
+    imported, which takes most of a second."""
     try:
         from kwok_operator.cli.main import main
 

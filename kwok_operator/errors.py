@@ -5,10 +5,10 @@ KwokOperatorError
 ├── ConnectionConfigError    no usable kubeconfig or in-cluster configuration
 ├── PreflightError           the cluster lacks what the operator needs (API, permission)
 ├── TemplateError            a template can't become a node: field, value, problem, remedy
-├── LineError                a line of a file isn't what it should be: where, field, value, remedy
-│   ├── TraceError           it is a trace's, and can't be replayed
-│   └── RecordingError       it is a rehearsal's recording's
-├── ManifestError            a text isn't what it should be: not YAML, or not the kind of object
+├── LineError                a line of a file is invalid: where, field, value, remedy
+│   ├── TraceError           a line of a trace can't be replayed
+│   └── RecordingError       a line of a rehearsal's recording can't be read
+├── ManifestError            a text is invalid: not YAML, or not the expected kind of object
 ├── ControlPlaneError        no control plane on this machine; see controlplane/errors.py
 ├── NotLeadingError          a write of a replica that doesn't lead
 ├── ApiError                 the API server answered with an error status
@@ -22,7 +22,7 @@ KwokOperatorError
 │   ├── TooManyRequestsError 429
 │   └── ServerError          5xx
 ├── ApiUnreachableError      no answer at all: connection refused, time-out, TLS
-└── DecodeError              an answer that isn't what was asked for
+└── DecodeError              an answer of another form than requested
 
 str() of each is one line, fit for a log, an Event or a condition; but a ControlPlaneError may end
 with some lines of a log.
@@ -33,17 +33,18 @@ from dataclasses import dataclass
 from typing import Final
 
 _MAX_TEXT: Final = 2_000
-"""An API server repeats the refused value in its sentence; nobody reads a whole node there."""
+"""The longest line: an API server repeats the refused value in its message, such as a whole
+node."""
 TERMINAL_LINE: Final = 10_000
-"""Characters of a line that is shown whole: what is longer is no sentence for people."""
+"""The most characters of a line at a terminal: longer ones are not sentences for people."""
 _PASSWORD: Final = re.compile(r"(?<=https://)[^/@\s]+@|(?<=http://)[^/@\s]+@", re.IGNORECASE)
 
 
 def one_line(text: object, *, limit: int = _MAX_TEXT) -> str:
-    """Squeeze white space and newlines, and cut what is too long for one log line.
+    """Squeezes white space and newlines, and cuts text that is too long for one log line.
 
-    What a terminal would obey, and what can't be encoded, becomes a question mark. User and
-    password go from addresses: logs and ledgers are carried elsewhere.
+    Control characters, and those that can't be encoded, become question marks. User and password
+    are removed from addresses: logs and ledgers are copied elsewhere.
     """
     line = _PASSWORD.sub("", " ".join(str(text).split()))
     if not line.isprintable():
@@ -52,7 +53,7 @@ def one_line(text: object, *, limit: int = _MAX_TEXT) -> str:
 
 
 class KwokOperatorError(Exception):
-    """Everything that this package raises on purpose."""
+    """The base of all errors that this package raises on purpose."""
 
 
 class SettingsError(KwokOperatorError):
@@ -87,7 +88,7 @@ class TemplateError(KwokOperatorError):
 
 
 class LineError(KwokOperatorError):
-    """A line of a file isn't what it should be."""
+    """A line of a file is invalid."""
 
     def __init__(self, *, where: str, field: str, value: object, problem: str, remedy: str) -> None:
         self.where = where
@@ -113,7 +114,7 @@ class RecordingError(LineError):
 
 
 class ManifestError(KwokOperatorError):
-    """A text isn't what it should be; the message names the place, with line and column."""
+    """A text is invalid; the message names the place, with line and column."""
 
     def __str__(self) -> str:
         return one_line(super().__str__())
@@ -153,7 +154,8 @@ class ApiError(KwokOperatorError):
 
     @property
     def by_policy(self) -> bool:
-        """Whether an admission webhook or policy says so, whatever rights there are."""
+        """Whether an admission webhook or policy refused the request, whatever rights the
+        account has."""
         return " denied " in self.message
 
     def __str__(self) -> str:
@@ -191,7 +193,8 @@ class InvalidError(ApiError):
 
 
 class AlteredNodeError(InvalidError):
-    """A node that was written came back without what makes it its group's, or its template's."""
+    """The API server stored a node without the marks of its group or template: a webhook removed
+    them."""
 
     def __init__(self, lost: str, *, method: str, path: str) -> None:
         super().__init__(
@@ -207,7 +210,7 @@ class AlteredNodeError(InvalidError):
 
 
 REFUSED: Final = (BadRequestError, ForbiddenError, InvalidError)
-"""Answers that are about one object: others may fare better, and the same again fares as badly."""
+"""Answers about one object: others may succeed, and the same request would fail again."""
 
 
 class TooManyRequestsError(ApiError):
@@ -234,12 +237,12 @@ class ApiUnreachableError(KwokOperatorError):
 
 
 class DecodeError(KwokOperatorError):
-    """An answer isn't what was asked for: no JSON, or another kind of object."""
+    """An answer has another form than requested: no JSON, or another kind of object."""
 
     def __str__(self) -> str:
         return one_line(super().__str__())
 
 
 FAILED_REQUEST: Final = (ApiError, ApiUnreachableError, DecodeError)
-"""What a request may end with: any status, as a webhook answers with what it likes, no answer, or
-one that can't be read."""
+"""The errors of a request: any status (a webhook may answer with any), no answer, or an
+unreadable one."""

@@ -1,8 +1,8 @@
-"""Reports at the terminal how far something is that takes long.
+"""Reports the progress of long steps at the terminal.
 
-`say` is for what stays on the screen, `update` for where a long step has got to: on a terminal one
-line is rewritten, elsewhere (CI) a plain line is printed every few seconds. All of it goes to
-standard error, so that standard output is free for results.
+`say` prints lines that stay, `update` the progress of a step: on a terminal one line is rewritten,
+elsewhere (CI) a plain line is printed every few seconds. All of it goes to standard error, so that
+standard output is free for results.
 """
 
 from __future__ import annotations

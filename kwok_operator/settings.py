@@ -1,8 +1,8 @@
 """The flags of `kwok-operator run`, as values.
 
 Each flag has an environment variable of the same name with the prefix KWOK_OPERATOR_; a flag wins.
-`RunSettings` has all that is known of a flag beside its field: its help, its default, how its text
-becomes a value. Errors name the flag or the variable, the value, and what would be right.
+`RunSettings` declares each flag at its field: its help, its default, and how its text becomes a
+value. Errors name the flag or the variable, the value, and a right example.
 """
 
 import argparse
@@ -18,11 +18,12 @@ from kwok_operator.errors import SettingsError
 
 ENV_PREFIX = "KWOK_OPERATOR_"
 PROVIDER_CONFIG_VARIABLE = "KWOK_PROVIDER_CONFIGMAP"
-"""As cluster-autoscaler's kwok provider calls it."""
+"""The name that cluster-autoscaler's kwok provider gives this variable."""
 DEFAULT_PROVIDER_CONFIG = "kwok-provider-config"
 DEFAULT_PROVIDER_ID_PREFIX = "kwok:"
 DEFAULT_NODE_CONCURRENCY = 64
-"""An API server is at its best with half of it; the rest is on its way, or waits for our turn."""
+"""An API server is fastest with half of it; the others are under way, or wait for our event
+loop."""
 MAX_NODE_CONCURRENCY = 256
 DEFAULT_LEASE_NAME = "kwok-operator"
 JITTER = 1.2
@@ -32,32 +33,33 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 class Values:
-    """Flags, else environment variables, else defaults; a flag wins."""
+    """Reads values from flags, else environment variables, else defaults."""
 
     def __init__(self, flags: argparse.Namespace, environ: Mapping[str, str]) -> None:
         self._flags = flags
         self._environ = environ
 
     def read(self, flag: str, default: str, parse: Callable[[str], Any]) -> Any:
-        """Raises SettingsError, which names the flag or the variable, the value and the remedy."""
+        """Returns the parsed value of a flag. Raises SettingsError, which names the flag or the
+        variable, the value and the remedy."""
         given = getattr(self._flags, flag.replace("-", "_"))
         if given is not None:
             return parsed(f"--{flag}", given, parse)
         return self.variable(_variable(flag), default, parse)
 
     def given(self, flag: str) -> bool:
-        """Whether there is a value other than the default."""
+        """Whether the flag or its variable is set."""
         given = getattr(self._flags, flag.replace("-", "_"))
         return given is not None or bool(self._environ.get(_variable(flag)))
 
     def refusal(self, flag: str, why: str) -> SettingsError:
-        """The error that the value of a flag, or of its variable, does not go with another's."""
+        """Returns the error that a flag's value, or its variable's, does not go with another's."""
         text = getattr(self._flags, flag.replace("-", "_"))
         source = _variable(flag) if text is None else f"--{flag}"
         return SettingsError(f"{source}: {text or self._environ.get(source)!r} {why}")
 
     def variable(self, name: str, default: str, parse: Callable[[str], Any]) -> Any:
-        """The value of an environment variable alone."""
+        """Returns the parsed value of an environment variable alone."""
         return parsed(name, self._environ.get(name) or default, parse)
 
 
@@ -66,7 +68,8 @@ def _variable(flag: str) -> str:
 
 
 def parsed(source: str, text: str, parse: Callable[[str], Any]) -> Any:
-    """Raises SettingsError where `parse` raises ValueError with the rest of the sentence."""
+    """Parses a value; raises SettingsError if `parse` raises ValueError with the rest of the
+    sentence."""
     try:
         return parse(text)
     except ValueError as error:
@@ -76,7 +79,8 @@ def parsed(source: str, text: str, parse: Callable[[str], Any]) -> Any:
 def _number(
     words: str, least: float, most: float, *, whole: bool = False, unit: str = ""
 ) -> Callable[[str], Any]:
-    """A number within these limits, `unit` behind it or not; `words` say what is right."""
+    """Returns a parser of numbers within these limits, with or without `unit`; `words` say what
+    is right."""
 
     def parse(text: str) -> float:
         bare = text.removesuffix(unit)
@@ -106,7 +110,7 @@ def _rate(text: str) -> float:
 
 
 def is_namespace_name(text: str) -> bool:
-    """Whether Kubernetes takes it for one (RFC 1123 label)."""
+    """Whether Kubernetes accepts the text as the name of a namespace (RFC 1123 label)."""
     return re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", text) is not None
 
 
@@ -117,7 +121,7 @@ def _namespace(text: str) -> str | None:
 
 
 def _name_of_a(kind: str, example: str) -> Callable[[str], str]:
-    """The name of an object, such as this one."""
+    """Returns a parser of object names; `example` is for its error."""
 
     def parse(text: str) -> str:
         if len(text) > 253 or not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", text):
@@ -128,14 +132,14 @@ def _name_of_a(kind: str, example: str) -> Callable[[str], str]:
 
 
 def provider_id_prefix(text: str) -> str:
-    """What stands before a node's name in its providerID."""
+    """Parses the prefix of a node's name in its providerID."""
     if not text or text.isspace():
         raise ValueError('is empty; give a prefix such as "kwok:"')
     return text
 
 
 def address(text: str) -> tuple[str, int] | None:
-    """[HOST]:PORT, or 0 for none."""
+    """Parses [HOST]:PORT; returns None for 0."""
     if text == "0":
         return None
     host, colon, port = text.rpartition(":")
@@ -145,7 +149,7 @@ def address(text: str) -> tuple[str, int] | None:
 
 
 def one_of(*choices: str) -> Callable[[str], str]:
-    """One of these words, however it is capitalised."""
+    """Returns a parser that accepts these words, in upper or lower case."""
 
     def parse(text: str) -> str:
         if text.lower() not in choices:
@@ -174,7 +178,7 @@ def _flag(
     parse: Callable[[str], Any] = lambda text: text or None,
     is_switch: bool = False,
 ) -> Any:
-    """A field that a flag sets; a switch may stand without a value, which means true."""
+    """Declares a field that a flag sets; a switch may stand without a value, which means true."""
     return field(metadata={"flag": _Flag(group, metavar, help, default, parse, is_switch)})
 
 
@@ -188,7 +192,7 @@ _RUNNING: Final = "running"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
-    """What `run` was asked for."""
+    """The settings of `run`."""
 
     kubeconfig: str | None = _flag(
         _CLUSTER,
@@ -233,7 +237,7 @@ class RunSettings:
         ),
         is_switch=True,
     )
-    """None: with Cluster API's objects, where the account may write them."""
+    """None: only with Cluster API's objects, and if the account may write CSINodes."""
     node_concurrency: int = _flag(
         _SHARING,
         "N",
@@ -337,7 +341,7 @@ class RunSettings:
         parse=one_of(*LOG_LEVELS),
     )
     namespace: str | None
-    """The operator's own; None means that of its connection."""
+    """The operator's namespace; None means that of its connection."""
     provider_config: str
 
 
@@ -347,13 +351,13 @@ _FLAGS: Final[Mapping[str, _Flag]] = {
 
 
 def add_cluster_flags(group: argparse._ArgumentGroup) -> None:
-    """Declares which cluster it is, for each command that talks to one."""
+    """Declares the flags that say which cluster, for each command that talks to one."""
     for name in ("kubeconfig", "context"):
         _declare(group, name)
 
 
 def add_run_flags(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags. Values are checked by `run_settings`, wherever they come from."""
+    """Declares the flags of `run`. `run_settings` checks the values, whatever their origin."""
     groups: dict[str, argparse._ArgumentGroup] = {}
     for name, flag in _FLAGS.items():
         if flag.group not in groups:
@@ -369,7 +373,7 @@ def _declare(group: argparse._ArgumentGroup, name: str) -> None:
 
 
 def run_settings(flags: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> RunSettings:
-    """The settings of `run`; raises SettingsError naming flag, value, remedy."""
+    """Returns the settings of `run`; raises SettingsError naming flag, value, remedy."""
     values = Values(flags, environ)
     settings = RunSettings(
         namespace=values.variable("POD_NAMESPACE", "", _namespace),
@@ -388,7 +392,8 @@ def run_settings(flags: argparse.Namespace, environ: Mapping[str, str] = os.envi
 
 
 def _check_election(settings: RunSettings, values: Values) -> None:
-    """Lease duration, renew deadline, retry period: each is shorter than the one before.
+    """Checks that the renew deadline is shorter than the Lease, and the retry period than the
+    deadline.
 
     Either of two may be wrong: the error is about the one that was given.
     """

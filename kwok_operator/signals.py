@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM and SIGHUP, for commands that end what they do in order."""
+"""Handles SIGINT, SIGTERM and SIGHUP, for commands that have to clean up before they end."""
 
 import asyncio
 import signal
@@ -13,11 +13,11 @@ T = TypeVar("T")
 
 @contextmanager
 def cancelled_by_signals() -> Iterator[None]:
-    """The first of them cancels this task; those that follow do nothing, until the block is left.
+    """Cancels this task at the first signal; later ones do nothing until the block is left.
 
-    Whoever catches the CancelledError goes on as if the task had never been cancelled. SIGINT
-    counts also where it was ignored when we started, as it is behind the `&` of a script; SIGHUP,
-    of a terminal that was closed, doesn't, as it is behind nohup.
+    If the block catches the CancelledError, the task goes on as if it had never been cancelled.
+    SIGINT counts even if it was ignored at the start, as it is behind the `&` of a script; SIGHUP,
+    of a closed terminal, doesn't if it was ignored, as it is behind nohup.
     """
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
@@ -47,7 +47,8 @@ def cancelled_by_signals() -> Iterator[None]:
 
 
 async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
-    """Awaits it whole: who is cancelled meanwhile is cancelled after it. Raises what it raises."""
+    """Awaits `work` to its end even if the caller is cancelled meanwhile, and only then raises
+    CancelledError. Raises the errors of `work`."""
     task = asyncio.create_task(work)
     try:
         return await asyncio.shield(task)

@@ -1,8 +1,8 @@
-"""Files that users name: only what has an end is read, and only so much of it.
+"""Reads files that users name: only those that have an end, and only up to a limit.
 
-What stands on a command line may be a pipe: `validate <(kustomize build .)`. What another file
-names is an ordinary file: a FIFO waits for a writer, a device has no end, and some files of /proc
-look like files and are neither. So it is opened without waiting.
+A file on the command line may be a pipe: `validate <(kustomize build .)`. A file that another file
+names must be an ordinary one: a FIFO waits for a writer, a device has no end, and some files of
+/proc look like files and are neither. So it is opened without waiting.
 """
 
 import errno
@@ -18,9 +18,9 @@ _CHUNK: Final = 2**16
 
 
 def read_bytes(path: str | Path, *, limit: int = MAX_BYTES, given: bool = False) -> bytes:
-    """The whole file; `given` is one of the command line.
+    """Returns the whole file; `given` means that it was named on the command line.
 
-    Raises OSError with a sentence where it has more than `limit` bytes, or can't be read so.
+    Raises OSError with a sentence if it has more than `limit` bytes, or is no ordinary file.
     """
     data = bytearray()
     for chunk in chunks(path, given=given):
@@ -31,7 +31,7 @@ def read_bytes(path: str | Path, *, limit: int = MAX_BYTES, given: bool = False)
 
 
 def chunks(path: str | Path, *, given: bool = False) -> Iterator[bytes]:
-    """The file piece by piece. Raises OSError as above, whatever its length."""
+    """Yields the file piece by piece. Raises OSError as `read_bytes`, but for any length."""
     with FileIO(str(path), opener=None if given else _open) as file:
         while (chunk := file.read(_CHUNK)) != b"":
             if chunk is None:

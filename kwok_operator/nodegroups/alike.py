@@ -1,12 +1,12 @@
-"""Which groups are alike for cluster-autoscaler (CA), as a label of their nodes says.
+"""A label of nodes that says which groups are alike for cluster-autoscaler (CA).
 
     resolved node  --likeness-->  value of the label ALIKE_LABEL
 
-With --balance-similar-node-groups CA keeps groups that it takes for alike at equal sizes. It
-compares their nodes' resources and labels, but for those of a place, and some providers know labels
-of pools, too. From 1.37 on no flag adds labels to leave out, except with those providers; so the
-names of our groups and of copied pools would tell all groups apart. In all versions a flag names
-the one label to compare instead, and its value is made here of what CA would compare.
+With --balance-similar-node-groups CA keeps groups that it considers alike at equal sizes. It
+compares their nodes' resources and labels, except labels of a place, and with some providers of
+pools, too. From 1.37 on no flag adds labels to ignore, except with those providers; so the names of
+our groups and of copied pools would make all groups differ. In all versions a flag can name one
+label to compare instead, and its value is computed here from everything CA would compare.
 """
 
 import hashlib
@@ -44,14 +44,14 @@ NOT_COMPARED: Final = frozenset(
 
 _MEMORY: Final = math.log1p(0.015)
 _ALLOCATABLE: Final = math.log1p(0.05)
-"""By how much amounts may differ: CA's defaults."""
+"""How much amounts may differ: CA's defaults."""
 
 
 def likeness(resolved: Mapping[str, Any]) -> str:
-    """Ten characters that two nodes share if CA would take their groups for alike.
+    """Returns ten characters that two nodes share if CA would consider their groups alike.
 
-    Where amounts may differ, they are compared in steps of that width: two that lie on either side
-    of a step's end count as different.
+    Amounts that may differ are compared in steps of that width: two on either side of a step's
+    boundary count as different.
     """
     labels, status = resolved["metadata"]["labels"], resolved["status"]
     compared = {

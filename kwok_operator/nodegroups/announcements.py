@@ -1,8 +1,8 @@
-"""Which transitions of a group are worth an Event, and in what words.
+"""Decides which changes of a group are worth an Event, and in what words.
 
-Compares the status before a pass with the one after it: what did not change is not said again,
-after a restart neither. What begins is reported in the condition's words, and what ends is reported
-too: the Events of a group alone say what became of it.
+Compares the status before a pass with the one after it: what did not change is not reported again,
+not even after a restart. What begins is reported in the condition's words, and what ends is
+reported too: the Events of a group alone show what became of it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -48,7 +48,7 @@ _TROUBLE = (
     (ConditionType.OUTAGE, "False", "OutageOver"),
     (ConditionType.CLOUD_SIMULATED, "True", "Held"),
 )
-"""What is reported when it is over: the condition, its status then, and the reason of the Event."""
+"""What is reported when it ends: the condition, its status then, and the reason of the Event."""
 _KWOK_SILENT = "KwokNotResponding"
 _OUTAGE = "Outage"
 _ARRIVING = (*FAILURES, ALL_ARRIVED)
@@ -65,7 +65,8 @@ def announce(
     plan: Plan,
     cautions: Iterable[str] = (),
 ) -> None:
-    """Emits what a pass that has just written `after` has to report; `cautions` are of its spec."""
+    """Emits Events about a pass that has just written `after`; `cautions` are warnings about its
+    spec."""
     old, new = _by_type(before.conditions), _by_type(after.conditions)
     if before.template_hash and before.template_hash != after.template_hash:
         recorder.emit(group, "Normal", "TemplateChanged", _template_changed(group.spec, after))
@@ -175,7 +176,7 @@ def _ended(
 
 
 def _failed(condition: Condition) -> bool:
-    """Whether instances did not come; that they take their time is no news."""
+    """Whether instances failed; that they take their time is no news."""
     return condition.reason in FAILURES
 
 

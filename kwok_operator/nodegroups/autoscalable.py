@@ -1,10 +1,10 @@
-"""Whether cluster-autoscaler (CA) can drive a group, and the limits of its protocol that decide it.
+"""Decides whether cluster-autoscaler (CA) can drive a group, by the limits of its protocol.
 
     paused, instances, all groups' GPU labels  --hindrance-->  reason and sentence, for status
     the same limits and rules  -->  the shim's answers
 
-The operator says in status what the shim is going to answer: both take it from here. How instances
-are encoded is the shim's; here is how long that becomes.
+The operator's status says what the shim is going to answer, so both use this module. The shim
+encodes instances; this module computes how long the encoding becomes.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from typing import Final
 from kwok_operator.formats.words import few_names
 
 MAX_ANSWER: Final = 4 * 2**20
-"""Bytes: what CA's client takes, and what it can't be told to raise."""
+"""The most bytes that CA's client reads of an answer; no setting raises it."""
 DRIVABLE: Final = "Drivable", "cluster-autoscaler can drive this group, through a shim."
 FROM_ONE_NODE: Final = (
     "FromOneNode",
@@ -21,11 +21,11 @@ FROM_ONE_NODE: Final = (
     " a node that is there: a shim can't tell it of them. Set autoscaling.minSize to 1.",
 )
 _STATE: Final = 4
-"""Bytes of an instance's state: the field and its length, and in it a field and a small value."""
+"""The bytes of an instance's state: field and length, and in it a field and a small value."""
 
 
 def answer_size(instances: int, *, id_length: int) -> int:
-    """Bytes of the answer with so many instances, none of them failed.
+    """Returns the bytes of the answer with so many instances, none of them failed.
 
     `id_length` is that of a providerID, in bytes.
     """
@@ -33,7 +33,7 @@ def answer_size(instances: int, *, id_length: int) -> int:
 
 
 def too_many_instances(instances: int, size: int) -> str:
-    """The sentence, with the remedy, on an answer of `size` bytes that is too long."""
+    """Returns the sentence, with the remedy, about an answer of `size` bytes that is too long."""
     return (
         f"{instances} instances take {size} bytes, and cluster-autoscaler reads {MAX_ANSWER}: "
         f"split the group, or ask for at most {MAX_ANSWER * instances // size}"
@@ -41,15 +41,16 @@ def too_many_instances(instances: int, size: int) -> str:
 
 
 def gpu_label_in_use(labels: Mapping[str, str]) -> str:
-    """The one label that CA is told, of those that groups set, by the groups' names.
+    """Returns the GPU label to report to CA, of those that groups set (by name): the first group's
+    by name.
 
-    It is that of the first group by name; empty where there is none.
+    Empty if no group sets one.
     """
     return labels[min(labels)] if labels else ""
 
 
 def disagreement(labels: Mapping[str, str]) -> dict[str, str]:
-    """The labels that groups set, by the groups' names, if they are not all the same."""
+    """Returns the labels that groups set, by the groups' names, if they are not all the same."""
     return dict(labels) if len(set(labels.values())) > 1 else {}
 
 
@@ -61,7 +62,7 @@ def hindrance(
     id_length: int,
     gpu_labels: Mapping[str, str],
 ) -> tuple[str, str] | None:
-    """The reason and the sentence of why CA can't drive a group as it is, or None.
+    """Returns reason and sentence why CA can't drive a group as it is, or None.
 
     `gpu_labels` are those of all groups that CA may drive and that set one, by name.
     """
@@ -82,5 +83,6 @@ def hindrance(
 
 
 def _field(length: int) -> int:
-    """Bytes of a protobuf field that has `length` bytes in it: its key, its length, and these."""
+    """Returns the bytes of a protobuf field with `length` bytes of content: key, length and
+    content."""
     return 1 + max(1, -(-length.bit_length() // 7)) + length

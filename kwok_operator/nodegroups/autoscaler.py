@@ -1,12 +1,12 @@
-"""What cluster-autoscaler (CA) asks of a group, as a change of the group's spec.
+"""Turns requests of cluster-autoscaler (CA) into changes of a group's spec.
 
-    Fleet (spec, status, nodes as seen)  --plan-->  the instances that CA gets to know
-    Fleet + what is asked  --increase, delete, decrease-->  Change; None: it is so already
+    Fleet (spec, status, nodes as seen)  --plan-->  the instances that CA sees
+    Fleet + CA's request  --increase, delete, decrease-->  Change; None if nothing changes
 
 Victims are named and the target is lowered in one change, so that the operator never has to guess.
-What it is about to do is worked out by its own rules, so the instances that stay are as many as the
-target at any instant. As with CA's externalgrpc provider, an instance that is gone is no error and
-lowers nothing, and failed instances can be given back even at the minimum.
+The operator's next step is worked out with its own planner, so the number of instances that stay
+equals the target at any instant. As with CA's externalgrpc provider, an instance that is gone is no
+error and lowers nothing, and failed instances can be deleted even at the minimum.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -26,11 +26,11 @@ from kwok_operator.nodegroups.plan import ObservedGroup, Plan, make_plan
 from kwok_operator.nodegroups.serials import Batch
 
 MOST_INSTANCES: Final = MAX_ANSWER // 20
-"""More instances than fit into an answer: each takes more bytes than that."""
+"""A number of instances that fits into no answer: each takes more than 20 bytes."""
 
 
 class RefusalReason(StrEnum):
-    """Why something can't be done: kinds that a protocol has codes for."""
+    """Why a request is refused, as kinds that a protocol has codes for."""
 
     INVALID = "Invalid"
     OUT_OF_RANGE = "OutOfRange"
@@ -39,7 +39,7 @@ class RefusalReason(StrEnum):
 
 
 class RefusedError(KwokOperatorError):
-    """CA asks for what a group can't do; the sentence ends up in CA's events."""
+    """A group can't do what CA requests; the message ends up in CA's events."""
 
     def __init__(self, kind: RefusalReason, message: str) -> None:
         self.kind = kind
@@ -51,9 +51,9 @@ class Fleet:
     """A group and its instances, by serial.
 
     `present` are the names of its Nodes that aren't terminating, `leaving` the serials of those
-    that are. `batches` are the serials that were asked for, those included whose Node is there;
-    `gone` those of them whose Node has been there. `ended` are Nodes that the simulated cloud takes
-    back. `next_serial` has not been given out.
+    that are. `batches` are the serials that were requested, including those that have a Node;
+    `gone` those of them whose Node no longer exists. `ended` are Nodes that the simulated cloud
+    takes back. `next_serial` is the first that was never used.
     """
 
     group: str
@@ -69,7 +69,7 @@ class Fleet:
 
     @property
     def named(self) -> frozenset[str]:
-        """Instances that are to go, and may have gone."""
+        """Names of instances to delete; some may be gone already."""
         return self.spec.scale_down.nodes_to_delete
 
     @property
@@ -82,19 +82,20 @@ class Fleet:
 
     @property
     def target(self) -> int:
-        """The number of nodes that is asked for, within the group's bounds."""
+        """The requested number of nodes, within the group's bounds."""
         return target_of(self.spec, self.status, count=lambda: len(self.present))
 
     @cached_property
     def pending(self) -> tuple[int, ...]:
-        """What was asked for and has no Node yet, oldest first; also what has been taken back."""
+        """Requested serials that have no Node yet, oldest first; also those that have been taken
+        back."""
         return tuple(
             serial for batch in self.batches for serial in batch if self._is_absent(serial)
         )
 
     @cached_property
     def plan(self) -> Plan:
-        """What the operator does next, unless more than the spec holds it back."""
+        """What the operator does next, if only the spec limits it."""
         observed = ObservedGroup(
             nodes=self.present,
             terminating=self.leaving,
@@ -109,20 +110,20 @@ class Fleet:
 
     @property
     def waiting(self) -> tuple[int, ...]:
-        """Serials that have no Node yet and that nobody has taken back, oldest first.
+        """Requested serials that have no Node yet and were not taken back, oldest first.
 
-        From `next_serial` on they are those that the operator is going to give out.
+        Those from `next_serial` on are those that the operator is going to use next.
         """
         return self.plan.pending
 
     @cached_property
     def going(self) -> frozenset[str]:
-        """The Nodes that are there and are to be deleted."""
+        """The names of existing Nodes that are to be deleted."""
         return frozenset(self.plan.delete)
 
     @property
     def staying(self) -> int:
-        """How many Nodes are not to go."""
+        """The number of Nodes that are not to be deleted."""
         return len(self.present) - len(self.going)
 
     def is_waiting(self, serial: int) -> bool:
@@ -139,9 +140,9 @@ class Fleet:
 def target_of(
     spec: KwokNodeGroupSpec, status: KwokNodeGroupStatus, *, count: Callable[[], int]
 ) -> int:
-    """The number of nodes that is asked for, within the group's bounds.
+    """Returns the requested number of nodes, within the group's bounds.
 
-    `count()` is how many there are; it is only called where nothing else is known.
+    `count()` returns the present number; it is only called if nothing else is known.
     """
     wanted = status.target_size if spec.target_size is None else spec.target_size
     bounds = spec.autoscaling or Autoscaling()
@@ -151,7 +152,7 @@ def target_of(
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """An instance to go; `failed` where CA gives back what never became a node."""
+    """An instance to delete; `failed` if it never became a node."""
 
     name: str
     failed: bool = False
@@ -159,14 +160,14 @@ class Victim:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What to write: the target, and all names to delete, where they change."""
+    """The change to write: the target, and all names to delete if those change."""
 
     target: int
     names: frozenset[str] | None = None
 
 
 def increase(fleet: Fleet, delta: int) -> Change:
-    """Asks for `delta` more nodes. Raises RefusedError."""
+    """Raises the target by `delta`. Raises RefusedError."""
     if delta <= 0:
         raise RefusedError(RefusalReason.INVALID, f"the increase must be positive, and is {delta}")
     target = fleet.target + delta
@@ -181,9 +182,10 @@ def increase(fleet: Fleet, delta: int) -> Change:
 
 
 def delete(fleet: Fleet, victims: Iterable[Victim]) -> Change | None:
-    """Has instances go, and as many fewer nodes in all. Raises RefusedError; then none go.
+    """Deletes instances, and lowers the target by as many. Raises RefusedError; then nothing
+    changes.
 
-    One that is to go anyway lowers nothing.
+    Instances that are deleted anyway don't lower the target.
     """
     new = {victim.name: victim for victim in victims if _goes(fleet, victim)}
     if not new:
@@ -203,8 +205,8 @@ def delete(fleet: Fleet, victims: Iterable[Victim]) -> Change | None:
 def decrease(fleet: Fleet, delta: int) -> Change | None:
     """Takes back `-delta` instances that have no Node yet, or as many as there are.
 
-    Those that have a serial are named: their Node may come meanwhile. Raises RefusedError where
-    `delta` is not negative.
+    Those that have a serial are named, as their Node may be created meanwhile. Raises RefusedError
+    if `delta` is not negative.
     """
     if delta >= 0:
         raise RefusedError(RefusalReason.INVALID, f"the decrease must be negative, and is {delta}")
@@ -217,7 +219,8 @@ def decrease(fleet: Fleet, delta: int) -> Change | None:
 
 
 def _goes(fleet: Fleet, victim: Victim) -> bool:
-    """Whether naming the victim says something new. Raises RefusedError for what isn't ours."""
+    """Whether naming the victim changes anything. Raises RefusedError for names of no instance
+    of the group."""
     serial = fleet.names.serial(victim.name)
     if serial is None or (serial >= fleet.next_serial and not fleet.is_waiting(serial)):
         raise RefusedError(
@@ -229,7 +232,8 @@ def _goes(fleet: Fleet, victim: Victim) -> bool:
 
 
 def with_names(fleet: Fleet, going: Iterable[str]) -> frozenset[str]:
-    """The names to delete, without those that are gone."""
+    """Returns the names to delete with `going` added and without those that are gone. Raises
+    RefusedError."""
     kept = {name for name in fleet.named if _is_known(fleet, name)}
     names = kept | set(going)
     if len(names) > MAX_NODES_TO_DELETE:
@@ -242,7 +246,8 @@ def with_names(fleet: Fleet, going: Iterable[str]) -> frozenset[str]:
 
 
 def _is_known(fleet: Fleet, name: str) -> bool:
-    """Also of a serial that isn't given out yet: the operator is to leave it out then."""
+    """Whether a name stands for an instance that may exist; also for serials that are not used
+    yet, which the operator then skips."""
     serial = fleet.names.serial(name)
     if serial is None:
         return False

@@ -1,10 +1,10 @@
-"""What a Node that was copied from somewhere must lose before other nodes can be copied from it.
+"""Removes from a copied Node what new nodes must not inherit.
 
-A pasted node carries the identity, the state and the history of one machine. All that is known to
-belong to the machine goes; everything else stays, misspelt fields too, so that the API server's
-strict dry run can name them. Labels, annotations and taints go by their key, as the tables here say
-whose keys mean one machine or a state that passes; or by a value that is the machine's own. Nothing
-here fails on odd input except where a node can't be made of it at all.
+A pasted node carries the identity, the state and the history of one machine. Everything known to
+belong to the machine is removed; everything else stays, misspelt fields too, so that the API
+server's strict dry run can name them. Labels, annotations and taints are removed by their key, if
+the tables here say that it means one machine or a passing state; or by a value that is the
+machine's own. Nothing here fails on odd input, unless it can't be made a node at all.
 """
 
 import copy
@@ -34,12 +34,13 @@ _LONG_LISTS = {
     "metadata": frozenset({"managedFields"}),
     "status": frozenset({"conditions", "volumesInUse", "volumesAttached"}),
 }
-"""Dropped before anything is copied or looked through."""
+"""Lists that are dropped before the rest is copied or searched."""
 _NODE_INFO_OF_A_MACHINE = frozenset("machineID systemUUID bootID swap".split())
 
 
 def _keys(table: Mapping[str, str]) -> re.Pattern[str]:
-    """Matches whole keys. A line of the table says whose they are; `*` stands for any text."""
+    """Compiles a table to a pattern that matches whole keys. Each line names the keys' origin;
+    `*` stands for any text."""
     keys = [re.escape(key).replace(r"\*", ".*") for line in table.values() for key in line.split()]
     return re.compile("|".join(keys), re.DOTALL)
 
@@ -134,18 +135,18 @@ _OURS = _keys(
     }
 )
 _OF_A_GROUP = re.compile(r"group|pool")
-"""In a key: what such a label says is a group's, even if its first node is called the same."""
+"""Keys that mean a group: the value stays even if the group's first node has the same name."""
 
 _MAX_DEPTH = 50
-"""Levels of a node; a real one has a dozen. What copies and serialises it recurses."""
+"""The most levels of a node; a real one has a dozen. Copying and serialising recurse."""
 _MOST_ADDRESSES = 32
-"""That are looked for in annotations; a real node has a handful."""
+"""The most addresses that are searched for in annotations; a real node has a handful."""
 _SHORTEST_IDENTITY = 7
 """Characters; shorter values of a machine ("node1") also occur in text that is not its identity."""
 
 
 def part_of(node: Node, *path: str) -> Mapping[str, Any]:
-    """A map in a node, empty where there is none."""
+    """Returns the map at a path in a node, an empty one if there is none."""
     found: Any = node
     for step in path:
         found = found.get(step) or {}
@@ -153,12 +154,12 @@ def part_of(node: Node, *path: str) -> Mapping[str, Any]:
 
 
 def clean_node(node: Mapping[str, Any], *, field: str, keep_images: bool = False) -> Node:
-    """A copy of `node` without anything that belongs to one machine.
+    """Returns a copy of `node` without anything that belongs to one machine.
 
     `field` is where users wrote the node ("spec.template.node"), for messages. The list of images
     that the machine has pulled is long, and stays only with `keep_images`. A label or annotation
-    may be null: what is merged over another node takes it away there. Raises TemplateError where
-    the value is not a Node at all or has a part of a type that can't be worked with.
+    may be null: merged over another node, it removes that node's. Raises TemplateError if the value
+    is not a Node at all or has a part of an unusable type.
     """
     short = _shortened(node, keep_images=keep_images)
     _check_depth(short, field=field)
@@ -194,10 +195,11 @@ def clean_node(node: Mapping[str, Any], *, field: str, keep_images: bool = False
 
 
 def rough_size(node: Mapping[str, Any], *, field: str, keep_images: bool = False) -> int:
-    """Bytes in JSON of what `clean_node` would look through, which is many times as much work.
+    """Returns the JSON bytes that `clean_node` would have to search, which takes far longer than
+    this.
 
-    Annotations count half: a real node may have 256 KiB of them, most of which don't stay. Raises
-    TemplateError where the node nests too deep.
+    Annotations count half: a real node may have 256 KiB of them, most of which are removed. Raises
+    TemplateError if the node nests too deep.
     """
     short = _shortened(node, keep_images=keep_images)
     _check_depth(short, field=field)
@@ -207,7 +209,7 @@ def rough_size(node: Mapping[str, Any], *, field: str, keep_images: bool = False
 
 
 def left_to_kwok(node: object) -> tuple[str, ...]:
-    """What of a Node that somebody wrote new nodes don't get, as it is kwok's to say."""
+    """Returns the fields of a user's Node that new nodes don't get, because kwok sets them."""
     status = node.get("status") if isinstance(node, Mapping) else None
     if not isinstance(status, Mapping):
         return ()
@@ -223,9 +225,8 @@ def is_control_plane_taint(taint: Mapping[str, Any]) -> bool:
 
 
 def control_plane_shape(node: Mapping[str, Any]) -> dict[str, Any]:
-    """What says of a node that it is a control plane's, as `template.shape` has labels and taints;
-    empty where nothing does. For nodes that `clean_node` takes.
-    """
+    """Returns the labels and taints that mark a node of a control plane, as in `template.shape`;
+    empty if it has none. For nodes that `clean_node` accepts."""
     labels, taints = part_of(dict(node), "metadata", "labels"), part_of(dict(node), "spec")
     found = {
         "labels": {key: text for key, text in labels.items() if _ROLES.fullmatch(key)},
@@ -235,7 +236,8 @@ def control_plane_shape(node: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def section(parent: dict[str, Any], key: str, *, field: str) -> dict[str, Any]:
-    """The object at `key`, made where it is missing; TemplateError where it is no object."""
+    """Returns the object at `key`, a new one if it is missing; raises TemplateError if it is no
+    object."""
     value = parent.get(key)
     if value is None:
         value = parent[key] = {}
@@ -260,7 +262,7 @@ def _check_texts(texts: Mapping[str, Any], *, field: str) -> None:
 
 
 def taint_list(spec: Mapping[str, Any], *, field: str) -> list[dict[str, Any]]:
-    """The taints of a node's spec, without the time at which they were added."""
+    """Returns the taints of a node's spec, without the time at which they were added."""
     taints = spec.get("taints") or []
     if not isinstance(taints, list) or not all(isinstance(t, dict) for t in taints):
         raise TemplateError(
@@ -272,7 +274,7 @@ def taint_list(spec: Mapping[str, Any], *, field: str) -> list[dict[str, Any]]:
 
 
 def merge_taints(taints: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Taints with the last of each key and effect: the API server refuses two of them."""
+    """Keeps the last taint of each key and effect: the API server refuses duplicates."""
     merged: dict[tuple[str, str], dict[str, Any]] = {}
     for taint in taints:
         merged[(str(taint.get("key")), str(taint.get("effect")))] = taint

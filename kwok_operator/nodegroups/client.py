@@ -1,11 +1,11 @@
-"""KwokNodeGroups as the API server has them, read in one way for all who follow them.
+"""Reads KwokNodeGroups from the API server, in one way for all callers.
 
     bytes of lists, watches and answers ──GROUPS──┐
     objects that kopf has ────────────read_group──┴──> Group, or UnreadableGroup
 
 A group is kept as parsed values, not as the object. One that can't be read, because a newer CRD
-allows what we don't know or because it nests without end, is reported once, and counts as not seen:
-it is neither worked on nor gone. Nobody else's group is lost with it.
+allows fields that this version doesn't know or because it nests without end, is reported once, and
+counts as not seen: it is neither worked on nor gone. Other groups are not affected.
 """
 
 import logging
@@ -42,28 +42,28 @@ class Group:
     status: KwokNodeGroupStatus
     names: NodeNames
     has_scale_down: bool
-    """Whether the object has spec.scaleDown, so that something can be put into it."""
+    """Whether the object has spec.scaleDown, so that a JSON Patch can add fields to it."""
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
-    """Ours only."""
+    """Only those under kwok-operator.io/."""
 
     @property
     def reference(self) -> dict[str, str]:
-        """What an Event about the group refers to."""
+        """Returns the `involvedObject` of an Event about the group."""
         return _reference(self.name, self.uid)
 
     @property
     def wish(self) -> tuple[str, int, bool]:
-        """What changes whenever users want something else of the group."""
+        """A value that changes whenever users change what they want of the group."""
         return self.uid, self.generation, self.deleting
 
     def condition(self, kind: ConditionType) -> Condition | None:
-        """What the operator says about it, if it has said something yet."""
+        """Returns a condition of the group's status; None if it has none of that type yet."""
         return next((c for c in self.status.conditions if c.type == kind), None)
 
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> "Group":
-        """Raises ValueError or KeyError for what is no KwokNodeGroup."""
+        """Parses a KwokNodeGroup; raises ValueError or KeyError for anything else."""
         metadata = body["metadata"]
         return cls(
             name=metadata["name"],
@@ -87,7 +87,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableGroup:
-    """A group of which there is no more to know."""
+    """A group that can't be read: only its name, metadata and the reason are known."""
 
     name: str
     uid: str
@@ -113,8 +113,8 @@ def _reference(name: str, uid: str) -> dict[str, str]:
 def scaling_patch(
     group: Group, *, target: int | None, names: Collection[str] | None
 ) -> list[dict[str, Any]]:
-    """A JSON Patch of spec.targetSize and spec.scaleDown.nodesToDelete (None: as it is), for the
-    group as it was seen; empty where nothing changes.
+    """Returns a JSON Patch of spec.targetSize and spec.scaleDown.nodesToDelete (None: unchanged)
+    for the group as it was seen; empty if nothing changes.
 
     It tests the generation, which writes of status don't change.
     """
@@ -133,7 +133,7 @@ def scaling_patch(
 
 
 def read_group(body: Mapping[str, Any]) -> Group | UnreadableGroup:
-    """A group, whatever its spec and status may hold."""
+    """Parses a group; returns an UnreadableGroup, whatever the object holds, instead of raising."""
     if is_cut(body):
         return _unreadable(body, f"it nests deeper than {MOST} levels")
     try:
@@ -179,11 +179,11 @@ class Skipped:
         return name in self._why
 
     def forget(self, name: str) -> None:
-        """It can be read, or is gone."""
+        """Drops what was reported of a group that can be read now, or is gone."""
         self._why.pop(name, None)
 
     def sift(self, listed: Sequence[Group | UnreadableGroup]) -> list[Group]:
-        """Those of a full listing that can be read; the others, and only they, are reported."""
+        """Returns the groups of a full listing that can be read; reports the others."""
         unread = {group.name: group for group in listed if isinstance(group, UnreadableGroup)}
         self._why = {name: why for name, why in self._why.items() if name in unread}
         for group in unread.values():

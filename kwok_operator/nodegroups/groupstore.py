@@ -2,9 +2,9 @@
 
     kopf events, listings ──> GroupStore ──> reconciler
 
-A name can belong to a new group before the end of the old one is heard of, so what counts is the
-uid. A group that is gone stays for a while as *retired*: its nodes are ours to delete as long as we
-remember it. Whatever is forgotten is left to the garbage collector.
+A new group may have a name before the deletion of the old one is reported, so the uid counts. A
+group that is gone is kept for a while as *retired*: we delete its nodes as long as it is
+remembered. The rest is left to the garbage collector.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,19 +14,19 @@ from kwok_operator.nodegroups.api.nodegroup import DeletedNodePods
 from kwok_operator.nodegroups.client import Group, Skipped, UnreadableGroup, log_unreadable
 
 RETIRED_FOR = 60.0
-"""Seconds for which a deleted group is remembered: as long as late nodes of it may turn up."""
+"""Seconds for which a deleted group is remembered: late nodes of it may turn up for as long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retired:
-    """A group that is gone, whose nodes are to go as well."""
+    """A deleted group whose nodes are to be deleted as well."""
 
     name: str
     uid: str
     delete_pods: bool
     since: float
     version: int = field(default=0, compare=False)
-    """As of which it is gone, where that is known."""
+    """The resourceVersion of its deletion, if known."""
 
 
 class GroupStore:
@@ -47,20 +47,20 @@ class GroupStore:
         self._retired: dict[str, Retired] = {}
         self._skipped = Skipped(unreadable)
         self.newest = 0
-        """The highest version that was heard of."""
+        """The highest resourceVersion seen."""
         self.complete: Callable[[Group], Group] = lambda group: group
-        """What groups are read as that don't say all."""
+        """Completes a group when it is entered, with settings that its spec leaves open."""
 
     def get(self, name: str) -> Group | None:
         return self._groups.get(name)
 
     def wish(self, name: str) -> tuple[str, int, bool] | None:
-        """Of the group that is known by this name, if one is."""
+        """Returns the wish (Group.wish) of the group of this name; None if there is none."""
         group = self._groups.get(name)
         return None if group is None else group.wish
 
     def is_unreadable(self, name: str) -> bool:
-        """Whether there is one of that name that can't be read as it is now."""
+        """Whether the group of that name can't be read as it is now."""
         return name in self._skipped
 
     def names(self) -> list[str]:
@@ -68,11 +68,12 @@ class GroupStore:
 
     @property
     def gpu_labels(self) -> Mapping[str, str]:
-        """The GPU labels of groups that cluster-autoscaler may drive and that set one, by name."""
+        """The GPU labels that groups set which cluster-autoscaler may drive, by the groups'
+        names."""
         return self._gpu_labels
 
     def are_born_ready(self, name: str) -> bool:
-        """Whether the group's nodes may be Ready in their first write; if it is known."""
+        """Whether the group's nodes may be created Ready; True for an unknown group."""
         group = self._groups.get(name)
         return group is None or group.spec.template.are_born_ready
 
@@ -80,7 +81,7 @@ class GroupStore:
         return len(self._groups)
 
     def put(self, group: Group | UnreadableGroup) -> bool:
-        """Takes what was seen; False where it is known already, or something newer is."""
+        """Enters a group; returns False if this or a newer version is known already."""
         known = self._groups.get(group.name)
         if isinstance(group, UnreadableGroup):
             self._skipped.report(group)
@@ -111,10 +112,10 @@ class GroupStore:
         return True
 
     def remove(self, *, name: str, uid: str, version: int = 0, retire: bool = True) -> None:
-        """The object is gone, as of `version`.
+        """Removes a group that is gone, as of `version`.
 
-        Its nodes go too, unless it was deleted with --cascade=orphan.
-        Without `retire` it is only forgotten, and they are left to the garbage collector.
+        Its nodes are to be deleted, too, unless it was deleted with --cascade=orphan. Without
+        `retire` it is only forgotten, and they are left to the garbage collector.
         """
         known = self._groups.get(name)
         self._skipped.forget(name)
@@ -126,7 +127,7 @@ class GroupStore:
                 self._retire(known, version=version)
 
     def retired(self, name: str) -> list[Retired]:
-        """The groups of that name which are gone, as long as they are remembered."""
+        """Returns the deleted groups of that name that are still remembered."""
         oldest = self._clock() - RETIRED_FOR
         self._retired = {uid: r for uid, r in self._retired.items() if r.since > oldest}
         return [r for r in self._retired.values() if r.name == name]
@@ -134,11 +135,11 @@ class GroupStore:
     def replace(
         self, listed: Sequence[Group | UnreadableGroup], *, version: int, restored: bool = False
     ) -> set[str]:
-        """Takes a full listing; returns the names of groups that turned out to be gone.
+        """Enters a full listing; returns the names of groups that turned out to be gone.
 
-        A group heard of after the listing, which was made as of `version`, is not in it and stays;
-        of one heard of before, the listing knows better, also where what it knows is older. Where
-        the cluster was `restored`, nothing that was heard of holds any more.
+        A group entered after the listing, which was made as of `version`, is not in it and stays;
+        for one entered before, the listing is right, even if it shows an older state. If the
+        cluster was `restored`, nothing known before counts.
         """
         if restored:
             self._retired.clear()

@@ -1,12 +1,11 @@
-"""What to write into a node that exists, so that it is as its template would make it now.
+"""Makes the patches that bring an existing node to its present template.
 
     live node + the node that the template makes  --make_patches-->  merge patches
 
-A key that the template has is set. A key that it had and has no more is taken out. What others have
-added stays. Who wrote what is read from the node's managedFields; but a list of taints has one
-owner only, so the taints of the template are listed in an annotation.
-
-What the node is stays: names, owner, providerID, when it was asked for, conditions and addresses.
+A key that the template has is set. A key that it had and has no more is removed. What others have
+added stays. Who wrote a key is read from the node's managedFields; but a list of taints has one
+owner only, so the taints of the template are listed in an annotation. What the node is stays:
+names, owner, providerID, when it was requested, conditions and addresses.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -21,7 +20,7 @@ from kwok_operator.nodegroups.cleaning import Node, merge_taints, part_of
 Patch = tuple[str, dict[str, Any]]
 """A subresource ("/status" or "") and the merge patch for it."""
 _KEPT = frozenset({constants.REQUESTED_AT_ANNOTATION, constants.TTL_ANNOTATION})
-"""Annotations that are written once, by us."""
+"""Annotations that are only written when the node is created."""
 _TAINTS_LIST = constants.TEMPLATE_TAINTS_ANNOTATION
 
 
@@ -37,10 +36,10 @@ class Patches:
 
 
 def make_patches(live: Node, wanted: Node, *, manager: str) -> Patches:
-    """What makes `live`, as the API server holds it, what `wanted` says.
+    """Returns the patches that make `live`, the node in the API server, as `wanted` says.
 
-    `wanted` is the whole node that the template makes; `manager` is the name under which the API
-    server notes what the operator writes.
+    `wanted` is the whole node that the template makes; `manager` is the operator's name in
+    managedFields.
     """
     status: dict[str, Any] = {}
     for kind in ("capacity", "allocatable"):
@@ -94,7 +93,7 @@ def _equal_quantities(one: object, other: object) -> bool:
 
 
 def _owned(live: Node, *path: str, manager: str) -> tuple[frozenset[str], frozenset[str]]:
-    """The keys of a map that the manager owns, and those that others own."""
+    """Returns the keys of a map that the manager owns, and those that others own."""
     ours: set[str] = set()
     others: set[str] = set()
     for entry in live["metadata"].get("managedFields") or ():
@@ -105,10 +104,10 @@ def _owned(live: Node, *path: str, manager: str) -> tuple[frozenset[str], frozen
 
 
 def _ours_in_status(live: Node, kind: str, *, manager: str) -> frozenset[str]:
-    """The keys that nobody else owns.
+    """Returns the keys that nobody else owns.
 
-    The API server notes no owner for a status that stands in a node's first write, which is ours.
-    Where it has notes of us at all, what nobody owns is from then.
+    The API server notes no owner for a status in a node's creation, which is ours. If managedFields
+    names us at all, keys without an owner are from then.
     """
     entries = live["metadata"].get("managedFields") or ()
     if not any(entry.get("manager") == manager for entry in entries):
@@ -118,9 +117,9 @@ def _ours_in_status(live: Node, kind: str, *, manager: str) -> frozenset[str]:
 
 
 def _taint_changes(live: Node, wanted: Node) -> dict[str, Any]:
-    """The taints of the template, and those of others; nothing where they are there already.
+    """Returns the patch of taints: the template's and those of others; empty if nothing changes.
 
-    A node without the list may have been made before there was one: it keeps all that it has.
+    A node without the annotation may be older than that: it keeps all its taints.
     """
     now = list(live.get("spec", {}).get("taints") or ())
     listed = str(part_of(live, "metadata", "annotations").get(_TAINTS_LIST) or "").split(",")
@@ -141,7 +140,7 @@ def _identity(taint: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def after(patches: Iterable[Patch], *, ready: bool, tainted: bool) -> tuple[bool, bool]:
-    """Whether a Node is Ready, and has the taint of new ones, once these patches are written."""
+    """Returns whether a Node is Ready, and has the taint of new ones, after these patches."""
     for _, body in patches:
         for condition in body.get("status", {}).get("conditions", ()):
             if condition["type"] == "Ready":

@@ -1,9 +1,10 @@
-"""Groups as the API server has them, on their way to those who work on them.
+"""Enters groups from the API server in the store and the budget.
 
     the first listing, a watch's events, listings now and then ──> Intake ──> store, budget
 
-What can't be read counts as not seen: it is neither worked on nor gone. An event that is older than
-what is known is late, or the cluster was restored; a list that is begun after it says which.
+A group that can't be read counts as not seen: it is neither worked on nor gone. An event with an
+older version than the known one is late, or the cluster was restored; a list that is begun after it
+decides which.
 """
 
 import asyncio
@@ -37,11 +38,12 @@ class Intake:
 
     @property
     def sure(self) -> bool:
-        """Whether what is known of groups may be acted on: no doubt, and none being looked into."""
+        """Whether the known groups may be acted on: no list is wanted or under way because of a
+        doubt."""
         return not self.doubted.is_set() and not self._looked_into
 
     async def take_over(self) -> None:
-        """Enters all groups, with what was granted to them before."""
+        """Enters all groups, and books the nodes that they were granted before."""
         groups, _ = await self._status.groups()
         for group in groups:
             self._store.put(group)
@@ -50,9 +52,10 @@ class Intake:
             self._budget.grant(group.name, held, wants_more=False)
 
     async def list_anew(self) -> set[str] | None:
-        """Enters what a watch may have missed; returns the names of all groups and of those gone.
+        """Lists all groups to enter what a watch may have missed; returns the names of all, and of
+        those gone.
 
-        None where the groups can't be listed.
+        Returns None if the groups can't be listed.
         """
         doubted, before = self.doubted.is_set(), self._store.newest
         self.doubted.clear()
@@ -78,7 +81,7 @@ class Intake:
         return gone | set(self._store.names())
 
     def seen(self, body: Mapping[str, Any], gone: bool) -> bool:
-        """A watch reports a group; returns whether that is news."""
+        """Enters a group that a watch reports; returns whether that is news."""
         group = read_group(body)
         if gone:
             self._store.remove(name=group.name, uid=group.uid, version=group.resource_version)

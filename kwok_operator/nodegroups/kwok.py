@@ -1,15 +1,16 @@
-"""Whether a kwok controller is alive, and where it serves the kubelet API of its nodes.
+"""Finds out whether a kwok controller is alive, and where it serves the kubelet API of its nodes.
 
-A node that is Ready in its first write is there four times sooner than one that kwok initialises,
+A node that is Ready when it is created is usable four times sooner than one that kwok initialises,
 but it must carry what kwok would have filled in, as `kubectl logs` and `exec` depend on it:
 
     a first node, posted without Ready (the *scout*) ──> kwok fills it in ──> endpoint learned
-    the next ones ──> Ready in the first write, with that endpoint, as long as kwok is alive
+    the next ones ──> created Ready, with that endpoint, as long as kwok is alive
 
-Only a scout teaches: other nodes may have the endpoint of a kwok that is gone. Where one differs,
-or a Lease gets another holder, a new scout is sent. Alive means: within three quarters of a Lease's
-duration a scout was answered, or a Lease of our nodes was seen to change. Times in Leases are not
-compared with ours, as clocks of two machines differ. With no kwok, nodes are posted without Ready.
+Only a scout's endpoint is used: other nodes may have that of a kwok that is gone. If a node's
+endpoint differs, or a Lease gets another holder, a new scout is sent. Alive means: within three
+quarters of a Lease's duration kwok initialised a scout, or a Lease of our nodes was seen to change.
+Times in Leases are not compared with ours, as clocks of two machines differ. Without kwok, nodes
+are posted without Ready.
 """
 
 import asyncio
@@ -28,15 +29,17 @@ LEASES_PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 SCOUT_ANSWER_WITHIN = 5.0
 SCOUT_AGAIN_AFTER = 15.0
 TRUSTED_FOR = 5.0
-"""Seconds after a sign of life in which nobody looks for another one."""
+"""Seconds after a sign of life for which kwok counts as alive without another look."""
 LOOK_EVERY: Final = 1.0
-"""Seconds between two looks that find no sign of life: each group would have its own."""
+"""Seconds between two looks that find no sign of life, for all groups together."""
 LOOK_WITHIN: Final = 5.0
-"""Seconds that all groups wait at most for an answer that hangs, or is late."""
+"""The most seconds that groups wait for an answer about Leases."""
 GOOD_FOR: Final = 0.75
-"""Of a Lease's duration: then two renewals are missing."""
+"""The share of a Lease's duration without renewal until kwok is no longer trusted: then two are
+missing."""
 FIRST_LEASE_WITHIN = 15.0
-"""Seconds that kwok has for the first Lease of a group; behind thousands of nodes it takes long."""
+"""Seconds that kwok has to take the first Lease of a group; after thousands of nodes it takes
+long."""
 
 SILENT = (
     "No kwok controller keeps the nodes: {why}. Nodes stay NotReady until one runs that manages "
@@ -45,10 +48,11 @@ SILENT = (
 
 
 class KwokLink:
-    """What is known about kwok.
+    """Keeps what is known about kwok.
 
-    `clock` gives monotonic seconds. `born_ready` says of a group whether its nodes may be; where
-    they may not, users' Stages give them what they like, from which nothing is learned.
+    `clock` returns monotonic seconds. `born_ready(group)` says whether the group's nodes may be
+    created Ready; if not, users' Stages set what they like on them, so their endpoints teach
+    nothing.
     """
 
     def __init__(
@@ -63,55 +67,57 @@ class KwokLink:
         self._born_ready = born_ready
         self._endpoint: KubeletEndpoint | None = None
         self._doubted: set[KubeletEndpoint] = set()
-        """Endpoints seen on other nodes that a scout was or will be asked about: once for each."""
+        """Endpoints of other nodes for which a scout was or will be sent: once for each."""
         self._teacher: str | None = None
-        """The scout whose Lease names the kwok that the endpoint is of; None once it is known."""
+        """The scout whose Lease will show the holder (the kwok that has the endpoint); None once
+        it is read."""
         self._holder: str | None = None
         self._trusted_until = float("-inf")
         self.scouting = asyncio.Lock()
-        """Held while a scout is out: the first nodes of several groups need only one."""
+        """Held while a scout is under way: the first nodes of several groups need only one."""
         self._scouts: dict[str, asyncio.Future[None]] = {}
-        """Scouts without an answer: the one that is out, and those that are waited for no more."""
+        """Scouts that kwok has not initialised: the current one, and those that timed out."""
         self._next_scout = float("-inf")
         self._witnesses: Sequence[str] = ()
         self._looking = asyncio.Lock()
         self._looked_at = float("-inf")
         self._followed: LeaseView | None = None
-        """The Lease that is read again until it changes; as such it was first read then:"""
+        """The Lease that is read again until it changes. `_followed_since` is when it was first
+        read so."""
         self._followed_since = float("-inf")
         self._quiet = 0.0
-        """Seconds in which none that was followed has changed; one may follow on another."""
+        """Seconds in which the followed Leases have not changed; one may follow on another."""
         self._untaken: str | None = None
-        """The oldest node that kwok had not taken yet, where it is behind."""
+        """The oldest node whose Lease kwok had not taken yet, if it is behind."""
         self._read_at = float("-inf")
-        """Both were read then, or later."""
+        """When the followed Lease and that of `_untaken` were last read, at the earliest."""
         self._alive_at = float("-inf")
-        """kwok was alive then, or later."""
+        """The last moment at which kwok is known to have been alive."""
         self._leaseless_since: float | None = None
         self.silent: str | None = None
-        """Why kwok seems to be missing, in a sentence; None while it is alive or unknown."""
+        """The sentence why kwok seems to be missing; None while it is alive or unknown."""
         self._silent_by_lease = False
 
     async def endpoint(self, nodes: Iterable[str]) -> KubeletEndpoint | None:
-        """What to write into a node that is to be born Ready; None if it may not be.
+        """Returns the endpoint for nodes that are to be created Ready; None if they may not be.
 
-        `nodes` are Ready nodes of ours, oldest first, by whose Leases kwok is judged. Where a group
-        has none, those by which it was judged last are asked again.
+        `nodes` are Ready nodes of ours, oldest first, by whose Leases kwok is judged. If a group
+        has none, the nodes of the last judgement are used again.
         """
         await self.look(tuple(nodes) or self._witnesses)
         return self._endpoint if self.alive else None
 
     @property
     def alive(self) -> bool:
-        """Whether kwok gave a sign of life a moment ago; `look` asks for one."""
+        """Whether kwok gave a sign of life a moment ago; `look` searches for one."""
         return self._clock() < self._trusted_until
 
     def wants_scout(self) -> bool:
-        """Whether it is worth the wait to send a scout."""
+        """Whether a scout may be sent now: none has failed in the last seconds."""
         return self._clock() >= self._next_scout
 
     async def look(self, nodes: Iterable[str]) -> None:
-        """Looks at Leases, unless that was done a moment ago."""
+        """Reads Leases to find out whether kwok is alive, unless that was done a moment ago."""
         if self.alive:
             return
         names = tuple(nodes)
@@ -138,7 +144,8 @@ class KwokLink:
                 self._judge(newest)
 
     async def scout(self, name: str, post: Callable[[], Awaitable[bool]]) -> None:
-        """Has the node `name` posted, and waits until kwok initialises it or does not seem to."""
+        """Calls `post` to create the node `name`, and waits until kwok initialises it or seems
+        silent."""
         answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._scouts[name] = answered
         posted = False
@@ -163,7 +170,7 @@ class KwokLink:
     def initialised(
         self, name: str, endpoint: KubeletEndpoint, *, group: str, first_sight: bool
     ) -> None:
-        """A node is Ready and has this endpoint; see NodeCache."""
+        """Called when a node is Ready and has this endpoint; see NodeCache."""
         answered = self._scouts.get(name)
         if answered is not None:
             self._learn(name, endpoint)
@@ -197,7 +204,7 @@ class KwokLink:
             self._holder = lease.holder if lease is not None else None
 
     async def _read_again(self) -> None:
-        """What has changed was written after it was read last: that is a sign of life."""
+        """Reads the followed Leases again: a change since the last reading is a sign of life."""
         started, before = self._clock(), self._followed
         taken = self._untaken is not None and await self._lease(self._untaken) is not None
         now = await self._lease(before.name) if before is not None else None
@@ -265,7 +272,8 @@ class KwokLink:
         self.silent = SILENT.format(why=why)
 
     async def _may_live(self, since: float, scout: str) -> bool:
-        """Whether kwok answers late: it is busy, or has Stages that take their time."""
+        """Whether kwok may be alive though it did not initialise the scout in time: it is busy,
+        or slow."""
         async with self._looking:
             await self._read_again()
         if self._alive_at >= since or await self._lease(scout) is not None:
@@ -273,10 +281,10 @@ class KwokLink:
         return self._followed is not None and self._quiet < self._followed.duration_seconds / 2
 
     async def _newest_lease(self, nodes: Sequence[str]) -> LeaseView | None:
-        """The Lease that kwok took last, of nodes in the order in which they were made.
+        """Finds the Lease that kwok took last, of nodes in the order of their creation.
 
-        kwok takes Leases in that order, too, and is far behind after thousands of new nodes: the
-        newest nodes may have none yet, the oldest have one that says little.
+        kwok takes Leases in that order, too, and lags far behind after thousands of new nodes: the
+        newest nodes may have none yet, and the oldest Leases say little.
         """
         found, low, high = None, 0, len(nodes) - 1
         self._untaken = None
@@ -291,7 +299,7 @@ class KwokLink:
         return found
 
     async def _lease(self, node: str) -> LeaseView | None:
-        """That of a node, once kwok has taken it."""
+        """Reads the Lease of a node; None until kwok has taken it."""
         path = f"{LEASES_PATH}/{node}"
         try:
             lease = LEASES.one(await self._client.request("GET", path, retries=2))

@@ -1,11 +1,11 @@
-"""One node merged over another: "like that one, but".
+"""Merges one node over another: "like that one, but".
 
     base (cleaned) + overlay (cleaned)  --merge_nodes-->  node
 
-Maps are merged by key, at any depth; null takes the key away (in a ConfigMap: in a KwokNodeGroup
-the API server stores none). Lists are replaced as a whole, but
-for taints: those are merged by key and effect. A resource whose capacity is given anew and whose
-allocatable isn't can be used whole: what the base kept back belonged to another size.
+Maps are merged by key, at any depth; null removes the key (in a ConfigMap: the API server stores no
+null in a KwokNodeGroup). Lists are replaced as a whole, except taints: those are merged by key and
+effect. If the overlay sets a resource's capacity without its allocatable, all of it is allocatable:
+what the base reserved belonged to another size.
 """
 
 import copy
@@ -16,9 +16,9 @@ from kwok_operator.nodegroups.cleaning import Node, merge_taints
 
 
 def merge_nodes(base: Node, overlay: Mapping[str, Any]) -> Node:
-    """A new node; both are as `clean_node` leaves them.
+    """Returns the merged node; both arguments are as `clean_node` returns them.
 
-    `spec: {taints: null}` in the overlay takes all taints of the base away.
+    `spec: {taints: null}` in the overlay removes all taints of the base.
     """
     merged = _merge(base, overlay)
     taints = overlay.get("spec", {}).get("taints", [])

@@ -27,7 +27,8 @@ _HASH_LENGTH = 4
 
 
 def uid_hash(uid: str) -> str:
-    """Four lower-case letters or digits that stand for a uid (32**4, about a million values)."""
+    """Returns four lower-case letters or digits derived from a uid (32**4, about a million
+    values)."""
     digest = hashlib.sha256(uid.encode()).digest()
     return base64.b32encode(digest).decode().lower()[:_HASH_LENGTH]
 
@@ -46,7 +47,7 @@ class NodeNames:
         return f"{self.prefix}{serial:0{_SERIAL_DIGITS}d}"
 
     def serial(self, name: str) -> int | None:
-        """The serial in a name, or None where the name is not one that `name()` gives."""
+        """Returns the serial in a name, None if `name()` never gives this name."""
         digits = name.removeprefix(self.prefix)
         if digits == name or not (digits.isascii() and digits.isdigit()):
             return None
@@ -57,13 +58,14 @@ class NodeNames:
 
 
 def longest_name(group: str, *, node: bool = True) -> str:
-    """As long as the names of a group's first million nodes, or as that of what they share."""
+    """Returns a name as long as those of a group's first million nodes, or as their common
+    prefix."""
     names = NodeNames.of(group, "")
     return names.name(0) if node else names.prefix.rstrip("-")
 
 
 def group_of_node(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
-    """Which group a node says that it is of; empty where it says none."""
+    """Returns the group that a node's label (or annotation) names; empty if it names none."""
     label = labels.get(NODE_GROUP_LABEL, "")
     if label == EMULATED_NODE_GROUP:
         return annotations.get(CA_NODE_GROUP_ANNOTATION, label)
@@ -77,17 +79,18 @@ _NOTHING_READABLE: Final = "group"
 
 
 def is_object_name(text: str) -> bool:
-    """Whether the API server takes it for the name of an object."""
+    """Whether the API server accepts the text as the name of an object."""
     return len(text) <= _MAX_OBJECT_NAME and _OBJECT_NAME.fullmatch(text) is not None
 
 
 def is_group_name(text: str) -> bool:
-    """Whether the API server takes it for the name of a KwokNodeGroup."""
+    """Whether the API server accepts the text as the name of a KwokNodeGroup."""
     return len(text) <= MAX_GROUP_NAME_LENGTH and is_object_name(text)
 
 
 def group_name(value: str) -> str:
-    """`m5.large` is `m5.large`, `Standard_D4s_v3` is `standard-d4s-v3-` and a hash."""
+    """Makes a group's name from a label's value: `m5.large` stays, `Standard_D4s_v3` becomes
+    `standard-d4s-v3-` and a hash."""
     if is_group_name(value):
         return value
     digest = hashlib.sha256(value.encode(errors="surrogatepass")).digest()

@@ -1,11 +1,12 @@
-"""Addresses of nodes: which block of a range is a node's, and which blocks are held.
+"""Addresses of nodes: which block of a range a node gets, and which blocks are taken.
 
     template.network, name of the group, serial  ──> NodeNetwork ──> podCIDR, address of a node
-    podCIDR and address of nodes that are there  ──> HeldAddresses ──> whether they are taken
+    podCIDR and address of existing nodes        ──> HeldAddresses ──> whether they are taken
 
-A block follows from the serial, so nothing is recorded: the nodes themselves say what is held, as
-they do for kube-controller-manager (pkg/controller/nodeipam/ipam). A group begins at a place that
-its name decides: groups with the same range seldom meet, and where they do, the serial is given up.
+A block follows from the serial, so nothing is recorded: the nodes themselves show which blocks are
+taken, as they do for kube-controller-manager (pkg/controller/nodeipam/ipam). The group's name
+decides where its blocks begin: groups with the same range seldom collide, and if they do, the
+serial is given up.
 """
 
 import zlib
@@ -19,12 +20,13 @@ from kwok_operator.nodegroups.api.template import Network
 
 FIELD = "spec.template.network"
 MOST_PLACES = 2**56
-"""Serials have at most 18 digits, and skip all blocks that a large block of another node has."""
+"""Serials have at most 18 digits, and skip all blocks within a large block of another node."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeNetwork:
-    """Of a group: `places` blocks of pods, and as many addresses where nodes have their own."""
+    """The addresses of a group's nodes: `places` blocks of pods, and as many InternalIPs if
+    nodes have their own."""
 
     pods: Block
     block_size: int
@@ -33,7 +35,8 @@ class NodeNetwork:
 
     @classmethod
     def of(cls, network: Network | None, *, group: str) -> "NodeNetwork | None":
-        """None where the nodes have neither. Raises TemplateError."""
+        """Returns a group's network, None if its nodes have no addresses of their own. Raises
+        TemplateError."""
         return None if network is None else _node_network(network, group)
 
     @property
@@ -46,13 +49,13 @@ class NodeNetwork:
         return Block(self.pods.bits, self.block_size, first)
 
     def address(self, serial: int) -> str:
-        """The node's InternalIP; "" where it is kwok's."""
+        """Returns the node's InternalIP; "" if kwok assigns it."""
         if self.nodes is None:
             return ""
         return self._host(self.nodes, serial).address
 
     def host(self, serial: int) -> Block | None:
-        """The node's InternalIP as a block."""
+        """Returns the node's InternalIP as a block."""
         return None if self.nodes is None else self._host(self.nodes, serial)
 
     def _host(self, nodes: Block, serial: int) -> Block:
@@ -65,8 +68,8 @@ class NodeNetwork:
 class HeldBlocks:
     """The blocks of nodes, by the node's name.
 
-    Each size that is asked about is counted from then on: an answer takes the same time for any
-    number of nodes.
+    Each size that is queried is counted from then on: a query takes the same time for any number of
+    nodes.
     """
 
     def __init__(self) -> None:
@@ -75,7 +78,7 @@ class HeldBlocks:
         self._within: dict[_Size, Counter[int]] = {}
 
     def put(self, name: str, pod_cidr: str) -> None:
-        """The node has this one, or none where that is no CIDR."""
+        """Enters a node's block, or removes it if the text is no CIDR."""
         try:
             block = Block.parse(pod_cidr)
         except ValueError:
@@ -92,8 +95,8 @@ class HeldBlocks:
             self._count(block, -1)
 
     def taken(self, block: Block, *, node: str) -> int:
-        """0 where no other node has any address of it; else how many blocks from it on are taken
-        at least: one that is larger has many of this size."""
+        """Returns 0 if no other node has any address of the block. Otherwise returns how many
+        blocks from it on are taken at least: a larger block contains many of this size."""
         if self._held.get(node) == block:
             return 0
         size = (block.bits, block.prefix)
@@ -118,7 +121,7 @@ class HeldBlocks:
 
 
 class HeldAddresses:
-    """The blocks of nodes, and the addresses that they have themselves."""
+    """The blocks of nodes, and the nodes' own addresses."""
 
     def __init__(self) -> None:
         self._pods, self._nodes = HeldBlocks(), HeldBlocks()
@@ -132,8 +135,8 @@ class HeldAddresses:
         self._nodes.remove(name)
 
     def taken(self, network: NodeNetwork, serial: int, *, node: str) -> int:
-        """0 where a serial's block and address are no other node's; else how many serials from it
-        on have the same trouble at least."""
+        """Returns 0 if no other node has the serial's block or address; else how many serials
+        from it on are taken at least."""
         found = self._pods.taken(network.block(serial), node=node)
         host = network.host(serial)
         if host is not None and not found:
@@ -142,7 +145,7 @@ class HeldAddresses:
 
 
 _Size = tuple[int, int]
-"""Bits of an address, and of the prefix."""
+"""The bits of an address, and the length of the prefix."""
 
 
 def _add(counter: Counter[int], number: int, change: int) -> None:

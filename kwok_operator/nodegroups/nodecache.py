@@ -1,19 +1,19 @@
-"""The nodes that carry our label, as little of them as will do.
+"""Caches the nodes that carry our label, with only the fields that a pass needs.
 
     reflector ──replace, upsert, remove──> NodeCache ──> reconciler (and a wake-up for the group)
     our own writes ──created, updated, deleted─^
 
-Half a kilobyte a node: at 50,000 nodes the objects themselves would be a gigabyte, and even what is
-decoded of them 80 MB. So the reflector's decoder makes records. They hold what a pass asks of each
-node, ready to be counted: passes are many, and each looks at all nodes.
+A record takes half a kilobyte: at 50,000 nodes the objects themselves would take a gigabyte, and
+even their decoded fields 80 MB. So the reflector's decoder makes records. They hold what a pass
+reads of each node, ready to be counted: passes are many, and each looks at all nodes.
 
-What we wrote is entered as soon as the API server has answered, before the watch does, so a plan
-never counts on something that is merely late. That needs no time-outs, because names are never used
-twice: a name that is gone stays gone.
+Our own writes are entered as soon as the API server has answered, before the watch reports them, so
+a plan never counts on something that is merely late. That needs no time-outs, because names are
+never used twice: a name that is gone stays gone.
 
-A watch by label says of a node that has lost its label what it says of one that is deleted. So one
-of ours that leaves without our doing is a *stray* until somebody has looked whether it is there. A
-standby `keeps_strays` not: nobody looks, and without end more would go.
+A watch by label reports a node that has lost its label just like a deleted one. So one of our nodes
+that vanishes without our deleting it is a *stray* until a request shows whether it exists. A
+standby has `keeps_strays` off: it makes no such requests, so strays would only pile up.
 """
 
 from collections import OrderedDict
@@ -31,27 +31,28 @@ from kwok_operator.nodegroups.template import KubeletEndpoint
 
 _REMEMBERED_REMOVALS = 5_000
 UNHEARD_OF: Final = 120.0
-"""Seconds after which a node whose create got no answer is taken for not made: the API server
-works at a request for a minute at most."""
+"""Seconds after which a node whose create got no answer counts as not made: the API server works
+on a request for a minute at most."""
 
 
 class NodeMark(Protocol):
-    """What a step of passes has written on a node."""
+    """What a step (nodegroups/steps.py) has written on a node."""
 
     @property
     def delete_at(self) -> int | None:
-        """When a node goes that is stuck in deletion (epoch milliseconds)."""
+        """When a node that is stuck in deletion is deleted (epoch milliseconds)."""
 
 
 @dataclass(slots=True)
 class NodeRecord:
-    """One node.
+    """What is known of one node.
 
-    `group` is what its label says. `owner` is the uid of the group that made it, "" where
-    annotation and ownerReference don't agree on one. `serial` is the one in its name, None where
-    that is no name of the owner's. `deleting` is final. `held` means that a finalizer keeps it from
-    going. `endpoint` is that of a Ready node, and of one that we may make Ready. Kubernetes keeps
-    pods off those that are `tainted`, as any new node, or `unreachable` (nodegroups/usable.py).
+    `group` is the value of its label. `owner` is the uid of the group that made it, "" if
+    annotation and ownerReference don't agree on one. `serial` is the one in its name, None if the
+    owner does not give such names. `deleting` is final. `held` means that a finalizer delays its
+    deletion. `endpoint` is set for a Ready node, and for one that we may make Ready. Kubernetes
+    keeps pods off nodes that are `tainted`, as any new node, or `unreachable`
+    (nodegroups/usable.py).
     """
 
     name: str
@@ -72,7 +73,7 @@ class NodeRecord:
     unreachable: bool = False
     pod_cidr: str = ""
     address: str = ""
-    """The InternalIP, of one with a podCIDR."""
+    """The InternalIP, if the node has a podCIDR."""
 
     @property
     def usable(self) -> bool:
@@ -87,7 +88,7 @@ def _no_mark(node: NodeView) -> None:
 
 
 def record_of(node: NodeView, read_mark: ReadMark = _no_mark) -> NodeRecord:
-    """What is kept of a node."""
+    """Makes the record of a node."""
     annotations, group = node.annotations, group_of_node(node.labels, node.annotations)
     claimed = annotations.get(constants.NODE_GROUP_UID_ANNOTATION, "")
     owner = claimed if claimed in node.owner_uids else ""
@@ -128,7 +129,7 @@ def _names(group: str, owner: str) -> NodeNames:
 
 @lru_cache(maxsize=1_000)
 def _shared(endpoint: KubeletEndpoint) -> KubeletEndpoint:
-    """The one that stands for all that are equal to it."""
+    """Returns one shared object for all equal endpoints."""
     return endpoint
 
 
@@ -139,11 +140,11 @@ class Initialised(Protocol):
 
 
 class NodeCache:
-    """Nodes by group (as their label says) and name.
+    """The nodes by group (as their label says) and name.
 
-    `changed(group)` is called when something happened that the group may have to act upon,
-    `initialised(name, endpoint, ...)` when a Ready node has a kubelet endpoint that it did not have
-    before: at first sight it may be one that we gave it, later it can only be kwok's.
+    `changed(group)` is called after changes that the group may have to react to, `initialised(name,
+    endpoint, ...)` when a Ready node has a kubelet endpoint that it did not have before: at first
+    sight we may have written it, later it can only be kwok's.
     """
 
     def __init__(
@@ -161,46 +162,46 @@ class NodeCache:
         self._nodes: dict[str, NodeRecord] = {}
         self._removed: OrderedDict[str, int] = OrderedDict()
         self.addresses = HeldAddresses()
-        """Those of the nodes, and of those that are being made."""
+        """The addresses of nodes, and of those that are being created."""
         self.keeps_strays = False
         self._strays: dict[str, dict[str, NodeRecord]] = {}
         self._unheard_of: dict[str, float] = {}
-        """Nodes that may have been made, and since when nobody knows."""
+        """Nodes whose create got no answer -> the time of that."""
 
     def record_of(self, node: NodeView) -> NodeRecord:
         return record_of(node, self._read_mark)
 
     def group(self, name: str) -> Mapping[str, NodeRecord]:
-        """The nodes labelled with a group's name, no matter who made them."""
+        """Returns the nodes labelled with a group's name, whatever made them."""
         return self._groups.get(name, {})
 
     def strays(self, group: str) -> Mapping[str, NodeRecord]:
-        """The nodes of a group that it lost sight of, as they were, by name."""
+        """Returns a group's strays by name, each as it was last seen."""
         return self._strays.get(group, {})
 
     def lost(self, record: NodeRecord) -> None:
-        """A node of a group is not seen as its own any more, and may be there."""
+        """Notes a node as a stray: it no longer looks like its group's, but may exist."""
         ours = record.owner and record.serial is not None
         if self.keeps_strays and ours and not record.deleting:
             self._strays.setdefault(record.group, {})[record.name] = record
 
     def settle_stray(self, group: str, name: str) -> None:
-        """The node is gone, or seen as the group's again."""
+        """Removes a stray that is gone, or has its marks again."""
         strays = self._strays.get(group, {})
         if strays.pop(name, None) is not None and not strays:
             del self._strays[group]
 
     def forget_strays(self, group: str) -> None:
-        """The group is gone."""
+        """Removes all strays of a deleted group."""
         self._strays.pop(group, None)
 
     @property
     def has_odd(self) -> bool:
-        """Whether a node has a group's label and is none that its label's group has made."""
+        """Whether any node has the label of a group that has not made it."""
         return any(record.serial is None for record in self._nodes.values())
 
     def count(self, name: str) -> int:
-        """The nodes of a group that take room: also those that a finalizer keeps from going."""
+        """Counts a group's nodes against the limit, also deleted ones that a finalizer keeps."""
         return sum(not r.deleting or r.held for r in self.group(name).values())
 
     def __len__(self) -> int:
@@ -210,14 +211,14 @@ class NodeCache:
         return name in self._nodes
 
     def page(self, items: Sequence[NodeRecord]) -> None:
-        """A part of a listing: these nodes are there, of others it says nothing."""
+        """Enters the nodes of one page of a listing; nodes that are not on it stay."""
         for item in items:
             self.upsert(item)
 
     def replace(self, items: Sequence[NodeRecord], resource_version: int) -> None:
-        """A full listing, as of `resource_version`; nodes entered since then stay.
+        """Enters a full listing, as of `resource_version`; nodes entered since then stay.
 
-        Of what was entered before, the listing knows better, also where it shows an older state.
+        For older entries the listing is right, even if it shows an older state of the node.
         """
         listed = {item.name for item in items}
         for record in list(self._nodes.values()):
@@ -233,7 +234,8 @@ class NodeCache:
             self.upsert(item)
 
     def forget_versions(self) -> None:
-        """The cluster was restored: what is heard of from now on is newer than what is known."""
+        """Forgets all versions after a restore of the cluster, so that whatever is reported from
+        now on counts as newer."""
         self._removed.clear()
         for record in self._nodes.values():
             _forget_version(record)
@@ -260,7 +262,8 @@ class NodeCache:
             self._remove(item.name, version=item.resource_version)
 
     def created(self, group: str, new: NodeRecord) -> None:
-        """We made this node, or found it made; the watch may already have reported its end."""
+        """Enters a node that we have created, or found created; the watch may already have
+        reported its deletion."""
         known = self._nodes.get(new.name)
         if known is not None and known.uid == new.uid:
             return
@@ -272,7 +275,7 @@ class NodeCache:
             self._put(new, None)
 
     def claim(self, network: NodeNetwork, name: str, serial: int) -> bool:
-        """The node that is to be made has its addresses; False where another one has them."""
+        """Reserves the addresses of a node to create; returns False if another node has them."""
         if self.addresses.taken(network, serial, node=name):
             return False
         self._unheard_of.pop(name, None)
@@ -280,17 +283,18 @@ class NodeCache:
         return True
 
     def unheard_of(self, name: str, *, now: float) -> None:
-        """Nobody knows whether the node was made: it has its addresses until that is certain."""
+        """Notes that a create got no answer; the node keeps its addresses until it is certain."""
         self._unheard_of[name] = now
 
     def release_unheard_of(self, *, now: float) -> None:
-        """The watch would have reported those that were made."""
+        """Releases addresses of nodes whose create got no answer: the watch would have reported
+        them by now."""
         for name in [n for n, since in self._unheard_of.items() if now - since >= UNHEARD_OF]:
             del self._unheard_of[name]
             self.release(name)
 
     def release(self, name: str) -> None:
-        """The node that was to be made is not: only one that is there has addresses."""
+        """Releases the addresses that were reserved for a node that was not created."""
         known = self._nodes.get(name)
         if known is None:
             self.addresses.remove(name)
@@ -298,9 +302,8 @@ class NodeCache:
             self.addresses.put(name, known.pod_cidr, known.address)
 
     def deleted(self, name: str, *, gone: bool = False, held: bool = False) -> None:
-        """The API server took our DELETE; `gone` where it did not know the node any more, `held`
-        where a finalizer keeps it.
-        """
+        """Enters that the API server accepted our DELETE; `gone` if it did not know the node any
+        more, `held` if a finalizer keeps it."""
         for group in [g for g, strays in self._strays.items() if name in strays]:
             self.settle_stray(group, name)
         if gone:
@@ -312,9 +315,10 @@ class NodeCache:
     def updated(
         self, item: NodeRecord, *, ready: bool | None = None, tainted: bool | None = None
     ) -> None:
-        """We patched this node; of the answer only the metadata count, and the rest where known.
+        """Enters the answer to our patch: its metadata, and `ready` and `tainted` if known.
 
-        Events from before the patch come too late from now on; its own says the same and more.
+        Events from before the patch are ignored from now on; the patch's own event says the same
+        and more.
         """
         known = self._nodes.get(item.name)
         if known is None or known.uid != item.uid:

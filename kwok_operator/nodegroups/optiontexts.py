@@ -1,4 +1,4 @@
-"""Options of cluster-autoscaler, from the texts that Go reads to those that a group has."""
+"""Converts options of cluster-autoscaler from Go's syntax to that of a group."""
 
 import math
 import re
@@ -10,11 +10,11 @@ _GO_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(h|ms|m|s|us|µs|ns
 _SECONDS: Final = {"h": "3600", "m": "60", "s": "1", "ms": "1e-3", "us": "1e-6", "µs": "1e-6"}
 _FLOAT: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]{1,4})?")
 _MAX_OPTION: Final = 100
-"""Characters. What is longer is none that anybody means, and Decimal can't hold all of them."""
+"""The most characters of an option: longer ones are no real values, and too large for Decimal."""
 
 
 def share(text: str) -> str:
-    """As a group has it; empty where it is none from 0 to 1."""
+    """Returns a share from 0 to 1 as a group has it; empty for anything else."""
     if len(text) > _MAX_OPTION or not _FLOAT.fullmatch(text):
         return ""
     number = Decimal(text)
@@ -24,7 +24,7 @@ def share(text: str) -> str:
 
 
 def duration(text: str) -> str:
-    """Go's durations in whole seconds, rounded up; empty for what is none."""
+    """Returns a Go duration in whole seconds, rounded up; empty for anything else."""
     text = text.replace("\u03bc", "\u00b5")
     if len(text) > _MAX_OPTION or (text != "0" and not _GO_DURATION.fullmatch(text)):
         return ""

@@ -1,4 +1,4 @@
-"""What a pass works with, as `assembly` puts it together, and what it finds: values only."""
+"""The parts that a pass works with, put together by `assembly`, and its result: values only."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,13 +22,13 @@ from kwok_operator.observability.metrics import Metrics
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Time: `monotonic` seconds, and the time of day."""
+    """The time as `monotonic` seconds, and as time of day."""
 
     monotonic: Callable[[], float]
     wall: Callable[[], datetime]
 
     def now(self) -> str:
-        """RFC 3339, in seconds."""
+        """Returns the time of day in RFC 3339, in whole seconds."""
         return self.wall().strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -53,7 +53,7 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class PassResult:
-    """What a pass found and decided, from the template of `resolution`; `now` is RFC 3339."""
+    """What a pass observed and decided, with the template of `resolution`; `now` is RFC 3339."""
 
     group: Group
     memory: Memory

@@ -1,10 +1,10 @@
-"""The pods of deleted nodes, for groups that ask for scaleDown.pods: Delete.
+"""Deletes the pods of deleted nodes, for groups with scaleDown.pods: Delete.
 
     a node was deleted ──> its pods are listed ──> each is deleted at once
-                                └── 403 ──> reported once for each group; the node goes all the same
+                                └── 403 ──> reported once for each group; the node is deleted anyway
 
-The right to delete pods is not among the operator's own: a component of deploy/ adds
-it. Each request is made once, as those of nodewriter.py.
+The right to delete pods is not among the operator's own: a component of deploy/ adds it. Each
+request is made once, as those of nodewriter.py.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +19,8 @@ REMEDY: Final = "kubectl apply -f deploy/components/delete-pods/rbac.yaml"
 
 
 class PodRemover:
-    """`spend` is called for each request, `refused(group, sentence)` at a group's first 403."""
+    """Deletes pods. `spend` is called for each request, `refused(group, sentence)` at a group's
+    first 403."""
 
     def __init__(
         self,
@@ -34,7 +35,7 @@ class PodRemover:
         self._reported: set[str] = set()
 
     async def remove(self, node: str, *, group: str) -> None:
-        """Deletes the pods of a node, or says why not. Raises ApiError other than 403."""
+        """Deletes the pods of a node, or reports a 403. Raises other ApiErrors."""
         try:
             await self._remove(node)
         except ForbiddenError as error:

@@ -1,10 +1,10 @@
-"""What a pass reports: the group's status, its metrics, its Events.
+"""Reports the result of a pass: the group's status, its metrics, its Events.
 
     PassResult (plan, nodes, template, steps)  --status-->  KwokNodeGroupStatus
     status  --publish-->  one write, if it says something new, and Events of what changed
 
-What must not wait, because somebody creates nodes by it, is written at once; counts alone take
-turns.
+What must not wait, because nodes are created by it, is written at once; changes of counts alone are
+written at intervals.
 """
 
 from typing import Final
@@ -22,23 +22,24 @@ STATUS_INTERVAL: Final = 1.0
 """Seconds between two writes of counts."""
 LONGEST_INTERVAL: Final = 10.0
 PROGRESS_WRITES: Final = 5
-"""Of counts in a second, of all groups that are at work: each takes the API server 10 ms."""
+"""The most writes of counts per second, for all groups being changed: each takes the API server
+10 ms."""
 
 
 def progress_interval(groups: int) -> float:
-    """Seconds between two reports of progress by each of so many groups at work."""
+    """Returns the seconds between two progress reports of each of so many groups being changed."""
     return min(LONGEST_INTERVAL, max(STATUS_INTERVAL, groups / PROGRESS_WRITES))
 
 
 class GroupReporter:
-    """Makes and writes statuses."""
+    """Makes and writes the status of groups."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._metrics = parts.metrics
 
     def status(self, result: PassResult) -> KwokNodeGroupStatus:
-        """The status of the group after a pass; its metrics are set, too."""
+        """Returns the status of the group after a pass; sets its metrics, too."""
         group, seen, plan, resolution = result.group, result.seen, result.plan, result.resolution
         resolved = None
         if resolution.node is not None:
@@ -93,9 +94,10 @@ class GroupReporter:
         return status
 
     async def publish(self, result: PassResult, status: KwokNodeGroupStatus) -> float | None:
-        """Writes a status that says something new, and what it means for people as Events.
+        """Writes a status that says something new, and emits Events about the changes.
 
-        Counts alone wait their turn: returns the seconds to wait where the write was put off.
+        Changes of counts alone wait their turn: returns the seconds to wait if the write was put
+        off.
         """
         group, memory = result.group, result.memory
         before = memory.status
@@ -121,7 +123,7 @@ class GroupReporter:
         return None
 
     def _hindrance(self, group: Group, seen: Observation, plan: Plan) -> tuple[str, str] | None:
-        """Why cluster-autoscaler can't drive the group, if it may and can't."""
+        """Returns why cluster-autoscaler can't drive the group, if it is meant to."""
         if group.spec.autoscaling is None:
             return None
         longest = f"{self._parts.provider_id_prefix}{seen.names.name(plan.next_serial)}"
@@ -141,7 +143,7 @@ class GroupReporter:
 
 
 def _verdicts(status: KwokNodeGroupStatus) -> tuple[object, ...]:
-    """What must not wait: everything but counts and the sentences that contain them."""
+    """Returns what must be written at once: all but counts and the sentences that contain them."""
     verdicts = [(c.type, c.status, c.reason) for c in status.conditions]
     cloud = status.cloud and (status.cloud.terms, status.cloud.refused)
     return (

@@ -1,8 +1,9 @@
-"""Batches of serials: instances that were asked for together and have not all arrived.
+"""Batches of serials: instances that were requested together and don't all exist yet.
 
-A batch is a range of serials without those that will never come. What has arrived is not recorded,
-it is seen in the nodes: the record stays small, and shrinks as they come. Sets of serials are text
-in status: ranges ("3,10-19") where they can be read, else a bitmap ("0+eNpjZGBgAAA...").
+A batch is a range of serials without those that will never exist. Which of them exist is not
+recorded, the nodes show it: the record stays small, and shrinks as nodes are created. Sets of
+serials are text in status: ranges ("3,10-19") if those can be read by people, else a bitmap
+("0+eNpjZGBgAAA...").
 """
 
 import base64
@@ -20,18 +21,19 @@ from typing import Any, Final
 from kwok_operator.nodegroups.api.autoscaling import MAX_TARGET_SIZE
 
 MAX_BATCHES = 50
-"""More batches than this are merged pairwise, so that status stays small when asks trickle in."""
+"""More batches than this are merged pairwise, so that status stays small despite many small
+requests."""
 
 LONGEST_GAP: Final = 2_000
-"""Serials that one batch skips at once. Where another group holds a large block of addresses, 2**47
-are skipped, and a set of those is more than any memory."""
+"""The longest gap between serials in one batch. If another group holds a large block of
+addresses, 2**47 serials are skipped, and a set of those would exceed any memory."""
 
 _LONGEST_RANGE = 10_000_000
 _RANGES = re.compile(r"([0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?")
 
 
 def runs(serials: Iterable[int]) -> list[tuple[int, int]]:
-    """`{5, 17, 18, 19}` -> `[(5, 5), (17, 19)]`."""
+    """Finds runs of consecutive serials: `{5, 17, 18, 19}` -> `[(5, 5), (17, 19)]`."""
     found: list[tuple[int, int]] = []
     for serial in sorted(set(serials)):
         if found and serial == found[-1][1] + 1:
@@ -42,7 +44,7 @@ def runs(serials: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def format_ranges(serials: Iterable[int]) -> str:
-    """`{5, 17, 18, 19}` -> `"5,17-19"`."""
+    """Writes serials as ranges: `{5, 17, 18, 19}` -> `"5,17-19"`."""
     return _as_text(runs(serials))
 
 
@@ -51,8 +53,8 @@ def _as_text(pairs: Iterable[tuple[int, int]]) -> str:
 
 
 class Serials(Set[int]):
-    """A set that costs what its text does, however many it has; sets made from it are of the usual
-    kind."""
+    """A set whose memory grows with its text, not with its size; sets derived from it are
+    ordinary sets."""
 
     __slots__ = ()
 
@@ -69,9 +71,8 @@ class Serials(Set[int]):
 
 
 class Ranges(Serials):
-    """As text such as "3,10-19" has them. Raises ValueError for what `format_ranges` never writes;
-    a range is at most 10 million long.
-    """
+    """A set read from text such as "3,10-19". Raises ValueError for text that `format_ranges`
+    never writes; a range is at most 10 million long."""
 
     __slots__ = ("_ends", "_size", "_starts")
 
@@ -102,12 +103,12 @@ class Ranges(Serials):
         return self._size
 
     def is_within(self, first: int, last: int) -> bool:
-        """Whether none is before `first` or after `last`."""
+        """Whether all serials are within `first..last`."""
         return not self._starts or (first <= self._starts[0] and self._ends[-1] <= last)
 
 
 class _Bitmap(Serials):
-    """Those of `first` and what follows whose bit is set."""
+    """The serials from `first` on whose bit is set."""
 
     __slots__ = ("_bits", "_first", "_size")
 
@@ -132,7 +133,7 @@ class _Bitmap(Serials):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Serials `first..last` (both included) but `spent`; `requested_at` is RFC 3339."""
+    """The serials `first..last` (both included) except `spent`; `requested_at` is RFC 3339."""
 
     first: int
     last: int
@@ -153,10 +154,10 @@ def _within(serials: Set[int], first: int, last: int) -> frozenset[int]:
 
 
 def compact(batches: Sequence[Batch], *, here: Set[int], gone: Set[int]) -> tuple[Batch, ...]:
-    """What of the batches is worth recording once `here` have arrived and `gone` never will.
+    """Returns what remains of the batches once `here` exist as nodes and `gone` never will.
 
-    A batch ends where its last missing instance is. Serials that have arrived in the middle are
-    left in its range: their nodes show that they are there.
+    A batch ends at its last missing instance. Serials in the middle that exist stay in its range:
+    their nodes show it.
     """
     kept: list[Batch] = []
     for batch in batches:
@@ -174,7 +175,7 @@ def compact(batches: Sequence[Batch], *, here: Set[int], gone: Set[int]) -> tupl
 
 
 def in_batches(serials: Iterable[int], *, requested_at: str) -> tuple[Batch, ...]:
-    """Serials in their order as batches: one, unless there is a long gap between them."""
+    """Packs ascending serials in batches: one, unless there is a long gap between them."""
     parts: list[list[int]] = []
     for serial in serials:
         if not parts or serial - parts[-1][-1] > LONGEST_GAP:
@@ -200,25 +201,26 @@ def _merged_pairwise(batches: Sequence[Batch]) -> list[Batch]:
 
 
 MAX_RANGES_LENGTH: Final = 200
-"""Longer texts of ranges are bitmaps where that is shorter."""
+"""Longer texts of ranges become bitmaps if those are shorter."""
 _MAX_BITMAP_BYTES: Final = 2 * MAX_TARGET_SIZE // 8
 _MAX_FIRST_DIGITS: Final = 18
 
 
 def names_serial(text: str | None, serial: int) -> bool:
-    """Whether serials as written in a spec have this one among them."""
+    """Whether a set of serials, as written in a spec, contains this one."""
     return text is not None and any(a <= serial <= b for a, b in ranges_of(text))
 
 
 @lru_cache(maxsize=256)
 def ranges_of(text: str) -> tuple[tuple[int, int], ...]:
-    """First and last of each range in serials as written in a spec."""
+    """Returns first and last of each range in serials as written in a spec."""
     parts = (part.partition("-") for part in text.split(","))
     return tuple((int(first), int(last or first)) for first, _, last in parts)
 
 
 def pack(serials: Set[int]) -> str:
-    """The shorter of ranges and a bitmap; ranges while they are short enough to be read."""
+    """Writes serials as ranges while those are short enough to be read, else as ranges or a
+    bitmap, whichever is shorter."""
     ranges = format_ranges(serials)
     if len(ranges) <= MAX_RANGES_LENGTH:
         return ranges
@@ -234,7 +236,7 @@ def pack(serials: Set[int]) -> str:
 
 
 def unpack(text: str) -> Set[int]:
-    """The inverse of `pack`. Raises ValueError for anything else."""
+    """Reads what `pack` writes. Raises ValueError for anything else."""
     start, plus, packed = text.partition("+")
     if not plus:
         return Ranges(text)

@@ -1,8 +1,8 @@
-"""Writing the status of groups, and of whatever else of ours has one.
+"""Writes the status of groups, and of our other objects that have one.
 
-It goes as a whole, in a JSON Patch that tests the uid: a merge patch could not take keys
-out of the resolved template, and a group that was deleted and made again must not get the old
-one's. The operator is the only writer, so there is nothing else to test.
+The status is written as a whole, in a JSON Patch that tests the uid: a merge patch could not remove
+keys from the resolved template, and a group that was deleted and created again must not get the old
+one's. The operator is the only writer, so nothing else needs a test.
 """
 
 from collections.abc import Mapping
@@ -20,8 +20,9 @@ _RETRIES = 4
 
 
 class GroupDoubtedError(KwokOperatorError):
-    """The API server does not find the group that a status is of. Whether it is gone only a list
-    can say: a proxy answers 404 as well, and so does a CRD without the status subresource."""
+    """The API server did not find the group whose status was written. Only a list can show
+    whether it is gone: a proxy answers 404 as well, and so does a CRD without the status
+    subresource."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -34,10 +35,10 @@ class GroupDoubtedError(KwokOperatorError):
 async def put_status(
     client: KubeClient, path: str, *, uid: str, status: Mapping[str, Any], retries: int = 0
 ) -> int:
-    """Puts the status of the object at `path` and returns its resourceVersion.
+    """Writes the status of the object at `path` and returns its resourceVersion.
 
-    Raises NotFoundError where there is none, and InvalidError where it has another uid, or the
-    status breaks the schema.
+    Raises NotFoundError if there is none, and InvalidError if it has another uid, or the status
+    breaks the schema.
     """
     answer = await client.request(
         "PATCH",
@@ -54,13 +55,14 @@ async def put_status(
 
 
 class StatusWriter:
-    """Writes status, one request each."""
+    """Writes statuses, with one request each."""
 
     def __init__(self, *, client: KubeClient) -> None:
         self._client = client
 
     async def write(self, group: Group, status: KwokNodeGroupStatus) -> int:
-        """Returns the resourceVersion of the group with that status; raises GroupDoubtedError."""
+        """Writes a group's status; returns the group's new resourceVersion. Raises
+        GroupDoubtedError."""
         path = f"{GROUPS_PATH}/{group.name}"
         try:
             return await put_status(
@@ -75,7 +77,7 @@ class StatusWriter:
             raise
 
     async def groups(self) -> tuple[list[Group | UnreadableGroup], int]:
-        """All groups, and the resourceVersion as of which they are all."""
+        """Lists all groups; returns them and the resourceVersion of the list."""
         return await list_objects(self._client, GROUPS_PATH, GROUPS, retries=_RETRIES)
 
     async def _uid(self, path: str) -> str:

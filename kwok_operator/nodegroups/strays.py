@@ -1,12 +1,13 @@
-"""Nodes of a group that it lost sight of: gone, or there without what they are recognised by.
+"""Looks for strays: nodes of a group that vanished from the watch. They are gone, or have lost the
+marks (label, owner) by which they are recognised.
 
     NodeCache.strays ──GET by name──> gone: forgotten, and made anew (many: by one list)
                                   ├─> altered: put back; until it stays, no node is made
                                   └─> no success: that node is tried again, the pass goes on
     Stamped ──of its nodes, those without the hash of their template──> altered, too
 
-Else a webhook that takes the label or the hash off each node would have nodes made without end.
-While the group is paused they are only looked for: those that are gone take up no room.
+Otherwise a webhook that removes the label or the hash of each node would have nodes created without
+end. For a paused group strays are only looked for: those that are gone free their room.
 """
 
 import logging
@@ -32,12 +33,12 @@ logger = logging.getLogger(__name__)
 
 MANY: Final = 24
 A_PAGE_COSTS: Final = 100
-"""So many nodes, or one of so many, are looked for in a list of all nodes first: those that are
-gone take two requests each."""
+"""From MANY strays, or one in A_PAGE_COSTS nodes, on, a list of all nodes is read first: by
+name, each that is gone takes two requests."""
 
 
 class Strays:
-    """Looks for them, and makes them the group's again."""
+    """Looks for strays, and puts their marks back."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -51,11 +52,11 @@ class Strays:
         stop: Callable[[], bool],
         at_work: Callable[[], AbstractAsyncContextManager[None]],
     ) -> Resolution:
-        """Notes in `memory` which of a group's nodes are there and altered, and which could not be
-        looked up or put right.
+        """Notes in `memory` which of a group's nodes exist and are altered, and which could not be
+        read or repaired.
 
-        It is `at_work` while requests are made. Returns its template; none, and why, while nodes
-        that are made would be lost as well.
+        `at_work` is entered while requests are made. Returns the group's template; one without a
+        node, and why, while new nodes would be altered as well.
         """
         parts, before = self._parts, len(memory.altered) + len(memory.unmended)
         strays, stripped = parts.cache.strays(group.name), self._stripped(group, memory, resolution)
@@ -98,7 +99,7 @@ class Strays:
         *,
         stop: Callable[[], bool],
     ) -> dict[str, str]:
-        """Returns why it failed, by name."""
+        """Repairs nodes; returns name -> why it failed."""
         parts, now, failed = self._parts, self._parts.clock.monotonic(), dict[str, str]()
         label = group_label(group.name, group.annotations.get(MACHINES_ANNOTATION, ""))
 
@@ -127,14 +128,15 @@ class Strays:
         return failed
 
     def are_left(self, group: Group, memory: Memory) -> bool:
-        """Whether there are any to look for again."""
+        """Whether there are strays or altered nodes to look for again."""
         left = memory.altered or memory.unmended or self._parts.cache.strays(group.name)
         return bool(left)
 
     def _stripped(
         self, group: Group, memory: Memory, resolution: Resolution
     ) -> dict[str, NodeRecord]:
-        """Nodes that would be replaced or patched, because they have lost their template's hash."""
+        """Returns nodes that would be replaced or patched because they lost the hash of their
+        template."""
         keep = group.spec.update_strategy.type is UpdateStrategyType.ON_DELETE
         if keep or group.spec.paused or resolution.node is None:
             return {}

@@ -1,13 +1,12 @@
-"""From what users wrote to the bytes of a Node.
+"""Makes the bytes of a Node from a group's template.
 
     sources, template.node, template.shape, guardTaint  --resolve-->  resolved node
     resolved node, identity of the group                --render-->   NodeTemplate
 
 The *resolved* node is what new nodes copy: cleaned, merged, complete with capacity, taints and the
 labels that all nodes of the group share; it is kept in status. A *NodeTemplate* belongs to one
-group and is serialised once: each node costs a join of byte strings, not a JSON dump.
-
-Nothing here asks the API server; whether it accepts the node is for its own dry run to say.
+group and is serialised once: each node costs a join of byte strings, not a JSON dump. Nothing here
+sends requests; whether the API server accepts the node is tried by templates.py.
 """
 
 import copy
@@ -44,14 +43,14 @@ from kwok_operator.nodegroups.usable import (
 NODE_FIELD = "spec.template.node"
 SHAPE_FIELD = "spec.template.shape"
 _FIELD_OF_RESOURCE = {"cpu": "cpu", "memory": "memory", "ephemeral-storage": "ephemeralStorage"}
-"""In the shape, and in what it reserves; the others are under `resources`."""
+"""The fields of resources in a shape, and in its reserved part; others are under `resources`."""
 MAX_RESOLVED_BYTES = 128 * 1024
 """The resolved node is kept in status beside the spec; etcd takes 1.5 MB for the whole object."""
 MAX_ROUGH_BYTES = 2 * MAX_RESOLVED_BYTES
-"""Of a part before it is cleaned: `rough_size`."""
+"""The most `rough_size` of a part before it is cleaned."""
 
 DEFAULT_CAPACITY: Mapping[str, str] = {"cpu": "32", "memory": "256Gi", "pods": "110"}
-"""As `kwokctl scale node` gives without parameters."""
+"""The capacity that `kwokctl scale node` gives without parameters."""
 DEFAULT_ARCH = "amd64"
 DEFAULT_OS = "linux"
 _SAME_LABEL: Mapping[str, tuple[str, ...]] = {
@@ -65,25 +64,24 @@ _SAME_LABEL: Mapping[str, tuple[str, ...]] = {
         "topology.disk.csi.azure.com/zone",
     ),
 }
-"""Labels that say the same in other words: where a copied node has them, they follow."""
+"""Labels with the same meaning: if a copied node has them, they get the same value."""
 _FILLED_IN_BY_KWOK = ("containerRuntimeVersion", "kernelVersion", "kubeProxyVersion")
-"""Versions in nodeInfo that kwok writes where there are none, but not into a node born Ready."""
+"""Versions in nodeInfo that kwok fills in if they are empty, but not on a node created Ready."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceNode:
-    """A node that was found somewhere. `field` says where, for messages; `node` is as it was."""
+    """A node of a source, unchanged. `field` says where it was found, for messages."""
 
     field: str
     node: Mapping[str, Any]
 
 
 def resolve(template: Template, *, guard: GuardTaint, sources: Sequence[SourceNode] = ()) -> Node:
-    """The node that new nodes of a group copy, without name, owner or conditions.
+    """Returns the node that new nodes of a group copy, without name, owner or conditions.
 
-    `sources` are what `template.from` names, each merged over the one before.
-
-    Raises TemplateError, which names the field, the value and the remedy.
+    `sources` are the nodes that `template.from` names, each merged over the one before. Raises
+    TemplateError, which names the field, the value and the remedy.
     """
     NodeNetwork.of(template.network, group="")
     node: Node = {"metadata": {}, "spec": {}, "status": {}}
@@ -119,13 +117,13 @@ def _check_size(size: int, *, field: str, most: int) -> None:
 
 
 def template_hash(node: Node) -> str:
-    """Ten characters that change when the resolved node does."""
+    """Returns ten characters that change when the resolved node does."""
     canonical = json.dumps(node, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:10]
 
 
 def source(template: Template) -> str:
-    """Where the node comes from, in a word for the SOURCE column."""
+    """Returns a word for the SOURCE column: where the node comes from."""
     nodes = template.source.nodes if template.source else None
     given = {
         "Live": nodes is not None and nodes.cluster is None,
@@ -197,7 +195,8 @@ def _shape_field(resource: str) -> str:
 
 
 def _without_removals(given: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
-    """Null takes away what a source gave; where none did, it is a mistake like any other."""
+    """Drops nulls that remove a source's resource; other nulls stay, and are reported as
+    mistakes."""
     return {name: value for name, value in given.items() if value is not None or name not in known}
 
 
@@ -269,7 +268,7 @@ def _set_taints(node: Node, shape: Shape, guard: GuardTaint) -> None:
 
 @dataclass(frozen=True, slots=True)
 class KubeletEndpoint:
-    """Where kwok serves the kubelet API of its nodes: what it writes into a node it initialises."""
+    """The kubelet API of kwok's nodes, as kwok writes it into nodes that it initialises."""
 
     addresses: tuple[tuple[str, str], ...]
     port: int
@@ -277,7 +276,7 @@ class KubeletEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class NodeTemplate:
-    """A group's Node as byte strings between which names and times are put."""
+    """A group's Node as byte strings, between which names and times are inserted."""
 
     hash: str
     _parts: tuple[bytes, ...]
@@ -287,7 +286,7 @@ class NodeTemplate:
     def body(
         self, name: str, *, requested_at: str, now: str, ready: bool, serial: int = 0
     ) -> bytes:
-        """The JSON of one Node; `requested_at` and `now` are RFC 3339 times."""
+        """Returns the JSON of one Node; `requested_at` and `now` are RFC 3339 times."""
         parts = self._ready_parts if ready else self._parts
         values = {b"name": name.encode(), b"asked": requested_at.encode(), b"now": now.encode()}
         if self.network is not None:
@@ -307,11 +306,11 @@ def render(
     machines: str = "",
     network: NodeNetwork | None = None,
 ) -> NodeTemplate:
-    """Serialises a group's Node once, as one of so many `nodes` in its cluster.
+    """Serialises a group's Node once; `nodes` is the number of nodes in the cluster.
 
     `machines` is the group's annotation that says where the nodes' Machines are, if they have any.
-    With `endpoint`, nodes can be born Ready: they get the addresses, the port and the conditions
-    that kwok would have filled in. kwok leaves a node that is Ready already as it is.
+    With `endpoint`, nodes can be created Ready: they get the addresses, the port and the conditions
+    that kwok would have filled in. kwok leaves a node that is Ready already unchanged.
     """
     marker = _unused_marker([resolved, provider_id_prefix, endpoint and endpoint.addresses])
     node = _with_identity(resolved, marker=marker, group=group, uid=uid, prefix=provider_id_prefix)
@@ -334,7 +333,7 @@ def render(
 
 
 def group_label(group: str, machines: str) -> str:
-    """The label of a group on its nodes; `machines` as `render` has it."""
+    """Returns the value of the group label on a group's nodes; `machines` as in `render`."""
     return constants.EMULATED_NODE_GROUP if _machine_annotations(machines, "") else group
 
 
@@ -347,7 +346,8 @@ def _set_network(node: Node, network: NodeNetwork, marker: str) -> None:
 
 
 def _machine_annotations(machines: str, marker: str) -> dict[str, str]:
-    """By which cluster-autoscaler finds the Machine of a Node; it has the Node's name."""
+    """Returns the annotations by which cluster-autoscaler finds a Node's Machine, which has the
+    same name."""
     api_group, slash, namespace = machines.partition("/")
     if not (is_api_group(api_group) and slash and is_object_name(namespace)):
         return {}
@@ -396,7 +396,7 @@ def _with_identity(resolved: Node, *, marker: str, group: str, uid: str, prefix:
 
 
 def owner_reference(group: str, *, uid: str) -> dict[str, object]:
-    """By which Kubernetes deletes a group's nodes with it."""
+    """Returns the ownerReference that has Kubernetes delete a group's nodes with the group."""
     return {
         "apiVersion": f"{constants.API_GROUP}/{constants.API_VERSION}",
         "kind": constants.KIND,

@@ -3,9 +3,9 @@
     spec, sources ──resolve (pure)──> node ──strict dry run──> Resolution
 
 Each new template is tried once with a POST that creates nothing, so that a mistake is reported when
-it is made and not when the first node is. The verdict is kept until the spec or what a source gives
-changes, or it is asked again. Where a source gives nothing any more, the last template stays.
-Where nothing says yes or no, that is no verdict: the template is tried again, later each time.
+it is made and not when the first node is. The result is kept until the spec or the source changes,
+or `forget` asks for another try. If a source has no node any more, the last template stays in use.
+If the API server gives no verdict, the template is tried again, with growing pauses.
 """
 
 import logging
@@ -43,7 +43,7 @@ REMEDY_AT_SOURCE = "Correct it there, or spec.template; nodes that exist stay as
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Why there is nothing to copy from: a word for programs, a sentence for people."""
+    """Why a source has nothing to copy: a word for programs, a sentence for people."""
 
     reason: str
     message: str
@@ -51,10 +51,10 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a group's template comes from.
+    """The source of a group's template.
 
-    `version` changes when what is found does; `origin` says in words what it is. `load` gives the
-    nodes themselves; it raises SourceMissingError where they have gone meanwhile.
+    `version` changes when its nodes do; `origin` describes it in words. `load` returns the nodes
+    themselves; it raises SourceMissingError if they have vanished meanwhile.
     """
 
     version: str
@@ -64,7 +64,7 @@ class Found:
 
 
 class SourceMissingError(KwokOperatorError):
-    """There is nothing to copy from."""
+    """A source has nothing to copy."""
 
     def __init__(self, reason: str, message: str) -> None:
         self.missing = Missing(reason, message)
@@ -72,7 +72,7 @@ class SourceMissingError(KwokOperatorError):
 
 
 class TemplateSources(Protocol):
-    """Where templates may be copied from."""
+    """Finds the nodes that templates copy."""
 
     async def find(self, group: Group) -> Found: ...
 
@@ -82,8 +82,8 @@ class Resolution:
     """The node that new nodes copy, or why there is none.
 
     `reason` is a word for `error`. `origin` says what the node was copied from; with `missing` its
-    source gives nothing at the moment, and it is the last one known. With `retry_in`, there is none
-    because it could not be tried; it is, in so many seconds.
+    source has none at the moment, and the node is the last one known. With `retry_in`, there is
+    none because it could not be tried; it is tried again in so many seconds.
     """
 
     node: Node | None
@@ -97,7 +97,7 @@ class Resolution:
 
     @property
     def why_last(self) -> tuple[str, str] | None:
-        """Reason and sentence for a template that is only the last one known."""
+        """Returns reason and sentence for a template that is only the last one known."""
         if self.node is None or self.missing is None:
             return None
         message = f"{self.missing.message}. New nodes copy the last template until there is one."
@@ -109,7 +109,7 @@ _Version = tuple[str, int, str]
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A resolution; of a template that could not be tried, when it is to be tried again."""
+    """A resolution, and when to try the template again if it could not be tried."""
 
     version: _Version
     resolution: Resolution
@@ -118,9 +118,9 @@ class _Entry:
 
 
 class Templates:
-    """Resolutions by group, each made once per uid, generation and version of the sources.
+    """Keeps resolutions by group, each made once per uid, generation and version of the sources.
 
-    `clock` counts seconds, `draw` gives numbers in [0, 1).
+    `clock` returns monotonic seconds, `draw` numbers in [0, 1).
     """
 
     def __init__(
@@ -141,10 +141,10 @@ class Templates:
         self._draw = draw
         self._known: dict[str, _Entry] = {}
         self._last: dict[str, tuple[str, Resolution]] = {}
-        """The last resolution with a node, and the uid of the group that it was for."""
+        """The last resolution with a node, and the uid of the group."""
 
     async def resolve(self, group: Group) -> Resolution:
-        """The template of a group."""
+        """Returns the resolved template of a group."""
         found = await self._sources.find(group)
         if found.missing is not None:
             return self._last_known(group, found.missing)
@@ -164,13 +164,13 @@ class Templates:
         return replace(entry.resolution, origin=found.origin, retry_in=retry_in)
 
     def forget(self, name: str) -> None:
-        """Have the template of this group tried again, if it was tried."""
+        """Has the group's template tried again, unless a retry is planned already."""
         known = self._known.get(name)
         if known is not None and not known.failures:
             del self._known[name]
 
     def drop(self, name: str) -> None:
-        """The group is gone."""
+        """Drops the templates of a deleted group."""
         self._known.pop(name, None)
         self._last.pop(name, None)
 

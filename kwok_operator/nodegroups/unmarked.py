@@ -1,11 +1,11 @@
-"""Nodes of groups that lost what they are recognised by while no operator looked.
+"""Finds nodes that lost the marks of their group while no operator ran.
 
     list of nodes (metadata only) + groups --unmarked--> strays
 
-The watch by label does not see a node without the label, and sees of one whose annotation is gone
-only that. Whose it was, its ownerReference says together with its name, which has the hash
-of the group's uid. So at its start an operator lists the nodes that have no label, few where all
-are fake, or all nodes where it has seen one that is odd.
+The watch by label does not report a node without the label, and can't assign one without the
+annotation. The ownerReference, with the name, which has a hash of the group's uid, says which group
+made the node. So at its start an operator lists the nodes that have no label (few if all nodes are
+fake), or all nodes if one with the label could not be assigned.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ PAGE_SIZE: Final = 500
 async def find_unmarked(
     client: KubeClient, *, cache: NodeCache, store: GroupStore
 ) -> list[NodeRecord]:
-    """As their groups' strays. Raises KwokOperatorError where nodes can't be listed."""
+    """Returns such nodes as strays. Raises KwokOperatorError if nodes can't be listed."""
     groups = {group.uid: group for name in store.names() if (group := store.get(name)) is not None}
     if not groups:
         return []
@@ -37,8 +37,8 @@ async def find_unmarked(
 
 
 async def list_nodes(client: KubeClient, *, labelled: bool) -> AsyncIterator[Sequence[NodeView]]:
-    """In pages, metadata only: all nodes, or those that have no label of a group, which the watch
-    does not see."""
+    """Lists nodes in pages, metadata only: all nodes, or those without a group's label, which
+    the watch does not report."""
     params = {"limit": str(PAGE_SIZE)}
     if not labelled:
         params["labelSelector"] = f"!{NODE_GROUP_LABEL}"
@@ -60,7 +60,8 @@ def unmarked(
     *,
     read: Callable[[NodeView], NodeRecord],
 ) -> list[NodeRecord]:
-    """Those of the groups (by uid) that aren't seen as theirs, as if they were."""
+    """Returns those of the `nodes` that lost the marks of one of the groups (by uid), as its
+    records."""
     found = list[NodeRecord]()
     for node in nodes:
         record = read(node)

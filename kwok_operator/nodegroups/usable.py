@@ -1,9 +1,9 @@
-"""A new node is usable at once, which Kubernetes would make it only after a while.
+"""Makes a new node usable at once, for which Kubernetes alone would take a while.
 
-The API server puts the taint node.kubernetes.io/not-ready on every node at its creation.
-kube-controller-manager takes it off again, and adds labels and an annotation, for a few nodes a
-second. So the taint is taken off with the first sign that a node is Ready, and the others are there
-from birth. A node is *usable* while it is Ready and Kubernetes keeps no pods off it.
+The API server puts the taint node.kubernetes.io/not-ready on every new node.
+kube-controller-manager removes it, and adds labels and an annotation, for a few nodes a second. So
+we remove the taint at the first sign that a node is Ready, and create nodes with the labels and the
+annotation. A node is *usable* while it is Ready and Kubernetes keeps no pods off it.
 """
 
 from collections.abc import Mapping
@@ -14,10 +14,10 @@ from kwok_operator.kube.taints import is_not_ready_taint
 from kwok_operator.nodegroups.cleaning import Node
 
 _TTLS: Final = ((100, 0), (500, 15), (1_000, 30), (2_000, 60))
-"""Up to how many nodes in the cluster the annotation has which value (seconds).
+"""Pairs: up to so many nodes in the cluster, the annotation has this value (seconds).
 
-kube-controller-manager's pkg/controller/ttl keeps it on each node, for kubelets; on the way down it
-changes a little later.
+kube-controller-manager's pkg/controller/ttl keeps it on each node, for kubelets; when a cluster
+shrinks it changes a little later.
 """
 _LONGEST_TTL: Final = 300
 TAINTS_OF_STATES: Final = frozenset(
@@ -27,11 +27,11 @@ TAINTS_OF_STATES: Final = frozenset(
         " pid-pressure"
     ).split()
 )
-"""What Kubernetes takes off a node that is Ready and well, no matter who put it there."""
+"""The taints that Kubernetes removes from a healthy Ready node, whatever added them."""
 
 
 def labels_of_every_node(labels: Mapping[str, str]) -> dict[str, str]:
-    """What the node lifecycle controller adds to a node with these labels."""
+    """Returns the labels that the node lifecycle controller adds to a node with these labels."""
     pairs = (
         (constants.BETA_ARCH_LABEL, constants.ARCH_LABEL),
         (constants.BETA_OS_LABEL, constants.OS_LABEL),
@@ -40,16 +40,16 @@ def labels_of_every_node(labels: Mapping[str, str]) -> dict[str, str]:
 
 
 def annotations_of_every_node(nodes: int) -> dict[str, str]:
-    """What the TTL controller adds to each node of a cluster with so many."""
+    """Returns the annotations that the TTL controller adds to each node of a cluster of this
+    size."""
     ttl = next((ttl for most, ttl in _TTLS if nodes <= most), _LONGEST_TTL)
     return {constants.TTL_ANNOTATION: str(ttl)}
 
 
 def untaint(node: Node) -> list[dict[str, Any]] | None:
-    """A JSON Patch that removes the taint, and nothing else; None where there is nothing to do.
+    """Returns a JSON Patch that removes only the taint; None if there is nothing to do.
 
-    It holds only for the node that was seen, as long as that is Ready and the taint is where it was
-    and as it was.
+    It applies only to this very node, and only while that is Ready and the taint is unchanged.
     """
     conditions = (node.get("status") or {}).get("conditions") or ()
     taints = (node.get("spec") or {}).get("taints") or ()

@@ -1,1 +1,1 @@
-"""The process: kopf's handlers, what is started when, leadership, and the end."""
+"""The operator's process: kopf's handlers, the order of start and end, leadership."""

@@ -1,6 +1,7 @@
-"""Imports without libraries that another library would take in just because they are installed.
+"""Hides installed libraries from imports, if another library would load them just because they
+exist.
 
-They are absent for as long as the block lasts, and can be imported afterwards.
+They are hidden only within the block, and can be imported afterwards.
 """
 
 import sys
@@ -10,7 +11,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def absent(*names: str) -> Iterator[None]:
-    """Has `import` of these top-level packages raise ModuleNotFoundError within the block."""
+    """Makes `import` of these top-level packages raise ModuleNotFoundError within the block."""
     before = {name: sys.modules[name] for name in names if name in sys.modules}
     # None is how Python notes that there is no such module; mypy knows modules only.
     sys.modules.update(dict.fromkeys(names))  # type: ignore[arg-type]

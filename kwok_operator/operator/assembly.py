@@ -1,12 +1,12 @@
-"""The parts that work on groups, put together: who knows whom, and who is told of what.
+"""Assembles the parts that work on groups: each gets the others it needs, and its callbacks.
 
     kopf (page.py) ─┐                       ┌──> reconciler ──> nodes, status, Events
     reflector ──────┼──> store, cache ──> queue
     resync ─────────┤
     sources ────────┘ <── ConfigMaps, real nodes ──> provider config ──> groups
 
-Nothing runs yet: what is started when, and stopped, is for process.py. Until `begin()` nothing is
-worked on, whatever the watches tell; so a standby can have them run.
+Nothing runs yet: process.py starts and stops the parts. Until `begin()` no group is worked on,
+whatever the watches report; so a standby can have them run.
 """
 
 import asyncio
@@ -65,17 +65,18 @@ from kwok_operator.sources.references import Sources
 logger = logging.getLogger(__name__)
 
 WAKE_COALESCING = 0.05
-"""Seconds in which several changes of a group's nodes make one pass."""
+"""Seconds within which changes of a group's nodes are handled in one pass."""
 DOUBT = 0.5
-"""Seconds after which groups are listed that may be older than what is known of them."""
+"""Seconds from a doubt whether the known groups are up to date until all are listed."""
 LOOK_AGAIN = 0.1
-"""Seconds until a group is looked at that has to wait for what is listed."""
+"""Seconds until a group is tried again that has to wait for such a list."""
 CONFIGMAPS_PAGE = 20
-"""A ConfigMap may have 1 MiB, and a page is decoded at once."""
+"""Objects per page: a ConfigMap may have 1 MiB, and a page is decoded at once."""
 
 
 class Assembly:
-    """The parts. Groups and nodes have a client each; `namespace` is the operator's own."""
+    """The parts of the operator. Groups and nodes have a client each; `namespace` is the
+    operator's own."""
 
     def __init__(
         self,
@@ -97,7 +98,7 @@ class Assembly:
         self.playing: Emulation | None = None
         self._metrics = metrics
         self.list_followed_anew: Callable[[], None] = lambda: None
-        """Has kopf list anew what it watches."""
+        """Has kopf list again what it watches."""
         self._draw = draw
         clock = clock or Clock(time.monotonic, nodes.server_clock.now)
         self.begun, self._listed = False, asyncio.Event()
@@ -160,7 +161,7 @@ class Assembly:
     def _make_steps(
         self, client: KubeClient, *, writer: NodeWriter, metrics: Metrics, clock: Clock
     ) -> tuple[GroupStep, ...]:
-        """What takes part in each pass, in this order."""
+        """Returns the steps that take part in each pass, in this order."""
         cloud = CloudStep(
             clouds=self.clouds,
             hold=HoldLink(client=client, clock=clock.monotonic),
@@ -174,7 +175,7 @@ class Assembly:
         return CompanionStep(self.companions), cloud
 
     def set_up_clusterapi(self, settings: ClusterApiSettings, management: KubeClient) -> None:
-        """Groups of Cluster API's objects; `management` is who reads those."""
+        """Sets up groups for Cluster API's objects; `management` is the client that reads those."""
         self.mirror = Mirror(
             settings,
             management=management,
@@ -201,12 +202,14 @@ class Assembly:
             )
 
     async def take_over(self) -> None:
-        """Enters what there is, groups with what was granted to them before."""
+        """Lists all objects and enters them, groups with the nodes that they were granted
+        before."""
         await self._list_followed()
         await self.intake.take_over()
 
     async def _list_followed(self) -> None:
-        """Lists what kopf follows besides groups: no event says what went while nobody watched."""
+        """Lists what kopf watches besides groups: no event reports what was deleted before the
+        watch."""
         for client, path, known in (
             (self._groups, constants.POOLS_PATH, self.pools.objects),
             (self._nodes, constants.PROFILES_PATH, self.profiles.objects),
@@ -215,11 +218,11 @@ class Assembly:
             await list_into(client, path, known, page_size=CONFIGMAPS_PAGE)
 
     async def unmarked(self) -> list[NodeRecord]:
-        """Nodes of groups that are not seen as theirs."""
+        """Returns the nodes of groups that have lost the marks of their group."""
         return await find_unmarked(self._nodes, cache=self.cache, store=self.store)
 
     def begin(self, unmarked: Iterable[NodeRecord] = ()) -> None:
-        """From now on groups are worked on; those that are known, at once."""
+        """Starts the work on groups, at once on all known ones; `unmarked` become strays."""
         self.begun = self.cache.keeps_strays = True
         for record in unmarked:
             self.cache.lost(record)
@@ -228,17 +231,17 @@ class Assembly:
             self.companions.group_changed(name)
 
     def wake(self, name: str, delay: float = 0.0) -> None:
-        """Has a group looked at in `delay` seconds."""
+        """Schedules a pass over a group in `delay` seconds."""
         if self.begun:
             self.queue.add(name, delay=delay)
 
     def wake_anew(self, name: str) -> None:
-        """The same at once, as what a pass of it failed for may be over."""
+        """Schedules a pass at once, even after an error, as the cause may be gone."""
         if self.begun:
             self.queue.add(name, anew=True)
 
     def group_seen(self, body: Mapping[str, Any], gone: bool) -> None:
-        """A watch tells of a group."""
+        """Enters a group that a watch reports."""
         if self.intake.seen(body, gone):
             name = body["metadata"]["name"]
             self.wake(name)
@@ -249,7 +252,7 @@ class Assembly:
                     part.group_changed(name)
 
     def resync_soon(self) -> None:
-        """A watch may have missed something."""
+        """Has all groups listed soon, as a watch may have missed something."""
         self.intake.doubted.set()
 
     def _unreadable(self, group: UnreadableGroup) -> None:
@@ -257,7 +260,7 @@ class Assembly:
         self.recorder.emit(group, "Warning", "Unreadable", sentence)
 
     async def resync(self) -> None:
-        """Looks at every group now and then, in case a watch or somebody's memory failed."""
+        """Lists all groups and schedules passes over them now and then, and after a doubt."""
         while True:
             pause = self._settings.resync_interval * random.uniform(0.8, 1.2)
             with suppress(TimeoutError):
@@ -285,9 +288,10 @@ class Assembly:
             self.mirror.recheck()
 
     async def recheck(self) -> None:
-        """Looks, each time all groups were listed, whether names that others hold are free again.
+        """After each listing, checks whether names of nodes that foreign nodes had are free again.
 
-        Apart from the listing: a node that can't be read takes long, and a doubt must not wait.
+        This is apart from the listing: a node that can't be read takes long, and a doubt must not
+        wait.
         """
         while True:
             await self._listed.wait()
@@ -309,7 +313,7 @@ class Assembly:
         )
 
     def _tell(self, metrics: Metrics) -> None:
-        """What /metrics asks for when it is read."""
+        """Connects /metrics with the values that are computed when it is read."""
         metrics.watch_queue(lambda: self.queue.depth)
         metrics.watch_kwok(lambda: self.kwok.silent is None)
         metrics.watch_total(
@@ -320,11 +324,11 @@ class Assembly:
         metrics.watch_contact(constants.NODES_PATH, lambda: self.node_reflector.last_contact)
 
     def _set_up_profiles(self, client: KubeClient, *, metrics: Metrics, clock: Clock) -> None:
-        """Where the nodes are: their kwok plays the Stages."""
+        """Sets up pod profiles, in the nodes' cluster: its kwok plays the Stages."""
         self.profiles = Profiles(client=client, recorder=self.recorder, now=clock.now)
 
     def _set_up_companions(self, client: KubeClient, *, clock: Clock) -> None:
-        """Where the nodes are, and by the same executor."""
+        """Sets up companions, in the nodes' cluster and with the nodes' executor."""
         self.companion_queue = WorkQueue(
             lambda name: self.companions.look_at(name), draw=self._draw, wish=self.store.wish
         )
@@ -346,7 +350,7 @@ class Assembly:
             self.companion_queue.add(name, delay=delay)
 
     def _set_up_clouds(self, *, groups: KubeClient, metrics: Metrics, clock: Clock) -> None:
-        """The simulated clouds, and the pools that they share."""
+        """Sets up the simulated clouds, and the pools that they share."""
         self.clouds = Clouds(store=self.store, cache=self.cache, seed=self._settings.cloud_seed)
         self.pools = self.clouds.pools = Pools(
             client=groups,
@@ -360,7 +364,8 @@ class Assembly:
     def _set_up_sources(
         self, *, groups: KubeClient, nodes: KubeClient, metrics: Metrics, clock: Clock
     ) -> None:
-        """What templates are copied from, and the provider config that names it."""
+        """Sets up the sources that templates are copied from, and the provider config that names
+        them."""
         settings = self._settings
         self.configmaps = ConfigMaps(
             namespace=settings.provider_config_namespace or self._namespace,
@@ -395,7 +400,7 @@ class Assembly:
         )
 
     async def nodes_version(self) -> int:
-        """The version at which the nodes are now."""
+        """Returns the current resourceVersion of the nodes."""
         params = {"limit": "1", "labelSelector": constants.NODE_GROUP_LABEL}
         answer = await self._nodes.request("GET", constants.NODES_PATH, params=params, retries=4)
         return self.cache.decoder.page(answer).resource_version
@@ -410,12 +415,13 @@ class Assembly:
         self._doubt_all()
 
     def _doubt_all(self) -> None:
-        """The API server was away: it may have missed our watches, or be of another time."""
+        """Doubts all that is known: the API server may have missed our watches, or was restored."""
         self.intake.doubted.set()
         self.list_followed_anew()
 
     def _is_sure(self) -> bool:
-        """After an outage groups and nodes may be of another time, and not both of the same."""
+        """Whether groups and nodes may be acted on; after an outage they may be from different
+        times."""
         return self.intake.sure and bool(self.node_reflector.version)
 
     async def _reconcile(self, name: str) -> None:

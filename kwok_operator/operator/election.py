@@ -1,14 +1,15 @@
-"""Who of several replicas leads: what one of them makes of a Lease, and what it may do.
+"""Decides which of several replicas leads: what a replica concludes from a Lease, and what it may
+do.
 
     Lease as read ──see──> Candidate ──> wait: may it be taken?  claim: what to write then
     answer to a write ──won──┘      └──> leads_until: when our own lead ends
 
 The rules are those of client-go's leader election (k8s.io/client-go/tools/leaderelection). Clocks
-of two machines are never compared: the times in a Lease are for people. Somebody else's Lease is
-held for its duration from when a change of it was last *seen* here; our own from when the last
+of two machines are never compared: the times in a Lease are for people. Another replica's Lease is
+valid for its duration from when a change of it was last *seen* here; our own from when the last
 renewal that was answered was *sent*. The API server stores a renewal in between. So as long as a
 leader stops `renew_deadline` after it sent one, and that is shorter than the duration, it has
-stopped before anybody else takes the Lease, however late answers come, whatever the clocks show.
+stopped before another replica takes the Lease, however late answers come, whatever the clocks show.
 
 Times are seconds of the replica's own clock, which may start anywhere and never goes back.
 """
@@ -19,12 +20,13 @@ from typing import Any
 
 API_VERSION = "coordination.k8s.io/v1"
 RELEASED_FOR = 1
-"""Seconds; a Lease must have a duration, and one without a holder is free at once."""
+"""The duration in seconds of a released Lease: it must have one, though without a holder it is
+free at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseTerms:
-    """In seconds: retry_period < renew_deadline < lease_duration."""
+    """The times of an election in seconds: retry_period < renew_deadline < lease_duration."""
 
     lease_duration: int
     renew_deadline: float
@@ -33,7 +35,7 @@ class LeaseTerms:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A Lease as read. `spec` is what the election is about, whoever else writes metadata."""
+    """A Lease as read. Only `spec` matters for the election; others may write metadata."""
 
     spec: Mapping[str, Any]
     metadata: Mapping[str, Any]
@@ -44,12 +46,12 @@ class Lease:
 
     @property
     def holder(self) -> str:
-        """Empty where nobody holds it."""
+        """The identity of the holder; empty if nobody holds it."""
         return str(self.spec.get("holderIdentity") or "")
 
 
 class Candidate:
-    """One replica, by an identity that no other has, not even its own earlier run."""
+    """One replica, with an identity that nothing else has, not even its own earlier run."""
 
     def __init__(self, identity: str, terms: LeaseTerms) -> None:
         self.identity = identity
@@ -61,13 +63,13 @@ class Candidate:
 
     @property
     def holder(self) -> str:
-        """Who held the Lease when it was last seen; empty for nobody."""
+        """The holder of the Lease when it was last seen; empty for nobody."""
         return self._seen.holder if self._seen is not None else ""
 
     def see(self, lease: Lease | None, *, now: float) -> None:
-        """The Lease was read, and the answer has come; None where there is none.
+        """Notes the Lease as just read; None if there is none.
 
-        One that vanishes is no release: its holder may not know yet.
+        A Lease that vanishes is not released: its holder may not know yet.
         """
         self._exists = lease is not None
         if lease is None:
@@ -77,7 +79,7 @@ class Candidate:
         self._seen = lease
 
     def wait(self, now: float) -> float:
-        """Seconds until the Lease may be taken, if nothing of it changes; 0 means now."""
+        """Returns the seconds until the Lease may be taken, if it doesn't change; 0 means now."""
         if self.holder in ("", self.identity):
             return 0.0
         assert self._seen is not None
@@ -85,10 +87,10 @@ class Candidate:
         return max(0.0, self._changed_at + float(duration) - now)
 
     def claim(self, *, wall: str) -> Lease:
-        """The Lease to write in order to take or to renew it; `wall` is a MicroTime.
+        """Returns the Lease to write in order to take or to renew it; `wall` is a MicroTime.
 
-        It goes with the resourceVersion that was seen: whoever was quicker stays. Without one it is
-        to be created.
+        It has the resourceVersion that was seen, so a quicker replica's write stays. Without one,
+        the Lease is to be created.
         """
         before: Mapping[str, Any] = self._seen.spec if self._seen is not None else {}
         spec = {
@@ -105,12 +107,13 @@ class Candidate:
         return Lease(spec, self._metadata())
 
     def won(self, lease: Lease, *, sent_at: float) -> None:
-        """A claim that was sent at that time was answered with the Lease as stored."""
+        """Notes that a claim sent at `sent_at` succeeded; `lease` is the Lease as stored."""
         self.see(lease, now=sent_at)
         self.leads_until = sent_at + self._terms.renew_deadline
 
     def release(self, *, wall: str) -> Lease:
-        """The Lease to write in order to let go of it; nothing may be written from then on."""
+        """Returns the Lease to write in order to release it; nothing else may be written from
+        then on."""
         self.leads_until = float("-inf")
         assert self._seen is not None, "only what is held can be released"
         spec = {

@@ -1,7 +1,7 @@
-"""What must run for ever and may fail now and then: told, and begun anew after a pause.
+"""Restarts, after a pause, parts that must run for ever and may fail now and then.
 
-An error that nobody expected is told with its traceback. What must not go on after an error, as
-the watch on nodes or the lead, isn't run by this: there an end ends the program.
+Each error is logged, an unexpected one with its traceback. Parts that must not go on after an
+error, such as the watch on nodes or the lead, aren't run by this: their end ends the program.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 LONGEST_PAUSE: Final = 15.0
 GOOD_AFTER: Final = 60.0
-"""What ran for so many seconds was well: its next failure is a first one."""
+"""A part that ran for so many seconds was well: its next failure counts as the first."""
 
 
 async def keep_running(
@@ -29,7 +29,7 @@ async def keep_running(
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     draw: Callable[[], float] = random.random,
 ) -> None:
-    """Runs `part` until it ends by itself, or is cancelled."""
+    """Runs `part` again after each error, until it returns or is cancelled."""
     failures = 0
     while True:
         begun = clock()

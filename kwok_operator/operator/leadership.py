@@ -1,14 +1,14 @@
-"""Several replicas, one of which works: the Lease is taken, renewed and released here.
+"""Takes, renews and releases the Lease, so that only one of several replicas works.
 
     Elector ──GET, PUT──> Lease          operator/election.py says what may be done, and when
        └──> Fence ──(asked by all clients but the Lease's own)──> writes pass, or don't
 
-A standby looks at the Lease twice a second, which is how soon it sees that it was released. The
-leader renews it in time, and if it can't, the fence refuses every write from before the Lease ends,
-to a process that was frozen meanwhile too: each write asks as it goes out. A fence that was shut
-stays shut. The process ends then, and starts anew as a standby.
+A standby reads the Lease twice a second, so it soon sees a release. The leader renews it in time;
+if it can't, the fence refuses every write before the Lease ends. As each write asks the fence when
+it is sent, this also holds for a process that was frozen meanwhile. A fence that was shut stays
+shut: the process ends then, and restarts as a standby.
 
-An update goes with the resourceVersion that was read, so of two replicas one is refused (409).
+An update has the resourceVersion that was read, so of two replicas one is refused (409).
 """
 
 import asyncio
@@ -30,28 +30,28 @@ from kwok_operator.operator.election import API_VERSION, Candidate, Lease, Lease
 logger = logging.getLogger(__name__)
 
 LOOK_EVERY: Final = 0.5
-"""Seconds between two looks of a standby; client-go takes the retry period, and up to 2.4 s."""
+"""Seconds between two readings by a standby; client-go takes the retry period, and up to 2.4 s."""
 RELEASE_WITHIN: Final = 2.0
 
 
 class LeadershipLostError(KwokOperatorError):
-    """The Lease could not be renewed in time, or is somebody else's."""
+    """The Lease could not be renewed in time, or another replica holds it."""
 
 
 def elapsed() -> float:
-    """Seconds that have passed, those in which the machine was suspended too."""
+    """Returns seconds of a clock that also counts while the machine is suspended."""
     if sys.platform == "linux":
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()
 
 
 def make_identity(environ: Mapping[str, str] = os.environ) -> str:
-    """The pod's or the host's name, and what no other run has."""
+    """Returns an identity: the pod's or the host's name, and random characters of this run."""
     return f"{environ.get('POD_NAME') or socket.gethostname()}_{secrets.token_hex(8)}"
 
 
 class Fence:
-    """Lets writes pass until a time of `clock`, which can be put off as long as it hasn't come."""
+    """Lets writes pass until a time of `clock`, which can be extended as long as it hasn't come."""
 
     def __init__(self, clock: Callable[[], float] = elapsed) -> None:
         self._clock = clock
@@ -70,25 +70,26 @@ class Fence:
         return self._shut or late
 
     def open_until(self, until: float) -> None:
-        """Raises LeadershipLostError where it was shut already."""
+        """Lets writes pass until `until`. Raises LeadershipLostError if the fence was shut
+        already."""
         if self.is_shut:
             raise LeadershipLostError("lost the Lease: its renewal took too long")
         self._until = until
 
     def shut(self) -> None:
-        """Lets nothing pass any more."""
+        """Refuses all writes from now on."""
         self._shut = True
 
     def check(self, method: str, path: str) -> None:
-        """For KubeClient: raises NotLeadingError."""
+        """Raises NotLeadingError unless a write may pass; KubeClient calls this."""
         if not self.is_open:
             raise NotLeadingError(f"requesting {method} {path}: only the leader may write")
 
 
 class Elector:
-    """Takes the Lease, holds it, releases it. `client` is for the Lease alone.
+    """Takes the Lease, holds it, releases it. `client` is only for the Lease.
 
-    `identity` is this replica's, unlike any other's; `wall` gives the time of day.
+    `identity` is this replica's, unlike any other's; `wall` returns the time of day.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class Elector:
 
     @property
     def lease(self) -> tuple[str, str]:
-        """Namespace and name."""
+        """Namespace and name of the Lease."""
         return self._namespace, self._name
 
     @property
@@ -129,17 +130,17 @@ class Elector:
 
     @property
     def holder(self) -> str:
-        """Who held the Lease when it was last seen; empty for nobody."""
+        """The holder of the Lease when it was last seen; empty for nobody."""
         return self._candidate.holder
 
     async def acquire(self) -> None:
-        """Returns once this replica leads; `keep` has to be begun at once then."""
+        """Waits until this replica leads; `keep` must be started at once then."""
         while not await self._attempt(self._take(), within=self._terms.renew_deadline / 2):
             await self._sleep(self._pause())
         logger.info("leading: lease=%s identity=%s", self._in_words, self._candidate.identity)
 
     async def keep(self) -> None:
-        """Renews until it can't: raises LeadershipLostError, and the fence is shut."""
+        """Renews the Lease until it can't; then shuts the fence and raises LeadershipLostError."""
         begun = self._clock()
         try:
             while True:
@@ -160,7 +161,7 @@ class Elector:
             raise
 
     async def release(self) -> None:
-        """Lets go of the Lease if it is held; nothing may be written from then on."""
+        """Releases the Lease if it is held; nothing may be written from then on."""
         held = self._fence.is_open
         self._fence.shut()
         if not held:
@@ -174,7 +175,7 @@ class Elector:
             logger.info("released: lease=%s", self._in_words)
 
     async def _attempt(self, step: Awaitable[bool], *, within: float) -> bool:
-        """Awaits one try, no longer than that; trouble is told when it begins and ends."""
+        """Awaits one try, no longer than `within`; logs when trouble begins and ends."""
         try:
             async with asyncio.timeout(within):
                 done = await step
@@ -249,7 +250,7 @@ class Elector:
             self._candidate.see(Lease.of(decode_dict(body)), now=self._clock())
 
     async def _write(self, lease: Lease) -> Lease:
-        """Stores it if nobody else has meanwhile; raises ConflictError otherwise."""
+        """Writes the Lease if it hasn't changed meanwhile; raises ConflictError otherwise."""
         exists = "resourceVersion" in lease.metadata
         place = {"name": self._name, "namespace": self._namespace}
         body: dict[str, Any] = {
@@ -262,7 +263,7 @@ class Elector:
         return Lease.of(decode_dict(await self._client.request(method, path, body=body)))
 
     def _pause(self) -> float:
-        """Until the next try to take it."""
+        """Returns the seconds until the next try to take the Lease."""
         if self._trouble:
             return self._terms.retry_period
         wait = self._candidate.wait(self._clock())

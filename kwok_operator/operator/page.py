@@ -1,18 +1,18 @@
-"""The operator as kopf sees it: its start, its end, and what follows from each event.
+"""The operator's handlers for kopf: its start, its end, and its reaction to each event.
 
-    kopf ──> login, startup, cleanup ──> Operator (process.py): what is started when, and stopped
-      └────> events of groups, pools, profiles, ConfigMaps ──> Assembly: who has to look at it
+    kopf ──> login, startup, cleanup ──> Operator (process.py): starts and stops the parts
+      └────> events of groups, pools, profiles, ConfigMaps ──> Assembly: wakes the groups concerned
 
-Handlers of events only enter what they are shown and put names into a queue; the work is done by
-passes, which compare what there should be with what there is. For such handlers kopf writes no
-annotation and no finalizer. Nodes are too many for it, and have a watch of their own.
+Handlers of events only store the object and put names into a queue; passes do the work, comparing
+the desired state with the observed one. For such handlers kopf writes no annotation and no
+finalizer. Nodes are too many for kopf, and have a watch of their own.
 
-Where kopf ends, the process ends with an error, and whoever runs it starts it again: all state is
-in the API server. So it ends where a watch reports an error that kopf does not know, and where a
-CRD that it follows is gone.
+If kopf ends, the process ends with an error, to be restarted by its supervisor: all state is in the
+API server. That happens if a watch reports an error that kopf does not know, or if a CRD that it
+watches is deleted.
 
-kopf is imported here and nowhere else, and without the clients for Kubernetes that it would take in
-if they are installed, for logins and models that are never used: 35 MB.
+kopf is imported here and nowhere else, and without the Kubernetes clients that it would import if
+installed, for logins and models that are never used: 35 MB.
 """
 
 import asyncio
@@ -33,11 +33,12 @@ with absent("kubernetes", "kubernetes_asyncio", "pykube"):
 logger = logging.getLogger(__name__)
 
 BACKOFFS = (1.0, 1.0, 2.0, 3.0, 5.0, 8.0, *[10.0] * 10_000)
-"""Seconds between two attempts of one request: for a day, as an API server may be away for long."""
+"""Seconds between attempts of one request: for a day, as an API server may be away for long."""
 LOGIN_PAUSE = 5.0
-"""Seconds between two logins: kopf asks for one after each 401, and that may be at once again."""
+"""Seconds between two logins: kopf requests one after each 401, and the next 401 may come at
+once."""
 PAGE: Final = 20
-"""A ConfigMap may have 1 MiB, and a page is decoded at once."""
+"""Objects per page: a ConfigMap may have 1 MiB, and a page is decoded at once."""
 
 
 CLEANUP_TASK: Final = "startup/cleanup activities"
@@ -47,20 +48,20 @@ CANCEL_AGAIN_AFTER: Final = 0.5
 
 @kopf.on.startup(errors=kopf.ErrorsMode.PERMANENT)
 async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> None:
-    """Sets kopf up, and starts everything else; kopf lists and watches nothing before."""
+    """Configures kopf, and starts everything else; kopf lists and watches nothing before."""
     configure(settings)
     await _operator(memo).start()
 
 
 @kopf.on.cleanup(errors=kopf.ErrorsMode.PERMANENT)
 async def stop(memo: kopf.Memo, **_: Any) -> None:
-    """Ends what is in flight, and releases the Lease."""
+    """Stops the operator: pending writes end, and the Lease is released."""
     await _operator(memo).stop()
 
 
 @kopf.on.login()
 async def log_in(memo: kopf.Memo, **_: Any) -> kopf.AiohttpSession:
-    """A session that logs in by the same connection as everything else, with what is valid now."""
+    """Returns a session with the operator's own connection and its current credentials."""
     operator = _operator(memo)
     await operator.wait_for_login(LOGIN_PAUSE)
     try:
@@ -73,37 +74,37 @@ async def log_in(memo: kopf.Memo, **_: Any) -> kopf.AiohttpSession:
 
 @kopf.on.probe()
 def problem(memo: kopf.Memo, **_: Any) -> str | None:
-    """Why the process should be started anew, if it should. /healthz asks this: kopf's own endpoint
-    answers only after the start, and a standby waits in there."""
+    """Returns why the process should be restarted, or None. /healthz asks this: kopf's own
+    endpoint answers only after the start, and a standby waits in there."""
     return _operator(memo).problem()
 
 
 @kopf.on.event(API_GROUP, API_VERSION, PLURAL)
 async def on_group(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
-    """The group is entered in the store, and its name is put into the queue: a pass looks at it."""
+    """Enters the group in the store and its name in the queue: a pass looks at it."""
     _operator(memo).parts.group_seen(*_seen(event))
 
 
 @kopf.on.event(API_GROUP, API_VERSION, POOL_PLURAL)
 async def on_pool(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
-    """The groups that name the pool are looked at, and its status is written soon."""
+    """Schedules passes over the groups that name the pool, and a write of its status."""
     _operator(memo).parts.pools.objects.seen(*_seen(event))
 
 
 @kopf.on.event(API_GROUP, API_VERSION, PROFILE_PLURAL)
 async def on_profile(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
-    """All profiles are compiled anew, and kwok's Stages are kept as they say."""
+    """Has all profiles compiled again, and kwok's Stages updated."""
     _operator(memo).parts.profiles.objects.seen(*_seen(event))
 
 
 @kopf.on.event("v1", "configmaps")
 async def on_configmap(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
-    """The groups that copy from it are looked at, and so is the provider config that it may be."""
+    """Wakes the groups that copy from the ConfigMap, and the provider config if it is that."""
     _operator(memo).parts.configmaps.objects.seen(*_seen(event))
 
 
 def configure(settings: kopf.OperatorSettings) -> None:
-    """No Events of kopf's own, no peering, no watch on CRDs: one that is gone ends kopf."""
+    """Configures kopf without Events of its own, peering or a watch on CRDs."""
     # It would kill the program ten minutes after it was ended.
     settings.process.ultimate_exiting_timeout = None
     settings.posting.enabled = False
@@ -122,7 +123,8 @@ def configure(settings: kopf.OperatorSettings) -> None:
 
 
 async def run_until_ended(operator: Operator) -> None:
-    """kopf, from its start to its end; raises KwokOperatorError unless a signal has ended it."""
+    """Runs kopf from its start to its end; raises KwokOperatorError unless a signal has ended
+    it."""
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(log_forgotten)
     memo = kopf.Memo(operator=operator)
@@ -157,10 +159,10 @@ async def run_until_ended(operator: Operator) -> None:
 
 
 async def _end(tasks: set[asyncio.Task[Any]]) -> None:
-    """Cancels kopf's tasks, and the watches that it leaves where one of them has failed.
+    """Cancels kopf's tasks, and the watches that it leaves running if one of them failed.
 
-    A watch that is about to begin anew overhears that, so it is repeated, but not to the task that
-    waits for the others and calls `stop`.
+    A watch that is just restarting misses a cancellation, so it is repeated, except for the task
+    that waits for the others and calls `stop`.
     """
     cleanup = {task for task in tasks if task.get_name() == CLEANUP_TASK}
     watches = {task for task in asyncio.all_tasks() if task.get_name().startswith(WATCH_TASK)}
@@ -175,9 +177,9 @@ async def _end(tasks: set[asyncio.Task[Any]]) -> None:
 
 
 def log_forgotten(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Logs what no task was left to hear of; without a traceback where it is a failed request.
+    """Logs errors that no task awaited; those of failed requests without a traceback.
 
-    kopf asks for several things at once, ends with the first error, and forgets the others.
+    kopf makes several requests at once, ends with the first error, and drops the others.
     """
     error = context.get("exception")
     of_request = type(error).__module__.startswith(("kopf.", "aiohttp."))
@@ -192,5 +194,5 @@ def _operator(memo: kopf.Memo) -> Operator:
 
 
 def _seen(event: kopf.RawEvent) -> tuple[Mapping[str, Any], bool]:
-    """The object, and whether it is gone."""
+    """Returns the object, and whether it is gone."""
     return event["object"], event["type"] == "DELETED"

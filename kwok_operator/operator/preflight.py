@@ -1,7 +1,7 @@
-"""What must be there before the operator starts: an API server, permissions, the CRD.
+"""Checks what the operator needs to start: an API server, permissions, the CRD.
 
-An API server that can't be reached and a missing permission end the program with one line: both
-want a person. A missing CRD is waited for: on a fresh cluster it often comes a moment later.
+An unreachable API server or a missing permission ends the program with one line: both need a
+person. A missing CRD is waited for: on a fresh cluster it often comes a moment later.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ logger = logging.getLogger(__name__)
 
 _CRD_POLL = 2.0
 _CRD_POLLS = 5
-"""For CRDs without which the operator works."""
+"""The number of polls for CRDs without which the operator works."""
 _ANSWERS_WITHIN = 5.0
-"""Seconds for a management cluster: the groups that are there already don't need it."""
+"""Seconds to wait for a management cluster: the existing groups don't need it."""
 
 _GROUP_VERBS = ("get", "list", "watch", "create", "patch", "delete")
 _READ = (constants.POOL_PLURAL, constants.PROFILE_PLURAL)
@@ -40,8 +40,9 @@ NEEDED = (
     ("coordination.k8s.io", "leases", "get"),
     *(("", "configmaps", verb) for verb in ("list", "watch")),
 )
-"""API group, resource (and subresource), verb: what deploy/base/rbac.yaml grants, but for Events,
-without which all goes on. What a component grants is missed by whoever asks for it."""
+"""API group, resource (and subresource), verb: what deploy/base/rbac.yaml grants, except Events,
+without which the operator works. Permissions of a component are checked by the code that uses
+it."""
 
 NEEDED_FOR_ELECTION = tuple(
     ("coordination.k8s.io", "leases", verb) for verb in ("get", "create", "update")
@@ -53,11 +54,12 @@ _EMULATED = (
     *(("machines", verb) for verb in ("get", "list", "watch", "create", "patch", "delete")),
     *((f"{kind}/status", "patch") for kind in ("machinedeployments", "machinesets", "machines")),
 )
-"""What deploy/components/clusterapi-emulate/rbac.yaml grants."""
+"""The permissions in deploy/components/clusterapi-emulate/rbac.yaml."""
 
 
 def needed_for_emulation(group: str) -> tuple[tuple[str, str, str], ...]:
-    """API group, resource and verb, where machines of an API group are emulated."""
+    """Returns API group, resource and verb of the permissions to emulate machines of an API
+    group."""
     crds = ("apiextensions.k8s.io", "customresourcedefinitions", "list")
     return (crds, *((group, resource, verb) for resource, verb in _EMULATED))
 
@@ -65,14 +67,14 @@ def needed_for_emulation(group: str) -> tuple[tuple[str, str, str], ...]:
 NEEDED_FOR_CSI_NODES = tuple(
     ("storage.k8s.io", "csinodes", verb) for verb in ("get", "list", "watch", "create", "delete")
 )
-"""Of what deploy/components/companions/rbac.yaml grants."""
+"""The permissions for CSINodes in deploy/components/companions/rbac.yaml."""
 
 _MIRRORED = tuple(
     (kind, verb)
     for kind in ("machinedeployments", "machinesets", "machinepools")
     for verb in ("list", "watch")
 )
-"""Of what deploy/components/clusterapi-mirror/rbac.yaml grants, what each mirror needs."""
+"""The permissions in deploy/components/clusterapi-mirror/rbac.yaml that each mirror needs."""
 
 
 async def check_permissions(
@@ -82,10 +84,10 @@ async def check_permissions(
     lease: tuple[str, str] | None = None,
     more: tuple[tuple[str, str, str], ...] = (),
 ) -> None:
-    """Raises PreflightError that names every permission that is missing.
+    """Checks the account's permissions; raises PreflightError that names every missing one.
 
-    ConfigMaps are read in `namespace`. `lease` is that of the leader, namespace and name, where
-    there is an election. `more` are rights besides, in all namespaces.
+    ConfigMaps are read in `namespace`. `lease` is namespace and name of the leader's Lease, if
+    there is an election. `more` are further permissions, in all namespaces.
     """
     places = {"leases": "kube-node-lease", "configmaps": namespace}
     rights = [AccessRight(*rule, namespace=places.get(rule[1], "")) for rule in NEEDED]
@@ -110,7 +112,7 @@ async def check_permissions(
 
 
 async def may_keep_csi_nodes(client: KubeClient) -> bool:
-    """Whether the account may give each node a CSINode; says so if it may not."""
+    """Whether the account may create a CSINode for each node; logs the missing permissions."""
     missing = await _missing(client, [AccessRight(*rule) for rule in NEEDED_FOR_CSI_NODES])
     if missing:
         logger.info(
@@ -123,9 +125,9 @@ async def may_keep_csi_nodes(client: KubeClient) -> bool:
 
 
 async def check_reading(client: KubeClient, *, group: str, namespace: str) -> None:
-    """Raises PreflightError where Cluster API's objects may not be read, in all namespaces or one.
+    """Raises PreflightError if Cluster API's objects may not be read, in all namespaces or one.
 
-    A management cluster that doesn't answer is waited for by whoever reads it.
+    A management cluster that doesn't answer is no error: the mirror waits for it.
     """
     rights = [AccessRight(group, *rule, namespace=namespace) for rule in _MIRRORED]
     try:
@@ -154,9 +156,9 @@ async def _missing(client: KubeClient, rights: list[AccessRight]) -> list[Access
 
 
 async def wait_for_crds(client: KubeClient) -> list[str]:
-    """Returns once groups are served; gives the paths of what isn't, and need not be.
+    """Waits until groups are served; returns the paths of other CRDs that are missing.
 
-    All CRDs are installed together, and those of the second kind are waited for a little.
+    All CRDs are installed together, so those others are waited for a little.
     """
     await _wait_for_groups(client)
     missing = [POOLS_PATH, PROFILES_PATH]
@@ -171,7 +173,8 @@ async def wait_for_crds(client: KubeClient) -> list[str]:
 
 
 async def end_once_served(client: KubeClient, paths: list[str]) -> None:
-    """Raises once one of these is served: kopf follows only what is there when it begins."""
+    """Raises PreflightError once one of these is served: kopf follows only CRDs that exist at
+    its start."""
     while True:
         await asyncio.sleep(_CRD_POLL)
         for path in paths:

@@ -1,10 +1,11 @@
-"""What is started when, what ends it, and in which order it stops.
+"""Starts the parts in order, ends the program if one of them ends, and stops them in order.
 
-Start: permissions, CRDs, a first listing of nodes; with --leader-elect, the Lease; then the rest of
-what there is, and only then work. A standby has come as far as the Lease and writes nothing. Stop:
-nothing new is started, what is in flight ends, the nodes stay, the Lease is released. If a part
-that must run for ever ends, the program ends with an error: a restart costs little, an operator
-that is only half alive is a lie. The end of a lead is one of these, and so is kopf's (page.py).
+Start: permissions, CRDs, a first listing of nodes; with --leader-elect, the Lease; then all other
+listings, and only then work. A standby waits for the Lease and writes nothing. Stop: nothing new is
+started, pending writes end, the nodes stay, the Lease is released.
+
+If a part that must run for ever ends, the program ends with an error: a restart costs little, an
+operator that is only half alive misleads. This includes the end of a lead, and of kopf (page.py).
 """
 
 import asyncio
@@ -33,17 +34,17 @@ logger = logging.getLogger(__name__)
 
 SHUTDOWN_GRACE = 5.0
 HANDOVER_GRACE = 0.5
-"""Seconds for what is in flight, where another replica waits to go on."""
+"""Seconds for pending writes if another replica waits to take over."""
 LAST_EVENTS_WITHIN = 0.5
 WATCH_SILENCE = 300.0
 QUIET = 0.2
-"""Seconds without news after which a watch that was begun anew has told what it had missed."""
+"""Seconds without news after which a restarted watch has reported everything that it had missed."""
 
 
 class Operator:
-    """A run of the operator, of `parts`. With an `elector` it works only while that leads.
+    """One run of the operator, with its `parts`. With an `elector` it works only while that leads.
 
-    `client` is for what every replica does.
+    `client` is for requests that every replica makes.
     """
 
     def __init__(
@@ -68,7 +69,8 @@ class Operator:
         parts.list_followed_anew = self.sessions.list_anew
         self.ended: asyncio.Future[KwokOperatorError | None]
         self.ended = asyncio.get_running_loop().create_future()
-        """Done once the program is to end, with the error that is the reason, or on a signal."""
+        """Done once the program is to end: with the error that is the reason, or None on a
+        signal."""
         self.healthy = self.problem
         self._stopped = False
         self._client = client
@@ -86,7 +88,7 @@ class Operator:
         )
 
     async def start(self) -> None:
-        """Returns once groups are worked on; where that fails, all is stopped again."""
+        """Starts all parts, until groups are worked on; if that fails, stops everything again."""
         try:
             logger.info("kwok-operator %s: %s", __version__, self.connection.description)
             if self._settings.listen:
@@ -99,12 +101,12 @@ class Operator:
             raise KwokOperatorError(f"starting failed: {error!r}") from error
 
     def end(self, error: KwokOperatorError | None = None) -> None:
-        """Has the program end, for this reason; without one, as it was asked to."""
+        """Has the program end, because of `error`, or in good order without one."""
         if not self.ended.done():
             self.ended.set_result(error)
 
     async def wait_for_login(self, pause: float) -> None:
-        """Returns at once, but not twice within `pause` seconds."""
+        """Waits as long as needed so that two logins are `pause` seconds apart."""
         wait = self._next_login - time.monotonic()
         self._next_login = time.monotonic() + max(wait, 0.0) + pause
         await asyncio.sleep(wait)
@@ -115,7 +117,7 @@ class Operator:
         return self.parts.mirror is not None and await preflight.may_keep_csi_nodes(self._client)
 
     async def _start(self) -> None:
-        """All parts in order."""
+        """Starts all parts in order."""
         self._spawn("watch the event loop", watch_lag(self._metrics.loop_lag))
         parts, playing = self.parts, self.parts.playing
         await preflight.check_permissions(
@@ -158,11 +160,11 @@ class Operator:
             self._keep("groups of Cluster API", parts.mirror.run)
 
     async def _catch_up(self, watch: asyncio.Task[None]) -> None:
-        """Returns once the nodes are known as they are by now.
+        """Waits until the cache has the nodes' current state.
 
-        What a standby knows may be old: its watch may be slow, or wait before it is tried again, or
-        be cut without a sign. So it is begun anew, from where it was, and then what has happened
-        since comes first. The last of it is no node's, perhaps: then nothing comes any more.
+        A standby's watch may lag behind, wait for a retry, or be cut unnoticed. So it is restarted
+        from its last version, which first replays what has happened since. The latest version may
+        not be a node's: then the replay is over when no event comes any more.
         """
         now = await self.parts.nodes_version()
         watch.remove_done_callback(self._part_ended)
@@ -178,7 +180,7 @@ class Operator:
                 return
 
     async def stop(self) -> None:
-        """Our own work ends first, and whatever it writes is logged by what is still there."""
+        """Stops all parts: our own work first, the parts that log its writes last."""
         if self._stopped:
             return
         self._stopped = True
@@ -206,7 +208,7 @@ class Operator:
         logger.info("stopped")
 
     def _keep(self, name: str, part: Callable[[], Awaitable[None]]) -> None:
-        """Of what may fail now and then."""
+        """Starts a part that is restarted after errors."""
         self._spawn(name, keep_running(name, part))
 
     def _spawn(self, name: str, part: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -227,7 +229,7 @@ class Operator:
         return self.parts.begun and (self._elector is None or self._elector.leading)
 
     def problem(self) -> str | None:
-        """Why the process is to be started anew, if it is."""
+        """Returns why the process should be restarted, or None."""
         silence = time.monotonic() - self.parts.node_reflector.last_contact
         if self._ready and silence > WATCH_SILENCE:
             return f"the watch on nodes has heard nothing for {silence:.0f} s"
@@ -237,7 +239,7 @@ class Operator:
         return None if self._ready else "waiting for the CRD, or for the first list of nodes"
 
     def _remarks(self) -> list[str]:
-        """What is no reason to be unready, and worth a line."""
+        """Returns lines for /readyz that are worth reading, but no reason to be unready."""
         remarks = []
         if self._elector is not None and not self._elector.leading:
             remarks.append(f"standby: {self._elector.holder or 'nobody'} leads")

@@ -1,7 +1,7 @@
-"""`kwok-operator run`: a connection, a client for each purpose, the parts; and kopf runs them.
+"""`kwok-operator run`: makes the connection, the clients and the parts, and lets kopf run them.
 
-What is started when is in process.py, what follows from which event in page.py, who knows whom in
-assembly.py.
+process.py has the order of start and stop, page.py the reaction to each event, assembly.py the
+wiring of the parts.
 """
 
 from contextlib import AsyncExitStack
@@ -21,11 +21,12 @@ from kwok_operator.operator.process import Operator
 from kwok_operator.settings import RunSettings
 
 CONNECTIONS = 32
-"""Of a client, besides those for writes of nodes, behind which nothing else is to wait."""
+"""The connections of a client; those for writes of nodes come on top, so that nothing waits for
+them."""
 
 
 async def run(settings: RunSettings, clusterapi: ClusterApiSettings | None = None) -> None:
-    """Runs until a signal; raises KwokOperatorError where it can't start or go on."""
+    """Runs the operator until a signal; raises KwokOperatorError if it can't start or go on."""
     tlsbuffers.make_small()
     connection = await load_connection(kubeconfig=settings.kubeconfig, context=settings.context)
     namespace = settings.namespace or own_namespace(connection)
