@@ -1,7 +1,7 @@
 """The series of the simulated cloud: a group's instances by state, and the pools that groups share.
 
     CloudNumbers (of a group with spec.cloud)  --cloud_series-->  samples
-    PoolCollector  <--of-- each pass, what a pool gives; read when somebody asks
+    PoolCollector  <--put-- a pool's numbers at each pass; read when /metrics is requested
 
 A group without spec.cloud has none of them. Labels are bounded: states, kinds of errors and reasons
 are fixed, groups are bounded by their collector (groupmetrics.py), and pools in the same way.
@@ -15,9 +15,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 MAX_POOLS: Final = 1_000
-"""Pools with series of their own; the others share one set."""
+"""Pools with series of their own; all others share one set."""
 OTHERS: Final = "(others)"
-"""The label of all that are too many; no group and no pool can be called so."""
+"""The label of the set that groups or pools share; no group and no pool can have this name."""
 INSTANCE_STATES: Final = (
     "Waiting",
     "Creating",
@@ -38,10 +38,10 @@ INTERRUPTION_REASONS: Final = (INTERRUPTED, "MaxLifetime")
 
 @dataclass(slots=True)
 class CloudNumbers:
-    """A group's simulated cloud; of several groups, the sums.
+    """The numbers of a group's simulated cloud, or the sums of several groups'.
 
     `instances` are in the order of INSTANCE_STATES, as of the last pass. Failures and interruptions
-    have been counted over time, and all that can be are there from the beginning.
+    are counted over time; all possible ones are exported from the beginning.
     """
 
     instances: tuple[int, ...] = (0,) * len(INSTANCE_STATES)
@@ -51,13 +51,13 @@ class CloudNumbers:
     )
 
     def add(self, other: "CloudNumbers") -> None:
-        """Takes the instances of now, and not what has been counted."""
+        """Adds the instances as they are now, not what is counted over time."""
         pairs = zip(self.instances, other.instances, strict=True)
         self.instances = tuple(a + b for a, b in pairs)
 
 
 def cloud_series(groups: Sequence[tuple[str, CloudNumbers]]) -> Iterator[Metric]:
-    """The samples of groups that have a spec.cloud."""
+    """Yields the metrics of groups that have a spec.cloud."""
     instances = GaugeMetricFamily(
         "kwok_operator_instances",
         "Instances of a group with spec.cloud by state; each is in one, with a node or without.",
@@ -85,7 +85,7 @@ def cloud_series(groups: Sequence[tuple[str, CloudNumbers]]) -> Iterator[Metric]
 
 @dataclass(slots=True)
 class PoolNumbers:
-    """A KwokCapacityPool as it was last counted; of several, the sums."""
+    """The numbers of a KwokCapacityPool as last counted, or the sums of several."""
 
     instances: int = 0
     limit: float = 0.0
@@ -99,7 +99,7 @@ class PoolNumbers:
 
 @dataclass(eq=False, slots=True)
 class PoolCollector(Collector):
-    """The series of pools. A pool keeps its own ones, or shares, for its whole life."""
+    """The series of pools. A pool keeps its own series, or its share in one, for its whole life."""
 
     most: int = MAX_POOLS
     own: dict[str, PoolNumbers] = field(default_factory=dict)

@@ -1,7 +1,7 @@
-"""The series of groups: numbers that are set at each pass, and become samples when somebody asks.
+"""The series of groups: numbers that are set at each pass, and exported when /metrics is requested.
 
-The first groups have series of their own, the others share one set, so that their number is
-bounded. A group keeps its place for life: what is counted never falls, and sums are right.
+The first groups have series of their own, the others share one set, so that the number of series is
+bounded. A group keeps its place for life, so that counters never fall and sums are right.
 """
 
 import time
@@ -15,17 +15,17 @@ from prometheus_client.registry import Collector
 from kwok_operator.observability.cloudmetrics import OTHERS, CloudNumbers, cloud_series
 
 MAX_GROUPS: Final = 1_000
-"""Groups with series of their own; the others share one."""
+"""Groups with series of their own; all others share one set."""
 NODE_STATES: Final = ("ready", "not_ready", "pending", "failed", "terminating")
 CONDITIONS: Final = ("Ready", "Stalled", "TemplateResolved", "ScalingLimited", "Paused")
 
 
 @dataclass(slots=True)
 class GroupNumbers:
-    """A group as of its last pass; of several groups, the sums.
+    """The numbers of a group as of its last pass, or the sums of several groups.
 
     `nodes` are in the order of NODE_STATES, `conditions` in that of CONDITIONS. `asked_at` is when
-    the oldest instance was asked for that is not there yet, in seconds since the epoch.
+    the oldest instance without a Node was requested, in seconds since the epoch.
     """
 
     target: int = 0
@@ -39,7 +39,7 @@ class GroupNumbers:
     """None without a spec.cloud."""
 
     def add(self, other: "GroupNumbers") -> None:
-        """Takes the numbers of now; what has been counted over time is not among them."""
+        """Adds the numbers as they are now, not what is counted over time."""
         self.target += other.target
         self.nodes = tuple(a + b for a, b in zip(self.nodes, other.nodes, strict=True))
         pairs = zip(self.conditions, other.conditions, strict=True)
@@ -53,17 +53,19 @@ class GroupNumbers:
 
 @dataclass(eq=False, slots=True)
 class GroupCollector(Collector):
-    """The series of groups. A group keeps its own ones, or shares, for its whole life."""
+    """The series of groups. A group keeps its own series, or its share in one, for its whole
+    life.
+    """
 
     clock: Callable[[], float] = time.time
     limit: int = MAX_GROUPS
     own: dict[str, GroupNumbers] = field(default_factory=dict)
     sharing: dict[str, GroupNumbers] = field(default_factory=dict)
     counted: GroupNumbers = field(default_factory=GroupNumbers)
-    """What those that share have done over time; it never falls."""
+    """What is counted over time for the groups that share a set; it never falls."""
 
     def of(self, name: str) -> GroupNumbers:
-        """A group's numbers, to be set at each pass."""
+        """Returns a group's numbers, which are set at each pass."""
         found = self.own.get(name) or self.sharing.get(name)
         if found is None:
             place = self.own if len(self.own) < self.limit else self.sharing
@@ -71,11 +73,13 @@ class GroupCollector(Collector):
         return found
 
     def counting(self, name: str) -> GroupNumbers:
-        """Where what is done for a group is counted."""
+        """Returns the numbers in which the group's writes are counted: its own, or the shared
+        ones.
+        """
         return self.own.get(name, self.counted)
 
     def counting_cloud(self, name: str) -> CloudNumbers:
-        """Where what the simulated cloud does to a group is counted."""
+        """Returns the numbers in which the group's failures and interruptions are counted."""
         self.of(name)
         numbers = self.counting(name)
         numbers.cloud = numbers.cloud or CloudNumbers()

@@ -15,11 +15,11 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from kwok_operator.errors import SettingsError
 
 Probe = Callable[[], str | None]
-"""None when all is well, else what is wrong."""
+"""Returns None when all is well, else what is wrong."""
 
 
 class HealthServer:
-    """Serves until closed. Construct, then `start()`."""
+    """Serves the health endpoints until closed; `start()` begins it."""
 
     def __init__(
         self,
@@ -29,7 +29,9 @@ class HealthServer:
         ready: Probe,
         remarks: Callable[[], Sequence[str]] = tuple,
     ) -> None:
-        """`remarks` are lines that /readyz adds to its answer; they don't change its status."""
+        """Takes the probes; `remarks` are lines that /readyz adds to its answer without changing
+        its status.
+        """
         self._registry = registry
         app = web.Application()
         app.router.add_get("/healthz", self._answer(healthy))
@@ -38,7 +40,7 @@ class HealthServer:
         self._runner = web.AppRunner(app, access_log=None)
 
     async def start(self, host: str, port: int) -> None:
-        """Raises SettingsError where the address can't be had."""
+        """Listens and serves. Raises SettingsError if the address can't be used."""
         await self._runner.setup()
         try:
             await web.TCPSite(self._runner, host, port).start()

@@ -1,8 +1,8 @@
 """How log lines look: text for people, or one JSON object per line.
 
-Logs go to standard error. kopf's own chatter is kept to what is a problem. A warning of what may
-end by itself has `extra={"trouble": NAME}`, and the line about its end `extra={"over": NAME}`: so
-readers of the JSON see what lasts.
+Logs go to standard error. Of kopf's own logs only problems are kept. A warning about something that
+may end by itself has `extra={"trouble": NAME}`, and the line about its end has `extra={"over":
+NAME}`: so readers of the JSON see which troubles last.
 """
 
 import json
@@ -12,7 +12,9 @@ from datetime import UTC, datetime
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object per record: time, level, logger, message; trouble, over, traceback if any."""
+    """Formats a record as one JSON object: time, level, logger, message; trouble, over, traceback
+    if any.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         line = {

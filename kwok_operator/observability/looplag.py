@@ -1,13 +1,12 @@
-"""How late the event loop comes to what is due: as late are answers read, and probes answered.
+"""Measures how late the event loop does what is due; answers and probes are as late.
 
     sleep(INTERVAL) ──> awake again, this much too late: observed
 
-Owns the measure; what becomes of it is for metrics.py. A delay shorter than the interval may fall
-between two looks. asyncio itself logs slow callbacks in debug mode only, which slows down all
-of them.
+This module measures; metrics.py exports the result. A delay shorter than the interval may be
+missed. asyncio itself logs slow callbacks in debug mode only, which slows down all of them.
 
-The CPU time within the delay shows the cause: on a machine that is too
-busy to run us, the first is long and the second is not.
+The CPU time within a delay shows its cause: on a machine that is too busy to run us, the delay is
+long and our CPU time is short.
 """
 
 import asyncio
@@ -16,13 +15,13 @@ from collections.abc import Callable
 from typing import Final
 
 INTERVAL: Final = 0.1
-"""Seconds. To wake ten times a second takes 0.2 % of a core."""
+"""Seconds. Waking ten times a second takes 0.2 % of a core."""
 
 
 async def watch_lag(observe: Callable[[float, float], None]) -> None:
-    """Calls `observe`, until cancelled, with each delay in seconds and its CPU time at most.
+    """Calls `observe` with each delay in seconds and the CPU time within it, until cancelled.
 
-    The CPU's is that of this thread since it was last awake, as far as it fits into the delay.
+    The CPU time is this thread's since it was last awake, but at most the delay.
     """
     while True:
         due, used = time.perf_counter() + INTERVAL, time.thread_time()

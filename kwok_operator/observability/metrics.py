@@ -96,7 +96,7 @@ class ProcessMetrics:
         )
 
     def request(self, method: str, path: str, code: int, seconds: float) -> None:
-        """Counts one exchange with the API server."""
+        """Counts one request to the API server."""
         key = method, resource_of(path), code
         found = self._known.get(key)
         if found is None:
@@ -108,7 +108,9 @@ class ProcessMetrics:
         self._watch_restarts.labels(resource_of(path), cause).inc()
 
     def watch_contact(self, path: str, last_contact: Callable[[], float]) -> None:
-        """Exports how long a watch is silent; `last_contact` gives monotonic seconds."""
+        """Exports for how long a watch has been silent; `last_contact` returns monotonic
+        seconds.
+        """
         gauge = self._watch_silence.labels(resource_of(path))
         gauge.set_function(lambda: max(0.0, time.monotonic() - last_contact()))
 
@@ -117,7 +119,7 @@ class ProcessMetrics:
 
 
 def memory_limit(files: Sequence[Path] = _LIMITS) -> float:
-    """What the control group allows, in bytes: of a container, its limit."""
+    """Returns the memory limit of the process's control group (a container's limit), in bytes."""
     for file in files:
         try:
             return float(file.read_text())
@@ -127,7 +129,7 @@ def memory_limit(files: Sequence[Path] = _LIMITS) -> float:
 
 
 def resource_of(path: str) -> str:
-    """The plural of what a path is about, "other" where it is none that we ask for.
+    """Returns the plural of the resource in a path, or "other" if we never request it.
 
     >>> resource_of("/api/v1/namespaces/default/events/web.1")
     'events'
@@ -141,7 +143,7 @@ def resource_of(path: str) -> str:
 
 
 class Metrics(ProcessMetrics):
-    """One registry with the operator's metrics in it."""
+    """The operator's metrics, in one registry."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -195,13 +197,15 @@ class Metrics(ProcessMetrics):
         self._longest = {"wall": 0.0, "cpu": 0.0}
 
     def provider_problems(self, counts: Mapping[str, int]) -> None:
-        """Sets the number of problems of the provider config; what is not named is none."""
+        """Sets the number of problems of the provider config by reason; reasons that are missing
+        have none.
+        """
         self._provider_problems.clear()
         for reason, count in counts.items():
             self._provider_problems.labels(reason).set(count)
 
     def watch_queue(self, depth: Callable[[], int]) -> None:
-        """Exports the number of groups that wait or are worked on."""
+        """Exports the number of groups that wait for a pass or are in one."""
         text = "Groups that wait for a pass or are in one."
         self._gauge("kwok_operator_queue_depth", text, depth)
 
@@ -231,7 +235,9 @@ class Metrics(ProcessMetrics):
         self._gauge("kwok_operator_groups_waiting_for_room", text, waiting)
 
     def loop_lag(self, wall: float, cpu: float) -> None:
-        """Counts a delay of the event loop: seconds that passed, and of them the CPU's at most."""
+        """Counts a delay of the event loop: its seconds, and at most how many of them our CPU time
+        was.
+        """
         self._loop_lag.observe(wall)
         for clock, seconds in (("wall", wall), ("cpu", cpu)):
             if seconds > self._longest[clock]:
@@ -259,8 +265,9 @@ class Metrics(ProcessMetrics):
         conditions: Iterable[str],
         oldest_pending: str | None,
     ) -> None:
-        """Sets a group's numbers: nodes by state, the conditions that are True, and when the
-        oldest instance that is not there was asked for (RFC 3339)."""
+        """Sets a group's numbers: nodes by state, the conditions that are True, and when the oldest
+        instance without a Node was requested (RFC 3339).
+        """
         numbers, true = self._groups.of(name), frozenset(conditions)
         numbers.target = target
         numbers.nodes = tuple(nodes[state] for state in NODE_STATES)
@@ -268,7 +275,7 @@ class Metrics(ProcessMetrics):
         numbers.asked_at = _epoch(oldest_pending) if oldest_pending else None
 
     def cloud(self, group: str, states: Mapping[_Name, int] | None) -> None:
-        """Sets a group's instances by state; None where it has no spec.cloud (any more)."""
+        """Sets a group's instances by state; None if it has no spec.cloud (any more)."""
         numbers = self._groups.of(group)
         if states is None:
             numbers.cloud = None
@@ -278,23 +285,27 @@ class Metrics(ProcessMetrics):
         numbers.cloud.instances = tuple(counts.get(state, 0) for state in INSTANCE_STATES)
 
     def instance_failed(self, group: str, class_: str, count: int = 1) -> None:
-        """Counts tries that the simulated cloud let fail, by the class of the error."""
+        """Counts tries to create instances that failed in the simulated cloud, by the error's
+        class.
+        """
         self._groups.counting_cloud(group).failures[class_] += count
 
     def interrupted(self, group: str, reason: str, count: int = 1) -> None:
-        """Counts nodes that were given notice. The reason stands on a Node, where others can write
-        anything: what is none of ours counts as Interrupted."""
+        """Counts nodes that got an interruption notice. The reason comes from a Node, where others
+        can write anything: one that isn't ours counts as Interrupted.
+        """
         counts = self._groups.counting_cloud(group).interruptions
         counts[reason if reason in counts else INTERRUPTED] += count
 
     def pool(self, name: str, *, used: int, limit: int | None, refused: int) -> None:
-        """Sets the instances of a KwokCapacityPool: those in it, the most (None: no limit), and
-        those that found no room."""
+        """Sets the instances of a KwokCapacityPool: those in it, the limit (None: no limit), and
+        those that found no room.
+        """
         limited = float("inf") if limit is None else float(limit)
         self._pools.put(name, PoolNumbers(used, limited, refused))
 
     def forget_pool(self, name: str) -> None:
-        """Takes out a pool that is gone."""
+        """Removes a pool that is gone."""
         self._pools.forget(name)
 
     def node_created(self, group: str) -> None:
@@ -307,7 +318,7 @@ class Metrics(ProcessMetrics):
         self._groups.counting(group).deleted += 1
 
     def forget(self, name: str) -> None:
-        """Takes out a group that is gone."""
+        """Removes a group that is gone."""
         self._groups.forget(name)
 
 

@@ -30,7 +30,7 @@ class ConfigMap:
 
     @property
     def reference(self) -> dict[str, str]:
-        """What an Event about it refers to."""
+        """Returns the reference for Events about the ConfigMap."""
         return {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -52,7 +52,9 @@ def stored_configmap(raw: Mapping[str, Any]) -> ConfigMap:
 
 
 class ConfigMaps:
-    """ConfigMaps by name. `changed(name)` is called when one is new, different or gone."""
+    """The ConfigMaps of a namespace by name. `changed(name)` is called when one is new, different
+    or gone.
+    """
 
     def __init__(
         self, *, namespace: str, recorder: Recorder, changed: Callable[[str], None]
@@ -68,7 +70,9 @@ class ConfigMaps:
         return self.objects.get(name)
 
     async def nodes(self, configmap: ConfigMap, key: str) -> NodeDocuments:
-        """The Nodes under a key that is there. Raises ManifestError, naming line and column."""
+        """Returns the Nodes under a key that exists. Raises ManifestError, naming line and
+        column.
+        """
         place, version = (configmap.name, key), configmap.resource_version
         known = self._parsed.get(place)
         if known is None or known[0] != version:
@@ -94,7 +98,7 @@ class ConfigMaps:
 
 
 def only_key(configmap: ConfigMap, key: str | None) -> str:
-    """The key that is meant; raises ManifestError that names those there are."""
+    """Returns `key`, or the only key there is; raises ManifestError naming the existing keys."""
     where, keys = f"ConfigMap {configmap.namespace}/{configmap.name}", sorted(configmap.data)
     if key is None and len(keys) == 1:
         return keys[0]

@@ -1,6 +1,7 @@
-"""Fewest, most and first number of nodes of a derived group, from annotations of its template.
+"""The smallest, largest and first number of nodes of a derived group, from its template's
+annotations.
 
-They are those of cluster-autoscaler's kwok provider, with its defaults.
+The annotations and their defaults are those of cluster-autoscaler's kwok provider.
 """
 
 import re
@@ -28,7 +29,7 @@ _COUNT = re.compile(r"\+?[0-9]{1,18}")
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Numbers of nodes; `desired` is None where no template says it."""
+    """Numbers of nodes; `desired` is None if no template has one."""
 
     minimum: int = DEFAULT_MIN
     maximum: int = DEFAULT_MAX
@@ -38,9 +39,10 @@ class Counts:
 def read_counts(
     places: Sequence[tuple[str, Mapping[str, Any]]],
 ) -> tuple[Counts | None, tuple[str, ...]]:
-    """The counts, or None and sentences that say why there are none.
+    """Returns the counts, or None and sentences on why there are none.
 
-    `places` are nodes in words and their annotations; the first that has an annotation counts.
+    `places` are descriptions of nodes with their annotations; for each count, the first node that
+    has its annotation decides.
     """
     found: dict[str, tuple[str, int]] = {}
     problems: list[str] = []

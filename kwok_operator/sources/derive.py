@@ -1,6 +1,6 @@
-"""From a provider config, templates and live nodes to groups, one for each value of its key.
+"""Derives groups from a provider config, templates and live nodes: one for each value of its key.
 
-A group that can't be right is a Problem; the existing one of that name stays as it is.
+A group that can't be right becomes a Problem; an existing group of that name stays as it is.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ _MAX_NODE_NAME: Final = 253
 
 @dataclass(frozen=True, slots=True)
 class ConfigMapTemplates:
-    """The Nodes under a key of a ConfigMap; a group names both."""
+    """The Nodes under one key of a ConfigMap; groups refer to both by name."""
 
     name: str
     key: str
@@ -38,7 +38,7 @@ class ConfigMapTemplates:
 class DerivedGroup:
     """A group as it should be. `manifest` is all that we apply, without a target size.
 
-    `desired` is the first target size, for a group that is new.
+    `desired` is the first target size, if the group is new.
     """
 
     name: str
@@ -50,7 +50,7 @@ class DerivedGroup:
 
 @dataclass(frozen=True, slots=True)
 class Derivation:
-    """Groups by value, and everything that is wrong."""
+    """The derived groups, one for each value of the key, and all problems."""
 
     groups: tuple[DerivedGroup, ...]
     problems: tuple[Problem, ...]
@@ -63,17 +63,20 @@ def derive(
     templates: ConfigMapTemplates | None,
     live: Sequence[LiveNode] | None,
 ) -> Derivation:
-    """The groups of a config; raises nothing. `owner` is namespace/name of its ConfigMap.
+    """Returns the groups of a config and its problems; raises nothing. `owner` is namespace/name of
+    its ConfigMap.
 
-    Templates or live nodes that are None could not be read: where the config needs them there are
-    no groups then, as half of its sources would change a group's template.
+    Templates or live nodes that are None could not be read. If the config needs them, no group is
+    derived, as a template from half of its sources would differ.
     """
     return _Deriver(config, owner=owner).run(templates, live)
 
 
 @dataclass(frozen=True, slots=True)
 class _Static:
-    """A Node of the ConfigMap, and the same without what doesn't make a template."""
+    """A Node of the ConfigMap: as it is (`raw`), and with only the parts of a template
+    (`cleaned`).
+    """
 
     name: str
     raw: Mapping[str, Any]
@@ -90,7 +93,7 @@ class _Deriver:
         self._owner = owner
         self._problems: list[Problem] = []
         self._refused: set[str] = set()
-        """Values of which a template is no good."""
+        """Values of the key for which a template is invalid."""
 
     def run(
         self, templates: ConfigMapTemplates | None, live: Sequence[LiveNode] | None
@@ -121,7 +124,7 @@ class _Deriver:
 
     @property
     def _part(self) -> str:
-        """The part of metadata that has the key."""
+        """Returns the part of metadata that has the key: labels or annotations."""
         return "labels" if self._config.key_kind is KeyKind.LABEL else "annotations"
 
     @property
@@ -156,7 +159,7 @@ class _Deriver:
         return found
 
     def _value_of_template(self, node: Mapping[str, Any]) -> str:
-        """Empty where it has none, or one that is no text."""
+        """Returns the template's value of the key; empty if there is none, or it is not text."""
         own = text_at(node, "metadata", "annotations", constants.CA_NODE_GROUP_ANNOTATION)
         return own or text_at(node, "metadata", self._part, self._config.group_key)
 
@@ -242,7 +245,9 @@ class _Deriver:
         return self._derived(value, source, shape, counts)
 
     def _control_plane(self, value: str, template: _Static) -> dict[str, Any]:
-        """What the nodes have of a control plane, as `template.shape`."""
+        """Returns the control plane's labels and taints, as `template.shape`, if the config keeps
+        them.
+        """
         shape, keep = control_plane_shape(template.raw), self._config.keep_control_plane
         if shape and keep is None:
             keys = [*shape.get("labels", ()), *(str(t.get("key")) for t in shape.get("taints", ()))]
@@ -317,7 +322,7 @@ class _Deriver:
         return not problem
 
     def _complete(self, value: str, template: _Static) -> bool:
-        """Whether nodes can be made of a template that has no live node below it."""
+        """Whether nodes can be made of a template alone, without a live node that completes it."""
         try:
             source = SourceNode(_in_words(template), template.raw)
             resolve(Template(), guard=GuardTaint(), sources=(source,))

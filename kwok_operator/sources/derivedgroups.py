@@ -1,7 +1,7 @@
 """Applies groups that are derived from a config or another object, if they differ from it.
 
-It remembers what it applied last, so an unchanged group costs no request. A group that somebody
-else made is never touched.
+It remembers the last applied manifests, so an unchanged group costs no request. A group that has
+another owner is never changed.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 FAILURES: Final = 3
 """Groups in a row that can't be written, after which the others are not tried."""
 _OF_TARGETS = (constants.CAPI_FOLLOWED_ANNOTATION, constants.DESIRED_COUNT_ANNOTATION)
-"""Written with a target, after the apply: no reason for another one."""
+"""Annotations that are written with a target size, after the apply; they cause no further apply."""
 
 G = TypeVar("G")
 T = TypeVar("T")
@@ -36,10 +36,10 @@ Complete = Callable[[Mapping[str, Any]], Awaitable[None]]
 async def apply_each(
     groups: Sequence[G], apply: Callable[[G], Awaitable[T]], *, at_once: int = 1
 ) -> list[T | Failure]:
-    """The result for each group, or why it can't be written: one holds up no other.
+    """Applies each group; returns its result, or the error why it can't be written.
 
-    Raises the error of the last where no group can be written, as the API server is in trouble
-    then, and any other error at once.
+    One group's failure doesn't stop the others. But if `FAILURES` in a row fail, the API server is
+    in trouble, and an error of the last ones is raised; errors of other types are raised at once.
     """
     ends: list[T | Failure] = []
     in_a_row = 0
@@ -58,7 +58,7 @@ async def apply_each(
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """The manifest that was applied last, and the fields of the group that are ours after it.
+    """The manifest that was applied last, and the group's fields that we owned after it.
 
     Others may scale the group or set other fields.
     """
@@ -76,8 +76,8 @@ class _Written:
 
 
 class DerivedGroups:
-    """Groups whose annotation `mark` names an owner. `maker` says in words what makes them;
-    `changed` is called when one has to be looked at again.
+    """Applies groups that have an owner's name in the annotation `mark`. `maker` names, in
+    messages, what makes them; `changed` is called when another pass is needed.
     """
 
     def __init__(
@@ -96,18 +96,20 @@ class DerivedGroups:
         self._changed = changed
         self._written: dict[str, _Written] = {}
         self._not_ours: set[str] = set()
-        """Names that somebody else's groups have, or groups on their way out."""
+        """Names whose groups belong to somebody else or are being deleted."""
 
     def begin(self) -> None:
-        """A pass begins, which applies all of them."""
+        """Begins a pass, which applies all groups."""
         self._not_ours.clear()
 
     def forget(self) -> None:
-        """Applies everything once more, as the owner of a field can change without an event."""
+        """Applies every group again in the next pass, as a field's owner can change without an
+        event.
+        """
         self._written.clear()
 
     def group_changed(self, name: str) -> None:
-        """A group was written or has gone, by us or by somebody else."""
+        """Calls `changed` if the group is gone or differs from what was applied."""
         group = self._groups.get(name)
         written = self._written.get(name)
         if group is None:
@@ -120,7 +122,7 @@ class DerivedGroups:
     async def apply(
         self, manifest: Mapping[str, Any], *, owner: str, value: str, complete: Complete
     ) -> list[Problem]:
-        """Applies a group unless somebody else made it; gives the problems."""
+        """Applies a group unless somebody else made it; returns the problems."""
         name = manifest["metadata"]["name"]
         known = self._groups.get(name)
         if known is not None and known.deleting:

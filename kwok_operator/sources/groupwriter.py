@@ -1,7 +1,7 @@
 """Writes derived groups by server-side apply, never forced.
 
-Fields that somebody else owns are left out of the write. The first target size goes under a field
-manager of its own and is written once, so that whoever scales the group has no conflict with us.
+Fields that somebody else owns are left out of the write. The first target size is written once,
+with a field manager of its own, so that a later scaler has no conflict with us.
 """
 
 import copy
@@ -21,7 +21,8 @@ _MARKS_MANAGER: Final = "kwok-operator-marks"
 _CONFLICT: Final = "FieldManagerConflict"
 _RETRIES: Final = 4
 _TRIES: Final = 4
-"""Owners can change while we write; each try leaves out what was refused by then."""
+"""Tries of one apply: owners can change meanwhile, and each try leaves out the fields refused so
+far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +34,14 @@ class Applied:
 
 
 class DerivedGroupWriter:
-    """Writes whole groups as a field `manager`; the status is not touched here."""
+    """Writes groups as the field manager `manager`; never their status."""
 
     def __init__(self, *, client: KubeClient, manager: str = DERIVED_MANAGER) -> None:
         self._client = client
         self._manager = manager
 
     async def read(self, name: str) -> dict[str, Any] | None:
-        """The group as the API server has it now; None where there is none."""
+        """Returns the group as the API server has it now; None if there is none."""
         try:
             return decode_dict(
                 await self._client.request("GET", f"{GROUPS_PATH}/{name}", retries=_RETRIES)
@@ -49,10 +50,10 @@ class DerivedGroupWriter:
             return None
 
     async def apply(self, manifest: Mapping[str, Any], *, uid: str | None) -> Applied:
-        """Applies the fields that nobody else owns; with `uid`, to that very object or not at all.
+        """Applies the fields that nobody else owns; with `uid`, only to the object with that uid.
 
-        Raises ConflictError where the object is another by now, InvalidError or ForbiddenError
-        where the API server refuses it.
+        Raises ConflictError if the object is another by now, InvalidError or ForbiddenError if the
+        API server refuses it.
         """
         name = manifest["metadata"]["name"]
         wanted: dict[str, Any] = copy.deepcopy(dict(manifest))
@@ -81,12 +82,12 @@ class DerivedGroupWriter:
         raise AssertionError("unreachable: the last try returns or raises")
 
     async def set_first_target(self, name: str, *, uid: str, size: int) -> None:
-        """Sets spec.targetSize of a group that has none, once in its life."""
+        """Sets spec.targetSize of a group that has none, once in the group's life."""
         unset = {"op": "test", "path": "/spec/targetSize", "value": None}
         await self._set_target(name, uid, size, constants.DESIRED_COUNT_ANNOTATION, unset)
 
     async def set_target(self, name: str, *, uid: str, size: int, mark: str) -> None:
-        """Sets spec.targetSize, and remembers in the annotation `mark` which one it was."""
+        """Sets spec.targetSize, and writes the same size to the annotation `mark`."""
         await self._set_target(name, uid, size, mark)
 
     async def _set_target(
@@ -113,7 +114,7 @@ class DerivedGroupWriter:
             return  # somebody has set one, or the group is another by now: the next pass sees
 
     async def annotate(self, name: str, *, uid: str, annotations: Mapping[str, str | None]) -> None:
-        """Sets annotations of a group, or takes those that are None away."""
+        """Sets annotations of a group, and removes those that are None."""
         body = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
         await self._client.request(
             "PATCH",
@@ -126,7 +127,7 @@ class DerivedGroupWriter:
         )
 
     async def delete(self, name: str, *, uid: str) -> None:
-        """Deletes a group; its nodes go with it."""
+        """Deletes a group, and with it its nodes."""
         try:
             await self._client.request(
                 "DELETE",
@@ -140,7 +141,8 @@ class DerivedGroupWriter:
 
 
 def without_fields(manifest: Mapping[str, Any], fields: Mapping[str, object]) -> dict[str, Any]:
-    """A copy without the fields at these paths, written as the API server does: `.spec.a.b`.
+    """Returns a copy without the fields at these paths, written as the API server does:
+    `.spec.a.b`.
 
     Keys may contain dots, so paths are compared and never taken apart.
     """

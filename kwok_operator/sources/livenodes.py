@@ -1,4 +1,4 @@
-"""Real nodes of this cluster and of others, followed so that templates can be copied from them.
+"""Follows real nodes of this cluster and of others, so that templates can be copied from them.
 
     NodeLink (this cluster), RemoteLink (another, by a Secret) ──> LiveNodes
 
@@ -25,15 +25,15 @@ from kwok_operator.sources.nodechoice import LiveNode, is_leftover, live_node
 logger = logging.getLogger(__name__)
 
 PATIENCE = 10.0
-"""Seconds that a trouble may last before it is a problem: a cut watch is none."""
+"""Seconds for which a watch may be in trouble before that is a problem: a cut watch is none."""
 SECRET_CHECK_INTERVAL = 10.0
 SECRET_RETRY_INTERVAL = 5.0
 PAGE_SIZE = 100
-"""A page of whole nodes is decoded at once, and must not hold up the event loop."""
+"""Nodes of one page: they are decoded at once, which must not hold up the event loop."""
 
 
 def _kept(raw: Mapping[str, Any]) -> LiveNode:
-    """Nodes of one cluster have the same keys, and mostly the same values: each is kept once."""
+    """Reads a node, and shares equal texts between nodes: most keys and values are the same."""
     node = live_node(raw)
     return replace(node, labels=_shared(node.labels), annotations=_shared(node.annotations))
 
@@ -46,15 +46,16 @@ _LIVE_NODES = OBJECTS.then(_kept)
 _NOT_OURS = f"!{constants.NODE_GROUP_LABEL}"
 
 Changed = Callable[[Sequence[LiveNode]], None]
-"""Called with a changed node as it was and as it is, or with nothing, which means all."""
+"""Called with the old and the new state of a changed node, or with nothing if any may have
+changed."""
 SYNC_WITHIN = 5.0
 """Seconds that a pass waits for the first listing."""
 
 
 class LiveNodes:
-    """The real nodes of one cluster, and the names of those that CA's kwok provider made.
+    """The real nodes of one cluster, and apart from them those that CA's kwok provider made.
 
-    `synced` is set once they are all known.
+    `synced` is set once all have been listed.
     """
 
     def __init__(self, *, place: str, changed: Changed) -> None:
@@ -66,7 +67,7 @@ class LiveNodes:
         self._leftovers: dict[str, LiveNode] = {}
 
     async def wait_synced(self) -> bool:
-        """Waits a few seconds for the first listing; says whether there has been one."""
+        """Waits up to SYNC_WITHIN seconds for the first listing; returns whether it has come."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self.synced.wait(), SYNC_WITHIN)
         return self.synced.is_set()
@@ -79,11 +80,11 @@ class LiveNodes:
 
     @property
     def leftovers(self) -> list[LiveNode]:
-        """Nodes that cluster-autoscaler's kwok provider made, by name."""
+        """Returns the nodes that cluster-autoscaler's kwok provider made, sorted by name."""
         return sorted(self._leftovers.values(), key=lambda node: node.name)
 
     def replace(self, items: Sequence[LiveNode], resource_version: int) -> None:
-        """A full listing, of a reflector that has just begun, too."""
+        """Replaces all nodes by a full listing, and reports that any may have changed."""
         listed = {item.name for item in items}
         for known in (self._nodes, self._leftovers):
             for name in known.keys() - listed:
@@ -125,7 +126,7 @@ def _news(node: LiveNode | None) -> tuple[object, ...]:
 
 
 class NodeLink:
-    """The real nodes of the cluster that a client talks to; `place` is what messages call it."""
+    """Follows the real nodes of the cluster of `client`; `place` is its name in messages."""
 
     def __init__(
         self,
@@ -154,7 +155,7 @@ class NodeLink:
         )
 
     def start(self) -> None:
-        """Begins to follow, or goes on after the task has ended."""
+        """Begins to follow the nodes, or begins again after the task has ended."""
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._reflector.run(), name=f"follow {self.place}")
             self._task.add_done_callback(_log_end)
@@ -166,7 +167,9 @@ class NodeLink:
 
     @property
     def problem(self) -> str | None:
-        """Why the nodes may not be as they seem, once that has lasted; else None."""
+        """Returns why the nodes may be out of date, once that has lasted for PATIENCE; else
+        None.
+        """
         if self._trouble is None:
             return None
         sentence, since = self._trouble
@@ -176,7 +179,9 @@ class NodeLink:
     async def get(
         self, path: str, params: Mapping[str, str] | None = None
     ) -> dict[str, Any] | None:
-        """An object of the nodes' cluster, or None. Raises KwokOperatorError."""
+        """Returns an object of the nodes' cluster, or None if it doesn't exist. Raises
+        KwokOperatorError.
+        """
         try:
             answer = await self._client.request("GET", path, params=params, retries=2)
         except NotFoundError:
@@ -194,9 +199,9 @@ class NodeLink:
 
 
 class RemoteLink:
-    """The real nodes of another cluster, named by a Secret with a kubeconfig.
+    """Follows the real nodes of another cluster, named by a Secret with a kubeconfig.
 
-    `read` gives the kubeconfig's text, and raises KwokOperatorError. A Secret that changes takes
+    `read` returns the kubeconfig's text, and raises KwokOperatorError. A Secret that changes takes
     effect within seconds, or with the first 401.
     """
 

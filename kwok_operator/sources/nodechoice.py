@@ -23,9 +23,9 @@ from kwok_operator.sources.api.source import (
 
 @dataclass(frozen=True, slots=True)
 class LiveNode:
-    """A node of which we have made none. `created` is in epoch seconds.
+    """A real node, not made by us. `created` is in epoch seconds.
 
-    `name` is empty where it is none that a node can have: it becomes part of a path.
+    `name` becomes part of a path, so it is empty if it isn't valid.
     """
 
     name: str
@@ -42,18 +42,22 @@ class LiveNode:
 
     @property
     def usable(self) -> bool:
-        """Whether it may be copied: real, Ready, not cordoned, and it says what it has."""
+        """Whether it may be copied: real, Ready, not cordoned, and with its CPU and memory in
+        capacity.
+        """
         return not self.fake and self.ready and self.schedulable and self.has_capacity
 
 
 def choose(nodes: Iterable[LiveNode], source: NodesSource) -> LiveNode | None:
-    """The newest usable node that a source describes; of two equally new ones the first by name."""
+    """Returns the newest usable node that a source describes; of two equally new ones the first by
+    name.
+    """
     fitting = [node for node in nodes if node.usable and matches(node, source)]
     return min(fitting, key=lambda node: (-node.created, node.name), default=None)
 
 
 def matches(node: LiveNode, source: NodesSource) -> bool:
-    """Whether a source describes a node, usable or not."""
+    """Whether a source describes the node, usable or not."""
     if source.name is not None:
         return node.name == source.name
     if source.annotation is not None:
@@ -81,7 +85,7 @@ def _meets(labels: Mapping[str, str], requirement: SelectorRequirement) -> bool:
 
 
 def in_words(source: NodesSource) -> str:
-    """A source as a phrase: `labelled pool=batch`, `called web-1`."""
+    """Describes a source by a phrase: `labelled pool=batch`, `called web-1`."""
     if source.name is not None:
         return f"called {source.name}"
     if source.annotation is not None:
@@ -102,7 +106,7 @@ _NOT_YET_OR_NO_MORE = frozenset(
 
 
 def live_node(raw: Mapping[str, Any]) -> LiveNode:
-    """What is kept of a v1 Node, as an API server gives it; what is odd there counts as missing."""
+    """Reads a v1 Node, as an API server gives it; invalid values count as missing."""
     metadata, spec, status = (as_map(raw.get(part)) for part in ("metadata", "spec", "status"))
     capacity, version = as_map(status.get("capacity")), str(metadata.get("resourceVersion"))
     name, fake = metadata.get("name"), is_fake(raw)
@@ -127,7 +131,7 @@ def live_node(raw: Mapping[str, Any]) -> LiveNode:
 
 
 def is_fake(raw: Mapping[str, Any]) -> bool:
-    """Whether some kwok keeps a node, ours or another's: such a node is never a template."""
+    """Whether a node is fake, made by this operator or another kwok: it is never a template."""
     metadata, spec, status = (as_map(raw.get(part)) for part in ("metadata", "spec", "status"))
     labels, annotations = (as_map(metadata.get(part)) for part in ("labels", "annotations"))
     version = as_map(status.get("nodeInfo")).get("kubeletVersion")
@@ -141,7 +145,7 @@ def is_fake(raw: Mapping[str, Any]) -> bool:
 
 
 def is_leftover(node: LiveNode) -> bool:
-    """Whether cluster-autoscaler's kwok provider made a node."""
+    """Whether cluster-autoscaler's kwok provider made the node."""
     return (
         node.fake
         and constants.CA_NODE_GROUP_ANNOTATION in node.annotations

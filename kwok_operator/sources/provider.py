@@ -34,16 +34,16 @@ logger = logging.getLogger(__name__)
 
 CONFIG_KEY: Final = "config"
 SETTLE: Final = 0.5
-"""Seconds in which several changes make one pass."""
+"""Seconds in which several changes are collected for one pass."""
 MAX_EVENTS: Final = 25
-"""Of one pass: 1 MiB of templates can have thousands of problems."""
+"""Events of one pass at most: 1 MiB of templates can have thousands of problems."""
 
 
 class Provider:
-    """Derives groups. `run()` does it, whenever `changed()` was called.
+    """Derives groups from the provider config: `run()` makes a pass after each call of `changed()`.
 
-    `name` is that of the ConfigMap; `local` follows the nodes of this cluster, `fleet` gives those
-    that a config reads; `now` is RFC 3339.
+    `name` is that of the ConfigMap; `local` follows the nodes of this cluster, `fleet` returns the
+    nodes that a config reads; `now` is RFC 3339.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Provider:
         self._summary = ""
 
     def changed(self) -> None:
-        """Something that a pass looks at is different."""
+        """Requests a pass, as something that it reads has changed."""
         self._dirty.set()
 
     def configmap_changed(self, name: str) -> None:
@@ -93,16 +93,18 @@ class Provider:
             self.changed()
 
     def group_changed(self, name: str) -> None:
-        """A group was written or has gone, by us or by somebody else."""
+        """Requests a pass if the group is gone or differs from what was applied."""
         self._derived.group_changed(name)
 
     def recheck(self) -> None:
-        """Applies everything once more, as the owner of a field can change without an event."""
+        """Applies every group again, as the owner of a field can change without an event."""
         self._derived.forget()
         self.changed()
 
     async def run(self) -> None:
-        """Makes a pass after each change, until cancelled; after an error it is to be run again."""
+        """Makes a pass after each change, until cancelled; if it raises, the caller runs it
+        again.
+        """
         self.changed()
         while True:
             await self._dirty.wait()
@@ -161,9 +163,9 @@ class Provider:
         return config
 
     async def _derive(self, config: ProviderConfig, problems: list[Problem]) -> Derivation | None:
-        """The groups; adds to `problems` what can't be read.
+        """Derives the groups; adds to `problems` what can't be read.
 
-        None while live nodes are being listed: the end of that makes a pass.
+        Returns None while live nodes are being listed: the end of the listing causes another pass.
         """
         live, link = None, self._fleet(config.cluster)
         if config.read_nodes_from.live:
@@ -199,7 +201,7 @@ class Provider:
         return ConfigMapTemplates(name, key, await self._configmaps.nodes(configmap, key))
 
     async def _apply(self, derived: DerivedGroup) -> list[Problem]:
-        """Applies a group unless somebody else made it; gives the problems."""
+        """Applies a group unless somebody else made it; returns the problems."""
         return await self._derived.apply(
             derived.manifest,
             owner=self._owner,
@@ -208,7 +210,9 @@ class Provider:
         )
 
     async def _complete(self, derived: DerivedGroup, body: Mapping[str, Any]) -> None:
-        """Sets the first target, and ends a mark."""
+        """Sets the first target size, and removes the mark of a group that was not derived
+        before.
+        """
         metadata, uid = body["metadata"], body["metadata"]["uid"]
         annotations = metadata.get("annotations") or {}
         unset = body.get("spec", {}).get("targetSize") is None
@@ -221,9 +225,11 @@ class Provider:
             logger.info("derived again: group=%s", derived.name)
 
     async def _retire(self, derived: set[str], *, prune: bool) -> None:
-        """Marks, or with `prune` removes, groups of ours that came from a ConfigMap and don't now.
+        """Marks, or with `prune` removes, our groups that came from a ConfigMap and are no longer
+        derived.
 
-        A group of live nodes stays as it is: scale from zero has to go on when its nodes are gone.
+        A group of live nodes stays as it is, so that it can be scaled from zero after its nodes are
+        gone.
         """
         for name in self._groups.names():
             group = self._groups.get(name)
@@ -254,7 +260,7 @@ class Provider:
         return [Problem("LeftoverNodes", message, blocks=False)]
 
     def _report(self, configmap: ConfigMap | None, problems: Iterable[Problem]) -> None:
-        """Events for new problems, and the metric for all."""
+        """Emits Events for new problems, and sets the metric for all."""
         uid = configmap.uid if configmap else ""
         there = frozenset((uid, problem) for problem in problems)
         new = sorted(problem for _, problem in there - self._reported)
@@ -271,7 +277,7 @@ class Provider:
         self._metrics.provider_problems(Counter(problem.reason for _, problem in there))
 
     def _note(self, configmap: ConfigMap, config: ProviderConfig) -> None:
-        """Events, once, for parts of the config that have no effect."""
+        """Emits Events, once, for parts of the config that have no effect."""
         if config.notes != self._notes:
             self._notes = config.notes
             for note in config.notes:

@@ -1,7 +1,7 @@
-"""Reads a provider config: from the text in a ConfigMap to a value, or to all its problems.
+"""Parses a provider config: the text in a ConfigMap becomes a value, or all of its problems.
 
 It accepts every form that cluster-autoscaler's provider or its documentation has had, and refuses
-keys that the provider drops in silence.
+keys that the provider silently ignores.
 """
 
 import re
@@ -38,7 +38,8 @@ _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "configmap": ("name", "key"),
 }
 _NO_PLACE_FOR: Final = frozenset({"gpuConfig", *_GPU_KEYS})
-"""Taken at the top level because a widespread sample has them there; never suggested there."""
+"""Keys that are accepted at the top level, as a widespread sample has them there, but never
+suggested."""
 
 _GPU_TYPE = re.compile(LABEL_NAME)
 _DATA_KEY = re.compile(r"[-._a-zA-Z0-9]+")
@@ -48,7 +49,9 @@ KWOK_NOTE: Final = "kwok: has no effect; the kwok controller is installed and ru
 
 
 class ProviderConfigError(ManifestError):
-    """All problems of a provider config; `fields` has the path of each, empty for the whole."""
+    """All problems of a provider config; `fields` has the path of each, empty for the whole
+    config.
+    """
 
     def __init__(
         self, *, where: str, problems: tuple[Problem, ...], fields: tuple[str, ...]
@@ -59,7 +62,7 @@ class ProviderConfigError(ManifestError):
 
 
 def read_config(text: str, *, where: str) -> ProviderConfig:
-    """The config in the text of the data key `config`; raises ProviderConfigError."""
+    """Parses the text under the data key `config`; raises ProviderConfigError."""
     try:
         documents = [d for d in load_documents(text, where=where) if d is not None]
     except ManifestError as error:
@@ -72,7 +75,7 @@ def read_config(text: str, *, where: str) -> ProviderConfig:
 
 
 def config_of(value: object, *, where: str) -> ProviderConfig:
-    """The config in a value that has been read; raises ProviderConfigError."""
+    """Checks a config that has been decoded from YAML; raises ProviderConfigError."""
     if isinstance(value, dict):
         return _Reader(value).read(where=where)
     raise _not_a_config(
@@ -86,10 +89,10 @@ def _not_a_config(problem: str, *, where: str) -> ProviderConfigError:
 
 
 def templates_key(config: ProviderConfig, keys_present: Collection[str]) -> str:
-    """The key of the templates ConfigMap under which the Nodes are.
+    """Returns the key of the templates ConfigMap under which the Nodes are.
 
-    The one that the config names or else the default, else the one that cluster-autoscaler reads.
-    Raises ManifestError where the ConfigMap has none of them.
+    It is the one that the config names, or else the default, or else the one that
+    cluster-autoscaler reads. Raises ManifestError if the ConfigMap has none of them.
     """
     for key in (config.configmap_key or DEFAULT_TEMPLATES_KEY, ORIGINAL_TEMPLATES_KEY):
         if key in keys_present:
@@ -103,7 +106,7 @@ def templates_key(config: ProviderConfig, keys_present: Collection[str]) -> str:
 
 
 class _Reader:
-    """One pass over a config; every method goes on after a mistake."""
+    """Reads one config; every method goes on after a mistake, so that all are found."""
 
     def __init__(self, root: dict[str, Any]) -> None:
         self._root = root
@@ -264,7 +267,9 @@ class _Reader:
         return key
 
     def _gpu(self, nodes: Mapping[str, Any]) -> tuple[str | None, tuple[str, ...], tuple[str, ...]]:
-        """Label key, types, notes; wherever the samples have had them."""
+        """Returns the GPU label's key, types and notes, from all places where samples have had
+        them.
+        """
         found: list[tuple[str, dict[str, Any]]] = []
         for at, parent in (("nodes.", nodes), ("", self._root)):
             value = parent.get("gpuConfig")
@@ -295,7 +300,7 @@ class _Reader:
         return label, *self._gpu_types(merged.get("availableGPUTypes"))
 
     def _gpu_types(self, value: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Types, notes."""
+        """Returns the types, and notes on those that have no effect."""
         field = "nodes.gpuConfig.availableGPUTypes"
         if value is None:
             return (), ()
@@ -341,7 +346,7 @@ class _Reader:
     def _place(
         self, section: Mapping[str, Any], at: str, name_key: str, kind: str
     ) -> tuple[str | None, str | None]:
-        """The name of an object, and a key of its data."""
+        """Returns the name of an object, and a key of its data."""
         name, key = self._text(section, name_key, at=at), self._text(section, "key", at=at)
         if name is not None and not is_object_name(name):
             self._invalid(f"{at}{name_key}", name, f"is not the name of a {kind}")

@@ -1,4 +1,4 @@
-"""The sources that `template.from` names: finds them, and wakes groups when they change.
+"""Finds the sources that `template.from` names, and wakes groups when these change.
 
     ConfigMaps, real nodes, Secrets ──find──> Found, a version of a source ──load──> the nodes
 
@@ -36,12 +36,12 @@ from kwok_operator.sources.nodechoice import LiveNode, choose, in_words, matches
 Link = NodeLink | RemoteLink
 
 SECRETS_REMEDY: Final = "kubectl apply -f deploy/components/remote-templates/rbac.yaml"
-"""The right to read Secrets is not among the operator's own."""
+"""Grants the right to read Secrets, which the operator doesn't have by default."""
 
 
 class Sources:
-    """Finds sources for groups. `wake(group)` reconciles a group; `fleet_changed` is called when
-    the other cluster of the provider config changes.
+    """Finds the sources of groups' templates. `wake(group)` reconciles a group; `fleet_changed` is
+    called when the other cluster of the provider config changes.
 
     `local` follows this cluster once it is needed; `secrets` reads Secrets of `namespace`.
     """
@@ -69,7 +69,7 @@ class Sources:
         self._local = local
 
     async def find(self, group: Group) -> Found:
-        """The source of a group's template, as of now."""
+        """Returns the source of a group's template, as it is now."""
         source = group.spec.template.source
         if source is None:
             self._followers.pop(group.name, None)
@@ -92,20 +92,22 @@ class Sources:
         )
 
     async def keep_only(self, groups: Collection[str]) -> None:
-        """Forgets other groups, and clusters that are no longer needed."""
+        """Forgets all other groups, and clusters that are no longer needed."""
         self._followers = {n: s for n, s in self._followers.items() if n in groups}
         wanted = {s.nodes.cluster for s in self._followers.values() if s.nodes} | {self._fleet}
         for cluster in self._remote.keys() - wanted:
             await self._remote.pop(cluster).close()
 
     async def close(self) -> None:
-        """Ends everything that is followed."""
+        """Stops following this and all other clusters."""
         self._fleet = None
         await self.keep_only(())
         await self._local.close()
 
     def fleet(self, cluster: RemoteCluster | None) -> Link:
-        """The nodes that the provider config reads, followed until it names another cluster."""
+        """Returns the nodes that the provider config reads; they are followed until it names
+        another cluster.
+        """
         self._fleet = cluster
         link = self._link(cluster)
         link.start()
@@ -118,7 +120,9 @@ class Sources:
                 self._wake(group)
 
     def nodes_changed(self, cluster: RemoteCluster | None, nodes: Sequence[LiveNode]) -> None:
-        """Wakes the groups that could copy from one of these nodes; without any, from all."""
+        """Wakes the groups that could copy from one of these nodes; if there are none, all of the
+        cluster's.
+        """
         if cluster is not None and cluster == self._fleet:
             self._fleet_changed()
         for group, source in self._followers.items():
@@ -129,7 +133,7 @@ class Sources:
                 self._wake(group)
 
     async def choose(self, source: NodesSource) -> tuple[LiveNode, Link]:
-        """The node that a source names, and where it is. Raises SourceMissingError."""
+        """Returns the node that a source names, and its cluster. Raises SourceMissingError."""
         link = self._link(source.cluster)
         link.start()
         if link.problem is None:
