@@ -1,10 +1,10 @@
-"""What a KwokPodProfile means: Stages and usage objects for kwok, and a forecast of it.
+"""Compiles KwokPodProfiles into Stages and usage objects for kwok, and forecasts what pods do.
 
-    profile, namespaces, profiles above it  --compile_profile-->  Stages
+    profile, profiles of higher rank        --compile_profile-->  Stages
     profiles                                --compile_usage-->    a ClusterResourceUsage
     profile, pod                            --explain-->          what the pod will do, and when
 
-kwok evaluates jq over the pod alone, so all that is drawn is worked out twice: in jq by kwok, in
+kwok evaluates jq over the pod alone, so all random numbers are computed twice: in jq by kwok, in
 Python by `explain`. `draws` and `quantiles` have both forms side by side; numbers are whole and
 below 2**53, so both give the same to the millisecond.
 """

@@ -1,4 +1,4 @@
-"""What goes badly together in KwokPodProfiles that can be applied. Nothing of it is refused."""
+"""Warns of settings in KwokPodProfiles that go badly together; none of them is refused."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
@@ -18,7 +18,7 @@ _SOME_NAMESPACES: Final = ("?",)
 def profile_notes(
     specs: Mapping[str, KwokPodProfileSpec], *, groups: Collection[str]
 ) -> Iterator[str]:
-    """Notes about profiles, given by name, in files that have these groups."""
+    """Yields warnings about profiles, given by name; `groups` are those in the same files."""
     every = sorted(
         (
             Profile.of(name, spec, namespaces=_SOME_NAMESPACES if spec.namespace_selector else None)

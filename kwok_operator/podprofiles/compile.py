@@ -1,14 +1,15 @@
-"""A profile as Stages for kwok: of each state that a pod can be in, what comes next, and when.
+"""Compiles a profile into Stages for kwok: for each state of a pod, the next state, and when.
 
     bound --start--> [init containers --init--> ...] running --ready--> Ready --succeed--> Succeeded
       |                                                 |  ^
       `--stuck--> waiting (hold)          Failed <--fail'  `--restart-- waiting
     deleted --end--> Failed --terminate--> gone
 
-At most one Stage of a profile fits a pod at any time, since kwok would draw among several. One that
-fits while nothing is to happen keeps kwok's own away. Delays are times, counted from a stamp in the
-pod's status, so they survive a restart of kwok and other writes to the pod. Stamps have whole
-seconds: half a second is added to what they say, so that a delay is right on average.
+At most one Stage of a profile fits a pod at any time, as kwok would choose among several at random.
+The Stage `hold` fits while nothing is to happen: it keeps kwok's own Stages away. A delay is given
+as a time, computed from a stamp in the pod's status, so it survives a restart of kwok and other
+writes to the pod. Stamps have whole seconds: half a second is added, so that a delay is right on
+average.
 """
 
 import hashlib
@@ -27,13 +28,13 @@ from kwok_operator.podprofiles.life import Lives
 from kwok_operator.podprofiles.selectors import Expression, Scope, expression
 
 WEIGHT: Final = 1_000_000
-"""kwok's own Stages weigh 0, or 1 in its set pod/general: one step in a million goes their way."""
+"""kwok's own Stages weigh 0, or 1 in its set pod/general: they win one step in a million."""
 MAX_STAGE_BYTES: Final = 900_000
-"""etcd takes 1.5 MiB a request, and managedFields come on top."""
+"""The limit of a Stage: etcd accepts 1.5 MiB a request, and managedFields are added."""
 STAGE_API_VERSION: Final = "kwok.x-k8s.io/v1alpha1"
 STAGE_KIND: Final = "Stage"
 NAME_PREFIX: Final = "kwok-operator."
-"""Of all that profiles are compiled to."""
+"""The names of all objects that profiles are compiled to begin with it."""
 _MAX_NAME: Final = 253
 _HALF_A_SECOND: Final = 500
 
@@ -60,8 +61,8 @@ _UNREADY: Final = (
     "(([.status.conditions[]? | {(.type): .status}] | add) as $is"
     ' | $is.Ready != "True" and ($is.ContainersReady != "True" or (.spec.readinessGates | not)))'
 )
-"""Not Ready, and not for a readiness gate that somebody else decides. Also where Kubernetes has
-marked a pod because its node was away: a kubelet would set that right."""
+"""jq: the pod is not Ready, for another reason than a readiness gate that somebody else sets. Also
+true if Kubernetes marked the pod because its node was away: a kubelet would set that right."""
 
 _AT: Final = (
     "def at($stamp; $ms): (($stamp | fromdate) * 1000 + $ms"
@@ -72,7 +73,7 @@ _AT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A profile, and what it is for."""
+    """A profile, and the pods (`scope`) that it is for."""
 
     name: str
     spec: KwokPodProfileSpec
@@ -82,7 +83,8 @@ class Profile:
     def of(
         cls, name: str, spec: KwokPodProfileSpec, *, namespaces: Sequence[str] | None
     ) -> "Profile":
-        """`namespaces`: those that its namespaceSelector selects; None where it has none."""
+        """Makes a profile. `namespaces` are those that its namespaceSelector selects, None if it
+        has no such selector."""
         return cls(name, spec, Scope.of(spec, namespaces))
 
     @property
@@ -91,13 +93,13 @@ class Profile:
 
     @property
     def rank(self) -> tuple[int, str]:
-        """Sorts profiles: of those for a pod, the first holds."""
+        """The sort key of profiles: of those that fit a pod, the first applies."""
         return (-self.spec.priority, self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileProblem:
-    """Why a profile, or a part of it, doesn't hold; `reason` is for programs."""
+    """Why a profile, or a part of it, has no effect; `reason` is for programs."""
 
     reason: str
     message: str
@@ -108,11 +110,11 @@ class Compiled:
     stages: tuple[Manifest, ...] = ()
     problems: tuple[ProfileProblem, ...] = ()
     overlapping: tuple[str, ...] = ()
-    """The profiles that hold for some of its pods instead."""
+    """The profiles that apply to some of its pods instead."""
 
 
 def compile_profile(profile: Profile, *, above: Sequence[Profile] = ()) -> Compiled:
-    """`above`: the profiles that go before this one, whether they have pods in common or not."""
+    """Compiles a profile; `above` are all profiles that go before it, whatever pods they select."""
     over = [other for other in above if other.scope.may_overlap(profile.scope)]
     names = tuple(other.name for other in over)
     if profile.scope.namespaces == ():
@@ -137,7 +139,7 @@ def compile_profile(profile: Profile, *, above: Sequence[Profile] = ()) -> Compi
 
 
 def stage_name(profile: str, part: str) -> str:
-    """Parts have no dot, so no two profiles share a name."""
+    """Returns the name of a Stage. Parts have no dot, so those of two profiles never collide."""
     name = f"{NAME_PREFIX}{profile}.{part}"
     if len(name) <= _MAX_NAME:
         return name
@@ -153,7 +155,7 @@ def _phase(phase: str) -> Expression:
 
 
 class _Stages:
-    """The Stages of one profile."""
+    """Makes the Stages of one profile; `above` are profiles that win where both select a pod."""
 
     def __init__(self, profile: Profile, above: Sequence[Profile]) -> None:
         self._profile, self._spec = profile, profile.spec
@@ -168,7 +170,7 @@ class _Stages:
     def all(self) -> list[Manifest]:
         found = [*self._pending(), *self._running()]
         if found:
-            # Also for what crashed by an earlier state of the profile.
+            # Also for pods that crashed by an earlier version of the profile.
             found.append(self._restart())
         if self._spec.termination.delay is not None:
             found += self._terminate()
@@ -238,14 +240,15 @@ class _Stages:
 
     @property
     def _may_end_first(self) -> bool:
-        """Whether containers of any pod could end before it is Ready; else no Stage checks it."""
+        """Whether any pod's containers could end before it is Ready; if not, Stages don't check."""
         lives = self._lives
         ends = [lives.after[position] for position, _ in self._ending]
         ends += [] if lives.run is None else [lives.run]
         return any(each.least < lives.ready.most for each in ends)
 
     def _before_ready(self, ends: str) -> str:
-        """Whether the containers end before the pod would be Ready; `ends` may be null."""
+        """jq: whether the containers end before the pod would be Ready. `ends` is jq for the
+        milliseconds until they end, or null."""
         ready = self._lives.jq_span("ready", self._lives.ready)
         return f"({ends} as $e | $e != null and $e < {ready})"
 
@@ -275,7 +278,8 @@ class _Stages:
         status: str,
         event: tuple[str, str] = ("", ""),
     ) -> Manifest:
-        """A Stage for pods that don't get Ready first."""
+        """Makes a Stage that ends the containers of pods that are Ready, or that would end before
+        they get Ready."""
         due = f"({_UNREADY} | not)"
         if self._may_end_first:
             due = self._lives.jq(f"{due} or {self._before_ready(ends)}")
@@ -338,7 +342,7 @@ class _Stages:
         return expression(self._lives.jq(asked), operator, *map(str, positions))
 
     def _delay(self, stamp: str, span: str) -> str | None:
-        """The time that is so long after a stamp; None where that is at once."""
+        """jq for the time that is `span` after `stamp`; None if there is no delay."""
         return None if span == "0" else self._lives.jq(f"{_AT}at({stamp}; {span})")
 
     def _stage(

@@ -1,4 +1,4 @@
-"""Numbers drawn for pods, the same in jq and in Python.
+"""Random numbers for pods, computed from a text, the same in jq and in Python.
 
     who (a text) --number_of--> 0..MODULUS-1 --draw(DrawKey)--> 0..RANGE-1
 
@@ -25,14 +25,14 @@ _START: Final = 7
 _ROUNDS: Final = 4
 _KEY_BYTES: Final = 4
 _TRY: Final = 1_000
-"""Tries count as characters from here on, which no name has."""
+"""A try is hashed like a character with this number or a greater one, which no name has."""
 
 _DOMAIN = b"kwok-operator/pod-draw/1"
 
 
 @dataclass(frozen=True, slots=True)
 class DrawKey:
-    """What is drawn: another seed or another use gives other draws."""
+    """The key of a draw: another seed or another use gives other draws."""
 
     seed: str
     use: str
@@ -53,7 +53,7 @@ def _rounds(seed: str, use: str) -> tuple[int, ...]:
 
 
 def number_of(who: str, *, after: int = _START) -> int:
-    """The number that stands for a text; `after` is that of what comes before it."""
+    """Hashes a text to a number; `after` is the number of the text before it, to go on from."""
     number = after
     for character in who:
         number = (number * _FACTOR + ord(character)) % MODULUS
@@ -61,12 +61,12 @@ def number_of(who: str, *, after: int = _START) -> int:
 
 
 def number_of_try(number: int, restarts: int) -> int:
-    """The number of the same text, after so many restarts."""
+    """Returns the number of the try after so many restarts; `number` is that of the text."""
     return (number * _FACTOR + _TRY + restarts) % MODULUS
 
 
 def draw(key: DrawKey, number: int) -> int:
-    """A number from 0 to RANGE - 1, each as likely as the others."""
+    """Draws a number from 0 to RANGE - 1, all equally likely, from `number`."""
     high, low = divmod(number, RANGE)
     for round_key in key.rounds():
         mixed = (high + round_key) % RANGE
@@ -78,11 +78,11 @@ JQ_DEFINITIONS: Final = (
     f"def number_of: reduce explode[] as $c ({_START}; (. * {_FACTOR} + $c) % {MODULUS});"
     f" def number_of_try($restarts): (. * {_FACTOR} + {_TRY} + $restarts) % {MODULUS};"
 )
-"""The same in jq: number_of on a text, number_of_try on a number."""
+"""`number_of` and `number_of_try` in jq: their input is the text, or the number."""
 
 
 def jq_draw(key: DrawKey) -> str:
-    """The draw of the number that it is applied to.
+    """Returns jq for `draw`, whose input is the number.
 
     Rounds are written out: as a loop over an array they take gojq three times as long.
     """

@@ -1,4 +1,4 @@
-"""What a pod of a profile will do, worked out from the same draws that its Stages make.
+"""Forecasts what a pod of a profile will do, from the same draws that its Stages make.
 
 Times count from when the pod is bound. In the cluster each step may be half a second off, and later
 where kwok has much to do.
@@ -18,7 +18,7 @@ RESTARTS_TOLD: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class LifeStep:
-    """`after` milliseconds from when the pod is bound; `state` is what kubectl shows then."""
+    """A step `after` milliseconds from when the pod is bound; kubectl shows `state` then."""
 
     after: int
     state: str
@@ -27,7 +27,8 @@ class LifeStep:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """`goes_on` where more restarts would follow; `deletion` is how long a deleted pod takes."""
+    """What a pod will do. `goes_on`: more restarts would follow; `deletion`: how long it takes to
+    go once deleted, in milliseconds."""
 
     steps: tuple[LifeStep, ...]
     deletion: int
@@ -35,7 +36,7 @@ class Course:
 
 
 def holding(pod: Pod, profiles: list[Profile]) -> Profile | None:
-    """The profile that holds for a pod."""
+    """Returns the profile that applies to a pod: the one of the first rank among those that fit."""
     fitting = (each for each in profiles if each.scope.takes(pod))
     return min(fitting, key=lambda each: each.rank, default=None)
 
@@ -45,7 +46,7 @@ def explain(profile: Profile, pod: Pod) -> Course:
 
 
 def lines(profile: Profile, pod: Pod) -> list[str]:
-    """For people: whose pod it is, and what it will do."""
+    """Returns the forecast as lines for people: the pod, its profile, and the steps."""
     course = explain(profile, pod)
     seed = f"profile {profile.name}, seed {profile.seed}"
     found = [f"{pod.namespace}/{pod.name}: {seed}; times count from when it is bound"]
@@ -60,7 +61,7 @@ def lines(profile: Profile, pod: Pod) -> list[str]:
 
 
 def clock(after: int) -> str:
-    """Milliseconds as hours, minutes and seconds."""
+    """Formats milliseconds as hours, minutes and seconds."""
     seconds, thousandths = divmod(after, 1_000)
     minutes, seconds = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)

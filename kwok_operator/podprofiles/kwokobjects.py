@@ -1,8 +1,8 @@
-"""kwok's objects that profiles are compiled to: listed, applied and deleted.
+"""Lists, applies and deletes the kwok objects that profiles are compiled to.
 
-Ours have names that begin as ours do, and a profile as their owner. Nobody else's is ever written:
-`Present.foreign` says whose names are taken. What is ours is as we would have it: changes and
-additions by others, also from before this process started, are undone.
+Objects are ours if their names have our prefix and a profile owns them. No others are ever written:
+`Present.foreign` has their names. Changes of our objects by others, and additions, are undone, also
+those from before this process started.
 """
 
 import hashlib
@@ -30,14 +30,14 @@ _PATHS: Final = {
     USAGE_KIND: f"/apis/{STAGE_API_VERSION}/clusterresourceusages",
 }
 _START_NOTHING: Final = "kwok-operator-"
-"""Stages of the component hold-stage."""
+"""Stages of the component hold-stage have this prefix: they start no pods."""
 _PAGE: Final = "20"
-"""Stages; one may have hundreds of kilobytes."""
+"""Objects in one page of a list: a Stage may have hundreds of kilobytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """An object of ours. `digest`: of the manifest that it was made from."""
+    """An object of ours; `digest` is that of the manifest from which it was made."""
 
     uid: str
     generation: int
@@ -48,7 +48,7 @@ class Owned:
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """What there is of a kind. `others_for_pods`: Stages that may start pods, and are not ours."""
+    """The objects of a kind that exist; `others_for_pods`: others' Stages may start pods."""
 
     ours: Mapping[str, Owned]
     foreign: frozenset[str]
@@ -59,12 +59,12 @@ class KwokObjects:
     def __init__(self, *, client: KubeClient) -> None:
         self._client = client
         self._written: dict[tuple[str, str], tuple[str, int]] = {}
-        """The uid and generation that our last write left behind: another was somebody's edit."""
+        """uid and generation after our last write, by object: others mean that it was edited."""
         self._refused: dict[str, ForbiddenError] = {}
-        """By kind, since it was listed last: without the right, one try is enough."""
+        """By kind, since its last list: without the right to write, one try is enough."""
 
     async def list(self, kind: str) -> Present:
-        """Raises NotFoundError where the kind isn't served, ForbiddenError without the right."""
+        """Lists a kind. Raises NotFoundError if it isn't served, ForbiddenError without rights."""
         ours: dict[str, Owned] = {}
         foreign = set[str]()
         others, params = False, {"limit": _PAGE}
@@ -94,7 +94,7 @@ class KwokObjects:
             params = {"limit": _PAGE, "continue": token}
 
     async def apply(self, manifest: Manifest, *, owners: Mapping[str, str], there: Present) -> bool:
-        """Writes an object unless it is there as it should be; `owners` are uids by profile.
+        """Writes an object unless it exists as it should be; `owners` are uids by profile.
 
         Returns whether it was written.
         """
@@ -129,7 +129,7 @@ class KwokObjects:
         return True
 
     async def delete(self, kind: str, name: str, *, uid: str) -> None:
-        """Deletes that very object; it may be gone already."""
+        """Deletes the object with this uid; it may be gone already."""
         self._written.pop((kind, name), None)
         try:
             await self._client.request(
@@ -144,8 +144,7 @@ class KwokObjects:
 
 
 def _replacing(known: Owned, body: Manifest) -> list[Manifest]:
-    """A JSON Patch after which nothing of the spec is as somebody else would have it: to apply
-    leaves what others have added."""
+    """A JSON Patch that replaces the whole spec; server-side apply would keep others' additions."""
     wanted = body["metadata"]
     merged = {
         key: {**(known.metadata.get(key) or {}), **wanted[key]} for key in ("labels", "annotations")

@@ -1,14 +1,14 @@
-"""What a pod draws: in jq for kwok, and the same in Python.
+"""Draws a pod's failures and times: in jq for kwok, and the same in Python.
 
-    who:       ns/name; of an indexed Job ns/job/index, with the number of earlier failures of the
-               index where Kubernetes counts them (backoffLimitPerIndex)
-    failures:  those by index first, else one draw; drawn anew after each restart of the container,
-               but for a crash loop, which stays one
-    times:     start, init containers, ready and run by `who`; when a failure strikes by the try
+    who:       the text that is hashed for a pod: ns/name, or ns/job/index for an indexed Job, with
+               the number of earlier failures if Kubernetes counts them (backoffLimitPerIndex)
+    failures:  the first that names the index, else one draw; drawn again after each restart of the
+               container, but a crash loop stays one
+    times:     start, init containers, ready and run depend on `who`; the time of a failure also on
+               the number of restarts
 
-A Job that doesn't have Kubernetes count the failures of each index makes pods that differ in
-nothing but the random end of their names. What fails is then drawn by the name, else the same index
-would fail for ever.
+Without backoffLimitPerIndex, the pods that a Job makes for one index differ only in the random end
+of their names. Their failures are then drawn by the name, else the same index would fail for ever.
 """
 
 from dataclasses import dataclass
@@ -45,9 +45,9 @@ IGNORED_TRIES: Final = "batch.kubernetes.io/job-index-ignored-failure-count"
 FIRST_BACK_OFF: Final = 10_000
 LONGEST_BACK_OFF: Final = 300_000
 FORGOTTEN_AFTER: Final = 600_000
-"""A container that has run for longer is restarted as if it had never failed."""
+"""After a longer run (milliseconds), a container is restarted as if it had never failed."""
 _DOUBLINGS: Final = 5
-"""After so many, a back-off is the longest."""
+"""After so many doublings, a back-off has its greatest length."""
 NO_FAILURE: Final = -1
 
 _JQ_JOB = f"(.metadata.labels[{text(INDEX_LABEL)}] and .metadata.labels[{text(JOB_LABEL)}])"
@@ -68,7 +68,7 @@ _JQ_WHO = (
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """The numbers that stand for a pod."""
+    """The numbers that stand for a pod in draws: of times (`life`) and of failures; its index."""
 
     life: int
     failures: int
@@ -95,12 +95,12 @@ def exit_code(failure: Failure) -> int:
 
 
 def threshold(share: str | None) -> int:
-    """How many of the RANGE draws are within a share."""
+    """Converts a share (0 to 1) to a number of draws out of RANGE."""
     return round(float(share or 0) * RANGE)
 
 
 class Lives:
-    """What the pods of a profile draw."""
+    """Draws the failures and times of a profile's pods, in Python and as jq."""
 
     def __init__(self, spec: KwokPodProfileSpec, *, seed: str) -> None:
         self.spec, self._seed = spec, seed
@@ -118,14 +118,15 @@ class Lives:
         return table.least if table.fixed else table.at(draw(self._key(use), number))
 
     def init_of(self, position: int, who: Who) -> int:
-        """How long the init container at a position runs; the last holds for all that follow."""
+        """Milliseconds that the init container at `position` runs; the last delay given applies to
+        all that follow."""
         if not self.inits:
             return 0
         table = self.inits[min(position, len(self.inits) - 1)]
         return self.span("init", table, number_of_try(who.life, position))
 
     def failure(self, who: Who, restarts: int) -> int:
-        """Which failure a pod has after so many restarts, or NO_FAILURE."""
+        """Returns the position of the failure that a pod has after `restarts`, or NO_FAILURE."""
         for position, each in enumerate(self.spec.failures):
             if who.index is not None and names_serial(each.indexes, who.index):
                 return position
@@ -137,12 +138,12 @@ class Lives:
 
     @cached_property
     def _loops(self) -> tuple[int, ...]:
-        """Those that come again after each restart."""
+        """The failures that come again after each restart."""
         return self._of(FailureType.CRASH_LOOP_BACK_OFF)
 
     @cached_property
     def _first_only(self) -> tuple[int, ...]:
-        """Those that only the first try can draw."""
+        """The failures that can only be drawn for the first try."""
         return self._of(*NEVER_START, FailureType.CRASH_LOOP_BACK_OFF)
 
     def _of(self, *types: FailureType) -> tuple[int, ...]:
@@ -153,7 +154,7 @@ class Lives:
         return next((i for i, end in self._ends() if drawn < end), NO_FAILURE)
 
     def _ends(self) -> list[tuple[int, int]]:
-        """Position and the draw that each failure ends before: one follows the other."""
+        """Each failure's position, and the end of its range of draws: the ranges are adjacent."""
         found, end = [], 0
         for position, each in enumerate(self.spec.failures):
             end += threshold(each.probability)
@@ -161,26 +162,25 @@ class Lives:
         return found
 
     def after_of(self, position: int, who: Who, restarts: int, *, run: int | None) -> int:
-        """From when the containers run until a failure strikes."""
+        """Milliseconds from the containers' start until a failure strikes; at most `run`."""
         after = self.alone(position, who, restarts)
         return after if run is None else min(after, run)
 
     def alone(self, position: int, who: Who, restarts: int = 0) -> int:
-        """The time that a failure takes by itself, whatever the containers' run."""
+        """Milliseconds until a failure strikes, leaving aside that the run may end first."""
         number = number_of_try(who.failures, restarts)
         return self.span(f"after/{position}", self.after[position], number)
 
     def run_of(self, who: Who, pod: Pod) -> int | None:
-        """How long the containers of a pod run; None where they do for ever."""
+        """Milliseconds that the containers of a pod run; None if they run for ever."""
         if self.run is None or pod.restart_policy == "Always":
             return None
         return self.span("run", self.run, who.life)
 
     def back_off(self, who: Who, restarts: int, *, run: int | None) -> int:
-        """From when the container failed until it is restarted for the (restarts+1)th time.
+        """Milliseconds from a container's failure to its restart, the (restarts+1)th one.
 
-        As kubelets count: at once the first time and whenever it had run long enough, then 10 s,
-        twice as long each time.
+        As the kubelet does it: 0 for the first and after a long run, then 10 s, doubled each time.
         """
 
         def long(restart: int) -> bool:
@@ -198,17 +198,17 @@ class Lives:
     # The same in jq, applied to the pod.
 
     def jq(self, expression: str) -> str:
-        """An expression with all that it may use defined before it."""
+        """Returns the expression with the definitions of all functions that it may use."""
         return f"{JQ_DEFINITIONS}{_JQ_WHO}{expression}"
 
     def jq_span(self, use: str, table: Spans, *, who: str = "who") -> str:
-        """Milliseconds."""
+        """jq for a span in milliseconds; `who` is jq for the number that draws it."""
         if table.fixed:
             return str(table.least)
         return f"({who} | {jq_draw(self._key(use))} | {table.jq()})"
 
     def jq_init(self, position: str) -> str:
-        """Milliseconds that the init container at a position runs."""
+        """jq for the milliseconds that the init container at `position` (jq, too) runs."""
         if not self.inits:
             return "0"
         last = len(self.inits) - 1
@@ -225,14 +225,14 @@ class Lives:
         return self.jq_span("init", table, who="who | number_of_try($i)")
 
     def jq_run(self) -> str:
-        """Milliseconds, or null where the containers run for ever."""
+        """jq for the milliseconds that the containers run, null if they run for ever."""
         if self.run is None:
             return "null"
         span = self.jq_span("run", self.run)
         return f'(if .spec.restartPolicy == "Always" then null else {span} end)'
 
     def jq_failure(self) -> str:
-        """Defines `failure($restarts)`: the position of the pod's failure, or NO_FAILURE."""
+        """Returns jq that defines `failure($restarts)`: the failure's position, or NO_FAILURE."""
         failures = self.spec.failures
         by_index = [
             f"if [index | select({_jq_within(each.indexes)})] != [] then {position} else "
@@ -252,11 +252,12 @@ class Lives:
         )
 
     def jq_after_of(self, position: int, *, who: str) -> str:
-        """Milliseconds that a failure takes by itself; `who` is the number of the try."""
+        """jq for the milliseconds until failure `position` strikes, leaving aside that the run may
+        end first; `who` is jq for the number of the try."""
         return self.jq_span(f"after/{position}", self.after[position], who=who)
 
     def jq_after(self) -> str:
-        """Defines `after($f; $restarts)`: milliseconds until the failure at a position strikes."""
+        """Returns jq that defines `after($f; $restarts)`: milliseconds until failure $f strikes."""
         each = "".join(
             f"if $f == {i} then {self.jq_after_of(i, who='$n')} else "
             for i in range(len(self.after))
@@ -267,7 +268,7 @@ class Lives:
         )
 
     def jq_after_within_run(self, position: int) -> str:
-        """Milliseconds from the containers' start until a failure that will strike does."""
+        """jq for the milliseconds from the containers' start until failure `position` strikes."""
         after = self.jq_after_of(
             position, who="(. as $p | who_fails | number_of_try($p | restarts))"
         )
@@ -275,13 +276,13 @@ class Lives:
 
     @property
     def _within_run(self) -> str:
-        """The least of what it is applied to and the run of $pod."""
+        """jq that limits its input to the run of $pod."""
         if self.run is None:
             return ""
         return f" | [., ($pod | {self.jq_run()} // infinite)] | min"
 
     def jq_back_off(self) -> str:
-        """Milliseconds from the container's end until it is restarted."""
+        """jq for the milliseconds from the container's end until it is restarted."""
         steps = [min(LONGEST_BACK_OFF, FIRST_BACK_OFF << i) for i in range(_DOUBLINGS + 1)]
         if all(table.most <= FORGOTTEN_AFTER for table in self.after):
             step = f"{steps}[[$r - 1, {_DOUBLINGS}] | min]"

@@ -1,4 +1,4 @@
-"""Namespaces and their labels, watched only while a profile selects by them."""
+"""The namespaces and their labels, watched only while a profile has a namespaceSelector."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ from kwok_operator.podprofiles.selectors import labels_match
 
 _PATH: Final = "/api/v1/namespaces"
 _KNOWN_WITHIN: Final = 5.0
-"""Seconds that the first list may take before profiles are looked at without it."""
+"""Seconds to wait for the first list; then profiles are compiled without it."""
 
 _Named = tuple[str, dict[str, str]]
 
@@ -24,11 +24,11 @@ def _named(raw: Mapping[str, Any]) -> _Named:
 
 
 class Namespaces:
-    """`changed()` is called when one came, went or has other labels."""
+    """The labels of all namespaces. `changed()` is called when one comes, goes or is relabelled."""
 
     def __init__(self, *, client: KubeClient, changed: Callable[[], None]) -> None:
         self.trouble: str | None = None
-        """Why they are not known, in a sentence."""
+        """Why the namespaces are not known, in a sentence; None if they are."""
         self._client = client
         self._changed = changed
         self._labels: dict[str, dict[str, str]] = {}
@@ -38,7 +38,7 @@ class Namespaces:
         return [name for name, labels in self._labels.items() if labels_match(selector, labels)]
 
     async def start(self) -> None:
-        """Returns once they are known, or can't be for now."""
+        """Starts the watch; returns once the namespaces are known, or after 5 s."""
         if self._watch is not None and not self._watch.done():
             return
         reflector = Reflector(

@@ -1,11 +1,11 @@
-"""KwokPodProfiles, kept as Stages for kwok; and their status.
+"""Keeps the Stages of the KwokPodProfiles up to date, and writes the profiles' status.
 
     events, lists (profiles) ────┬──> compiled, by rank ──> KwokObjects ──> Stages, usage
-    Namespaces, while one asks ──┘            └──> status, Events
+    Namespaces, if selected by ──┘            └──> status, Events
 
-No pod is watched or written here, whatever their number: kwok plays what was compiled. A pass looks
-at everything anew, so it repairs what was lost or edited meanwhile; where the CRD is not installed
-there are no profiles, and nothing is asked for.
+No pod is watched or written here, whatever their number: kwok plays the Stages. Each pass looks at
+everything again, so it repairs what was lost or edited meanwhile. If the CRD is not installed,
+there are no profiles, and no requests are made.
 """
 
 import asyncio
@@ -58,19 +58,18 @@ from kwok_operator.podprofiles.usage import USAGE_KIND, compile_usage, without_u
 logger = logging.getLogger(__name__)
 
 GATHER_FOR: Final = 0.2
-"""Seconds in which several changes make one pass."""
+"""Seconds in which several changes are put into one pass."""
 LOOK_AGAIN_AFTER: Final = 60.0
 LOOK_FOR_RIGHTS_AFTER: Final = RIGHTS_WITHIN
-"""While rights to write are missing; the reflector waits as long where they are to read."""
+"""Seconds between passes while rights to write are missing; a reflector waits as long."""
 TRY_AGAIN_AFTER: Final = 10.0
 _REFUSALS: Final = (400, 403, 409, 413, 422)
-"""Answers that are about the object alone, and cost no other profile anything."""
+"""Statuses of answers that concern one object only: other profiles go on."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredProfile:
-    """A profile as the API server has it; `spec` is None where `problem` says why it can't be
-    read."""
+    """A profile as the API server has it; if it can't be read, `spec` is None, `problem` is why."""
 
     name: str
     uid: str
@@ -114,7 +113,7 @@ def stored_profile(raw: Mapping[str, Any]) -> StoredProfile:
 
 
 class Profiles:
-    """The profiles that exist. `now()` gives the time in RFC 3339 and whole seconds."""
+    """Follows the profiles. `now()` returns the time in RFC 3339 and whole seconds."""
 
     def __init__(self, *, client: KubeClient, recorder: Recorder, now: Callable[[], str]) -> None:
         self._client = client
@@ -125,17 +124,17 @@ class Profiles:
         self._namespaces = Namespaces(client=client, changed=self._news.set)
         self.objects = FollowedKind(stored_profile, self._seen)
         self._leftovers = False
-        """Whether something of profiles that are gone may be there."""
+        """Whether Stages of profiles that are gone may still exist."""
         self._look_again_after = LOOK_AGAIN_AFTER
 
     def _seen(self, old: StoredProfile | None, new: StoredProfile | None) -> None:
-        """A profile is new, was changed, or is gone."""
+        """Takes note of a profile that is new, was changed, or is gone."""
         self._leftovers = True
         if old is None or new is None or (old.uid, old.generation) != (new.uid, new.generation):
             self._news.set()
 
     async def run(self) -> None:
-        """Keeps the cluster as the profiles say, for ever."""
+        """Keeps kwok's objects and the profiles' status up to date, for ever."""
         try:
             while True:
                 with suppress(TimeoutError):
@@ -186,7 +185,7 @@ class Profiles:
         ranked: Sequence[Profile],
         compiled: Mapping[str, Compiled],
     ) -> dict[str, list[ProfileProblem]]:
-        """Brings kwok's objects; returns what is lacking, by profile."""
+        """Writes kwok's objects; returns the problems, by profile."""
         lacking: dict[str, list[ProfileProblem]] = {name: [] for name in stored}
         try:
             stages = await self._objects.list(STAGE_KIND)

@@ -1,8 +1,8 @@
-"""Spans of time by draw, in whole milliseconds: a table that jq and Python read alike.
+"""Converts draws to spans of time in whole milliseconds, by a table that jq and Python share.
 
-A distribution becomes knots between which a line is straight, as many as it takes to be within
-half a percent of it. Where it jumps (samples), two knots share a draw. Both readers look the piece
-up and divide whole numbers, so both give the same span.
+A distribution is approximated by straight pieces, as many as it takes to be within half a percent.
+Samples become constant pieces. Both readers look the piece up and divide whole numbers, so both
+give the same span.
 """
 
 from collections.abc import Iterator
@@ -15,15 +15,15 @@ from kwok_operator.cloud.draws import milliseconds, span
 from kwok_operator.podprofiles.draws import RANGE
 
 _TOLERANCE: Final = 200
-"""A piece is straight enough within one part of so many of the span."""
+"""A piece is exact enough if it errs by at most 1/_TOLERANCE of the span..."""
 _SMALLEST: Final = 20
-"""...or within so many milliseconds: time stamps have whole seconds."""
+"""...or by at most so many milliseconds: time stamps have whole seconds."""
 _MOST_HALVINGS: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """From the draw `first` on: `low` milliseconds, rising by `rise` over `width` draws."""
+    """A straight piece: `low` ms at the draw `first`, rising by `rise` ms over `width` draws."""
 
     first: int
     low: int
@@ -56,7 +56,7 @@ class Spans:
         return self.least == self.most
 
     def jq(self) -> str:
-        """The span of the draw that it is applied to."""
+        """Returns jq for the span, whose input is the draw."""
         return str(self.least) if self.fixed else f"(. as $d | {_tree(self.pieces)})"
 
 
@@ -80,7 +80,7 @@ def _tree(pieces: tuple[Piece, ...]) -> str:
 
 @lru_cache(maxsize=1_024)
 def spans(delay: Delay | None) -> Spans:
-    """The table of a distribution; none without one."""
+    """Returns the table of a distribution; without one, all spans are 0."""
     if delay is None:
         return NONE
     if delay.samples:

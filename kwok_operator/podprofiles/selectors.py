@@ -1,8 +1,8 @@
-"""Which pods a profile is for: as a Stage's selector, and asked in Python.
+"""Decides which pods a profile is for: as a Stage's selector, and in Python.
 
-A Stage sees only the pod. So namespaces are names here, chosen by labels beforehand; and a node's
-group is what its name begins with. Where several profiles are for a pod, the lower ones exclude the
-higher: were it left to kwok, it would draw among the Stages that fit.
+A Stage sees only the pod. So namespaces are given by name here, selected by labels beforehand; and
+a node's group is read from its name. If several profiles select a pod, the Stages of lower ones
+exclude it: otherwise kwok would choose among the Stages at random.
 """
 
 import json
@@ -26,13 +26,13 @@ def expression(key: str, operator: str, *values: str) -> Expression:
 
 
 def text(value: str) -> str:
-    """A text as jq writes it. Nothing in it can end it, or be taken for an interpolation."""
+    """Quotes a text for jq, so that nothing in it can end it, or count as an interpolation."""
     return json.dumps(value)
 
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """What decides about a pod's life, of what the pod itself says."""
+    """The parts of a pod on which its life depends."""
 
     namespace: str
     name: str
@@ -42,11 +42,11 @@ class Pod:
     restart_policy: str = "Always"
     grace_seconds: int = 30
     init_containers: tuple[bool, ...] = ()
-    """Of each, whether it is a sidecar."""
+    """For each init container, whether it is a sidecar."""
 
     @classmethod
     def of(cls, manifest: Mapping[str, Any]) -> "Pod":
-        """A pod as the API server gives it."""
+        """Reads a pod's manifest."""
         metadata, spec = manifest.get("metadata") or {}, manifest.get("spec") or {}
         inits = spec.get("initContainers") or ()
         grace = spec.get("terminationGracePeriodSeconds")
@@ -63,7 +63,7 @@ class Pod:
 
 
 def labels_match(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
-    """Whether a selector takes what has these labels; none takes everything."""
+    """Whether a selector matches these labels; None matches all."""
     if selector is None:
         return True
     return all(labels.get(k) == v for k, v in selector.match_labels.items()) and all(
@@ -72,7 +72,7 @@ def labels_match(selector: LabelSelector | None, labels: Mapping[str, str]) -> b
 
 
 def may_both_match(one: LabelSelector | None, other: LabelSelector | None) -> bool:
-    """Whether something could have the labels that both select, for all that plain labels say."""
+    """Whether one object could match both selectors, judging by matchLabels only."""
     mine, theirs = (each.match_labels if each else {} for each in (one, other))
     return all(theirs.get(key, value) == value for key, value in mine.items())
 
@@ -95,7 +95,7 @@ class Scope:
 
     pods: LabelSelector | None = None
     namespaces: tuple[str, ...] | None = None
-    """By name; None is all."""
+    """The names of the namespaces; None is all."""
     node_groups: tuple[str, ...] = ()
 
     @classmethod
@@ -104,7 +104,7 @@ class Scope:
         return cls(spec.pod_selector, names, spec.node_groups)
 
     def takes(self, pod: Pod) -> bool:
-        """Whether it is for a pod, as far as is known: one that isn't bound is on any node."""
+        """Whether the profile selects a pod; a pod that isn't bound counts as on any node."""
         if self.namespaces is not None and pod.namespace not in self.namespaces:
             return False
         if self.node_groups and pod.node and group_of(pod.node) not in self.node_groups:
@@ -116,7 +116,7 @@ class Scope:
         return self.namespaces is None and not self.node_groups and not labels
 
     def may_overlap(self, other: "Scope") -> bool:
-        """Whether a pod could be of both, for all that namespaces, groups and plain labels say."""
+        """Whether both may select a pod, judging by namespaces, groups and matchLabels only."""
         for mine, theirs in (
             (self.namespaces, other.namespaces),
             (self.node_groups or None, other.node_groups or None),
@@ -129,7 +129,7 @@ class Scope:
         return dict(self.pods.match_labels) if self.pods else {}
 
     def expressions(self) -> list[Expression]:
-        """What else a Stage has to ask, the cheapest first."""
+        """Returns a Stage's matchExpressions, those first that cost kwok least."""
         found = []
         if self.namespaces is not None:
             found.append(expression(".metadata.namespace", "In", *self.namespaces))
@@ -141,7 +141,7 @@ class Scope:
         return found
 
     def jq(self) -> str:
-        """The whole question as one expression: true or false."""
+        """Returns one jq expression that says whether the profile selects the pod."""
         asked = [
             f".metadata.labels[{text(key)}] == {text(value)}"
             for key, value in self.match_labels().items()
@@ -159,5 +159,5 @@ def _asked(each: Expression) -> str:
 
 
 def group_of(node: str) -> str:
-    """The group in a node's name, `<group>-<hash>-<serial>`; "" where there is none."""
+    """Returns the group in a node's name, `<group>-<hash>-<serial>`; "" if there is none."""
     return node.rpartition("-")[0].rpartition("-")[0]

@@ -1,6 +1,6 @@
-"""What the status of a KwokPodProfile says: whether kwok can play what it asks for.
+"""Makes the status of a KwokPodProfile, which says whether kwok can play it.
 
-Compiled, and what is there of it  --profile_status-->  KwokPodProfileStatus
+Compiled, problems in the cluster  --profile_status-->  KwokPodProfileStatus
 """
 
 from collections.abc import Iterable, Sequence
@@ -69,7 +69,8 @@ def profile_status(
     previous: Iterable[ProfileCondition],
     now: str,
 ) -> KwokPodProfileStatus:
-    """`lacking`: what keeps its Stages from being there or from being played. `now` is RFC 3339."""
+    """The status of a profile. `lacking` are the problems that keep its Stages from existing or
+    from being played; `namespaces` counts those selected, None for all. `now` is RFC 3339."""
     over = compiled.overlapping
     overlapping = Verdict(False, "Alone", "It holds for all pods that it selects.")
     if over:

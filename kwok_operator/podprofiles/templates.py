@@ -1,6 +1,6 @@
-"""What a Stage writes into a pod's status, as templates for kwok.
+"""Templates for kwok: what a Stage writes into a pod's status.
 
-Each writes what a kubelet would have written by then, unless the pod has changed meanwhile. A list
+Each writes what a kubelet would write then, unless the pod has changed meanwhile. A list
 of container statuses is written whole, since that is how the API server takes it; conditions are
 merged by type. Texts of a profile's are quoted twice: for the template, then for YAML.
 """
@@ -32,8 +32,8 @@ startTime: {{ $now | Quote }}
 
 
 def unless_changed(status: str) -> str:
-    """The whole patch. kwok plays a Stage twice when it is behind or lists anew; without this the
-    second would give what has happened a later time, or undo what came after."""
+    """Returns the whole patch, for one resourceVersion: kwok plays a Stage twice when it is behind
+    or lists again, and the second would change times, or undo later changes."""
     seen = "metadata: {resourceVersion: {{ .metadata.resourceVersion | Quote }}}"
     # Not textwrap.indent: it takes more than a newline for the end of a line.
     indented = status.replace("\n", "\n  ")
@@ -41,7 +41,7 @@ def unless_changed(status: str) -> str:
 
 
 def quoted(value: str) -> str:
-    """A text as an expression of a template that gives it as YAML."""
+    """Returns a template expression that yields the text, quoted for YAML."""
     return "{{ " + json.dumps(value, ensure_ascii=False) + " | Quote }}"
 
 
@@ -70,7 +70,7 @@ def _if_open(then: str, otherwise: str) -> str:
 
 
 def _containers(*, ready: bool) -> str:
-    """All containers run now; or wait for the init containers, while `$open` is false."""
+    """Containers that run now; or, if `$open` is false, wait for the init containers."""
     common = "- {name: {{ .name | Quote }}, image: {{ .image | Quote }}, restartCount: 0"
     shown = str(ready).lower()
     return (
@@ -93,7 +93,7 @@ def _conditions(*, ready: bool) -> str:
 
 
 def start(*, inits_take_time: bool, ready: bool) -> str:
-    """The first containers run."""
+    """The status when the first containers start: init containers, if any, else all others."""
     common = "- {name: {{ $c.name | Quote }}, image: {{ $c.image | Quote }}, restartCount: 0"
     done = "{terminated: {exitCode: 0, reason: Completed, startedAt: {{ $now | Quote }},"
     done += " finishedAt: {{ $now | Quote }}}}"
@@ -116,7 +116,7 @@ def start(*, inits_take_time: bool, ready: bool) -> str:
 
 
 def next_init(*, ready: bool) -> str:
-    """The init container that runs is done, and what follows it runs."""
+    """The status when the running init container ends and the next containers start."""
     return (
         f"{_NOW}{{{{ $open := true }}}}\n"
         "initContainerStatuses:\n"
@@ -140,7 +140,7 @@ def next_init(*, ready: bool) -> str:
 
 
 def ready() -> str:
-    """The containers that run are Ready."""
+    """The status when the running containers become Ready."""
     return (
         f"{_NOW}conditions:\n{_READY}containerStatuses:\n"
         "{{ range .status.containerStatuses }}\n"
@@ -151,7 +151,7 @@ def ready() -> str:
 
 
 def _ended(code: str, reason: str, message: str = "") -> str:
-    """Sets the state of the container status $s, that runs, to terminated."""
+    """Sets the state of the running container status $s to terminated."""
     shown = f' "message" {message}' if message else ""
     return (
         '{{ $s = set ( set $s "ready" false ) "started" false }}\n'
@@ -161,7 +161,7 @@ def _ended(code: str, reason: str, message: str = "") -> str:
 
 
 def _all_end(first: str, others: str, phase: str) -> str:
-    """No container runs on, and no sidecar."""
+    """The statuses when all containers end: by `first` the first, by `others` all others."""
     return (
         "containerStatuses:\n{{ range $i, $s := .status.containerStatuses }}\n"
         "{{ if not $s.state.running }}\n"
@@ -179,7 +179,7 @@ def succeeded() -> str:
 
 
 def evicted(failure: Failure) -> str:
-    """The node's kubelet has thrown the pod out."""
+    """The status when the kubelet evicts the pod."""
     killed = _ended("137", "Error")
     message = quoted(failure.message or EVICTED_MESSAGE)
     target = _condition("DisruptionTarget", "True", "TerminationByKubelet", message)
@@ -190,14 +190,14 @@ def evicted(failure: Failure) -> str:
 
 
 def killed() -> str:
-    """What was deleted has ended. A kubelet says so before the pod goes, and a Job with
-    podReplacementPolicy Failed waits for it."""
+    """The status when a deleted pod's containers have ended. A kubelet writes it before the pod
+    goes, and a Job with podReplacementPolicy Failed waits for it."""
     done = _ended("143", "Error")
     return f"{_NOW}conditions:\n{_unready('PodFailed')}{_all_end(done, done, 'Failed')}"
 
 
 def failed(failure: Failure) -> str:
-    """The first container has failed: the pod with it, or it is to be restarted."""
+    """The status when the first container fails: the pod fails, or a restart is to come."""
     first = _ended(str(exit_code(failure)), _reason(failure), _literal(failure.message))
     others = _ended("0", "Completed")
     waits = (
@@ -219,7 +219,7 @@ def failed(failure: Failure) -> str:
 
 
 def restarted(*, ready: bool) -> str:
-    """The first container runs again."""
+    """The status when the first container runs again."""
     return (
         f"{_NOW}conditions:\n{_READY if ready else _unready('ContainersNotReady')}"
         "containerStatuses:\n{{ range $i, $s := .status.containerStatuses }}\n"
@@ -239,7 +239,7 @@ _STUCK_MESSAGES: Final = {
 
 
 def stuck(failure: Failure) -> str:
-    """No container runs, and none ever will."""
+    """The status when no container can start, and none ever will."""
     message = _literal(failure.message) or f"( {_STUCK_MESSAGES[failure.type]} )"
     return (
         f"{_NOW}conditions:\n{_condition('Initialized', 'True')}{_unready('ContainersNotReady')}"
@@ -256,5 +256,5 @@ def _reason(failure: Failure) -> str:
 
 
 def _literal(value: str | None) -> str:
-    """A text as an operand in an expression of a template; "" where there is none."""
+    """The text as an operand in a template expression; "" without a text."""
     return "" if not value else quoted(value).removeprefix("{{ ").removesuffix(" | Quote }}")

@@ -1,9 +1,9 @@
-"""What pods use of CPU and memory, as one object of kwok's for all profiles together.
+"""Makes one ClusterResourceUsage for all profiles: how much CPU and memory pods use.
 
-kwok takes the first ClusterResourceUsage whose selector fits, and that knows nothing but names and
-namespaces. So there is one, which asks in CEL whose pod it is, in the order in which profiles hold.
-Pods of no profile, and resources that a profile says nothing of, use what their annotations say, as
-with kwok's own object. A pod that doesn't run uses nothing.
+kwok uses the first ClusterResourceUsage whose selector fits, and selects only by names and
+namespaces. So there is a single one, whose CEL expression finds the pod's profile, by rank.
+Pods of no profile, and resources that a profile doesn't name, use what the pods' annotations say,
+as with kwok's own object. A pod that doesn't run uses nothing.
 """
 
 import json
@@ -24,11 +24,11 @@ _OTHERWISE: Final = {"cpu": "1m", "memory": "1Mi"}
 _NOW: Final = "UnixSecond(Now())"
 _MOST_PROFILES: Final = 90
 _MOST_CHARACTERS: Final = 90_000
-"""kwok's CEL takes 250 levels and 100,000 characters; of more it makes 0 for every pod."""
+"""kwok's CEL allows 250 levels and 100,000 characters; beyond them every pod uses 0."""
 
 
 def compile_usage(profiles: Sequence[Profile]) -> dict[str, Any] | None:
-    """The object; None where no profile says what pods use."""
+    """Returns the object; None if no profile has a usage, or none selects any namespace."""
     ranked = sorted(profiles, key=lambda profile: profile.rank)
     used = [each for each in ranked if each.spec.usage.cpu or each.spec.usage.memory]
     if not used:
@@ -54,7 +54,7 @@ def compile_usage(profiles: Sequence[Profile]) -> dict[str, Any] | None:
 
 
 def without_usage(profiles: Sequence[Profile]) -> set[str]:
-    """The profiles whose usage has no room in the expression; the others keep theirs."""
+    """Returns the profiles whose usage is left out as the expression has no room for it."""
     ranked = sorted(profiles, key=lambda profile: profile.rank)
     return {
         profile.name
@@ -70,8 +70,8 @@ def _use(profile: Profile, resource: str) -> ResourceUse | None:
 
 
 def _asked(resource: str, ranked: Sequence[Profile]) -> list[Profile]:
-    """Those that the expression asks for: with a use, or before one that may be for the same pods;
-    as many as it has room for."""
+    """The profiles in the expression, as many as it has room for: those with a usage, and those
+    that go before one of these and may select the same pods."""
     found: list[Profile] = []
     size = 0
     for place, profile in enumerate(ranked):
@@ -137,14 +137,14 @@ def _between(low: str, high: str, part: str, resource: str) -> str:
 
 
 def _ramped(ramp: Ramp) -> str:
-    """0 when the pod starts, 1 in the end: kwok's CEL sees no container's state."""
+    """CEL that rises from 0 at the pod's start to 1: containers' states are not seen by CEL."""
     over = max(1, milliseconds(ramp.over) // SECOND)
     part = f"(({_NOW} - UnixSecond(pod.status.startTime)) / {over}.0)"
     return f"({part} >= 1.0 ? 1.0 : {part})"
 
 
 def _waved(wave: Wave) -> str:
-    """1 at the peak, 0 half a period from there, as smooth as a cosine: CEL has none."""
+    """CEL that is 1 at the peak and 0 half a period later, as smooth as a cosine (CEL has none)."""
     period = max(1, milliseconds(wave.period) // SECOND)
     peak = milliseconds(wave.peak_at) // SECOND % period
     since = f"(double((int({_NOW}) + {period - peak}) % {period}) / {period}.0)"
