@@ -1,9 +1,9 @@
-"""What action.yml runs: the inputs of a step become a command, what came of it a summary.
+"""The program behind action.yml: runs the command that a step's inputs mean, and writes a summary.
 
     $INPUT_... --arguments--> rehearse | compare --> summary.md --> $GITHUB_STEP_SUMMARY
                                                  --> exit code --> $GITHUB_OUTPUT
 
-Inputs are data: none of them can be a flag, and what the command prints is no word to the runner.
+Inputs can't act as flags, and the command's output can't act as commands to the runner.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ Command = Callable[[Sequence[str]], int]
 
 
 def arguments(inputs: Mapping[str, str]) -> list[str]:
-    """The command that is meant. Raises SettingsError naming input, value, remedy."""
+    """Makes the command line from the inputs. Raises SettingsError naming input, value, remedy."""
     scenario, compare = inputs.get("SCENARIO", "").strip(), _lines(inputs, "COMPARE")
     runs, figures = inputs.get("RUNS", "").strip(), inputs.get("FIGURES", "").strip()
     fail_if = _lines(inputs, "FAIL_IF")
@@ -53,7 +53,7 @@ def _lines(inputs: Mapping[str, str], name: str) -> list[str]:
 
 
 def run(environ: Mapping[str, str], command: Command) -> int:
-    """Returns the exit code of the step."""
+    """Runs the command, writes its summary and outputs, and returns the exit code of the step."""
     inputs = {k.removeprefix("INPUT_"): v for k, v in environ.items() if k.startswith("INPUT_")}
     summary, said = Path(folder(inputs)) / "summary.md", _Overheard(sys.stderr)
     before = _version(summary)
@@ -101,7 +101,7 @@ def _append(path: str | None, text: str) -> None:
 
 
 class _Overheard(io.TextIOBase):
-    """Writes through, and remembers."""
+    """A stream that passes text through, and keeps the end of it."""
 
     def __init__(self, through: TextIO) -> None:
         self._through, self._text = through, ""

@@ -50,7 +50,9 @@ Exit codes:
 
 
 def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Declares it; `command` makes one of a name, a line and a text of help."""
+    """Declares `compare`. `command` makes a parser from a name, a handler, a summary and a help
+    text.
+    """
     parser = command(
         "compare", run, "play two scenarios several times, and say which is better", _HELP
     )
@@ -106,7 +108,7 @@ def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
 
 
 def run(flags: argparse.Namespace) -> int:
-    """Checks or plays, and returns the exit code."""
+    """Checks the scenarios or plays the comparison, and returns the exit code."""
     from kwok_operator.comparison.course import in_minutes, runs_left, time_left
     from kwok_operator.comparison.fairness import what_differs
     from kwok_operator.comparison.folders import ComparisonFolder
@@ -147,7 +149,7 @@ def run(flags: argparse.Namespace) -> int:
 def plan_of(
     flags: argparse.Namespace, name: str, arms: tuple[ComparisonArm, ComparisonArm]
 ) -> ComparisonPlan:
-    """What flags ask for. Raises SettingsError naming flag, value, remedy."""
+    """Makes the plan that the flags ask for. Raises SettingsError naming flag, value, remedy."""
     from kwok_operator.comparison.failing import fail_condition
     from kwok_operator.comparison.plan import checked
 
@@ -167,7 +169,7 @@ def plan_of(
 
 
 def _warn(plan: ComparisonPlan) -> None:
-    """What is no mistake, and may be none of what is wanted."""
+    """Warns of settings that are valid, but may not be intended."""
     from kwok_operator.comparison.turning import FEWEST_PAIRS
 
     one, other = plan.arms

@@ -1,7 +1,7 @@
-"""`kwok-operator explain-pod NAMESPACE/NAME`: what a pod will do, told from its profile.
+"""`kwok-operator explain-pod NAMESPACE/NAME`: predicts what a pod will do from its profile.
 
 Reads the pod, the profiles and the namespace from a cluster, or workloads and profiles from files;
-writes nothing. What is told is the core's to say.
+writes nothing. The prediction itself is made in other modules, which are pure.
 """
 
 import argparse
@@ -64,7 +64,9 @@ def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
 
 
 def run(flags: argparse.Namespace) -> int:
-    """Prints it; returns the exit code. Raises SettingsError for what is no pod's name."""
+    """Prints the prediction, and returns the exit code. Raises SettingsError for an invalid name of
+    a pod.
+    """
     if flags.file and flags.pod is None:
         return _from_files(flags.file, None)
     namespace, slash, name = (flags.pod or "").rpartition("/")
@@ -100,7 +102,7 @@ def _from_files(names: list[str], only: str | None) -> int:
 
 
 def _summary(told: PodForecast) -> str:
-    """How many come to which end."""
+    """A line on how many lives of pods end in which way."""
     ends = Counter(row.then.partition(",")[0] for row in told.rows)
     pods, lives = len({row.pod for row in told.rows}), len(told.rows)
     attempts = f", {counted(lives, 'attempt')}" if lives > pods else ""
@@ -129,7 +131,7 @@ async def _explained(namespace: str, name: str, *, flags: argparse.Namespace) ->
 
 
 def _not_played(stored: list[dict[str, Any]], profile: str) -> Iterator[str]:
-    """Why kwok may do otherwise than is told."""
+    """Yields reasons why kwok may act otherwise than predicted."""
     (found,) = (each for each in stored if each["metadata"]["name"] == profile)
     status = found.get("status") or {}
     if status.get("observedGeneration") != found["metadata"].get("generation"):
@@ -147,7 +149,9 @@ async def _labels(namespace: str, *, client: KubeClient) -> Mapping[str, str]:
 def _profiles(
     stored: list[dict[str, Any]], namespace: str, labels: Mapping[str, str]
 ) -> Iterator[Profile]:
-    """Those that can be read; the operator can't read the others either."""
+    """Yields the profiles that are valid. Others are left out, as the operator can't read them
+    either.
+    """
     for each in stored:
         name = each["metadata"]["name"]
         try:

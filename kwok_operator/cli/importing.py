@@ -150,7 +150,7 @@ def run(flags: argparse.Namespace) -> int:
 
 
 def summary(ledger: Ledger, output: Path) -> list[str]:
-    """What to know, and where the rest stands."""
+    """A summary of the import: what to know, and where the details are."""
     written = ", ".join(f"{count:,} {kind}" for kind, count in ledger.written.items())
     lines = [
         f"{output}: {written or 'nothing'}",

@@ -7,9 +7,9 @@
     objects --remove-->  those in which MANAGER has a part go: the CRDs first, while an operator is
                          there that deletes nodes fast, the namespace last
 
-The manifests are those of deploy/, rendered by `make manifests`. Nothing is written before it is
-known that the cluster has every kind of object. A namespace that was there before is somebody
-else's: it is neither changed nor deleted.
+The manifests are those of deploy/, rendered by `make manifests`. Before anything is written, it is
+checked that the cluster knows every kind of object. A namespace that existed before is neither
+changed nor deleted.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ from kwok_operator.kube.client import APPLY, KubeClient
 from kwok_operator.kube.config import load_connection
 
 MANAGER: Final = "kwok-operator-install"
-"""Who `kubectl get --show-managed-fields` says it was."""
+"""The field manager that `kubectl get --show-managed-fields` shows for applied objects."""
 
 _CRD: Final = "CustomResourceDefinition"
 _POLL: Final = 0.5
@@ -82,19 +82,19 @@ async def uninstall(settings: InstallSettings) -> None:
 
 
 def manifests(overlay: str, *, image: str | None = None) -> list[Manifest]:
-    """The objects of one overlay as they are wanted, in the order of their creation."""
+    """Returns the objects of one overlay, in the order of their creation."""
     found = [*_packaged(CRDS), *_packaged(overlay)]
     return in_order(with_image(found, image) if image else found)
 
 
 def all_manifests() -> list[Manifest]:
-    """The objects of all overlays, each once."""
+    """Returns the objects of all overlays, each only once."""
     found = [m for name in (CRDS, *overlays()) for m in _packaged(name)]
     return in_order({identity(manifest): manifest for manifest in found}.values())
 
 
 def as_yaml(objects: list[Manifest]) -> str:
-    """The text that `kubectl apply --filename=-` takes."""
+    """Returns the objects as text for `kubectl apply --filename=-`."""
     return "".join(
         "---\n" + yaml.dump(item, Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=100)
         for item in objects
@@ -121,7 +121,7 @@ def _installer(settings: InstallSettings, client: KubeClient) -> "Installer":
 
 
 class InstallError(KwokOperatorError):
-    """An object can't be applied or deleted; the sentence names it, and what to do."""
+    """An object can't be applied or deleted. The message names it, and says what to do."""
 
     def __str__(self) -> str:
         return one_line(super().__str__())
@@ -133,7 +133,7 @@ class _Resource(NamedTuple):
 
 
 class Installer:
-    """Changes one cluster, and says what it does."""
+    """Applies objects to a cluster or deletes them, and reports what it does."""
 
     def __init__(
         self,
@@ -173,7 +173,9 @@ class Installer:
                 )
 
     async def _spare_clusterapi(self, manifest: Manifest) -> None:
-        """Not even by force: machines that cost money may stand behind a CRD that isn't ours."""
+        """Refuses to change a CRD of Cluster API that isn't ours, even with --force: real machines,
+        which cost money, may depend on it.
+        """
         if not is_marked(manifest):
             return
         found = await self._get(manifest)
@@ -197,7 +199,7 @@ class Installer:
         self._say(f"{reference(manifest)} applied")
 
     async def wait_until_available(self, manifests: Sequence[Manifest]) -> None:
-        """Returns when all Deployments are; raises InstallError when one isn't in time."""
+        """Waits until all Deployments are available. Raises InstallError if one isn't in time."""
         for manifest in (m for m in manifests if m["kind"] == "Deployment"):
             await self._until(
                 manifest,
@@ -209,7 +211,7 @@ class Installer:
             self._say(f"{reference(manifest)} available")
 
     async def remove(self, manifests: Sequence[Manifest]) -> None:
-        """Deletes what was applied by `apply`."""
+        """Deletes the objects that `apply` has applied."""
         first = [manifest for manifest in manifests if manifest["kind"] == _CRD]
         rest = [manifest for manifest in reversed(manifests) if manifest["kind"] != _CRD]
         deleted = [manifest for manifest in first if await self._delete(manifest)]
@@ -222,7 +224,7 @@ class Installer:
                 await self._until(manifest, lambda found: found is None, "is still there")
 
     async def _delete(self, manifest: Manifest) -> bool:
-        """Whether it is being deleted now."""
+        """Deletes an object. Returns whether it is being deleted now."""
         found = await self._get(manifest)
         if found is None:
             return False
@@ -241,10 +243,11 @@ class Installer:
         return True
 
     async def _read_once(self, crd: Manifest) -> None:
-        """Has the API server read the objects of a kind, before it is to delete them all.
+        """Lists the objects of a kind, so that the API server has read them before it must delete
+        them all.
 
-        Where nobody has asked for them yet, Kubernetes 1.36 finds that it "could not list
-        instances: storage is (re)initializing", and may take minutes to try again.
+        If nothing has listed them before, Kubernetes 1.36 finds that it "could not list instances:
+        storage is (re)initializing", and may take minutes to try again.
         """
         spec = crd["spec"]
         for version in spec["versions"]:
@@ -253,7 +256,9 @@ class Installer:
                 await self._client.get_json(path, {"limit": "1"}, retries=_RETRIES)
 
     async def _wait_for_nodes(self) -> None:
-        """The operator deletes them fast; without it the garbage collector takes its time."""
+        """Waits until the nodes of groups are gone, at most `timeout` seconds: the operator deletes
+        them fast, the garbage collector slowly.
+        """
         params = {"labelSelector": NODE_GROUP_LABEL, "limit": "1"}
         waited = 0.0
         while (await self._client.get_json(NODES_PATH, params, retries=_RETRIES))["items"]:
@@ -283,7 +288,7 @@ class Installer:
             waited += _POLL
 
     async def _get(self, manifest: Manifest) -> dict[str, Any] | None:
-        """The object as it is in the cluster; None where it, or its kind, isn't there."""
+        """Returns the object in the cluster; None if it, or its kind, doesn't exist."""
         if await self._path(manifest) is None:
             return None
         try:
@@ -314,7 +319,7 @@ class Installer:
             raise InstallError(f"{what}: {error}") from error
 
     async def _path(self, manifest: Manifest) -> str | None:
-        """Where an object stands; None where the cluster doesn't know its kind."""
+        """Returns the API path of an object; None if the cluster doesn't know its kind."""
         version = str(manifest["apiVersion"])
         root = f"/apis/{version}" if group_of(manifest) else f"/api/{version}"
         if root not in self._known:

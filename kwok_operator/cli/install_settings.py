@@ -1,7 +1,6 @@
 """The flags of `kwok-operator install` and `uninstall`, as values.
 
-What a flag means stands in its help text, and nowhere else. Which overlays there are is what stands
-in manifests/.
+Only its help text says what a flag means. The overlays are the files in manifests/.
 """
 
 import argparse
@@ -22,43 +21,43 @@ DIRECTORY: Final = Path(__file__).parents[1] / "manifests"
 DEFAULT_OVERLAY: Final = "default"
 DEFAULT_TIMEOUT: Final = 120
 CRDS: Final = "crds"
-"""The file that belongs to every overlay."""
+"""The file with the CRDs, which belongs to every overlay."""
 RIGHTS: Final = "rights"
-"""What rehearsals choose from."""
+"""The file with optional rights, of which rehearsals install some."""
 
 _IMAGE_REFERENCE: Final = re.compile(
     r"[A-Za-z0-9][A-Za-z0-9._-]*(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)*"
     r"(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?(@[a-z0-9]+:[0-9a-f]+)?"
 )
-"""Host, port, path, tag, digest: of all but the path, any may be missing."""
+"""Host, port, path, tag and digest of an image; all but the path may be missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class InstallSettings:
-    """What `install` or `uninstall` was asked for."""
+    """The settings of `install` and `uninstall`."""
 
     apply: bool
-    """Otherwise the manifests are printed."""
+    """Whether to apply the manifests; otherwise they are printed."""
     overlay: str
     image: str | None
-    """None means the one in the manifests."""
+    """The operator's image; None means the one in the manifests."""
     kubeconfig: str | None
     context: str | None
     force: bool
     wait: bool
     timeout: float
-    """Seconds, for each thing that is waited for."""
+    """The seconds that each wait may take."""
     clusterapi_group: str | None = None
-    """Then only the CRDs of this group that emulation needs are installed."""
+    """If given, only those CRDs of this API group are installed that emulation needs."""
 
 
 def overlays() -> list[str]:
-    """The overlays that come along, by name."""
+    """Returns the overlays that this package has, by name."""
     return sorted(file.stem for file in DIRECTORY.glob("*.yaml") if file.stem not in (CRDS, RIGHTS))
 
 
 def overlays_in_words() -> str:
-    """A line for each overlay: its name, and what it says of itself."""
+    """A line for each overlay: its name and its own description."""
     width = max(map(len, overlays()), default=0)
     lines = ["overlays:"]
     for name in overlays():

@@ -104,7 +104,7 @@ Run = Callable[[argparse.Namespace], int]
 """Runs a command, and returns its exit code."""
 
 _SEVERAL: Final = {"compare": "scenarios", "validate": "files", "convert": "files"}
-"""Of which commands several may be given, and where they are."""
+"""Commands that take several files, and the name of the argument with these."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

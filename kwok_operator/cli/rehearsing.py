@@ -37,7 +37,9 @@ interrupted.
 
 
 def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Declares it; `command` makes one of a name, a line and a text of help."""
+    """Declares `rehearse`. `command` makes a parser from a name, a handler, a summary and a help
+    text.
+    """
     what = "play a scenario, and say whether its expectations hold"
     parser = command("rehearse", run, what, REHEARSE_HELP)
     parser.add_argument("scenario", metavar="SCENARIO", nargs="?", help="a YAML file")
@@ -96,7 +98,7 @@ def rehearse_settings(flags: argparse.Namespace) -> RehearseSettings:
 
 
 def run(flags: argparse.Namespace) -> int:
-    """Plays, checks or prints, and returns the exit code."""
+    """Plays or checks a scenario, or prints what was asked for. Returns the exit code."""
     if flags.schema:
         print(json.dumps(schema(), indent=2))
         return 0
@@ -181,7 +183,7 @@ def _play(scenario: Scenario, settings: RehearseSettings) -> int:
 
 
 def _how_to_go_on() -> str:
-    """How to use the cluster of the demo."""
+    """Returns a text on how to use the demo's cluster, which goes on running."""
     from kwok_operator import controlplane
 
     return "\n".join(
@@ -207,7 +209,9 @@ def _complain_of(error: Exception) -> None:
 
 
 def checked(settings: RehearseSettings, *, programs_later: bool = False) -> ScenarioFile:
-    """The scenario with all that is wrong with it. Raises SettingsError if it can't be read."""
+    """Returns the scenario with all that is wrong with it. Raises SettingsError if it can't be
+    read.
+    """
     from kwok_operator.rehearsal.loading import load_demo, load_scenario
 
     around = surroundings(settings, programs_later=programs_later)
@@ -234,7 +238,7 @@ def surroundings(
 
 
 def schema() -> dict[str, object]:
-    """What editors complete and check a scenario by."""
+    """Returns the JSON schema of a scenario, for editors."""
     found = Scenario.model_json_schema(by_alias=True)
     # Without a name it is called as its file is.
     required = [name for name in found["required"] if name != "name"]
@@ -243,7 +247,7 @@ def schema() -> dict[str, object]:
 
 
 def summary(scenario: Scenario) -> str:
-    """What would be played, in a line."""
+    """A line on what the scenario would play."""
     pods = sum(workload.pod_count for workload in scenario.workloads)
     parts = [
         counted(len(scenario.workloads), "workload") + (f" of {pods:,} pods" if pods else ""),
@@ -255,7 +259,7 @@ def summary(scenario: Scenario) -> str:
 
 
 def check_binaries(given: Iterable[str], scenarios: Iterable[Scenario]) -> None:
-    """Raises SettingsError for names that no scenario has."""
+    """Raises SettingsError for names in --binary that no scenario has."""
     from kwok_operator.rehearsal.scenario.problems import unknown
 
     known = frozenset[str]().union(*(each.programs for each in scenarios))

@@ -1,4 +1,4 @@
-"""`kwok-operator report` and `diff`: what recordings of rehearsals say, without a cluster."""
+"""`kwok-operator report` and `diff`: evaluates recordings of rehearsals, without a cluster."""
 
 import argparse
 import sys
@@ -32,7 +32,7 @@ Exit code 0: no difference; 1: a difference; 2: a recording can't be read.
 
 
 def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Declares both; `command` makes one of a name, a line and a text of help."""
+    """Declares both. `command` makes a parser from a name, a handler, a summary and a help text."""
     of_report = "judge a recording of a rehearsal again, and draw its report"
     report = command("report", run_report, of_report, _REPORT_HELP)
     report.add_argument("recording", metavar="RECORDING", type=Path, help="the file or its folder")
@@ -45,7 +45,7 @@ def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
 
 
 def run_report(flags: argparse.Namespace) -> int:
-    """Judges, writes, tells; returns the exit code."""
+    """Judges a recording, writes and prints the results, and returns the exit code."""
     from kwok_operator.rehearsal import outputs
     from kwok_operator.rehearsal.judge.verdict import summary
 
@@ -66,7 +66,7 @@ def run_report(flags: argparse.Namespace) -> int:
 
 
 def run_diff(flags: argparse.Namespace) -> int:
-    """Compares two recordings, tells, and returns the exit code."""
+    """Compares two recordings, prints the differences, and returns the exit code."""
     from kwok_operator.rehearsal import outputs
     from kwok_operator.rehearsal.judge.diff import compared, in_lines, traits
 

@@ -1,7 +1,7 @@
 """`kwok-operator validate FILE...` and `convert FILE...`: what files would mean, without a cluster.
 
-Owns reading the files and printing: groups on standard output, problems and notes on standard
-error. What is right or wrong, and what comes of it, is the core's to say.
+This module only reads files and prints: groups on standard output, problems and notes on standard
+error. The checks themselves are in other modules, which are pure.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ class UnreadableError(KwokOperatorError):
 
 
 def run(names: Sequence[str], terms: ConvertTerms) -> int:
-    """Checks files, prints what there is to say and returns the exit code."""
+    """Checks files, prints their groups, problems and notes, and returns the exit code."""
     texts = read_texts(names)
     if texts is None:
         return 2
@@ -46,7 +46,7 @@ def run(names: Sequence[str], terms: ConvertTerms) -> int:
 
 
 def run_convert(names: Sequence[str], terms: ConvertTerms) -> int:
-    """Prints the groups that come of Cluster API's objects; returns the exit code."""
+    """Prints the groups that Cluster API's objects convert to, and returns the exit code."""
     texts = read_texts(names)
     if texts is None:
         return 2
@@ -63,7 +63,9 @@ def run_convert(names: Sequence[str], terms: ConvertTerms) -> int:
 
 
 def read_texts(names: Sequence[str]) -> list[tuple[str, str]] | None:
-    """Name and text of each file; None where one can't be read, which is told."""
+    """Returns the name and text of each file. If one can't be read, prints why, and
+    returns None.
+    """
     try:
         return [(name, text) for given in names for name, text in _read(given)]
     except UnreadableError as error:
@@ -79,7 +81,7 @@ def complain_of(findings: Iterable[Finding], notes: Iterable[str]) -> None:
 
 
 def table(rows: Sequence[Row] | Sequence[LifeRow]) -> list[str]:
-    """Lines of aligned columns, with a heading; none where there are no rows."""
+    """Formats rows as aligned columns with a heading; empty without rows."""
     if not rows:
         return []
     heading = tuple(column.name.upper() for column in fields(rows[0]))
@@ -92,7 +94,9 @@ def table(rows: Sequence[Row] | Sequence[LifeRow]) -> list[str]:
 
 
 def _read(given: str) -> list[tuple[str, str]]:
-    """Name and text of each file that an argument means."""
+    """Returns the name and text of each file that an argument names: a file, a directory or
+    standard input.
+    """
     try:
         if given == STDIN:
             data = sys.stdin.buffer.read(MAX_BYTES + 1)
@@ -139,7 +143,7 @@ def _cell(text: str) -> str:
 
 
 def _printable(text: str) -> str:
-    """Without characters that a terminal would obey."""
+    """Escapes characters that could control a terminal."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 

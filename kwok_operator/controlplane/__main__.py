@@ -1,6 +1,6 @@
 """The command line: tools, up, down, kubeconfig. Results go to standard output, the rest to stderr.
 
-An error that has a class of its own is one message and exit status 1; an interrupt is status 130.
+A ControlPlaneError is printed as one message, with exit status 1. An interrupt has status 130.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a caller holds of a cluster: where it is, how to reach it, which processes it consists of.
+"""A cluster as its users see it: where it is, how to reach it, which processes it consists of.
 
-A `Cluster` is a value; making and removing one is in lifecycle.py. A borrowed cluster, one that was
-named by KWOK_OPERATOR_TEST_KUBECONFIG, has no directory and no processes that we could know.
+A `Cluster` is a value; making and removing one is in lifecycle.py. A borrowed cluster, named by
+KWOK_OPERATOR_TEST_KUBECONFIG, has no directory here, and its processes aren't known.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ class Cluster:
 
     @property
     def borrowed(self) -> bool:
-        """Whether somebody else made this cluster, and its processes are out of reach."""
+        """Whether somebody else made this cluster, so that its processes aren't known here."""
         return self.directory is None
 
     def exports(self, search_path: str) -> list[str]:
-        """Lines for a shell that is to use it and its kubectl."""
+        """Return shell commands that set the environment for this cluster and its kubectl."""
         lines = [f"  export KUBECONFIG={self.kubeconfig}"]
         if str(self.kubectl.parent) not in search_path.split(os.pathsep):
             lines.append(f'  export PATH="{self.kubectl.parent}:$PATH"')
         return lines
 
     def pid(self, component: str) -> int:
-        """Return the process of a component: etcd, kube-apiserver, kube-controller-manager,
+        """Return the process id of a component: etcd, kube-apiserver, kube-controller-manager,
         kube-scheduler or kwok-controller.
         """
         if self.directory is None:
@@ -68,11 +68,13 @@ class Cluster:
         return self.directory / "logs" / f"{component}.log"
 
     def answers(self, *question: str) -> bool:
-        """Say whether kubectl gets an answer; the default question is whether it is ready."""
+        """Return whether a kubectl command succeeds; by default, one that asks whether the API
+        server is ready.
+        """
         return self._failure(*question) is None
 
     def _failure(self, *question: str) -> str | None:
-        """Return what kubectl printed in place of an answer, or None when it got one."""
+        """Return what kubectl printed if the command failed; None if it succeeded."""
         arguments = question or ("get", "--raw", "/readyz")
         kubectl = Kubectl(program=self.kubectl, kubeconfig=self.kubeconfig)
         try:
@@ -82,11 +84,11 @@ class Cluster:
         return None
 
     def dead(self) -> list[str]:
-        """Name the components that were started and do not run any more."""
+        """Return the names of components that were started and don't run any more."""
         return processes.dead(self.directory) if self.directory else []
 
     def check(self) -> None:
-        """Raise an error with the end of its log if a component has ended."""
+        """Raise an error, with the end of the log, if a component has ended."""
         if dead := self.dead():
             log = self.log(dead[0])
             said = tail(log, lines=300)
@@ -97,9 +99,9 @@ class Cluster:
             )
 
     def wait_until_usable(self, manifests: Path | None = None) -> None:
-        """Wait for what kwokctl does not: it calls a cluster ready that has no default
-        ServiceAccount, without which no pod can be created, and one that is late, too. A new CRD
-        is served late as well: `manifests` are applied as soon as they can be.
+        """Wait until the API server is ready, the default ServiceAccount exists, without which no
+        pod can be created, and `manifests` have been applied, if any. kwokctl waits for none of
+        these reliably.
         """
         questions: list[tuple[str, ...]] = [(), _DEFAULT_ACCOUNT]
         if manifests is not None:

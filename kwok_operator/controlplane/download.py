@@ -35,7 +35,7 @@ _CHUNK = 1 << 20
 
 
 class _Connection(http.client.HTTPConnection):
-    """A connection that is made quickly or not at all, and may then be slow."""
+    """A connection that must be made quickly; once made, it may be slow."""
 
     def connect(self) -> None:
         super().connect()
@@ -59,7 +59,7 @@ class _SecureHandler(urllib.request.HTTPSHandler):
 
 
 class Sites:
-    """Fetches files, and remembers for its lifetime which sites do not answer."""
+    """Fetches files, and remembers which sites could not be reached."""
 
     def __init__(self, *, reporter: Reporter, connect_seconds: float = CONNECT_SECONDS) -> None:
         self._reporter = reporter
@@ -68,7 +68,7 @@ class Sites:
         self._unreachable: dict[str, str] = {}
 
     def fetch(self, url: str, *, destination: Path) -> None:
-        """Download a file, or of `archive.tar.gz#name` the member of that name."""
+        """Download a file. For `archive.tar.gz#name`, extract the member of that name."""
         address, _, member = url.partition("#")
         if member and not address.endswith((".tar.gz", ".tgz")):
             raise DownloadError(f"downloading {address}: only tar.gz archives can be unpacked")
@@ -131,7 +131,7 @@ def _unpack(archive: Path, *, member: str, address: str) -> Path:
 
 
 def kwokctl_url(*, version: str, platform: tuple[str, str], environ: Mapping[str, str]) -> str:
-    """Return where kwokctl is released, by the rule that kwokctl has for kwok."""
+    """Return the address of a kwokctl release, by the same rule that kwokctl uses for kwok."""
     prefix = environ.get("KWOK_BINARY_PREFIX") or f"{KWOK_RELEASES}/v{version}"
     return f"{prefix}/kwokctl-{platform[0]}-{platform[1]}"
 

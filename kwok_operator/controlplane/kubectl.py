@@ -1,4 +1,4 @@
-"""kubectl with the kubeconfig of one cluster, for programs that wait until it has ended."""
+"""Runs kubectl with the kubeconfig of one cluster, and waits until it has ended."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ _SECONDS = 300.0
 
 
 class KubectlError(KwokOperatorError):
-    """kubectl failed or took too long; the sentence has what it printed, and so has `stderr`."""
+    """kubectl failed or took too long. The message has its output; `stderr` has its
+    standard error.
+    """
 
     def __init__(self, sentence: str, stderr: str = "") -> None:
         super().__init__(sentence)
@@ -20,8 +22,8 @@ class KubectlError(KwokOperatorError):
 
 
 class Kubectl:
-    """The cache is of this cluster alone: kubectl's own goes by host and port, and the next cluster
-    may have the same.
+    """kubectl for one cluster. The cluster should have a cache of its own: kubectl's default cache
+    goes by host and port, which the next cluster may reuse.
     """
 
     def __init__(self, *, program: Path, kubeconfig: Path, cache: Path | None = None) -> None:
@@ -31,13 +33,13 @@ class Kubectl:
 
     @property
     def environ(self) -> dict[str, str]:
-        """The environment for programs that are to use the cluster."""
+        """The environment for programs that use the cluster."""
         search_path = f"{self._program.parent}{os.pathsep}{os.environ.get('PATH', '')}"
         own = {"KUBECONFIG": str(self.kubeconfig), "PATH": search_path}
         return {**os.environ, **own, **self._cache}
 
     def __call__(self, *arguments: str, stdin: str = "", timeout: float = _SECONDS) -> str:
-        """Returns what it prints. Raises KubectlError."""
+        """Runs kubectl and returns its standard output. Raises KubectlError."""
         __tracebackhide__ = True
         shown = one_line(" ".join(["kubectl", *arguments]), limit=200)
         try:

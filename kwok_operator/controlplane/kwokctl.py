@@ -28,7 +28,9 @@ from kwok_operator.controlplane.tools import Tools
 MANAGED_NODES = "kwok.x-k8s.io/node=fake"
 
 FROM_THE_API = "--enable-crds=Stage,ClusterResourceUsage,ResourceUsage,Metric"
-"""With it, kwok has no Stages but those that somebody applies."""
+"""A flag with which kwok takes its Stages from the API only, so it has none until some
+are applied.
+"""
 
 COMPONENTS = {
     "etcd": "etcd",
@@ -37,10 +39,10 @@ COMPONENTS = {
     "kube-scheduler": "kube-scheduler",
     "kwok-controller": "kwok",
 }
-"""What a cluster consists of, as kwokctl calls it, and the program that it is."""
+"""The components of a cluster by kwokctl's names, and the program that each of them runs."""
 
 Flags = Mapping[str, Mapping[str, str]]
-"""By component, without dashes: {"kube-scheduler": {"v": "2"}}."""
+"""Flags by component, without dashes, such as {"kube-scheduler": {"v": "2"}}."""
 
 _FLAG = re.compile(r"[A-Za-z][A-Za-z0-9._-]*")
 
@@ -108,7 +110,9 @@ def _free_ports(first: int) -> dict[str, int]:
 
 
 def checked(flags: Flags) -> dict[str, dict[str, str]]:
-    """Return a copy; raise an error if no program can have them. Which it has, it knows itself."""
+    """Return a copy of the flags. Raise an error for names that no program can have as flags.
+    Whether it has them, only the program knows.
+    """
     for component, those in flags.items():
         if component not in COMPONENTS:
             raise ClusterError(
@@ -158,7 +162,7 @@ def _patch(component: str, flags: Mapping[str, str]) -> dict[str, Any]:
 
 
 class _Begun(Exception):
-    """A cluster's directory has kwok's own Stages."""
+    """Raised to stop kwokctl once the cluster's directory has kwok's own Stages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,10 +195,10 @@ class Kwokctl:
         self._run("create", name=name, flags=[*flags, *extra], check=check)
 
     def own_stages(self, name: str, *, extra: Sequence[str], **given: Any) -> str:
-        """The Stages of a kwok that doesn't ask the API for them, as YAML.
+        """Return, as YAML, the Stages of a kwok that doesn't read them from the API.
 
-        kwokctl tells them nowhere but in the directory of a cluster, and first of all there: so one
-        like it, for which `create` has the same arguments, is begun and given up.
+        kwokctl writes them only into the directory of a new cluster, as its first step. So the
+        creation of a cluster with these arguments is begun, and stopped once they are there.
         """
         directory = cluster_directory(name, settings=self.settings)
         stages = ""
@@ -266,7 +270,7 @@ def cluster_directory(name: str, *, settings: Settings) -> Path:
 
 
 def _stages(directory: Path) -> str:
-    """The Stages in the configuration that kwokctl has written so far, as YAML."""
+    """Return the Stages in the configuration that kwokctl has written so far, as YAML."""
     try:
         documents = (directory / "kwok.yaml").read_text(encoding="utf-8").split("\n---\n")
     except FileNotFoundError:
@@ -275,7 +279,7 @@ def _stages(directory: Path) -> str:
 
 
 def _complaints(log: Path) -> str:
-    """Pick the errors out of what kwokctl says, one a line."""
+    """Return the errors in kwokctl's log, one per line."""
     found = []
     for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
         try:

@@ -218,7 +218,9 @@ def _home(name: str, *, settings: Settings) -> Path:
 
 
 def owner_lock(name: str, *, settings: Settings) -> Path:
-    """Return the lock of the program that a cluster goes with, if it goes with one."""
+    """Return the lock of the program that owns a cluster; if it is free, the cluster has
+    no owner.
+    """
     return settings.cache / "clusters" / f"{name}.owner"
 
 
@@ -270,7 +272,7 @@ def _reusable(name: str, *, options: dict[str, Any], settings: Settings) -> Clus
 
 
 def remove(name: str, *, settings: Settings) -> None:
-    """Remove a cluster whose name nobody else can be busy with."""
+    """Remove a cluster that no other process can be using under this name."""
     # What kwokctl would do, which trusts pid files, and asks for a program that may be gone.
     directories = (cluster_directory(name, settings=settings), _home(name, settings=settings))
     processes.kill_all(*directories)

@@ -1,8 +1,8 @@
 """Looking for tools that are there already: in the cache first, then on the search path.
 
-What is in the cache is complete and right, by how it got there (tools.py). What is on the search
-path ($KUBEBUILDER_ASSETS, then PATH) is asked for its version and used in place, or refused, which
-is said: a kubectl of last year in /usr/bin must not decide what a test sees.
+Tools in the cache are complete and have the right version, as tools.py puts no others there. Tools
+on the search path ($KUBEBUILDER_ASSETS, then PATH) are asked for their version, and used in place
+if it fits; if not, that is reported: an old kubectl in /usr/bin must not affect tests.
 """
 
 from __future__ import annotations

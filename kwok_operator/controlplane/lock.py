@@ -1,7 +1,7 @@
-"""One run at a time builds the tools, one at a time creates a cluster, one owns it.
+"""Locks: one process at a time builds the tools, one creates a cluster, one owns a given cluster.
 
-The kernel gives a lock up when its holder ends, however that happens, so nothing is ever stale. The
-file names the holder, which is only for the message of those who wait.
+The kernel releases a lock when its holder ends, in whatever way, so no lock outlives its holder.
+The file names the holder only for the message to processes that wait.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _POLL_SECONDS = 0.2
 
 @contextmanager
 def exclusive(path: Path, *, purpose: str, reporter: Reporter) -> Iterator[None]:
-    """Hold the lock while the block runs; wait for it, saying for whom."""
+    """Hold the lock while the block runs. Wait for it if needed, and report who holds it."""
     lock = _lock(path)
     started = time.monotonic()
     report = reporter.say

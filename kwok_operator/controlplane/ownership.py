@@ -40,7 +40,7 @@ from kwok_operator.reporter import Reporter
 
 
 class Choices(TypedDict, total=False):
-    """What of a cluster can be chosen; see `create`."""
+    """The options of a cluster; see `create`."""
 
     manage_all_nodes: bool
     raised_limits: bool
@@ -59,12 +59,12 @@ def temporary(
     reporter: Reporter | None = None,
     **choices: Unpack[Choices],
 ) -> Iterator[Cluster]:
-    """A new cluster for the length of the block, with a name that begins with `prefix`, or that
-    is it unless it is to be `numbered`: that replaces an older cluster of the same name.
+    """Create a cluster for the length of the block. Its name begins with `prefix`; without
+    `numbered`, its name is `prefix`, and it replaces an older cluster of that name.
 
-    It is removed however the block ends, by an interrupt too, unless `keep` leaves it there. Of one
-    that doesn't come up, the logs stay until the next one is made. It is always ours: no variable
-    names another to use instead.
+    It is removed however the block ends, also by an interrupt, unless `keep` is set. If it doesn't
+    come up, its logs stay until the next one is made. No environment variable can name another
+    cluster to use instead.
     """
     settings = settings or Settings.from_environ(os.environ)
     settings = dataclasses.replace(settings, borrowed_kubeconfig=None)
@@ -99,7 +99,9 @@ async def async_temporary(
     reporter: Reporter | None = None,
     **choices: Unpack[Choices],
 ) -> AsyncIterator[Cluster]:
-    """`temporary` for an event loop, which goes on meanwhile; cancelling is like an interrupt."""
+    """`temporary` for an event loop, which isn't blocked meanwhile. Cancelling works like an
+    interrupt.
+    """
     stop = threading.Event()
     making = temporary(
         prefix, keep=keep, numbered=numbered, settings=settings, reporter=reporter, **choices

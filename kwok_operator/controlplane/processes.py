@@ -1,4 +1,4 @@
-"""Processes: running one while telling how far it is, and finding those that kwokctl left running.
+"""Processes: runs one while reporting its progress, and finds those that kwokctl started.
 
 kwokctl writes a pid file for each component and believes it: after a reboot the number may be that
 of another program, and a killed component whose parent does not collect it looks alive. So here a
@@ -35,7 +35,8 @@ def watch(
     stderr: Path,
     tick: Callable[[float], None],
 ) -> int:
-    """Run a command, its output in files, calling `tick` with the seconds since the start.
+    """Run a command with its output in files, and return its exit status. Meanwhile, call `tick`
+    with the seconds since the start.
 
     Whatever ends this call early (an interrupt, an error) also ends the command and its children.
     """
@@ -67,7 +68,9 @@ def watch(
 
 @contextlib.contextmanager
 def interrupts_deferred() -> Iterator[None]:
-    """Let interrupts come after the block, such as between a process and our knowing of it."""
+    """Delay interrupts to the end of the block, such as while a process is started and not yet
+    known.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -101,7 +104,7 @@ def command_lines() -> Iterator[tuple[int, str]]:
 
 
 def _command_line(entry: Path) -> bytes:
-    """Read that of a process, once it has one.
+    """Read the command line of a process, and wait until it has one.
 
     The kernel shows the program of a new process before its arguments. Zombies and threads of the
     kernel have neither: reading their program raises an OSError, as that of other users' does.
@@ -114,13 +117,15 @@ def _command_line(entry: Path) -> bytes:
 
 
 def running(*directories: Path) -> dict[int, str]:
-    """Return the command lines of the processes whose program is in one of them, by pid."""
+    """Return the command lines, by pid, of processes whose program is below one of these
+    directories.
+    """
     prefixes = tuple(f"{directory}{os.sep}" for directory in directories)
     return {pid: line for pid, line in command_lines() if line.startswith(prefixes)}
 
 
 def recorded(directory: Path) -> dict[str, int]:
-    """Return what the pid files of a kwokctl cluster say, by component."""
+    """Return the process ids in the pid files of a kwokctl cluster, by component."""
     pids = {}
     for path in sorted((directory / "pids").glob("*.pid")):
         with contextlib.suppress(ValueError, OSError):
@@ -129,7 +134,7 @@ def recorded(directory: Path) -> dict[str, int]:
 
 
 def dead(directory: Path) -> list[str]:
-    """Name the components that have a pid file and no process."""
+    """Return the names of components that have a pid file, but no running process."""
     # In this order: a component that is started meanwhile is in neither.
     pids = recorded(directory)
     alive = running(directory)
@@ -137,7 +142,7 @@ def dead(directory: Path) -> list[str]:
 
 
 def forget_the_dead(directory: Path) -> list[str]:
-    """Remove pid files that name no process of this cluster; return the components they are of."""
+    """Remove the pid files of components that don't run any more, and return their names."""
     gone = dead(directory)
     for name in gone:
         (directory / "pids" / f"{name}.pid").unlink(missing_ok=True)
@@ -145,7 +150,9 @@ def forget_the_dead(directory: Path) -> list[str]:
 
 
 def kill_all(*directories: Path) -> None:
-    """Kill the processes whose program is in one of them, and wait until they are gone."""
+    """Kill the processes whose program is below one of these directories; wait until they
+    are gone.
+    """
     deadline = time.monotonic() + _END_SECONDS
     while pids := running(*directories):
         for pid in pids:

@@ -27,10 +27,9 @@ CACHE_VARIABLE = "KWOK_OPERATOR_CACHE"
 KUBECONFIG_VARIABLE = "KWOK_OPERATOR_TEST_KUBECONFIG"
 VERSION_VARIABLE = "KUBERNETES_VERSION"
 PORTS_VARIABLE = "KWOK_OPERATOR_PORTS_FROM"
-"""The lowest port that a cluster may take; for programs that make clusters side by side.
+"""The variable for the lowest port that a cluster may take; for programs that run several clusters.
 
-Else kwokctl takes what is free, which is also the port of a component that somebody stopped for a
-moment.
+Without it kwokctl takes any free port, also that of a component that is stopped for a moment.
 """
 
 ELSEWHERE = f"{CACHE_VARIABLE} can name another directory for tools and clusters"

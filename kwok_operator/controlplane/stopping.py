@@ -1,4 +1,4 @@
-"""Stops work in a thread.
+"""Stops work that runs in a thread other than the main one.
 
 An interrupt reaches the main thread only. Work in another thread calls `go_on` now and then, which
 raises Stopped once somebody has set the event.
@@ -15,7 +15,7 @@ _STOP: ContextVar[threading.Event | None] = ContextVar("stop", default=None)
 
 
 class Stopped(Exception):
-    """The work is not wanted any more."""
+    """Raised in a thread whose work is no longer wanted."""
 
 
 @contextmanager

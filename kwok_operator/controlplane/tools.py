@@ -1,8 +1,8 @@
 """Getting every tool that a cluster needs, from the cheapest source that has it.
 
 For each tool the sources are, in this order: the cache, the search path, the release site, a build
-from source. A cluster's tools are complete in the cache after the first run, and nothing is started
-or asked then. Downloads and builds happen under one lock; who waited for it looks into the cache
+from source. After the first run all tools are in the cache, and no program is started to look for
+them. Downloads and builds happen under one lock; a process that waited for it checks the cache
 again first. kwokctl comes first, because it knows where the other tools are released.
 """
 
@@ -48,7 +48,7 @@ def find_tools(settings: Settings, *, reporter: Reporter) -> Tools:
 
 
 def find_set(directory: Path, *, settings: Settings, reporter: Reporter) -> Tools:
-    """Return the tools of one set, for which no cluster waits, in the same way."""
+    """Return the tools of a single set, found in the same way. It needs no cluster's other sets."""
     try:
         toolset = read(directory)
     except (OSError, KeyError, ValueError) as err:
@@ -66,7 +66,7 @@ def _find(toolsets: list[ToolSet], *, settings: Settings, reporter: Reporter) ->
 
 
 def find_kubectl(settings: Settings) -> Path:
-    """Return some kubectl, for a cluster that is not ours: nothing is downloaded or built."""
+    """Return any kubectl, for a cluster that isn't ours. Nothing is downloaded or built."""
     if path := locate.anywhere("kubectl", settings=settings):
         return path
     cached = settings.cache.glob("tools/kubernetes-*/v*/kubectl")
@@ -76,7 +76,7 @@ def find_kubectl(settings: Settings) -> Path:
 
 
 class _Finder:
-    """One search; knows what was found so far."""
+    """A search for tools, which remembers what it has found."""
 
     def __init__(self, toolsets: list[ToolSet], *, settings: Settings, reporter: Reporter) -> None:
         self._toolsets = toolsets

@@ -23,12 +23,12 @@ _PREFIX = "kubernetes-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """What a go.mod cannot say about the tools of one module.
+    """What a go.mod doesn't say about the tools of one module.
 
-    `exact` asks for the very same version, `at_least` for none that is older; else the minor
-    version has to be the same. `stamps` are packages that keep a version the way Kubernetes does,
-    `stamp` is a variable. `released` tells that kwokctl knows where there are releases. Where the
-    module is a library too, 0.313.5 is what calls itself 3.13.5.
+    With `exact`, a tool must have the same version as the set; with `at_least`, that version or a
+    newer one; else, the same minor version. `stamps` are packages with version variables as in
+    Kubernetes, `stamp` is a single variable. `released`: kwokctl knows where releases are.
+    `library`: the module's version 0.313.5 means release 3.13.5.
     """
 
     module: str
@@ -117,13 +117,13 @@ class ToolSet:
 
 
 def parse(text: str) -> Version:
-    """Find the first x.y.z in a text; nothing found is the empty version."""
+    """Return the first x.y.z in a text; the empty version if there is none."""
     found = re.search(r"(\d+)\.(\d+)\.(\d+)", text)
     return tuple(int(part) for part in found.groups()) if found else ()
 
 
 def of_family(name: str) -> str:
-    """Return the family of a set: what is called like it but for a version."""
+    """Return the family of a tool set, which is its name without the version."""
     return re.sub(r"-[\d.]+$", "", name)
 
 
@@ -156,7 +156,9 @@ def known_versions(sets_directory: Path = SETS_DIRECTORY) -> list[str]:
 
 
 def load(*, sets_directory: Path, kubernetes_version: str) -> list[ToolSet]:
-    """Return the tool sets of a cluster; kwok first, since kwokctl knows about the others."""
+    """Return the tool sets that a cluster needs. kwok comes first, as kwokctl finds the releases of
+    others.
+    """
     known = known_versions(sets_directory)
     wanted = kubernetes_version.removeprefix("v")
     if wanted not in known:

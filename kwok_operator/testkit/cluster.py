@@ -1,4 +1,4 @@
-"""The cluster that a test sees."""
+"""The cluster that a test uses."""
 
 import json
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ __all__ = ["HostError", "KubectlError", "KwokCluster", "hosted"]
 
 
 class HostError(KwokOperatorError):
-    """There is no cluster; the sentence says why."""
+    """There is no cluster. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,16 +23,16 @@ class KwokCluster:
 
     kubeconfig: Path
     folder: Path
-    """Has operator.log."""
+    """The folder with operator.log."""
     _program: Path
 
     @property
     def env(self) -> dict[str, str]:
-        """The environment for programs that are to use it: KUBECONFIG, and kubectl on PATH."""
+        """The environment for programs that use the cluster: KUBECONFIG, and kubectl on PATH."""
         return self._kubectl.environ
 
     def kubectl(self, *arguments: str, stdin: str = "", timeout: float = 300) -> str:
-        """Returns what it prints. Raises KubectlError."""
+        """Runs kubectl and returns its standard output. Raises KubectlError."""
         __tracebackhide__ = True
         return self._kubectl(*arguments, stdin=stdin, timeout=timeout)
 
@@ -44,7 +44,9 @@ class KwokCluster:
 
 @contextmanager
 def hosted(folder: Path) -> Iterator[KwokCluster]:
-    """A cluster for the length of the block; its logs go to the folder. Raises HostError."""
+    """Yields a cluster for the length of the block; its logs are in the folder. Raises
+    HostError.
+    """
     log = folder / "host.log"
     with log.open("w", encoding="utf-8") as stderr:
         process = processes.start(

@@ -1,4 +1,4 @@
-"""Groups of a test: what is given in short becomes objects, which are waited for, and deleted."""
+"""The groups of a test: makes objects from short descriptions, waits for them, and deletes them."""
 
 import json
 from collections.abc import Mapping
@@ -22,10 +22,12 @@ from kwok_operator.testkit.cluster import KubectlError, KwokCluster
 
 _WITHIN: Final = 60.0
 _GONE_WITHIN: Final = 240.0
-"""Less than what kubectl gets at most."""
+"""Seconds; less than the limit of kubectl."""
 
 GroupsGiven = Mapping[str, Any] | str
-"""`{"general": 3}`, or a spec instead of the 3, or a whole manifest; YAML of such."""
+"""Groups by name: a number of nodes as in `{"general": 3}`, a spec, or a whole manifest; or YAML of
+these.
+"""
 
 
 class GroupError(KwokOperatorError):
@@ -33,7 +35,7 @@ class GroupError(KwokOperatorError):
 
 
 class Groups:
-    """Makes groups in a cluster, and knows which."""
+    """Makes groups in a cluster, and remembers them."""
 
     def __init__(self, cluster: KwokCluster) -> None:
         self._cluster = cluster
@@ -60,7 +62,7 @@ class Groups:
         return found
 
     def clear(self) -> None:
-        """Deletes them, and returns once their nodes are gone."""
+        """Deletes the groups that it made, and returns once their nodes are gone."""
         if not self._made:
             return
         objects = [*self._made.values()]
@@ -94,7 +96,7 @@ class Groups:
 
 
 def manifests(given: GroupsGiven) -> list[Manifest]:
-    """The objects that are meant. Raises GroupError, ManifestError."""
+    """Returns the objects for a short description. Raises GroupError, ManifestError."""
     documents = load_documents(given, where="groups") if isinstance(given, str) else [given]
     found = [each for one in documents if one is not None for each in _objects(one)]
     if not found:

@@ -1,6 +1,7 @@
-"""A cluster with the operator in it, for as long as this program runs: `python -m ... FOLDER`.
+"""Runs a cluster with the operator until this program ends: `python -m ... FOLDER`.
 
-It is that of a rehearsal. A line of JSON on standard output says where it is, or why it isn't.
+It is set up as for a rehearsal. A line of JSON on standard output says where it is, or why there is
+none.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from kwok_operator.rehearsal.stage import stage
 from kwok_operator.signals import cancelled_by_signals
 
 _SCENARIO = {"name": "tests", "expect": [{"figure": "nodes.total", "atLeast": 0}]}
-"""Nothing of it is played."""
+"""A scenario for the cluster's setup. It is never played."""
 
 
 def main(folder: Path) -> int:

@@ -21,7 +21,7 @@ _NONE: Final = "no control plane: "
 
 
 class Rehearse(Protocol):
-    """What the fixture `rehearse` gives."""
+    """The function that the fixture `rehearse` provides."""
 
     def __call__(
         self,
@@ -45,7 +45,7 @@ def pytest_exception_interact(call: pytest.CallInfo[Any]) -> None:
 
 @pytest.fixture(scope="session")
 def _kwok_tools(request: pytest.FixtureRequest) -> None:
-    """etcd, Kubernetes and kwok are there. What is downloaded or built is told meanwhile."""
+    """Makes sure that etcd, Kubernetes and kwok are available; reports downloads and builds."""
     from kwok_operator.controlplane import ControlPlaneError, Reporter, Settings, find_tools
 
     capture = request.config.pluginmanager.getplugin("capturemanager")
@@ -60,7 +60,9 @@ def _kwok_tools(request: pytest.FixtureRequest) -> None:
 def kwok_cluster(
     _kwok_tools: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator["KwokCluster"]:
-    """A Kubernetes control plane with kwok and the operator, of this process's tests alone."""
+    """A Kubernetes control plane with kwok and the operator, shared by the tests of this process
+    only.
+    """
     from kwok_operator.testkit.cluster import HostError, hosted
 
     with contextlib.ExitStack() as stack:
@@ -73,7 +75,7 @@ def kwok_cluster(
 
 @pytest.fixture
 def kwok_groups(kwok_cluster: "KwokCluster") -> Iterator["Groups"]:
-    """Makes groups of nodes: `kwok_groups({"general": 3})`. They go after the test."""
+    """Makes groups of nodes: `kwok_groups({"general": 3})`. They are deleted after the test."""
     from kwok_operator.testkit.groups import Groups
 
     groups = Groups(kwok_cluster)
@@ -85,7 +87,9 @@ def kwok_groups(kwok_cluster: "KwokCluster") -> Iterator["Groups"]:
 def rehearse(
     _kwok_tools: None, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Rehearse:
-    """Plays a scenario: `assert rehearse("scenario.yaml").passed`. Paths begin beside the test."""
+    """Plays a scenario: `assert rehearse("scenario.yaml").passed`. Paths are relative to the test's
+    file.
+    """
     from kwok_operator.testkit import rehearsed
 
     def play(

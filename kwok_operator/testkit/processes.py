@@ -1,4 +1,4 @@
-"""Commands of this package that end with the tests, however those end."""
+"""Runs commands of this package that end when the tests end, in whatever way."""
 
 import subprocess
 import sys
@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import IO, Final
 
 GRACE: Final = 60.0
-"""Seconds that a command has to clear up."""
+"""Seconds that a command may take to clear up."""
 
 
 def start(command: Sequence[str], *, cwd: Path, stderr: IO[str] | int) -> "subprocess.Popen[str]":
-    """Starts `python -m ...`; what it prints can be read from its stdout."""
+    """Starts `python -m ...`; its output can be read from `stdout`."""
     # -P: a types.py or signal.py of the tests is none of Python's.
     python = (sys.executable, "-P", "-m")
     return subprocess.Popen(
@@ -29,7 +29,7 @@ def start(command: Sequence[str], *, cwd: Path, stderr: IO[str] | int) -> "subpr
 
 
 def end(process: "subprocess.Popen[str]") -> int:
-    """Ends it in order, and returns its exit status."""
+    """Ends a command so that it can clear up, and returns its exit status."""
     assert process.stdin is not None and process.stdout is not None
     process.stdin.close()
     status = process.wait(GRACE + 10)

@@ -1,4 +1,4 @@
-"""A rehearsal that a test plays, and what came of it."""
+"""Plays a rehearsal for a test, and holds its result."""
 
 import json
 import subprocess
@@ -16,11 +16,11 @@ _MOST_TOLD: Final = 3
 
 
 class RehearseError(KwokOperatorError):
-    """A scenario can't be played; the text says why."""
+    """A scenario can't be played. The text says why."""
 
 
 class FiguresFound(dict[str, float]):
-    """Figures by their names; those with nothing to measure aren't there."""
+    """The figures by their names. Those with nothing to measure are left out."""
 
     def __missing__(self, name: str) -> float:
         __tracebackhide__ = True
@@ -29,7 +29,9 @@ class FiguresFound(dict[str, float]):
 
 @dataclass(frozen=True, repr=False, slots=True)
 class Rehearsed:
-    """`verdict` is verdict.json, which is in the folder with the recording and the report."""
+    """The result of a rehearsal. `verdict` is verdict.json, which is in the folder with the
+    recording and the report.
+    """
 
     verdict: Mapping[str, Any]
     folder: Path
@@ -45,12 +47,12 @@ class Rehearsed:
 
     @property
     def expectations(self) -> list[dict[str, Any]]:
-        """Each with `name`, `held`, `reason`, `value`."""
+        """The expectations, each with `name`, `held`, `reason` and `value`."""
         return list(self.verdict["expectations"])
 
     @property
     def failures(self) -> list[str]:
-        """A sentence for each thing that was not as expected."""
+        """A sentence for each expectation that failed, and for a run that broke off."""
         off = self.verdict["brokenOff"]
         failed = [each for each in self.expectations if not each["held"]]
         return [*([off] if off else []), *(f"{each['name']}: {each['reason']}" for each in failed)]
@@ -71,7 +73,7 @@ def rehearse(
     binaries: Mapping[str, str | Path],
     arm: str | None = None,
 ) -> Rehearsed:
-    """Plays it as `kwok-operator rehearse` in `cwd`; what that prints is printed.
+    """Plays a scenario with `kwok-operator rehearse` in `cwd`, and passes its output on.
 
     Raises RehearseError.
     """

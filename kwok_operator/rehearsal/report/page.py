@@ -1,8 +1,8 @@
 """report.html: one file, to be read anywhere, offline, and for as long as there are browsers.
 
-The verdict comes first, then what happened over time, what was done when, and all figures, which
-are those of verdict.json: nothing is computed here. No script, nothing from elsewhere; the policy
-in its head forbids both, and all texts of the recording are escaped.
+The verdict comes first, then plots over time, what was done when, and all figures, as in
+verdict.json: nothing is computed here. The page has no script and loads nothing; the policy in its
+head forbids both. All texts of the recording are escaped.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -134,7 +134,7 @@ def _glance(judged: Judged) -> Iterator[str]:
 
 
 def time_plots(judged: Judged) -> Iterator[TimePlot]:
-    """What is drawn over time."""
+    """Returns the plots over time."""
     samples = judged.story.samples
     marks = [mark.t for mark in judged.story.marks]
     ups, downs = (sorted(judged.story.asked[way]) for way in ("up", "down"))
@@ -174,7 +174,9 @@ def _plots(judged: Judged) -> Iterator[str]:
 
 
 def _nodes_of_groups(samples: Sequence[Sample]) -> list[PlotLine]:
-    """Those that are ready and those that aren't; of the smaller groups together."""
+    """Returns lines of ready and other nodes for the larger groups, and for the smaller ones
+    together.
+    """
     most: dict[str, int] = {}
     for sample in samples:
         for group, (total, _) in sample.nodes.items():
@@ -227,7 +229,7 @@ def _autoscaler(judged: Judged) -> Iterator[str]:
 
 
 def _what(calls: CallsOfAKind) -> str:
-    """Machines that were asked for, or the first argument."""
+    """Returns how many machines were asked for, or the first call's argument."""
     if calls.asked:
         return f"{'+' if WRITES.get(calls.method) == 'up' else ''}{calls.asked:,}"
     return f"{calls.argument} and others" if calls.count > 1 else calls.argument
@@ -305,7 +307,7 @@ def _every_figure(judged: Judged) -> Iterator[str]:
 def _figure(
     name: str, number: float | None, *, by: str = "", part: str = "", whole: bool = True
 ) -> str:
-    """With the exact value beside what is read, for programs."""
+    """A table cell of a figure, with its exact value as an attribute, for programs."""
     of = f' data-{by}="{escape(part)}"' if by else ""
     exact = "" if number is None else f"{number!r}"
     shown = "none" if number is None else escape(in_words(number, FIGURES[name].unit))

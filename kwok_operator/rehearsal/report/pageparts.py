@@ -1,4 +1,4 @@
-"""What the pages of rehearsals and comparisons are made of: the head, sections, tables, texts.
+"""Builds the parts of the pages of rehearsals and comparisons: the head, sections, tables, texts.
 
 No script, nothing from elsewhere: the policy in the head forbids both. Texts are escaped here.
 """
@@ -15,7 +15,7 @@ _CELL: Final = 200
 
 
 def beginning(title: str) -> str:
-    """Up to the body."""
+    """Returns the page up to its body."""
     return "".join(
         [
             '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">',
@@ -35,7 +35,9 @@ def section(title: str, content: Iterable[str]) -> Iterator[str]:
 def table(
     heads: Sequence[str], rows: Sequence[Sequence[str]], *, more: int = 0, ends_long: bool = False
 ) -> Iterator[str]:
-    """Nothing where there are no rows. Cells are HTML already; the last ones may be sentences."""
+    """A table; empty without rows. Cells are HTML already. With `ends_long`, the last ones may be
+    sentences.
+    """
     if not rows:
         return
     top = "".join(f"<th>{escape(head)}</th>" for head in heads)
@@ -49,7 +51,7 @@ def table(
 
 
 def together(text: str) -> str:
-    """A number and its unit stay on one line."""
+    """Keeps a number and its unit on one line."""
     return text.replace(" ", "&nbsp;")
 
 

@@ -1,7 +1,7 @@
 """Plots over the time of a rehearsal, as SVG inside of a page.
 
-Owns where things are in a picture; colours of text and lines are the page's (its classes), so that
-they follow light and dark. Names are users' input, and escaped here.
+This module only places things. Colours come from the page's CSS classes, so that they follow its
+light and dark mode. Names are users' input, and are escaped here.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ _NAME: Final = 40
 _WHOLE: Final = [bound for bound in BOUNDS if bound >= 1]
 
 Steps = Sequence[tuple[float, float]]
-"""Times, and the value from each on."""
+"""Times, each with the value from then on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,11 @@ class PlotLine:
     steps: Steps
     colour: int = 0
     smooth: bool = False
-    """It grows from one time to the next, rather than in steps."""
+    """Whether the line is straight between two times, rather than a step."""
     faint: bool = False
-    """Drawn lighter: a part of what the line of the same colour tells. All have the same name."""
+    """Whether the line is drawn lighter, as a part of what the line of the same colour shows. All
+    such lines have the same name.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,25 +50,25 @@ class TimePlot:
     title: str
     lines: Sequence[PlotLine]
     stacked: bool = False
-    """Each line stands on the one before, as an area."""
+    """Whether each line is drawn as an area on top of the one before."""
     percent: bool = False
     counts: bool = False
-    """Whole numbers: there is no half of a pod."""
+    """Whether the values are whole numbers, so that the axis has no fractions."""
     marks: Sequence[float] = field(default_factory=tuple)
-    """When the timeline did something; they are numbered from 1 on."""
+    """When the timeline did something. The marks are numbered from 1."""
     ups: Sequence[float] = field(default_factory=tuple)
     downs: Sequence[float] = field(default_factory=tuple)
-    """When the autoscaler asked for more, and for less."""
+    """When the autoscaler asked for more nodes (`ups`) and for fewer (`downs`)."""
 
 
 def draw(plot: TimePlot, *, until: float) -> str:
-    """A figure of the page: picture and legend."""
+    """Draws a plot with its title and legend."""
     caption = f"<figure><figcaption>{escape(plot.title)}</figcaption>"
     return "".join([caption, picture(plot, until=until), *_legend(plot.lines), "</figure>"])
 
 
 def picture(plot: TimePlot, *, until: float, attributes: str = "") -> str:
-    """The plot alone, without title and legend."""
+    """Draws the plot alone, without title and legend."""
     lines = _stacked(plot.lines) if plot.stacked else list(plot.lines)
     most = max((value for line in lines for _, value in line.steps), default=0.0)
     across = _time_axis(until)
@@ -86,7 +88,7 @@ def picture(plot: TimePlot, *, until: float, attributes: str = "") -> str:
 
 
 def in_time(seconds: float) -> str:
-    """A moment as a person reads it: 45 s, 3:20 min, 1:05 h."""
+    """A moment as people read it, such as 45 s, 3:20 min or 1:05 h."""
     whole = int(seconds)
     if whole < 60:
         return f"{seconds:.1f} s".replace(".0 s", " s")
@@ -104,7 +106,7 @@ def _time_axis(until: float) -> LinearAxis:
 
 
 def _stacked(lines: Sequence[PlotLine]) -> list[PlotLine]:
-    """Each line with the sums up to it. All have the same times."""
+    """Returns each line with the sums of all lines up to it. All lines must have the same times."""
     total: list[float] = [0.0] * (len(lines[0].steps) if lines else 0)
     found = []
     for line in lines:
@@ -140,7 +142,9 @@ def _marks(plot: TimePlot, across: LinearAxis) -> Iterator[str]:
 
 
 def _triangles(plot: TimePlot, across: LinearAxis) -> Iterator[str]:
-    """What the autoscaler asked for, below the plot: what falls on one place is drawn once."""
+    """Draws the autoscaler's requests as triangles below the plot. Those at the same place are
+    drawn once.
+    """
     base = HEIGHT - _BOTTOM
     for name, times, tip, foot in (("up", plot.ups, 3, 11), ("down", plot.downs, 11, 3)):
         places = sorted({round(across.at(min(t, across.high)), 0) for t in times})
@@ -181,7 +185,7 @@ def _legend(lines: Sequence[PlotLine]) -> Iterator[str]:
 
 
 def keys(lines: Sequence[PlotLine]) -> Iterator[tuple[str, str, str]]:
-    """Name, colour and class for each line; those that are faint share one."""
+    """Returns name, colour and class of each line for the legend; faint lines share one entry."""
     for line in lines:
         if not line.faint:
             yield escape(one_line(line.name, limit=_NAME)), _colour(line), ""

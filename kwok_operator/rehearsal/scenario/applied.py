@@ -1,9 +1,9 @@
-"""The objects that a scenario applies: whether each is any good, and which there are.
+"""Checks the objects that a scenario applies, and notes which there will be.
 
     apply of the scenario, and of its timeline  --Surroundings-->  files  --validate-->  findings
                                                                           -->  Applied
 
-Each object is looked at as `kwok-operator validate` looks at it.
+Each object is checked as `kwok-operator validate` checks it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,33 +23,37 @@ from kwok_operator.rehearsal.scenario.timeline import ApplySource
 from kwok_operator.schema.check import FieldProblem
 
 Key = tuple[str, str, str]
-"""Kind, namespace and name."""
+"""Kind, namespace and name of an object."""
 
 
 @dataclass(slots=True)
 class Known:
-    """What will be there, as far as files say."""
+    """The objects that will exist in the cluster, as far as the files say."""
 
     groups: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By name: the spec."""
+    """The spec of each group, by name."""
     pools: set[str] = field(default_factory=set)
     zones: set[str] = field(default_factory=set)
-    """Of nodes, as far as they are written down: `zones_known` says whether all are."""
+    """The zones of nodes, as far as the files name them. `zones_known` says whether all
+    are known.
+    """
     zones_known: bool = True
     objects: set[Key] = field(default_factory=set)
     pods: bool = False
-    """Whether pods come of it that no workload of the scenario has."""
+    """Whether the files create pods besides those of the scenario's workloads."""
     complete: bool = True
-    """Whether there can be no other groups or objects: of a provider config, of a patch."""
+    """Whether all groups and objects are known: a provider config or a kustomization's patches may
+    make others.
+    """
 
 
 @dataclass(slots=True)
 class AppliedObjects:
     known: Known = field(default_factory=Known)
     problems: list[FieldProblem] = field(default_factory=list)
-    """In the scenario."""
+    """The problems in the scenario itself."""
     findings: list[Finding] = field(default_factory=list)
-    """In what it names, and in objects that stand in it."""
+    """The findings in the files that it names, and in objects that it contains."""
 
 
 _MAKES_PODS = frozenset(
@@ -60,7 +64,7 @@ _MAKES_PODS = frozenset(
 def look_at(
     scenario: Scenario, document: Document, around: Surroundings, *, file: str
 ) -> AppliedObjects:
-    """Looks at everything that is applied, at the beginning and in the timeline."""
+    """Checks everything that is applied, at the beginning and in the timeline."""
     applied = AppliedObjects()
     for place, sources in _sources(scenario):
         files = Files()
@@ -84,7 +88,7 @@ def look_at(
 
 
 def pools_that_lack(known: Known) -> Iterator[tuple[str, str]]:
-    """Groups, and a pool of each that is nowhere."""
+    """Yields each group that draws from a pool that doesn't exist, and that pool."""
     for group, spec in known.groups.items():
         for pool in as_list(as_map(spec.get("cloud")).get("capacityPools")):
             if isinstance(pool, str) and pool not in known.pools:
@@ -118,7 +122,9 @@ def _note(known: Known, files: Files) -> None:
 
 
 def _note_zones(known: Known, files: Files) -> None:
-    """Of a template that is copied from elsewhere the zone isn't known here."""
+    """Notes the zones of a group's nodes. If its template is copied from elsewhere, they aren't
+    known.
+    """
     nodes: list[Mapping[str, Any]]
     nodes = [found.value for found in files.others if found.value.get("kind") == "Node"]
     for found in files.groups:

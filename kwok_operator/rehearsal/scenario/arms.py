@@ -2,9 +2,9 @@
 
     {..., arms: {a: {...}, b: {...}}}  --arm_of-->  one scenario, as if it stood alone in the file
 
-Objects are merged, null takes a key away. Lists whose items have a `name` are merged by it, what is
-applied by kind and name; any other list takes the place of the one before. Every part keeps its
-line in the file, so what is wrong in an arm is reported where it stands.
+Objects are merged; null removes a key. Lists whose items have a `name` are merged by name, objects
+in `apply` by kind and name; any other list is replaced. Every part keeps its line number, so
+mistakes in an arm are reported where they are in the file.
 """
 
 import re
@@ -20,20 +20,20 @@ from kwok_operator.schema.check import FieldProblem
 
 ARMS: Final = "arms"
 _COMMON: Final = ("name", "teaches", "seed", ARMS)
-"""What two arms can't differ in."""
+"""The keys that an arm can't change."""
 
 ItemKey = tuple[str, ...]
 
 
 def names_of_arms(document: Document | None) -> list[str]:
-    """Those of a scenario that has arms; else none. They need not be right."""
+    """Returns the names of a scenario's arms, even if these are invalid; empty if it has none."""
     value = document.value if document is not None else None
     arms = value.get(ARMS) if isinstance(value, dict) else None
     return [*arms] if isinstance(arms, dict) else []
 
 
 def wrong_with_arms(document: Document, chosen: str | None) -> list[FieldProblem]:
-    """Why an arm can't be chosen; `chosen` is None where none was asked for."""
+    """Returns why the arm `chosen` can't be played. `chosen` is None if none was named."""
     arms = document.value.get(ARMS)
     if arms is None:
         if chosen is None:
@@ -68,7 +68,7 @@ def _form(arms: Any) -> Iterator[FieldProblem]:
 
 
 def arm_of(document: Document, name: str) -> Document:
-    """The scenario of an arm that there is."""
+    """Returns the document with one arm merged into it. The arm must exist."""
     merging = _Merging(document)
     base = {key: part for key, part in document.value.items() if key != ARMS}
     arm = document.value[ARMS][name] or {}
@@ -77,7 +77,9 @@ def arm_of(document: Document, name: str) -> Document:
 
 
 class _Merging:
-    """`at` is where a part stands in the file, `to` where it comes to stand."""
+    """Merges an arm into its document, and keeps the line numbers. `at` is the place of a part in
+    the file, `to` its place in the result.
+    """
 
     def __init__(self, document: Document) -> None:
         self._document = document
@@ -147,7 +149,7 @@ class _Merging:
 
 
 def _keys(items: list[Any], to: Path) -> list[ItemKey]:
-    """What each item is known by; none where that isn't so of all, or not by one each."""
+    """Returns a key for each item of a list; empty if an item has none, or two have the same."""
     found = [key for item in items if (key := _key(item, applied=to[-1:] == ("apply",)))]
     return found if len(found) == len(items) == len(set(found)) else []
 

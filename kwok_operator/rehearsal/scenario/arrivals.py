@@ -1,10 +1,10 @@
-"""Which object of a workload is made when.
+"""Computes when each object of a workload is created.
 
     workload, seed  --arrivals-->  Arrival: seconds since the beginning, the object's number
 
-The same workload and seed give the same arrivals, on any machine and in any order of asking: what
-is drawn depends on the seed, the workload's name and the object's number alone. What a trace says
-is the replay's.
+The same workload and seed give the same arrivals on any machine: each draw depends only on the
+seed, the workload's name and the object's number. Workloads with a trace have none here, as
+`replay` creates their objects.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ _RANGE: Final = float(2**_BITS)
 
 
 class Arrival(NamedTuple):
-    """An object that is made; of one workload they are numbered from 0."""
+    """An object that is created. The objects of a workload are numbered from 0."""
 
     at: float
     workload: str
@@ -36,13 +36,13 @@ class Arrival(NamedTuple):
 
 
 def arrivals_of(scenario: Scenario) -> Iterator[Arrival]:
-    """Those of all workloads, in the order of their times."""
+    """Yields the arrivals of all workloads, in the order of their times."""
     each = (arrivals(workload, seed=scenario.draws_from) for workload in scenario.workloads)
     return merge(*each)
 
 
 def arrivals(workload: ScenarioWorkload, *, seed: str) -> Iterator[Arrival]:
-    """Those of one workload, in the order of their times; none where a trace says what comes."""
+    """Yields the arrivals of one workload, in the order of their times; none if it has a trace."""
     when = workload.arrivals
     times = _times(when, workload.objects, who=f"{_DOMAIN}\0{seed}\0{workload.name}")
     for number, at in enumerate(times):
@@ -50,7 +50,7 @@ def arrivals(workload: ScenarioWorkload, *, seed: str) -> Iterator[Arrival]:
 
 
 def last_arrival(workload: ScenarioWorkload, *, seed: str) -> float:
-    """When the last object is made; 0 without one."""
+    """Returns when the last object is created; 0 if there is none."""
     return max((each.at for each in arrivals(workload, seed=seed)), default=0.0)
 
 
@@ -77,7 +77,7 @@ def _waves(wave: ArrivalWave, count: int, *, who: str) -> Iterator[float]:
 
 
 def _draw(who: str, number: int) -> float:
-    """A number greater than 0 and less than 1."""
+    """Draws a number greater than 0 and less than 1."""
     hashed = hashlib.sha256(f"{who}\0{number}".encode(errors="surrogatepass")).digest()
     number = int.from_bytes(hashed[:8], "big") >> (64 - _BITS)
     return (number + 0.5) / _RANGE

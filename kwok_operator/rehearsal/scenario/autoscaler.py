@@ -1,6 +1,6 @@
-"""How a rehearsal starts cluster-autoscaler: the flags of the two sets in its docs, and its own.
+"""The flags with which a rehearsal starts cluster-autoscaler: one of two sets, and its own.
 
-ClusterAutoscaler of a scenario, where things are  --autoscaler_command-->  program, arguments
+ClusterAutoscaler of a scenario, paths and addresses --autoscaler_flags--> arguments
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,9 @@ FAST: Final[Mapping[str, str]] = MappingProxyType(
         "kube-client-burst": "200",
     }
 )
-"""As docs/cluster-autoscaler.md has them; production is its own defaults."""
+"""The flags of the set `fast` in docs/cluster-autoscaler.md. The other set, `production`, is empty:
+it keeps cluster-autoscaler's defaults.
+"""
 
 _GIVEN: Final = "given by the rehearsal"
 _LOGGED: Final = "not for a rehearsal, which reads warnings in the log"
@@ -37,7 +39,7 @@ GIVEN_FLAGS: Final[Mapping[str, str]] = MappingProxyType(
     | dict.fromkeys("logging-format logtostderr stderrthreshold skip-headers".split(), _LOGGED)
     | dict.fromkeys("legacy-stderr-threshold-behavior add-dir-header".split(), _LOGGED)
 )
-"""By name, with dashes: why a scenario can't set it."""
+"""Why a scenario can't set a flag, by the flag's name, in which words are joined by dashes."""
 
 OPERATOR_FLAGS: Final[Mapping[str, str]] = MappingProxyType(
     dict.fromkeys("kubeconfig listen log-format".split(), _GIVEN) | {"log-level": _LOGGED}
@@ -47,7 +49,7 @@ OPERATOR_FLAGS: Final[Mapping[str, str]] = MappingProxyType(
 def autoscaler_flags(
     wanted: ClusterAutoscaler, *, cloud_config: str, kubeconfig: str, namespace: str, address: str
 ) -> list[str]:
-    """All of them; those of the scenario come last, and win."""
+    """Returns all flags. Those of the scenario override the others."""
     flags = {
         "cloud-provider": "externalgrpc",
         "cloud-config": cloud_config,

@@ -1,11 +1,11 @@
-"""What a rehearsal makes in a cluster that isn't its own: how it is marked, and when it goes.
+"""How objects of a rehearsal are marked in a cluster that isn't its own, and when they are deleted.
 
     manifest  --marked-->      labelled, and its pods kept on nodes of groups
-    object    --turn_of-->     the turn in which it is taken away again
-    two CRDs  --is_same_crd--> whether the one that is there is ours
+    object    --turn_of-->     the turn in which it is deleted
+    two CRDs  --is_same_crd--> whether the one in the cluster is like ours
 
-Pods of ours tolerate the guard taint, which doesn't keep them off other nodes: a cluster with real
-ones would try to run them.
+Pods are kept on nodes of groups, as their toleration of the guard taint doesn't keep them off real
+nodes, which would try to run them.
 """
 
 import copy
@@ -22,9 +22,11 @@ from kwok_operator.rehearsal.scenario.manifests import manifest as manifest_of
 from kwok_operator.rehearsal.scenario.model import Scenario
 
 REHEARSAL_NAMESPACE: Final = "kwok-rehearsal"
-"""Of what programs keep in the cluster; where it is, a rehearsal is, or was and was killed."""
+"""The namespace for what programs keep in the cluster. If it exists, a rehearsal runs there or has
+left things.
+"""
 SCOUT: Final = "kwok-rehearsal-scout"
-"""A node by which it is seen whether kwok is alive."""
+"""The name of a node that shows whether kwok is alive."""
 PART_OF_LABEL: Final = "app.kubernetes.io/part-of"
 PART_OF: Final = "kwok-operator"
 
@@ -40,15 +42,17 @@ class Turn(IntEnum):
     CLUSTER_WIDE = 2
     INSTALLED = 3
     CLAIM = 4
-    """The namespace that says that a rehearsal is here."""
+    """The namespace that marks the cluster as in use by a rehearsal."""
 
 
 BEFORE_THE_OPERATOR: Final = (Turn.OBJECTS, Turn.GROUPS)
-"""Nobody deletes nodes as fast as it does."""
+"""The turns to delete while the operator still runs, as it deletes nodes fastest."""
 
 
 def turn_of(group: str, kind: str, *, namespaced: bool, metadata: Mapping[str, Any]) -> Turn:
-    """When an object goes that a rehearsal has made; `group` is its API group."""
+    """Returns in which turn an object is deleted that a rehearsal has made. `group` is its API
+    group.
+    """
     if kind == "Namespace" and metadata.get("name") == REHEARSAL_NAMESPACE:
         return Turn.CLAIM
     labels = as_map(metadata.get("labels"))
@@ -60,7 +64,9 @@ def turn_of(group: str, kind: str, *, namespaced: bool, metadata: Mapping[str, A
 
 
 def marked(manifest: Mapping[str, Any], rehearsal: str) -> Manifest:
-    """With the label on it, and on all that comes of it: pods, Jobs, claims of volumes."""
+    """Returns the object with the rehearsal's label, also on what it creates: pods, Jobs, volume
+    claims. Its pods are kept on nodes of groups.
+    """
     found = copy.deepcopy(dict(manifest))
     _label(found, rehearsal)
     # What stands in a CRD only looks like an object.
@@ -84,7 +90,7 @@ def marked(manifest: Mapping[str, Any], rehearsal: str) -> Manifest:
 
 
 def labels_of_pods(manifest: Mapping[str, Any]) -> Iterator[Mapping[str, str]]:
-    """The labels of the pods that an object is, or brings forth."""
+    """Yields the labels of the pods that an object is, or creates."""
     rest: list[Any] = [manifest] if manifest.get("kind") != "CustomResourceDefinition" else []
     while rest:
         value = rest.pop()
@@ -97,7 +103,7 @@ def labels_of_pods(manifest: Mapping[str, Any]) -> Iterator[Mapping[str, str]]:
 
 
 def selects(body: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    """Whether an object of the cluster, such as a Service, is about pods with these labels."""
+    """Whether an object with a selector, such as a Service, selects pods with these labels."""
     selector = as_map(body.get("spec")).get("selector")
     if not isinstance(selector, dict):
         return False
@@ -107,7 +113,7 @@ def selects(body: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
 
 
 def is_marked(body: Mapping[str, Any]) -> bool:
-    """Whether an object is the rehearsal's, or a node of a group."""
+    """Whether an object has the rehearsal's label, or is a node of a group."""
     labels = as_map(as_map(body.get("metadata")).get("labels"))
     return REHEARSAL_LABEL in labels or NODE_GROUP_LABEL in labels
 
@@ -119,7 +125,9 @@ def _label(manifest: dict[str, Any], rehearsal: str) -> None:
 
 
 def _keep_on_groups(spec: dict[str, Any]) -> None:
-    """Of the terms of a node selector one has to fit, with all of its expressions."""
+    """Restricts a pod to nodes of groups. Each term gets the condition, as one matching term is
+    enough.
+    """
     affinity = dict(as_map(spec.get("affinity")))
     nodes = dict(as_map(affinity.get("nodeAffinity")))
     required = dict(as_map(nodes.get(_REQUIRED)))
@@ -133,7 +141,7 @@ def _keep_on_groups(spec: dict[str, Any]) -> None:
 
 
 def nodes_of_pod(pod: Mapping[str, Any]) -> set[str]:
-    """Where a pod is, or, one of a DaemonSet that waits, where alone it can be."""
+    """Returns the node of a pod; also the node that a DaemonSet's waiting pod is bound to go to."""
     spec = as_map(pod.get("spec"))
     required = as_map(as_map(as_map(spec.get("affinity")).get("nodeAffinity")).get(_REQUIRED))
     return {
@@ -145,7 +153,7 @@ def nodes_of_pod(pod: Mapping[str, Any]) -> set[str]:
 
 
 def workload_objects(scenario: Scenario) -> list[Manifest]:
-    """What its workloads make."""
+    """Returns the objects of the scenario's workloads."""
     return [
         manifest_of(workload, number)
         for workload in scenario.workloads
@@ -154,7 +162,7 @@ def workload_objects(scenario: Scenario) -> list[Manifest]:
 
 
 def is_same_crd(there: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
-    """Whether all of ours is in the one that is there, and in its versions nothing else."""
+    """Whether the CRD in the cluster has all that ours has, and exactly the same schemas."""
     return _holds(as_map(there.get("spec")), as_map(ours.get("spec")))
 
 

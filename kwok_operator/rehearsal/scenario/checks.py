@@ -1,8 +1,8 @@
-"""What must fit together in a scenario: everything that can be known before anything starts.
+"""Checks whether the parts of a scenario fit together, as far as that is known before it starts.
 
     ScenarioFile, Surroundings  --check-->  ScenarioFile with findings
 
-Each part of it is a function over the scenario that gives problems. Names, times and processes are
+Each check is a function that takes the scenario and yields problems. Names, times and processes are
 here; figures, and what can never hold, in figurechecks.py; objects in applied.py.
 """
 
@@ -43,7 +43,7 @@ _OF_NO_NAMESPACE: Final = frozenset({"KwokNodeGroup", "KwokCapacityPool"})
 
 
 def check(read: ScenarioFile, around: Surroundings) -> ScenarioFile:
-    """With all that is wrong beyond the form of its fields."""
+    """Returns the file with all findings of the checks that go beyond the form of single fields."""
     scenario, document = read.scenario, read.document
     if scenario is None or document is None:
         return read
@@ -67,7 +67,7 @@ def check(read: ScenarioFile, around: Surroundings) -> ScenarioFile:
 
 
 def _makes_more(scenario: Scenario) -> bool:
-    """Whether objects can come of what isn't known here: programs, traces."""
+    """Whether programs or traces of the scenario may create objects that aren't known here."""
     return (
         any(process.command is not None for process in scenario.processes)
         or any(step.run is not None for step in scenario.timeline)
@@ -122,7 +122,9 @@ def _names(scenario: Scenario) -> Iterator[FieldProblem]:
 
 
 def _numbered_as(name: str, scenario: Scenario) -> str:
-    """The workload that has an object of this name, though it is called otherwise."""
+    """Returns the name of another workload that has an object of this name; empty if
+    there is none.
+    """
     others = (each for each in scenario.workloads if each.name != name)
     return next((each.name for each in others if is_object_of(each, name)), "")
 
@@ -138,7 +140,7 @@ def _sizes(scenario: Scenario) -> Iterator[FieldProblem]:
 
 
 def _times(scenario: Scenario) -> Iterator[FieldProblem]:
-    """What comes after the end doesn't come."""
+    """Finds what would happen only after the end."""
     end = scenario.until.at_most
     late = f"is after the end, as until.atMost is {end:g} s; move it, or raise until.atMost"
     settled = scenario.until.settled
@@ -193,7 +195,7 @@ def _program(path: Path, name: str, around: Surroundings) -> Iterator[FieldProbl
 
 
 def _process_steps(scenario: Scenario) -> Iterator[FieldProblem]:
-    """Steps that start what runs, stop what doesn't, or name nobody."""
+    """Finds steps that start what runs, stop what doesn't, or name no process."""
     names = {process.name for process in scenario.processes}
     started: Counter[str] = Counter()
     stopped: Counter[str] = Counter()
@@ -254,7 +256,9 @@ def _in(path: Path, what: str, known: object, name: str) -> Iterator[FieldProble
 def _of_kind(
     kind: str, namespace: str, scenario: Scenario, known: Known
 ) -> tuple[set[str], list[ScenarioWorkload]] | None:
-    """Names, and workloads whose objects these are; None for kinds that aren't known here."""
+    """Returns the known names of a kind in a namespace, and the workloads with objects of this
+    kind; None for a kind that isn't checked.
+    """
     if not kind:
         return None
     names = {

@@ -55,7 +55,9 @@ def _about(value: str) -> str:
 
 
 About = Annotated[Line, AfterValidator(_about)]
-"""Which objects Events are about: kinds are written as the API server writes them."""
+"""The objects that Events are about, as Kind, Kind/NAMESPACE or Kind/NAMESPACE/NAME. Kinds are
+written as the API server writes them.
+"""
 
 
 class ExpectedEvent(ScenarioPart):
@@ -107,7 +109,7 @@ def _when(value: Any) -> Any:
 
 
 A_WORD, A_TIME = "[word]", "[time]"
-"""Steps in the places of pydantic's errors."""
+"""Steps that stand for a union's branch in paths of pydantic's errors."""
 
 When = Annotated[
     Annotated[Literal["end", "always"], Tag(A_WORD)] | Annotated[AtTime, Tag(A_TIME)],
@@ -171,13 +173,13 @@ class Compared(ScenarioPart):
 
     @property
     def bounds(self) -> dict[str, float]:
-        """Those that are given, by their names in a scenario."""
+        """The given bounds, by their names in a scenario."""
         every = {"atLeast": self.at_least, "atMost": self.at_most, "equals": self.equals}
         return {key: number for key, number in every.items() if number is not None}
 
     @property
     def measured(self) -> Figure:
-        """The figure that is compared; a KeyError for one that isn't known."""
+        """The figure that is compared. Raises KeyError if there is no such figure."""
         return FIGURES[self.figure] if self.figure else EVENT_COUNT
 
     @property
@@ -195,13 +197,15 @@ class Compared(ScenarioPart):
         )
 
     def holds_by_now(self, read: FigureReading) -> bool:
-        """For conditions: a part that is known may be enough for `atLeast`."""
+        """Whether a condition holds. For `atLeast` alone, a value that is known only in part may be
+        enough.
+        """
         if read.value is None or (read.incomplete and self.bounds.keys() != {"atLeast"}):
             return False
         return self.holds(read.value)
 
     def is_broken_by(self, read: FigureReading) -> bool:
-        """Whether it can't hold any more, whatever is still missing of the figure."""
+        """Whether the bounds can't hold any more, whatever is still missing of the figure."""
         if read.value is None:
             return False
         if read.incomplete:
@@ -209,7 +213,9 @@ class Compared(ScenarioPart):
         return not self.holds(read.value)
 
     def shown(self, number: float) -> str:
-        """Rounded, unless that would be on the other side of a bound."""
+        """Returns the number rounded, unless the rounded one would be on the other side
+        of a bound.
+        """
         unit = self.measured.unit
         text = in_words(number, unit)
         rounded = float(text.split()[0].replace(",", "")) / (100 if unit == "share" else 1)
@@ -254,7 +260,7 @@ class Expectation(Compared):
         return self.when.at if isinstance(self.when, AtTime) else None
 
     def __str__(self) -> str:
-        """Its name, or what it says."""
+        """Returns its name; by default, a description of what it expects."""
         if self.name:
             return self.name
         if self.wait is not None:

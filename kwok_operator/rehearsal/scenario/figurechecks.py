@@ -1,7 +1,8 @@
-"""Figures that a scenario names: whether there are such, of what there is, and what can never be.
+"""Checks the figures that a scenario names: whether they exist and can be measured, and whether
+their bounds can hold.
 
-Conditions are those of the timeline and of `until`; a step after one that can never hold would
-never come, and the rehearsal would only end by its time.
+Conditions of the timeline and of `until` are checked, too: a step after one that can never hold
+would never come, and the rehearsal would end only by `atMost`.
 """
 
 import math
@@ -23,11 +24,11 @@ from kwok_operator.rehearsal.scenario.workload import ScenarioWorkload, Workload
 from kwok_operator.schema.check import FieldProblem
 
 _ALWAYS_THERE: Final = frozenset({"default", "kube-system", "kwok-operator"})
-"""Namespaces of a cluster that is made."""
+"""The namespaces that a cluster of a rehearsal has from the start."""
 
 
 def figure_checks(scenario: Scenario, known: Known) -> Iterator[FieldProblem]:
-    """All that is wrong with figures, and with what they are held against."""
+    """Yields all that is wrong with figures and their bounds."""
     for path, compared in scenario.compared():
         if compared.event is not None:
             yield from _says_nothing(path, compared, EVENT_COUNT)
@@ -53,7 +54,9 @@ def figure_checks(scenario: Scenario, known: Known) -> Iterator[FieldProblem]:
 
 
 def _without_lines(figure: str, of: FigureScope, scenario: Scenario, known: Known) -> str:
-    """Why no line of a recording can say anything of it, and the remedy; nothing where one can."""
+    """Returns why the figure can't be measured in this scenario, and the remedy; empty if
+    it can.
+    """
     whose = f"the group {of.group} has" if of.group else "no group that is applied has"
     if figure.startswith("instances.") and not _any_group(known, of, scenario, "cloud"):
         return f"{whose} {'no ' if of.group else ''}spec.cloud; give it one"
@@ -79,7 +82,7 @@ def _without_lines(figure: str, of: FigureScope, scenario: Scenario, known: Know
 
 
 def _any_group(known: Known, of: FigureScope, scenario: Scenario, part: str) -> bool:
-    """Whether a group has this part of spec, or may get it from a patch."""
+    """Whether a group has this part in its spec, or a patch may add it."""
     if any(step.patch is not None for step in scenario.timeline):
         return True
     groups: Collection[Mapping[str, Any]] = known.groups.values()
@@ -90,7 +93,9 @@ def _any_group(known: Known, of: FigureScope, scenario: Scenario, part: str) -> 
 
 
 def _any_object(known: Known, kinds: Collection[str], namespace: str, called: str = "") -> bool:
-    """`called`: or what such an object makes, as a CronJob makes Jobs."""
+    """Whether an object of these kinds is applied. If given, `called` must begin with the object's
+    name, as the names of a CronJob's Jobs do.
+    """
     return any(
         kind in kinds
         and namespace in ("", where or "default")
@@ -105,7 +110,7 @@ def _is_called(workload: ScenarioWorkload, wanted: str) -> bool:
 
 
 def programs(scenario: Scenario) -> frozenset[str]:
-    """Those whose warnings are recorded."""
+    """Returns the programs whose warnings are recorded."""
     autoscalers = {each.name for each in scenario.processes if each.cluster_autoscaler is not None}
     return frozenset({OPERATOR, *({SHIM} if autoscalers else ()), *autoscalers})
 
@@ -141,7 +146,7 @@ def _of_what_is_there(
 
 
 def _says_nothing(path: Path, compared: Compared, figure: Figure) -> Iterator[FieldProblem]:
-    """Bounds that hold for each value that there can be, or for none."""
+    """Yields a problem if the bounds hold for every possible value, or for none."""
     keys = {"equals": compared.equals, "atLeast": compared.at_least, "atMost": compared.at_most}
     bounds = {key: number for key, number in keys.items() if number is not None}
     low = bounds.get("equals", bounds.get("atLeast", 0))
@@ -184,7 +189,9 @@ def _too_many_pods(
 
 
 def _most_pods(of: FigureScope, scenario: Scenario, known: Known) -> float:
-    """As many as the scenario's own workloads can have; no limit where others may come."""
+    """Returns how many pods the scenario's workloads can have at most; infinity if others
+    may come.
+    """
     if not known.complete or known.pods:
         return math.inf
     sizes = {workload.name: workload.pod_count for workload in scenario.workloads}

@@ -25,5 +25,5 @@ class LinePattern:
             ) from error
 
     def is_in(self, line: str) -> bool:
-        """Whether a part of the line matches; `$` is the end of the text alone."""
+        """Whether the pattern matches anywhere in the line. `$` matches only at its end."""
         return self._validator.isinstance_python(line)

@@ -1,9 +1,9 @@
-"""What the objects of a workload look like.
+"""Makes the manifests of a workload's objects.
 
     workload, number  --manifest-->  a Deployment, StatefulSet, Job or Pod
 
-Pods tolerate the guard taint, as nothing else keeps them off fake nodes. They run nothing: without
-a name, their image is none that could be pulled.
+Pods tolerate the guard taint, the only thing that keeps pods off fake nodes. They run nothing:
+unless the scenario gives one, their image doesn't exist.
 """
 
 from typing import Any, Final
@@ -21,21 +21,23 @@ Manifest = dict[str, Any]
 
 
 def object_name(workload: ScenarioWorkload, number: int) -> str:
-    """The workload's own where it is one object, else with a number behind it."""
+    """Returns the name of an object: the workload's, if it has only one object that isn't a Pod;
+    else the name and a number.
+    """
     if workload.objects == 1 and workload.kind is not WorkloadKind.PODS:
         return workload.name
     return f"{workload.name}-{number:0{_DIGITS}d}"
 
 
 def is_object_of(workload: ScenarioWorkload, name: str) -> bool:
-    """Whether one of its objects has this name."""
+    """Whether one of the workload's objects has this name."""
     digits = name.rpartition("-")[2]
     number = int(digits) if digits.isdecimal() and len(digits) < _MOST_DIGITS else 0
     return any(n < workload.objects and object_name(workload, n) == name for n in {0, number})
 
 
 def manifest(workload: ScenarioWorkload, number: int) -> Manifest:
-    """The object of that number, from 0."""
+    """Returns the manifest of the object with this number, from 0."""
     name, pod = object_name(workload, number), _pod(workload)
     metadata: Manifest = {
         "name": name,
@@ -70,7 +72,7 @@ def manifest(workload: ScenarioWorkload, number: int) -> Manifest:
 
 
 def _pod(workload: ScenarioWorkload) -> Manifest:
-    """The template of its pods."""
+    """Returns the pod template of the workload."""
     pods = workload.pods or PodsOfWorkload()
     given = pods.template if pods.template is not None else _in_full(pods)
     metadata, spec = dict(as_map(given.get("metadata"))), dict(as_map(given.get("spec")))

@@ -98,7 +98,9 @@ class Until(ScenarioPart):
 
     @property
     def settled(self) -> float | None:
-        """Seconds without a change that end the rehearsal; None where only something else does."""
+        """The seconds without a change that end the rehearsal; None if only something
+        else ends it.
+        """
         return self.settled_for or (None if self.model_fields_set else DEFAULT_SETTLED)
 
 
@@ -162,7 +164,7 @@ class Scenario(ScenarioPart):
         return self
 
     def compared(self) -> Iterator[tuple[tuple[str | int, ...], Compared]]:
-        """Conditions and expectations, with their paths."""
+        """Yields all conditions and expectations, each with its path."""
         for number, step in enumerate(self.timeline):
             if step.after is not None:
                 yield ("timeline", number, "after"), step.after
@@ -173,11 +175,11 @@ class Scenario(ScenarioPart):
 
     @property
     def programs(self) -> frozenset[str]:
-        """What is started, by the names that it is given here."""
+        """The programs that the scenario starts, by the names that it gives them."""
         run = (step.run.command[0] for step in self.timeline if step.run is not None)
         return frozenset({process.program for process in self.processes}.union(run))
 
     @property
     def draws_from(self) -> str:
-        """The seed."""
+        """The seed of all draws."""
         return self.seed or self.name

@@ -32,7 +32,7 @@ from kwok_operator.api.base import (
 )
 
 MAX_SECONDS = 7 * 86_400.0
-"""Of one rehearsal: it runs in real time."""
+"""Seconds that a rehearsal may take at most, as it runs in real time."""
 MAX_PODS = 150_000
 """Kubernetes' own limit for a cluster."""
 
@@ -44,7 +44,9 @@ _UNITS = {"s": 1, "m": 60, "h": 3600}
 _TOO_LARGE = 2.0**1023
 NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 MAX_NAME = 50
-"""Characters; a number comes behind it, and both together are a label's value."""
+"""The most characters of a name. A number is appended to it, and both together must fit
+in a label.
+"""
 
 
 class ScenarioPart(BaseModel):
@@ -66,12 +68,14 @@ class ScenarioPart(BaseModel):
         return data
 
     def dump(self) -> dict[str, Any]:
-        """As a scenario has it, without what was left out; times are seconds."""
+        """Returns the part as a scenario has it, without fields that weren't set. Times are in
+        seconds.
+        """
         return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_unset=True)
 
 
 def require_one(part: BaseModel, *names: str) -> str:
-    """The one of some fields that is given. Raises ValueError where it isn't one."""
+    """Returns the one of these fields that is set. Raises ValueError if not exactly one is."""
     given = [name for name in names if getattr(part, name) is not None]
     words = ", ".join(to_camel(name) for name in names[:-1]) + f" and {to_camel(names[-1])}"
     if len(given) == 1:
@@ -102,7 +106,9 @@ class _Time(float):
 
 
 class NoBoundError(ValueError):
-    """A value is no Bound; what would be one depends on the figure."""
+    """A value that is no bound. Which values are depends on the figure, so the message is made
+    later.
+    """
 
 
 def _bound(value: Any) -> Any:
@@ -134,28 +140,28 @@ def _rate(value: Any) -> Any:
 _SPAN = {"type": ["string", "number"], "pattern": _TIME_SCHEMA, "minimum": 0}
 
 Span = Annotated[float, BeforeValidator(_seconds), WithJsonSchema(_SPAN)]
-"""A time such as 30s, 1h30m or 500ms; seconds in Python."""
+"""A duration such as 30s, 1h30m or 500ms; in Python, in seconds."""
 
 PositiveSpan = Annotated[Span, Field(), BeforeValidator(lambda v: _positive(_seconds(v)))]
-"""The same, and more than none."""
+"""A duration that is longer than 0."""
 
 Bound = Annotated[float, PlainValidator(_bound), WithJsonSchema(_SPAN)]
-"""What a figure is held against: a number, or a time, which counts in seconds."""
+"""A bound of a figure: a number, or a duration, which counts in seconds."""
 
 Rate = Annotated[
     float,
     BeforeValidator(_rate),
     WithJsonSchema({"type": ["string", "number"], "pattern": f"^{_RATE.pattern}$"}),
 ]
-"""So many a second, minute or hour: 5/s, 30/m; in a second in Python."""
+"""A rate per second, minute or hour, such as 5/s or 30/m; in Python, per second."""
 
 ScenarioName = Annotated[str, StringConstraints(pattern=NAME, min_length=1, max_length=MAX_NAME)]
-"""What something is called in a scenario."""
+"""The name of something in a scenario."""
 
 NamespaceName = Annotated[str, StringConstraints(pattern=NAME, min_length=1, max_length=63)]
 
 Line = Annotated[str, StringConstraints(min_length=1, max_length=2_000)]
-"""A text that is shown to people, or handed to a program."""
+"""A text that is shown to people, or passed to a program."""
 
 TextOrNumber = Annotated[
     str,
@@ -166,7 +172,7 @@ TextOrNumber = Annotated[
     StringConstraints(max_length=4_000),
     WithJsonSchema({"type": ["string", "number", "boolean"]}),
 ]
-"""The value of a flag or of a variable. Always text in Python."""
+"""The value of a flag or variable; in Python, always text."""
 
 Amount = Annotated[
     Quantity,
@@ -180,4 +186,4 @@ LabelText = Annotated[LabelValue, WithJsonSchema({"type": "string", "pattern": L
 
 Whole = Annotated[int, Field(strict=True)]
 Number = Annotated[float, Field(strict=True)]
-"""Not what only looks like one: neither true nor a text."""
+"""A number that isn't written as text or a boolean."""

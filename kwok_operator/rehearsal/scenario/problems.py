@@ -1,4 +1,4 @@
-"""What is wrong with a value that a model doesn't take, in sentences: field, value, remedy.
+"""Describes what is wrong with values that a pydantic model refuses: field, value, remedy.
 
 ValidationError (pydantic's)  --field_problems-->  FieldProblem, one for each mistake
 """
@@ -21,7 +21,7 @@ from kwok_operator.schema.check import FieldProblem
 MOST: Final = 50
 _MAX_SENTENCE: Final = 800
 _MANY: Final = 2_000
-"""Names: to find what was meant among more takes too long."""
+"""Among this many names or more, no similar name is searched for, as that takes too long."""
 _PROBLEMS: Final = {
     "dict_type": "is no object of keys and values",
     "tuple_type": "is no list; begin each item with a dash",
@@ -32,7 +32,7 @@ _PROBLEMS: Final = {
     "float_type": "is no number, without quotes",
     "finite_number": "is no number that can be meant",
 }
-"""By pydantic's word for it."""
+"""Sentences by pydantic's type of error."""
 _LIMITS: Final = {
     "greater_than": ("gt", "must be more than {}"),
     "greater_than_equal": ("ge", "must be {} or more"),
@@ -53,17 +53,19 @@ _PATTERNS: Final = {
 _NO_OBJECT: Final = ("model_type", "model_attributes_type")
 _FEW_FIELDS: Final = 6
 _NOT_WRITTEN: Final = ("[key]", A_WORD, A_TIME)
-"""Steps of pydantic's that are no part of what somebody wrote."""
+"""Steps in pydantic's paths that aren't in the file."""
 
 
 def problem(path: Path, sentence: str) -> FieldProblem:
-    """A mistake at a path; the sentence goes on after the field's name."""
+    """Returns a problem with the field at a path. The sentence follows the field's name."""
     where = in_words(path)
     return FieldProblem(path, one_line(f"{where}: {sentence}", limit=_MAX_SENTENCE))
 
 
 def unknown(path: Path, what: str, known: Collection[str], *, value: object) -> FieldProblem:
-    """A name that nothing has: what was meant, or what there is."""
+    """Returns a problem with a name that doesn't exist. It suggests a similar one, or lists the
+    known ones.
+    """
     near = nearest(value, known) if isinstance(value, str) and len(known) < _MANY else None
     there = f"there is {names_in_words(sorted(known))}" if known else "there is none"
     hint = f"did you mean {near}?" if near else there
@@ -73,7 +75,7 @@ def unknown(path: Path, what: str, known: Collection[str], *, value: object) -> 
 def field_problems(
     error: ValidationError, model: type[BaseModel], whole: object
 ) -> list[FieldProblem]:
-    """All that is wrong with `whole`, at most MOST, in the order of the fields."""
+    """Returns all problems with `whole`, at most MOST, in the order of the fields."""
     every = error.errors(include_url=False)
     places = [each["loc"] for each in every]
     # A list whose items are all wrong is called empty, too.
@@ -159,7 +161,7 @@ def _no_field(name: str, known: Collection[str]) -> str:
 
 
 def _fields_at(model: type[BaseModel], path: Path) -> list[str]:
-    """The fields of the model at a path, as they are written."""
+    """Returns the names of the fields of the model at a path, as they are written in a file."""
     here: type[BaseModel] | None = model
     for step in path:
         if isinstance(step, int) or here is None:
@@ -174,7 +176,7 @@ def _written(name: str, info: Any) -> str:
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The models in a type, whatever is around them."""
+    """Yields the pydantic models in a type annotation."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     elif get_origin(annotation) is not None or isinstance(annotation, UnionType | type(Union)):

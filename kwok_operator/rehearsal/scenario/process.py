@@ -147,7 +147,7 @@ class ScenarioProcess(ScenarioPart):
 
     @property
     def program(self) -> str:
-        """What is started."""
+        """The program that is started."""
         if self.cluster_autoscaler is not None:
             return self.cluster_autoscaler.binary
         return self.command[0] if self.command else ""

@@ -1,9 +1,9 @@
-"""Which of the rights that only an option needs the operator of a rehearsal gets.
+"""Decides which rights, that only some features need, the operator of a rehearsal gets.
 
     objects of `apply` and of the timeline, patches, flags  --needed_rights-->  OptionalRights
 
-They have the names of the components in deploy/components that grant them. What a program of the
-scenario applies can't be known; so each of them may be needed then.
+A right has the name of the component in deploy/components that grants it. If the scenario runs
+programs, any may be needed, as it isn't known what these apply.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -17,24 +17,26 @@ from kwok_operator.formats.yamltext import load_documents
 from kwok_operator.rehearsal.scenario.model import Component, Scenario
 
 _PREFIX: Final = "kwok-operator-"
-"""What the names of their roles and bindings begin with."""
+"""The prefix of the names of the components' roles and bindings."""
 _MODES: Final = {"emulate": "clusterapi-emulate", "mirror": "clusterapi-mirror"}
-"""By the operator's flag --clusterapi."""
+"""The component that a mode of the operator's flag --clusterapi needs."""
 
 
 class OptionalRights(NamedTuple):
     needed: frozenset[str]
     possible: frozenset[str]
-    """What a program of the scenario could come to need besides."""
+    """The further rights that a program of the scenario could make necessary."""
 
 
 def component_of(manifest: Manifest) -> str:
-    """Whose role or binding it is."""
+    """Returns the name of the component that a role or binding belongs to."""
     return name_of(manifest).removeprefix(_PREFIX)
 
 
 def needed_rights(scenario: Scenario, objects: Iterable[Manifest]) -> OptionalRights:
-    """`objects` are those that `apply` and the steps of the timeline apply."""
+    """Returns the rights that the scenario needs. `objects` are those that `apply` and the timeline
+    apply.
+    """
     patches = (step.patch.patch for step in scenario.timeline if step.patch is not None)
     # Whatever it is that is patched: nothing else has these fields.
     every = [*objects, *({"kind": kind, **p} for p in patches for kind in (KIND, "ConfigMap"))]
@@ -73,12 +75,12 @@ _NEEDS: Final[Mapping[str, Callable[[Manifest], bool]]] = {
 
 
 def _spec(manifest: Manifest, part: str) -> Mapping[str, Any]:
-    """A part of a group's spec."""
+    """Returns a part of a group's spec; empty for objects of other kinds."""
     return as_map(as_map(manifest.get("spec")).get(part)) if manifest.get("kind") == KIND else {}
 
 
 def _config(manifest: Manifest) -> Mapping[str, Any]:
-    """The provider config that a ConfigMap has."""
+    """Returns the provider config in a ConfigMap; empty if it has none."""
     text = as_map(manifest.get("data")).get("config")
     if manifest.get("kind") != "ConfigMap" or not isinstance(text, str):
         return {}

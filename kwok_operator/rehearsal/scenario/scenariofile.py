@@ -1,10 +1,10 @@
-"""From the text of a scenario's file to a scenario, or to all that is wrong with it.
+"""Reads a scenario from the text of its file, or finds all that is wrong with it.
 
     text --YAML--> one document --arms.py--> one arm of it --models--> Scenario
         --checks.py--> ScenarioFile: findings, notes
 
-A mistake is reported with file and line, field, value, remedy. Of what has another form than it
-should nothing more is checked.
+A mistake is reported with file and line, field, value, remedy. If a scenario doesn't have the right
+form, nothing else in it is checked.
 """
 
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ _ENDINGS: Final = (".yaml", ".yml", ".json")
 
 @dataclass(frozen=True, slots=True)
 class ScenarioFile:
-    """A file that was read; `scenario` is None where it has none that could be looked at."""
+    """A file that was read. `scenario` is None if the file has none that can be checked further."""
 
     file: str
     scenario: Scenario | None = None
@@ -38,7 +38,7 @@ class ScenarioFile:
     def with_findings(
         self, problems: Iterable[FieldProblem], findings: Iterable[Finding] = ()
     ) -> "ScenarioFile":
-        """With what else is wrong: in the scenario, and in other files."""
+        """Returns the file with further problems of the scenario, and findings in other files."""
         every = [*self.findings, *(self._finding(each) for each in problems), *findings]
         return replace(self, findings=tuple(dict.fromkeys(every)))
 
@@ -48,13 +48,13 @@ class ScenarioFile:
 
 
 def read_scenario(file: str, text: str, *, arm: str | None = None) -> ScenarioFile:
-    """The scenario in the text of a file, as far as its own form goes; one arm if it has arms."""
+    """Reads a scenario from text, and checks its form only; if it has arms, reads one of them."""
     read = read_document(file, text)
     return scenario_in(read, arm=arm) if read.document and not read.findings else read
 
 
 def read_document(file: str, text: str) -> ScenarioFile:
-    """The document alone, an object; or what is wrong with it."""
+    """Reads the document, which must be an object, but not the scenario in it."""
     if len(text) > MAX_BYTES:
         message = f"has more than {MAX_BYTES:,} characters; name files in apply instead"
         return ScenarioFile(file, findings=(Finding(file, None, message),))
@@ -78,7 +78,7 @@ def read_document(file: str, text: str) -> ScenarioFile:
 
 
 def scenario_in(read: ScenarioFile, *, arm: str | None = None) -> ScenarioFile:
-    """With the scenario of a document that is an object."""
+    """Reads the scenario from a document that is an object."""
     document, file = read.document, read.file
     assert document is not None
     wrong = wrong_with_arms(document, arm)
@@ -96,7 +96,7 @@ def scenario_in(read: ScenarioFile, *, arm: str | None = None) -> ScenarioFile:
 
 
 def _named(value: dict[str, Any], file: str) -> dict[str, Any]:
-    """With the file's name, where it gives itself none."""
+    """Adds a name after that of the file, if the scenario has none."""
     if value.get("name") is not None:
         return value
     stem = file.replace("\\", "/").rpartition("/")[2]

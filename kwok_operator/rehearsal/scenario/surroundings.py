@@ -1,6 +1,6 @@
-"""What a scenario refers to outside of itself, as its checks ask for it.
+"""What the checks of a scenario need to know of its surroundings: files, programs, the cluster.
 
-Owns the questions; who answers them reads files and looks for programs.
+This is only the interface; `rehearsal/surroundings.py` implements it.
 """
 
 from collections.abc import Mapping
@@ -11,14 +11,16 @@ from kwok_operator.errors import KwokOperatorError
 
 
 class UnusableReferenceError(KwokOperatorError):
-    """Something that a scenario names isn't there, or can't be used: problem and remedy."""
+    """Something that a scenario names doesn't exist, or can't be used. The text has the problem and
+    remedy.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """What applying a path means: name and text of each file.
+    """The files that are applied for a path: the name and text of each.
 
-    It isn't complete where more comes of it than the files say, as of a kustomization's patches.
+    It is incomplete if more is applied than the files say, as by a kustomization's patches.
     """
 
     texts: tuple[tuple[str, str], ...]
@@ -26,24 +28,26 @@ class Material:
 
 
 class Surroundings(Protocol):
-    """Each raises UnusableReferenceError with a sentence that goes on after the field's name."""
+    """The surroundings of a scenario. Methods raise UnusableReferenceError with a sentence that
+    follows the field's name.
+    """
 
     @property
     def own_cluster(self) -> bool:
-        """Whether the cluster is made for the rehearsal: else anything may be there."""
+        """Whether the cluster is created for the rehearsal. Otherwise it may contain anything."""
 
     @property
     def kubernetes(self) -> tuple[str, ...]:
-        """The minor versions that a cluster can have; empty where that isn't known."""
+        """The minor versions of Kubernetes that a cluster can have; empty if unknown."""
 
     def material(self, path: str) -> Material:
-        """What is to be applied."""
+        """Returns the files that are applied for a path."""
 
     def check_program(self, name: str) -> None:
-        """A program of a process or a step."""
+        """Checks that a program of a process or a step can be started."""
 
     def check_trace(self, path: str) -> None:
-        """A trace to play."""
+        """Checks that a trace can be replayed."""
 
     def check_trouble(self, plan: Mapping[str, Any]) -> None:
-        """What goes wrong with the cloud's API."""
+        """Checks a plan of failures of the cloud's API."""

@@ -28,13 +28,13 @@ ObjectReference = Annotated[
         pattern=r"^[A-Za-z][-A-Za-z0-9.]*/[a-z0-9]([-.a-z0-9]*[a-z0-9])?$", max_length=300
     ),
 ]
-"""As kubectl writes it: deployment/web, kng/batch."""
+"""A reference to an object as kubectl writes it, such as deployment/web or kng/batch."""
 
 Command = Annotated[
     tuple[Annotated[str, StringConstraints(max_length=20_000)], ...],
     Field(min_length=1, max_length=500),
 ]
-"""A program and its arguments; $(NAME) is a variable."""
+"""A program and its arguments, in which $(NAME) stands for a variable."""
 
 
 class ApplySource(ScenarioPart):
@@ -78,7 +78,7 @@ ToApply = Annotated[
         }
     ),
 ]
-"""A path may be written alone."""
+"""Something to apply. A path may be given as plain text."""
 
 Applying = Annotated[tuple[ToApply, ...], Field(max_length=1_000)]
 
@@ -219,5 +219,5 @@ class Step(ScenarioPart):
 
     @property
     def action(self) -> str:
-        """The field that says what is done."""
+        """The name of the field that says what is done."""
         return require_one(self, *_ACTIONS)

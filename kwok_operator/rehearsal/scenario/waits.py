@@ -1,4 +1,4 @@
-"""What is asked of the cluster itself, in the syntax of `kubectl wait`: whether it can be asked so.
+"""Checks the arguments of `kubectl wait` that a scenario has.
 
 "kng/batch --for=condition=Ready"  --wait_problem-->  a sentence, or nothing
 """
@@ -30,7 +30,7 @@ def wait_checks(scenario: Scenario, known: Known) -> Iterator[FieldProblem]:
 
 
 def wait_problem(text: str) -> str:
-    """Why `kubectl wait` can't be asked so; empty where it can."""
+    """Returns why `kubectl wait` can't have these arguments; empty if it can."""
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -54,7 +54,7 @@ def wait_problem(text: str) -> str:
 
 
 def _plain(words: Sequence[str]) -> list[str]:
-    """Those that are neither flags nor their values."""
+    """Returns the words that are neither flags nor values of flags."""
     plain, takes_value = [], False
     for word in words:
         if takes_value:
@@ -67,8 +67,10 @@ def _plain(words: Sequence[str]) -> list[str]:
 
 
 def _deletes_nothing(words: Sequence[str], names: Collection[str]) -> str:
-    """kubectl takes what was never there as deleted. Pods and nodes are called after their owner,
-    so a name that begins as one of `names` may be one."""
+    """Returns why a wait for a deletion could never fail; empty if it can. kubectl takes objects
+    that never existed as deleted. Names of pods and nodes begin with their owner's, so names that
+    begin as one of `names` are fine.
+    """
     if not any(word in ("--for=delete", "delete") for word in words):
         return ""
     plain = _plain(words)

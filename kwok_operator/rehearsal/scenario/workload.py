@@ -200,7 +200,7 @@ class ScenarioWorkload(ScenarioPart):
 
     @property
     def objects(self) -> int:
-        """How many objects are made; none by us where a trace says what comes."""
+        """How many objects the rehearsal creates for the workload; 0 if a trace creates them."""
         return 0 if self.arrivals.trace is not None else self.count // self.pods_of_each
 
     @property
