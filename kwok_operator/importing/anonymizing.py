@@ -1,7 +1,8 @@
-"""The table that leads from anonymous names back to the original ones.
+"""Keeps the table that maps anonymous names back to the original ones.
 
-It is kept beside the output, never inside. Its key makes the names, so the same table gives the
-same names again. It only grows, as the output of an earlier import may be around.
+The table is kept beside the output, never inside. Names are made with its key, so the same table
+gives the same names again. Entries are never removed, as the output of an earlier import may still
+be in use.
 """
 
 import json
@@ -25,9 +26,9 @@ _KEY_BYTES: Final = 32
 
 
 def table_path(output: Path, chosen: Path | None) -> Path:
-    """Where the table is: rehearsal.names.json beside rehearsal/ and rehearsal.tar.gz.
+    """Returns the table's path: rehearsal.names.json beside rehearsal/ and rehearsal.tar.gz.
 
-    Raises SettingsError where it would be inside the output.
+    Raises SettingsError if that is inside the output.
     """
     output = output.resolve()
     path = chosen or output.with_name(stem(output) + _SUFFIX)
@@ -40,12 +41,14 @@ def table_path(output: Path, chosen: Path | None) -> Path:
 
 
 def check_table(settings: ImportSettings) -> None:
-    """Raises SettingsError where the table could not be used: before minutes are spent."""
+    """Raises SettingsError if the table can't be used: early, before minutes are spent on
+    reading.
+    """
     read_table(table_path(settings.output, settings.anonymize_table))
 
 
 class Names:
-    """The table of one output; raises SettingsError or OutputError."""
+    """The table of one output; methods raise SettingsError or OutputError."""
 
     def __init__(self, output: Path, chosen: Path | None) -> None:
         self._path = table_path(output, chosen)
@@ -54,7 +57,7 @@ class Names:
         self.anonymizer = Anonymizer(key)
 
     def save(self) -> None:
-        """Writes the table, if there are new names in it."""
+        """Writes the table if it has new names."""
         table = self.anonymizer.table
         if len(table) > self._saved:
             _write(self._path, self.anonymizer.key, self._former | table)
@@ -67,7 +70,7 @@ def anonymized(
     unread: Sequence[Unread],
     settings: ImportSettings,
 ) -> tuple[list[dict[str, Any]], list[Note], list[Unread]]:
-    """The same under other names; the table is written first."""
+    """Returns manifests, notes and `unread` with anonymous names, after the table is written."""
     names = Names(settings.output, settings.anonymize_table)
     anonymizer = names.anonymizer
     renamed, renamed_notes = in_new_order(anonymizer.manifests(manifests)), anonymizer.notes(notes)
@@ -78,9 +81,9 @@ def anonymized(
 
 
 def read_table(path: Path) -> tuple[bytes, dict[str, str]] | None:
-    """The key and the original of each name; None where there is no file.
+    """Reads the key, and the original of each name; None if the file doesn't exist.
 
-    Raises SettingsError for any other file.
+    Raises SettingsError for a file that is no such table.
     """
     try:
         table = json.loads(read_bytes(path))

@@ -1,6 +1,6 @@
 """Replaces the names in manifests and notes by hashes, in any field, unless they are public.
 
-Equal texts stay equal and different ones different, so selectors, affinity and tolerations fit as
+Equal texts stay equal and different ones different, so selectors, affinity and tolerations match as
 before. Only the key or the table leads back.
 """
 
@@ -16,14 +16,15 @@ from kwok_operator.importing import publicnames as public
 from kwok_operator.importing.notes import Note, Reason, Ref
 
 _HASH_LENGTH: Final = 12
-"""Of base32: 60 bits, so that a million names are still different."""
+"""Characters of base32: 60 bits, so that a million names are still different."""
 _PRIVATE_ADDRESSES: Final = {4: ("10.0.0.0", 24), 6: ("fd00::", 64)}
 _LABELS: Final = frozenset({"labels", "matchLabels", "nodeSelector", "annotations"})
 _RESOURCES: Final = frozenset(
     """requests limits capacity allocatable hard podFixed resources
     max min default defaultRequest maxLimitRequestRatio""".split()
 )
-"""Flat maps by resource. In other objects, some of these names are of maps with maps in them."""
+"""Fields that are maps by resource, if the map is flat: elsewhere the same names have other
+content."""
 _KEYS: Final = frozenset({"topologyKey", "matchLabelKeys", "mismatchLabelKeys", "gpuLabel"})
 _AS_IT_IS: Final = frozenset(
     """apiVersion kind type operator effect protocol restartPolicy preemptionPolicy scopeName scopes
@@ -35,7 +36,7 @@ _AS_IT_IS: Final = frozenset(
 _NAMES: Final = frozenset(
     """name namespace namespaces priorityClassName runtimeClassName serviceName values""".split()
 )
-"""Of objects, which may be called 42 or true."""
+"""Fields with names of objects, which may look like the number 42 or the word true."""
 _ORDERING: Final = frozenset({"Gt", "Lt", "Gte", "Lte"})
 _IN_A_MAP: Final = re.compile(
     rf"(.*?\b(?:{'|'.join(sorted(_LABELS))}|{'|'.join(sorted(_RESOURCES))}))(?:\.(.+)|\[(.+)\])"
@@ -44,7 +45,7 @@ _OF_A_CLASS: Final = re.compile(
     r"(.+)(\.(?:storageclass\.storage|deviceclass\.resource)\.k8s\.io"
     r"/(?:requests\.storage|persistentvolumeclaims|devices))"
 )
-"""What a quota says of one StorageClass or DeviceClass."""
+"""A resource of a quota that is about one StorageClass or DeviceClass."""
 _POD_OF_A_SET: Final = "statefulset.kubernetes.io/pod-name"
 _NUMBERED: Final = re.compile(r"(.+)-([0-9]{1,9})")
 _OWN_WORDS: Final = (
@@ -54,7 +55,7 @@ _WORD: Final = re.compile(r"[a-z][a-zA-Z]{1,40}|[0-9]{1,6}|\*")
 
 
 def in_new_order(manifests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The objects of each kind, sorted by their new names, as the old order would give hints."""
+    """Sorts the objects of each kind by their new names, as the old order would give hints."""
     kinds = {kind: place for place, kind in enumerate(dict.fromkeys(m["kind"] for m in manifests))}
 
     def place(manifest: Mapping[str, Any]) -> tuple[int, str, str]:
@@ -66,7 +67,9 @@ def in_new_order(manifests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @dataclass(slots=True)
 class Anonymizer:
-    """The same key makes the same hash of a text; `table` has the original of each hash."""
+    """Makes names anonymous. One key gives one hash of a text; `table` has the original of each
+    hash.
+    """
 
     key: bytes = field(repr=False)
     table: dict[str, str] = field(default_factory=dict, repr=False)
@@ -74,12 +77,14 @@ class Anonymizer:
     _ordered: set[str] = field(default_factory=set, repr=False)
 
     def manifests(self, manifests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Takes all at once, as any of them may compare a label of another as a number."""
+        """Renames manifests. It takes all at once, as any of them may compare a label of another as
+        a number.
+        """
         self._ordered.update(key for manifest in manifests for key in _compared(manifest))
         return [self._object(manifest) for manifest in manifests]
 
     def notes(self, notes: Iterable[Note]) -> list[Note]:
-        """The same without details, as those may name anything, unless the words are our own."""
+        """Renames notes, and removes details that may contain names."""
         return [
             replace(
                 note,
@@ -95,7 +100,7 @@ class Anonymizer:
         return Ref(kind, self.name(ref.namespace), self.name(ref.name))
 
     def field_path(self, path: str) -> str:
-        """A path in an object: the keys of labels and resources are names, too."""
+        """Renames a path in an object, in which keys of labels and resources are names, too."""
         if found := _IN_A_MAP.fullmatch(path):
             above, key = found[1], found[2] or found[3]
             in_labels = above.rpartition(".")[2] in _LABELS
@@ -104,7 +109,7 @@ class Anonymizer:
         return re.sub(r"[^.\[\]]+", lambda step: self._step(step[0]), path)
 
     def name(self, text: str) -> str:
-        """Of an object."""
+        """Returns the anonymous name of an object; public names stay as they are."""
         if not text or text in public.NAMES or public.OWN_NAME.fullmatch(text):
             return text
         return self.hash(text)
@@ -138,7 +143,9 @@ class Anonymizer:
         return f"{self.hash(domain)}.example/{self.hash(last)}" if slash else self.hash(name)
 
     def address(self, text: str) -> str:
-        """Another private address, as each address has ports of its own."""
+        """Returns a private address in place of another: different ones stay different, as each has
+        its own ports.
+        """
         try:
             original = ipaddress.ip_address(text)
         except ValueError:
@@ -152,14 +159,18 @@ class Anonymizer:
         return other
 
     def hash(self, text: str) -> str:
-        """A valid name of any object, label and domain; its original is in the table."""
+        """Returns a hash that is valid as a name of any object, label and domain; the table gets
+        the original.
+        """
         if text not in self._hashes:
             self._hashes[text] = name = self.unlisted_hash(text)
             self.table[name] = text
         return self._hashes[text]
 
     def unlisted_hash(self, text: str) -> str:
-        """The same, but not in the table: for names that are too many to look up."""
+        """Returns such a hash without an entry in the table: for names that are too many to look
+        up.
+        """
         return f"n-{base64.b32encode(self._digest(text)).decode().lower()[:_HASH_LENGTH]}"
 
     def _digest(self, text: str) -> bytes:
@@ -192,7 +203,9 @@ class Anonymizer:
         return value if name not in _NAMES and public.is_harmless(value) else self.name(value)
 
     def _with_key(self, value: Mapping[str, Any], key: str) -> dict[str, Any]:
-        """A requirement, a toleration or a taint: its values are those of its key."""
+        """Renames a requirement, a toleration or a taint: its values are renamed as those of its
+        key.
+        """
         renamed: dict[str, Any] = {}
         for name, part in value.items():
             match name, part:
@@ -214,7 +227,7 @@ class Anonymizer:
 
 
 def _compared(value: Any) -> Iterator[str]:
-    """Keys whose values are compared as numbers somewhere."""
+    """Yields keys of labels whose values are compared as numbers somewhere."""
     if isinstance(value, Mapping):
         if value.get("operator") in _ORDERING and isinstance(value.get("key"), str):
             yield value["key"]

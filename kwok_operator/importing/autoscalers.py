@@ -23,7 +23,9 @@ KARPENTER: Final = "karpenter.sh"
 
 
 def namespaces_of(body: Any) -> set[str]:
-    """The namespaces in which a Deployment may keep its status, if it is cluster-autoscaler."""
+    """Returns the namespaces in which a Deployment, if it is cluster-autoscaler, may keep its
+    status.
+    """
     flags = flags_of(body)
     if flags is None:
         return set()
@@ -35,7 +37,9 @@ def namespaces_of(body: Any) -> set[str]:
 async def read_bounds(
     cluster: ClusterClient, bounds: Bounds, *, namespaces: Iterable[str]
 ) -> list[Unread]:
-    """`namespaces` are those of cluster-autoscaler. Returns what could not be read."""
+    """Adds to `bounds` what can be read, and returns the rest. `namespaces` are
+    cluster-autoscaler's.
+    """
     unread: list[Unread] = []
     for namespace in sorted({_DEFAULT_NAMESPACE, *namespaces}):
         await _configmaps(cluster, bounds, unread, namespace)
@@ -80,7 +84,9 @@ async def _configmaps(
 
 
 async def _version(cluster: ClusterClient, group: str) -> str:
-    """The version of an API group that the server prefers; empty where there is no such group."""
+    """Returns the version of an API group that the server prefers; empty if there is no such
+    group.
+    """
     try:
         answer = await cluster.get(f"/apis/{group}")
     except Unreadable:

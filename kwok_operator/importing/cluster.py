@@ -1,4 +1,4 @@
-"""A client for programs that read a whole cluster, or play one: at a pace, with pages and retries.
+"""A client for programs that read a whole cluster, or replay into one: rate limit, pages, retries.
 
     kubeconfig  --open_cluster-->  ClusterClient  --get, pages, watch, send-->  dicts, or Unreadable
 
@@ -30,9 +30,10 @@ from kwok_operator.kube.retry import ACCIDENTS, retry_delay
 DEFAULT_REQUESTS_PER_SECOND: Final = 10.0
 PAGE: Final = 500
 ATTEMPTS: Final = 7
-"""Half a minute altogether, if the API server doesn't name a time itself."""
+"""Tries of a request: half a minute altogether, if the API server doesn't name a time itself."""
 _BEGINNINGS: Final = 4
-"""A list that is read slower than the API server forgets would be begun again for ever."""
+"""Times that a list is begun. Without a limit, one that expires before it is read would never
+end."""
 _TIMEOUT: Final = 120.0
 _WATCH_SECONDS: Final = 300
 _SILENCE: Final = 420.0
@@ -58,9 +59,9 @@ class Unreadable(KwokOperatorError):
 
 
 class Page(list[Any]):
-    """Items of a list, and the version of that list, from which a watch can go on.
+    """Items of a list, and the list's version, from which a watch can go on.
 
-    `first` is the first page, and again the first one of a list that is begun again.
+    `first` marks the first page, also when a list is begun again.
     """
 
     version: str = ""
@@ -68,7 +69,7 @@ class Page(list[Any]):
 
 
 class ClusterClient:
-    """Sends one request after the other, at most so many a second; 0 means as many as there are."""
+    """Sends requests, with at most `requests_per_second` begun in a second; 0 means no limit."""
 
     def __init__(
         self,
@@ -87,11 +88,11 @@ class ClusterClient:
 
     @property
     def description(self) -> str:
-        """`context prod at https://...`"""
+        """Describes the connection: `context prod at https://...`."""
         return self._client.connection.description
 
     async def get(self, path: str, params: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """The object at a path; raises Unreadable."""
+        """Returns the object at a path; raises Unreadable."""
         try:
             return await self._request("GET", path, params)
         except KwokOperatorError as error:
@@ -100,9 +101,9 @@ class ClusterClient:
     async def pages(
         self, path: str, limit: int = PAGE, params: Mapping[str, str] | None = None
     ) -> AsyncIterator[Page]:
-        """All objects of a kind; raises Unreadable, also after some pages.
+        """Yields all objects of a kind; raises Unreadable, also after some pages.
 
-        Where the API server forgets the list meanwhile, it is begun again: objects may come twice.
+        If the API server forgets the list meanwhile, it is begun again: objects may come twice.
         """
         token, begun = "", 1
         while True:
@@ -128,7 +129,7 @@ class ClusterClient:
     async def watch(
         self, path: str, resource_version: str, *, opened: Callable[[], None] = lambda: None
     ) -> AsyncIterator[dict[str, Any]]:
-        """The events from a version on, bookmarks too, until the API server ends the watch.
+        """Yields the events from a version on, bookmarks too, until the API server ends the watch.
 
         `opened` is called when it begins, perhaps long before the first event. Raises Unreadable:
         with status 410 the list has to be read anew.
@@ -164,7 +165,8 @@ class ClusterClient:
         *,
         attempts: int = ATTEMPTS,
     ) -> tuple[int, dict[str, Any]]:
-        """The status of a write and the answer, a refusal too; raises Unreadable without an answer.
+        """Sends a write; returns its status and the answer, also of a refusal. Raises Unreadable if
+        there is no answer.
 
         A POST that is sent again may have been carried out before: it is then answered with 409.
         """
@@ -218,7 +220,7 @@ class ClusterClient:
             await self._sleep(delay)
 
     async def _turn(self) -> None:
-        """Waits for the next place at the pace; unused places are not made up for."""
+        """Waits until the rate limit allows the next request; unused time isn't saved for later."""
         now = time.monotonic()
         turn = max(self._next, now)
         self._next = turn + self._interval
@@ -235,7 +237,9 @@ async def open_cluster(
     sleep: Sleep = asyncio.sleep,
     log: Log = lambda _: None,
 ) -> AsyncIterator[ClusterClient]:
-    """The cluster of a context, which may not answer. Raises ConnectionConfigError."""
+    """Opens a client for the cluster of a context, without a request. Raises
+    ConnectionConfigError.
+    """
     connection = await load_connection(kubeconfig=kubeconfig, context=context)
     # It may be read over the internet, where bytes cost more than the API server's gzip.
     async with KubeClient(connection=connection, max_connections=100, compressed=True) as client:
@@ -253,7 +257,7 @@ def _object(content: bytes, *, request: str) -> dict[str, Any]:
 
 
 def _page(path: str, answer: Mapping[str, Any]) -> tuple[Page, str]:
-    """The page, and the token of the next one."""
+    """Returns the page, and the token of the next one."""
     items = answer.get("items")
     if items is not None and not isinstance(items, list):
         raise Unreadable(path, "the answer is no list: its items are none")

@@ -1,7 +1,7 @@
-"""The output of an import: a folder, or one archive of it.
+"""Writes the output of an import: a folder, or one archive of it.
 
-The same manifests give the same bytes. An earlier import is replaced as a whole and at once, any
-other file is left alone.
+The same manifests give the same bytes. An earlier import is replaced as a whole and at once;
+anything else is never overwritten.
 """
 
 import contextlib
@@ -46,13 +46,17 @@ def is_archive(output: Path) -> bool:
 
 
 def stem(output: Path) -> str:
-    """`rehearsal` of rehearsal/ and of rehearsal.tar.gz."""
+    """Returns the output's name without suffix: `rehearsal` of rehearsal/ and of
+    rehearsal.tar.gz.
+    """
     name = output.absolute().name
     return next((name.removesuffix(end) for end in ARCHIVES if name.endswith(end)), name)
 
 
 def check_output(output: Path) -> None:
-    """Raises SettingsError where `write` would refuse: before minutes were spent on reading."""
+    """Raises SettingsError if `write` would refuse the output: before minutes are spent on
+    reading.
+    """
     try:
         _check_output(output)
     except OSError as error:
@@ -79,7 +83,7 @@ def _check_output(output: Path) -> None:
 
 
 def files_of(manifests: Sequence[Manifest], ledger: Ledger) -> dict[str, bytes]:
-    """All files by path, in the order in which kubectl should apply them."""
+    """Returns all files by path, in the order in which kubectl should apply them."""
     places: dict[str, list[Manifest]] = {_CLUSTER: [], _GROUPS: []}
     for manifest in manifests:
         places.setdefault(_place(manifest), []).append(manifest)
@@ -103,7 +107,7 @@ def files_of(manifests: Sequence[Manifest], ledger: Ledger) -> dict[str, bytes]:
 
 
 def write(output: Path, files: Mapping[str, bytes]) -> None:
-    """Replaces the output; an error leaves nothing half-written."""
+    """Replaces the output; after an error nothing half-written is left."""
     check_output(output)
     target = output.resolve()
     fresh = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
@@ -121,7 +125,9 @@ def write(output: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _place(manifest: Manifest) -> str:
-    """Namespaces are in the first file: `kubectl apply -f` then finds them there, too."""
+    """Returns the file of a manifest. Namespaces are in the first one, where `kubectl apply -f`
+    finds them in time.
+    """
     if manifest.get("kind") == KIND and str(manifest.get("apiVersion")).startswith(f"{API_GROUP}/"):
         return _GROUPS
     namespace = (manifest.get("metadata") or {}).get("namespace")
@@ -131,7 +137,7 @@ def _place(manifest: Manifest) -> str:
 
 
 def _parts(manifests: Sequence[Manifest]) -> Iterator[str]:
-    """Texts of several documents each, none much longer than editors and reviews like."""
+    """Yields texts of several documents each, none much longer than editors and reviews like."""
     part: list[str] = []
     size = 0
     for manifest in manifests:
@@ -167,7 +173,9 @@ def _write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _put_back(output: Path) -> bool:
-    """Restores the output that a killed run had moved aside in `_swap`; whether there was one."""
+    """Restores the output that a killed run had moved aside in `_swap`; returns whether an output
+    exists.
+    """
     target = output.resolve()
     aside = f".{glob.escape(target.name)}.{'[0-9a-f]' * 8}{_ASIDE}"
     for old in sorted(target.parent.glob(aside))[:1]:
@@ -177,7 +185,7 @@ def _put_back(output: Path) -> bool:
 
 
 def _swap(fresh: Path, target: Path) -> None:
-    """Two renames, as a folder can't take the place of another in one."""
+    """Replaces `target` by two renames, as a folder can't take the place of another in one."""
     old = target.with_name(f"{fresh.name}{_ASIDE}")
     try:
         if target.exists():
@@ -199,7 +207,9 @@ def _remove(path: Path) -> None:
 
 
 def _foreign_file(folder: Path) -> str:
-    """The first thing in a folder that no import wrote; the folder itself, if it is none."""
+    """Returns the first file in a folder that no import wrote, or the path itself if it is no
+    folder; empty if there is none.
+    """
     if not folder.is_dir():
         return str(folder)
     for path in sorted(folder.rglob("*")):

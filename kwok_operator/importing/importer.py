@@ -1,4 +1,4 @@
-"""Reads a cluster, and writes the folder that brings it into another.
+"""Imports a cluster: reads it, and writes the folder that recreates it in another.
 
     ClusterClient  --pages-->  Nodes, Workloads, Bounds  -->  manifests, notes  -->  folder.write
 
@@ -34,7 +34,7 @@ _NAMESPACE: Final = "Namespace"
 
 
 class NoClusterError(KwokOperatorError):
-    """Nothing could be read at all."""
+    """The cluster can't be read at all."""
 
 
 @dataclass(slots=True)
@@ -46,13 +46,13 @@ class Reading:
     bounds: Bounds = field(default_factory=Bounds)
     unread: list[Unread] = field(default_factory=list)
     autoscalers: set[str] = field(default_factory=set)
-    """Namespaces of cluster-autoscaler."""
+    """Namespaces in which cluster-autoscaler was found."""
     anything: bool = False
     namespaces: set[str] = field(default_factory=set)
-    """Those in which there is anything, wanted or not."""
+    """Namespaces with any object, whether it is imported or not."""
 
     def add(self, kind: str, body: Any) -> None:
-        """An item of a list, which doesn't say its kind."""
+        """Adds an item of a list; items don't state their kind."""
         if kind == "Node":
             self.nodes.add(body)
             return
@@ -66,7 +66,7 @@ class Reading:
 async def run_import(
     settings: ImportSettings, *, reporter: Reporter, sleep: Sleep = asyncio.sleep
 ) -> Ledger:
-    """Raises KwokOperatorError where nothing was written."""
+    """Imports a cluster and returns the ledger. Raises KwokOperatorError if nothing was written."""
     folder.check_output(settings.output)
     if settings.anonymize:
         check_table(settings)
@@ -154,7 +154,7 @@ def _counted(kind: str, count: int) -> str:
 
 
 def _namespace_of(kind: str, body: Any) -> str:
-    """Empty for an object that is in none, and for what is no object."""
+    """Returns an object's namespace, or a Namespace's own name; empty if there is none."""
     return text_at(body, "metadata", "name" if kind == _NAMESPACE else "namespace")
 
 
@@ -166,7 +166,7 @@ def _wanted(namespace: str, settings: ImportSettings) -> bool:
 
 
 def _not_there(reading: Reading, settings: ImportSettings) -> list[Unread]:
-    """Namespaces that were asked for by name."""
+    """Returns the namespaces that the user named, but in which nothing was found."""
     return [
         Unread(
             _NAMESPACE,

@@ -6,7 +6,9 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class ImportedKind:
-    """A `traced` kind is recorded and replayed, too; the field `size` of its spec scales it."""
+    """A kind of object. If `traced`, it is recorded and replayed, too. The field `size` of its spec
+    scales it.
+    """
 
     name: str
     api_version: str
@@ -17,7 +19,7 @@ class ImportedKind:
 
     @property
     def path(self) -> str:
-        """The collection of all objects of the kind."""
+        """Returns the path of all objects of the kind."""
         root = "/apis" if "/" in self.api_version else "/api"
         return f"{root}/{self.api_version}/{self.plural}"
 
@@ -51,7 +53,7 @@ KINDS: Final = {
         ImportedKind("Pod", "v1", "pods", traced=True),
     )
 }
-"""In the order in which they are read and created: owners before what they own."""
+"""All kinds, in the order in which they are read and created: owners before what they own."""
 
 TRACED: Final = {name: kind for name, kind in KINDS.items() if kind.traced}
-"""CronJobs aren't: the Jobs that they make are recorded."""
+"""Kinds that are recorded and replayed: not CronJobs, as the Jobs that they make are recorded."""

@@ -15,7 +15,7 @@ from kwok_operator.importing.notes import Note, Reason, Ref
 WRITER: Final = "kwok-operator import"
 _VERSION: Final = 1
 _MOST_NAMED: Final = 1_000
-"""Objects of one reason in ledger.md; beyond that nobody reads."""
+"""Objects that ledger.md names for one reason; nobody reads more."""
 _EXAMPLES: Final = 3
 _CHARACTERS: Final = 300
 _FIRST: Final = frozenset(
@@ -24,7 +24,7 @@ _FIRST: Final = frozenset(
     " NodeUnknown NoPriorityClass NoRuntimeClass ResourceClaims TooManyPlaces"
     " VolumesInSeveralPlaces QuotaUnused".split()
 )
-"""Reasons whose objects are scheduled or scaled otherwise than they were."""
+"""Reasons why objects may be scheduled or scaled differently than in the original cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,9 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """`read` and `written` count objects by kind, `notes` are in order."""
+    """What an import read, wrote, dropped and changed. `read` and `written` count objects by
+    kind.
+    """
 
     read: Mapping[str, int]
     written: Mapping[str, int]
@@ -48,17 +50,17 @@ class Ledger:
 
     @property
     def dropped(self) -> int:
-        """The number of objects of which nothing is left."""
+        """Returns the number of objects that are dropped as a whole."""
         return sum(note.count for note in self.notes if note.dropped)
 
     @property
     def changed(self) -> int:
-        """The number of objects that are written and differ."""
+        """Returns the number of objects that are written and differ."""
         return len({note.ref for note in self.notes if not note.dropped})
 
     @property
     def missing(self) -> list[Unread]:
-        """The parts without which the import is incomplete."""
+        """Returns the parts without which the import is incomplete."""
         return [each for each in self.unread if each.needed]
 
 
@@ -69,7 +71,7 @@ def ledger_of(
     notes: Iterable[Note],
     unread: Iterable[Unread],
 ) -> Ledger:
-    """In an order that depends on nothing else."""
+    """Makes a ledger; its order depends only on its content."""
     written = Counter(str(manifest.get("kind")) for manifest in manifests)
     return Ledger(
         read=dict(sorted(read.items())),
@@ -80,7 +82,7 @@ def ledger_of(
 
 
 def as_json(ledger: Ledger) -> dict[str, Any]:
-    """What ledger.json has."""
+    """Returns the content of ledger.json."""
     return {
         "writer": WRITER,
         "version": _VERSION,
@@ -97,7 +99,7 @@ def as_json(ledger: Ledger) -> dict[str, Any]:
 
 
 def as_text(ledger: Ledger) -> str:
-    """What ledger.md has."""
+    """Returns the content of ledger.md."""
     lines = [f"<!-- Written by {WRITER}. -->", "# Ledger of this import", ""]
     lines += _unread(ledger)
     lines += _first(ledger.notes)
@@ -143,7 +145,7 @@ def _unread_line(each: Unread) -> str:
 
 
 def _first(notes: Sequence[Note]) -> list[str]:
-    """Differences that may make the other cluster behave otherwise."""
+    """Lists differences that may make the other cluster behave differently."""
     groups = _by_reason([note for note in notes if note.reason in _FIRST])
     lines = [f"- {sentence}: {_examples(group)}" for sentence, group in groups]
     return ["## Know this first", "", *lines, ""] if lines else []
@@ -156,7 +158,7 @@ def _examples(notes: Sequence[Note]) -> str:
 
 
 def _shown(note: Note) -> str:
-    """What is about no object is about a field."""
+    """Returns the note's object, or its field if it is about no object."""
     nameless = not note.ref.name and note.field
     return _text(note.field) if nameless else _named(note.ref)
 
@@ -200,7 +202,7 @@ def _changed(notes: Sequence[Note]) -> list[str]:
 
 
 def _by_reason(notes: Sequence[Note]) -> Iterator[tuple[str, list[Note]]]:
-    """Those that are about most objects first."""
+    """Groups notes by the sentence of their reason, those with the most notes first."""
     groups: dict[Reason, list[Note]] = defaultdict(list)
     for note in notes:
         groups[note.reason].append(note)
@@ -215,7 +217,9 @@ def _described(note: Note) -> str:
 
 
 def _named(ref: Ref) -> str:
-    """Without a name it is all of its kind there; what was no object has no place either."""
+    """Returns the object in words; a reference without a name means all of the kind in its
+    namespace.
+    """
     nameless = ref.namespace and not ref.name
     return f"{_text(ref.kind)}s in {_text(ref.namespace)}" if nameless else _text(ref)
 

@@ -18,7 +18,7 @@ class Ref:
 
 
 class Reason(StrEnum):
-    """Why an object was dropped or changed, as a word; `sentence` says it to people."""
+    """Why an object was dropped or changed, as a word; `sentence` explains it to people."""
 
     sentence: str
 
@@ -181,8 +181,9 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """`dropped`: nothing of the object is left. `field` is the path that was changed, `detail` may
-    say more, `count` is the number of objects that the note stands for.
+    """An entry of the ledger. `dropped`: nothing of the object is left. `field` is the path that
+    was changed, `detail` adds to the reason, `count` is the number of objects that the note stands
+    for.
     """
 
     ref: Ref

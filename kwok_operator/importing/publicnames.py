@@ -1,8 +1,8 @@
-"""Names that say nothing of whoever uses them: those of Kubernetes, clouds and well-known programs.
+"""Decides which names are public: those of Kubernetes, clouds and well-known programs.
 
-Everything that isn't known to be one of them is taken for private. People make keys of their own
-below public domains, too, so a key is public only where all words in it are known. A public key
-may have a private value, as a node group's name is.
+All others are taken for private. People make keys of their own below public domains, too, so a key
+is public only if all words in it are known. A public key may have a private value, such as a node
+group's name.
 """
 
 import re
@@ -26,7 +26,7 @@ _DOMAINS: Final = frozenset(
     volcano.sh koordinator.sh yunikorn.apache.org ray.io kubeflow.org kyverno.io keda.sh
     kubernetes-sigs.io descheduler.alpha.kubernetes.io""".split()
 )
-"""Each with the domains below it."""
+"""Public domains; the domains below each of them are public, too."""
 
 _TERMS: Final = frozenset(
     """accelerator additional agent agentpool alpha app arch attached autoscaler autoscaling
@@ -50,7 +50,8 @@ _TERMS: Final = frozenset(
     topology tpu trunk tun type unavailable uninitialized unreachable unschedulable up
     utilization variant vendor version vhost vke vm volumes vpc windows worker xe zone""".split()
 )
-"""Of keys and resources below these domains. Any other word may be a team's, or a product's."""
+"""Public words in keys and resources below these domains. Any other may be a team's or a
+product's."""
 _NUMBER_IN_A_KEY = re.compile(r"[0-9]{1,3}(g|gb)?")
 
 _ANY_NAME_BELOW: Final = (
@@ -75,7 +76,8 @@ _VALUES: Final = frozenset(
 ) | {""}
 
 _DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
-"""A number of any length, without which the API server refuses the pod."""
+"""A key whose values are numbers of any length: if they are renamed, the API server refuses the
+pod."""
 _AMOUNT = re.compile(r"[-+]?[0-9.]{1,30}([numkMGTPEi]{1,2}|[eE][-+]?[0-9]{1,3})?")
 _NUMBER = re.compile(r"[-+]?[0-9]{1,7}(\.[0-9]{1,6})?([a-zA-Z]{1,2}|%)?")
 
@@ -121,17 +123,17 @@ NAMES: Final = frozenset(
     """default kube-system kube-public kube-node-lease
     system-cluster-critical system-node-critical fake linux windows""".split()
 )
-"""Of objects that every cluster has, and of those that an import makes."""
+"""Names of objects that every cluster has, or that an import makes."""
 
 OWN_NAME = re.compile(r"[ci][0-9]{1,4}")
-"""What an import calls containers."""
+"""Names that an import gives containers."""
 
 KINDS: Final = frozenset(kinds.KINDS) | frozenset(
     """Node ConfigMap StorageClass CSINode HorizontalPodAutoscaler KwokNodeGroup KwokCapacityPool
     MachineDeployment MachineSet MachinePool NodePool ScalingGroup Rollout CloneSet Workflow
     RayCluster RayJob PyTorchJob MPIJob""".split()
 )
-"""Of objects; a custom resource may be called after a product that nobody knows of yet."""
+"""Public kinds of objects; a custom resource may be called after a secret product."""
 
 KEYS_OF_NAMES: Final = frozenset(
     {
@@ -141,11 +143,11 @@ KEYS_OF_NAMES: Final = frozenset(
         "metadata.name",
     }
 )
-"""Whose values are names of objects."""
+"""Keys whose values are names of objects."""
 
 
 def is_public_key(key: str) -> bool:
-    """Of a label, an annotation or a taint."""
+    """Whether the key of a label, an annotation or a taint is public."""
     domain, slash, name = key.rpartition("/")
     if key in LABELS_OF_ONE_POD or key in KEYS_OF_NAMES:
         return True  # what a controller gives pods keeps its name, and what selects it has to
@@ -157,7 +159,9 @@ def is_public_key(key: str) -> bool:
 
 
 def _is_below_public_domain(domain: str, name: str) -> bool:
-    """A domain itself, or one above it, is known, and so are all words before it and after it."""
+    """Whether a domain is known, or one above it, and also all other words in the domain and the
+    name.
+    """
     parts = domain.split(".")
     start = next((at for at in range(len(parts)) if ".".join(parts[at:]) in _DOMAINS), None)
     return start is not None and all(map(_is_of_terms, (*parts[:start], name)))
@@ -169,24 +173,24 @@ def _is_of_terms(text: str) -> bool:
 
 
 def is_public_value(key: str, value: str) -> bool:
-    """Of a label, an annotation or a taint."""
+    """Whether the value of a label, an annotation or a taint is public."""
     if is_harmless(value) or (key == _DELETION_COST and is_amount(value)):
         return True
     return _KEYS_OF_PUBLIC_VALUES.fullmatch(key) is not None and is_public_key(key)
 
 
 def is_harmless(text: str) -> bool:
-    """A number, an amount, a short time or a word that everybody uses."""
+    """Whether a text is a number, an amount, a short time or a word that everybody uses."""
     return text in _VALUES or _NUMBER.fullmatch(text) is not None
 
 
 def is_amount(text: str) -> bool:
-    """Of a resource: as long as it likes."""
+    """Whether a text is an amount of a resource; it may have many digits."""
     return _AMOUNT.fullmatch(text) is not None
 
 
 def is_public_resource(name: str) -> bool:
-    """Of a container, a node or a quota."""
+    """Whether the name of a resource of a container, a node or a quota is public."""
     if _RESOURCES.fullmatch(name):
         return True
     domain, slash, last = name.removeprefix("requests.").removeprefix("limits.").rpartition("/")

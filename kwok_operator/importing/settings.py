@@ -13,12 +13,12 @@ class ImportSettings:
     group_by: tuple[str, ...] = ()
     prices: Path | None = None
     namespaces: frozenset[str] = frozenset()
-    """Empty means all."""
+    """Namespaces to import; empty means all."""
     excluded_namespaces: frozenset[str] = frozenset()
     keep_images: bool = False
     anonymize: bool = False
     anonymize_table: Path | None = None
-    """None means beside the output."""
+    """Path of the table of names; None means beside the output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +28,13 @@ class RecordSettings:
     context: str | None = None
     requests_per_second: float = 10.0
     seconds: float | None = None
-    """None means until SIGTERM or SIGINT."""
+    """Length of the recording in seconds; None means until SIGTERM or SIGINT."""
     rotate_bytes: int | None = None
     rotate_seconds: float | None = None
     keep_images: bool = False
     anonymize: bool = False
     anonymize_table: Path | None = None
-    """None means beside the output."""
+    """Path of the table of names; None means beside the output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class ReplaySettings:
     paths: tuple[Path, ...]
     speed: float = 1.0
     since: float = 0.0
-    """Seconds of the trace that only lead to the set-up."""
+    """Seconds of the trace that are not played, but only lead to the set-up."""
     seed: str = ""
     namespace_prefix: str = ""
     kubeconfig: str | None = None

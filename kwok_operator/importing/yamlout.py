@@ -1,7 +1,7 @@
-"""Manifests as YAML that kubectl reads as they are meant, whatever is in them.
+"""Writes manifests as YAML from which kubectl reads exactly the same values.
 
-Go's readers of YAML see numbers in `12e5` and truth in `y`, where Python's see text: so everything
-that doesn't begin like a word is quoted. Nothing is written as an alias of something else.
+Go's readers of YAML take `12e5` for a number and `y` for true, Python's take both for text: so
+everything that doesn't begin like a word is quoted. There are no aliases.
 """
 
 import re
@@ -31,7 +31,7 @@ _Dumper.add_representer(str, _text)
 
 
 def dump(manifest: Mapping[str, Any]) -> str:
-    """One document; apiVersion, kind and metadata first, as people expect it."""
+    """Returns one YAML document; apiVersion, kind and metadata come first, as people expect it."""
     first = [key for key in ("apiVersion", "kind", "metadata") if key in manifest]
     ordered = {key: manifest[key] for key in [*first, *sorted(manifest.keys() - set(first))]}
     text: str = yaml.dump(ordered, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1_000)

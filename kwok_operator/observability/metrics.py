@@ -235,8 +235,8 @@ class Metrics(ProcessMetrics):
         self._gauge("kwok_operator_groups_waiting_for_room", text, waiting)
 
     def loop_lag(self, wall: float, cpu: float) -> None:
-        """Counts a delay of the event loop: its seconds, and at most how many of them our CPU time
-        was.
+        """Counts a delay of the event loop: `wall` seconds, of which our CPU time was `cpu` at
+        most.
         """
         self._loop_lag.observe(wall)
         for clock, seconds in (("wall", wall), ("cpu", cpu)):

@@ -1,4 +1,4 @@
-"""Fewest and most nodes of imported groups, as cluster-autoscaler or Cluster API has them.
+"""Finds the minimum and maximum of imported groups, as cluster-autoscaler or Cluster API has them.
 
 flags, status, provider config, Cluster API  --add_...-->  ScalingGroup
 ScalingGroup, ImportedGroup  --settle-->  spec.autoscaling by group, notes
@@ -40,13 +40,13 @@ _FORMS: Final = (
     r"aks-{pool}-[0-9]{{8}}-vmss",
     r"{pool}\..+",
 )
-"""What EKS, eksctl, GKE, AKS and kOps call the scaling group of a pool."""
+"""Names that EKS, eksctl, GKE, AKS and kOps give the scaling group of a pool."""
 _AS_A_WORD: Final = r".*(?<![A-Za-z0-9]){pool}(?![A-Za-z0-9]).*"
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedGroup:
-    """`known_as` are names of scaling groups, from its nodes; `size` is their number."""
+    """A group with `size` nodes; `known_as` are the names of scaling groups that its nodes show."""
 
     name: str
     pool: str
@@ -61,7 +61,7 @@ class ImportedGroup:
 
 @dataclass(slots=True)
 class Bounds:
-    """All `add_` methods take anything."""
+    """Collects bounds and assigns them to groups. All `add_` methods accept any value."""
 
     _groups: dict[str, ScalingGroup] = field(default_factory=dict)
     _options: list[Mapping[str, Any]] = field(default_factory=list)
@@ -69,7 +69,7 @@ class Bounds:
     _notes: list[Note] = field(default_factory=list)
 
     def add_autoscaler(self, body: Any) -> None:
-        """The flags of a Deployment or Pod, if it is cluster-autoscaler's."""
+        """Adds the flags of a Deployment or Pod, if it is cluster-autoscaler's."""
         flags = flags_of(body)
         if flags is None:
             return
@@ -83,11 +83,11 @@ class Bounds:
         self._notes += [self._unreadable(ref, problem) for problem in problems]
 
     def add_status(self, text: Any) -> None:
-        """The text under `status` in the ConfigMap cluster-autoscaler-status."""
+        """Adds the text under `status` in the ConfigMap cluster-autoscaler-status."""
         self._add(*groups_of_status(text), ref=_STATUS)
 
     def add_provider_config(self, text: Any, templates: Mapping[str, Any] | None = None) -> None:
-        """The config of CA's kwok provider, and the data of the ConfigMap with its templates."""
+        """Adds the config of CA's kwok provider, with the data of its ConfigMap of templates."""
         try:
             config = read_config(str(text), where=str(_PROVIDER))
         except ProviderConfigError as error:
@@ -112,7 +112,7 @@ class Bounds:
             self._one(ScalingGroup(group.value, wanted["minSize"], wanted["maxSize"]))
 
     def add_scalable(self, body: Any) -> None:
-        """A MachineDeployment, MachineSet or MachinePool."""
+        """Adds a MachineDeployment, MachineSet or MachinePool."""
         try:
             scalable = read_scalable(body if isinstance(body, Mapping) else {}, Keys())
         except ManifestError as error:
@@ -121,7 +121,9 @@ class Bounds:
         self._scalables[scalable.id] = scalable
 
     def add_node_pool(self, body: Any) -> None:
-        """A NodePool of Karpenter: its limits are noted, as groups have none like them."""
+        """Adds a NodePool of Karpenter: its limits are only noted, as groups have none like
+        them.
+        """
         spec, metadata = (as_map(as_map(body).get(part)) for part in ("spec", "metadata"))
         limits = spec.get("limits")
         if isinstance(limits, Mapping) and limits:
@@ -134,7 +136,7 @@ class Bounds:
     def settle(
         self, groups: Sequence[ImportedGroup]
     ) -> tuple[dict[str, dict[str, Any]], list[Note]]:
-        """spec.autoscaling of the groups of which bounds are known, by name."""
+        """Returns spec.autoscaling of the groups whose bounds are known, by name; and notes."""
         notes = [*self._notes, *self._read_scalables()]
         shares: dict[str, list[ScalingGroup]] = defaultdict(list)
         for scaling in sorted(self._groups.values(), key=lambda each: each.name):
@@ -171,7 +173,7 @@ class Bounds:
         return bounds | ({"options": options} if options else {}), note
 
     def _common_options(self) -> dict[str, Any]:
-        """In which all that were given agree."""
+        """Returns the options in which all autoscalers that were added agree."""
         first = dict(self._options[0]) if self._options else {}
         return {k: v for k, v in first.items() if all(o.get(k) == v for o in self._options)}
 
@@ -204,7 +206,7 @@ class Bounds:
 
 
 def _members(scaling: ScalingGroup, groups: Sequence[ImportedGroup]) -> list[ImportedGroup]:
-    """The groups whose nodes belong to a scaling group; the surest sign counts."""
+    """Returns the groups whose nodes belong to a scaling group; the surest sign decides."""
     whole, last = scaling.name.lower(), scaling.name.rpartition("/")[2]
     known = [{name.lower() for name in group.known_as} for group in groups]
     for name in (whole, last.lower()):
@@ -228,8 +230,8 @@ def _fits(form: str, pool: str, name: str) -> bool:
 
 
 def _dealt(scaling: ScalingGroup, members: Sequence[ImportedGroup]) -> list[ScalingGroup]:
-    """Minimum and maximum among the groups that share them: evenly, but no minimum above what a
-    group has and no maximum below, as long as the sums allow it.
+    """Divides minimum and maximum among groups that share them: evenly, but if the sums allow it,
+    no minimum is above a group's size and no maximum below it.
     """
     sizes = [group.size for group in members]
     most = _deal(scaling.maximum, sizes, [MAX_TARGET_SIZE] * len(sizes))
@@ -242,7 +244,7 @@ def _dealt(scaling: ScalingGroup, members: Sequence[ImportedGroup]) -> list[Scal
 
 
 def _deal(total: int, floors: Sequence[int], ceilings: Sequence[int]) -> list[int]:
-    """`total` in shares as even as floors and ceilings allow; where they don't, they give way."""
+    """Divides `total` as evenly as floors and ceilings allow; if they don't, they are ignored."""
     if sum(floors) > total:
         floors = [0] * len(floors)
     if sum(ceilings) < total:

@@ -1,4 +1,6 @@
-"""Scaling groups and options, read from the flags of cluster-autoscaler (CA) and its status."""
+"""Reads scaling groups and options from the flags of cluster-autoscaler (CA) and from its
+status.
+"""
 
 import re
 import shlex
@@ -40,7 +42,9 @@ Flags = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class ScalingGroup:
-    """A node group as CA knows it: its name there, fewest and most nodes, options of its own."""
+    """A node group as CA knows it: its name there, minimum and maximum of nodes, its own
+    options.
+    """
 
     name: str
     minimum: int
@@ -52,7 +56,7 @@ Found = tuple[list[ScalingGroup], list[str]]
 
 
 def flags_of(body: Any) -> Flags | None:
-    """Flags and values in the order given; None for a workload that isn't CA."""
+    """Returns flags and values in the order given; None for a workload that isn't CA."""
     for container in _containers(body):
         words = [*_words(container.get("command")), *_words(container.get("args"))]
         named = [text_at(container, "image"), *(w for w in words if w[:1] != "-")]
@@ -62,7 +66,7 @@ def flags_of(body: Any) -> Flags | None:
 
 
 def groups_of_flags(flags: Flags) -> Found:
-    """From --nodes=MIN:MAX:NAME."""
+    """Returns the scaling groups in flags --nodes=MIN:MAX:NAME, and problems."""
     found, problems = [], []
     for flag, value in flags:
         if flag != "nodes":
@@ -78,7 +82,7 @@ def groups_of_flags(flags: Flags) -> Found:
 
 
 def options_of_flags(flags: Flags) -> tuple[dict[str, Any], list[str]]:
-    """Options of groups, as far as the flags are given; the last of each counts."""
+    """Returns the options of groups that flags set, and problems; the last of each flag counts."""
     found: dict[str, Any] = {}
     problems: list[str] = []
     for flag, text in flags:
@@ -99,7 +103,9 @@ def options_of_flags(flags: Flags) -> tuple[dict[str, Any], list[str]]:
 
 
 def groups_of_status(text: Any) -> Found:
-    """From the status as YAML (CA 1.30 and later), or as plain text."""
+    """Returns the scaling groups in a status: YAML (CA 1.30 and later) or plain text; and
+    problems.
+    """
     if not isinstance(text, str) or len(text) > _MAX_TEXT:
         return [], ["status: must be the text that cluster-autoscaler writes"]
     if old := _OLD_STATUS.findall(text):
@@ -147,7 +153,7 @@ def _containers(body: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _words(value: Any) -> Iterator[str]:
-    """The words of a command; a line for a shell is split."""
+    """Yields the words of a command; a line for a shell is split."""
     for word in as_list(value):
         if not isinstance(word, str):
             continue

@@ -1,4 +1,4 @@
-"""Nodes of another cluster become KwokNodeGroups, one for each pool and zone.
+"""Makes KwokNodeGroups of another cluster's nodes, one for each pool and zone.
 
 Nodes, page by page  --add-->  what is kept of each  --finish-->  manifests, notes, places
 """
@@ -50,7 +50,7 @@ _COME_BY_THEMSELVES: Final = frozenset(
         constants.EXCLUDE_FROM_LOAD_BALANCERS_LABEL,
     }
 )
-"""Labels that every node of a group gets, or gets another value of."""
+"""Labels that every node of a group gets, perhaps with another value."""
 _PLACES: Final = (
     ("labels", "metadata.labels"),
     ("annotations", "metadata.annotations"),
@@ -59,12 +59,14 @@ _PLACES: Final = (
 )
 _ASKED_FOR: Final = "group-by"
 _MAX_VALUE: Final = 253
-"""Characters of annotations that are kept, to group by."""
+"""Most characters of an annotation's value that is kept for --group-by."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """`places` gives the groups for each name and label of a node; `read` counts the Nodes."""
+    """The result. `places` gives the groups for each name and label of a node; `read` counts the
+    Nodes.
+    """
 
     manifests: list[dict[str, Any]]
     notes: list[Note]
@@ -74,8 +76,8 @@ class Grouped:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """`kept` is JSON, as thousands of nodes are few texts; empty where there can be no template.
-    `names` are those of its scaling group.
+    """A node that was read. `kept` is JSON, as thousands of nodes share few texts; it is empty if
+    no template can be made. `names` are those of the node's scaling group.
     """
 
     name: str
@@ -89,14 +91,14 @@ class _Node:
 
 @dataclass(slots=True)
 class Nodes:
-    """The Nodes that were read; of several with one name the last one counts."""
+    """Collects Nodes and groups them; of several with one name the last one counts."""
 
     _nodes: dict[str, _Node] = field(default_factory=dict)
     _odd: int = 0
     _once: dict[Any, Any] = field(default_factory=dict)
 
     def add(self, body: Any) -> None:
-        """A Node, as the API server's JSON has it, or anything else."""
+        """Adds a Node in the API server's JSON; anything else is only counted."""
         metadata, spec = (as_map(as_map(body).get(part)) for part in ("metadata", "spec"))
         name = metadata.get("name")
         if not isinstance(name, str) or not is_object_name(name):
@@ -135,7 +137,9 @@ class Nodes:
         prices: Prices | None = None,
         bounds: Bounds | None = None,
     ) -> Grouped:
-        """`group_by` are keys of labels or annotations that name a pool before all others."""
+        """Groups the nodes. `group_by` are keys of labels or annotations that decide about pools
+        first.
+        """
         return _Grouping(
             [self._nodes[name] for name in sorted(self._nodes)],
             odd=self._odd,
@@ -211,13 +215,15 @@ class _Grouping:
         yield from ((node, by_shape[node.name]) for node in nodes if node.name in by_shape)
 
     def _chosen(self, node: _Node) -> Pool | None:
-        """By --group-by, if the node has any of its keys."""
+        """Returns the pool by --group-by, if the node has any of its keys."""
         values = [node.labels.get(k) or node.annotations.get(k) or "" for k in self.group_by]
         named = "-".join(filter(None, values))
         return Pool(_ASKED_FOR, named, tuple(values)) if named else None
 
     def _template(self, members: Sequence[_Node]) -> Kept | None:
-        """What the most common node has: it shares most, parts and gaps, with the others."""
+        """Returns what is kept of the most typical node: the one that has most in common with the
+        others.
+        """
         found = [kept for node in members if (kept := _read(node)) is not None]
         same = Counter(part for kept in found for part in _parts(kept).items())
         there = Counter(path for kept in found for path in _parts(kept))
@@ -278,7 +284,9 @@ class _Grouping:
 
 
 def _places(groups: Mapping[str, tuple[Sequence[_Node], Kept | None]]) -> Places:
-    """By the names of groups: its nodes, and what is kept of them."""
+    """Maps each label and name of a node to its groups; to none if nodes of groups have the label,
+    too.
+    """
     had: dict[tuple[str, str], set[str]] = defaultdict(set)
     have: set[tuple[str, str]] = set()
     for name, (members, kept) in groups.items():
@@ -355,7 +363,7 @@ def _lost_labels(ref: Ref, members: Sequence[_Node]) -> Iterator[Note]:
 
 
 def _parts(kept: Kept) -> dict[str, str]:
-    """What is kept, by path; taints are one part."""
+    """Returns what is kept, as texts by path; taints are one part."""
     found = {"spec.taints": json.dumps(kept["taints"], sort_keys=True)}
     for field_, at in _PLACES:
         found |= {f"{at}[{key}]": str(value) for key, value in kept[field_].items()}

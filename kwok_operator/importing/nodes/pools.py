@@ -1,7 +1,7 @@
-"""To which pool each Node belongs, and what the groups of a pool are called.
+"""Decides to which pool each Node belongs, and names the groups of each pool.
 
-A *pool* is a set of nodes that is scaled as one. Labels, annotations and names say it; nodes of
-which nothing says it form pools by shape: the same resources, taints and labels.
+A *pool* is a set of nodes that is scaled as one. Labels, annotations and names show it. Nodes
+without such a sign form pools by shape: the same resources, taints and labels.
 """
 
 import base64
@@ -50,7 +50,8 @@ _LABELS: Final = (
     "tke.cloud.tencent.com/nodepool-id",
     "nodepool",
 )
-"""Of clouds, installers and autoscalers; the first that a Node has counts."""
+"""Labels of clouds, installers and autoscalers that name a pool; the first that a Node has
+counts."""
 
 _IDS: Final = (
     *_LABELS,
@@ -72,20 +73,21 @@ _SCALE_SET = re.compile(r"/virtualMachineScaleSets/([^/]+)/", re.IGNORECASE)
 
 _BY_SHAPE: Final = "shape"
 _MEMORY_TOLERANCE: Final = Fraction(15, 1000)
-"""As cluster-autoscaler takes node groups for similar."""
+"""Relative difference; cluster-autoscaler uses the same to find similar node groups."""
 _FEW_VALUES: Final = 3
 _OF_A_PLACE = re.compile(r"(.*[/-])?(zone|region|zone-id)")
 _NOT_COMPARED = re.compile(r"memory|ephemeral-storage|attachable-volumes-.*")
 _HASH_LENGTH: Final = 5
 
 Identity = tuple[str, str, tuple[str, ...]]
-"""Of a group: source and name of its pool, then the parts and the zone that tell it from others."""
+"""Identifies a group: source and name of its pool, then parts and zone that tell the pool's groups
+apart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """`source` is the key that names it; `parts` tell its kinds of node from each other, if it
-    mixes any.
+    """A pool. `source` is the key of the label or annotation that names it; `parts` differ between
+    its kinds of node, if it has several.
     """
 
     source: str
@@ -94,7 +96,7 @@ class Pool:
 
 
 def pool_of(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Pool | None:
-    """The pool that labels or annotations name, if any."""
+    """Returns the pool that labels or annotations name, if any."""
     fake = annotations.get(constants.CA_NODE_GROUP_ANNOTATION)
     if fake:
         # A fake node may have the labels of the pool that it was copied from.
@@ -120,7 +122,7 @@ def instance_type(labels: Mapping[str, str]) -> str:
 def names_of_scaling_group(
     *, name: str, labels: Mapping[str, str], annotations: Mapping[str, str], provider_id: Any
 ) -> set[str]:
-    """The names by which an autoscaler may know the pool of a node."""
+    """Returns the names by which an autoscaler may know the pool of a node."""
     found = {texts[key] for texts in (labels, annotations) for key in _IDS if texts.get(key)}
     provider = provider_id if isinstance(provider_id, str) else ""
     if provider.startswith("gce://") and (prefix := _LAST_PART.fullmatch(name)):
@@ -139,14 +141,18 @@ def names_of_scaling_group(
 
 
 def _capi_name(annotations: Mapping[str, str]) -> str:
-    """The MachineDeployment's, where a MachineSet that has its name from one owns the Machine."""
+    """Returns the MachineDeployment's name if the Machine's owner is a MachineSet named after one;
+    else the owner's.
+    """
     owner = annotations[_OWNER_NAME]
     drawn = _DRAWN.fullmatch(owner) if annotations.get(_OWNER_KIND) == "MachineSet" else None
     return drawn[1] if drawn else owner
 
 
 def _machine_set(annotations: Mapping[str, str]) -> str:
-    """Namespace and name of OpenShift's, whose Machines are called after it; else empty."""
+    """Returns namespace/name of OpenShift's MachineSet, from the name of its Machine; else
+    empty.
+    """
     machine = _LAST_PART.fullmatch(annotations.get(_OPENSHIFT_MACHINE, ""))
     return machine[1] if machine else ""
 
@@ -198,7 +204,7 @@ def _memory(kept: Kept) -> str:
 
 
 def _by_memory(names: Sequence[str], nodes: Mapping[str, Kept]) -> list[list[str]]:
-    """Each has hardly more than the one before it; the smallest comes first."""
+    """Groups nodes whose memory is nearly the same, the smallest first."""
     amounts = sorted((parse_quantity(_memory(nodes[name])), name) for name in names)
     found: list[list[str]] = []
     last = Fraction(0)
@@ -211,7 +217,7 @@ def _by_memory(names: Sequence[str], nodes: Mapping[str, Kept]) -> list[list[str
 
 
 def _labels_of_single_nodes(labels: Sequence[Mapping[str, str]]) -> set[str]:
-    """Keys with too many values to say anything of a pool."""
+    """Returns keys of labels with so many values that they say nothing about a pool."""
     values: dict[str, Counter[str]] = defaultdict(Counter)
     for each in labels:
         for key, value in each.items():
@@ -221,7 +227,7 @@ def _labels_of_single_nodes(labels: Sequence[Mapping[str, str]]) -> set[str]:
 
 
 def _title(kept: Kept) -> str:
-    """`m5.large`, or `8cpu-31gi`."""
+    """Returns a pool's name for a shape: `m5.large`, or `8cpu-31gi`."""
     if named := instance_type(kept["labels"]):
         return named
     cpu, memory = (parse_quantity(kept["capacity"][name]) for name in ("cpu", "memory"))
@@ -229,8 +235,8 @@ def _title(kept: Kept) -> str:
 
 
 def names_of(identities: Iterable[Identity]) -> dict[Identity, str]:
-    """Valid and different names: of the pool, then the parts in which its groups differ, then a
-    hash if two pools would be called the same. The order of identities doesn't matter.
+    """Returns valid, different names: the pool's, then the parts in which its groups differ, then a
+    hash if two groups would have one name. The order of identities doesn't matter.
     """
     pools: dict[tuple[str, str], list[Identity]] = defaultdict(list)
     for identity in identities:
@@ -252,7 +258,7 @@ def names_of(identities: Iterable[Identity]) -> dict[Identity, str]:
 
 
 def _distinguishing(identity: Identity, members: Iterable[Identity]) -> list[str]:
-    """The parts in which the groups of a pool differ, without those that are empty."""
+    """Returns the parts in which the groups of a pool differ, without empty ones."""
     columns = zip(*(parts for _, _, parts in members), strict=True)
     differ = [len(set(column)) > 1 for column in columns]
     return [part for part, tells in zip(identity[2], differ, strict=True) if tells and part]

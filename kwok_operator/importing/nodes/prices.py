@@ -23,7 +23,7 @@ _FORMS: Final = f"write a CSV file that begins with {','.join(_COLUMNS)}, or a Y
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Amounts per hour by instance type and zone."""
+    """Prices per hour by instance type and zone."""
 
     hourly: Mapping[tuple[str, str], str]
 
@@ -33,7 +33,9 @@ class Prices:
 
 
 def read_prices(text: str, *, where: str) -> Prices:
-    """From CSV or YAML; raises ManifestError that names line, field, value and remedy."""
+    """Reads prices from CSV or YAML; raises ManifestError that names line, field, value and
+    remedy.
+    """
     text = text.removeprefix("\ufeff")
     found: dict[tuple[str, str], str] = {}
     lines: dict[tuple[str, str], int] = {}
@@ -77,7 +79,7 @@ def _cell(row: Mapping[str, Any], column: str, at: str) -> str:
 
 
 def _rows(text: str, where: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Each with its line."""
+    """Yields the rows, each with its line's number."""
     lines = (line.strip() for line in text.splitlines())
     first = next((line for line in lines if line and not line.startswith("#")), "")
     if first.startswith(("-", "[", "{")) or ":" in first:

@@ -1,9 +1,9 @@
-"""From a Node to the template of a group: all that decides about pods, and nothing else.
+"""Makes the template of a group from a Node, of all that matters for pods, and nothing else.
 
     Node  --kept_of-->  labels, taints, resources ...  --template_of-->  spec.template
 
-The template is a shape, with a `node` beside it for the rest. If the two don't give the right
-nodes, all of it stands in `node`.
+The template is a `shape`; what a shape can't express is in `node` beside it. If the two don't give
+the right nodes, everything is in `node`.
 """
 
 import re
@@ -29,7 +29,8 @@ from kwok_operator.nodegroups.template import DEFAULT_ARCH, DEFAULT_OS, resolve
 from kwok_operator.nodegroups.usable import labels_of_every_node
 
 Kept = dict[str, Any]
-"""labels, annotations, taints, capacity, allocatable of a node: JSON, always all of them."""
+"""Labels, annotations, taints, capacity, allocatable of a node as JSON; always with all of these
+keys."""
 
 _ANNOTATIONS = re.compile(r"cluster-autoscaler\.kubernetes\.io/.*|karpenter\.sh/do-not-[a-z-]+")
 _MAX_LABELS: Final = 128
@@ -47,7 +48,7 @@ _RESOURCE: Final = TypeAdapter(ExtendedResourceName)
 
 
 def kept_of(node: Mapping[str, Any]) -> Kept:
-    """What is kept of a Node; raises TemplateError where no Node can be made of it."""
+    """Returns what is kept of a Node; raises TemplateError if it isn't valid."""
     cleaned = clean_node(node, field="Node")
     metadata, status = cleaned["metadata"], cleaned["status"]
     info = status.get("nodeInfo") or {}
@@ -90,7 +91,7 @@ def has_capacity(kept: Kept) -> bool:
 
 
 def template_of(kept: Kept) -> dict[str, Any] | None:
-    """The template whose nodes have what is kept; None where there can be none."""
+    """Returns the template that gives nodes with what is kept; None if there is none."""
     whole = {
         "metadata": {"labels": kept["labels"], "annotations": kept["annotations"]},
         "spec": {"taints": kept["taints"]},
@@ -116,7 +117,7 @@ def _fits(kind: TypeAdapter[Any], value: object) -> bool:
 
 
 def _amounts(value: object) -> dict[str, str]:
-    """Resources with an amount that a node can have, as text."""
+    """Returns the resources with an amount that a node can have, as text."""
     found = value if isinstance(value, Mapping) else {}
     return {k: str(v) for k, v in found.items() if isinstance(k, str) and _amount(v) is not None}
 
@@ -130,7 +131,7 @@ def _amount(value: object) -> Fraction | None:
 
 
 def _outcome(template: Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """What of the nodes of a template counts here; None where it has none."""
+    """Returns the compared parts of a template's nodes; None if it is invalid."""
     try:
         node: Node = resolve(Template.model_validate(template), guard=GuardTaint())
     except (TemplateError, ValidationError):
@@ -177,7 +178,7 @@ def _short(kept: Kept) -> dict[str, Any]:
 def _resources(
     capacity: Mapping[str, str], allocatable: Mapping[str, str]
 ) -> tuple[dict[str, Any], dict[str, str], dict[str, str]]:
-    """As a shape, and what of both can't be said in one."""
+    """Returns resources as a shape, and the parts of both maps that a shape can't express."""
     shape: dict[str, Any] = {}
     reserved: dict[str, str] = {}
     others: dict[str, str] = {}
@@ -208,7 +209,7 @@ def _is_further(name: str) -> bool:
 
 
 def _without_empty(value: Any) -> Any:
-    """Maps and lists below that have nothing in them are left out."""
+    """Removes empty maps and lists from below a value."""
     if not isinstance(value, dict):
         return value
     parts = {key: _without_empty(part) for key, part in value.items()}

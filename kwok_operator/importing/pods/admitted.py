@@ -1,6 +1,6 @@
-"""Requests and sidecars that pods got on admission, put into the template of their workload.
+"""Puts the requests and sidecars that pods got on admission into the template of their workload.
 
-Webhooks, autoscalers of pods and limits of a namespace change pods and no template, and the other
+Webhooks, pod autoscalers and limits of a namespace change pods and no template, and the other
 cluster may have none of them.
 """
 
@@ -18,29 +18,32 @@ _NOBODY: Final = Ref("Pod", "", "")
 
 
 class Admitted:
-    """Pods of one controller are alike, but for what was changed while they came."""
+    """Compares the pods of each controller with its template: they only differ in changes on
+    admission.
+    """
 
     def __init__(self, *, keep_images: bool = False) -> None:
         self._keep_images = keep_images
         self._declared: dict[str, tuple[Ref, str]] = {}
-        """By the uid of a controller: its workload, and what its template asks for."""
+        """By the uid of a controller: its workload, and its template's requests and containers as
+        text."""
         self._seen: dict[tuple[Ref, str], Counter[str]] = defaultdict(Counter)
         self._texts: dict[str, str] = {}
-        """Thousands of controllers have few different texts."""
+        """Each text once: thousands of controllers have few different ones."""
 
     def declared(self, uid: str, workload: Ref, spec: object) -> None:
-        """`spec` is that of a controller's template. Never raises."""
+        """Adds the spec of the pods in a controller's template. Never raises."""
         self._declared[uid] = workload, self._asked(spec)
 
     def seen(self, uid: str, spec: object) -> None:
-        """`spec` is that of a pod, `uid` its controller's. Never raises."""
+        """Adds the spec of a pod; `uid` is its controller's. Never raises."""
         if uid in self._declared:
             self._seen[self._declared[uid]][self._asked(spec)] += 1
 
     def settle(self, workload: Ref, spec: dict[str, Any]) -> list[Note]:
-        """Changes the spec of a template to what most of its pods ask for.
+        """Changes a template's spec to the requests and containers that most of its pods have.
 
-        Pods of an earlier template, that a rollout is about to replace, don't count.
+        Pods of an earlier template, which a rollout is about to replace, don't count.
         """
         declared = _text(spec)
         seen = self._seen.get((workload, declared), Counter({declared: 1}))
@@ -64,7 +67,9 @@ class Admitted:
 
 
 def _text(shape: Mapping[str, Any]) -> str:
-    """Equal for what asks for the same; the API server takes limits for requests, of pods alone."""
+    """Returns a text that is equal for equal requests. Limits count as requests, as the API server
+    does that for pods, but not for templates.
+    """
     asked: dict[str, Any] = {name: shape.get(name) for name in _ASKED}
     for part in _CONTAINERS:
         asked[part] = [_with_requests(container) for container in shape.get(part, ())] or None

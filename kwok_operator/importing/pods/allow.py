@@ -1,7 +1,7 @@
 """Copies the fields of an object that a table names, so that no other field can leak.
 
-A field with a value of a wrong type anywhere in it is left out as a whole: half of a selector would
-select more than the whole.
+If a value has a wrong type anywhere in it, its field is left out as a whole: half of a selector
+would select more than the whole.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 @dataclass(frozen=True, slots=True)
 class _Map:
-    """Any keys; values of one of these types."""
+    """Matches a map with any keys, and values of one of these types."""
 
     values: tuple[type, ...]
 
@@ -26,8 +26,8 @@ Schema = type | tuple[type, ...] | _Map | list[Any] | dict[str, Any]
 
 @dataclass(slots=True)
 class Kept:
-    """`unfit` are paths of values that no API server takes, `unknown` those of objects with fields
-    that are not in the table.
+    """The fields that were kept. `unfit` are paths of values that no API server accepts, `unknown`
+    those of objects with fields that are not in the table.
     """
 
     found: dict[str, Any] = field(default_factory=dict)
@@ -40,7 +40,9 @@ class _Unfit(Exception):
 
 
 def keep(value: object, schema: Mapping[str, Schema]) -> Kept:
-    """The fields of `value` that `schema` names. Never raises; a copy shares nothing with it."""
+    """Copies the fields of `value` that `schema` names; the copy shares nothing with it. Never
+    raises.
+    """
     kept = Kept()
     if not isinstance(value, Mapping):
         if value is not None:

@@ -1,6 +1,6 @@
-"""Pods that are bound to nodes, by a name, a label of one machine or a volume, ask for groups.
+"""Lets pods that are bound to nodes, by a name, a label of one machine or a volume, select groups.
 
-A node of that name doesn't exist where the pods go: its group does.
+The node doesn't exist where the pods go, but its group does.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,13 +19,13 @@ _ZONE_LABELS: Final = (
     "failure-domain.beta.kubernetes.io/zone",
     "failure-domain.beta.kubernetes.io/region",
 )
-"""On volumes of old provisioners, in place of a node affinity."""
+"""Labels on volumes of old provisioners, used if there is no node affinity."""
 _OF_A_VOLUME: Final[dict[str, Schema]] = {
     "nodeAffinity": {"required": NODE_SELECTOR},
     "claimRef": {"namespace": str, "name": str},
 }
 _MAX_TERMS: Final = 32
-"""Of a node selector; further alternatives would slow the scheduler down."""
+"""Most terms of a node selector; more alternatives would slow the scheduler down."""
 
 NAME_FIELD: Final = "metadata.name"
 _EXPRESSIONS: Final = "matchExpressions"
@@ -33,22 +33,21 @@ _EXPRESSIONS: Final = "matchExpressions"
 Requirement = dict[str, Any]
 Term = list[Requirement]
 Places = Mapping[tuple[str, str], frozenset[str]]
-"""By key and value of a label, or NAME_FIELD and the name of a node: the groups of the nodes that
-had it; none where nodes of groups have it as well, and can be asked for by it.
-"""
+"""The groups of the nodes that had a label, by its key and value; or that had a name, by NAME_FIELD
+and the name. Empty if nodes of groups have the label, too, so that pods can go on to select it."""
 
 
 class Volumes:
-    """Where the volumes of claims are."""
+    """Knows where the volumes of claims are."""
 
     def __init__(self) -> None:
         self._terms: dict[str, list[Term]] = {}
         self._volume_of: dict[tuple[str, str], str] = {}
         self._numbered: dict[tuple[str, str], set[str]] = {}
-        """Claims by namespace and what is before the number at the end."""
+        """Claims by namespace and by their name without the number at its end."""
 
     def add_volume(self, name: str, body: Mapping[str, Any]) -> list[str]:
-        """Which fields could not be read."""
+        """Adds a volume; returns the fields that could not be read."""
         kept = keep(body.get("spec"), _OF_A_VOLUME)
         affinity = kept.found.get("nodeAffinity", {}).get("required", {})
         terms = [
@@ -73,7 +72,7 @@ class Volumes:
         return kept.unfit
 
     def add_claim(self, namespace: str, name: str, body: Mapping[str, Any]) -> list[str]:
-        """Which fields could not be read."""
+        """Adds a claim; returns the fields that could not be read."""
         kept = keep(body.get("spec"), {"volumeName": str})
         if kept.found.get("volumeName"):
             self._bind(namespace, name, kept.found["volumeName"], again=True)
@@ -85,29 +84,31 @@ class Volumes:
         self._numbered.setdefault((namespace, claim.rstrip("0123456789")), set()).add(claim)
 
     def of_claim(self, namespace: str, claim: str) -> list[Term]:
-        """Alternatives of requirements; none where the volume may be anywhere, or isn't known."""
+        """Returns alternative requirements for the node; none if the volume may be anywhere, or is
+        unknown.
+        """
         return self._terms.get(self._volume_of.get((namespace, claim), ""), [])
 
     def claims_like(self, namespace: str, prefix: str) -> list[str]:
-        """Claims of a StatefulSet's template: `<template>-<set>-<ordinal>`, in order."""
+        """Returns the claims of a StatefulSet's template, sorted: `<template>-<set>-<ordinal>`."""
         return sorted(self._numbered.get((namespace, prefix), set()) - {prefix})
 
 
 def claims_of(spec: object) -> list[str]:
-    """The claims that a pod's volumes name."""
+    """Returns the claims that a pod's volumes name."""
     volumes = as_list(value_at(spec, "volumes"))
     return list(filter(None, (text_at(v, "persistentVolumeClaim", "claimName") for v in volumes)))
 
 
 def templates_of_claims(spec: object) -> list[str]:
-    """The names of a StatefulSet's volumeClaimTemplates."""
+    """Returns the names of a StatefulSet's volumeClaimTemplates."""
     templates = as_list(value_at(spec, "volumeClaimTemplates"))
     return list(filter(None, (text_at(template, "metadata", "name") for template in templates)))
 
 
 def any_of(places: Sequence[Sequence[Term]]) -> list[Term]:
-    """One term for pods that are alike and have volumes in several places: any value of each key
-    that all places have.
+    """Returns one term for equal pods with volumes in several places: for each key that all places
+    have, any of its values.
     """
     if not all(places):
         return []
@@ -119,7 +120,7 @@ def any_of(places: Sequence[Sequence[Term]]) -> list[Term]:
 
 
 def _values_by_key(terms: Sequence[Term]) -> dict[str, set[str]]:
-    """Of the keys that every term has, with no operator but `In`."""
+    """Returns the values of the keys that every term has, if their only operator is `In`."""
     found: dict[str, set[str]] = {}
     for key in set.intersection(*({r.get("key") for r in term} for term in terms)):
         named = [r for term in terms for r in term if r.get("key") == key]
@@ -129,7 +130,7 @@ def _values_by_key(terms: Sequence[Term]) -> dict[str, set[str]]:
 
 
 def require(shape: dict[str, Any], terms: Sequence[Term]) -> bool:
-    """Adds alternatives to what a shape requires of its node; False where they are too many."""
+    """Adds alternatives to a shape's required node affinity; returns False if they are too many."""
     if not terms:
         return True
     affinity = shape.setdefault("affinity", {}).setdefault("nodeAffinity", {})
@@ -160,7 +161,7 @@ def require_node(shape: dict[str, Any], name: str) -> None:
 
 
 def bind_to_groups(shape: dict[str, Any], *, places: Places, ref: Ref) -> list[Note]:
-    """Changes a shape that asks for nodes to ask for their groups; notes what is lost."""
+    """Changes a shape that selects nodes to select their groups; returns notes on what is lost."""
     rebinder = _Rebinder(places)
     selector = shape.get("nodeSelector", {})
     for key in [*selector]:

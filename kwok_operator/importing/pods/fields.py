@@ -1,4 +1,4 @@
-"""The fields of pods and workloads that decide scheduling and scaling: the tables for `keep`."""
+"""Tables for `keep`: the fields of pods and workloads that decide scheduling and scaling."""
 
 import re
 from typing import Final
@@ -76,7 +76,7 @@ NAMED: Final = frozenset(
     hostname subdomain dnsConfig imagePullSecrets ephemeralContainers resourceClaims schedulingGates
     readinessGates setHostnameAsFQDN shareProcessNamespace os""".split()
 )
-"""Fields of a pod that the ledger names where they are lost."""
+"""Fields of a pod that the ledger names when they are lost."""
 UNNAMED: Final = frozenset(
     """containers initContainers nodeName dnsPolicy enableServiceLinks priority overhead
     automountServiceAccountToken serviceAccount""".split()
@@ -150,7 +150,7 @@ OBJECTS: Final[dict[str, dict[str, Schema]]] = {
         ]
     },
 }
-"""Of `spec`. The pods' template is not here: it is cleaned as a pod."""
+"""By kind, the fields of `spec`, but not the pods' template, which is cleaned as a pod."""
 PRIORITY_CLASS: Final[dict[str, Schema]] = {
     "value": int,
     "globalDefault": bool,
@@ -166,7 +166,8 @@ ANNOTATIONS: Final = re.compile(
     r"|descheduler\.kubernetes\.io/.+|controller\.kubernetes\.io/pod-deletion-cost"
     r"|scheduling\.(k8s|volcano)\.(io|sh)/.+|pod-group\.scheduling\..+"
 )
-"""What cluster-autoscaler, Karpenter, the descheduler and schedulers of gangs read of a pod."""
+"""Annotations of a pod that cluster-autoscaler, Karpenter, the descheduler and gang schedulers
+read."""
 LABELS_OF_A_NAMESPACE_THAT_REFUSE: Final = re.compile(r"pod-security\.kubernetes\.io/.+")
 LABELS_OF_ONE_POD: Final = frozenset(
     """pod-template-hash controller-revision-hash pod-template-generation controller-uid job-name
@@ -174,16 +175,17 @@ LABELS_OF_ONE_POD: Final = frozenset(
     batch.kubernetes.io/job-completion-index apps.kubernetes.io/pod-index
     statefulset.kubernetes.io/pod-name""".split()
 )
-"""Labels that a controller gives a pod, and would give anew."""
+"""Labels that a controller gives each pod, and would give its new pods, too."""
 LABELS_OF_A_PLACE: Final = frozenset((ZONE_LABEL, "topology.kubernetes.io/region"))
-"""The API server copies them from the node to the pod when it is bound."""
+"""Labels that the API server copies from the node to the pod when it is bound."""
 LABELS_OF_A_JOB: Final = frozenset(
     """controller-uid job-name batch.kubernetes.io/controller-uid
     batch.kubernetes.io/job-name""".split()
 )
-"""In a Job's template: the API server refuses those of another Job."""
+"""Labels in a Job's template: the API server refuses those of another Job."""
 QUOTA: Final = re.compile(
     r"(requests\.|limits\.)?(cpu|memory|ephemeral-storage)|pods|count/pods"
     r"|requests\.(?!storage$).+|limits\..+"
 )
-"""What of a ResourceQuota pods can use up. The claims of storage classes have a slash's prefix."""
+"""Resources of a ResourceQuota that pods can use up. Those about claims of a storage class don't
+match, as the class comes first in their name."""

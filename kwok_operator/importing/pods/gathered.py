@@ -1,7 +1,7 @@
-"""Pods whose controller isn't imported, gathered into ReplicaSets and DaemonSets.
+"""Turns pods whose controller isn't imported into ReplicaSets and DaemonSets.
 
-Pods of one owner and shape are replicas of a ReplicaSet. Static pods of one name and shape are a
-DaemonSet on the groups of their nodes. Labels in which the pods differ are left out.
+Pods of one owner and shape become replicas of a ReplicaSet. Static pods of one name and shape
+become a DaemonSet on the groups of their nodes. Labels in which the pods differ are left out.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from kwok_operator.importing.pods.fields import LABELS_OF_ONE_POD
 from kwok_operator.importing.pods.objects import Manifest, manifest_of
 
 IMPORTED_LABEL: Final = "kwok-operator.io/imported"
-"""On gathered pods: what their ReplicaSet or DaemonSet selects."""
+"""A label of these pods, which their ReplicaSet or DaemonSet selects."""
 _LONGEST_NAME: Final = 50
 
 
@@ -33,7 +33,7 @@ class _Alike:
     nodes: set[str]
     count: int = 1
     differ: set[str] = field(default_factory=set)
-    """Keys of labels that not all of them have alike."""
+    """Keys of labels that differ between the pods."""
 
     def add(self, others: "_Alike") -> None:
         self.count += others.count
@@ -47,7 +47,8 @@ class _Alike:
 
 
 _Key = tuple[str, str, str, str, bytes]
-"""Kind of manifest, namespace, owner (kind, name), and a hash of the shape."""
+"""Identifies alike pods: kind of manifest, namespace, owner (kind, name), and a hash of the
+shape."""
 
 
 class Gathered:
@@ -87,7 +88,7 @@ class Gathered:
     def finish(
         self, places: Places, *, taken: frozenset[Ref]
     ) -> tuple[dict[Ref, Manifest], list[Note]]:
-        """Their manifests; none has a name in `taken`."""
+        """Returns the manifests and notes; no manifest has a name in `taken`."""
         made: dict[Ref, Manifest] = {}
         notes: list[Note] = []
         for key, alike in sorted(self._bound(places).items(), key=lambda item: item[0]):
@@ -114,7 +115,9 @@ class Gathered:
         return made, notes
 
     def _bound(self, places: Places) -> dict[_Key, _Alike]:
-        """Some controllers give each pod its node: on one group, these are alike all the same."""
+        """Returns the pods bound to groups instead of nodes. Some controllers bind each pod to a
+        node: then pods on one group become alike.
+        """
         bound: dict[_Key, _Alike] = {}
         for key, alike in sorted(self._pods.items(), key=lambda item: item[0]):
             kind, namespace, of_kind, name, shape = key
@@ -161,6 +164,6 @@ def _manifest(ref: Ref, alike: _Alike) -> Manifest:
 
 
 def _name(kind: str, name: str, shape: bytes) -> str:
-    """A readable name for an owner's pods of one shape."""
+    """Returns a readable name for an owner's pods of one shape."""
     readable = re.sub(r"[^a-z0-9]+", "-", f"{kind}-{name}".lower()).strip("-")[:_LONGEST_NAME]
     return f"{readable.strip('-') or 'pods'}-{shape.hex()[:8]}"

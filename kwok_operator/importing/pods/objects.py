@@ -1,4 +1,4 @@
-"""One object of another cluster, cleaned so that it can be applied elsewhere.
+"""Cleans one object of another cluster so that it can be applied elsewhere.
 
 body of a known kind ──clean_object──> a manifest or None, and what was lost
 """
@@ -34,13 +34,15 @@ Cleaned = tuple[Manifest | None, list[Note]]
 
 
 _OF_EVERY_CLUSTER: Final = frozenset({"default", *MOVED})
-"""Namespaces that are there, or whose objects go elsewhere."""
+"""Namespaces that exist in every cluster, or whose objects are moved to another one."""
 _SYSTEM_CLASSES: Final = "system-"
-"""Prefix of the PriorityClasses that every cluster has, and that nobody else may make."""
+"""Prefix of PriorityClasses that every cluster has, and that users can't create."""
 
 
 def identity(kind: str, body: object) -> Ref | None:
-    """Its name in the other cluster; None where it lacks a name, or a namespace that it needs."""
+    """Returns the object's name in the other cluster; None if it lacks a name, or a namespace that
+    it needs.
+    """
     name = text_at(body, "metadata", "name")
     namespace = text_at(body, "metadata", "namespace") if KINDS[kind].namespaced else ""
     if not name or (KINDS[kind].namespaced and not namespace):
@@ -49,9 +51,10 @@ def identity(kind: str, body: object) -> Ref | None:
 
 
 def clean_object(kind: str, body: object, *, keep_images: bool = False) -> Cleaned:
-    """A manifest of the same name, in `namespace_there`, or None with the note that says why.
+    """Returns a manifest of the same name, in `namespace_there`, or None with the note that says
+    why.
 
-    `kind` is one of KINDS that something is written of. Never raises.
+    `kind` is one of those in KINDS for which manifests are written. Never raises.
     """
     ref = identity(kind, body)
     if ref is None or not isinstance(body, Mapping):
@@ -79,7 +82,7 @@ def _template(
     *,
     without: frozenset[str] = frozenset(),
 ) -> tuple[Manifest, list[Note]]:
-    """Of pods to come. One that names its node is bound there without a scheduler."""
+    """Cleans a pod template. If it names its node, its pods require that node."""
     made, notes = _pod_of(template, ref, keep_images, without=without)
     node = value_at(template, "spec", "nodeName")
     if isinstance(node, str) and node:
@@ -168,8 +171,9 @@ def _namespace(body: Mapping[str, Any], ref: Ref, _: bool) -> Cleaned:
 
 
 def _policy(body: Mapping[str, Any], ref: Ref, _: bool) -> Cleaned:
-    """A PodDisruptionBudget, a LimitRange or a ResourceQuota: one that lost a selector, a limit or
-    a scope would be about other pods, so all that is of a type that it can't be drops it."""
+    """Cleans a PodDisruptionBudget, a LimitRange or a ResourceQuota. It is dropped if a field has a
+    value of a wrong type: without a selector, a limit or a scope it would apply to other pods.
+    """
     metadata, notes = kept_metadata(body.get("metadata"), ref=ref)
     spec, of_spec = spec_of(body, OBJECTS[ref.kind], ref=ref)
     for note in of_spec:

@@ -1,7 +1,8 @@
-"""A pod as the scheduler and autoscalers see it: the fields of its spec and metadata that are kept.
+"""Builds a pod's shape: the fields of its spec and metadata that matter to scheduler and
+autoscalers.
 
-A shape is built from the fields that fields.py names, and from no other. A node that it names stays
-in it, and becomes a group later (binding.py).
+A shape has only fields that fields.py names. If it names a node, binding.py later replaces that by
+a group.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -28,17 +29,18 @@ _OTHERS: Final = "others"
 
 
 def namespace_there(name: str) -> str:
-    """The namespace that its objects get in another cluster."""
+    """Returns the namespace that objects of a namespace get in another cluster."""
     return f"imported-{name}" if name in MOVED else name
 
 
 def pod_shape(
     spec: object, *, ref: Ref, keep_images: bool = False
 ) -> tuple[dict[str, Any], list[Note]]:
-    """The spec of a pod that runs nothing and is scheduled alike, and what it has lost.
+    """Returns the spec of a pod that runs nothing and is scheduled alike, and notes on what it
+    lost.
 
-    A toleration of the groups' guard taint is there already. Never raises: what is no pod at all
-    becomes a pod of one container that asks for nothing.
+    It tolerates the groups' guard taint. Never raises: what is no pod at all becomes a pod of one
+    container that requests nothing.
     """
     body = as_map(spec)
     kept = keep(body, POD)
@@ -84,8 +86,9 @@ def pod_shape(
 
 
 def _unmerge(shape: Mapping[str, Any]) -> None:
-    """The API server adds `matchLabelKeys` to the selectors of a pod, and refuses a new pod whose
-    selectors have them."""
+    """Removes from selectors what the API server has added for `matchLabelKeys`: it refuses new
+    pods with that.
+    """
     for term in [*shape.get("topologySpreadConstraints", ()), *_pod_terms(shape)]:
         keys, selector = term.get("matchLabelKeys", ()), term.get("labelSelector", {})
         asked = selector.get("matchExpressions", ())
@@ -95,7 +98,7 @@ def _unmerge(shape: Mapping[str, Any]) -> None:
 
 
 def _pod_terms(shape: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """What a shape asks of other pods."""
+    """Yields the terms of a shape's affinity and anti-affinity to other pods."""
     for kind in ("podAffinity", "podAntiAffinity"):
         for terms in shape.get("affinity", {}).get(kind, {}).values():
             for term in terms:
@@ -113,7 +116,7 @@ _NAME_LABEL: Final = "kubernetes.io/metadata.name"
 
 
 def rename_namespaces(shape: Mapping[str, Any], there: Callable[[str], str]) -> None:
-    """Names the namespaces of other pods as they will be called."""
+    """Renames the namespaces in the affinity to other pods."""
     for term in _pod_terms(shape):
         if "namespaces" in term:
             term["namespaces"] = [there(name) for name in term["namespaces"]]
@@ -129,7 +132,9 @@ def rename_namespaces(shape: Mapping[str, Any], there: Callable[[str], str]) -> 
 def _lost_fields(
     body: Mapping[str, Any], *, named: Collection[str], unnamed: Collection[str]
 ) -> set[str]:
-    """The fields with a value that are lost; unknown names might be private, and are left out."""
+    """Returns the names of fields with a value that are lost. Unknown fields are summed up, as
+    their names might be private.
+    """
     lost = {name for name in named if body.get(name)}
     if any(value and key not in named and key not in unnamed for key, value in body.items()):
         lost.add(_OTHERS)
@@ -170,7 +175,9 @@ def tolerates_guard(tolerations: Iterable[Mapping[str, Any]]) -> bool:
 def kept_metadata(
     metadata: object, *, ref: Ref, without: frozenset[str] = frozenset()
 ) -> tuple[dict[str, Any], list[Note]]:
-    """Labels, but those in `without`, and the annotations that schedulers and autoscalers read."""
+    """Returns the labels, except those in `without`, and the annotations that schedulers and
+    autoscalers read; and notes.
+    """
     kept = keep(metadata, {"labels": TEXTS})
     made: dict[str, Any] = {}
     labels = {k: v for k, v in kept.found.get("labels", {}).items() if k not in without}
@@ -198,6 +205,6 @@ def _invalid(ref: Ref, kept: Kept, *, prefix: str) -> list[Note]:
 def spec_of(
     body: Mapping[str, Any], fields: Mapping[str, Any], *, ref: Ref
 ) -> tuple[dict[str, Any], list[Note]]:
-    """What `fields` names of an object's spec."""
+    """Returns the fields of an object's spec that `fields` names; and notes."""
     kept = keep(body.get("spec"), fields)
     return kept.found, _invalid(ref, kept, prefix="spec.")

@@ -1,4 +1,4 @@
-"""All workloads of another cluster, as manifests that make the same pods elsewhere.
+"""Turns all workloads of another cluster into manifests that make the same pods elsewhere.
 
     add(kind, body), page after page, owners before pods ──> finish(places) ──> Imported
 
@@ -44,7 +44,8 @@ _MAKERS: Final = {
     "Job": frozenset({"CronJob"}),
     "Pod": _CONTROLLERS - {"Deployment", "CronJob"},
 }
-"""Whose controller makes them. Operators name their own Deployment as the owner of other kinds."""
+"""By kind, the owners whose controllers create its objects. Operators name their own Deployment as
+the owner of other kinds."""
 _SYSTEM_PRIORITIES: Final = frozenset(("system-node-critical", "system-cluster-critical"))
 _GONE: Final = frozenset((Reason.TERMINATING, Reason.ENDED))
 _PATH_OF_A_POD: Final[Mapping[str, tuple[str, ...]]] = {
@@ -55,7 +56,9 @@ _PATH_OF_A_POD: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """`manifests` in an order in which they can be applied; `read`: how many objects by kind."""
+    """The result: `manifests` in an order in which they can be applied; `read` counts objects by
+    kind.
+    """
 
     manifests: list[Manifest]
     notes: list[Note]
@@ -64,7 +67,7 @@ class Imported:
 
 @dataclass(slots=True)
 class _Workload:
-    """A manifest with what ties its pods to places."""
+    """A manifest, and the claims that bind its pods to places."""
 
     manifest: Manifest
     claims: list[str] = field(default_factory=list)
@@ -72,14 +75,16 @@ class _Workload:
 
 
 class Workloads:
-    """Objects of another cluster. An object that comes twice, with one uid, counts once."""
+    """Collects the objects of another cluster. An object that comes twice, with one uid, counts
+    once.
+    """
 
     def __init__(self, *, keep_images: bool = False) -> None:
         self._keep_images = keep_images
         self._read = Counter[str]()
         self._seen = set[str]()
         self._owners = set[str]()
-        """The uids of controllers: what they make needs no manifest of its own."""
+        """The uids of controllers: the objects that they create need no manifests."""
         self._terminating = set[str]()
         self._controllers_read = set[str]()
         self._not_whole = set[str]()
@@ -92,7 +97,7 @@ class Workloads:
         self._pods: Counter[tuple[str, str, Reason]] = Counter()
 
     def add(self, kind: str, body: object) -> None:
-        """`kind` is one of KINDS. Never raises."""
+        """Adds an object; `kind` is one of KINDS. Never raises."""
         uid = text_at(body, "metadata", "uid")
         if uid and uid in self._seen:
             return
@@ -122,7 +127,9 @@ class Workloads:
                 self._terminating.add(namespace_there(ref.name))
 
     def not_whole(self, kind: str) -> None:
-        """Not all objects of the kind could be read: pods of an owner that is missing stay."""
+        """Reports that not all objects of a kind could be read, so pods are kept if their owner is
+        missing.
+        """
         self._not_whole.add(kind)
         self._controllers_read.discard(kind)
 
@@ -130,7 +137,9 @@ class Workloads:
         self._notes += [Note(ref, Reason.INVALID_FIELD, field=f"spec.{name}") for name in fields]
 
     def finish(self, *, places: Places) -> Imported:
-        """`places` gives the groups of nodes, for what is bound to a node."""
+        """Returns the result; `places` gives the groups of nodes, for pods that are bound to
+        nodes.
+        """
         workloads = dict(self._made)
         notes = list(self._notes)
         made, of_made = self._gathered.finish(places, taken=frozenset(workloads))
@@ -182,7 +191,9 @@ class Workloads:
         return owner.uid in self._owners and owner.kind in _MAKERS.get(kind, ())
 
     def _is_of_a_deployment(self, pod: Ref, owner: "_Owner", body: object) -> bool:
-        """By the name of a ReplicaSet that could not be read: its Deployment makes the pod."""
+        """Whether the pod's ReplicaSet, which could not be read, is by its name one of an imported
+        Deployment.
+        """
         if not (owner.is_known and owner.kind == "ReplicaSet" and owner.kind in self._not_whole):
             return False
         name, _, drawn = owner.name.rpartition("-")
@@ -229,8 +240,9 @@ class Workloads:
             self._gathered.add_owned(ref, manifest, notes, owner=(owner.kind, owner.name))
 
     def _place(self, ref: Ref, workload: _Workload, places: Places) -> list[Note]:
-        """Has a workload's pods ask for what they asked for, binds them to where its volumes are,
-        and to groups in place of nodes."""
+        """Gives a workload's pods their requests as admitted, and binds them to the places of their
+        volumes, and to groups instead of nodes. Returns notes.
+        """
         spec: dict[str, Any] = workload.manifest
         for step in _PATH_OF_A_POD[ref.kind]:
             spec = spec[step]
@@ -259,14 +271,14 @@ class Workloads:
         return notes
 
     def _missing_namespaces(self, workloads: Mapping[Ref, _Workload]) -> dict[Ref, Manifest]:
-        """Namespaces that were not read under the name that they get, and are needed."""
+        """Returns manifests of needed namespaces that were not read under their new name."""
         needed = {ref.namespace for ref in (*workloads, *self._plain)} - {"", "default"}
         refs = [Ref("Namespace", "", name) for name in needed]
         return {ref: manifest_of(ref, {}) for ref in refs if ref not in self._plain}
 
 
 def _bind(spec: dict[str, Any], places: list[Term], ref: Ref) -> list[Note]:
-    """Asks for nodes where a volume is; no places: it may be anywhere."""
+    """Requires nodes where a volume is; without `places` it may be anywhere. Returns notes."""
     if not places:
         return []
     fits = require(spec, places)
@@ -287,7 +299,7 @@ class _Owner:
 
 
 def _owner(body: Mapping[str, Any]) -> _Owner | None:
-    """The controller of an object, if it has one."""
+    """Returns the controller of an object, if it has one."""
     references = as_list(value_at(body, "metadata", "ownerReferences"))
     fields = {"apiVersion": str, "kind": str, "name": str, "uid": str, "controller": bool}
     for reference in references:

@@ -1,4 +1,4 @@
-"""Cleans objects for a trace as import cleans them. Volumes tie a pod to no place here."""
+"""Cleans objects for a trace as an import does, except that volumes bind no pod to a place."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,13 +13,16 @@ from kwok_operator.importing.pods.shape import namespace_there
 from kwok_operator.importing.traces.trace import Event, Key, Line
 
 Clean = Callable[[str, Any], dict[str, Any] | None]
-"""Kind and body of an object -> the manifest to keep, or None. Never raises."""
+"""Cleans an object, given its kind and body; returns its manifest, or None if it is left out. Never
+raises."""
 
 
 def cleaner(
     *, places: Places, keep_images: bool = False, anonymizer: Anonymizer | None = None
 ) -> Clean:
-    """`places` are the groups of nodes. With `anonymizer` the manifest has no name."""
+    """Returns a function that cleans objects. `places` are the groups of nodes. With `anonymizer`,
+    manifests have no name.
+    """
 
     def clean(kind: str, body: Any) -> dict[str, Any] | None:
         manifest, _ = clean_object(kind, body, keep_images=keep_images)
@@ -38,7 +41,9 @@ def cleaner(
 
 
 def anonymous(line: Line, anonymizer: Anonymizer) -> Line:
-    """With other names. Those of bare pods, which are many, are not in the table."""
+    """Returns the line with anonymous names. The table lacks those of bare pods, as they are too
+    many.
+    """
     if not isinstance(line, Event):
         return line
     kind, name = line.key.kind, line.key.name

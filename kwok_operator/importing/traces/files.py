@@ -1,6 +1,6 @@
-"""Files of traces: TraceWriter writes ours, read_trace reads ours and those of other programs.
+"""Writes traces (TraceWriter), and reads those of ours and of other programs (read_trace).
 
-A file that was cut off is read up to there. The first bytes say which format it has.
+A file that was cut off is read up to that point. The first bytes show a file's format.
 """
 
 import contextlib
@@ -26,29 +26,30 @@ from kwok_operator.userfiles import chunks
 _GZIP: Final = 31
 """zlib's number for gzip with a header."""
 _MAX_WHOLE: Final = 2**30
-"""Of formats that are read whole."""
+"""Most bytes of a file whose format must be read as a whole."""
 _MAP_OF_MSGPACK: Final = (*range(0x80, 0x90), 0xDE, 0xDF)
 
 
 class TraceWriter:
-    """Writes to `path`, compressed if its name ends with .gz; with `parts`, to numbered files.
+    """Writes lines to `path`, compressed if its name ends with .gz; with `parts`, to numbered
+    files.
 
-    After an error nothing is written any more: with an end after the gap, a file would look whole.
+    After an error it writes nothing more: a file with an end after a gap would look whole.
     """
 
     def __init__(self, path: Path, *, parts: bool = False) -> None:
         self.part = 0
         self.path = path
         self.size = 0
-        """Bytes that were handed to the system for this part."""
+        """Bytes of this part that were handed to the system."""
         self._template = path
         self._parts = parts
         self._file: IO[bytes] | None = None
         self._zip: Any = None
 
     def open_part(self) -> None:
-        """The next file. Raises SettingsError where the first can't be, or one is there already;
-        else OSError.
+        """Opens the next file. Raises SettingsError if it exists, or if it is the first and can't
+        be made; else OSError.
         """
         if self._parts and not self.part:
             self._check_parts()
@@ -71,7 +72,9 @@ class TraceWriter:
             self._zip = zlib.compressobj(wbits=_GZIP)
 
     def _check_parts(self) -> None:
-        """One that is in the way would end the recording when its turn comes, hours later."""
+        """Raises SettingsError if a file of a part exists: else it would end the recording hours
+        later.
+        """
         stem, dot, rest = self._template.name.partition(".")
         parts = f"{glob.escape(stem)}-[0-9][0-9][0-9][0-9]{dot}{glob.escape(rest)}"
         for path in sorted(self._template.parent.glob(parts)):
@@ -101,7 +104,7 @@ class TraceWriter:
             self._zip = None
 
     def discard(self) -> None:
-        """Removes the file."""
+        """Closes and removes the file."""
         self.close()
         self.path.unlink(missing_ok=True)
 
@@ -113,7 +116,7 @@ class TraceWriter:
 
     @contextlib.contextmanager
     def _ending(self) -> Iterator[None]:
-        """Lets go of the file where it can't be written to."""
+        """Closes the file after an error, so that nothing more is written to it."""
         try:
             yield
         except OSError:
@@ -125,21 +128,24 @@ class TraceWriter:
 
 
 def part_path(path: Path, part: int) -> Path:
-    """`trace-0001.jsonl.gz`."""
+    """Returns the path of a part, such as `trace-0001.jsonl.gz`."""
     stem, dot, rest = path.name.partition(".")
     return path.with_name(f"{stem}-{part:04}{dot}{rest}")
 
 
 @dataclass(slots=True)
 class Findings:
-    """`cut` are files that end in the middle; `ignored` counts kinds that aren't traced."""
+    """What was noted while reading: `cut` are files that end in the middle, `ignored` counts
+    objects of kinds that aren't traced.
+    """
 
     cut: list[str] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
 
 
 def read_trace(path: Path, *, clean: Clean, findings: Findings) -> Iterator[tuple[str, Line]]:
-    """The lines of a file, each with its place; `clean` cleans the objects of other programs.
+    """Yields the lines of a file, each with its place; `clean` cleans the objects of other
+    programs.
 
     Raises SettingsError if the file can't be read, TraceError for wrong content.
     """

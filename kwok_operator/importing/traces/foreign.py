@@ -37,16 +37,16 @@ OPENB_COLUMNS: Final = ("name", "cpu_milli", "memory_mib", "num_gpu", "creation_
 OPENB_NAMESPACE: Final = "openb"
 GPU: Final = "nvidia.com/gpu"
 GPU_MODEL_LABEL: Final = "alibabacloud.com/gpu-card-model"
-"""On openb's own nodes; gpu_spec names its values."""
+"""A label of openb's own nodes; the column gpu_spec has its values."""
 _NOTHING: Final = (None, "", "nan", "NaN")
-"""As pandas writes it, too."""
+"""Empty values of a column, also as pandas writes them."""
 SIMKUBE_VERSION: Final = 2
 
 
 def openb_lines(rows: Iterable[Mapping[str, Any]], *, where: str) -> list[Placed]:
-    """A pod is created at its creation_time and deleted at its deletion_time.
+    """Converts openb's rows: each pod is created at creation_time and deleted at deletion_time.
 
-    Where a pod has only a share of a GPU, it gets the whole of it: schedulers know no shares.
+    A pod with a share of a GPU gets a whole one, as schedulers know no shares.
     """
     lines: list[tuple[float, int, Placed]] = []
     number = 1
@@ -104,7 +104,9 @@ def _number(row: Mapping[str, Any], field: str, place: str, default: Any = ...) 
 def simkube_lines(
     trace: Any, *, where: str, clean: Clean, ignored: Counter[str] | None = None
 ) -> Iterator[Placed]:
-    """The first event has the state at the start. `ignored` counts kinds that aren't traced."""
+    """Converts a SimKube trace. Its first event is the state at the start. `ignored` counts objects
+    of kinds that aren't traced.
+    """
     trace = as_map(trace)
     if trace.get("version") != SIMKUBE_VERSION:
         remedy = f"export it anew with a SimKube that writes version {SIMKUBE_VERSION}"
@@ -170,7 +172,7 @@ def _objects(trace: Mapping[str, Any], where: str, ignored: Counter[str]) -> Ite
 
 
 def _ends(trace: Mapping[str, Any], where: str) -> Iterator[_Happening]:
-    """Those of bare pods, and of the pods of Jobs."""
+    """Yields the ends of bare pods, and of the pods of Jobs."""
     place = f"{where}: pod_lifecycles"
     for owner, by_hash in as_map(trace.get("pod_lifecycles")).items():
         api, name = owner if isinstance(owner, tuple) and len(owner) == 2 else ("", "")

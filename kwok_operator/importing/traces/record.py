@@ -1,9 +1,9 @@
-"""`kwok-operator record`: writes a trace of a cluster's workloads.
+"""Runs `kwok-operator record`: writes a trace of a cluster's workloads.
 
     list each kind -> watch it from there -> TraceRecorder -> TraceWriter
 
-One task watches each kind, one flushes and begins new parts. A watch that breaks goes on where it
-was, after a 410 from a new list; a gap in the trace marks it.
+One task watches each kind; another one flushes and begins new parts. A broken watch goes on from
+where it was, or after a 410 from a new list; a gap in the trace marks it.
 """
 
 import asyncio
@@ -39,12 +39,12 @@ _NOT_FOR_US: Final = (401, 403, 404, 405)
 
 
 class StoppedEarlyError(KwokOperatorError):
-    """Stopped before all kinds were listed: the trace would pass for one of the whole cluster."""
+    """Stopped before all kinds were listed: the trace would look like one of the whole cluster."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """The result of a recording; `unread` says why a kind could not be read."""
+    """The result of a recording; `unread` says by kind why it could not be read."""
 
     unread: dict[str, str]
     gaps: int = 0
@@ -53,7 +53,7 @@ class Outcome:
 
 
 async def cluster_id(cluster: ClusterClient) -> str:
-    """A hash that identifies a cluster; empty where it can't be read."""
+    """Returns a hash that identifies a cluster; empty if it can't be read."""
     try:
         uid = value_at(await cluster.get("/api/v1/namespaces/kube-system"), "metadata", "uid")
     except Unreadable:
@@ -87,7 +87,7 @@ async def record(
 
 
 class Recording:
-    """One recording, from the first list to the last line."""
+    """Makes one recording, from the first list to the last line."""
 
     def __init__(self, cluster: ClusterClient, settings: RecordSettings, *, log: Log) -> None:
         self._places: dict[tuple[str, str], frozenset[str]] = {}
@@ -110,11 +110,11 @@ class Recording:
         self._header = Header(start=0)
         self._began = self._part_began = self._names_saved = 0.0
         self._state_size = 0
-        """Bytes of this part that tell what was there when it began."""
+        """Bytes of this part's beginning: the objects that existed then."""
         self._away: dict[str, float] = {}
-        """Since when a kind isn't watched, until its next event."""
+        """By kind: since when it isn't watched, until its next event."""
         self._open: set[str] = set()
-        """Kinds with a watch that was taken, and so misses nothing."""
+        """Kinds whose watch the API server has accepted, so that no event is missed."""
 
     @property
     def path(self) -> Path:
@@ -171,7 +171,7 @@ class Recording:
         return time.monotonic() - self._began
 
     async def _until(self, stop: asyncio.Event, work: Any) -> Any:
-        """The result of the work; None if `stop` is set before."""
+        """Returns the result of the work; None if `stop` is set first."""
         task, stopped = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
         try:
             await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -180,7 +180,7 @@ class Recording:
             await _ended(task, stopped)
 
     async def _list_all(self) -> dict[str, str]:
-        """Writes the state at the start; gives the version from which to watch each kind."""
+        """Writes the state at the start; returns the version from which to watch each kind."""
         await self._learn_groups()
         versions: dict[str, str] = {}
         for kind in TRACED:
@@ -196,7 +196,9 @@ class Recording:
         return versions
 
     async def _learn_groups(self) -> None:
-        """Reads the nodes, so that pods that ask for one ask for the group that import makes."""
+        """Reads the nodes, so that pods bound to a node are bound to the group that an import makes
+        of it.
+        """
         nodes = Nodes()
         try:
             async for page in self._cluster.pages(NODES_PATH):
@@ -209,7 +211,9 @@ class Recording:
         self._places.update(nodes.finish().places)
 
     async def _list(self, kind: str) -> str:
-        """Writes the objects that are there, or how they differ from those that were."""
+        """Writes the objects that exist, or their differences from those before; returns the list's
+        version.
+        """
         self.recorder.begin(kind)
         version = ""
         async for page in self._cluster.pages(TRACED[kind].path):
@@ -247,7 +251,7 @@ class Recording:
             await _ended(*tasks, stopped)
 
     async def _follow(self, kind: str, version: str) -> None:
-        """Watches a kind for ever; ends where the right to do so is taken away."""
+        """Watches a kind for ever, or until the right to do so is taken away."""
         path, pause, last = TRACED[kind].path, 0.0, self._now()
         while True:
             try:
@@ -319,7 +323,7 @@ async def _ended(*tasks: "asyncio.Future[Any]") -> None:
 
 
 def summary(settings: RecordSettings, recorder: TraceRecorder, outcome: Outcome) -> list[str]:
-    """The sentences at the end of a recording."""
+    """Returns the sentences at the end of a recording."""
     written = recorder.written
     counts = ", ".join(f"{written[each]:,} {each.value}" for each in Happening if written[each])
     lines = [f"{settings.output}: {counts or 'nothing happened'}"]

@@ -1,11 +1,11 @@
-"""From the objects of lists and the events of watches to the lines of a trace.
+"""Turns the objects of lists and the events of watches into the lines of a trace.
 
     begin, listed..., end   a list; the first one of a kind is the state at the start
     observed                an event of a watch
     part                    a new file begins: header, shapes and state again
 
-Of each object that lives, only name, shape and size are kept. Pods of built-in controllers are left
-out, as a replay's controllers make them; of those of Jobs, the end is written.
+Of each existing object, only name, shape and size are kept. Pods of built-in controllers are left
+out, as a replay's controllers make them. Of pods of Jobs, only the end is written.
 """
 
 import json
@@ -41,14 +41,15 @@ _MADE_BY: Final = {
         ("", "Node"),
     },
 }
-"""Who makes such an object anew, and will where the trace is replayed. Of Node: a static pod."""
+"""By kind, the owners that create such objects, and will do so in a replay. Pods of a Node are
+static."""
 _OF_EVERY_CLUSTER: Final = "system-"
 _IDLE_SHAPES: Final = 1_000
 
 
 @dataclass(slots=True)
 class _Live:
-    """An object that exists. For a pod of a Job, `key` is the Job's and there is no shape."""
+    """An object that exists. For a pod of a Job, `key` is the Job's and `shape` is empty."""
 
     key: Key
     shape: str = ""
@@ -61,12 +62,12 @@ class _Live:
 
 
 class TraceRecorder:
-    """Lines of one trace. Times are seconds since its start."""
+    """Makes the lines of one trace. Times are seconds since its start."""
 
     def __init__(self, clean: Clean) -> None:
         self.written: Counter[Happening] = Counter()
         self.dropped: Counter[str] = Counter()
-        """By kind: objects of which nothing is kept."""
+        """By kind, how many objects are left out of the trace."""
         self._clean = clean
         self._live: dict[str, dict[str, _Live]] = {kind: {} for kind in TRACED}
         self._by_key: dict[Key, str] = {}
@@ -75,7 +76,9 @@ class TraceRecorder:
         self._listed: set[str] = set()
 
     def part(self, header: Header, *, at: float) -> Iterator[Line]:
-        """The first lines of a file that can be read alone; pods that have ended are left out."""
+        """Yields the first lines of a file that can be read alone; pods that have ended are left
+        out.
+        """
         yield header
         self._shapes.forget_written()
         for kind in TRACED:
@@ -85,7 +88,7 @@ class TraceRecorder:
                     yield _event(Happening.PRESENT, live, at)
 
     def begin(self, kind: str) -> None:
-        """A list begins; one that was broken off is forgotten."""
+        """Begins a list of a kind; an unfinished one is forgotten."""
         self._listing[kind] = set()
 
     def listed(self, kind: str, body: Any, *, at: float) -> Iterator[Line]:
@@ -95,7 +98,7 @@ class TraceRecorder:
             yield from self._seen(kind, uid, body, at=at, first=first, late=not first)
 
     def end(self, kind: str, *, at: float) -> Iterator[Line]:
-        """The list is whole: objects that it lacks are gone."""
+        """Ends a complete list: objects that are not in it were deleted."""
         found = self._listing.pop(kind)
         for uid in [uid for uid in self._live[kind] if uid not in found]:
             yield from self._gone(kind, uid, at=at, late=True)
@@ -215,7 +218,7 @@ class TraceRecorder:
 
 
 class _Shapes:
-    """The shapes of what lives, and the last few that were used before."""
+    """The shapes of existing objects, and the last few shapes that are no longer used."""
 
     def __init__(self) -> None:
         self._bodies: dict[str, dict[str, Any]] = {}
@@ -243,7 +246,7 @@ class _Shapes:
             self._written.discard(oldest)
 
     def written(self, shape: str) -> Iterator[TracedShape]:
-        """The line of the shape, unless the file has it."""
+        """Yields the line of the shape, unless this file has it."""
         if shape not in self._written:
             self._written.add(shape)
             yield TracedShape(shape, self._bodies[shape])
@@ -259,7 +262,7 @@ def _event(happening: Happening, live: _Live, at: float, *, late: bool = False) 
 
 
 def _shape(kind: str, kept: Mapping[str, Any]) -> tuple[TracedShape, int | None]:
-    """The shape of a cleaned object, and its size."""
+    """Returns the shape of a cleaned object, and its size."""
     size = TRACED[kind].size
     metadata = {k: v for k, v in kept["metadata"].items() if k not in ("name", "namespace")}
     body = {k: v for k, v in kept.items() if k not in ("metadata", "apiVersion", "kind")}
@@ -285,7 +288,7 @@ def _is_name(value: Any) -> bool:
 
 
 def _owner(metadata: Mapping[str, Any]) -> tuple[str, str, str]:
-    """API group, kind and name of the controller."""
+    """Returns API group, kind and name of the object's controller; empty texts if it has none."""
     for reference in map(as_map, as_list(metadata.get("ownerReferences"))):
         if reference.get("controller") is True:
             group, slash, _ = str(reference.get("apiVersion")).partition("/")
@@ -300,7 +303,9 @@ def _prefix(metadata: Mapping[str, Any]) -> str:
 
 
 def _mark(metadata: Mapping[str, Any]) -> int:
-    """Changes with all that may change a shape; 0 for objects without a generation."""
+    """Returns a number that changes with all that may change a shape; 0 for objects without a
+    generation.
+    """
     if not metadata.get("generation"):
         return 0
     parts = [metadata.get(part) for part in ("generation", "labels", "annotations")]
@@ -312,7 +317,7 @@ def _phase(body: Mapping[str, Any]) -> str:
 
 
 def _duration(body: Mapping[str, Any], *, first_seen: float, at: float) -> float:
-    """How long a pod ran: by its own account, or as long as it was seen."""
+    """Returns for how many seconds a pod ran, by its status, or else for how long it was seen."""
     try:
         ends = [
             parse_time(str(value_at(container, "state", "terminated", "finishedAt")))

@@ -1,9 +1,10 @@
-"""`kwok-operator replay`: sends the requests of a trace when they are due.
+"""Runs `kwok-operator replay`: sends the requests of a trace when they are due.
 
     files -> lines -> Replay.requests -> Sender, many at a time, those about one object in order
 
 Refused requests are counted, and the rest goes on. Requests about an object that could not be
-created are left out, as they would change another's. The report says how late requests were sent.
+created are left out, as they would change somebody else's. The report says how late requests were
+sent.
 """
 
 import asyncio
@@ -37,20 +38,22 @@ _MOST_AT_ONCE: Final = 100
 _MOST_WAITING: Final = 5_000
 _ATTEMPTS: Final = 6
 _PATIENCE: Final = 30.0
-"""With a name that is still taken by what was deleted before, and the set-up's order."""
+"""Seconds to try again while a deleted object still has the name, or a class is not known yet."""
 _REMEMBERED: Final = 10_000
 _GOING: Final = -1
-"""Not of HTTP: a namespace is there, and nothing can be created in it."""
+"""In place of an HTTP status: a namespace is being deleted, so nothing can be created in it."""
 _AGAIN: Final = frozenset({0, 429, 500, 502, 503, 504})
 _SHARED: Final = frozenset({"Namespace", "ServiceAccount", "PriorityClass", "RuntimeClass"})
-"""Kinds of which an object that is there already will do."""
+"""Kinds of which an existing object is used instead of a new one."""
 _PROGRESS_SECONDS: Final = 10.0
 _LOOK_SECONDS: Final = 0.3
 _GONE_WITHIN: Final = 300.0
 
 
 def planned(settings: ReplaySettings) -> tuple[Replay, Findings, Iterator[Request]]:
-    """The requests of the files, made one by one while they are read."""
+    """Returns the plan, what was noted about the files, and the requests, made while the files are
+    read.
+    """
     clean, findings = cleaner(places={}), Findings()
     replay = Replay(settings, clean=cleaner(places={}, keep_images=True))
 
@@ -62,7 +65,7 @@ def planned(settings: ReplaySettings) -> tuple[Replay, Findings, Iterator[Reques
 
 
 def shown(request: Request) -> str:
-    """A line of --dry-run."""
+    """Returns a request as a line of --dry-run."""
     line = {
         "at": round(request.at, 3),
         "setup": request.setup,
@@ -129,7 +132,7 @@ async def _play(
 
 
 class Sender:
-    """Sends requests, many at a time, and those about one object one after the other."""
+    """Sends requests, many at a time, but those about one object one after the other."""
 
     def __init__(self, cluster: ClusterClient, report: Report) -> None:
         self.report = report
@@ -139,7 +142,7 @@ class Sender:
         self._last: dict[Key, asyncio.Task[None]] = {}
         self._not_ours: set[Key] = set()
         self._deleted: dict[Key, None] = {}
-        """The last few."""
+        """Objects that were deleted last, up to `_REMEMBERED`."""
 
     async def submit(self, request: Request, *, due: float | None) -> None:
         await self._room.acquire()
@@ -185,7 +188,7 @@ class Sender:
                 await self._send(request)
 
     async def _send(self, request: Request) -> None:
-        """Sends a request, again where that may help, and counts the result."""
+        """Sends a request, repeats it where that may help, and counts the result."""
         until = time.monotonic() + _PATIENCE
         attempt, unsure = 0, False
         creates = request.verb is Verb.CREATE
@@ -215,7 +218,9 @@ class Sender:
                 del self._deleted[next(iter(self._deleted))]
 
     def _comes_right(self, request: Request, status: int, message: str) -> bool:
-        """A name is free once what was deleted is gone; admission learns of classes a bit later."""
+        """Whether a refused creation may succeed later: the name may become free, the class
+        known.
+        """
         if status == _GOING:
             return True
         if status == 409:
@@ -223,7 +228,7 @@ class Sender:
         return status == 403 and request.setup and "PriorityClass" in message
 
     async def _is_going(self, request: Request) -> bool:
-        """Whether nothing can be created in a namespace that is there."""
+        """Whether the request creates a namespace that is being deleted."""
         if request.key.kind != "Namespace":
             return False
         try:
@@ -242,7 +247,7 @@ class Sender:
         return status, str(answer.get("message") or "")
 
     async def _end_one_pod(self, request: Request) -> None:
-        """The oldest of a Job that runs, else the oldest that waits."""
+        """Ends the oldest running pod of a Job, or else the oldest pending one."""
         path, _, selector = request.path.partition("?labelSelector=")
         try:
             pods = (await self._cluster.get(path, {"labelSelector": selector})).get("items")
@@ -262,7 +267,9 @@ def _phase(pod: dict[str, Any]) -> str:
 
 
 def _age(pod: dict[str, Any]) -> tuple[bool, str, str]:
-    """Sorts those that run before the others, then by age; the name is last."""
+    """Returns a key that sorts running pods before the others, then by age; it ends with the
+    name.
+    """
     metadata = pod["metadata"]
     return _phase(pod) != "Running", str(metadata.get("creationTimestamp")), metadata["name"]
 
@@ -270,7 +277,7 @@ def _age(pod: dict[str, Any]) -> tuple[bool, str, str]:
 async def remove(
     *, kubeconfig: str | None, context: str | None, log: Log
 ) -> tuple[int, dict[str, str]]:
-    """Deletes the objects of replays by their label; gives their number, and the failures."""
+    """Deletes the objects of replays by their label; returns how many, and the failures."""
     wrong: dict[str, str] = {}
     gone = 0
     async with open_cluster(
@@ -302,7 +309,9 @@ async def remove(
 async def _wait_until_gone(
     cluster: ClusterClient, namespaces: set[str], *, log: Log
 ) -> dict[str, str]:
-    """Until then a new replay would be refused. Gives those that are left after a while."""
+    """Waits until namespaces are deleted, as until then a new replay would be refused. Returns
+    those that are left after a while.
+    """
     until, logged_at = time.monotonic() + _GONE_WITHIN, time.monotonic()
     while namespaces:
         left = {key.name for key in await _labelled(cluster, "Namespace", NAMESPACES)}
@@ -326,7 +335,7 @@ async def _labelled(cluster: ClusterClient, kind: str, path: str) -> list[Key]:
 
 
 async def _delete(cluster: ClusterClient, path: str, key: Key) -> str:
-    """Empty, or why it failed."""
+    """Deletes an object; returns why that failed, or an empty text."""
     path = TRACED[key.kind].collection(key.namespace) if key.kind in TRACED else path
     body = {"propagationPolicy": "Background"}
     status, answer = await cluster.send("DELETE", f"{path}/{key.name}", body)

@@ -1,8 +1,8 @@
-"""From the lines of a trace to the requests that play it, and when each is due.
+"""Turns the lines of a trace into the requests that replay it, and says when each is due.
 
     lines --Replay.requests--> requests of the set-up, then requests in the order of their times
 
-The set-up makes the objects that existed when the replay begins; then the clock starts. The same
+The set-up creates the objects that existed when the replay begins; then the clock starts. The same
 trace with the same seed gives the same requests, generated names too.
 """
 
@@ -36,7 +36,7 @@ NAMESPACES: Final = "/api/v1/namespaces"
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _MADE_UP: Final = 5
 _MAX_NAME: Final = 63
-"""As the API server makes names up."""
+"""Longest name, as for names that the API server generates."""
 
 
 class Verb(StrEnum):
@@ -49,9 +49,11 @@ class Verb(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Due `at` seconds after the start of the replay, after those before it to `key` and `after`.
+    """A request that is due `at` seconds after the replay's start, and is sent after earlier ones
+    about `key` and `after`.
 
-    `setup`: before the start. END of a Job asks for one of its pods to be ended: `path` has all.
+    `setup`: it is sent before the start. END of a Job ends one of its pods: `path` selects them
+    all.
     """
 
     at: float
@@ -80,23 +82,25 @@ class Seen:
     lines: Counter[str] = field(default_factory=Counter)
     gaps: int = 0
     lost: float = 0.0
-    """Seconds in which something may have been missed."""
+    """Seconds in which changes may be missing."""
     late: int = 0
     unknown: int = 0
-    """Lines about objects whose beginning isn't in the trace."""
+    """Lines about objects that the trace doesn't create."""
     seconds: float = 0.0
     stopped: bool = False
     parts: list[int] = field(default_factory=list)
 
     @property
     def missing_parts(self) -> list[int]:
-        """Between the first and the last that was there."""
+        """Returns the numbers of missing parts between the first and the last part that was
+        read.
+        """
         first, last = min(self.parts, default=0), max(self.parts, default=0)
         return sorted(set(range(first, last)) - set(self.parts))
 
 
 class Replay:
-    """Plays one trace once."""
+    """Plans the requests of one trace, once."""
 
     def __init__(self, settings: ReplaySettings, *, clean: Clean) -> None:
         self.seen = Seen()
@@ -113,7 +117,7 @@ class Replay:
         self._now = 0.0
 
     def requests(self, lines: Iterable[tuple[str, Line]]) -> Iterator[Request]:
-        """`lines` come with their places. Raises TraceError."""
+        """Yields the requests; `lines` come with their places. Raises TraceError."""
         last = 0.0
         for where, line in lines:
             last = last if isinstance(line, TracedShape) else line.at
@@ -169,7 +173,9 @@ class Replay:
                 yield request
 
     def _passed(self, where: str, at: float) -> Iterator[Request]:
-        """The time of a line: the replay begins when the time to begin at has come."""
+        """Takes the time of a line; yields the set-up when the time has come at which the replay
+        begins.
+        """
         assert self.header is not None
         if at < self._now:
             remedy = "sort the lines, and name the parts in their order"
@@ -180,7 +186,7 @@ class Replay:
             yield from self._begin()
 
     def _begin(self) -> Iterator[Request]:
-        """The set-up: the objects that are there by now, owners first."""
+        """Yields the set-up: creates the objects that exist by now, owners first."""
         if self._begun:
             return
         self._begun = True
@@ -190,7 +196,7 @@ class Replay:
                 yield from self._create(live, at=0.0, setup=True)
 
     def _settled(self) -> Iterator[Request]:
-        """After the state at the start of a part: objects that it lacks are gone."""
+        """Deletes objects that are missing in the state at the start of a part."""
         present, self._present = self._present, None
         for key in [key for key in self._live if present is not None and key not in present]:
             if not self._live[key].ended:
@@ -203,7 +209,7 @@ class Replay:
         return max(at - self.header.at - self._settings.since, 0.0) / self._settings.speed
 
     def _step(self, event: Event, *, where: str, at: float) -> Iterator[Request]:
-        """Takes an event into account, and gives its requests."""
+        """Takes an event into account, and yields its requests."""
         live = self._live.get(event.key)
         match event.happening:
             case Happening.PRESENT | Happening.CREATE if live is None:
@@ -231,7 +237,7 @@ class Replay:
         return live
 
     def _check_shape(self, live: _Live, *, where: str) -> None:
-        """Cleans a shape, as anybody may have written the trace."""
+        """Cleans a shape, as anybody may have written the trace. Raises TraceError."""
         kind, shape = live.key.kind, live.shape
         if self._cleaned.get(shape) == kind:
             return
@@ -339,7 +345,7 @@ def _path(key: Key) -> str:
 
 
 def _end(key: Key, phase: str, *, at: float) -> Request:
-    """What a kubelet would write."""
+    """Returns the request that sets a pod's phase, as a kubelet would."""
     path = _path(key) + "/status"
     if key.kind != "Pod":
         selector = f"labelSelector=batch.kubernetes.io/job-name={key.name}"
@@ -349,7 +355,7 @@ def _end(key: Key, phase: str, *, at: float) -> Request:
 
 
 def _difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    """The JSON merge patch that leads from one to the other."""
+    """Returns the JSON merge patch that turns `before` into `after`."""
     patch: dict[str, Any] = {key: None for key in before if key not in after}
     for key, value in after.items():
         old = before.get(key)

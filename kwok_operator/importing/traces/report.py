@@ -11,18 +11,18 @@ from kwok_operator.importing.traces.files import Findings
 from kwok_operator.importing.traces.replaying import Replay, Request, Verb
 
 LATE_SECONDS: Final = 0.25
-"""A request that is sent later than this is counted as late."""
+"""Seconds: a request that is sent later than this after it was due counts as late."""
 _WORST: Final = 5
 
 
 @dataclass(slots=True)
 class Report:
-    """Counts of requests while they are sent."""
+    """Counts of requests, kept while they are sent."""
 
     sent: Counter[Verb] = field(default_factory=Counter)
     left_out: int = 0
     refused: Counter[tuple[str, str, int]] = field(default_factory=Counter)
-    """Verb, kind, status (0: no answer)."""
+    """Refused requests by verb, kind and status (0: no answer)."""
     examples: dict[tuple[str, str, int], str] = field(default_factory=dict)
     errors: "array[float]" = field(default_factory=lambda: array("f"))
     """Seconds between when a request was due and when it was sent."""
@@ -45,7 +45,7 @@ class Report:
 
 
 def summary(plan: Replay, findings: Findings, report: Report) -> list[str]:
-    """The sentences at the end of a replay."""
+    """Returns the sentences at the end of a replay."""
     counts = ", ".join(f"{report.sent[verb]:,} {verb.value}" for verb in Verb if report.sent[verb])
     lines = [
         f"sent: {counts or 'nothing'}; left out, as their object isn't there: {report.left_out:,}"
@@ -83,7 +83,7 @@ def summary(plan: Replay, findings: Findings, report: Report) -> list[str]:
 
 
 def incomplete(plan: Replay, findings: Findings) -> list[str]:
-    """Sentences on missing parts of the trace."""
+    """Returns sentences on missing parts of the trace."""
     lines = [f"{name} ends in the middle: it was read up to there" for name in findings.cut]
     if plan.seen.missing_parts:
         parts = names_in_words([str(part) for part in plan.seen.missing_parts])

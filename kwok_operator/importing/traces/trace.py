@@ -9,7 +9,7 @@
 
 A shape is a cleaned object without name, namespace and size; it comes before the first line that
 refers to it. Lines come in the order of their times, which are seconds since the start of the
-recording, in each of its parts. Unknown keys are left alone.
+recording, in each of its parts. Unknown keys are ignored.
 """
 
 import hashlib
@@ -27,19 +27,19 @@ from kwok_operator.nodegroups.naming import is_object_name
 VERSION: Final = 1
 MAX_REPLICAS: Final = 2**31 - 1
 MAX_SECONDS: Final = 100 * 366 * 86_400.0
-"""A hundred years; more is a time since the epoch, or worse."""
+"""A hundred years, in seconds: a larger time is one since the epoch, or an error."""
 
 
 class Happening(StrEnum):
     """The kinds of Events."""
 
     PRESENT = "present"
-    """It was there when the recording, or a part of it, began."""
+    """The object existed when the recording, or a part of it, began."""
     CREATE = "create"
     SCALE = "scale"
     UPDATE = "update"
     END = "end"
-    """A pod of it, or the pod itself, has succeeded or failed."""
+    """A pod of the object, or the object if it is a pod, has succeeded or failed."""
     DELETE = "delete"
 
 
@@ -61,9 +61,9 @@ class Header:
     """Milliseconds since the epoch; the same in all parts of a recording."""
     part: int = 1
     at: float = 0.0
-    """When this part begins."""
+    """Seconds since the recording's start at which this part begins."""
     cluster: str = ""
-    """A hash of the cluster, so that a trace isn't replayed where it was recorded."""
+    """A hash of the cluster's identity, so that a trace isn't replayed where it was recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +84,16 @@ class Event:
     phase: str = ""
     duration: float | None = None
     late: bool = False
-    """Seen only when the objects were listed anew: it happened some time before."""
+    """The change happened some time before `at`: it was only noticed in a new list of the
+    objects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """`kind` was not watched from `since` to `at`.
+    """Objects of `kind` were not watched from `since` to `at`.
 
-    Without `lost`, all that happened meanwhile follows, as if it had happened at `at`. With it,
-    objects that came and went are missing, and what is found changed is marked late.
+    Without `lost`, all changes in that time follow, with `at` as their time. With it, objects that
+    came and went are missing, and changes that a new list shows are marked late.
     """
 
     at: float
@@ -103,7 +104,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The recording ended here as it was meant to."""
+    """The recording ended here as intended."""
 
     at: float
 
@@ -112,13 +113,13 @@ Line = Header | TracedShape | Event | Gap | Stop
 
 
 def shape_of(body: dict[str, Any]) -> TracedShape:
-    """The shape with this body; equal bodies have equal ids."""
+    """Returns the shape with this body; equal bodies have equal ids."""
     text = json.dumps(body, sort_keys=True, separators=(",", ":"))
     return TracedShape(hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:12], body)
 
 
 def encode(line: Line) -> str:
-    """One line, without its end."""
+    """Encodes a line, without the line break."""
     match line:
         case Header():
             fields: dict[str, Any] = {"line": "header", "version": VERSION}
@@ -158,7 +159,7 @@ def _rounded(seconds: float) -> float:
 
 
 def decode(text: str, *, where: str) -> Line | None:
-    """The line of a trace; None for a kind of line that this version doesn't know.
+    """Decodes a line of a trace; None if this version doesn't know that kind of line.
 
     Raises TraceError, which begins with `where`.
     """
