@@ -39,7 +39,7 @@ class NoClusterError(KwokOperatorError):
 
 @dataclass(slots=True)
 class Reading:
-    """What has been read, and what could not be."""
+    """Collects what has been read of a cluster, and notes on what could not be."""
 
     nodes: Nodes
     workloads: Workloads

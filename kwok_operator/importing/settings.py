@@ -1,4 +1,4 @@
-"""The flags of `kwok-operator import`, `record` and `replay`, checked."""
+"""The checked flags of `kwok-operator import`, `record` and `replay`."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,1 +1,1 @@
-"""What people and machines see of the process: metrics, probes, logs."""
+"""What people and machines can observe of the process: metrics, probes, logs."""

@@ -36,7 +36,7 @@ class GroupNumbers:
     updated: int = 0
     deleted: int = 0
     cloud: CloudNumbers | None = None
-    """None without a spec.cloud."""
+    """The numbers of the group's simulated cloud; None if it has no spec.cloud."""
 
     def add(self, other: "GroupNumbers") -> None:
         """Adds the numbers as they are now, not what is counted over time."""

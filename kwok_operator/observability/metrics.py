@@ -55,7 +55,7 @@ _Name = TypeVar("_Name", bound=str)
 
 
 class ProcessMetrics:
-    """What operator and shim have in common: one registry, and the metrics of any process."""
+    """The metrics that operator and shim have in common, in one registry."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -220,7 +220,7 @@ class Metrics(ProcessMetrics):
         self._gauge("kwok_operator_leader", text, is_leader)
 
     def watch_kwok(self, responds: Callable[[], bool]) -> None:
-        """Exports whether a kwok controller answers."""
+        """Exports whether a kwok controller still updates the nodes."""
         text = "0 while no kwok controller seems to look after the nodes."
         self._gauge("kwok_operator_kwok_responding", text, responds)
 

@@ -42,7 +42,7 @@ FIRST_FRAME_TIMEOUT: Final = 10.0
 IDLE_BEFORE_PING: Final = 30.0
 PING_TIMEOUT: Final = 20.0
 MAX_HELD: Final = 2**26
-"""Bytes of requests that may wait on all connections of a server together."""
+"""Most bytes of requests that all connections of a server hold until their calls are over."""
 MAX_UNSENT: Final = 2**25
 """Bytes of unsent answers on all connections. Beyond it, a client's calls wait until its own
 answers are sent, and large answers are refused."""
@@ -58,7 +58,7 @@ copied."""
 
 @dataclass(slots=True, kw_only=True)
 class Service:
-    """What all connections of a server share."""
+    """The handlers, limits and counts that all connections of a server share."""
 
     handlers: Mapping[bytes, tuple[str, Handler]]
     observe: Callable[[str, StatusCode, float], None] | None

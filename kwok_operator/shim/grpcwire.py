@@ -49,7 +49,7 @@ async answers at once."""
 PREFIX: Final = 5
 """Bytes before each message: a flag (compressed or not), then the message's length."""
 MAX_STATUS_MESSAGE: Final = 4096
-"""Bytes on the wire. Some clients refuse trailers of 8 KiB."""
+"""Most bytes of a status message, percent-encoded. Some clients refuse trailers of 8 KiB."""
 
 _HEAD: Final[list[Field]] = [(b":status", b"200"), (b"content-type", b"application/grpc")]
 HEAD: Final = encode(_HEAD)
@@ -90,7 +90,7 @@ class MessageReader:
         return message
 
     def finish(self) -> None:
-        """Raises RpcError when the body ends within a message."""
+        """Checks that the body doesn't end within a message; raises RpcError if it does."""
         if self._rest:
             raise RpcError(StatusCode.INTERNAL, "the request ends within a message")
 

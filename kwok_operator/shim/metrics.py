@@ -1,4 +1,4 @@
-"""The shim's metrics: calls by method and code, what it serves, and how old that is."""
+"""The shim's metrics: calls by method and code, sizes of its store, and the age of its watches."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Options, GPUs and prices, as cluster-autoscaler (CA) gets them.
+"""Computes options, GPU types and pod prices for cluster-autoscaler (CA).
 
     CA's defaults + spec.autoscaling.options  --merged_options, gives_way-->  options, or none
     spec.autoscaling, status.resolvedTemplate  --gpu_labels, gpu_types-->  the label, the types

@@ -83,7 +83,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """Files of PEM data: the server's certificate and key, and the CA of its clients."""
+    """Paths of PEM files: the server's certificate and key, and the CA of its clients."""
 
     cert: str
     key: str
@@ -92,7 +92,9 @@ class Certificates:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Which groups are served: those that fit one of the alternatives, all if there are none."""
+    """Selects the groups that are served: those that match an alternative, or all if there are
+    none.
+    """
 
     alternatives: tuple[Discovery, ...] = ()
 

@@ -1,4 +1,4 @@
-"""The groups that cluster-autoscaler (CA) may drive, and their nodes, in memory.
+"""Keeps the groups that cluster-autoscaler (CA) may drive, and their nodes, in memory.
 
     reflectors (groups, nodes) ──> Store ──> service (every read)
     our own writes ────────────────^

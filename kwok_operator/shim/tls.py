@@ -25,7 +25,7 @@ from kwok_operator.shim.settings import Certificates
 logger = logging.getLogger(__name__)
 
 CHECK_INTERVAL: Final = 10.0
-"""Seconds between two looks at the files."""
+"""Seconds between two checks of the files."""
 WARN_INTERVAL: Final = 60.0
 """Seconds in which one cause is logged once, however many clients try."""
 
@@ -39,7 +39,7 @@ class Tls:
         self._certificates = certificates
         self._clock = clock
         self._warned: dict[str, float] = {}
-        """When each cause was last logged; OpenSSL knows a few hundred."""
+        """When each cause of a refusal was last logged; OpenSSL knows a few hundred causes."""
         self._stamp = self._refused = _stamp(certificates)
         self._current = self._load()
 

@@ -35,7 +35,7 @@ _NAMING: Final = {
     for name, method in CALLS.items()
     if "id" in method.input_type.fields_by_name
 }
-"""The requests that have the name of a group."""
+"""By call, the types of requests that name a group."""
 
 
 @dataclass(frozen=True, slots=True)

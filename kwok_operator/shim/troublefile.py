@@ -159,7 +159,9 @@ class Timeout(_Part):
 
 
 class Rule(_Part):
-    """What may go wrong with one call, or with any; in some groups, or in all that take part."""
+    """What may go wrong with one kind of call, or with any (`*`); in `groups`, or in all that take
+    part.
+    """
 
     name: Annotated[str, BeforeValidator(_rpc)]
     groups: frozenset[str] | None = None

@@ -44,7 +44,7 @@ class NotServedError(KwokOperatorError):
 
 
 class BusyError(KwokOperatorError):
-    """Others kept changing the group for as long as cluster-autoscaler waits."""
+    """Other writers kept changing the group for as long as cluster-autoscaler waits."""
 
 
 @dataclass(slots=True)

@@ -1,1 +1,1 @@
-"""Where templates and derived groups come from: ConfigMaps, live nodes, the provider config."""
+"""The sources of templates and derived groups: ConfigMaps, live nodes, the provider config."""

@@ -1,4 +1,4 @@
-"""The provider config: keeps its groups as it says, and reports its problems.
+"""Keeps the groups of the provider config as it says, and reports its problems.
 
     ConfigMaps, real nodes, groups ──(changed)──> pass: read ──> derive (pure) ──> apply
                                                               └──> problems: Event, log, metric

@@ -24,7 +24,7 @@ _LONGEST_NAME: Final = 50
 
 @dataclass(slots=True)
 class _Alike:
-    """Pods of one owner and one shape."""
+    """Pods of one owner and one shape, which become one manifest."""
 
     spec: dict[str, Any]
     labels: dict[str, str]

@@ -24,7 +24,7 @@ from kwok_operator.importing.pods.fields import (
 
 IMAGE: Final = "fake"
 MOVED: Final = frozenset(("kube-system", "kube-public", "kube-node-lease", "kwok-operator"))
-"""Namespaces of every cluster, where an imported object could take the place of a real one."""
+"""Namespaces of every cluster whose objects are moved, as they could replace real ones there."""
 _OTHERS: Final = "others"
 
 

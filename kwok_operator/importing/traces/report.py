@@ -25,10 +25,10 @@ class Report:
     """Refused requests by verb, kind and status (0: no answer)."""
     examples: dict[tuple[str, str, int], str] = field(default_factory=dict)
     errors: "array[float]" = field(default_factory=lambda: array("f"))
-    """Seconds between when a request was due and when it was sent."""
+    """For each request, the seconds between when it was due and when it was sent."""
     worst: list[tuple[float, float, str]] = field(default_factory=list)
     broken: str = ""
-    """Why the trace could not be read to its end."""
+    """Why the trace could not be read to its end; empty if it could."""
     interrupted: bool = False
 
     def refuse(self, request: Request, status: int, message: str) -> None:

@@ -58,7 +58,7 @@ class Key:
 @dataclass(frozen=True, slots=True)
 class Header:
     start: int
-    """Milliseconds since the epoch; the same in all parts of a recording."""
+    """Start of the recording, in milliseconds since the epoch; the same in all of its parts."""
     part: int = 1
     at: float = 0.0
     """Seconds since the recording's start at which this part begins."""

@@ -1,4 +1,4 @@
-"""One client's connection: bytes in, events out; answers in, bytes out. No input or output here.
+"""One client's connection: bytes become events, answers become bytes. No input or output here.
 
 `receive` never raises: what breaks the protocol ends the stream or the connection as RFC 9113 says,
 and the reason goes to the client with GOAWAY. Answers for streams that are over are dropped, so
@@ -57,14 +57,14 @@ class Limits:
     streams: int = 1000
     """Streams that may be open at a time."""
     header_list: int = 16_384
-    """Bytes of a request's header, before and after decompression."""
+    """Most bytes of a request's header, before and after decompression."""
     continuations: int = 16
-    """Frames that a header may be continued in."""
+    """Most frames in which a header may be continued."""
     stream_window: int = 2**18
-    """Bytes that a client may send on one stream before they are consumed."""
+    """Bytes that a client may send on one stream before the server has consumed them."""
     connection_window: int = 2**20
     idle_frames: int = 4000
-    """Frames that get nothing done, per period: pings, settings, resets, empty data, ..."""
+    """Most frames per `period` that get nothing done: pings, settings, resets, empty data, ..."""
     period: float = 10.0
     """Seconds of the period of `idle_frames`."""
 

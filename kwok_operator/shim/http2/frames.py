@@ -1,4 +1,4 @@
-"""HTTP/2 on the wire: frames, built and read, and the two ways to break the protocol.
+"""Builds and reads HTTP/2 frames, and has the two kinds of protocol errors.
 
 Bytes arrive in pieces of any size, and FrameReader makes whole frames of them. Headers come as one
 frame, without padding and priority, however many the client made of them. At most one frame's size

@@ -43,7 +43,8 @@ class Stream:
         self.receive_window = receive_window
         self.consumed = 0
         self.expected: int | None = None
-        """Bytes of the body still to come, where the client said how many."""
+        """Bytes of the request's body that are still to come, if the client announced its
+        length."""
         self.remote_ended = False
         self.waiting: deque[memoryview] = deque()
         self.trailers: bytes | None = None
@@ -55,7 +56,7 @@ class Outgoing:
     def __init__(self, *, ended: Callable[[Stream], None]) -> None:
         self._ended = ended
         self.unsent = 0
-        """Bytes that wait in all streams."""
+        """Bytes of data that wait in all streams."""
         self._out: list[bytes | memoryview] = []
         self._size = 0
         self._turns: OrderedDict[int, Stream] = OrderedDict()
