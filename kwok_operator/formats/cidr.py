@@ -6,14 +6,15 @@ from dataclasses import dataclass
 
 _IPV4_BITS = 32
 FEWEST_ADDRESSES = 4
-"""Of a range that nodes get addresses of: the first and the last are no node's."""
+"""The fewest addresses of a range for nodes: the first and the last are never assigned."""
 DEFAULT_BLOCK_SIZES: Mapping[int, int] = {_IPV4_BITS: 24, 128: 64}
-"""As kube-controller-manager's --node-cidr-mask-size-ipv4 and -ipv6 are, by bits of an address."""
+"""The defaults of kube-controller-manager's --node-cidr-mask-size-ipv4 and -ipv6, by bits of an
+address."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A CIDR: `prefix` of the `bits` of its first address are the block's."""
+    """A block of addresses (a CIDR): the first `prefix` bits are fixed, of `bits` in an address."""
 
     bits: int
     prefix: int
@@ -21,7 +22,7 @@ class Block:
 
     @classmethod
     def parse(cls, text: str) -> "Block":
-        """Raises ValueError for what is no CIDR, also where bits of a host are set."""
+        """Parses a CIDR. Raises ValueError for anything else, also if bits of a host are set."""
         address, slash, prefix = text.partition("/")
         written = prefix.isascii() and prefix.isdigit() and str(int(prefix[:4])) == prefix
         if not (slash and written) or "%" in address:
@@ -35,17 +36,17 @@ class Block:
 
     @property
     def size(self) -> int:
-        """Addresses."""
+        """The number of addresses."""
         return 1 << (self.bits - self.prefix)
 
     @property
     def address(self) -> str:
-        """The first."""
+        """The first address."""
         kind = ipaddress.IPv4Address if self.bits == _IPV4_BITS else ipaddress.IPv6Address
         return str(kind(self.first))
 
     def within(self, prefix: int) -> int:
-        """The number of the larger block of this prefix that it is in."""
+        """Returns the number of the larger block with this prefix that contains it."""
         return self.first >> (self.bits - prefix)
 
     def __str__(self) -> str:

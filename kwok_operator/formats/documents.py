@@ -1,9 +1,9 @@
-"""The Nodes in a text that users wrote.
+"""Finds the Nodes in a text that users wrote.
 
     text  --load_documents-->  values  --nodes_of-->  NodeDocuments  --pick-->  one Node
 
-Takes every form in which people keep Nodes: one, several documents, a List as kubectl prints it.
-Whether a Node is any good as a template is for cleaning and merging to say.
+It accepts every form in which people keep Nodes: one, several documents, a List as kubectl prints
+it. Whether a Node is usable as a template is checked by cleaning and merging.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,21 +21,21 @@ _PARTS_OF_A_NODE: Final = frozenset({"metadata", "spec", "status"})
 
 @dataclass(frozen=True, slots=True)
 class NodeDocuments:
-    """The Nodes of a text, in its order, and in words what else stands there."""
+    """The Nodes of a text, in its order, and descriptions of its other content."""
 
     nodes: tuple[dict[str, Any], ...]
     others: tuple[str, ...] = ()
 
 
 def read_nodes(text: str, *, where: str) -> NodeDocuments:
-    """The Nodes of a text; raises ManifestError where it isn't YAML, or there is none."""
+    """Reads the Nodes of a text; raises ManifestError if it isn't YAML, or has no Node."""
     return nodes_of(load_documents(text, where=where), where=where)
 
 
 def nodes_of(values: Sequence[Any], *, where: str) -> NodeDocuments:
-    """The Nodes among values and in Lists among them.
+    """Finds the Nodes among values and in Lists among them.
 
-    Raises ManifestError where there is none, and where several have one name.
+    Raises ManifestError if there is none, and if several have one name.
     """
     nodes: list[dict[str, Any]] = []
     others: list[str] = []
@@ -58,7 +58,8 @@ def nodes_of(values: Sequence[Any], *, where: str) -> NodeDocuments:
 
 
 def pick(documents: NodeDocuments, name: str | None, *, where: str) -> dict[str, Any]:
-    """The Node of that name; without a name, the only one. Else ManifestError with the names."""
+    """Returns the Node of that name; without a name, the only one. Otherwise raises
+    ManifestError with the names."""
     names = [node_name(node) for node in documents.nodes]
     if name is None:
         if len(names) == 1:
@@ -73,14 +74,15 @@ def pick(documents: NodeDocuments, name: str | None, *, where: str) -> dict[str,
 
 
 def node_name(node: dict[str, Any]) -> str:
-    """metadata.name, empty where there is none."""
+    """Returns metadata.name, empty if there is none."""
     metadata = node.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     return name if isinstance(name, str) else ""
 
 
 def _objects(values: Sequence[Any]) -> Iterator[tuple[str, Any, bool]]:
-    """Each value that is no List: its place in words, itself, whether a NodeList has it."""
+    """Yields each value that is no List: its place in words, itself, whether it is in a
+    NodeList."""
     for number, document in enumerate(values, start=1):
         stack = [(document, False)]
         while stack:

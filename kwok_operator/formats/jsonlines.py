@@ -1,8 +1,8 @@
-"""Files of JSON lines, compressed or not, that may have been cut off anywhere.
+"""Reads JSON lines, compressed or not, from files that may be cut off anywhere.
 
     chunks of bytes --unzipped--> chunks of text --numbered_lines--> (number, line, was it ended?)
 
-Owns no file and knows no line: what is damaged, and what a cut means, is the caller's to say.
+It opens no files and parses no lines: the caller decides what damage and cuts mean.
 """
 
 import itertools
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 MAX_LINE: Final = 2**24
 _GZIP: Final = 31
-"""zlib's number for gzip with a header."""
+"""The `wbits` of zlib for gzip with a header."""
 
 Damaged = Callable[[str], Exception]
 
@@ -20,9 +20,10 @@ Damaged = Callable[[str], Exception]
 def unzipped(
     chunks: Iterator[bytes], *, damaged: Damaged, on_cut: Callable[[], None]
 ) -> Iterator[bytes]:
-    """The content, of gzip or not; several streams one after the other are one.
+    """Yields the content of a gzip or plain file; several gzip streams in a row count as one.
 
-    Raises what `damaged` makes of a sentence; calls `on_cut` if the last stream has no end.
+    Raises the error that `damaged` makes from a sentence; calls `on_cut` if the last stream has no
+    end.
     """
     first = next(chunks, b"")
     chunks = itertools.chain((first,), chunks)
@@ -48,7 +49,8 @@ def unzipped(
 
 
 def numbered_lines(data: Iterable[bytes], *, damaged: Damaged) -> Iterator[tuple[int, bytes, bool]]:
-    """Number, text, and whether its end is there: only the last line may have none."""
+    """Yields number, text, and whether the line's end is there: only the last line may have
+    none."""
     rest, number = b"", 0
     for chunk in data:
         *lines, rest = (rest + chunk).split(b"\n")

@@ -1,9 +1,9 @@
-"""The manifests that `kwok-operator install` applies: read, made one's own, put in order.
+"""Reads, adapts and sorts the manifests that `kwok-operator install` applies.
 
     text --read_manifests--> objects --with_image--> objects --in_order--> objects
 
-Owns where the name of the image stands in them, and what has to be there before what. Where the
-texts come from, and how objects get into a cluster, is not known here.
+It knows where manifests name the image, and which objects others need. It knows neither where the
+texts come from, nor how objects get into a cluster.
 """
 
 import copy
@@ -15,7 +15,7 @@ from kwok_operator.errors import ManifestError
 from kwok_operator.formats.yamltext import load_documents
 
 Manifest = dict[str, Any]
-"""An object as it is applied."""
+"""An object to apply."""
 
 _FIRST: Final = (
     "Namespace",
@@ -36,7 +36,7 @@ _CONTAINERS: Final = ("initContainers", "containers")
 
 
 def read_manifests(text: str, *, where: str) -> list[Manifest]:
-    """The objects of a text; raises ManifestError where one of them is none."""
+    """Reads the objects of a text; raises ManifestError if one of them is no object."""
     objects = [value for value in load_documents(text, where=where) if value is not None]
     for number, value in enumerate(objects, start=1):
         metadata = value.get("metadata") if isinstance(value, dict) else None
@@ -47,7 +47,8 @@ def read_manifests(text: str, *, where: str) -> list[Manifest]:
 
 
 def in_order(manifests: Iterable[Manifest]) -> list[Manifest]:
-    """What others need goes first: the namespace, the CRDs, accounts, rights; workloads last."""
+    """Sorts objects so that those that others need come first: the namespace, the CRDs,
+    accounts, rights; workloads last."""
     return sorted(manifests, key=_rank)
 
 
@@ -59,13 +60,13 @@ def _rank(manifest: Manifest) -> int:
 
 
 def group_of(manifest: Manifest) -> str:
-    """The API group; that of core/v1 is empty."""
+    """Returns the API group; empty for core/v1."""
     group, slash, _ = str(manifest["apiVersion"]).partition("/")
     return group if slash else ""
 
 
 def reference(manifest: Manifest) -> str:
-    """An object as kubectl writes it: deployment.apps/kwok-operator."""
+    """Names an object as kubectl does: deployment.apps/kwok-operator."""
     group = group_of(manifest)
     kind = str(manifest["kind"]).lower()
     return f"{kind}.{group}/{name_of(manifest)}" if group else f"{kind}/{name_of(manifest)}"
@@ -76,13 +77,13 @@ def name_of(manifest: Manifest) -> str:
 
 
 def identity(manifest: Manifest) -> tuple[str, str, str, str]:
-    """What makes two manifests the same object: group, kind, namespace, name."""
+    """Returns what identifies an object: group, kind, namespace, name."""
     namespace = str(manifest["metadata"].get("namespace") or "")
     return group_of(manifest), str(manifest["kind"]), namespace, name_of(manifest)
 
 
 def with_image(manifests: Iterable[Manifest], image: str) -> list[Manifest]:
-    """The containers that run this project's image run this one; others are left alone."""
+    """Replaces this project's image by `image` in all containers; leaves other images alone."""
     changed = copy.deepcopy(list(manifests))
     for manifest in changed:
         pod = ((manifest.get("spec") or {}).get("template") or {}).get("spec") or {}
@@ -93,14 +94,14 @@ def with_image(manifests: Iterable[Manifest], image: str) -> list[Manifest]:
 
 
 def image_name(image: str) -> str:
-    """An image without its tag and its digest."""
+    """Returns an image's name without its tag and its digest."""
     name = image.partition("@")[0]
     head, slash, last = name.rpartition("/")
     return f"{head}{slash}{last.partition(':')[0]}"
 
 
 def applied_by(item: Mapping[str, Any], manager: str) -> bool:
-    """Whether a field manager has a part in an object of the cluster."""
+    """Whether a field manager owns fields of an object in the cluster."""
     fields: Sequence[Mapping[str, Any]] = (item.get("metadata") or {}).get("managedFields") or ()
     return any(entry.get("manager") == manager for entry in fields)
 
@@ -111,7 +112,7 @@ def condition_is_true(item: Mapping[str, Any], kind: str) -> bool:
 
 
 def is_rolled_out(deployment: Mapping[str, Any]) -> bool:
-    """Whether all replicas of the Deployment as it is now are there, and available."""
+    """Whether all replicas of the Deployment's present version exist, and are available."""
     status, metadata = deployment.get("status") or {}, deployment.get("metadata") or {}
     wanted = (deployment.get("spec") or {}).get("replicas", 1)
     counts = [status.get(key, 0) for key in ("replicas", "updatedReplicas", "availableReplicas")]

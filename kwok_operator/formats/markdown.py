@@ -1,4 +1,4 @@
-"""Markdown, of texts that others have written: no markup, no table of theirs."""
+"""Writes Markdown from texts of others: their markup and tables have no effect."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -9,7 +9,7 @@ _MARKUP: Final = "\\`*_|<>[]"
 
 
 def plain(text: object, *, limit: int) -> str:
-    """One line that is shown as it is."""
+    """Returns the text as one line, with markup escaped."""
     line = one_line(text, limit=limit)
     for character in _MARKUP:
         line = line.replace(character, f"\\{character}")
@@ -17,7 +17,8 @@ def plain(text: object, *, limit: int) -> str:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Its lines; cells are Markdown already. A head that ends with a colon stands on the right."""
+    """Yields the lines of a table; cells are Markdown already. A column whose head ends with a
+    colon is aligned right."""
     yield f"| {' | '.join(head.removesuffix(':') for head in heads)} |"
     yield f"|{'|'.join('---:' if head.endswith(':') else '---' for head in heads)}|"
     for row in rows:

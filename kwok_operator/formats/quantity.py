@@ -1,4 +1,4 @@
-"""Kubernetes quantities ("500m", "16Gi", 4): read, subtracted, written in the canonical way.
+"""Kubernetes quantities ("500m", "16Gi", 4): parses them, and writes them in canonical form.
 
 The grammar is apimachinery's pkg/api/resource.Quantity, without forms that are always mistakes: no
 digits at all ("Gi" is 0 there), exponents of three digits. Values are exact, in the unit of the
@@ -18,9 +18,9 @@ _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 
 
 def parse_quantity(value: object) -> Fraction:
-    """The number a quantity stands for.
+    """Returns the number that a quantity stands for.
 
-    Raises ValueError where the API server would refuse the value, with a hint at what is wrong.
+    Raises ValueError if the API server would refuse the value, with a hint at what is wrong.
     """
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise ValueError("is not a number or a string such as 4, 500m or 16Gi")
@@ -36,10 +36,11 @@ def parse_quantity(value: object) -> Fraction:
 
 
 def format_quantity(amount: Fraction, *, like: object) -> str:
-    """Writes an amount in the notation of the quantity it derives from: binary, or decimal.
+    """Writes an amount in the notation (binary or decimal) of the quantity `like`, from which it
+    derives.
 
-    Of the units that leave no fraction it takes the largest; what is less than the API server can
-    hold (a nanopart) is rounded up, as it does.
+    It uses the largest unit that leaves no fraction; what is less than the API server can hold (a
+    nanopart) is rounded up, as the API server does.
     """
     suffix = (_PATTERN.fullmatch(str(like)) or ["", "", ""])[2] or ""
     if suffix in _BINARY and amount:

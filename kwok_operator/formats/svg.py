@@ -1,4 +1,4 @@
-"""What plots are drawn with: axes, colours, numbers, lines. The same values give the same text.
+"""Parts of SVG plots: axes, colours, numbers, lines. The same values give the same text.
 
 No scripts, no fonts, no addresses; colours can be read on a light and on a dark background.
 """
@@ -16,7 +16,7 @@ BOUNDS: Final = [step * 10.0**power for power in range(-6, 12) for step in (1, 2
 
 @dataclass(frozen=True, slots=True)
 class LinearAxis:
-    """From values to places, from zero on, with a tick at every multiple of `step`."""
+    """Maps values, from zero on, to places on an axis, with a tick at every multiple of `step`."""
 
     high: float
     step: float
@@ -27,7 +27,8 @@ class LinearAxis:
     def up_to(
         cls, most: float, *, start: float, end: float, ticks: int, steps: Iterable[float] = BOUNDS
     ) -> "LinearAxis":
-        """With at most so many ticks; `steps` are those that there may be, small ones first."""
+        """Makes an axis with at most so many ticks; `steps` are the allowed distances, small
+        ones first."""
         step = next((step for step in steps if most / step <= ticks), max(most, 1.0))
         return cls(max(math.ceil(most / step - 1e-9), 1) * step, step, start, end)
 
@@ -39,12 +40,13 @@ class LinearAxis:
 
 
 def short_number(value: float) -> str:
-    """On an axis: 20k rather than 20000."""
+    """Writes a number for an axis: 20k rather than 20000."""
     return f"{value / 1_000:g}k" if value >= 1_000 else f"{value:g}"
 
 
 def steps_path(points: Sequence[tuple[float, float]]) -> str:
-    """A line in steps: each value holds until the next one. What can't be seen is left out."""
+    """Returns the path of a line in steps: each value holds until the next one. Invisible parts
+    are left out."""
     path: list[str] = []
     last_x, last_y = "", ""
     for x, y in points:
@@ -62,6 +64,6 @@ def steps_path(points: Sequence[tuple[float, float]]) -> str:
 
 
 def smooth_path(points: Sequence[tuple[float, float]]) -> str:
-    """A line from each point to the next. What can't be seen is left out."""
+    """Returns the path of a line from each point to the next. Invisible parts are left out."""
     places = list(dict.fromkeys(f"{x:.1f} {y:.1f}" for x, y in points))
     return f"M{'L'.join(places)}" if places else ""

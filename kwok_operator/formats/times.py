@@ -1,4 +1,4 @@
-"""Times as text: durations as people write them, and the RFC 3339 of the API.
+"""Reads and writes times: durations as people write them, and the RFC 3339 of the API.
 
 A duration is in seconds, a time in milliseconds since the epoch.
 """
@@ -10,7 +10,7 @@ _PATTERN = re.compile(r"(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+)s)?")
 
 
 def parse_duration(text: str) -> int:
-    """The time in seconds. Raises ValueError for anything else."""
+    """Reads a duration such as 1h30m, in seconds. Raises ValueError for anything else."""
     match = _PATTERN.fullmatch(text)
     if not match or not text:
         raise ValueError(f"{text!r} is not a time such as 90s, 10m or 1h30m")
@@ -22,8 +22,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def parse_time(text: str) -> int:
-    """Milliseconds since the epoch. Raises ValueError for what is no RFC 3339 time with a zone, or
-    before the epoch."""
+    """Reads an RFC 3339 time with a zone, in milliseconds since the epoch. Raises ValueError for
+    anything else, and before the epoch."""
     time = datetime.fromisoformat(text)
     if time.tzinfo is None:
         raise ValueError(f"{text!r} has no time zone: write it as 2026-01-02T03:04:05Z")
@@ -34,15 +34,16 @@ def parse_time(text: str) -> int:
 
 
 def milliseconds_of(time: datetime) -> int:
-    """Milliseconds since the epoch; `time` has a zone."""
+    """Returns milliseconds since the epoch; `time` must have a zone."""
     return (time - _EPOCH) // timedelta(milliseconds=1)
 
 
 def format_time(at: int) -> str:
-    """RFC 3339 in whole seconds, as other times in status; what is less is cut off."""
+    """Writes a time as RFC 3339 in whole seconds, as other times in status; fractions are cut
+    off."""
     return (_EPOCH + timedelta(seconds=at // 1_000)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def format_exact_time(at: int) -> str:
-    """RFC 3339 with milliseconds."""
+    """Writes a time as RFC 3339 with milliseconds."""
     return f"{format_time(at).removesuffix('Z')}.{at % 1_000:03}Z"

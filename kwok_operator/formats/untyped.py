@@ -1,4 +1,5 @@
-"""What stands in JSON or YAML of others, where any field may have any type: else it is empty."""
+"""Reads fields of foreign JSON or YAML, where any field may have any type: a wrong one counts as
+empty."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,18 +15,18 @@ def as_list(value: object) -> list[Any]:
 
 
 def as_texts(value: object) -> dict[str, str]:
-    """Those that are texts."""
+    """Returns the entries of a map whose keys and values are text; empty if it is no map."""
     return {k: v for k, v in as_map(value).items() if isinstance(k, str) and isinstance(v, str)}
 
 
 def value_at(value: object, *path: str) -> Any:
-    """The value deep in an object; None where there is none."""
+    """Returns the value at a path in an object; None if there is none."""
     for step in path:
         value = value.get(step) if isinstance(value, (dict, Mapping)) else None
     return value
 
 
 def text_at(value: object, *path: str) -> str:
-    """The text deep in an object; empty where there is none, or something else."""
+    """Returns the text at a path in an object; empty if there is none, or another type."""
     found = value_at(value, *path)
     return found if isinstance(found, str) else ""

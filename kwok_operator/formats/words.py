@@ -1,6 +1,6 @@
-"""What sentences for people are made of: lists of names, problems, differences.
+"""Parts of sentences for people: lists of names, problems, differences.
 
-A sentence stays short, however many names there are and whatever is in them.
+A sentence stays short, however many names there are and whatever they contain.
 """
 
 import difflib
@@ -16,28 +16,28 @@ from kwok_operator.errors import one_line
 MANY: Final = 20
 FEW: Final = 5
 _CHARACTERS: Final = 100
-"""Of each name: some are users' input."""
+"""The most characters of each name: some are users' input."""
 
 
 def names_in_words(names: Sequence[str], *, most: int = MANY) -> str:
-    """`a, b and 40 more`, in the order given."""
+    """Lists names, in the order given: `a, b and 40 more`."""
     first = ", ".join(one_line(name, limit=_CHARACTERS) for name in names[:most])
     more = len(names) - most
     return f"{first} and {more} more" if more > 0 else first
 
 
 def shown(value: object) -> str:
-    """Users' input, in a sentence about it."""
+    """Quotes users' input for a sentence about it."""
     return one_line(repr(value), limit=_CHARACTERS)
 
 
 def few_names(names: Collection[str]) -> str:
-    """The same, sorted and shorter, for conditions and Events, which are read in a table."""
+    """Lists names, sorted and fewer, for conditions and Events, which are read in a table."""
     return names_in_words(sorted(names), most=FEW)
 
 
 def nearest(word: str, known: Collection[str]) -> str | None:
-    """The known word that somebody may have meant."""
+    """Returns the known word closest to a mistyped one; None if none is close."""
     by_lower = {name.lower(): name for name in known}
     found = difflib.get_close_matches(word[:_CHARACTERS].lower(), by_lower, n=1, cutoff=0.7)
     return by_lower[found[0]] if found else None
@@ -45,9 +45,9 @@ def nearest(word: str, known: Collection[str]) -> str | None:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """`reason` is one word for programs, `message` a sentence: field, value, remedy.
+    """A problem: `reason` is one word for programs, `message` a sentence: field, value, remedy.
 
-    `blocks` says that nothing may be concluded from what is missing: something could not be read.
+    `blocks` means that something could not be read, so missing objects prove nothing.
     """
 
     reason: str
@@ -71,7 +71,7 @@ _USELESS: Final = frozenset({HOSTNAME_LABEL, "kubectl.kubernetes.io/last-applied
 
 
 def differing_paths(one: Any, other: Any) -> list[str]:
-    """The first few paths at which two values differ, such as `status.capacity.cpu`."""
+    """Returns the first few paths at which two values differ, such as `status.capacity.cpu`."""
     return list(islice(_differences(one, other, ""), MAX_PATHS))
 
 
@@ -85,7 +85,8 @@ def _differences(one: Any, other: Any, path: str) -> Iterator[str]:
 
 
 def useful_keys(maps: Sequence[object]) -> list[str]:
-    """Keys of labels or annotations: those that name groups first, then those of most nodes."""
+    """Returns keys of labels or annotations: those that name groups first, then those of most
+    nodes."""
     count: Counter[str] = Counter()
     for texts in maps:
         if isinstance(texts, Mapping):

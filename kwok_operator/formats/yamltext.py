@@ -1,8 +1,9 @@
-"""YAML that users wrote, as plain JSON values.
+"""Reads users' YAML as plain JSON values.
 
-Every error has its line. What can't be JSON (sets, dates by tag, infinity) is refused, a time
-without quotes stays text. Built from the parser's events, which can be counted before they nest too
-deep or stand for too much: `yaml.compose` recurses in C, and 100,000 brackets end the process.
+Every error has its line. Values that can't be JSON (sets, dates by tag, infinity) are refused, a
+time without quotes stays text. It builds values from the parser's events, which can be counted
+before they nest too deep or aliases expand too far: `yaml.compose` recurses in C, and 100,000
+brackets end the process.
 """
 
 import math
@@ -17,7 +18,7 @@ from kwok_operator.errors import ManifestError, one_line
 
 MAX_DEPTH: Final = 100
 MAX_ALIASED: Final = 1_000_000
-"""Characters, about, that aliases may stand for: a few lines can otherwise mean terabytes."""
+"""About how many characters aliases may expand to: a few lines can otherwise mean terabytes."""
 _MAX_NUMBER: Final = 64
 _MAX_STEPS: Final = 12
 _MAX_EXACT: Final = 2**53
@@ -37,7 +38,7 @@ _BOOLEANS = {
     for plain in words
     for word in (plain, plain.capitalize(), plain.upper())
 }
-"""Of YAML 1.1, as sigs.k8s.io/yaml reads it, which kubectl and kwok read with."""
+"""The booleans of YAML 1.1, as sigs.k8s.io/yaml reads it, which kubectl and kwok use."""
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9_]*|0[0-7_]+|0o[0-7]+|0x[0-9a-fA-F]+|0b[01]+)")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _NO_NUMBER = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
@@ -55,7 +56,8 @@ _TYPE_OF_TAG: Mapping[str, type | tuple[type, ...]] = {
 
 
 class DocumentError(ManifestError):
-    """A text isn't YAML, or not YAML that JSON could say. `line` and `column` count from 1."""
+    """A text isn't YAML, or has values that JSON can't express. `line` and `column` count from
+    1."""
 
     def __init__(self, problem: str, *, where: str, line: int, column: int) -> None:
         self.problem = problem
@@ -66,9 +68,9 @@ class DocumentError(ManifestError):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A value, and the lines (from 1) on which its parts stand.
+    """A document's value, and the lines (from 1) of its parts.
 
-    `blocks` has the line on which the text of a `|` begins, so that lines within can be found.
+    `blocks` has the line on which the text of a `|` begins, so that lines within can be computed.
     """
 
     value: Any
@@ -78,9 +80,9 @@ class Document:
 
 
 def is_text_without_quotes(value: str) -> bool:
-    """Whether YAML, 1.1 as well as 1.2, reads `value` as this very text where it has no quotes.
+    """Whether YAML, 1.1 as well as 1.2, reads `value` without quotes as this very text.
 
-    By patterns, each in one go: a parser would follow whatever aliases and brackets are in it.
+    Uses patterns that need one pass: a parser would follow any aliases and brackets in it.
     """
     if value != value.strip() or not value.isprintable() or value in _NO_TEXTS:
         return False
@@ -92,7 +94,7 @@ def is_text_without_quotes(value: str) -> bool:
 
 
 def load_documents(text: str, *, where: str) -> list[Any]:
-    """The values of all documents, None for an empty one; JSON is YAML.
+    """Returns the values of all documents, None for an empty one; JSON is YAML.
 
     Keys that are no text become text. Raises ManifestError, which begins with `where` and names
     line, column and remedy.
@@ -101,14 +103,14 @@ def load_documents(text: str, *, where: str) -> list[Any]:
 
 
 def read_documents(text: str, *, where: str) -> list[Document]:
-    """As `load_documents`, and the lines too."""
+    """Returns documents as `load_documents`, with their lines."""
     return list(_Reader(text, where=where).documents())
 
 
 def read_with_errors(text: str, *, where: str) -> tuple[list[Document], list[DocumentError]]:
-    """The documents, none where the text can't be read, and all errors.
+    """Returns the documents, none if the text can't be read, and all errors.
 
-    Keys that stand twice are errors, too; the last of them counts.
+    Duplicate keys are errors, too; the last of them counts.
     """
     errors: list[DocumentError] = []
     try:
@@ -119,7 +121,8 @@ def read_with_errors(text: str, *, where: str) -> tuple[list[Document], list[Doc
 
 @dataclass(frozen=True, slots=True)
 class _Built:
-    """`weight` and `height` are what an alias of it adds: characters, about, and levels."""
+    """A value built so far; `weight` and `height` are what an alias of it adds: characters,
+    about, and levels."""
 
     value: Any
     weight: int
@@ -181,7 +184,7 @@ class _Reader:
         )
 
     def _value(self, event: Any, path: Path, *, depth: int) -> _Built:
-        """What begins with an event; the events that belong to it are read."""
+        """Builds the value that begins with an event, and reads the further events of it."""
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event, path, depth)
         if isinstance(event, yaml.ScalarEvent):
@@ -320,21 +323,22 @@ def _integer(text: str) -> int:
 
 
 def _copy(value: Any) -> Any:
-    """A value of its own for each alias; never deeper than MAX_DEPTH."""
+    """Copies a value, so that each alias has its own; never deeper than MAX_DEPTH."""
     if isinstance(value, dict):
         return {key: _copy(part) for key, part in value.items()}
     return [_copy(part) for part in value] if isinstance(value, list) else value
 
 
 def in_words(path: Path) -> str:
-    """`spec.taints[0].key`; what nests deep is cut."""
+    """Writes a path as `spec.taints[0].key`; a deep one is cut."""
     shown = path[:_MAX_STEPS]
     steps = [f"[{s}]" if isinstance(s, int) else f".{one_line(s, limit=100)}" for s in shown]
     return "".join(steps).removeprefix(".") + ("…" if len(path) > _MAX_STEPS else "")
 
 
 def _json_as_yaml(text: str) -> str:
-    """YAML's parser knows neither tabs between the tokens of JSON nor its pairs of surrogates."""
+    """Rewrites JSON for YAML's parser, which knows neither tabs between tokens nor surrogate
+    pairs."""
     if not text.lstrip().startswith(("{", "[")):
         return text
 

@@ -1,4 +1,4 @@
-"""What an account may do: SelfSubjectAccessReviews."""
+"""Finds out what an account may do, by SelfSubjectAccessReviews."""
 
 import asyncio
 from collections.abc import Iterable
@@ -17,7 +17,8 @@ class AccessRight(NamedTuple):
     name: str = ""
 
     def __str__(self) -> str:
-        """As kubectl writes it: `patch kwoknodegroups.kwok-operator.io/status`."""
+        """Returns the right as kubectl writes it: `patch
+        kwoknodegroups.kwok-operator.io/status`."""
         name, slash, subresource = self.resource.partition("/")
         place = f" in namespace {self.namespace}" if self.namespace else ""
         group = f".{self.group}" if self.group else ""
@@ -25,7 +26,8 @@ class AccessRight(NamedTuple):
 
 
 async def missing_rights(client: KubeClient, rights: Iterable[AccessRight]) -> list[AccessRight]:
-    """Those that the account doesn't have. Raises ApiError, ApiUnreachableError."""
+    """Returns those of the `rights` that the account lacks. Raises ApiError,
+    ApiUnreachableError."""
     asked = list(rights)
     answers = await asyncio.gather(*(_allowed(client, right) for right in asked))
     return [right for right, allowed in zip(asked, answers, strict=True) if not allowed]

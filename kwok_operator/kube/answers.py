@@ -1,9 +1,9 @@
-"""What an answer that isn't a success means: which error class, with which words.
+"""Turns an error answer into an error class with a message.
 
-A status becomes a class, a `Status` object its message, causes and delay. Such an object comes as
-the body of an answer, or as an ERROR event within a watch whose own status was 200. A body that is
-no `Status` was written by something in front of the API server. How the lack of an answer is
-described stands here, too. Whether to ask again is for retry.py.
+The HTTP status decides the class, a `Status` object gives message, causes and delay. Such an object
+comes as the body of an answer, or as an ERROR event within a watch whose own status was 200. A body
+that is no `Status` was written by something in front of the API server. This module also describes
+the lack of an answer; retry.py decides whether to try again.
 """
 
 import json
@@ -42,7 +42,7 @@ _ERRORS: Final[Mapping[int, type[ApiError]]] = {
 def check_status(
     status: int, headers: Mapping[str, str], body: bytes, *, method: str, path: str
 ) -> None:
-    """Raise the error class for an answer that isn't a success."""
+    """Raises the error class of an answer that isn't a success."""
     if 200 <= status < 300:
         return
     try:
@@ -64,9 +64,9 @@ def error_of(
     method: str,
     path: str,
 ) -> ApiError:
-    """Make an error of a `Status` object, which comes as an answer or within a watch.
+    """Makes an error from a `Status` object, which comes as an answer or within a watch.
 
-    What is odd in it counts as missing: the error itself is what matters.
+    Fields with odd values count as missing: the error itself is what matters.
     """
     details = answer.get("details")
     details = details if isinstance(details, dict) else {}
@@ -100,7 +100,8 @@ def _seconds(value: object) -> float | None:
 
 
 def describe_failure(error: Exception, *, timeout: float | None = None) -> str:
-    """Say in a few words why there was no answer; aiohttp's own are long, or empty."""
+    """Describes in a few words why there was no answer; aiohttp's own messages are long, or
+    empty."""
     match error:
         case aiohttp.ClientConnectorCertificateError():
             return f"its certificate is not trusted: {error.certificate_error}"

@@ -4,11 +4,11 @@
     lines()   ──> a session of its own, so that a watch never queues behind creates, nor they
                   behind it ──> complete lines, whatever the chunks
 
-Owns sessions, time-outs, one new login after a 401, and one repetition where the server closed a
-kept-alive connection before it answered. It knows paths and bytes, not kinds: what an answer means
-is for answers.py and decode.py, whether to ask again for retry.py.
+Owns sessions, time-outs, one new login after a 401, and one repetition if the server closed a
+kept-alive connection before it answered. It knows paths and bytes, not kinds: answers.py and
+decode.py interpret answers, retry.py decides on retries.
 
-Every request has a time-out. Answers are asked for uncompressed: on a cluster's network the API
+Every request has a time-out. Answers are requested uncompressed: on a cluster's network the API
 server's gzip costs more than the bytes, with 200 MB of nodes in one list.
 """
 
@@ -48,7 +48,7 @@ ACCEPT_METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=m
 USER_AGENT: Final = f"kwok-operator/{__version__}"
 CONNECT_TIMEOUT: Final = 10.0
 KEEPALIVE: Final = 60.0
-"""Less than the 90 s after which an API server closes an idle connection."""
+"""Seconds; less than the 90 s after which an API server closes an idle connection."""
 READ_BUFFER: Final = 2**18
 
 Observer = Callable[[str, str, int, float], None]
@@ -62,7 +62,7 @@ class LineSplitter:
         self._parts: list[bytes] = []
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Take a chunk; give the lines that it completes, without line ends, none empty."""
+        """Takes a chunk; returns the lines that it completes, without line ends, none empty."""
         *complete, rest = chunk.split(b"\n")
         if complete and self._parts:
             complete[0] = b"".join((*self._parts, complete[0]))
@@ -73,7 +73,8 @@ class LineSplitter:
 
 
 class KubeClient:
-    """Asks one API server, as one identity. A `fence` has a say in its writes (fence.py).
+    """Sends requests to one API server, as one identity. A `fence` can forbid its writes
+    (fence.py).
 
     `compressed` answers are for slow networks.
     """
@@ -114,7 +115,7 @@ class KubeClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close all connections. The client opens new ones if it is used again."""
+        """Closes all connections. The client opens new ones if it is used again."""
         sessions, self._requests, self._watches = (self._requests, self._watches), None, None
         for session in sessions:
             if session is not None:
@@ -133,11 +134,11 @@ class KubeClient:
         retries: int = 0,
         resend: bool = True,
     ) -> bytes:
-        """Ask, and give the body of a successful answer.
+        """Sends a request, and returns the body of a successful answer.
 
-        `retries` more attempts are made where retry.py says that it makes sense. Without `resend`,
-        a PATCH whose connection was closed before an answer came is not sent once more: where its
-        test would fail because the first one was carried out.
+        It makes up to `retries` more attempts if retry.py says that this makes sense. Without
+        `resend`, a PATCH whose connection was closed before the answer is not sent again: for
+        patches whose test would fail because the first one was carried out.
         """
         data = body if body is None or isinstance(body, bytes) else encode(body)
         if data is not None and content_type == APPLY:
@@ -164,7 +165,8 @@ class KubeClient:
     async def get_json(
         self, path: str, params: Mapping[str, str] | None = None, *, retries: int = 0
     ) -> Any:
-        """GET, decoded to plain dicts and lists. For small answers: it blocks the loop."""
+        """Sends a GET; returns plain dicts and lists. For small answers: decoding blocks the
+        event loop."""
         return json.loads(await self.request("GET", path, params=params, retries=retries))
 
     async def lines(
@@ -177,10 +179,11 @@ class KubeClient:
         on_open: Callable[[], None] | None = None,
         gather_for: Callable[[], float] = lambda: GATHER,
     ) -> AsyncGenerator[bytes, None]:
-        """Give the complete lines of a watch, until the server ends it or is silent for too long.
+        """Yields the complete lines of a watch, until the server ends it or is silent for too long.
 
-        After each look, what comes is gathered for `gather_for()` seconds (gathering.py). An API
-        server sends a bookmark each minute, so 70 s of silence mean a dead connection.
+        After each read, further events are gathered for `gather_for()` seconds (gathering.py). An
+        API server sends a bookmark each minute, so 70 s of silence mean a dead connection.
+
         Raises ApiError if the watch is refused, ApiUnreachableError if it can't be opened or is
         cut. A line that was cut off is dropped. Close the iterator (`contextlib.aclosing`) when
         leaving it early.
@@ -248,7 +251,7 @@ class KubeClient:
         timeout: float,  # noqa: ASYNC109
         resend: bool,
     ) -> bytes:
-        """One request, with a second login after a 401."""
+        """Makes one request, with a second login after a 401."""
         if self._requests is None:
             self._requests = self._new_session(limit=0)
         limits = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_TIMEOUT)
@@ -348,7 +351,7 @@ class KubeClient:
 
 
 def encode(body: Mapping[str, Any] | list[Any]) -> bytes:
-    """JSON as it goes over the wire."""
+    """Returns the JSON as it is sent."""
     return json.dumps(body, separators=(",", ":")).encode()
 
 
@@ -356,7 +359,7 @@ _PAIR: Final = re.compile(rb"(?<!\\)((?:\\\\)*)(\\ud[89ab][0-9a-f]{2}\\ud[c-f][0
 
 
 def _as_yaml(data: bytes) -> bytes:
-    """The same where JSON is read as YAML, which knows no pairs of surrogates."""
+    """Rewrites JSON for a reader of YAML, which knows no surrogate pairs."""
     return _PAIR.sub(lambda pair: pair[1] + json.loads(b'"%b"' % pair[2]).encode(), data)
 
 

@@ -1,13 +1,13 @@
-"""Where is the API server, and who are we: kubeconfig files, or the pod's service account.
+"""Finds the API server and the credentials: kubeconfig files, or the pod's service account.
 
     --kubeconfig / --context ─┐
     service account of a pod ─┼─> Endpoint ──> Connection, which runs this again when it must
     $KUBECONFIG, ~/.kube ─────┘
 
-The choice is kubectl's, and files are merged as kubectl merges them (kubeconfig.py). Tokens, token
-files, certificates, passwords and exec plugins (exec_plugin.py) are understood here. Only the old
-auth-providers are left to kubernetes_asyncio, which is imported where one is met: it brings 35 MB
-of models with it, that no other process should carry.
+It chooses as kubectl does, and merges files as kubectl merges them (kubeconfig.py). It handles
+tokens, token files, certificates, passwords and exec plugins (exec_plugin.py). Only the old
+auth-providers are left to kubernetes_asyncio, which is imported only for these: it brings 35 MB of
+models with it, that no other process should carry.
 
 Not supported, and refused with a sentence: SOCKS proxies, auth-providers other than oidc and gcp,
 impersonation of more than a user, a uid and one group.
@@ -42,10 +42,10 @@ async def load_connection(
     service_account: Path = SERVICE_ACCOUNT,
     clock: Callable[[], float] = time.time,
 ) -> ApiConnection:
-    """Find the API server that is meant, and log in there; `in_cluster`, that of this pod.
+    """Finds the API server to use, and logs in there; with `in_cluster`, that of this pod.
 
-    `flag` is the one that named the file.
-    Raises ConnectionConfigError with one line: what was looked for, and what to do.
+    `flag` is the name of the flag that gave the file. Raises ConnectionConfigError with one line:
+    what was searched for, and what to do.
     """
     env = os.environ if environ is None else environ
     # This makes cluster-autoscaler's kwok provider use a kubeconfig; in a terminal set up for
@@ -86,13 +86,13 @@ def _pod_namespace(path: Path) -> str:
 
 
 def own_namespace(connection: ApiConnection, *, service_account: Path = SERVICE_ACCOUNT) -> str:
-    """The namespace of this program: of its pod, wherever it connects to, else of its context."""
+    """Returns the namespace of this program's pod, wherever it connects to, else of its context."""
     path = service_account / "namespace"
     return _pod_namespace(path) if path.is_file() else connection.namespace
 
 
 def kubeconfig_paths(kubeconfig: str | None, env: Mapping[str, str], flag: str) -> list[Path]:
-    """The files that kubectl would merge; at least one of them exists."""
+    """Returns the kubeconfig files that kubectl would merge; at least one of them exists."""
     if kubeconfig:
         wanted, remedy = [kubeconfig], f"check {flag}"
     elif env.get("KUBECONFIG"):
@@ -117,7 +117,7 @@ async def _from_files(paths: list[Path], context: str | None, env: Mapping[str, 
 
 
 async def _endpoint(choice: Choice, env: Mapping[str, str]) -> Endpoint:
-    """Log in as a context says."""
+    """Logs in as a context says."""
     cluster, user = choice.cluster, choice.user
     credential = ExecCredential(token=None, certificate=None, private_key=None, expires=None)
     if user.get("exec"):
@@ -156,7 +156,7 @@ async def _endpoint(choice: Choice, env: Mapping[str, str]) -> Endpoint:
 
 
 async def _credentials(choice: Choice, server: str) -> tuple[str, str | None]:
-    """The scheme of the Authorization header, and what follows it."""
+    """Returns the scheme of the Authorization header, and what follows it."""
     user = choice.user
     provider = user.get("auth-provider") or {}
     if not isinstance(provider, dict):
@@ -172,7 +172,7 @@ async def _credentials(choice: Choice, server: str) -> tuple[str, str | None]:
 
 
 async def _token_of_provider(context: str, server: str, provider: Mapping[str, Any]) -> str:
-    """Let kubernetes_asyncio log in by an OIDC or GCP auth-provider, and take the token."""
+    """Has kubernetes_asyncio log in by an OIDC or GCP auth-provider, and returns the token."""
     if provider["name"] not in AUTH_PROVIDERS:
         raise ConnectionConfigError(
             f"the auth-provider {provider['name']} is not supported: use its exec plugin, as "
@@ -211,7 +211,7 @@ def server_url(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> str:
 
 
 def _path_or_data(body: Mapping[str, Any], key: str) -> tuple[str | None, str | None]:
-    """Give a file's path or the PEM text itself. Data goes first, as with kubectl."""
+    """Returns a file's path or the PEM text itself. Data takes precedence, as with kubectl."""
     data, path = body.get(f"{key}-data"), body.get(key)
     if data:
         try:
@@ -229,7 +229,7 @@ def _must_exist(path: str, what: str) -> None:
 
 
 def _cluster_info(cluster: Mapping[str, Any]) -> dict[str, Any]:
-    """What an exec plugin with provideClusterInfo learns, the CA as data."""
+    """Returns the cluster's data for an exec plugin with provideClusterInfo, the CA as data."""
     info = {
         key: cluster[key]
         for key in ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url")

@@ -1,12 +1,12 @@
-"""One API server and one identity there, as they are now.
+"""One API server and the current credentials for it.
 
-`Endpoint` is what a kubeconfig or a service account says at one moment: a value. `Connection` keeps
-it true while time goes by: it re-reads a token file that rotates, runs the loader again before a
-plugin's token expires, and once more when the API server answers 401. How an endpoint is found is
-for config.py; requests are for client.py.
+`Endpoint` is the content of a kubeconfig or a service account at one moment: a value. `Connection`
+keeps it up to date: it re-reads a token file that rotates, runs the loader again before a plugin's
+token expires, and once more when the API server answers 401. config.py finds endpoints; client.py
+sends requests.
 
-Everything that somebody else needs to log in the same way (kopf, for its own session) stands in
-`Connection.endpoint`; `auth_headers()` first makes it fresh.
+`Connection.endpoint` has everything that another client needs to log in the same way (kopf, for its
+own session); `auth_headers()` first makes it fresh.
 """
 
 import asyncio
@@ -29,15 +29,16 @@ logger = logging.getLogger(__name__)
 
 TOKEN_FILE_PERIOD: Final = 60.0
 MAX_AHEAD: Final = 60.0
-"""A new token is fetched so long before the old one expires, or in the last fifth of its life."""
+"""A new token is fetched so many seconds before the old one expires, or in the last fifth of its
+life."""
 RETRY_PERIOD: Final = 10.0
 MIN_RELOAD_PERIOD: Final = 5.0
-"""All requests in flight get a 401 together; one run of the plugin serves them all."""
+"""Seconds. All requests in flight get a 401 together; one run of the plugin serves them all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """Where an API server is, whom to trust, and who we are. PEM data is text, decoded."""
+    """Where an API server is, which CA to trust, and the credentials. PEM data is decoded text."""
 
     server: str
     description: str = ""
@@ -53,12 +54,12 @@ class Endpoint:
     proxy: str | None = None
     scheme: str = "Bearer"
     token: str | None = field(default=None, repr=False)
-    """What follows the scheme: for Basic, that is user and password in base64."""
+    """The text after the scheme; for Basic, that is user and password in base64."""
     token_file: str | None = None
     expires: float | None = None
-    """Epoch seconds at which the token, or the client certificate, stops being good."""
+    """Epoch seconds at which the token, or the client certificate, expires."""
     impersonate: Mapping[str, str] = field(default_factory=dict)
-    """Headers that make the API server act as somebody else."""
+    """Headers of impersonation: they make the API server act as another user."""
 
     def __post_init__(self) -> None:
         # aiohttp refuses them beside a token, each time; and people are shown the URL.
@@ -69,7 +70,7 @@ class Endpoint:
             )
 
     def headers(self) -> dict[str, str]:
-        """The headers that say who asks."""
+        """Returns the headers with the credentials."""
         headers = dict(self.impersonate)
         if self.token:
             headers["Authorization"] = f"{self.scheme} {self.token}"
@@ -77,7 +78,7 @@ class Endpoint:
 
 
 class ApiConnection:
-    """An endpoint that stays usable."""
+    """An endpoint whose credentials are renewed in time."""
 
     def __init__(
         self,
@@ -99,7 +100,7 @@ class ApiConnection:
 
     @property
     def endpoint(self) -> Endpoint:
-        """All there is to know, with the token as it was last read."""
+        """The present endpoint, with the token as it was last read."""
         return self._endpoint
 
     @property
@@ -108,7 +109,7 @@ class ApiConnection:
 
     @property
     def ssl(self) -> SSLContext | None:
-        """None for plain HTTP."""
+        """The TLS settings; None for plain HTTP."""
         return self._ssl
 
     @property
@@ -125,11 +126,13 @@ class ApiConnection:
 
     @property
     def description(self) -> str:
-        """For log lines: `context dev at https://...`, `in-cluster at https://...`."""
+        """The connection in words, for logs: `context dev at https://...`, `in-cluster at
+        https://...`."""
         return self._endpoint.description or self._endpoint.server
 
     async def auth_headers(self) -> Mapping[str, str]:
-        """Give the headers that say who asks, made fresh where that is due. Not to be changed."""
+        """Returns the headers with the credentials, renewed if that is due. Callers must not
+        change them."""
         now = self._clock()
         if now >= self._check_at:
             # Set first: while one request fetches the new token, others go on with the old one.
@@ -144,9 +147,9 @@ class ApiConnection:
         return self._headers
 
     async def reload(self) -> None:
-        """Load everything again, unless that has just been done.
+        """Loads everything again, unless that has just been done.
 
-        Raises ConnectionConfigError if it can't; what was there before stays in use.
+        Raises ConnectionConfigError if it can't; the old endpoint stays in use.
         """
         async with self._lock:
             now = self._clock()
@@ -185,7 +188,7 @@ class ApiConnection:
 
 
 def ssl_context(endpoint: Endpoint) -> SSLContext | None:
-    """Make the TLS settings of an endpoint; None for plain HTTP."""
+    """Makes the TLS settings of an endpoint; None for plain HTTP."""
     if not endpoint.server.startswith("https://"):
         return None
     try:
@@ -211,7 +214,7 @@ def ssl_context(endpoint: Endpoint) -> SSLContext | None:
 
 
 def read_token(path: str) -> str:
-    """Read a file that holds a bearer token, and nothing else."""
+    """Reads a file that holds a bearer token, and nothing else."""
     try:
         token = read_bytes(path).decode().strip()
     except (OSError, ValueError) as error:
@@ -223,7 +226,7 @@ def read_token(path: str) -> str:
 
 @contextlib.contextmanager
 def _file(path: str | None, data: str | None) -> Iterator[str | None]:
-    """Give a path: Python loads certificates from files only."""
+    """Yields a path for PEM data: Python loads certificates from files only."""
     if path is not None or data is None:
         yield path
         return
@@ -234,7 +237,7 @@ def _file(path: str | None, data: str | None) -> Iterator[str | None]:
 
 
 def _tls(endpoint: Endpoint) -> tuple[object, ...]:
-    """What the TLS settings are made of, with the age of files."""
+    """Returns all that the TLS settings depend on, including the age of files."""
     paths = (endpoint.ca_path, endpoint.certificate_path, endpoint.private_key_path)
     return (
         endpoint.server,

@@ -1,14 +1,13 @@
-"""From the API server's bytes to small values.
+"""Decodes the API server's bytes into small values.
 
-Only the fields somebody reads are decoded, straight from bytes, in compiled code: 15 µs for a Node
-of 4 KB where plain dicts cost twice and generated models 70 times as much. A Node is 20 KB as a
-dict; a `NodeView` is meant to be looked at and let go, what must be kept is for the consumer to
-choose.
+Only the fields in use are decoded, straight from bytes, in compiled code: 15 µs for a Node of 4 KB
+where plain dicts cost twice and generated models 70 times as much. A Node takes 20 KB as a dict. A
+`NodeView` is meant to be read and dropped; its consumer keeps the fields that it needs.
 
-A `Decoder` knows one kind in the three forms in which it arrives: alone, in pages of a list, in
-the events of a watch. Decoding never fails on odd objects (no status, null labels, unknown
-fields), only on what isn't such an object at all: then with `DecodeError`. An object that nests too
-deep to be read says so (shallow.py), and costs nothing of what comes with it.
+A `Decoder` knows one kind in the three forms in which it arrives: alone, in pages of a list, in the
+events of a watch. Decoding never fails on odd objects (no status, null labels, unknown fields),
+only on what isn't such an object at all: then with `DecodeError`. An object that nests too deep is
+marked as cut (shallow.py), and doesn't harm the objects that come with it.
 """
 
 import json
@@ -37,7 +36,7 @@ _MAX_VERSION_DIGITS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """What the operator reads of a Node."""
+    """The fields of a Node that the operator reads."""
 
     name: str
     uid: str
@@ -51,9 +50,9 @@ class NodeView:
     deleting: bool
     ready: bool
     addresses: tuple[tuple[str, str], ...]
-    """(type, address), in the node's order."""
+    """Pairs of type and address, in the node's order."""
     kubelet_port: int
-    """0 where the node states none."""
+    """The port of the kubelet API; 0 if the node states none."""
     provider_id: str
     not_ready_taint: bool = False
     """Whether Kubernetes keeps pods off, as with every new node: see kube/taints.py."""
@@ -68,7 +67,7 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class LeaseView:
-    """Who keeps a Lease, until when."""
+    """The holder of a Lease, and how long it is valid."""
 
     name: str
     resource_version: int
@@ -79,7 +78,7 @@ class LeaseView:
 
 @dataclass(frozen=True, slots=True)
 class ListPage(Generic[T]):
-    """A list, or a part of it: then `continue_token` asks for the next one."""
+    """A list, or one page of it: then `continue_token` requests the next one."""
 
     items: list[T]
     resource_version: int
@@ -88,7 +87,7 @@ class ListPage(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent(Generic[T]):
-    """One line of a watch. A bookmark has no item, an ERROR has only the error."""
+    """One event of a watch. A bookmark has no item, an ERROR has only the error."""
 
     type: EventType
     item: T | None
@@ -240,7 +239,7 @@ def _whole(raw: object) -> dict[str, Any]:
 
 
 class Decoder(Generic[T]):
-    """One kind, alone, in lists and in watches."""
+    """Decodes objects of one kind, alone, in lists and in watches."""
 
     def __init__(self, raw: Any, view: Callable[[Any], T]) -> None:
         self._raw = raw
@@ -250,19 +249,19 @@ class Decoder(Generic[T]):
         self._event: TypeAdapter[_Event[Any]] = TypeAdapter(_Event[raw])
 
     def then(self, choose: Callable[[T], R]) -> "Decoder[R]":
-        """Give a decoder that keeps only what `choose` makes of each object.
+        """Returns a decoder that keeps only the result of `choose` for each object.
 
-        A list of 50,000 Nodes is 50 MB of views; done here, it never is.
+        A list of 50,000 Nodes would be 50 MB of views; this way they never exist all at once.
         """
         view = self._view
         return Decoder(self._raw, lambda raw: choose(view(raw)))
 
     def one(self, body: bytes) -> T:
-        """Decode an object that came alone."""
+        """Decodes an object that came alone."""
         return self._view(_validate(self._object, body, objects=ALONE))
 
     def page(self, body: bytes) -> ListPage[T]:
-        """Decode a list, or one page of it."""
+        """Decodes a list, or one page of it."""
         raw = _validate(self._list, body, objects=OF_LIST)
         meta: _ListMeta = raw.get("metadata") or {}
         return ListPage(
@@ -272,7 +271,7 @@ class Decoder(Generic[T]):
         )
 
     def event(self, line: bytes) -> WatchEvent[T]:
-        """Decode one line of a watch."""
+        """Decodes one line of a watch."""
         try:
             raw = self._event.validate_json(line)
         except ValidationError as error:
@@ -290,10 +289,10 @@ class Decoder(Generic[T]):
 
 
 def decode_dict(body: bytes) -> dict[str, Any]:
-    """Decode any object or list, whole, to dicts and lists.
+    """Decodes any object or list, whole, to dicts and lists.
 
-    Not with the fast parser: it gives up at 200 levels, and what users write can nest deeper. This
-    one reads about 1,000.
+    It doesn't use the fast parser, which gives up at 200 levels; users' objects can nest deeper.
+    This one reads about 1,000.
     """
     try:
         answer = json.loads(body)
@@ -316,7 +315,8 @@ def _validate(adapter: TypeAdapter[R], body: bytes, *, objects: int) -> R:
 def _validate_slowly(
     adapter: TypeAdapter[R], body: bytes, problem: ValidationError, *, objects: int
 ) -> R:
-    """What nests too deep for the fast parser, without what nests too deep for any."""
+    """Decodes what nests too deep for the fast parser, without the parts that nest too deep for
+    any."""
     try:
         return adapter.validate_python(decode_dict(shallow(body, objects=objects)))
     except (DecodeError, ValidationError):
@@ -348,4 +348,4 @@ def _explain(error: ValueError, body: bytes) -> str:
 NODES: Final = Decoder(_Node, _node)
 LEASES: Final = Decoder(_Lease, _lease)
 OBJECTS: Final[Decoder[dict[str, Any]]] = Decoder(Any, _whole)
-"""Any kind, whole: at twice the price of a few fields."""
+"""Decodes objects of any kind as whole dicts: at twice the cost of a few fields."""

@@ -1,14 +1,13 @@
-"""Events: what `kubectl describe` shows of the life of a group, of a ConfigMap, or of a node.
+"""Posts Events, which `kubectl describe` shows for a group, a ConfigMap, or a node.
 
     emit() ──> the same again, within an hour? ──> one Event, its count raised (PATCH)
                     │ no
                     └──> too many of this object? ──> a new Event (POST)
 
-One Event per transition, not one per node; Events about single nodes give way to
-all others. What was said before is counted: the name of an Event is made from what it says, so an
-operator that has been restarted goes on counting where it was. What repeats with other words each
-time ends up in one Event too, and each object has a budget: a group that flaps for a day costs etcd
-a few writes a minute at first, and then one.
+There is one Event per transition, not one per node; Events about single nodes give way to all
+others. Repetitions are counted: an Event's name is made from its content, so a restarted operator
+goes on counting where it was. Repetitions in varying words end up in one Event too, and each object
+has a budget: a group that flaps for a day costs etcd a few writes a minute at first, and then one.
 
 Events are posted in the background and may be lost: an Event is a courtesy, the conditions are the
 record. Needs the verbs create and patch; nothing is read.
@@ -31,17 +30,17 @@ from kwok_operator.kube.client import ACCEPT_METADATA, JSON, MERGE_PATCH, KubeCl
 logger = logging.getLogger(__name__)
 
 NAMESPACE = "default"
-"""Where Events about cluster-scoped objects go; others go where their object is."""
+"""The namespace of Events about cluster-scoped objects; others are in their object's namespace."""
 REPEATS_WITHIN: Final = 3_600.0
-"""Seconds. Later it is said anew: by then the API server has dropped the former Event."""
+"""Seconds. A later repetition makes a new Event: by then the API server has dropped the old one."""
 SIMILAR: Final = 10
-"""Events of one reason about one object that may differ in their message."""
+"""How many Events of one reason about one object may differ in their message; more are combined."""
 COMBINED: Final = "(combined from similar events): "
 BURST: Final = 25
 PER_EVENT: Final = 60.0
-"""Each object's budget of writes: so many at once, then one in so many seconds."""
+"""The budget of an object: BURST writes at once, then one in so many seconds."""
 AHEAD: Final = timedelta(seconds=2)
-"""How far in the future an Event may be dated: kubectl takes less than that for now."""
+"""How far in the future an Event may be dated: kubectl shows less than that as now."""
 _MAX_MESSAGE = 1024
 _MAX_WAITING = 500
 _MAX_WAITING_WITH_NODES = _MAX_WAITING // 2
@@ -53,21 +52,21 @@ EventType = Literal["Normal", "Warning"]
 
 
 class Subject(Protocol):
-    """What an Event can be about."""
+    """An object that an Event can be about."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def reference(self) -> dict[str, str]:
-        """apiVersion, kind, name, uid, and the namespace where there is one."""
+        """Returns apiVersion, kind, name, uid, and the namespace if there is one."""
 
 
 @dataclass(slots=True)
 class _Record:
-    """One Event: what it says, how often, and whether the API server has it (`posted`).
+    """One Event: its content, its count, and whether the API server has it (`posted`).
 
-    `before` is how often it had been said before this process first did, `said` is when it last did
+    `before` is its count before this process first emitted it, `said` is when it was last emitted
     (monotonic seconds); `first` and `last` are times of day, which may be set back: for people.
     """
 
@@ -90,16 +89,16 @@ class _Record:
 
 @dataclass(slots=True)
 class _Story:
-    """What has been said of one object in the last hour, by the name of the Event."""
+    """The Events about one object in the last hour, by the name of the Event."""
 
     refilled: float
     dated: datetime = _NEVER
-    """The time that was given to the last Event."""
+    """The time of the last Event."""
     budget: float = BURST
     records: dict[str, _Record] = field(default_factory=dict)
 
     def spend(self, now: float) -> bool:
-        """Takes one write from the budget, if there is one."""
+        """Takes one write from the budget; returns False if it is used up."""
         self.budget = min(float(BURST), self.budget + (now - self.refilled) / PER_EVENT)
         self.refilled = now
         if self.budget < 1.0:
@@ -108,8 +107,8 @@ class _Story:
         return True
 
     def date(self, now: datetime) -> datetime:
-        """Whole seconds are all that an Event's time has, and kubectl orders Events by it: what is
-        said in the same second gets the next one."""
+        """Returns the time to give an Event. Events have whole seconds, and kubectl sorts by
+        them: a second one within the same second gets the next second."""
         second = now.replace(microsecond=0)
         self.dated = max(second, min(self.dated + timedelta(seconds=1), second + AHEAD))
         return self.dated
@@ -123,7 +122,7 @@ class _Story:
 class Recorder:
     """Posts Events one after the other; `run()` does the posting.
 
-    `clock` gives monotonic seconds, `wall` the time of day.
+    `clock` returns monotonic seconds, `wall` the time of day.
     """
 
     def __init__(
@@ -147,7 +146,7 @@ class Recorder:
     ) -> None:
         """Emits an Event about a group, a profile or a ConfigMap, and logs it.
 
-        `log` marks the line in the log as the begin or the end of a trouble.
+        `log` marks the log line as the start or the end of a trouble.
         """
         level, reference = logging.WARNING if kind == "Warning" else logging.INFO, subject.reference
         what = "group" if reference["kind"] == KIND else reference["kind"].lower()
@@ -172,7 +171,8 @@ class Recorder:
         self._work.set()
 
     def last_said(self, subject: Subject, reasons: Collection[str]) -> str | None:
-        """The last of these reasons that was emitted for an object within an hour, if any."""
+        """Returns the last of these reasons that was emitted for an object within an hour, if
+        any."""
         story = self._stories.get(subject.reference["uid"])
         record = reversed(story.records.values()) if story is not None else ()
         return next((each.reason for each in record if each.reason in reasons), None)
@@ -180,7 +180,7 @@ class Recorder:
     def emit_for_node(self, name: str, kind: EventType, reason: str, message: str) -> bool:
         """Emits an Event about a node, beside the one of its group.
 
-        Nothing of it is remembered, so the same said twice is two writes. Returns False where it is
+        Nothing of it is remembered, so a repetition costs a second write. Returns False if it is
         dropped, because much else waits already.
         """
         if len(self._waiting) >= _MAX_WAITING_WITH_NODES:
@@ -200,7 +200,7 @@ class Recorder:
             await self.flush()
 
     async def flush(self) -> None:
-        """Posts what waits."""
+        """Posts all Events that wait."""
         while self._waiting:
             _, record = self._waiting.popitem(last=False)
             await self._post(record)
@@ -224,7 +224,7 @@ class Recorder:
         *,
         now: datetime,
     ) -> _Record:
-        """The Event that says this, or the one that stands for all that are like it."""
+        """Returns the Event with this content, or the one that combines similar ones."""
         said = message
         name = event_name(reference, kind, reason, said)
         if name not in story.records:
@@ -262,7 +262,7 @@ class Recorder:
             await self._count(record)
 
     async def _count(self, record: _Record) -> bool:
-        """Raises the count; returns False where the API server has dropped the Event."""
+        """Writes the higher count; returns False if the API server has dropped the Event."""
         try:
             await self._patch(
                 record, {"count": record.before + record.count}, accept=ACCEPT_METADATA
@@ -281,7 +281,7 @@ class Recorder:
 
 
 def event_name(reference: dict[str, str], kind: str, reason: str, message: str) -> str:
-    """The name of the Event that says this: the same for the same words about the same object."""
+    """Returns an Event's name: the same for the same content about the same object."""
     said = json.dumps([reference["uid"], kind, reason, message])
     return f"{reference['name'][:200].rstrip('-.')}.{sha256(said.encode()).hexdigest()[:16]}"
 

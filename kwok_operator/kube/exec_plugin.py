@@ -1,11 +1,11 @@
-"""Credentials from an exec plugin, such as `aws eks get-token` or `kubelogin`.
+"""Runs an exec plugin, such as `aws eks get-token` or `kubelogin`, to get credentials.
 
-The protocol is client.authentication.k8s.io: an ExecCredential goes in by KUBERNETES_EXEC_INFO and
-comes out on stdout, with a token, a client certificate, or both, and until when they are good.
-Written here because kubernetes_asyncio's own lacks the cluster's data, certificates that expire,
-token and certificate together, and a time-out.
+The protocol is client.authentication.k8s.io: the plugin gets an ExecCredential in
+KUBERNETES_EXEC_INFO and prints one to stdout, with a token, a client certificate, or both, and when
+they expire. Written here because kubernetes_asyncio's own lacks the cluster's data, certificates
+that expire, token and certificate together, and a time-out.
 
-A plugin may ask its user something only where stdin is a terminal, as with kubectl.
+A plugin may prompt its user only if stdin is a terminal, as with kubectl.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ INTERACTIVE_TIMEOUT: Final = 300.0
 
 @dataclass(frozen=True, slots=True)
 class ExecCredential:
-    """What a plugin gave."""
+    """The credentials that a plugin returned."""
 
     token: str | None = field(repr=False)
     certificate: str | None
@@ -43,7 +43,8 @@ async def run_plugin(
     environ: Mapping[str, str],
     terminal: bool | None = None,
 ) -> ExecCredential:
-    """Run the plugin that a kubeconfig's `exec` describes; `cluster` is what it may know."""
+    """Runs the plugin that a kubeconfig's `exec` describes; `cluster` is the data for the
+    plugin."""
     command, version = str(spec.get("command") or ""), str(spec.get("apiVersion") or "")
     if not command or not version:
         raise ConnectionConfigError("the exec plugin needs a command and an apiVersion")
@@ -80,7 +81,8 @@ def _found(command: str, *, env: Mapping[str, str], hint: object) -> str:
 
 
 async def _output(argv: list[str], *, env: Mapping[str, str], interactive: bool) -> bytes:
-    """Run a program to its end and give its stdout; none is left behind, whatever happens."""
+    """Runs a program to its end and returns its stdout; the process never survives, whatever
+    happens."""
     timeout = INTERACTIVE_TIMEOUT if interactive else TIMEOUT
     try:
         process = await asyncio.create_subprocess_exec(

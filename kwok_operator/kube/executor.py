@@ -1,20 +1,20 @@
-"""Runs many small API calls at once, no more and no faster than the API server likes.
+"""Runs many small API calls at once, as many and as fast as the API server accepts.
 
     run(jobs, call) ──> plans ──> whose turn is it? ──> as many workers as may be ──> call(job)
                           ^                                                            │
                           └──── retries, each when it is due <──── 429, 5xx, no answer ┘
 
 All groups share one ceiling. Plans take turns, one call each, so a group of ten nodes is done after
-about ten calls of a group of ten thousand. What failed is put back and holds no worker while it
-waits. Retries rank below fresh work, of whatever plan; one turn in eight is theirs, or a few nodes
-would wait for as long as there is something new elsewhere.
+about ten calls of a group of ten thousand. A failed job is put back and occupies no worker while it
+waits. Retries rank below fresh jobs, of any plan; one turn in eight is theirs, or a few nodes would
+wait for as long as other plans have fresh jobs.
 
-An API server that asks to slow down is obeyed by all (pacing.py). What fails or hangs in another
-way, such as a webhook, may be the affair of one group: failures lower its own pace, and hold up the
-plan until something of it succeeds. Calls that hang don't keep others waiting: beyond the ceiling,
-but never beyond twice as many, each group may have its even share of it in flight.
+If the API server asks to slow down, all groups do (pacing.py). Other failures and hanging calls,
+such as those of a webhook, may concern only one group: failures lower that group's own pace, and
+pause the plan until one of its calls succeeds. Calls that hang don't block others: beyond the
+ceiling, but never beyond twice as many, each group may have its even share of it in flight.
 
-A plan can be stopped between two calls: then nothing new is started and what is in flight is
+A plan can be stopped between two calls: then no call is started any more and those in flight are
 awaited, so that it is known what was done.
 """
 
@@ -46,32 +46,34 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 PATIENCE = 20
-"""What may go wrong with a job before it is given up, or in a row with a plan before that is."""
+"""The weight of failures after which a job is given up, or, in a row, a whole plan."""
 WEIGHT_OF_WAITING = 1
 WEIGHT_OF_ACCIDENT = 4
-"""Five failures are enough, but to be asked to wait is none, unless a webhook or policy asks."""
+"""The weight of a failure: five are enough. A request to wait has none, unless a webhook or
+policy makes it."""
 SOON = 5
-"""The PATIENCE of plans that somebody comes back to: two failures, or some seconds."""
+"""The PATIENCE of plans that are tried again later anyway: two failures, or some seconds."""
 REFUSALS = 20
-"""Jobs in a row that the API server refuses, before it is taken to refuse the others, too."""
+"""Refused jobs in a row after which the plan ends: the others would be refused, too."""
 RETRY_TURN = 8
-"""Each such turn goes to a retry that is due."""
+"""One turn in so many is for a retry that is due."""
 SLOW = 0.25
-"""Seconds after which a call hangs, so that others needn't wait for its end."""
+"""Seconds after which a call counts as hanging, so that others needn't wait for its end."""
 REMEMBERED = 120.0
-"""Seconds for which the lowered pace of a group is known that does nothing: failed passes of it
-are tried again after a minute at most."""
+"""Seconds for which the lowered pace of an idle group is kept: its failed passes are tried again
+after a minute at most."""
 BEGUN_AT_ONCE = 16
-"""Calls; others run before the next ones begin, as each takes half a millisecond to be sent."""
+"""Calls that are started at once; then other tasks run, as each takes half a millisecond to be
+sent."""
 TICK = 0.25
-"""Seconds after which plans that wait are asked whether they still have to."""
+"""Seconds between checks whether plans that wait still have to."""
 
 _NONE_LEFT: Any = object()
 
 
 @dataclass(eq=False, slots=True)
 class _Group:
-    """Whose plans share a pace of their own, below that of all."""
+    """A group whose plans share a pace of their own, below that of all groups."""
 
     name: str
     pace: Pace
@@ -89,34 +91,35 @@ class _Run:
     done: asyncio.Future[None]
     patience: int
     workers: set[asyncio.Task[None]] = field(default_factory=set)
-    """Those with a call of this plan in flight."""
+    """The workers that have a call of this plan in flight."""
     upcoming: Any = None
-    """The next fresh job, so that a plan is over as soon as its last call is."""
+    """The next fresh job, read ahead so that a plan ends with its last call."""
     retries: list[tuple[float, int, "_Job"]] = field(default_factory=list)
-    """When each is due."""
+    """The jobs to retry: when each is due, a number that orders equal times, and the job."""
     over: bool = False
     error: BaseException | None = None
     held_until: float = float("-inf")
     failures: int = 0
-    """Their weight since the last success; calls that were in flight together count once."""
+    """The weight of failures since the last success; calls that were in flight together count
+    once."""
     refusals: int = 0
-    """Since the last success."""
+    """Refusals since the last success."""
     counted: int = 0
     """The last ticket when a failure was counted."""
 
     def advance(self) -> Any:
-        """The fresh job whose turn it is; looks at the one after it."""
+        """Returns the next fresh job; reads the one after it ahead."""
         job, self.upcoming = self.upcoming, next(self.jobs, _NONE_LEFT)
         return job
 
     def end(self, error: BaseException | None = None) -> None:
-        """Begins nothing new; the first error counts."""
+        """Ends the plan: no call is started any more; the first error is kept."""
         self.over = True
         if self.error is None:
             self.error = error
 
     def refuse(self, error: KwokOperatorError) -> None:
-        """Holds up one job; the plan goes on, and raises the first error once it is through."""
+        """Gives up one refused job; the plan goes on, and raises the first error at its end."""
         self.refusals += 1
         self.error = self.error or error
         self.over = self.over or self.refusals >= REFUSALS
@@ -133,12 +136,12 @@ class _Job:
     job: Any
     failures: int = 0
     ticket: int = 0
-    """In the order in which calls of all groups began."""
+    """A number that grows with each call of any group."""
     group_ticket: int = 0
 
 
 class Executor:
-    """Calls in flight, over all plans, as `pace` allows. Belongs to one event loop."""
+    """Runs the calls of all plans, as `pace` allows. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -157,25 +160,25 @@ class Executor:
         self._groups: dict[str, _Group] = {}
         self._plans: set[_Run] = set()
         self._turns: deque[_Run] = deque()
-        """Plans with fresh jobs."""
+        """The plans with fresh jobs, in their turns."""
         self._retrying: set[_Run] = set()
-        """Plans with jobs that are to be done again."""
+        """The plans with jobs to retry."""
         self._turn = 0
         self._queued = 0
         self._calls: dict[_Job, float] = {}
-        """Those in flight, and when they began: the oldest comes first."""
+        """The jobs in flight -> when each began; the oldest comes first."""
         self._alarm: asyncio.Task[None] | None = None
         self._alarm_at = float("inf")
         self._tasks: set[asyncio.Task[None]] = set()
         metrics.watch_write_limit(lambda: pace.limit)
 
     def throttled(self, group: str) -> bool:
-        """Whether a group has fewer calls at once than it might, because of the API server."""
+        """Whether the API server has reduced how many calls a group may have at once."""
         known = self._groups.get(group)
         return self._pace.throttled or (known is not None and known.pace.throttled)
 
     def spend(self) -> None:
-        """Counts one more request of a call that is under way against the rate."""
+        """Counts one more request of a running call against the rate."""
         self._pace.spend(self._clock())
 
     async def run(
@@ -191,11 +194,11 @@ class Executor:
 
         All plans of a `group` share its pace.
 
-        A call that raises one of ACCIDENTS is made again later, as `patience` allows: it has to be
-        one that can be repeated. One that raises another one of FAILED_REQUEST is not. The
-        others go on, unless many in a row are refused or have accidents. The first other error
-        stops the plan. What was raised first is raised once nothing is in flight any more.
-        Iterating over `jobs`, and `stop`, must not raise.
+        A call that raises one of ACCIDENTS is repeated later, as `patience` allows: it must be
+        repeatable. One that raises another of FAILED_REQUEST is not repeated; the plan goes on,
+        unless many calls in a row are refused or have accidents. Any other error stops the plan.
+        The first error is raised once no call is in flight any more. Iterating over `jobs`, and
+        `stop`, must not raise.
         """
         loop = asyncio.get_running_loop()
         plan = _Run(self._group(group), iter(jobs), call, stop, loop.create_future(), patience)
@@ -227,7 +230,7 @@ class Executor:
             raise plan.error
 
     def _group(self, name: str) -> _Group:
-        """Forgets those of which there is nothing to know any more."""
+        """Returns the group of this name; drops idle groups whose pace is normal again."""
         oldest = self._clock() - REMEMBERED
         self._groups = {
             each.name: each
@@ -237,7 +240,7 @@ class Executor:
         return self._groups.setdefault(name, _Group(name, Pace(most=self._pace.most)))
 
     def _pump(self) -> None:
-        """Has as many workers as there is work for, now and when the wait is over."""
+        """Starts workers for all jobs that may begin now; sets an alarm for later ones."""
         now = self._clock()
         for _ in range(BEGUN_AT_ONCE):
             job = self._take(now)
@@ -299,7 +302,7 @@ class Executor:
                     self._pump()
 
     def _put_back(self, job: _Job, error: ApiError | ApiUnreachableError) -> None:
-        """Has a job done again when it is due, unless that was tried often enough."""
+        """Schedules a retry of a job, unless it was tried often enough."""
         plan, now = job.plan, self._clock()
         retry_after = None if isinstance(error, ApiUnreachableError) else error.retry_after
         asked = isinstance(error, TooManyRequestsError) or retry_after is not None
@@ -335,7 +338,8 @@ class Executor:
         asked: bool,
         by_policy: bool,
     ) -> None:
-        """All groups where the API server asks for it, else the one whose writes fail."""
+        """Slows all groups down if the API server asks for it, else only the group whose writes
+        fail."""
         now, group = self._clock(), job.plan.group
         pace, ticket, whose = self._pace, job.ticket, ""
         if by_policy or not asked:
@@ -352,7 +356,7 @@ class Executor:
             logger.log(level, text, what, whose, pace.limit, delay, error)
 
     def _take(self, now: float) -> _Job | None:
-        """The job whose turn it is; None where there is none to be begun now."""
+        """Takes the job whose turn it is; None if none may begin now."""
         if self._pace.wait(now) > 0:
             return None
         most = self._most_of_a_group(now)
@@ -371,7 +375,7 @@ class Executor:
         return job
 
     def _most_of_a_group(self, now: float) -> int:
-        """How many calls a group may have in flight to begin another one."""
+        """Returns below how many calls in flight a group may begin another one."""
         ceiling, in_flight = self._pace.limit, len(self._calls)
         if in_flight < ceiling:
             return ceiling
@@ -380,7 +384,7 @@ class Executor:
         return self._even_share() if room else 0
 
     def _even_share(self) -> int:
-        """Of the ceiling, for each group at work."""
+        """Returns each active group's share of the ceiling."""
         return max(1, self._pace.limit // sum(1 for group in self._groups.values() if group.plans))
 
     def _may_begin(self, plan: _Run, now: float, most: int) -> bool:
@@ -408,7 +412,7 @@ class Executor:
         return None
 
     def _retry(self, now: float, most: int) -> _Job | None:
-        """The one that has been due for the longest time."""
+        """Returns the job whose retry has been due for the longest time."""
         due = [plan for plan in self._retrying if plan.retries[0][0] <= now]
         for plan in sorted(due, key=lambda plan: plan.retries[0]):
             if not plan.over and not self._may_begin(plan, now, most):
@@ -425,7 +429,8 @@ class Executor:
         return None
 
     def _set_alarm(self, now: float) -> None:
-        """Something waits, perhaps: for a while at most."""
+        """Sets an alarm for the time at which a waiting job may begin, at most TICK seconds
+        away."""
         earliest, most = now + self._pace.wait(now), self._pace.limit
         if len(self._calls) >= self._pace.limit:
             earliest = max(earliest, next(iter(self._calls.values())) + SLOW)

@@ -1,13 +1,13 @@
-"""A say in every write, up to the moment in which it goes out.
+"""Lets a fence forbid any write up to the moment at which it is sent.
 
     request() ──(asked)──> waits for a token, a connection ──> body ──(asked again)──> socket
 
 Between the decision to write and the first byte on the wire a request may wait long: for its turn
-among others, for a login, or because the whole process was stopped. So the fence is asked when a
-request is begun, each time it is begun, and once more when its body is written; what heads a body
-waits in a buffer until then. A write without a body is asked about once.
+among others, for a login, or because the whole process was stopped. So the fence is asked whenever
+a request is started, and once more when its body is written; the headers wait in a buffer until
+then. For a write without a body it is asked once.
 
-What is asked, and why, is the fence's affair. Reads pass unasked.
+The fence decides what it allows, and why. It is not asked for reads.
 """
 
 from collections.abc import Callable
@@ -16,21 +16,21 @@ from typing import Any, Final
 import aiohttp
 
 WriteCheck = Callable[[str, str], None]
-"""Given method and path of a write; raises to forbid it."""
+"""Called with method and path of a write; raises an error to forbid it."""
 
 _WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
 def check(fence: WriteCheck | None, *, method: str, path: str) -> None:
-    """Raises what the fence raises where it forbids this write."""
+    """Raises the fence's error if it forbids this write."""
     if fence is not None and method in _WRITES:
         fence(method, path)
 
 
 class FencedBody(aiohttp.BytesPayload):
-    """A body that asks before it is written.
+    """A body that asks the fence before it is written.
 
-    aiohttp makes a connection error of what is raised here, so after such an error the client asks
+    aiohttp turns errors raised here into connection errors, so after such an error the client asks
     the fence again.
     """
 

@@ -1,7 +1,7 @@
-"""The objects of one kind that exist, by events and by lists, whichever is newer.
+"""Keeps the existing objects of one kind up to date from events and lists, whichever is newer.
 
-kopf's events say what becomes of each object, but not that an object is gone which was deleted
-while nobody watched: a list says that.
+kopf's events report changes of each object, but not objects that were deleted before the watch
+began: a list shows that.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 class FollowedObject(Protocol):
-    """What is kept of an object."""
+    """The kept fields of an object."""
 
     @property
     def name(self) -> str: ...
@@ -29,7 +29,7 @@ T = TypeVar("T", bound=FollowedObject)
 
 
 class FollowedKind(Generic[T]):
-    """Objects by name, as `read` takes them from the API server's JSON.
+    """Objects by name, as `read` parses them from the API server's JSON.
 
     `changed(old, new)` is called for each that is new (old is None), different, or gone (new is
     None).
@@ -51,7 +51,7 @@ class FollowedKind(Generic[T]):
         return dict(self._objects)
 
     def seen(self, body: Mapping[str, Any], gone: bool) -> None:
-        """An event shows the object."""
+        """Enters the object of an event."""
         new = self._read(body)
         old = self._objects.get(new.name)
         if not gone:
@@ -61,7 +61,7 @@ class FollowedKind(Generic[T]):
             self._drop(old)
 
     def listed(self, bodies: Sequence[Mapping[str, Any]], version: int) -> None:
-        """These exist as of a version; events that are newer than that hold."""
+        """Enters a full list as of a version; newer events stay in force."""
         items = {item.name: item for item in map(self._read, bodies)}
         for old in [*self._objects.values()]:
             if old.name not in items and old.resource_version <= version:
@@ -72,7 +72,7 @@ class FollowedKind(Generic[T]):
                 self._put(item)
 
     def wrote(self, new: T) -> None:
-        """We have written the object that is known, so that nobody needs to hear of it."""
+        """Enters the object as we have just written it, without calling `changed`."""
         self._objects[new.name] = new
 
     def _put(self, new: T) -> None:
@@ -89,7 +89,7 @@ class FollowedKind(Generic[T]):
 async def list_objects(
     client: KubeClient, path: str, decoder: Decoder[R], *, page_size: int = 500, retries: int = 4
 ) -> tuple[list[R], int]:
-    """All objects at a path, and the version as of which they are all."""
+    """Lists all objects at a path, page by page; returns them and the list's resourceVersion."""
     items: list[R] = []
     version, token = 0, ""
     while True:
@@ -113,7 +113,7 @@ async def is_served(client: KubeClient, path: str) -> bool:
 async def list_into(
     client: KubeClient, path: str, known: FollowedKind[Any], *, page_size: int
 ) -> None:
-    """Lists a kind anew; where its CRD is not installed, none exist."""
+    """Lists a kind and enters the result; if its CRD is not installed, none exist."""
     try:
         bodies, version = await list_objects(client, path, OBJECTS, page_size=page_size)
     except NotFoundError:

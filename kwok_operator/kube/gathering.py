@@ -1,11 +1,11 @@
-"""Has the kernel gather what a watch brings, for a moment, so that one look takes in many events.
+"""Lets the kernel gather a watch's events for a moment, so that one wake-up handles many.
 
-    a look ──> some time in which the socket is not readable ──> the next look ──> ...
+    a read ──> some time in which the socket is not readable ──> the next read ──> ...
 
-An API server sends each event by itself. To be woken for each costs more than to decode it: at 400
-nodes a second a third of the operator's time, taken from the API server where both share a machine.
-The first event after a quiet time is still seen at once. How long is gathered is for those to say
-who know what the events are good for.
+An API server sends each event by itself. Waking up for each costs more than decoding it: at 400
+nodes a second a third of the operator's time, taken from the API server if both share a machine.
+The first event after a quiet time is still seen at once. The watch's owner decides how long to
+gather.
 """
 
 import asyncio
@@ -14,15 +14,16 @@ from contextlib import suppress
 from typing import Any, Final
 
 GATHER: Final = 0.05
-"""Seconds. What is wanted of other objects does not come this way, and is not delayed."""
+"""Seconds while there is work. Changes of other kinds, such as groups, are not delayed by this."""
 GATHER_AT_REST: Final = 0.5
-"""Seconds, where nothing is under way: then most events are heartbeats, which change nothing."""
+"""Seconds while there is no work: then most events are heartbeats, which change nothing."""
 _ENOUGH: Final = 2**17
-"""Bytes that wake us all the same; the kernel takes less where its buffer is smaller."""
+"""Bytes that wake us earlier; fewer if the kernel's buffer is smaller."""
 
 
 async def gather(transport: asyncio.BaseTransport | None, seconds: float) -> None:
-    """Returns after `seconds`; what arrives meanwhile is readable then, unless it is a lot."""
+    """Waits for `seconds`; data that arrives meanwhile becomes readable only then, unless it is
+    a lot."""
     sock: Any = transport.get_extra_info("socket") if transport is not None else None
     if sock is None:
         return

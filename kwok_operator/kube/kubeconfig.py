@@ -1,7 +1,7 @@
-"""kubeconfig files: read, merged as kubectl merges them, and one context picked.
+"""Reads kubeconfig files, merges them as kubectl does, and picks one context.
 
-No login happens here: the result is what the files say about one cluster and one user, with paths
-made absolute. Every mistake in a file is a ConnectionConfigError that names the place.
+No login happens here: the result is what the files say about one cluster and one user, with
+absolute paths. Every mistake in a file is a ConnectionConfigError that names the place.
 """
 
 import os
@@ -24,7 +24,7 @@ _PATHS: Final = ("certificate-authority", "client-certificate", "client-key", "t
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One context, and what it refers to."""
+    """One context, with its cluster and user."""
 
     name: str
     namespace: str
@@ -34,7 +34,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Kubeconfig:
-    """The sections, by name."""
+    """The sections of kubeconfig files, each by name."""
 
     current_context: str
     contexts: Mapping[str, Mapping[str, Any]]
@@ -43,7 +43,7 @@ class Kubeconfig:
 
 
 def read_kubeconfig(path: Path) -> Kubeconfig:
-    """Read one file. An empty one is fine."""
+    """Reads one file. An empty one is fine."""
     try:
         text = read_bytes(path, given=True).decode()
     except (OSError, UnicodeDecodeError) as error:
@@ -58,7 +58,7 @@ def read_kubeconfig(path: Path) -> Kubeconfig:
 
 
 def parse_kubeconfig(text: str, *, where: str) -> Kubeconfig:
-    """Understand the text of a file, with paths as they stand there."""
+    """Parses the text of a file; leaves relative paths as they are."""
     try:
         content = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError) as error:
@@ -67,7 +67,7 @@ def parse_kubeconfig(text: str, *, where: str) -> Kubeconfig:
 
 
 def make_kubeconfig(content: object, *, where: str) -> Kubeconfig:
-    """Understand what a text says, once it has been read as YAML."""
+    """Checks and sorts the content of a file that has been read as YAML."""
     if not isinstance(content, dict | None):
         raise ConnectionConfigError(f"{where} is not a kubeconfig: it has no fields")
     content = content or {}
@@ -78,7 +78,7 @@ def make_kubeconfig(content: object, *, where: str) -> Kubeconfig:
 
 
 def merge(configs: Iterable[Kubeconfig]) -> Kubeconfig:
-    """As kubectl does: of entries with one name, the first file's holds."""
+    """Merges files as kubectl does: of entries with one name, the first file's counts."""
     current = ""
     contexts: dict[str, Mapping[str, Any]] = {}
     clusters: dict[str, Mapping[str, Any]] = {}
@@ -92,7 +92,7 @@ def merge(configs: Iterable[Kubeconfig]) -> Kubeconfig:
 
 
 def pick(config: Kubeconfig, context: str | None) -> Choice:
-    """Follow a context, the current one if none is named, to its cluster and user."""
+    """Returns a context, the current one if none is named, with its cluster and user."""
     name = context or config.current_context
     if not name:
         raise ConnectionConfigError(
@@ -124,7 +124,7 @@ def _names(section: Mapping[str, object]) -> str:
 
 
 def _entries(section: object, kind: str, where: str) -> Iterable[tuple[str, dict[str, Any]]]:
-    """Give the named bodies of a section: the first of each name counts, so it comes last."""
+    """Yields the named bodies of a section. The first of each name counts, so it comes last."""
     if not isinstance(section, list | None):
         raise ConnectionConfigError(f"{where}: {kind} is not a list")
     for entry in reversed(section or []):
@@ -135,7 +135,8 @@ def _entries(section: object, kind: str, where: str) -> Iterable[tuple[str, dict
 
 
 def _absolute(body: dict[str, Any], directory: Path) -> dict[str, Any]:
-    """Paths are relative to the file that states them, as is a plugin's command with a slash."""
+    """Makes paths absolute: they are relative to the file, as is a plugin's command with a
+    slash."""
     for key in _PATHS:
         if body.get(key):
             body[key] = str(directory / str(body[key]))

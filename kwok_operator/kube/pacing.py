@@ -1,74 +1,75 @@
-"""How fast nodes may be written: how many calls at once, when none at all, how many a second.
+"""Decides how fast nodes may be written: how many calls at once, when none at all, how many a
+second.
 
     begin ──> the call ──> succeeded | asked_to_wait | failed ──> limit, pause ──> wait, begin, ...
 
-The limit gives way and comes back: it is halved where the API server asks to slow down, and falls
-by a quarter where calls fail otherwise; each second of success gives one back. Calls that were
-under way together fall together, and count once. Retry-After stops everybody, not only the call
-that got it: the others would get the same answer. There is one pace for all groups, and one for
-each of those that are at work: which of the two has to give way is for executor.py.
+The limit falls and recovers: it is halved if the API server asks to slow down, and reduced by a
+quarter if calls fail otherwise; each second of success adds one. Calls that were in flight together
+count as one failure. Retry-After pauses all calls, not only the one that got it: the others would
+get the same answer. There is one pace for all groups, and one for each active group; executor.py
+decides which of the two to reduce.
 
-Pure: times are handed in, as seconds of any clock that only goes forward. Who is next is for
-executor.py, too, how long to wait after which error for kube/retry.py.
+Pure: the caller passes times, in seconds of any clock that only goes forward. executor.py chooses
+the next call, kube/retry.py the delay after an error.
 """
 
 GROWTH_INTERVAL = 1.0
-"""Seconds of success that give back one call."""
+"""Seconds of success after which the limit grows by one."""
 CATCH_UP = 0.02
-"""Seconds. A timer wakes late; what was missed by as much may be made good."""
+"""Seconds. A timer wakes late; a delay of up to this is made up for."""
 
 
 class Rate:
-    """At most `per_second` in a second, evenly; 0 means as many as there are."""
+    """Limits calls to `per_second`, evenly spread; 0 means no limit."""
 
     def __init__(self, per_second: float) -> None:
         self._gap = 1.0 / per_second if per_second else 0.0
         self._due = float("-inf")
 
     def wait(self, now: float) -> float:
-        """Seconds until the next one may be; 0 or less is at once."""
+        """Returns the seconds until the next call may begin; 0 or less means at once."""
         return self._due - now
 
     def spend(self, now: float) -> None:
-        """Takes one, even where it is not due yet: then the next ones wait the longer."""
+        """Counts a call, even if it is not due yet: then the next ones wait the longer."""
         if self._gap:
             self._due = max(self._due, now - CATCH_UP) + self._gap
 
 
 class Pace:
-    """At most `limit` calls at once, which is between 1 and `most`; none before `wait()` is over.
+    """Limits calls: at most `limit` (1 to `most`) at once, and none before `wait()` is over.
 
-    A call gets a ticket from `begin`, which is handed back with what became of it.
+    `begin` returns a ticket for a call, to be passed back with the call's result.
     """
 
     def __init__(self, *, most: int, qps: float = 0.0) -> None:
         self.most = most
         self.limit = most
         self.throttled = False
-        """Since the limit was lowered, until it is back."""
+        """Whether the limit is lowered at present."""
         self.begun = 0
-        """Calls so far; the ticket of the last one."""
+        """The number of calls begun, which is the ticket of the last one."""
         self._rate = Rate(qps)
         self._paused_until = float("-inf")
         self._lowered_at = 0
         self._grows_at = float("-inf")
 
     def wait(self, now: float) -> float:
-        """Seconds until a call may begin; 0 or less is at once."""
+        """Returns the seconds until a call may begin; 0 or less means at once."""
         return max(self._paused_until - now, self._rate.wait(now))
 
     def begin(self, now: float) -> int:
-        """Counts a call that begins; returns its ticket."""
+        """Counts a new call; returns its ticket."""
         self.begun += 1
         self._rate.spend(now)
         return self.begun
 
     def spend(self, now: float) -> None:
-        """Counts one more request of a call that is under way."""
+        """Counts one more request of a running call."""
         self._rate.spend(now)
 
     def succeeded(self, now: float) -> bool:
-        """Whether the limit has grown, or is in force without a doubt again."""
+        """Notes a success; returns whether the limit was raised."""
         if not self.throttled or now < self._grows_at:
             return False
         self.limit = min(self.limit + 1, self.most)
@@ -77,12 +78,12 @@ class Pace:
         return True
 
     def asked_to_wait(self, now: float, *, ticket: int, delay: float) -> bool:
-        """Pauses everything for `delay` seconds, at least; whether the limit was lowered."""
+        """Pauses all calls for at least `delay` seconds; returns whether the limit was lowered."""
         self._paused_until = max(self._paused_until, now + delay)
         return self._lower(now, ticket, self.limit // 2)
 
     def failed(self, now: float, *, ticket: int) -> bool:
-        """An accident rather than an answer; whether the limit was lowered."""
+        """Notes a failure other than a request to wait; returns whether the limit was lowered."""
         return self._lower(now, ticket, self.limit * 3 // 4)
 
     def _lower(self, now: float, ticket: int, limit: int) -> bool:

@@ -1,7 +1,7 @@
-"""How many requests of a client may be under way: few, but none waits long for others that hang.
+"""Limits a client's concurrent requests, so that hanging ones don't block others for long.
 
-An admission webhook may keep a write for 30 s. Were all connections taken by such writes of some
-groups, no other group would get anything through. So a request that takes long gives up its place.
+An admission webhook may delay a write for 30 s. If such writes of some groups took all connections,
+no other group could send anything. So a request that takes long gives up its place.
 """
 
 import asyncio
@@ -10,13 +10,13 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 SLOW: Final = 1.0
-"""Seconds after which others don't wait for the end of a request any more."""
+"""Seconds after which a request gives up its place to others."""
 CEILING: Final = 8
-"""So many times as many requests are under way at most, with those that hang."""
+"""The most concurrent requests with those that hang, as a multiple of the places."""
 
 
 class RequestPlaces:
-    """So many requests at once, besides those that hang."""
+    """Gives out places for concurrent requests; those that hang don't count."""
 
     def __init__(self, number: int) -> None:
         self._free = asyncio.Semaphore(number)
@@ -24,7 +24,7 @@ class RequestPlaces:
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[None]:
-        """Waits for a place, and has it until the end of the block, or until that takes long."""
+        """Waits for a place, and keeps it until the block ends, or for SLOW seconds."""
         async with self._all:
             await self._free.acquire()
             given_up = asyncio.Event()

@@ -1,8 +1,8 @@
-"""Which HTTP proxy leads to an API server, by the environment: HTTPS_PROXY, HTTP_PROXY, NO_PROXY.
+"""Finds the HTTP proxy for an API server in HTTPS_PROXY, HTTP_PROXY and NO_PROXY.
 
-As Go programs read them, so that what works for kubectl works here: with networks in NO_PROXY
-(10.0.0.0/8), which Python's own reading doesn't know. aiohttp's `trust_env` isn't used: it would
-also take passwords from ~/.netrc, and fail where a token is sent.
+It reads them as Go programs do, so that what works for kubectl works here: with networks in
+NO_PROXY (10.0.0.0/8), which Python's own code doesn't know. aiohttp's `trust_env` isn't used: it
+would also take passwords from ~/.netrc, and fail if a token is sent.
 """
 
 import ipaddress
@@ -13,7 +13,7 @@ from kwok_operator.errors import ConnectionConfigError
 
 
 def proxy_for(server: str, environ: Mapping[str, str]) -> str | None:
-    """Give the proxy's URL, or None to go straight."""
+    """Returns the proxy's URL, or None for a direct connection."""
     url = urlsplit(server)
     name = f"{url.scheme}_proxy"
     proxy = environ.get(name.upper()) or environ.get(name)
@@ -25,7 +25,7 @@ def proxy_for(server: str, environ: Mapping[str, str]) -> str | None:
 
 
 def checked(proxy: str, where: str) -> str:
-    """Refuse what aiohttp can't speak."""
+    """Returns the proxy's URL; raises ConnectionConfigError for kinds that aiohttp can't use."""
     if urlsplit(proxy).scheme not in ("http", "https"):
         raise ConnectionConfigError(
             f"{where} {proxy} is not supported: use an http:// or https:// proxy"

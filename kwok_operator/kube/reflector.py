@@ -1,24 +1,24 @@
-"""List and watch one resource, for ever, and tell a sink what is there.
+"""Lists and watches one resource, for ever, and passes its objects to a sink.
 
     LIST in pages ──> replace(all)          again after 410, and after an outage
          │
          v
     WATCH from there ──> upsert / remove    resumed from the last version seen after a cut
 
-Between a list and its watch no event is lost: the watch starts at the list's resourceVersion. What
-vanished while nobody watched is told by replace(), which is the whole truth.
+Between a list and its watch no event is lost: the watch starts at the list's resourceVersion. The
+sink learns of deletions before the watch from replace(), which is the whole truth.
 
-A server that was away may be back with what it stored some time ago, and would tell nothing until
-its versions have overtaken ours: so all is listed. It was away if it can't be reached, or if it
-refuses or is late when it is looked at after a cut: one that starts takes connections before it
-answers, and refuses what it has yet to load. Lists ask for no version, which makes each as new as
-the store itself; one that is older than what was told before means that the store was put back,
-whatever replicas and caches there are.
+An API server may come back after an outage with older data, and would then send no events until its
+versions have overtaken ours: so all is listed again. An outage is assumed if the server can't be
+reached, or if it refuses or is late when it is checked after a cut: one that starts accepts
+connections before it answers, and refuses what it has yet to load. Lists ask for no version, which
+makes each as new as the store itself; one that is older than our last version means that the store
+was restored, whatever replicas and caches there are.
 
 Owns the protocol, its back-off, and the log lines on transitions: not a cache. It never gives up:
-permissions and CRDs may come later. It lets the event loop breathe between pages and within bursts;
-how long replace() takes is the sink's affair. One that would take long over 50,000 objects can have
-each page as it comes, and finds that replace() tells of little that is new.
+permissions and CRDs may come later. It yields to the event loop between pages and within bursts;
+the sink must keep replace() short. One that would take long over 50,000 objects can handle each
+page as it comes (`on_page`), and then replace() has little to change.
 """
 
 import asyncio
@@ -50,36 +50,39 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 LIST_TIMEOUT: Final = 60.0
 WATCH_SECONDS: Final = (240, 300)
-"""The server is asked to end a watch at a random time in between, so that they spread out."""
+"""Seconds; the server is asked to end each watch at a random time in between, to spread them
+out."""
 WATCH_GRACE: Final = 30.0
 INACTIVITY: Final = 70.0
 BURST: Final = 50
 STABLE_AFTER: Final = 5.0
-"""A watch that was open this long was a good one: the next failure starts a new count."""
+"""Seconds; a watch that was open so long was a good one: the next failure starts a new count."""
 MIN_WATCH: Final = 1.0
-"""A watch that ends earlier and says nothing is a failure, or there would be a tight loop."""
+"""Seconds; a watch that ends earlier without events is a failure, or there would be a tight
+loop."""
 AWAY_AFTER: Final = 1.0
-"""No API server is stopped, put back and started within this time, and one that is well answers."""
+"""Seconds; no API server can be stopped, restored and started in less, and a healthy one answers
+in that time."""
 RELIST_AFTER: Final = 3
-"""After so many useless streams in a row the version is given up, and all is listed anew."""
+"""After so many useless streams in a row all is listed again."""
 
 RIGHTS_WITHIN: Final = 5.0
-"""Seconds, at most, until a refusal is tried again: nothing reports that rights were granted."""
+"""The most seconds until a 403 is tried again: nothing reports that permissions were granted."""
 
 _IN_STREAM: Final = "stream"
 
 
 class Sink(Protocol[T_contra]):
-    """Who wants to know. The calls are quick, or they stall the event loop."""
+    """Receives the objects. The methods must be quick, or they stall the event loop."""
 
     def replace(self, items: Sequence[T_contra], resource_version: int) -> None:
-        """Exactly these objects exist."""
+        """Called with a full list: exactly these objects exist."""
 
     def upsert(self, item: T_contra) -> None:
-        """This object is new or has changed."""
+        """Called for an object that is new or has changed."""
 
     def remove(self, item: T_contra) -> None:
-        """This object is gone, or no longer selected."""
+        """Called for an object that is gone, or no longer selected."""
 
 
 class Client(Protocol):
@@ -107,7 +110,7 @@ class Client(Protocol):
 
 
 class _StreamError(Exception):
-    """The watch was open, but what came through it, or did not come, is of no use."""
+    """The watch was open, but its content, or the lack of it, is of no use."""
 
 
 class Reflector(Generic[T]):
@@ -133,21 +136,19 @@ class Reflector(Generic[T]):
         gather_for: Callable[[], float] = lambda: GATHER,
         optional: bool = False,
     ) -> None:
-        """`gather_for()` tells for how many seconds news may be gathered now (gathering.py).
+        """`gather_for()` returns the seconds for which events may be gathered now (gathering.py).
 
-        An `optional` resource need not be served: then none exist, and the sink is told so.
-
-        `on_page` is given each page of a list, before the sink's replace() is given all of it.
-
-        `on_trouble` is told of a trouble in a sentence, and with None that it is over. `on_restart`
-        is told the path each time a watch or a list has ended too early, and why: "closed" by the
-        server in its time, "expired" history, or "failed". `on_restored` is told, before the list
-        itself, that versions have begun anew below those that were told.
+        An `optional` resource need not be served: then the sink gets an empty list. `on_page` gets
+        each page of a list, before the sink's replace() gets all of it. `on_trouble` is called with
+        a sentence about a trouble, and with None when it is over. `on_restart(path, cause)` is
+        called each time a watch or a list has ended: "closed" by the server in its time, "expired"
+        history, or "failed". `on_restored` is called, before the new list is passed on, if versions
+        have started again below those seen.
         """
         self.synced = asyncio.Event()
-        """Set once the sink has been told everything, and never cleared."""
+        """Set once the sink has received the first full list, and never cleared."""
         self.last_contact = clock()
-        """When the server was last heard of; with bookmarks, at least once a minute."""
+        """When the server last sent anything; with bookmarks, at least once a minute."""
         self._client = client
         self._path = path
         self._params = dict(params or {})
@@ -168,7 +169,7 @@ class Reflector(Generic[T]):
         self._newest = 0
         self._opened_at: float | None = None
         self._cut = False
-        """Whether the last stream ended before its time, and the server has not been looked at."""
+        """Whether the last stream ended early, and the server has not been checked since."""
         self._ended_at = 0.0
         self._failures = self._useless_streams = 0
         self._gone_before = False
@@ -176,13 +177,13 @@ class Reflector(Generic[T]):
 
     @property
     def version(self) -> int:
-        """Up to which version the sink has been told everything; 0 where all has to be listed."""
+        """The version up to which the sink is complete; 0 if all has to be listed."""
         return self._version or 0
 
     async def run(self) -> None:
-        """List and watch until cancelled; begun again it goes on from where it was.
+        """Lists and watches until cancelled; run again, it continues from the last version.
 
-        Raises only what the sink raises.
+        Raises only the sink's errors.
         """
         while True:
             try:
@@ -236,7 +237,7 @@ class Reflector(Generic[T]):
         await self._sleep(delay)
 
     async def _list(self) -> int:
-        """Collect all pages and tell the sink; give the version to watch from."""
+        """Lists all pages for the sink; returns the version to watch from."""
         items: list[T] = []
         version, token = 0, ""
         while True:
@@ -278,7 +279,7 @@ class Reflector(Generic[T]):
         self._newest = version
 
     async def _watch(self, version: int) -> None:
-        """Pass on events until the stream ends; raise if there was no use in it."""
+        """Passes on events until the stream ends; raises if it was useless."""
         low, high = WATCH_SECONDS
         seconds = low + int((high - low) * self._draw())
         started, heard, self._opened_at, self._cut = self._clock(), 0, None, False
@@ -309,10 +310,10 @@ class Reflector(Generic[T]):
         self._cut = lasted < seconds
 
     async def _look(self) -> None:
-        """Finds out what a silence means, or an early end; raises where the server doesn't answer.
+        """Checks the server after a silence or an early end; raises if it doesn't answer.
 
-        Mostly that all is well: of a kind of which nothing changes a watch has no bookmarks, unless
-        etcd is told to report its progress more often than by default.
+        Mostly all is well: a watch of a kind without changes gets no bookmarks, unless etcd is
+        configured to report its progress more often than by default.
         """
         self._opened_at = None
         answer = await self._client.request("GET", self._path, params={"limit": "1"})
@@ -357,7 +358,7 @@ class Reflector(Generic[T]):
             )
 
     def _report(self, error: Exception) -> None:
-        """Log a trouble when it begins or becomes another one, not each time it is met."""
+        """Logs a trouble when it begins or changes, not each time it occurs."""
         match error:
             case ApiError():
                 trouble = str(error.status)

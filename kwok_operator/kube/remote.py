@@ -1,9 +1,9 @@
-"""Another cluster, through a kubeconfig that came over the API.
+"""Connects to another cluster by a kubeconfig from a Secret.
 
-Who may write a Secret is not who may run programs in the operator's pod or read its files: a
-kubeconfig from there may contain data only. Exec plugins, auth-providers and paths are refused,
-which also means that nothing has to be imported to log in. Its text is read as that of ConfigMaps
-is, by a parser that neither nests nor repeats without end (formats/yamltext.py).
+An account that may write a Secret may not necessarily run programs in the operator's pod or read
+its files: such a kubeconfig may contain data only. Exec plugins, auth-providers and paths are
+refused, so nothing has to be imported to log in. Its text is read as that of ConfigMaps is, by a
+parser with limits on depth and aliases (formats/yamltext.py).
 """
 
 import base64
@@ -18,8 +18,8 @@ from kwok_operator.kube.kubeconfig import MAX_NAMES, Choice, Kubeconfig, make_ku
 from kwok_operator.kube.proxy import checked
 
 MAX_LENGTH: Final = 256 * 1024
-"""Characters. A kubeconfig with a hundred contexts and their certificates is smaller, and a long
-text would be read while everything else waits."""
+"""The most characters. A kubeconfig with a hundred contexts and their certificates is smaller,
+and parsing a long text blocks the event loop."""
 
 _REFUSED: Final = {
     "exec": "runs a program; put a token, or client-certificate-data and client-key-data",
@@ -36,9 +36,10 @@ _REFUSED: Final = {
 
 
 def remote_endpoint(text: str, *, where: str) -> Endpoint:
-    """What the current context of a kubeconfig says; `where` names the Secret, for messages.
+    """Returns the endpoint of a kubeconfig's current context; `where` names the Secret, for
+    messages.
 
-    Raises ConnectionConfigError with one line: what is wrong, and what to put instead.
+    Raises ConnectionConfigError with one line: what is wrong, and what to write instead.
     """
     config = _parse(text, where=where)
     if not config.current_context:
@@ -121,7 +122,7 @@ def _endpoint(choice: Choice) -> Endpoint:
 
 
 def _credentials(user: Mapping[str, Any]) -> tuple[str, str | None]:
-    """The scheme of the Authorization header, and what follows it."""
+    """Returns the scheme of the Authorization header, and what follows it."""
     if user.get("token"):
         token = str(user["token"]).strip()
         if not _is_word(token):

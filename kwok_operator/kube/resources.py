@@ -1,4 +1,4 @@
-"""Which kinds of objects an API server has, and where they stand: discovery, in two requests."""
+"""Discovers which kinds of objects an API server has, and their paths, in two requests."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -21,13 +21,13 @@ class ApiResource(NamedTuple):
     verbs: frozenset[str]
 
     def path(self, namespace: str = "", name: str = "") -> str:
-        """Of one object, of those of a namespace, or of all."""
+        """Returns the path of one object, of all in a namespace, or of all."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         place = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
         return f"{root}{place}/{self.plural}" + (f"/{name}" if name else "")
 
     async def metadata(self, client: KubeClient, **params: str) -> list[dict[str, Any]]:
-        """That of the objects that are there. Raises ApiError, ApiUnreachableError."""
+        """Returns the metadata of the existing objects. Raises ApiError, ApiUnreachableError."""
         answer = await client.request(
             "GET", self.path(), params=params, accept=ACCEPT_METADATA_LIST, retries=_RETRIES
         )
@@ -35,7 +35,7 @@ class ApiResource(NamedTuple):
 
 
 class ApiResources:
-    """What one API server serves."""
+    """The kinds that one API server serves."""
 
     def __init__(self, found: Iterable[ApiResource]) -> None:
         self._kinds: dict[tuple[str, str, str], ApiResource] = {}
@@ -45,7 +45,7 @@ class ApiResources:
             self._preferred.setdefault((each.group, each.plural), each)
 
     def of(self, manifest: Mapping[str, Any]) -> ApiResource | None:
-        """That of an object; None where it isn't served."""
+        """Returns the resource of a manifest's kind; None if it isn't served."""
         group, _, version = str(manifest.get("apiVersion")).rpartition("/")
         return self._kinds.get((group, version, str(manifest.get("kind"))))
 
@@ -54,12 +54,12 @@ class ApiResources:
 
     @property
     def deletable(self) -> list[ApiResource]:
-        """What can be listed and deleted, each kind in one version."""
+        """Returns the resources that can be listed and deleted, each kind in one version."""
         return [each for each in self._preferred.values() if each.verbs >= {"list", "delete"}]
 
 
 async def discover(client: KubeClient) -> ApiResources:
-    """Raises ApiError, ApiUnreachableError."""
+    """Reads which kinds the API server serves. Raises ApiError, ApiUnreachableError."""
     found = []
     for root in ("/api", "/apis"):
         answer = json.loads(

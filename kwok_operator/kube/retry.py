@@ -1,10 +1,11 @@
-"""When to ask the API server again, and how long to wait before.
+"""Decides when to retry a request, and how long to wait before.
 
-Pure policy: it neither sleeps nor draws, both are handed in. Where the server asked to wait by
-Retry-After, mostly with 429 or 503, that is how long it takes, plus a little so that not everybody
-comes back in the same moment. After anything else the wait grows exponentially, with full jitter.
+Pure policy: it neither sleeps nor draws random numbers, callers pass both in. If the server sent
+Retry-After, mostly with 429 or 503, the wait is that long, plus a little so that not all clients
+return at the same moment. After any other failure the wait grows exponentially, with full jitter.
 
-Who may ask again at all is the caller's to say: a POST without an answer may have been carried out.
+The caller decides whether a request may be repeated at all: a POST without an answer may have been
+carried out.
 """
 
 import asyncio
@@ -17,11 +18,11 @@ from kwok_operator.errors import ApiError, ApiUnreachableError, ServerError, Too
 T = TypeVar("T")
 
 ACCIDENTS: Final = (TooManyRequestsError, ServerError, ApiUnreachableError)
-"""Any other 4xx is an answer: asking again would not change it."""
+"""The errors after which a retry makes sense; any other 4xx would be answered the same again."""
 BASE_DELAY: Final = 0.5
 MAX_DELAY: Final = 30.0
 MAX_RETRY_AFTER: Final = 300.0
-"""A proxy's Retry-After of an hour must not put the operator to sleep for an hour."""
+"""Seconds; a proxy's Retry-After of an hour must not stop the operator for an hour."""
 
 
 def backoff(
@@ -31,15 +32,15 @@ def backoff(
     base: float = BASE_DELAY,
     cap: float = MAX_DELAY,
 ) -> float:
-    """Full jitter: anything from nothing to base * 2**attempt, never more than `cap`.
+    """Returns the seconds to wait, with full jitter: from 0 to base * 2**attempt, at most `cap`.
 
-    `attempt` counts the failures before this one, from 0; `draw` gives numbers in [0, 1).
+    `attempt` counts the failures before this one, from 0; `draw` returns numbers in [0, 1).
     """
     return draw() * min(cap, base * 2.0 ** min(attempt, 32))
 
 
 def at_least_half(draw: Callable[[], float]) -> Callable[[], float]:
-    """Draws from the upper half: for what must not be tried again at once."""
+    """Wraps `draw` to return numbers in [0.5, 1): for retries that must not come at once."""
     return lambda: 0.5 + draw() / 2
 
 
@@ -49,7 +50,7 @@ def retry_delay(
     *,
     draw: Callable[[], float],
 ) -> float:
-    """Seconds to wait before asking again; `attempt` as for `backoff`."""
+    """Returns the seconds to wait before a retry; `attempt` as for `backoff`."""
     if isinstance(error, ApiError) and error.retry_after is not None:
         return min(error.retry_after, MAX_RETRY_AFTER) + draw() * BASE_DELAY
     return backoff(attempt, draw=draw)
@@ -63,10 +64,10 @@ def patient_delay(
     base: float = BASE_DELAY,
     cap: float = MAX_DELAY,
 ) -> float:
-    """As `backoff`, but no sooner than the server asked for; at most `cap` all the same.
+    """Returns seconds as `backoff`, but no less than the server's Retry-After; at most `cap`
+    anyway.
 
-    For what is tried for ever: an API server that says one second to everybody, hour after hour,
-    must see less and less of it.
+    For endless retries: an API server that answers "one second" for hours must get fewer and fewer.
     """
     asked = error.retry_after if isinstance(error, ApiError) else None
     return max(min(asked or 0.0, cap), backoff(attempt, draw=draw, base=base, cap=cap))
@@ -79,7 +80,7 @@ async def call_with_retries(
     draw: Callable[[], float] = random.random,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> T:
-    """Await `call()`, and again as the policy says, at most `retries` more times."""
+    """Awaits `call()`, and repeats it after ACCIDENTS, at most `retries` times."""
     attempt = 0
     while True:
         try:

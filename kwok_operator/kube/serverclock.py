@@ -1,15 +1,16 @@
-"""The time of day as the API server has it.
+"""Keeps the API server's time of day.
 
     Date of each answer ──heard──> an anchor on the monotonic clock ──now──> datetime
 
-Ages are judged by stamps that the API server and other replicas wrote, so a machine whose clock is
-wrong must not judge by it: with a clock 20 hours ahead, nodes with a lifetime of a day would be
-gone. This machine's clock is read once. It holds as long as the server's agrees with it; a Date has
-whole seconds, and answers take time, so small differences mean nothing. Later jumps of this
-machine's clock change nothing.
+Ages are computed from timestamps of the API server and other replicas, so a machine's wrong clock
+must not be used: with a clock 20 hours ahead, nodes with a lifetime of a day would be deleted. This
+machine's clock is read once. It is used as long as the server's agrees with it; a Date has whole
+seconds, and answers take time, so small differences mean nothing. Later jumps of this machine's
+clock change nothing.
 
-After the first, one Date alone changes nothing either: it may be of a proxy, or of one API server
-of several whose clock is wrong. It takes several in a row, of different seconds, that agree.
+After the first, one Date alone changes nothing either: it may be from a proxy, or from one of
+several API servers, whose clock is wrong. It takes several in a row, of different seconds, that
+agree.
 """
 
 import logging
@@ -22,13 +23,13 @@ from typing import Final
 logger = logging.getLogger(__name__)
 
 TOLERANCE: Final = 30.0
-"""Seconds between the two clocks that are taken for none: an answer may be read late."""
+"""Seconds by which the two clocks may differ: an answer may be read late."""
 AGREEING: Final = 3
-"""Dates in a row that say the same of this machine's clock before they are believed."""
+"""Dates in a row that must agree on the difference of the clocks before they are believed."""
 
 
 class ServerClock:
-    """`monotonic` and `wall` are this machine's clocks, in seconds."""
+    """The API server's clock. `monotonic` and `wall` are this machine's clocks, in seconds."""
 
     def __init__(
         self,
@@ -41,14 +42,15 @@ class ServerClock:
         """Seconds since the epoch when the monotonic clock was 0."""
         self._date = ""
         self._enough = 1
-        """Dates in a row that are believed: the first is, alone."""
+        """How many agreeing Dates are believed: the first alone, later ones AGREEING in a row."""
         self._ahead: list[float] = []
-        """What Dates in a row said that disagree with the clock, and agree with each other."""
+        """The differences of the last Dates that disagree with the clock, and agree with each
+        other."""
         self.said: float | None = None
-        """The last Date, in seconds since the epoch: what the server's clock said."""
+        """The last Date, in seconds since the epoch."""
 
     def heard(self, date: str) -> None:
-        """An answer with this Date has come."""
+        """Takes the Date of an answer into account."""
         if not date or date == self._date:
             return
         self._date = date
@@ -71,5 +73,5 @@ class ServerClock:
             self._anchor = said - self._monotonic()
 
     def now(self) -> datetime:
-        """Aware, in UTC."""
+        """Returns the time of day, with zone UTC."""
         return datetime.fromtimestamp(self._anchor + self._monotonic(), UTC)

@@ -1,12 +1,12 @@
-"""The HTTP session that kopf gets, so that its requests are ours in what kopf can't be told.
+"""Makes the HTTP session for kopf, to control its requests where kopf has no setting.
 
-Each request has the headers of today's login, and is observed. An object that nests too deep for
-kopf comes without its depths (shallow.py). A list or a watch of one path begins at most once a
-second, however often the API server breaks it off.
+Each request gets the current credentials, and is observed. Objects that nest too deep for kopf are
+cut (shallow.py). Lists and watches of one path start at most once a second, however often the API
+server ends them.
 
-kopf resumes a watch at the version that it knows. A server that was away may be back with an older
-store, and says nothing of a version that is still to come. So kopf can be made to list anew: its
-next watches ask for the first version of all, which is gone for certain.
+kopf resumes a watch at its last version. An API server may come back after an outage with an older
+store, and sends nothing for versions still to come. So kopf can be made to list again: its next
+watches ask for the very first version, which is certainly gone.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ from kwok_operator.kube.shallow import OF_LINE, OF_LIST, shallow
 
 FIRST_VERSION: Final = "1"
 PAUSE: Final = 1.0
-"""Seconds from the beginning of a list or a watch to that of the next of the same path."""
+"""Seconds from the start of a list or a watch to that of the next one of the same path."""
 
 
 class _Answer(aiohttp.ClientResponse):
-    """An answer that nests nowhere too deep."""
+    """An answer from which too deep nesting is cut."""
 
     async def json(self, *, loads: Callable[[str], Any] = json.loads, **options: Any) -> Any:
         def decode(text: str) -> Any:
@@ -37,7 +37,7 @@ class _Answer(aiohttp.ClientResponse):
 
 
 class _Lines:
-    """The body of a watch, of which no line nests too deep."""
+    """The body of a watch, with too deep nesting cut from each line."""
 
     def __init__(self, body: aiohttp.StreamReader) -> None:
         self._body = body
@@ -55,10 +55,10 @@ class _Lines:
 
 
 class KopfSessions:
-    """Opens a session at each login of kopf's, and knows what is listed and watched by them.
+    """Opens a session at each login of kopf's, and knows which paths they list and watch.
 
-    `relisted` is called when a path is listed that was listed before: no event says what was
-    deleted in between. `restarted(path, cause)` is called when a watch is begun anew.
+    `relisted` is called when a path is listed again: no event reports what was deleted in between.
+    `restarted(path, cause)` is called when a watch is started again.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class KopfSessions:
         self._next: dict[tuple[str, bool], float] = {}
 
     def open(self) -> aiohttp.ClientSession:
-        """A session that is logged in at the API server."""
+        """Returns a session that is logged in at the API server."""
 
         async def exchange(
             request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
@@ -107,14 +107,14 @@ class KopfSessions:
         return session
 
     async def close(self) -> None:
-        """Closes all sessions: one that was never used is closed by nobody else."""
+        """Closes all sessions; kopf doesn't close those that it never used."""
         for watch in self._watches.values():
             watch.close()
         for session in self._opened:
             await session.close()
 
     def list_anew(self) -> None:
-        """Ends all watches; before each begins again, all is listed."""
+        """Ends all watches, so that kopf lists everything before it watches again."""
         self._to_list |= self._watches.keys()
         for watch in self._watches.values():
             watch.close()

@@ -1,9 +1,9 @@
-"""JSON that nests deep, made fit for readers that recurse.
+"""Cuts deep nesting from JSON, for readers that recurse.
 
-An API server stores objects of thousands of levels. Python's own decoder gives up at 1,000 or so,
-what copies a decoded object at half of that, and pydantic's at 200. So what nests deeper than
-`MOST` is left out of the text, and the object that it was part of says so under `CUT`: it must not
-be taken for what somebody wrote.
+An API server stores objects of thousands of levels. Python's own decoder gives up at about 1,000,
+code that copies a decoded object at half of that, and pydantic's at 200. So whatever nests deeper
+than `MOST` is left out of the text, and the object gets the key `CUT`: it must not be taken for the
+user's original.
 """
 
 import re
@@ -12,23 +12,24 @@ from itertools import accumulate
 from typing import Any, Final
 
 MOST: Final = 400
-"""Levels of one object."""
+"""The most levels of one object."""
 CUT: Final = "nestsTooDeep"
-"""A key of an object of which something was left out."""
+"""The key that marks an object from which something was left out."""
 ALONE: Final = 1
 OF_LINE: Final = 2
 OF_LIST: Final = 3
-"""On which level an object stands: by itself, in {"object": {}}, in {"items": [{}]}."""
+"""The level of an object: by itself (1), in {"object": {}} (2), in {"items": [{}]} (3)."""
 
 _TOKENS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[][{}]', re.DOTALL)
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"{}[]"))
 _STEPS: Final = bytes.maketrans(b"{[}]", b"\x01\x01\xff\xff")
-"""Of a signed byte: a level up, a level down."""
+"""Translates brackets to signed bytes: 1 for a level deeper, -1 for a level back."""
 _MARK: Final = f',"{CUT}":true'.encode()
 
 
 def shallow(text: bytes, *, objects: int) -> bytes:
-    """The same, or what is left of it; `objects` is the level on which objects stand."""
+    """Returns the text, without what nests too deep; `objects` is the level on which objects
+    are."""
     # Most texts have fewer brackets than that, so strings needn't be parsed.
     most = MOST + objects - 1
     if text.count(b"{") + text.count(b"[") <= most or not _too_deep(text, most):

@@ -1,4 +1,4 @@
-"""The taints by which Kubernetes itself keeps pods off a node: a new one, or a silent one."""
+"""Recognises Kubernetes' own taints that keep pods off a node: a new one, or a silent one."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,8 @@ from kwok_operator.constants import (
 
 
 def is_not_ready_taint(taint: Mapping[str, Any]) -> bool:
-    """Whether it is Kubernetes' own: one with a value is somebody else's, NoExecute evicts."""
+    """Whether this is Kubernetes' own taint of a new node: no value, and not NoExecute, which
+    evicts."""
     return (
         taint.get("key") == NOT_READY_TAINT_KEY
         and taint.get("effect") == NOT_READY_TAINT_EFFECT
@@ -20,9 +21,9 @@ def is_not_ready_taint(taint: Mapping[str, Any]) -> bool:
 
 
 def is_unreachable_taint(taint: Mapping[str, Any]) -> bool:
-    """Whether Kubernetes keeps pods off because it has not heard of the node for a while.
+    """Whether this is Kubernetes' taint of a node that was silent for a while.
 
-    It stays for some time once the node is Ready again. To take it off is Kubernetes' business.
+    It stays for some time once the node is Ready again. Only Kubernetes removes it.
     """
     return (
         taint.get("key") == UNREACHABLE_TAINT_KEY and taint.get("effect") == NOT_READY_TAINT_EFFECT

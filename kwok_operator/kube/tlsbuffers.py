@@ -1,8 +1,8 @@
-"""How much memory a TLS connection takes, where the loop is asyncio's own.
+"""Reduces the memory of TLS connections, with asyncio's own event loop.
 
-Each has a buffer to read into, all of which is touched when it is made: 256 KiB, by a constant of
-asyncio for which there is no other switch. With 64 connections that is a fifth of what the operator
-has, for answers of 2 KiB.
+Each connection has a read buffer, all of which is touched when it is made: 256 KiB, by a constant
+of asyncio that has no setting. With 64 connections that is a fifth of the operator's memory, for
+answers of 2 KiB.
 """
 
 from asyncio import sslproto
@@ -12,5 +12,5 @@ READ_BUFFER: Final = 2**15
 
 
 def make_small() -> None:
-    """For connections that are opened from now on, in this process."""
+    """Makes the buffers small for connections that this process opens from now on."""
     sslproto.SSLProtocol.max_size = READ_BUFFER

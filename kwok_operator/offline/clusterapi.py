@@ -1,6 +1,6 @@
-"""Cluster API's objects in files, as groups: what a cluster would make of them, without one.
+"""Converts Cluster API's objects in files to the groups that a cluster would make of them.
 
-FoundObjects  --convert-->  groups, findings at lines, notes, and which objects it looked at
+FoundObjects  --convert-->  groups, findings at lines, notes, and the objects that it used
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,17 +33,17 @@ _OF_TEXTS: Final[tuple[_Steps, ...]] = (
     ("spec", "template", "metadata", "labels"),
     ("spec", "template", "spec", "infrastructureRef"),
 )
-"""Where all values are text."""
+"""The maps whose values must all be text."""
 
 
 _IN_REFERENCES: Final = dict(zip(VERSIONS, ("apiVersion", "apiGroup"), strict=True))
-"""Where each version has the API group of a template."""
+"""The field in which each version has the API group of a template."""
 _CORRECT_IT: Final = "correct it, or fill in what it stands for"
 
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """`manifests` are the groups as they can be applied, `groups` the same before."""
+    """The result of a conversion: `manifests` are the groups to apply, `groups` their sources."""
 
     groups: tuple[CapiGroup, ...]
     manifests: tuple[dict[str, Any], ...]
@@ -54,9 +54,8 @@ class Converted:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a scalable stands: in an object of its own, or at `path` of a Cluster, whose class has
-    its templates in `templates_in`.
-    """
+    """The place of a scalable: an object of its own, or `path` in a Cluster, whose class has its
+    templates in `templates_in`."""
 
     found: FoundObject
     path: Path = ()
@@ -70,7 +69,7 @@ class _Place:
 
 
 def convert(objects: Iterable[FoundObject], terms: ConvertTerms) -> Converted:
-    """The groups of all scalables among objects of any kind."""
+    """Returns the groups of all scalables among objects of any kind."""
     return _Converter(terms, list(objects)).run()
 
 
@@ -83,7 +82,7 @@ class _Converter:
     _notes: list[str] = field(default_factory=list)
     _looked_at: list[FoundObject] = field(default_factory=list)
     _without_status: set[str] = field(default_factory=set)
-    """Scalables whose infrastructure template is not there, or has no status as yet."""
+    """Scalables whose infrastructure template is missing, or has no status yet."""
 
     def run(self) -> Converted:
         classes = {found.identity: found for found in self._of_kind(_CLASS)}
@@ -137,11 +136,12 @@ class _Converter:
 
     @property
     def _is_cluster_api(self) -> bool:
-        """Whether the objects are Cluster API's own, and not of somebody's with another group."""
+        """Whether the objects are Cluster API's own, and not of another API group."""
         return self._terms.keys.group == DEFAULT_GROUP
 
     def _outside(self, group: CapiGroup) -> Iterator[Finding]:
-        """Only of files: in a cluster, autoscalers change replicas."""
+        """Yields a finding if replicas are outside the bounds; in a cluster, autoscalers change
+        them."""
         size, least, most = group.size, group.min_size, group.max_size
         place = self._scalables[group.scalable.id][1]
         if size != group.scalable.replicas or size is None or not most or place.path:
@@ -211,7 +211,8 @@ class _Converter:
                 self._findings.append(found.finding(message, (*each.path, "class")))
 
     def _beside_bounds(self, scalable: Scalable, place: _Place) -> Iterator[Finding]:
-        """Replicas of a topology that are both Cluster API's and cluster-autoscaler's to set."""
+        """Yields a finding if both Cluster API and cluster-autoscaler would set a topology's
+        replicas."""
         sizes = (self._terms.keys.min_size, self._terms.keys.max_size)
         if scalable.replicas is None or scalable.annotations.keys().isdisjoint(sizes):
             return
@@ -252,7 +253,7 @@ class _Converter:
         return CapiTemplates(found, trouble)
 
     def _served(self) -> dict[str, dict[str, FoundObject]]:
-        """By API group and kind, the CRDs among the files."""
+        """Returns the CRDs among the files, by API group and kind."""
         served: dict[str, dict[str, FoundObject]] = {}
         for found in self._objects:
             spec = found.value.get("spec")
@@ -265,7 +266,7 @@ class _Converter:
 
 
 def _refused(scalable: Scalable, body: Mapping[str, Any]) -> Iterator[tuple[_Steps, str]]:
-    """Of all that is looked at, what the API server refuses an object for, and why."""
+    """Yields the parts for which the API server refuses an object, and why."""
     no_name = f"is no name that the API server takes: {_CORRECT_IT}"
     for part, name in (("name", scalable.name), ("namespace", scalable.namespace)):
         if not is_object_name(name) or (part == "namespace" and "." in name):
@@ -287,7 +288,7 @@ def _refused(scalable: Scalable, body: Mapping[str, Any]) -> Iterator[tuple[_Ste
 
 
 def _no_label(part: str, key: str, value: str) -> str:
-    """What is wrong with a label, or with an annotation's key; empty where nothing is."""
+    """Describes what is wrong with a label, or with an annotation's key; empty if nothing is."""
     if part == "annotations":
         return "" if is_label_key(key.lower()) else f"{shown(key)} is no annotation's key"
     if part == "infrastructureRef":
@@ -300,7 +301,7 @@ def _no_label(part: str, key: str, value: str) -> str:
 def _refused_by_cluster_api(
     scalable: Scalable, body: Mapping[str, Any], keys: Keys
 ) -> Iterator[tuple[_Steps, str]]:
-    """The same, of a Cluster API with its CRDs and webhooks."""
+    """Yields the parts that Cluster API's CRDs and webhooks refuse, and why."""
     machine = as_map(as_map(scalable.spec.get("template")).get("spec"))
     inner, outer = machine.get("clusterName"), scalable.spec.get("clusterName")
     of_machine = ("spec", "template", "spec")
@@ -333,7 +334,8 @@ def _refused_by_cluster_api(
 
 
 def _has_status(template: Mapping[str, Any]) -> bool:
-    """Whether it is of a cluster, or has what only a cluster writes: in Git there is none."""
+    """Whether a template is from a cluster, with fields that only a cluster writes; in Git it
+    has none."""
     return "status" in template or bool(as_map(template.get("metadata")).get("uid"))
 
 
@@ -362,7 +364,7 @@ def _named(about: str, message: str) -> str:
 
 
 def _manifest(group: CapiGroup) -> dict[str, Any]:
-    """Of a group that is its user's: nothing says that it follows an object."""
+    """Returns the manifest of an independent group, without the marks of following an object."""
     size = group.size if group.size is not None else group.default_size
     manifest = group.manifest(target=size)
     del manifest["metadata"]["labels"][constants.DERIVED_LABEL]

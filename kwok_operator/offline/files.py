@@ -1,7 +1,7 @@
-"""The objects in files, each with the lines on which its parts stand.
+"""Reads the objects in files, each with the lines of its parts.
 
-Owns what is recognised as what: provider configs (in a ConfigMap or bare), other ConfigMaps, our
-own kinds, Nodes. Whether they are any good is not known here.
+It recognises provider configs (in a ConfigMap or bare), other ConfigMaps, our own kinds, and Nodes.
+It does not check them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ _WORDS_OF_A_CONFIG: Final = frozenset({"readNodesFrom", "nodegroups"})
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something wrong, and where; `line` is None where it isn't known."""
+    """A mistake and its place; `line` is None if it isn't known."""
 
     file: str
     line: int | None
@@ -36,7 +36,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class FoundObject:
-    """An object in a file. `config` and `config_document` are a provider config's own."""
+    """An object in a file. `config` and `config_document` are only for a provider config."""
 
     file: str
     document: Document
@@ -52,36 +52,38 @@ class FoundObject:
 
     @property
     def name(self) -> str:
-        """Empty where it has none that is text."""
+        """The object's name; empty if it has none that is text."""
         name = self._metadata.get("name")
         return name if isinstance(name, str) else ""
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Namespace and name."""
+        """The object's namespace and name."""
         return str(self._metadata.get("namespace") or "default"), self.name or _DEFAULT_NAME
 
     @property
     def label(self) -> str:
-        """`ConfigMap/name`."""
+        """The object in words: `ConfigMap/name`."""
         return one_line(f"{self.value.get('kind') or 'provider config'}/{self.name}", limit=300)
 
     @property
     def data(self) -> dict[str, str]:
-        """A ConfigMap's data, as far as it is text."""
+        """A ConfigMap's data, only those entries that are text."""
         data = self.value.get("data")
         items = data.items() if isinstance(data, dict) else ()
         return {key: text for key, text in items if isinstance(text, str)}
 
     def finding(self, message: str, path: Path = ()) -> Finding:
-        """At the line of a part, or of the nearest part around it; without a path, by name."""
+        """Makes a finding at the line of a part, or of the nearest part around it; without a
+        path, by name."""
         if not path:
             return Finding(self.file, None, f"{self.label}: {message}")
         line = line_of(self.document, (*self.prefix, *path))
         return Finding(self.file, line, f"{_at(self.prefix)}{message}")
 
     def finding_in_text(self, key: str, error: ManifestError) -> Finding:
-        """In the text under a key of a ConfigMap, where lines count from its beginning."""
+        """Makes a finding in the text under a key of a ConfigMap, whose lines count from its
+        beginning."""
         path = ("data", key)
         begins = self.document.blocks.get((*self.prefix, *path))
         if isinstance(error, DocumentError) and begins is not None:
@@ -89,7 +91,7 @@ class FoundObject:
         return self.finding(str(error), path)
 
     def finding_in_config(self, message: str, config_field: str) -> Finding:
-        """About a key of a provider config, such as nodes.skipTaint."""
+        """Makes a finding about a key of a provider config, such as nodes.skipTaint."""
         steps = tuple(config_field.split(".")) if config_field else ()
         if self.config_document is None:
             return self.finding(message, steps or ("apiVersion",))
@@ -102,7 +104,8 @@ class FoundObject:
 def nodes_in_configmap(
     configmap: FoundObject, key: str
 ) -> tuple[NodeDocuments | None, list[Finding]]:
-    """The Nodes under a key, None where there are none to be had, and what is wrong."""
+    """Reads the Nodes under a key of a ConfigMap; returns them, None if there are none, and the
+    findings."""
     where = f"ConfigMap {configmap.name}, key {key}"
     read, errors = read_with_errors(configmap.data[key], where=where)
     findings = [configmap.finding_in_text(key, each) for each in errors]
@@ -120,11 +123,11 @@ def nodes_in_configmap(
 
 @dataclass(slots=True)
 class Files:
-    """What stands in files, by what it is."""
+    """The objects of files, by kind."""
 
     configs: list[FoundObject] = field(default_factory=list)
     configmaps: list[FoundObject] = field(default_factory=list)
-    """All of them, those with a provider config too."""
+    """All ConfigMaps, those with a provider config too."""
     groups: list[FoundObject] = field(default_factory=list)
     pools: list[FoundObject] = field(default_factory=list)
     profiles: list[FoundObject] = field(default_factory=list)
@@ -145,13 +148,13 @@ class Files:
         return files
 
     def configmap(self, name: str, *, near: FoundObject | None = None) -> FoundObject | None:
-        """The ConfigMap of a name, if possible in the namespace of another object."""
+        """Returns the ConfigMap of a name, if possible in the namespace of another object."""
         named = [found for found in self.configmaps if found.name == name]
         beside = [f for f in named if near is not None and f.identity[0] == near.identity[0]]
         return next(iter(beside or named), None)
 
     def add(self, file: str, document: Document, prefix: Path, value: Any) -> None:
-        """Sorts one object, which stands at `prefix` in a document."""
+        """Sorts one object, which is at `prefix` in a document."""
         if value is None:
             return
         if not isinstance(value, dict):
@@ -210,7 +213,7 @@ class Files:
 
 
 def _at(prefix: Path) -> str:
-    """Which object of a document a sentence is about."""
+    """Returns the prefix of a sentence that says which object of a document it is about."""
     return f"{in_words(prefix)}: " if prefix else ""
 
 
@@ -232,7 +235,7 @@ def _is_config(value: object) -> bool:
 
 
 def _flat(value: Any, prefix: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """The objects in Lists, at any depth (which the reading of YAML limits)."""
+    """Yields the objects in Lists, at any depth (which the reading of YAML limits)."""
     items = value.get("items") if isinstance(value, dict) else None
     if isinstance(items, list) and str(value.get("kind")).endswith("List"):
         for place, item in enumerate(items):
@@ -242,7 +245,7 @@ def _flat(value: Any, prefix: Path = ()) -> Iterator[tuple[Path, Any]]:
 
 
 def line_of(document: Document, path: Path) -> int:
-    """The line of a part, or of the nearest part around it."""
+    """Returns the line of a part, or of the nearest part around it."""
     while path and path not in document.lines:
         path = path[:-1]
     return document.lines[path] if path else document.line

@@ -1,10 +1,10 @@
-"""What the pods of workloads in files will do: a forecast without a cluster.
+"""Forecasts what the pods of workloads in files will do, without a cluster.
 
     Pods, StatefulSets, indexed Jobs  -->  pods by name, a Job's tries one after the other
-    KwokPodProfiles, Namespaces       -->  the profile that holds for each
+    KwokPodProfiles, Namespaces       -->  the profile that applies to each
 
-Other workloads give their pods names with a random part, which is not known beforehand. The files
-are users' input: what the API server would refuse of a workload is a finding, or counts as absent.
+Other workloads give their pods names with a random part, which can't be known beforehand. The files
+are users' input: a field that the API server would refuse is a finding, or counts as absent.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ from kwok_operator.podprofiles.selectors import Pod, labels_match
 from kwok_operator.schema.check import check_profile
 
 MOST_PODS: Final = 1_000
-"""Of one workload."""
+"""The most pods of one workload."""
 MOST_TRIES: Final = 10
 _MOST_NUMBERS: Final = 100_000
 _UNKNOWN: Final = "-"
@@ -49,7 +49,7 @@ _RANDOM: Final = frozenset({"Deployment", "ReplicaSet", "DaemonSet", "CronJob"})
 
 @dataclass(frozen=True, slots=True)
 class LifeRow:
-    """A pod's life in words: when its containers run, when it is Ready, what becomes of it when."""
+    """A pod's life in words: when its containers run, when it is Ready, how and when it ends."""
 
     pod: str
     attempt: str
@@ -61,7 +61,8 @@ class LifeRow:
 
 @dataclass(slots=True)
 class PodForecast:
-    """`rows` has all pods; `lines` describes one, where only one was requested."""
+    """The forecast: `rows` has all pods; `lines` describes the one pod that was requested, if
+    one was."""
 
     rows: list[LifeRow] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
@@ -70,7 +71,8 @@ class PodForecast:
 
 
 def forecast_pods(files: Files, *, only: str | None = None) -> PodForecast:
-    """`only`: a pod as namespace/name; an indexed Job's is namespace/job-index."""
+    """Forecasts pods; `only` selects one as namespace/name, an indexed Job's as
+    namespace/job-index."""
     return _Forecaster(files).forecast(only)
 
 
@@ -103,7 +105,8 @@ class _Forecaster:
         return self._result
 
     def _kept(self, found: FoundObject) -> Mapping[str, Any]:
-        """The fields that decide about its pods. What the API server refuses becomes a finding."""
+        """Returns the fields that decide about its pods. Values that the API server refuses
+        become findings."""
         bare = found.value["kind"] == "Pod"
         kept = keep(found.value, _POD) if bare else keep(found.value.get("spec"), _WORKLOAD)
         for unfit in kept.unfit:
@@ -174,7 +177,7 @@ class _Forecaster:
 
 
 def _numbers(found: FoundObject, kept: Mapping[str, Any]) -> range:
-    """Ordinals of a StatefulSet, indexes of a Job; a bare pod is one."""
+    """Returns the ordinals of a StatefulSet, or the indexes of a Job; a bare pod counts as one."""
     first, count = 0, 1
     if found.value["kind"] == "StatefulSet":
         first, count = kept.get("ordinals", {}).get("start", 0), kept.get("replicas", 1)
@@ -184,7 +187,7 @@ def _numbers(found: FoundObject, kept: Mapping[str, Any]) -> range:
 
 
 def _pod_of(found: FoundObject, kept: Mapping[str, Any], number: int) -> Pod:
-    """A pod with the labels that Kubernetes' controllers give it."""
+    """Makes a pod with the labels that Kubernetes' controllers give it."""
     kind, (namespace, owner) = found.value["kind"], found.identity
     name = owner if kind == "Pod" else f"{owner}-{number}"
     labels = {
@@ -208,7 +211,8 @@ def _pod_of(found: FoundObject, kept: Mapping[str, Any], number: int) -> Pod:
 
 
 def _without_chance(profile: Profile) -> Profile:
-    """Failures stay in their places, since what is drawn depends on these."""
+    """Removes the probabilities of failures; the failures keep their places, as random draws
+    depend on these."""
     failures = tuple(
         each.model_copy(update={"probability": None}) for each in profile.spec.failures
     )

@@ -1,9 +1,9 @@
-"""What the operator and the API server would say about files, without a cluster.
+"""Checks files as the operator and the API server would, without a cluster.
 
     (file, text)  --Files-->  objects  --validate-->  ValidationReport: findings, notes, groups
 
-Only brings together what the other modules know: each object is looked at by the same code that
-looks at it in a cluster. Reading files and printing belong to the command.
+It only combines other modules: each object is checked by the same code as in a cluster. The command
+reads the files and prints the report.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -35,7 +35,7 @@ _UNKNOWN = "-"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A group as it would come out, in words."""
+    """A group that the files would make, in words."""
 
     group: str
     value: str
@@ -49,28 +49,29 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class ValidationReport:
-    """All there is to say; without findings, everything is fine."""
+    """The result of a validation; without findings, everything is fine."""
 
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
     rows: tuple[Row, ...]
     recognised: int
-    """How many objects are for the operator."""
+    """The number of objects that are for the operator."""
     pools: int = 0
-    """How many KwokCapacityPools there are without a mistake."""
+    """The number of KwokCapacityPools without a mistake."""
     profiles: int = 0
-    """How many KwokPodProfiles."""
+    """The number of KwokPodProfiles without a mistake."""
 
 
 def validate(
     texts: Sequence[tuple[str, str]], terms: ConvertTerms | None = None
 ) -> ValidationReport:
-    """Looks at files, given as name and text, together: a config finds its templates in another."""
+    """Checks files, given as name and text, together: a config finds its templates in another
+    file."""
     return validate_files(Files.read(texts), terms)
 
 
 def validate_files(files: Files, terms: ConvertTerms | None = None) -> ValidationReport:
-    """The same of files that have been read."""
+    """Checks files that have been read already."""
     return _Checker(files, terms or ConvertTerms()).run()
 
 
@@ -82,7 +83,7 @@ class _Checker:
         self._notes: list[str] = []
         self._rows: list[Row] = []
         self._looked_at: set[tuple[str, str]] = set()
-        """ConfigMaps, as namespace and name."""
+        """The ConfigMaps that were checked, as namespace and name."""
 
     def run(self) -> ValidationReport:
         files = self._files
@@ -140,7 +141,7 @@ class _Checker:
         objects: Sequence[FoundObject],
         check: Callable[[Mapping[str, Any]], Sequence[FieldProblem]],
     ) -> tuple[dict[str, FoundObject], list[FoundObject]]:
-        """Gives them by name, and those that have no mistake."""
+        """Checks objects; returns them by name, and those without a mistake."""
         seen: dict[str, FoundObject] = {}
         sound: list[FoundObject] = []
         for found in objects:
@@ -158,7 +159,8 @@ class _Checker:
         return seen, sound
 
     def _groups(self, pools: Collection[str]) -> dict[str, FoundObject]:
-        """Checks KwokNodeGroups; gives those that somebody made by hand, by name."""
+        """Checks KwokNodeGroups; returns those that are not derived from a provider config, by
+        name."""
         seen, sound = self._check_each(self._files.groups, check_group)
         for found in sound:
             self._group(found, pools)
@@ -169,7 +171,7 @@ class _Checker:
         }
 
     def _profiles(self) -> int:
-        """Checks KwokPodProfiles; gives how many are without a mistake."""
+        """Checks KwokPodProfiles; returns how many have no mistake."""
         _, sound = self._check_each(self._files.profiles, check_profile)
         specs = {
             found.name: KwokPodProfileSpec.model_validate(found.value.get("spec") or {})
@@ -198,7 +200,8 @@ class _Checker:
         )
 
     def _node_of_group(self, found: FoundObject, spec: KwokNodeGroupSpec) -> Node | None:
-        """The node that the group's nodes would copy; None where files alone don't say it."""
+        """Returns the node that the group's nodes would copy; None if the files alone don't
+        tell."""
         source = spec.template.source
         self._note_left_to_kwok(f"{found.label}: {NODE_FIELD}", [spec.template.node])
         path: tuple[str | int, ...] = ("spec", "template")
@@ -247,7 +250,7 @@ class _Checker:
         return pick(documents, source.node, where=f"{where}, key {key}") if documents else None
 
     def _nodes(self, configmap: FoundObject, key: str) -> NodeDocuments | None:
-        """The Nodes under a key; None where something is wrong, which becomes a finding."""
+        """Returns the Nodes under a key; None if there is a mistake, which becomes a finding."""
         self._looked_at.add(configmap.identity)
         documents, findings = nodes_in_configmap(configmap, key)
         self._findings += findings
@@ -298,7 +301,7 @@ class _Checker:
     def _templates(
         self, config: ProviderConfig, found: FoundObject
     ) -> tuple[ConfigMapTemplates | None, FoundObject]:
-        """The templates of a config and the object that has them, for findings."""
+        """Returns the templates of a config and the object that has them, for findings."""
         name = config.configmap_name
         if name is None or not config.read_nodes_from.static:
             return None, found
@@ -328,7 +331,7 @@ class _Checker:
         return None, found
 
     def _configmap(self, configmap: FoundObject) -> None:
-        """A ConfigMap to which no config refers; it may contain Nodes."""
+        """Checks a ConfigMap to which no config refers; it may contain Nodes."""
         if configmap.identity in self._looked_at:
             return
         keys = [key for key, text in configmap.data.items() if "Node" in text and "kind" in text]
@@ -368,7 +371,7 @@ def _row(
     sizes: tuple[object, object, object],
     capacity: Mapping[str, Any],
 ) -> Row:
-    """`sizes` are the least, the most and the one to begin with."""
+    """Makes the row of a group; `sizes` are minimum, maximum and initial size."""
     resources = capacity.get("cpu"), capacity.get("memory")
     least, most, desired, cpu, memory = map(_text, (*sizes, *resources))
     return Row(group, value, least, most, desired, source, cpu, memory)

@@ -1,9 +1,9 @@
-"""What the API server would refuse in an object of one of our kinds, found without one.
+"""Finds what the API server would refuse in an object of our kinds, without an API server.
 
     manifest  --the schema that crds/ is made of-->  FieldProblem, one for each mistake
 
-Walks the schema that the models give, so limits and sentences are the API server's own, and so are
-the rules: a `ApiRule` has each in CEL and in Python.
+It walks the schema of the models, so limits and sentences are the API server's own, and so are the
+rules: an `ApiRule` has each in CEL and in Python.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -36,24 +36,24 @@ _TYPES: Final[Mapping[str, tuple[type | tuple[type, ...], str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class FieldProblem:
-    """`message` is a whole sentence that begins with the field; `path` finds its line."""
+    """A mistake: `message` is a sentence that begins with the field; `path` finds its line."""
 
     path: Path
     message: str
 
 
 def check_group(manifest: Mapping[str, Any]) -> list[FieldProblem]:
-    """All mistakes of a manifest with kind KwokNodeGroup; none means that it can be applied."""
+    """Returns all mistakes of a KwokNodeGroup's manifest; none means that it can be applied."""
     return _check_whole(manifest, constants.KIND)
 
 
 def check_pool(manifest: Mapping[str, Any]) -> list[FieldProblem]:
-    """All mistakes of a manifest with kind KwokCapacityPool; none means that it can be applied."""
+    """Returns all mistakes of a KwokCapacityPool's manifest; none means that it can be applied."""
     return _check_whole(manifest, constants.POOL_KIND)
 
 
 def check_profile(manifest: Mapping[str, Any]) -> list[FieldProblem]:
-    """All mistakes of a manifest with kind KwokPodProfile; none means that it can be applied."""
+    """Returns all mistakes of a KwokPodProfile's manifest; none means that it can be applied."""
     return _check_whole(manifest, constants.PROFILE_KIND)
 
 
@@ -63,7 +63,7 @@ def _check_whole(manifest: Mapping[str, Any], kind: str) -> list[FieldProblem]:
 
 
 def _without_nulls(value: Any) -> Any:
-    """As the API server stores it: what is null in an object is not there."""
+    """Returns the value as the API server stores it: without nulls in objects."""
     if isinstance(value, Mapping):
         return {key: _without_nulls(part) for key, part in value.items() if part is not None}
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value
@@ -114,7 +114,8 @@ def _check_texts(texts: Any, part: str) -> Iterator[FieldProblem]:
 
 
 def _check(value: Any, schema: Mapping[str, Any], path: Path, kind: str) -> Iterator[FieldProblem]:
-    """`kind` is that of the whole object, whose other fields are hints."""
+    """Checks a value and all its parts; `kind` is that of the whole object, whose fields serve
+    as hints."""
     problem = _mismatch(value, schema)
     found = [_problem(path, problem)] if problem else []
     if not found and isinstance(value, dict):
@@ -128,7 +129,7 @@ def _check(value: Any, schema: Mapping[str, Any], path: Path, kind: str) -> Iter
 
 
 def _mismatch(value: Any, schema: Mapping[str, Any]) -> str:
-    """What is wrong with a single value, in words; empty where nothing is."""
+    """Describes what is wrong with a single value; empty if nothing is."""
     if schema.get("x-kubernetes-int-or-string"):
         if isinstance(value, bool) or not isinstance(value, int | str):
             return f"{shown(value)} must be a number or text"
@@ -211,7 +212,7 @@ def _broken_rules(value: Any, schema: Mapping[str, Any], path: Path) -> Iterator
 
 
 def _culprit(value: Any, rule: ApiRule) -> Any:
-    """The value of the rule's field, or the key of it, that breaks the rule; None without one."""
+    """Returns the value of the rule's field, or its key, that breaks the rule; None without one."""
     part = value
     for step in rule.field.split("."):
         part = part.get(step) if isinstance(part, dict) else None
@@ -236,7 +237,7 @@ def _unknown(path: Path, known: Collection[str], kind: str) -> FieldProblem:
 
 @cache
 def _places(kind: str) -> Mapping[str, tuple[str, ...]]:
-    """Where in spec a field of a name is."""
+    """Returns for each field's name the places in spec that have it."""
     found: dict[str, tuple[str, ...]] = {}
 
     def visit(schema: Mapping[str, Any], path: Path) -> None:

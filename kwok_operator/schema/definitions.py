@@ -1,6 +1,6 @@
-"""The CustomResourceDefinitions of KwokNodeGroup, KwokCapacityPool and KwokPodProfile.
+"""Makes the CustomResourceDefinitions of KwokNodeGroup, KwokCapacityPool and KwokPodProfile.
 
-Turns the models' JSON schema into a structural one (nothing by reference, no null, no default), and
+It turns the models' JSON schema into a structural one (no references, no null, no default), and
 adds subresources, columns and the rule on the object's name. All fields and their descriptions are
 the models'.
 """
@@ -44,7 +44,7 @@ _DROPPED = frozenset({"title", "default", "uniqueItems", "propertyNames", "$defs
 
 
 def _structural_schema(model: type[ApiModel]) -> dict[str, Any]:
-    """The model's schema in the form that a CRD takes, but for its rules."""
+    """Returns the model's schema in the form of a CRD, but with its rules as `ApiRule`."""
     schema = model.model_json_schema(by_alias=True, mode="validation")
     return _structural(schema, definitions=schema.get("$defs", {}))
 
@@ -76,9 +76,9 @@ def _structural(schema: Mapping[str, Any], *, definitions: Mapping[str, Any]) ->
 def _property(
     field: Mapping[str, Any], *, required: bool, definitions: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """A field; an object may be null where that means the same as {}.
+    """Returns the schema of a field; an object may be null where that means the same as {}.
 
-    Server-side apply turns an object into null when a manifest takes its last field away ({zone: a}
+    Server-side apply turns an object into null when a manifest removes its last field ({zone: a}
     becomes {}), and the API server would refuse it. `X | None` is excepted, unless the model says
     so: its presence counts.
     """
@@ -89,9 +89,9 @@ def _property(
 
 
 def _resolved(schema: Mapping[str, Any], *, definitions: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The schema itself in place of a reference to it, and X in place of `X | None`.
+    """Replaces a reference by the schema itself, and `X | None` by X.
 
-    What a field says about itself, such as its description, goes before what its class says.
+    The field's own keys, such as its description, override those of its class.
     """
     while True:
         options = [option for option in schema.get("anyOf", ()) if option != {"type": "null"}]
@@ -105,7 +105,7 @@ def _resolved(schema: Mapping[str, Any], *, definitions: Mapping[str, Any]) -> M
 
 
 _Column = tuple[str, str, str, str]
-"""Name, type, path and description."""
+"""A printer column: name, type, path and description."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class _Kind:
     subresources: Mapping[str, Any] = field(default_factory=dict)
 
     def schema(self) -> dict[str, Any]:
-        """Of a whole object; each rule in it is a `ApiRule`."""
+        """Returns the schema of a whole object; each rule in it is an `ApiRule`."""
         version = f"{API_GROUP}/{API_VERSION}"
         return {
             "description": self.description,
@@ -147,7 +147,7 @@ class _Kind:
         }
 
     def printer_columns(self) -> list[dict[str, Any]]:
-        """The age comes last of those that are always shown."""
+        """Returns the printer columns; the age comes last of those that are always shown."""
         age = ("AGE", "date", ".metadata.creationTimestamp", "Time since it was created")
         shown, wide = (*self.columns, age), self.wide
         return [
@@ -157,7 +157,7 @@ class _Kind:
         ]
 
     def definition(self) -> dict[str, Any]:
-        """As `kubectl apply` takes it."""
+        """Returns the CustomResourceDefinition as `kubectl apply` takes it."""
         version = {
             "name": API_VERSION,
             "served": True,
@@ -180,7 +180,7 @@ class _Kind:
 
 
 def _plain(part: Any) -> Any:
-    """With rules as the API server knows them."""
+    """Replaces each `ApiRule` by the form that the API server knows."""
     if isinstance(part, ApiRule):
         return part.as_schema()
     if isinstance(part, dict):
@@ -303,10 +303,11 @@ _KINDS: Final = {kind.names["kind"]: kind for kind in (_POOL, _GROUP, _PROFILE)}
 
 @cache
 def schema_of(kind: str) -> Mapping[str, Any]:
-    """The schema of a whole object of one of our kinds, in which each rule is a `ApiRule`."""
+    """Returns the schema of a whole object of one of our kinds, in which each rule is an
+    `ApiRule`."""
     return _KINDS[kind].schema()
 
 
 def definitions() -> tuple[dict[str, Any], ...]:
-    """All of them, by name."""
+    """Returns the CustomResourceDefinitions of all our kinds, by name."""
     return tuple(kind.definition() for kind in _KINDS.values())
