@@ -1,6 +1,6 @@
 """The flags of `kwok-operator install` and `uninstall`, as values.
 
-Only its help text says what a flag means. The overlays are the files in manifests/.
+What a flag means is only in its help text. The overlays are the files in manifests/.
 """
 
 import argparse

@@ -54,7 +54,7 @@ class FailAnswer(StrEnum):
     HOLDS = "holds"
     HOLDS_NOT = "does not hold"
     NOISY = "too noisy to tell"
-    """The interval contains the bound, so the change may be on either side of it."""
+    """The runs leave open on which side of the bound the change is."""
     UNDECIDED = "undecided"
     """There are too few pairs, or some lack the value."""
     EXPLORED = "explored"

@@ -3,7 +3,8 @@
     recording --recorded_facts--> a part of RunFacts
     RunFacts of both arms --> what is checked, what differs
 
-What the arms are meant to differ in is listed with what differs beyond: versions, machine, load.
+Listed are the differences that the arms are meant to have, and further ones: versions, machine,
+load.
 """
 
 import hashlib

@@ -41,8 +41,8 @@ _LACKS: Final = (EffectVerdict.UNDECIDED, EffectVerdict.INCOMPLETE)
 _NO_EFFECT: Final = (*_LACKS, EffectVerdict.NOT_COMPARABLE)
 
 _FAILED: Final = "failed runs"
-"""Stands beside the figures' names. Its value is 1 for a failed run, else 0. It is tested together
-with the figures.
+"""A name among those of the figures. Its value is 1 for a failed run, else 0, and it is tested
+together with the figures.
 """
 
 _Values = dict[str, list[float | None]]
@@ -98,8 +98,8 @@ class Comparison:
 
     @property
     def fails(self) -> bool:
-        """Whether the job should fail: an arm fails mostly or significantly more often, or a
-        condition holds.
+        """Whether the job should fail: an arm fails in most of its runs, or more often than the
+        other beyond chance; or a condition holds. A single failed run may be chance.
         """
         lost = self.loser is not None or bool(self.mostly)
         return lost or any(each.holds for each in self.fail_if)

@@ -32,8 +32,8 @@ ALIKE: Final = 0.99
 of their mean move.
 """
 _BITS: Final = 10
-"""Up to 2 to the power of this many combinations of signs are tried: all of them, for up to 11
-pairs.
+"""With more pairs than this plus one, only 2 to the power of this many combinations of signs are
+tried; with fewer, all.
 """
 _COLUMNS: Final = (
     0,

@@ -252,13 +252,13 @@ async def borrow(
 
 async def clear(clearing: Clearing, turns: Iterable[Turn], *, report: Report) -> bool:
     """Deletes what the rehearsal made, even if interrupted meanwhile. Reports what is left, and
-    why; returns whether nothing is.
+    why. Returns whether all is gone.
     """
     return await to_its_end(_clear(clearing, turns, report=report))
 
 
 async def _clear(clearing: Clearing, turns: Iterable[Turn], *, report: Report) -> bool:
-    """Deletes what the rehearsal made, and reports what is left. Returns whether nothing is."""
+    """Deletes what the rehearsal made, and reports what is left. Returns whether all is gone."""
     try:
         left = await clearing.clear(turns)
     except KwokOperatorError as error:

@@ -29,8 +29,8 @@ class ShimCalls:
         self._files: dict[Path, FollowedFile] = {}
 
     def look(self) -> None:
-        """Records the calls that were logged since the last look. Lines that aren't complete yet
-        wait.
+        """Records the calls that were logged since the last look. Incomplete lines are left for
+        later.
         """
         for path in sorted(self._folder.glob(f"*{self.SUFFIX}")):
             for line in self._files.setdefault(path, FollowedFile(path)).lines():

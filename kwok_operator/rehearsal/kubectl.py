@@ -39,8 +39,7 @@ class AsyncKubectl:
         whole: bool = False,
         kept: bool = False,
     ) -> str:
-        """Runs kubectl and returns what it prints, with `whole` without a limit. Raises
-        CommandError.
+        """Runs kubectl and returns its output, with `whole` all of it. Raises CommandError.
 
         With `kept`, for commands that take long, it ends even if this process is killed.
         """

@@ -1,7 +1,7 @@
 """Watches a cluster during a rehearsal, and writes what happens as lines of its recording.
 
-    a reflector for each kind ──> observed ──> a line, if it is another state ──> write()
-                                          └──> what is there now
+    a reflector for each kind ──> observed ──> a line, if the state has changed ──> write()
+                                          └──> the present states
 
 Memory grows with the cluster, not with time. Kinds that aren't served count as having no objects.
 Changes during a broken watch are recorded when the next list shows them.

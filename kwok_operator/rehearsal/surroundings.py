@@ -22,8 +22,9 @@ from kwok_operator.userfiles import chunks, read_bytes
 
 KUSTOMIZATIONS: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")
 MAX_BYTES: Final = 2 * 1024 * 1024
-"""Of all files: what comes after isn't looked into, as YAML with lines takes seconds for a MiB. An
-import has its groups first."""
+"""The most bytes that are read of all files together, as YAML with line numbers takes seconds per
+MiB. The rest is not checked; an import has its groups first.
+"""
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 _BROUGHT: Final = frozenset({"kubectl"})
 """Programs that a rehearsal provides itself."""

@@ -1,8 +1,8 @@
 """What the parts of a scenario share: the base class, times, bounds, names.
 
-Unlike resources of the API, a scenario is read by nobody but us, and only once: a field that isn't
-known is a mistake. Times become seconds here, so what is made of a scenario, a recording too, has
-numbers. What is checked across parts is the core's (`rehearsal/scenario/checks.py`).
+Unlike resources of the API, a scenario is read only here, and only once, so an unknown field is a
+mistake. Times are converted to seconds here, so scenarios and recordings have numbers. Checks
+across parts are in `rehearsal/scenario/checks.py`.
 """
 
 import re
