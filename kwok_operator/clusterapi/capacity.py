@@ -1,9 +1,10 @@
-"""What the nodes of a scalable have, and what cluster-autoscaler (CA) takes them to have at zero.
+"""The capacity of a scalable's nodes, and what cluster-autoscaler (CA) expects of them at zero.
 
     annotations, infrastructure template's status  --read_capacity-->  shape, overlay, findings
 
-The two differ where CA errs: `shape` is for nodes, which have what production's nodes have, and
-`overlay` is what CA's template from zero has instead. Annotations win over the template's status.
+CA errs in some cases, so there are two results: `shape` is for nodes, which get what production's
+nodes have; `overlay` is how CA's template from zero differs. Annotations win over the template's
+status.
 """
 
 import re
@@ -45,7 +46,7 @@ _MACHINES: Final = {
     "memory": ("1Mi", "1Ei", "16Gi"),
     "ephemeral-storage": ("1Mi", "1Ei", "100Gi"),
 }
-"""The least and the most that a machine may have, and an example."""
+"""The least and the most that a machine is likely to have, and an example."""
 _RESOURCE_NAME: Final = TypeAdapter(ExtendedResourceName)
 _QUANTITY: Final = TypeAdapter(Quantity)
 _DRIVER: Final = TypeAdapter(DriverName)
@@ -55,9 +56,10 @@ Taint = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """`shape` and `companions` are parts of a group's spec.template. `overlay` has what CA's
-    template from zero has other than that: labels (None: it has none), taints (all of them),
-    capacity. `known` says whether CA knows enough to scale from zero.
+    """The capacity of a scalable's nodes; `shape` and `companions` are parts of spec.template.
+
+    `overlay` is how CA's template from zero differs: labels (None: it lacks the label), taints (all
+    of them), capacity. `known` says whether CA knows enough to scale from zero.
     """
 
     shape: Mapping[str, Any]
@@ -70,7 +72,7 @@ class Capacity:
 def read_capacity(
     scalable: Scalable, template: Mapping[str, Any] | None, *, default_arch: str = DEFAULT_ARCH
 ) -> Capacity:
-    """`template` is the infrastructure template, None where there is none that can be read."""
+    """Reads a scalable's capacity. `template` is its infrastructure template, None without one."""
     return _Reader(scalable, template, default_arch).read()
 
 
@@ -86,7 +88,7 @@ class _Reader:
         annotated, listed = self._annotated(), self._listed()
         declared = {**listed, **annotated}
         pods = declared.get("pods", DEFAULT_MAX_PODS)
-        # Where CA counts with less than nothing, nothing fits, as with none.
+        # With a negative amount, as with 0, nothing fits for CA.
         below = {name: "0" for name, text in declared.items() if _is_below(text)}
         resources = {"pods": DEFAULT_MAX_PODS} | {
             name: _short(text)
@@ -128,7 +130,7 @@ class _Reader:
         self._report(reason or "InvalidCapacity", f"{key}: {shown(value)} {what}", path)
 
     def _annotated(self) -> dict[str, str]:
-        """What annotations say; what is empty or zero counts as not said."""
+        """The resources that annotations give; empty or zero ones count as absent."""
         amounts: dict[str, str] = {}
         for key, name in _QUANTITIES.items():
             text = self._of.annotations.get(key, "")
@@ -159,7 +161,7 @@ class _Reader:
         return amounts
 
     def _resource_slices(self) -> dict[str, Any]:
-        """What CA 1.33 and later make of a DRA driver and a number of GPUs."""
+        """The ResourceSlices that CA 1.33 and later expect for a DRA driver and a GPU count."""
         driver = self._of.annotations.get(keys.DRA_DRIVER, "")
         gpus = whole_number(self._of.annotations.get(keys.GPU_COUNT, "")) or 0
         if not driver:
@@ -177,7 +179,7 @@ class _Reader:
         return {}
 
     def _csi_node(self) -> dict[str, Any]:
-        """What CA 1.35 and later make of DRIVER=LIMIT,...; a limit of 0 is none."""
+        """The CSINode that CA 1.35 and later expect for DRIVER=LIMIT,...; 0 is no limit."""
         drivers: dict[str, dict[str, Any]] = {}
         for piece in self._of.annotations.get(keys.CSI_DRIVER, "").split(","):
             name, _, text = (part.strip() for part in piece.partition("="))
@@ -205,7 +207,7 @@ class _Reader:
         return number
 
     def _listed(self) -> dict[str, str]:
-        """What the infrastructure template's status says; what can't be read is left out."""
+        """The resources in the infrastructure template's status, without those not readable."""
         amounts: dict[str, str] = {}
         where = "status.capacity.{} of the infrastructure template: {} {}"
         for name, text in self._status("capacity").items():
@@ -222,7 +224,7 @@ class _Reader:
         return amounts
 
     def _status(self, part: str) -> dict[str, str]:
-        """A map of texts in the template's status; one that is no text makes it count as empty."""
+        """A map of strings in the template's status; {} if one of the values is no string."""
         status = (self._template or {}).get("status")
         given = status.get(part) if isinstance(status, Mapping) else None
         if not isinstance(given, Mapping):
@@ -238,7 +240,7 @@ class _Reader:
         return dict(given)
 
     def _labels(self) -> tuple[dict[str, str], dict[str, str]]:
-        """Those of the nodes, and those that CA sees from zero."""
+        """The labels of the nodes, and those that CA expects from zero."""
         info = self._status("nodeInfo")
         default = {ARCH_LABEL: self._default_arch, OS_LABEL: "linux"}
         labels = {
@@ -308,7 +310,7 @@ class _Reader:
         return good
 
     def _taints(self) -> tuple[list[Taint], list[Taint]]:
-        """Those of the nodes, and those that CA sees from zero."""
+        """The taints of the nodes, and those that CA expects from zero."""
         specified = [
             {"key": t.get("key", ""), "value": t.get("value", ""), "effect": t.get("effect", "")}
             for t in self._of.taints
@@ -369,13 +371,13 @@ class _Reader:
 
 
 def whole_number(text: str) -> int | None:
-    """As Go's strconv.Atoi reads it; None where it doesn't."""
+    """Parses a number like Go's strconv.Atoi; None if that would fail."""
     number = int(text) if _INTEGER.fullmatch(text) else None
     return number if number is not None and -(2**63) <= number < 2**63 else None
 
 
 def _taint(text: str) -> Taint | None:
-    """As cluster-autoscaler reads `key=value:Effect`, `key:Effect` and `key`."""
+    """Parses a taint like cluster-autoscaler: `key=value:Effect`, `key:Effect` or `key`."""
     head, colon, effect = text.partition(":")
     key, equals, value = head.partition("=") if colon else (head, "", "")
     if ":" in effect or (equals and "=" in value):
@@ -397,7 +399,7 @@ def _is_below(text: str) -> bool:
 
 
 def _unlikely(name: str, amount: Fraction | None) -> str:
-    """Why no machine has so much of a resource, or so little; empty where one may."""
+    """Says that no machine has so much of a resource, or so little; "" if one may."""
     least, most, example = _MACHINES.get(name, ("", "", ""))
     if not amount or not example or parse_quantity(least) <= amount <= parse_quantity(most):
         return ""
@@ -408,7 +410,7 @@ def _unlikely(name: str, amount: Fraction | None) -> str:
 
 
 def _short(text: str) -> str:
-    """The same amount, in a form that a group can have where there is one."""
+    """Returns the same amount in a form that a group's spec accepts, if there is one."""
     amount = _amount(text)
     if amount is None or _fits(_QUANTITY, text):
         return text

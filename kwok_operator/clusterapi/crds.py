@@ -1,10 +1,11 @@
-"""The CRDs that emulation needs, and whether those of a cluster are ours to play with.
+"""Makes the CRDs that emulation needs, and decides whether those of a cluster may be used for it.
 
     group  --emulated_crds-->  CustomResourceDefinitions with our mark
     the CRDs that a cluster has  --objection-->  why nothing may be emulated there
 
-The least that cluster-autoscaler needs: two versions without conversion, unknown fields kept,
-status and scale. The mark is the consent: a cluster without it may have machines that cost money.
+They are the least that cluster-autoscaler needs: two versions without conversion, unknown fields
+kept, status and scale. An annotation on them (the mark) is the user's consent: a cluster without it
+may have real machines, which cost money.
 """
 
 from collections.abc import Mapping
@@ -15,11 +16,11 @@ from kwok_operator.clusterapi.keys import DEFAULT_GROUP
 from kwok_operator.formats.untyped import as_map
 
 MARK: Final = "emulated"
-"""The value of the annotation that stands on groups, too, where it names the scalable."""
+"""The value of constants.CAPI_ANNOTATION on CRDs; on groups, the annotation names the scalable."""
 VERSIONS: Final = ("v1beta1", "v1beta2")
-"""The last one is stored."""
+"""The versions of all kinds; the last one is stored."""
 PROVIDER_LABEL: Final = "cluster.x-k8s.io/provider"
-"""On every CRD that Cluster API's own installer brings."""
+"""A label that every CRD of Cluster API's own installer has."""
 
 _KINDS: Final = (
     ("MachineDeployment", "md", True),
@@ -35,7 +36,7 @@ def crd_name(plural: str, group: str) -> str:
 
 
 def emulated_crds(group: str = DEFAULT_GROUP) -> list[dict[str, Any]]:
-    """MachineDeployments, MachineSets and Machines of an API group."""
+    """Returns the CRDs of MachineDeployments, MachineSets and Machines for an API group."""
     return [_crd(group, kind, short, scalable=scalable) for kind, short, scalable in _KINDS]
 
 
@@ -44,7 +45,7 @@ def is_marked(crd: Mapping[str, Any]) -> bool:
 
 
 def objection(crds: Mapping[str, Mapping[str, Any] | None], *, group: str) -> str | None:
-    """Why machines must not be emulated beside these CRDs, by plural; None where they may be."""
+    """Returns why machines must not be emulated with these CRDs (by plural); None if they may."""
     missing = [crd_name(plural, group) for plural in PLURALS if crds.get(plural) is None]
     if missing:
         flag = "" if group == DEFAULT_GROUP else f"={group}"

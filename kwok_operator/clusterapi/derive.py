@@ -1,10 +1,11 @@
-"""From scalables to groups: which of them cluster-autoscaler (CA) sees, and when.
+"""Derives groups from scalables, and decides which of them cluster-autoscaler (CA) sees, and when.
 
     Scalables, infrastructure templates  --derive-->  CapiGroup each, Findings
 
-CA takes its bounds as they are; the operator would move a target into them. So a group's bounds
-reach as far as its target. Of a larger maximum CA never notices: it grows no group above it. A
-smaller minimum it would, with --enforce-node-group-min-size: an annotation has the one it gets.
+CA accepts a size outside of the bounds; the operator would move the target into them. So a group's
+bounds are widened to include its target. CA doesn't notice a larger maximum, as the target is there
+already and can't grow. It would notice a smaller minimum (--enforce-node-group-min-size), so an
+annotation has the minimum that CA is to get.
 """
 
 import json
@@ -38,7 +39,7 @@ NO_CAPACITY: Final = "NoCapacity"
 
 
 class Offer(Enum):
-    """While what target size CA sees the group."""
+    """At which target sizes CA sees the group; values: (at zero, above zero)."""
 
     ALWAYS = (True, True)
     AT_ZERO = (True, False)
@@ -52,8 +53,9 @@ class Offer(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CapiTemplates:
-    """Infrastructure templates by namespace and reference; `trouble` says in words why those of a
-    kind can't be looked up.
+    """Infrastructure templates, by namespace and reference.
+
+    `trouble` says, by reference, why templates can't be looked up.
     """
 
     found: Mapping[tuple[str, InfrastructureRef], Mapping[str, Any]] = field(default_factory=dict)
@@ -62,8 +64,8 @@ class CapiTemplates:
 
 @dataclass(frozen=True, slots=True)
 class CapiGroup:
-    """The group of a scalable. `size` is its replicas, `default_size` what Cluster API's webhook
-    makes of none; bounds are those that CA has.
+    """The group of a scalable. `size` is spec.replicas; `default_size` is what Cluster API's
+    webhook sets without it. The bounds are those that CA uses.
     """
 
     name: str
@@ -77,7 +79,7 @@ class CapiGroup:
     capacity: Capacity
 
     def manifest(self, *, target: int, offered: bool = True) -> dict[str, Any]:
-        """All that is applied, without a target size; `target` is the one that the group has.
+        """Returns the manifest to apply, without a target size; `target` is the present one.
 
         Without `offered` the shim serves it never.
         """
@@ -123,7 +125,7 @@ class CapiGroup:
 
 @dataclass(frozen=True, slots=True)
 class CapiFleet:
-    """All groups. `hidden` are the scalables whose annotations make CA see no group at all."""
+    """All derived groups. `hidden`: scalables whose annotations make CA see no group at all."""
 
     groups: tuple[CapiGroup, ...]
     findings: tuple[CapiFinding, ...]
@@ -138,7 +140,7 @@ def derive(
     discoveries: Sequence[Discovery] = (),
     default_arch: str = DEFAULT_ARCH,
 ) -> CapiFleet:
-    """The groups of scalables; raises nothing."""
+    """Derives the groups of all scalables; problems become findings, nothing is raised."""
     deriver = _Deriver(templates or CapiTemplates(), keys, discoveries, default_arch)
     return deriver.run(sorted(scalables, key=lambda each: (list(Kind).index(each.kind), each.id)))
 
@@ -239,7 +241,7 @@ class _Deriver:
         return size
 
     def _bounds(self, scalable: Scalable) -> tuple[int, int] | None:
-        """None where CA refuses them, and with them the whole list."""
+        """Minimum and maximum; None if CA refuses them, and with them the list of all groups."""
         bounds: list[int] = []
         for key in (self._keys.min_size, self._keys.max_size):
             text = scalable.annotations.get(key, "0")
@@ -275,7 +277,7 @@ class _Deriver:
             self._report(scalable, "UnknownKey", message, "metadata", "annotations", key)
 
     def _capacity(self, scalable: Scalable, *, seen: bool) -> Capacity:
-        """What CA would make of a group that it doesn't see has not to be mended."""
+        """Reads the capacity. If CA doesn't see the group, findings are only notes."""
         ref = scalable.infrastructure
         template = None
         if ref is not None:
@@ -362,7 +364,7 @@ class _Deriver:
 
 
 def _labels(scalable: Scalable) -> dict[str, str]:
-    """Its own labels, so that groups are selected as their scalables are."""
+    """The labels of the scalable, so that its group can be selected by them."""
     ours = f"{constants.API_GROUP}/"
     return {
         key: value

@@ -1,7 +1,7 @@
-"""`--node-group-auto-discovery=clusterapi:namespace=..,clusterName=..,label=..`, as CA reads it.
+"""Parses `--node-group-auto-discovery=clusterapi:namespace=..,clusterName=..,label=..` like CA.
 
-Several flags are alternatives; none means everything. They hold for MachineSets and Machines, too,
-that are looked up by name: a label that the template doesn't hand on hides the nodes of a group.
+Several flags are alternatives; none means everything. CA applies them also to MachineSets and
+Machines that it looks up by name: if the template lacks a label, CA doesn't find a group's nodes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ EXAMPLE: Final = "clusterapi:namespace=default,clusterName=prod"
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """One flag; what is empty is not compared."""
+    """What one --node-group-auto-discovery flag asks for; an empty field matches everything."""
 
     namespace: str = ""
     cluster_name: str = ""
@@ -34,7 +34,7 @@ class Discovery:
 
 @dataclass(frozen=True, slots=True)
 class ConvertTerms:
-    """How the cluster-autoscaler was started that Cluster API's objects in files are for."""
+    """Settings of the cluster-autoscaler for which Cluster API's objects in files are read."""
 
     keys: Keys = field(default_factory=Keys)
     discoveries: Sequence[Discovery] = ()
@@ -42,7 +42,7 @@ class ConvertTerms:
 
 
 def parse_discovery(text: str) -> Discovery:
-    """Raises ValueError, with the part that is wrong."""
+    """Parses the value of one flag. Raises ValueError that names the part that is wrong."""
     prefix, colon, rest = text.partition(":")
     if prefix != PREFIX or not colon or ":" in rest:
         raise ValueError(f"is not of the form {EXAMPLE}")
@@ -68,7 +68,7 @@ def allowed(
     cluster_name: str,
     labels: Mapping[str, str],
 ) -> bool:
-    """Whether one of the flags wants it, or there is none."""
+    """Whether an object matches one of the flags, or there are none."""
     flags = list(discoveries)
     return not flags or any(
         flag.matches(namespace=namespace, cluster_name=cluster_name, labels=labels)
@@ -77,5 +77,5 @@ def allowed(
 
 
 def namespace_watched(discoveries: Sequence[Discovery]) -> str:
-    """The only namespace that CA looks at: that of the first flag with one. Empty means all."""
+    """Returns the only namespace that CA watches: that of the first flag with one; "" is all."""
     return next((flag.namespace for flag in discoveries if flag.namespace), "")

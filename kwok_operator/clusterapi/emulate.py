@@ -1,12 +1,12 @@
-"""MachineDeployments and MachineSets that are played: replicas in, Machines and counts out.
+"""Plays (simulates) MachineDeployments and MachineSets: makes Machines as spec.replicas says.
 
-    spec.replicas ──> target and victims of the group (one JSON Patch) ──> the engine: Nodes
+    spec.replicas ──> the group's target, nodes to delete (a JSON Patch) ──> the engine: Nodes
     serials, Nodes ──> Machines ──> counts in status
 
-A client of the engine, as the shim is: it writes two fields of the group's spec, and reads its
-serials and Nodes. A pass begins with what is there; what was cut short anywhere is made good by the
-next one. Kept in memory is only which Machines somebody has deleted while their Node lives: after a
-restart such a Machine is made again.
+Like the shim, this is a client of the engine (the reconciler of groups): it writes two fields of a
+group's spec, and reads its serials and Nodes. Each pass starts from what exists, so it completes
+what an earlier one left undone. Only one thing is kept in memory: which Machines somebody has
+deleted while their Node lives. After a restart, such a Machine is made again.
 """
 
 import asyncio
@@ -83,33 +83,33 @@ from kwok_operator.nodegroups.queue import WorkQueue
 logger = logging.getLogger(__name__)
 
 COALESCING: Final = 0.05
-"""Seconds in which several changes make one pass."""
+"""Seconds in which several changes are put into one pass."""
 WRITES_PER_PASS: Final = 250
-"""Of Machines: then counts are written, and all is looked at anew."""
+"""At most so many writes of Machines in a pass; the rest is left to the next one."""
 STATUS_INTERVAL: Final = 1.0
 """Seconds between two writes of one status."""
 LOOK_AGAIN: Final = 0.2
 TAKEN_RECHECK: Final = 5.0
 GRACE: Final = 2.0
-"""Seconds for what is in flight at the end."""
+"""Seconds that `close` waits for requests in flight."""
 
 
 @dataclass(slots=True)
 class _Known:
-    """What is remembered of a group between its passes."""
+    """What is kept in memory of a group between its passes."""
 
     memory: Memory
     foreign: set[str]
-    """Names that Machines of somebody else have."""
+    """Names of the group's Machines that are taken by Machines of somebody else."""
     status_at: float = float("-inf")
-    """When its counts were written."""
+    """When counts were last written, in monotonic seconds."""
     refused_at: int = -1
-    """The generation at which the group was not scaled."""
+    """The group's generation at which the API server refused to scale it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """What a pass over a group works with; no `owner` where the MachineSet's name is taken."""
+    """The data of one pass over a group; `owner` is None if the MachineSet's name is taken."""
 
     group: Group
     played: Played
@@ -120,11 +120,11 @@ class _Pass:
 
 
 class Emulation:
-    """Plays the Machines of the groups in `store`, from `begin` on; a standby runs only `watches`.
+    """Plays the Machines of the groups in `store` from `begin` on; a standby only runs `watches`.
 
-    `client` is that of groups, all else belongs to the engine. `group_seen(body, gone)` takes a
-    group that was written. `sure()` says whether groups and Nodes are known as of one time: not so
-    after an outage.
+    `client` is for the cluster of the groups. `group_seen(body, gone)` is called with a group that
+    was written. `sure()` says whether groups and Nodes are known as of the same time: not after an
+    outage, before both are listed again.
     """
 
     def __init__(
@@ -186,14 +186,14 @@ class Emulation:
 
     @property
     def watches(self) -> list[tuple[str, Callable[[], Awaitable[None]]]]:
-        """What runs in a standby, too."""
+        """The watches, with their names; a standby runs them, too."""
         machines, *scalables = self.reflectors
         watches = [("watch scalables", each.run) for each in scalables]
         return [("watch machines", machines.run), *watches]
 
     async def begin(self) -> None:
-        """Reconciles every group, once all is known that a pass looks at; Machines of groups that
-        have gone, too.
+        """Plans a pass over every group, once all watches have listed; also over groups that are
+        gone, if they have Machines left.
         """
         for reflector in self.reflectors:
             await reflector.synced.wait()
@@ -202,12 +202,12 @@ class Emulation:
             self._wake(name, 0.0)
 
     async def close(self) -> None:
-        """Starts no write any more, and waits for those in flight."""
+        """Starts no more writes, and waits for those in flight."""
         self._closing = True
         await self._queue.close(grace=GRACE)
 
     def group_changed(self, name: str) -> None:
-        """A group, or one of its Nodes, has changed."""
+        """Plans a pass, as a group, or one of its Nodes, has changed."""
         if name in self._known or self._played(self._store.get(name)) is not None:
             self._wake(name, COALESCING)
 
@@ -216,7 +216,7 @@ class Emulation:
             self._queue.add(group, delay=delay)
 
     async def reconcile(self, name: str) -> None:
-        """One pass. Raises KwokOperatorError where it has to be tried again."""
+        """Makes one pass over a group. Raises KwokOperatorError if it has to be tried again."""
         if not (all(each.version for each in self.reflectors) and self._sure()):
             self._wake(name, LOOK_AGAIN)
             return
@@ -266,11 +266,11 @@ class Emulation:
     def _scalable_changed(self, scalable: Scalable) -> None:
         owner = scalable.deployment or scalable.name
         for name in {owner, scalable.name}:
-            # At once: who scales waits for it.
+            # At once, as whoever scales waits for it.
             self._wake(group_name(f"{scalable.namespace}.{name}"), 0.0)
 
     def _played(self, group: Group | None) -> Played | None:
-        """Of which object a group is; None where it is none of those that are played."""
+        """Returns the object from which a group is made; None if the group is not played."""
         if group is None or constants.MACHINES_ANNOTATION not in group.annotations:
             return None
         kind, _, place = group.annotations.get(constants.CAPI_ANNOTATION, "").partition("/")
@@ -281,7 +281,7 @@ class Emulation:
         return None
 
     async def _sweep(self, name: str, group: Group | None) -> None:
-        """Deletes the Machines of groups that are gone, or go."""
+        """Deletes the Machines of a group that is gone or being deleted."""
         living = "" if group is None or group.deleting else group.uid
         left = [
             record
@@ -293,8 +293,9 @@ class Emulation:
         await self._executor.run(left, self._writer.delete, group=name, stop=lambda: self._closing)
 
     async def _default(self, group: Group, played: Played) -> bool:
-        """Writes what Cluster API's webhook would, and which label of ours the nodes have; whether
-        the webhook had something to write, without which nothing can be played.
+        """Writes the defaults of Cluster API's webhook, and the annotation with our nodes' label.
+
+        Returns whether defaults were missing: then nothing can be played in this pass.
         """
         scalable, keys = played.scalable, self._terms.keys
         spec: dict[str, Any] = {}
@@ -313,7 +314,7 @@ class Emulation:
         return bool(spec)
 
     async def _scale(self, this: _Pass) -> bool:
-        """Gives the group its target, and names who goes; whether something was written."""
+        """Writes the group's target and the nodes to delete; returns whether it had to write."""
         group, fleet, scalable = this.group, this.fleet, this.played.scalable
         replicas = min(scalable.replicas or 0, MAX_TARGET_SIZE)
         machines = self.machines.group(group.name)
@@ -323,7 +324,7 @@ class Emulation:
         }
         annotated: set[str] = set()
         if needs_machines(fleet, replicas):
-            # Whoever scales down has annotated Machines just before.
+            # Cluster-autoscaler annotates Machines just before it scales down.
             afresh = await self._writer.afresh(scalable.namespace, group.name)
             annotated = {record.name for record in afresh if record.annotated}
             lost |= machines.keys() - {record.name for record in afresh if not record.deleting}
@@ -340,7 +341,7 @@ class Emulation:
         except InvalidError:
             if this.known.refused_at == group.generation:
                 raise
-            # Mostly somebody was faster, and the news are on the way.
+            # Mostly the group has just changed, and the watch will report it.
             this.known.refused_at = group.generation
             self._wake(group.name, LOOK_AGAIN)
             return True
@@ -348,8 +349,8 @@ class Emulation:
         return True
 
     async def _owner(self, group: Group, played: Played) -> Owner | None:
-        """The MachineSet of the Machines, which is made where there is none; None where its name is
-        somebody else's.
+        """Returns the MachineSet that owns the Machines, and creates it if necessary; None if
+        somebody else's MachineSet has its name.
         """
         scalable = played.scalable
         if scalable.kind is Kind.MACHINE_SET:
@@ -375,7 +376,7 @@ class Emulation:
         return Owner(existing.scalable.name, existing.scalable.uid)
 
     async def _play(self, this: _Pass, owner: Owner) -> None:
-        """Makes the Machines what the instances are, and counts them."""
+        """Brings the Machines in line with the instances, and writes the counts."""
         group, seen, scalable, terms = this.group, this.seen, this.played.scalable, self._terms
         labels = machine_labels(scalable, terms.keys, machine_set=owner.name)
         if not selects(scalable, terms.keys, labels):
@@ -388,7 +389,7 @@ class Emulation:
             this.fleet,
             self.machines.group(group.name),
             nodes=seen.records,
-            # What the API server has agreed to delete is gone, but for what is held up.
+            # Nodes in deletion count as gone, unless something holds them up.
             leaving=seen.stuck | {s: r for s, r in seen.terminating.items() if r.held},
             phases=self._clouds.phases(group.name),
             deleted=self._deleted.get(group.name, set()) | this.known.foreign,
@@ -412,7 +413,7 @@ class Emulation:
     def _calls(
         self, this: _Pass, projection: Projection, owner: Owner, labels: Mapping[str, str]
     ) -> Iterator[Callable[[], Awaitable[None]]]:
-        """All that is to be written of Machines, the most urgent first."""
+        """Yields all writes of Machines, the most urgent first."""
         terms, writer = self._terms, self._writer
         group, scalable = this.group, this.played.scalable
         machines = self.machines.group(group.name)
@@ -438,7 +439,7 @@ class Emulation:
             yield partial(writer.show, machines[name], shown, node_uid=uid, now=self._clock.now())
 
     def _is_outdated(self, this: _Pass, lost: Set[str]) -> bool:
-        """Whether the plan of a pass is pointless by now; it was made when so many were `lost`."""
+        """Whether the plan of a pass is outdated; `lost` are the deleted Machines that it knows."""
         group, scalable = this.group, self._played(this.group)
         now = self._store.get(group.name)
         return (
@@ -452,7 +453,7 @@ class Emulation:
         )
 
     async def _count(self, this: _Pass, owner: Owner) -> None:
-        """Writes the counts into the statuses, at most once in STATUS_INTERVAL."""
+        """Writes the counts into the statuses, at most once per STATUS_INTERVAL."""
         group, played, known, seen = this.group, this.played, this.known, this.seen
         wait = known.status_at + STATUS_INTERVAL - self._clock.monotonic()
         machines = self.machines.group(group.name)
@@ -492,7 +493,7 @@ async def _make(call: Callable[[], Awaitable[None]]) -> None:
 
 
 def _fleet(group: Group, memory: Memory, seen: Observation) -> Fleet:
-    """The group as cluster-autoscaler's calls are decided on."""
+    """Returns the group in the form in which scaling is decided on, as in the shim."""
     now = observed(seen, memory, room=MOST_INSTANCES)
     return Fleet(
         group=group.name,
@@ -508,17 +509,17 @@ def _fleet(group: Group, memory: Memory, seen: Observation) -> Fleet:
 
 
 def _goes_with_others(record: MachineRecord, owner: Owner | None) -> bool:
-    """Whether it belongs to a MachineSet that is gone: the garbage collector is on its way."""
+    """Whether a Machine belongs to another MachineSet, now gone: the garbage collector takes it."""
     return bool(record.owners) and owner is not None and owner.uid not in record.owners
 
 
 def _is_marked(existing: Played) -> bool:
-    """Whether a MachineSet is one that we made."""
+    """Whether we made a MachineSet."""
     return constants.NODE_GROUP_UID_ANNOTATION in existing.scalable.annotations
 
 
 def _is_as_wanted(existing: Played, wanted: Mapping[str, Any]) -> bool:
-    """Of a MachineSet: whether there is nothing to correct."""
+    """Whether a MachineSet has nothing to correct."""
     metadata, spec = wanted["metadata"], wanted["spec"]
     return (
         existing.scalable.deployment == metadata["ownerReferences"][0]["name"]

@@ -1,6 +1,6 @@
 """Names of labels and annotations that cluster-autoscaler and Cluster API rely on.
 
-Most of them move with the API group (CAPI_GROUP), some don't.
+Those in `Keys` begin with the API group (CAPI_GROUP); the constants don't change with it.
 """
 
 from dataclasses import dataclass
@@ -37,16 +37,16 @@ TIMES: Final = {
     "maxnodeprovisiontime": "maxNodeProvisionTime",
 }
 STARTUP_TIME: Final = "maxnodestartuptime"
-"""An option that groups don't have: the shim's protocol has no field for it."""
+"""An option that groups don't have, as the shim's protocol has no field for it."""
 
 GPU_LABEL: Final = "cluster-api/accelerator"
-"""The label by whose value cluster-autoscaler's provider tells GPUs apart."""
+"""The label by whose value cluster-autoscaler's provider distinguishes GPUs."""
 
 _NAMES: Final = (
     *("cluster-api-autoscaler", "cluster-autoscaler-node-group"),
     *("autoscaling-option", "autoscaler-option"),
 )
-"""What the names of its annotations begin with, and what is easily written for that."""
+"""The beginnings of its annotations' names, and likely misspellings of them."""
 
 _MANAGED_DOMAINS: Final = ("node-restriction.kubernetes.io", "node.cluster.x-k8s.io")
 
@@ -67,12 +67,12 @@ class Keys:
 
     @property
     def options(self) -> str:
-        """What the keys of the autoscaling options begin with."""
+        """The prefix of the keys of autoscaling options."""
         return f"{self.group}/autoscaling-options-"
 
     @property
     def of_autoscaler(self) -> tuple[str, ...]:
-        """All annotations that cluster-autoscaler reads of a scalable."""
+        """All annotations that cluster-autoscaler reads on a scalable."""
         options = (f"{self.options}{option}" for option in (*SHARES, *TIMES, STARTUP_TIME))
         return (self.min_size, self.max_size, *options, *_OF_CAPACITY)
 
@@ -86,13 +86,13 @@ class Keys:
 
 
 def is_meant_for_autoscaler(key: str) -> bool:
-    """Whether an annotation looks like one that cluster-autoscaler reads, of whatever domain."""
+    """Whether an annotation, of whatever domain, looks as if it was for cluster-autoscaler."""
     domain, _, name = key.rpartition("/")
     return name.startswith(_NAMES) or domain.startswith("capacity.cluster-autoscaler")
 
 
 def is_managed(label: str) -> bool:
-    """Whether Cluster API brings a label of a Machine to its Node."""
+    """Whether Cluster API copies this label from a Machine to its Node."""
     domain = label.partition("/")[0]
     if domain == "node-role.kubernetes.io":
         return True

@@ -1,11 +1,11 @@
-"""Machines and MachineSets that are played, as they are written.
+"""Makes the JSON of played (simulated) Machines and MachineSets.
 
     Scalable, serials of its group  --machine_manifest, machine_set-->  what is created
-    an instance as it is            --show-->  Shown  --status_patch-->  what is written of it
+    the state of an instance        --show_...-->  Shown  --status_patch-->  the Machine's status
     counts                          --scalable_status-->  status of MachineDeployment, MachineSet
 
-A Machine has the name of its Node, so nothing has to be remembered of which belongs to which. The
-same fields stand in both versions: there is no conversion, so what either version has is written.
+A Machine has the name of its Node, so it need not be recorded which belongs to which. As our CRDs
+have no conversion, the fields of both versions are written into each object.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,11 +26,11 @@ MACHINES: Final = "machines"
 LONGEST_LABEL: Final = 63
 _CREATE_ERROR: Final = "CreateError"
 _HASH: Final = 5
-"""Characters that a MachineSet's name adds to its MachineDeployment's."""
+"""Characters that a MachineSet's name has in addition to its MachineDeployment's."""
 
 
 class MachinePhase(StrEnum):
-    """As Cluster API calls them."""
+    """The phases of a Machine, by Cluster API's names."""
 
     PROVISIONING = "Provisioning"
     PROVISIONED = "Provisioned"
@@ -40,7 +40,7 @@ class MachinePhase(StrEnum):
 
 
 class FailureStyle(StrEnum):
-    """How a machine says that it could not be created: as with Cluster API up to 1.10, or later."""
+    """How a Machine shows that its creation failed: as in Cluster API up to 1.10, or later."""
 
     V1BETA1 = "v1beta1"
     V1BETA2 = "v1beta2"
@@ -48,7 +48,7 @@ class FailureStyle(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EmulationTerms:
-    """How Machines are played: under which names, and how failures are shown."""
+    """Settings for playing Machines: API group and version, and how failures are shown."""
 
     keys: Keys
     version: str
@@ -62,7 +62,7 @@ class EmulationTerms:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The MachineSet of Machines."""
+    """The owner of an object: for Machines, their MachineSet."""
 
     name: str
     uid: str
@@ -70,7 +70,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a Machine's status says; `ready` is that of its condition Ready."""
+    """What a Machine's status says; `ready`, `reason`, `message` are of its condition Ready."""
 
     phase: str = ""
     node: str = ""
@@ -81,7 +81,7 @@ class Shown:
 
     @classmethod
     def read(cls, status: Mapping[str, Any]) -> "Shown":
-        """As somebody has written it, whatever that is."""
+        """Reads a status that anybody may have written; malformed parts count as empty."""
         conditions = status.get("conditions")
         ready: Mapping[str, Any] = {}
         for condition in conditions if isinstance(conditions, list) else ():
@@ -99,19 +99,20 @@ class Shown:
 
 
 def show_leaving(name: str) -> Shown:
-    """A Machine whose Node takes its time to go."""
+    """Returns what the status of a Machine says whose Node is stuck in deletion."""
     return Shown(MachinePhase.DELETING, name, "False", "Deleting")
 
 
 def show_node(name: str, *, ready: bool) -> Shown:
-    """A Machine whose Node is there."""
+    """Returns what the status of a Machine says whose Node exists."""
     if not ready:
         return Shown(MachinePhase.RUNNING, name, "False", "NodeNotReady")
     return Shown(MachinePhase.RUNNING, name, "True", "Ready")
 
 
 def show_waiting(phase: Phase | None, *, style: FailureStyle) -> Shown:
-    """A Machine without a Node; nothing to say where the Node is to come at once."""
+    """Returns what the status of a Machine without a Node says: nothing if `phase` is None, as the
+    Node comes at once."""
     if phase is None:
         return Shown()
     if phase.state is State.UNREGISTERED:
@@ -127,7 +128,7 @@ def show_waiting(phase: Phase | None, *, style: FailureStyle) -> Shown:
 
 
 def status_patch(shown: Shown, *, node_uid: str, now: str) -> dict[str, Any]:
-    """A merge patch; `now` is RFC 3339."""
+    """Makes the merge patch of a Machine's status; `now` is RFC 3339."""
     infrastructure = "True" if shown.node or shown.phase == MachinePhase.PROVISIONED else "False"
     node = {"apiVersion": "v1", "kind": "Node", "name": shown.node, "uid": node_uid}
     return {
@@ -154,13 +155,13 @@ def status_patch(shown: Shown, *, node_uid: str, now: str) -> dict[str, Any]:
 
 
 def machine_labels(scalable: Scalable, keys: Keys, *, machine_set: str) -> dict[str, str]:
-    """Those of the template, and whatever cluster-autoscaler needs to find a Machine again."""
+    """Returns a Machine's labels: the template's, and those that cluster-autoscaler needs."""
     labels = dict(scalable.template_labels) | match_labels(scalable, keys)
     labels[keys.cluster_name] = scalable.cluster_name
     labels[names.SET_NAME] = machine_set
     if scalable.kind is Kind.MACHINE_DEPLOYMENT:
         labels[names.DEPLOYMENT_NAME] = scalable.name
-    # By this one a Machine is found again: it names its group, whatever a template says.
+    # We find a Machine by this label: it names its group, whatever a template says.
     labels.pop(constants.NODE_GROUP_LABEL, None)
     return labels
 
@@ -174,7 +175,7 @@ def machine_manifest(
     group: str,
     group_uid: str,
 ) -> dict[str, Any]:
-    """A Machine that has no status yet."""
+    """Makes a new Machine, without a status."""
     labels = machine_labels(scalable, terms.keys, machine_set=owner.name)
     return {
         "apiVersion": terms.api_version,
@@ -204,7 +205,7 @@ def owner_reference(kind: str, owner: Owner, terms: EmulationTerms) -> dict[str,
 
 
 def default_selector(scalable: Scalable, keys: Keys) -> dict[str, str]:
-    """What Cluster API's webhook selects by where nobody says anything."""
+    """Returns the labels that Cluster API's webhook puts into an empty spec.selector."""
     labels = {keys.cluster_name: scalable.cluster_name}
     if scalable.kind is Kind.MACHINE_DEPLOYMENT:
         labels[names.DEPLOYMENT_NAME] = scalable.name
@@ -212,25 +213,25 @@ def default_selector(scalable: Scalable, keys: Keys) -> dict[str, str]:
 
 
 def selector_of(scalable: Scalable, keys: Keys) -> Mapping[str, Any]:
-    """spec.selector, or what the webhook makes of none."""
+    """Returns spec.selector, or the webhook's default."""
     if has_selector(scalable):
         return as_map(scalable.spec.get("selector"))
     return {"matchLabels": default_selector(scalable, keys)}
 
 
 def match_labels(scalable: Scalable, keys: Keys) -> dict[str, str]:
-    """The labels that spec.selector asks of Machines."""
+    """Returns the matchLabels of the selector."""
     return as_texts(selector_of(scalable, keys).get("matchLabels"))
 
 
 def has_selector(scalable: Scalable) -> bool:
-    """An empty one, which would select everything, counts as none for Cluster API's webhook."""
+    """Whether spec.selector is set; an empty one counts as absent, as for Cluster API's webhook."""
     selector = as_map(scalable.spec.get("selector"))
     return bool(selector.get("matchLabels") or selector.get("matchExpressions"))
 
 
 def machine_set_name(scalable: Scalable) -> str:
-    """That of a MachineDeployment's MachineSet: another one if it is made again."""
+    """Returns the name of a MachineDeployment's MachineSet; it depends on the deployment's uid."""
     if scalable.kind is Kind.MACHINE_SET:
         return scalable.name
     name = scalable.name[: LONGEST_LABEL - _HASH].rstrip(".")
@@ -238,8 +239,9 @@ def machine_set_name(scalable: Scalable) -> str:
 
 
 def machine_set(scalable: Scalable, terms: EmulationTerms, *, group_uid: str) -> dict[str, Any]:
-    """The only MachineSet of a MachineDeployment; its revision makes cluster-autoscaler take it for
-    the newest.
+    """Makes the only MachineSet of a MachineDeployment.
+
+    It has a revision, so cluster-autoscaler takes it for the newest.
     """
     labels = machine_labels(scalable, terms.keys, machine_set=machine_set_name(scalable))
     del labels[names.SET_NAME]
@@ -268,7 +270,7 @@ def machine_set(scalable: Scalable, terms: EmulationTerms, *, group_uid: str) ->
 
 @dataclass(frozen=True, slots=True)
 class MachineCounts:
-    """Machines: that exist, whose Node is Ready, whose Node takes pods."""
+    """Counts of Machines: those that exist, whose Node is Ready, and whose Node takes pods."""
 
     replicas: int
     ready: int
@@ -278,7 +280,8 @@ class MachineCounts:
 def scalable_status(
     counts: MachineCounts, *, wanted: int, generation: int, selector: str, before: Any, now: str
 ) -> dict[str, Any]:
-    """As a merge patch has it; `before` is the status that is there, whoever wrote it."""
+    """Makes the status of a MachineDeployment or MachineSet; `before` is the present status, which
+    anybody may have written."""
     done = counts.available >= wanted and counts.replicas == wanted
     phase = "Running"
     if counts.replicas < wanted or counts.ready < wanted <= counts.replicas:
@@ -310,7 +313,7 @@ def scalable_status(
 
 
 def _condition(kind: str, *, holds: bool, reason: str, before: Any, now: str) -> dict[str, Any]:
-    """With the time since when it holds, or doesn't."""
+    """Makes a condition; its lastTransitionTime is kept if its status is unchanged."""
     status = "True" if holds else "False"
     known = before.get("conditions") if isinstance(before, Mapping) else None
     since = now
@@ -321,7 +324,7 @@ def _condition(kind: str, *, holds: bool, reason: str, before: Any, now: str) ->
 
 
 def selector_text(scalable: Scalable, keys: Keys) -> str:
-    """As a label selector is written in one line."""
+    """Formats the selector as one line, as kubectl's --selector takes it."""
     parts = [f"{key}={value}" for key, value in sorted(match_labels(scalable, keys).items())]
     for key, operator, values in _expressions(scalable):
         listed = f"({','.join(sorted(values))})"
@@ -331,7 +334,7 @@ def selector_text(scalable: Scalable, keys: Keys) -> str:
 
 
 def selects(scalable: Scalable, keys: Keys, labels: Mapping[str, str]) -> bool:
-    """Whether the expressions of spec.selector take Machines with these labels."""
+    """Whether the selector matches Machines with these labels."""
     matches = []
     for key, operator, values in _expressions(scalable):
         has = {
@@ -344,7 +347,7 @@ def selects(scalable: Scalable, keys: Keys, labels: Mapping[str, str]) -> bool:
 
 
 def _expressions(scalable: Scalable) -> Iterator[tuple[str, str, list[str]]]:
-    """Key, operator and values; what is none is left out."""
+    """Yields key, operator and values of matchExpressions; malformed ones are left out."""
     selector = scalable.spec.get("selector")
     listed = selector.get("matchExpressions") if isinstance(selector, Mapping) else None
     for each in listed if isinstance(listed, list) else ():

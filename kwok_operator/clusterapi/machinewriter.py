@@ -1,10 +1,10 @@
-"""Writing what is played: Machines, MachineSets, and what a webhook and controllers write of both.
+"""Writes played Machines and MachineSets, also the fields that Cluster API's webhook would set.
 
     create | show | relabel | delete  ──> one request each ──> MachineStore
     afresh                            ──> the Machines of a group as they are now
 
-What the executor calls makes each request once: it has the whole of it done again, when it is due.
-A second POST only finds the Machine of the first, which has the same name.
+Methods that the executor calls send each request once: the executor repeats the whole call later.
+A second POST finds the Machine of the first, as it has the same name.
 """
 
 from collections.abc import Mapping
@@ -31,12 +31,12 @@ from kwok_operator.nodegroups.naming import NodeNames
 
 FIELD_MANAGER: Final = "kwok-operator-clusterapi"
 _RETRIES: Final = 4
-"""Of requests that stand alone."""
+"""Retries of requests that the executor doesn't repeat."""
 _PAGE: Final = 500
 
 
 class MachineWriter:
-    """Writes; every request goes to `client`, of one API group and version."""
+    """Writes objects of one API group and version; the answers are entered in `store`."""
 
     def __init__(self, *, client: KubeClient, store: MachineStore, keys: Keys, version: str):
         self._client = client
@@ -50,7 +50,7 @@ class MachineWriter:
         return f"{self._root}{place}/{plural}{f'/{name}' if name else ''}"
 
     async def afresh(self, namespace: str, group: str) -> list[MachineRecord]:
-        """Those of a group, as new as the store itself."""
+        """Lists the Machines of a group as the API server has them now."""
         machines: list[MachineRecord] = []
         params = {
             "labelSelector": f"{constants.NODE_GROUP_LABEL}={group}",
@@ -67,7 +67,7 @@ class MachineWriter:
             params["continue"] = page.continue_token
 
     async def create(self, manifest: Mapping[str, Any]) -> bool:
-        """False where the name is somebody else's."""
+        """Creates a Machine; False if a Machine of somebody else has its name."""
         metadata = manifest["metadata"]
         place = metadata["namespace"]
         try:
@@ -131,14 +131,17 @@ class MachineWriter:
         self._store.remove(record)
 
     async def scale(self, group: Group, change: Change) -> dict[str, Any]:
-        """The group as it is now. Raises InvalidError where it is not as it was."""
+        """Writes the group's target and nodes to delete; returns the group as it is then.
+
+        Raises InvalidError if the group has changed meanwhile.
+        """
         answer = await self._client.request(
             "PATCH",
             f"{GROUPS_PATH}/{group.name}",
             params={"fieldManager": FIELD_MANAGER},
             body=scaling_patch(group, target=change.target, names=change.names),
             content_type=JSON_PATCH,
-            # A second one would find its own change, and take it for another's.
+            # A second request would find its own change, and take it for somebody else's.
             resend=False,
         )
         return decode_dict(answer)
@@ -146,7 +149,7 @@ class MachineWriter:
     async def default(
         self, played: Played, spec: Mapping[str, Any], annotations: Mapping[str, str]
     ) -> None:
-        """What a webhook would have put into it; not where somebody has changed it meanwhile."""
+        """Writes a webhook's defaults. Raises ConflictError if the object has changed meanwhile."""
         metadata = {
             "uid": played.scalable.uid,
             "resourceVersion": str(played.resource_version),
@@ -166,7 +169,7 @@ class MachineWriter:
         return self._played[scalable.kind].one(answer)
 
     async def create_set(self, manifest: Mapping[str, Any]) -> Played | None:
-        """The MachineSet as it is now, whoever made it."""
+        """Creates a MachineSet, and returns it; or the one of that name, whoever made it."""
         metadata = manifest["metadata"]
         path = self.path(Kind.MACHINE_SET.plural, metadata["namespace"])
         try:
@@ -176,7 +179,7 @@ class MachineWriter:
         return self._played[Kind.MACHINE_SET].one(answer)
 
     async def correct_set(self, known: Played, manifest: Mapping[str, Any]) -> Played | None:
-        """Makes a MachineSet of ours what the MachineDeployment says; others' labels stay."""
+        """Corrects a MachineSet of ours as its MachineDeployment says; others' labels stay."""
         metadata = manifest["metadata"]
         parts = {
             "/metadata/labels": {**known.labels, **metadata["labels"]},
@@ -200,6 +203,6 @@ class MachineWriter:
 
 
 def is_ours(record: MachineRecord) -> bool:
-    """Whether its name is one that its group gives: nobody hits on that by accident."""
+    """Whether we made a Machine: its name is one that its group gives, with a hash and a serial."""
     names = NodeNames.of(record.group, record.group_uid)
     return bool(record.group_uid) and names.serial(record.name) is not None

@@ -1,7 +1,7 @@
-"""The management cluster, read: scalables, and the infrastructure templates that they name.
+"""Reads the management cluster: scalables, and the infrastructure templates that they name.
 
     discovery ──> reflectors ──> Scalables ┐
-    a reference of theirs ──> a reflector ──> templates, or what is in the way ┘──> changed()
+    a reference of theirs ──> a reflector ──> templates, or why there are none ┘──> changed()
 
 It only gets, lists and watches. An API group that isn't served yet, or a missing right, is logged
 once and tried again.
@@ -37,13 +37,13 @@ from kwok_operator.kube.reflector import Reflector
 logger = logging.getLogger(__name__)
 
 LOOK_AGAIN: Final = 5.0
-"""Seconds until what isn't served is looked for again."""
+"""Seconds until a group, version or template that isn't served is looked for again."""
 KINDS_AGAIN: Final = 60.0
-"""Seconds until the kinds are looked for again that were not served."""
+"""Seconds until kinds that were not served are looked for again."""
 _WORD: Final = re.compile(r"[a-z0-9]{1,63}")
 HANGS: Final = "cluster-autoscaler waits for it without an end"
 TRIES: Final = 3
-"""Errors in a row, which may pass, until templates count as unreadable."""
+"""Temporary errors in a row after which templates count as unreadable."""
 
 
 async def management_connection(
@@ -52,7 +52,7 @@ async def management_connection(
     workload: ApiConnection,
     load: Callable[..., Awaitable[ApiConnection]] = load_connection,
 ) -> ApiConnection:
-    """Where Cluster API's objects are: the five topologies of cluster-autoscaler's provider.
+    """Returns the connection to the cluster that has Cluster API's objects, as CA chooses it.
 
     Raises ConnectionConfigError.
     """
@@ -69,7 +69,7 @@ async def management_connection(
 
 @dataclass(frozen=True, slots=True)
 class _Template:
-    """An infrastructure template; of its status, what is read."""
+    """An infrastructure template, with the parts of its status that are used."""
 
     namespace: str
     name: str
@@ -80,7 +80,7 @@ T = TypeVar("T", Scalable, _Template)
 
 
 class _Store(Generic[T]):
-    """Objects by namespace and name; those that can't be read are left out."""
+    """Objects by namespace and name, without those that can't be parsed."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
@@ -101,7 +101,7 @@ class _Store(Generic[T]):
 
 
 class _Templates:
-    """Those of one kind. `trouble` is a sentence as long as they have never been listed."""
+    """The templates of one kind. Until they are first listed, `trouble` may say what hinders."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
@@ -121,9 +121,9 @@ class _Templates:
 
 
 class Management:
-    """Scalables and templates of one API server, as far as `namespace` reaches; empty means all.
+    """Follows the scalables and templates of one API server, in `namespace`; empty means all.
 
-    `version` is that of Cluster API's kinds, empty where the server's preferred one is meant.
+    `version` is that of Cluster API's kinds; empty means the server's preferred one.
     """
 
     def __init__(
@@ -149,14 +149,14 @@ class Management:
 
     @property
     def complete(self) -> bool:
-        """Whether everything is known that is served."""
+        """Whether all kinds that are served have been listed."""
         reflectors = self._reflectors.values()
         return bool(reflectors) and all(reflector.synced.is_set() for reflector in reflectors)
 
     @property
     def kinds(self) -> set[Kind]:
-        """Those that are served and listed; none from an outage to the next list, as the cluster
-        may be restored meanwhile.
+        """The kinds that are served and listed. From an outage to the next list of a kind, it is
+        left out, as the cluster may have been restored.
         """
         return {kind for kind, reflector in self._reflectors.items() if reflector.version}
 
@@ -164,7 +164,9 @@ class Management:
         return [item for store in self._scalables.values() for item in store.items.values()]
 
     def templates(self, scalables: Iterable[Scalable]) -> CapiTemplates | None:
-        """The templates of these; None while some are still read. Starts to read new ones."""
+        """Returns the templates of these scalables; None while some are still being read.
+
+        Starts to follow kinds of templates that are new."""
         templates: dict[tuple[str, InfrastructureRef], Mapping[str, Any]] = {}
         trouble: dict[InfrastructureRef, str] = {}
         settled = True
@@ -181,7 +183,7 @@ class Management:
         return CapiTemplates(templates, trouble) if settled else None
 
     async def run(self) -> None:
-        """Follows everything, until cancelled; begun again it begins anew."""
+        """Follows everything until cancelled; a second call starts from scratch."""
         self._templates.clear()
         self._reflectors.clear()
         async with asyncio.TaskGroup() as self._tasks:
@@ -194,7 +196,7 @@ class Management:
                 await self._sleep(KINDS_AGAIN if self._reflectors else LOOK_AGAIN)
 
     async def _discover(self) -> str:
-        """The version of Cluster API's kinds; returns once it is served."""
+        """Waits until Cluster API is served, and returns the version of its kinds."""
         group, warned = self._keys.group, ""
         while True:
             try:
@@ -269,10 +271,10 @@ class Management:
     async def _readable(
         self, templates: _Templates, ref: InfrastructureRef, *, last: bool
     ) -> str | None:
-        """Where templates can be listed; None, and the trouble logged, where they can't be.
+        """Returns the path to list templates; None, and logs why, if they can't be listed.
 
-        An error that may pass is no trouble until the `last` try: nodes that are there must not
-        lose what the template gives them because a server was busy.
+        A temporary error doesn't count until the `last` try: existing nodes must not lose what the
+        template gives them because a server was busy.
         """
         name = f"{ref.resource}.{ref.group}"
         try:
@@ -294,7 +296,7 @@ class Management:
         return None
 
     async def _version_of(self, ref: InfrastructureRef) -> str | None:
-        """The version that serves the kind; what is no name of one is served by none."""
+        """Returns the version that serves the kind; None if none does, or the name is invalid."""
         words = (ref.version or "v1", ref.resource)
         if not is_api_group(ref.group) or not all(map(_WORD.fullmatch, words)):
             return None

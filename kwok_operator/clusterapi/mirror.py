@@ -1,10 +1,10 @@
-"""Groups of Cluster API's scalables: kept as cluster-autoscaler (CA) would see them.
+"""Makes groups of Cluster API's scalables, and keeps them as cluster-autoscaler (CA) sees them.
 
     Management ──(changed)──> pass: derive (pure) ──> apply by server-side apply, never forced
                                       └──> findings: Events on the groups
 
-No group is removed until all of the management cluster is listed. The groups of emulation are made
-here, too; their Machines are made by emulate.py.
+No group is removed until all of the management cluster is listed. With emulation, groups are also
+made here, and their Machines by emulate.py.
 """
 
 import asyncio
@@ -33,21 +33,21 @@ logger = logging.getLogger(__name__)
 
 MANAGER: Final = "kwok-operator-clusterapi"
 SETTLE: Final = 0.2
-"""Seconds in which several changes make one pass."""
+"""Seconds in which several changes are put into one pass."""
 AT_ONCE: Final = 10
-"""Groups that are written at a time: enough for a fleet, and little beside the writes of nodes."""
+"""Groups that are written at a time: fast enough, and few compared to the writes of nodes."""
 HIDDEN: Final = "Hidden"
 MOST_HIDDEN: Final = 25
-"""Groups that get an Event of it: one annotation hides all of a fleet."""
+"""At most so many groups get an Event with this reason: one annotation can hide all groups."""
 _PLAYED: Final = (Kind.MACHINE_DEPLOYMENT, Kind.MACHINE_SET)
 
 _Notice = tuple[str, EventType, str, str]
-"""The uid of a group, what kind of Event, a reason, a message."""
+"""An Event: the uid of a group, the type, the reason, the message."""
 
 
 class Mirror:
-    """Derives groups: `follow()` knows the management cluster, `run()` makes a pass after each
-    change. Each is to be run again after an error.
+    """Derives groups: `follow()` watches the management cluster, `run()` makes a pass after each
+    change. The caller has to restart each of the two after an error.
     """
 
     def __init__(
@@ -86,12 +86,12 @@ class Mirror:
         )
         self._announced: frozenset[_Notice] = frozenset()
         self._targets: dict[str, int] = {}
-        """Of each group, when it was applied: what is offered depends on it."""
+        """The target of each group when it was applied: CA's view of the group depends on it."""
         self._summary = ""
         self._logged: frozenset[CapiFinding] = frozenset()
 
     def group_changed(self, name: str) -> None:
-        """A group was written or has gone, by us or by somebody else."""
+        """Plans a pass if a group that we made has changed or is gone."""
         group = self._groups.get(name)
         if group is None or constants.CAPI_ANNOTATION in group.annotations:
             self._derived.group_changed(name)
@@ -99,7 +99,7 @@ class Mirror:
                 self._dirty.set()
 
     def recheck(self) -> None:
-        """Applies everything once more: owners of fields can change without an event."""
+        """Applies everything again: owners of fields can change without an event."""
         self._derived.forget()
         self._dirty.set()
 
@@ -118,7 +118,7 @@ class Mirror:
         await self._management.run()
 
     async def _pass(self) -> None:
-        # Both as they are now: a kind that turns up during the pass has objects not looked at yet.
+        # Both are read now: a kind that appears during the pass has objects not yet considered.
         scalables, kinds = self._management.scalables(), self._management.kinds
         if self._settings.mode is Mode.EMULATE:
             scalables = [each for each in scalables if each.kind in _PLAYED]
@@ -149,7 +149,8 @@ class Mirror:
     def _derive(
         self, scalables: Sequence[Scalable], templates: CapiTemplates, *, owned: set[str]
     ) -> CapiFleet:
-        """The groups of selected objects, and of those no longer selected, which CA doesn't see."""
+        """Derives the groups of selected objects, and of those no longer selected: CA sees none of
+        the latter."""
         keys, arch, flags = (
             self._settings.keys,
             self._settings.default_arch,
@@ -165,7 +166,7 @@ class Mirror:
         return replace(fleet, groups=fleet.groups + unseen)
 
     def _owned(self) -> dict[str, str]:
-        """Our groups by name, and the object that each was made of."""
+        """Returns, for each of our groups by name, the id of the object from which it was made."""
         groups = filter(None, map(self._groups.get, self._groups.names()))
         owned = {group.name: group.annotations.get(constants.CAPI_ANNOTATION) for group in groups}
         return {name: of for name, of in owned.items() if of}
@@ -173,7 +174,7 @@ class Mirror:
     async def _apply(
         self, derived: CapiGroup, fleet: CapiFleet, findings: Iterable[CapiFinding]
     ) -> set[_Notice]:
-        """Makes a group what it should be; returns what is to be announced of it."""
+        """Applies a group; returns the Events to emit about it."""
         group = self._groups.get(derived.name)
         target = _target(group)
         if target is None or self._follows(derived, group.annotations if group else {}):
@@ -187,7 +188,7 @@ class Mirror:
         )
         group = self._groups.get(derived.name)
         if group is None:
-            # What isn't there can't have Events: they come after the watch has reported the group.
+            # There are no Events on a group before the watch has reported it: they come later.
             for problem in problems:
                 logger.warning("%s: %s", derived.scalable.id, problem.message)
             return set()
@@ -213,7 +214,7 @@ class Mirror:
         return manifest
 
     def _follows(self, derived: CapiGroup, annotations: Mapping[str, str]) -> bool:
-        """Whether the group is to get the replicas of its scalable now."""
+        """Whether the group's target has to be set to its scalable's replicas now."""
         size, settings = derived.size, self._settings
         if settings.mode is Mode.EMULATE or settings.replicas is Replicas.ONCE or size is None:
             return False
@@ -236,10 +237,10 @@ class Mirror:
             await self._writer.set_first_target(derived.name, uid=uid, size=size)
 
     async def _retire(self, scalables: Iterable[Scalable], kinds: Set[str]) -> None:
-        """Deletes groups of ours whose scalable is gone, as its machines would go.
+        """Deletes our groups whose scalable is gone, as its machines would go, too.
 
-        Nothing is known of kinds other than `kinds`, of namespaces that aren't looked at, and of
-        other clusters.
+        Groups of kinds other than `kinds`, of other namespaces and other clusters stay: nothing is
+        known about their scalables.
         """
         alive = {each.id for each in scalables if not each.deployment}
         for name, of in self._owned().items():
@@ -255,7 +256,7 @@ class Mirror:
                 await self._writer.delete(name, uid=group.uid)
 
     def _announce(self, notices: set[_Notice]) -> None:
-        """Emits what is new; what holds for very many groups, only for some."""
+        """Emits the Events that are new; of those with the reason HIDDEN, at most MOST_HIDDEN."""
         groups = {g.uid: g for name in self._groups.names() if (g := self._groups.get(name))}
         said: Counter[str] = Counter()
         for uid, kind, reason, message in sorted(notices - self._announced):

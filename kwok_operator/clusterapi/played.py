@@ -1,8 +1,8 @@
-"""Which Machines a group is to have, and what each is to say.
+"""Computes which Machines a group should have, and what the status of each should say.
 
     Fleet, Nodes, phases of the simulated cloud, Machines  --project-->  Projection
 
-Made anew from what is there each time: nothing of it is remembered.
+It is computed from scratch each time: nothing is kept in memory.
 """
 
 from collections.abc import Mapping, Set
@@ -29,9 +29,10 @@ _DIGITS: Final = 9
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """By name: `create` has the Machines that are missing, `delete` those whose instance is gone,
-    `relabel` those that have lost a label or their owner, `show` what others are to say, with the
-    uid of their Node.
+    """What to write of a group's Machines, by name.
+
+    `create`: Machines that are missing; `delete`: those whose instance is gone; `relabel`: those
+    that lack a label or their owner; `show`: the statuses to write, with the uids of their Nodes.
     """
 
     create: tuple[str, ...]
@@ -52,14 +53,16 @@ def project(
     owner_uid: str,
     style: FailureStyle,
 ) -> Projection:
-    """`nodes` are not being deleted, `leaving` are, slowly; `deleted` are the names of Machines
-    that somebody has deleted: their instances go, and they are not made again.
+    """Compares a group's Machines with its instances.
+
+    `nodes` are not being deleted; `leaving` are stuck in deletion. `deleted` are the names of
+    Machines that somebody has deleted: their instances go, and they are not made again.
     """
     name_of, going = fleet.names.name, fleet.going
     wanted: dict[str, tuple[Shown, str]] = {}
     create: list[str] = []
     for node in nodes.values():
-        # Of one that goes at once there is nothing to say.
+        # A Machine whose Node goes at once needs no status.
         shown = Shown() if node.name in going else show_node(node.name, ready=node.ready)
         wanted[node.name] = shown, node.uid
         if not (node.name in machines or node.name in going or node.name in deleted):
@@ -95,8 +98,9 @@ def project(
 
 
 def labels_annotation(scalable: Scalable) -> str:
-    """The annotation by which cluster-autoscaler knows the labels of nodes that aren't there, with
-    the one that all played nodes have. Of two values of a label it takes the last.
+    """Returns the annotation with the labels that cluster-autoscaler expects of nodes from zero.
+
+    The label that all played nodes have is added at its end: the last value of a label counts.
     """
     pieces = [piece for piece in scalable.annotations.get(LABELS, "").split(",") if piece]
     ours = [piece for piece in pieces if piece.partition("=")[0] == NODE_GROUP_LABEL]
@@ -105,8 +109,10 @@ def labels_annotation(scalable: Scalable) -> str:
 
 
 def default_replicas(scalable: Scalable, keys: Keys, *, before: int | None) -> int:
-    """What Cluster API's webhook makes of none: the minimum of a new one, an old number within the
-    bounds, 1 without bounds.
+    """Returns what Cluster API's webhook sets if spec.replicas is missing.
+
+    That is the minimum of a new object, else its former size, moved into the bounds; 1 without
+    bounds.
     """
     bounds = [_bound(scalable.annotations.get(key)) for key in (keys.min_size, keys.max_size)]
     least, most = bounds
@@ -116,7 +122,7 @@ def default_replicas(scalable: Scalable, keys: Keys, *, before: int | None) -> i
 
 
 def _bound(text: str | None) -> int | None:
-    """None for what is no number that can be one of machines."""
+    """Parses a bound; None if it is no plausible number of machines."""
     if text is None or not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS):
         return None
     return int(text)

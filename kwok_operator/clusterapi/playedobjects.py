@@ -1,11 +1,11 @@
-"""What is played, as the API server has it: MachineDeployments, MachineSets, and our Machines.
+"""Caches of the objects that are played: MachineDeployments, MachineSets, and our Machines.
 
     reflector ──replace, upsert, remove──> Scalables, MachineStore ──> Emulation
     our own writes ──put, gone──────────────────────^
 
-A Machine is ours by its name, which is that of a serial, and by the uid of the group on it: the
-label alone anybody may write. What we wrote is entered at once, so nothing is written twice because
-a watch is late.
+A Machine is ours if its name has a serial and the hash of its group's uid: the label alone could be
+written by anybody. Our own writes are entered at once, so that nothing is written twice because a
+watch is late.
 """
 
 from collections import OrderedDict
@@ -23,13 +23,15 @@ from kwok_operator.formats.untyped import as_list, as_map
 from kwok_operator.kube.decode import Decoder
 
 _REMEMBERED: Final = 20_000
-"""Machines that are gone, so that a late event doesn't bring one back."""
+"""So many Machines that are gone are remembered, so that a late event doesn't bring one back."""
 
 
 @dataclass(slots=True)
 class MachineRecord:
-    """One Machine. `group` and `group_uid` are what it says of its group, `owners` the uids of its
-    ownerReferences, `shown` what its status says.
+    """What is kept of one Machine.
+
+    `group` and `group_uid` are from its label and annotation, `owners` are the uids of its
+    ownerReferences; `shown` is its status; `annotated`: it has the delete-machine annotation.
     """
 
     namespace: str
@@ -46,7 +48,7 @@ class MachineRecord:
 
 
 def machine_record(body: Mapping[str, Any], keys: Keys) -> MachineRecord:
-    """Whatever somebody has written into it."""
+    """Reads a Machine that anybody may have written; malformed parts count as empty."""
     metadata = as_map(body.get("metadata"))
     labels, annotations = as_map(metadata.get("labels")), as_map(metadata.get("annotations"))
     references = metadata.get("ownerReferences")
@@ -72,7 +74,7 @@ def machines_decoder(keys: Keys) -> Decoder[MachineRecord]:
 
 @lru_cache(maxsize=2_000)
 def _shared(labels: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
-    """Machines of a group have the same labels."""
+    """Returns one object for equal labels, to save memory: Machines of a group share them."""
     return dict(labels)
 
 
@@ -82,10 +84,10 @@ def _one(shown: Shown) -> Shown:
 
 
 class MachineStore:
-    """Machines by the group that they name, and by their own name.
+    """The Machines, by the group that their label names, and by name.
 
-    `changed(group)` is called when one has changed; `lost(group, name)` when one is gone that was
-    there, `restored(group, name)` when a list has it again.
+    `changed(group)` is called when a Machine has changed; `lost(group, name)` when it is gone;
+    `restored(group, name)` when a list contains it again.
     """
 
     def __init__(
@@ -108,7 +110,7 @@ class MachineStore:
         return list(self._groups)
 
     def upsert(self, item: MachineRecord) -> None:
-        """Takes a Machine as a write of ours or the watch returned it."""
+        """Enters a Machine, as our own write or the watch returned it."""
         known = self._groups.get(item.group, {}).get(item.name)
         if item.uid in self._gone:
             return
@@ -121,11 +123,11 @@ class MachineStore:
             self._changed(item.group)
 
     def deleted(self, item: MachineRecord) -> None:
-        """The API server took our DELETE; the watch reports when the Machine is gone."""
+        """Notes that the API server accepted our DELETE; the watch reports when it is gone."""
         item.deleting = True
 
     def remove(self, item: MachineRecord) -> None:
-        """The Machine has gone, whoever deleted it."""
+        """Takes out a Machine that is gone, whoever deleted it."""
         self._gone[item.uid] = None
         if len(self._gone) > _REMEMBERED:
             self._gone.popitem(last=False)
@@ -140,12 +142,12 @@ class MachineStore:
         self._changed(item.group)
 
     def forget(self) -> None:
-        """The cluster was restored: what isn't there now was never there."""
+        """Forgets all Machines, as the cluster was restored; none of them counts as lost."""
         self._groups.clear()
         self._gone.clear()
 
     def replace(self, items: Sequence[MachineRecord], resource_version: int) -> None:
-        """Takes a list, also where it is older than what is known: the cluster may be restored."""
+        """Enters a full list; Machines newer than the list stay."""
         uids = {item.uid for item in items}
         for record in [r for group in self._groups.values() for r in group.values()]:
             if record.resource_version > resource_version:
@@ -167,7 +169,7 @@ def _news(record: MachineRecord) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """A MachineDeployment or MachineSet, and what is compared before it is written."""
+    """A MachineDeployment or MachineSet, with the parts that are compared before a write."""
 
     scalable: Scalable
     resource_version: int
@@ -177,7 +179,7 @@ class Played:
 
 
 def read_played(body: Mapping[str, Any], keys: Keys) -> Played | None:
-    """None for what is no scalable."""
+    """Reads a MachineDeployment or MachineSet; None if it is malformed."""
     try:
         scalable = read_scalable(body, keys)
     except ManifestError:
@@ -199,7 +201,7 @@ def played_decoder(keys: Keys, kind: Kind) -> Decoder[Played | None]:
 
 
 class PlayedStore:
-    """Those of one kind, by namespace and name; `changed` is called for each change."""
+    """The scalables of one kind, by namespace and name; `changed` is called for each change."""
 
     def __init__(self, *, changed: Callable[[Scalable], None]) -> None:
         self._changed = changed
@@ -219,7 +221,7 @@ class PlayedStore:
         self._changed(item.scalable)
 
     def forget(self) -> None:
-        """The cluster was restored: what is listed next is all that there is."""
+        """Prepares for a restored cluster: the next list replaces all that is known."""
         self._known = {key: replace(p, resource_version=0) for key, p in self._known.items()}
 
     def replace(self, items: Sequence[Played | None], resource_version: int) -> None:

@@ -1,6 +1,6 @@
-"""MachineDeployments, MachineSets and MachinePools, as values; of v1beta1 and v1beta2 alike.
+"""Reads MachineDeployments, MachineSets and MachinePools, of v1beta1 and of v1beta2.
 
-What has another type than Cluster API gives it counts as absent, as it does for cluster-autoscaler.
+A field of the wrong type counts as absent, as it does for cluster-autoscaler.
 """
 
 from collections.abc import Mapping
@@ -17,10 +17,10 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True, order=True)
 class CapiFinding:
-    """What users should know of an object: field, value, what CA does, remedy.
+    """A message for users about an object: field, value, what CA does, remedy.
 
-    `reason` is one word for programs, `about` the object as CA calls it, `path` where in it the
-    field stands. A `note` needs no remedy.
+    `reason` is one word for programs, `about` is the id of the object, `path` is the field in it.
+    A `note` needs no remedy.
     """
 
     reason: str
@@ -31,7 +31,7 @@ class CapiFinding:
 
 
 class Kind(StrEnum):
-    """What can be scaled; the plural names its resource."""
+    """The kinds that can be scaled."""
 
     MACHINE_DEPLOYMENT = "MachineDeployment"
     MACHINE_SET = "MachineSet"
@@ -44,7 +44,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class InfrastructureRef:
-    """Which object describes the machines. `version` is empty in v1beta2."""
+    """The reference to the infrastructure template. `version` is empty in v1beta2."""
 
     group: str
     version: str
@@ -53,15 +53,16 @@ class InfrastructureRef:
 
     @property
     def resource(self) -> str:
-        """As cluster-autoscaler forms the plural, whether it is right or not."""
+        """The plural of the kind as cluster-autoscaler forms it, which may be wrong."""
         return f"{self.kind.lower()}s"
 
 
 @dataclass(frozen=True, slots=True)
 class Scalable:
-    """One of them. `template_labels` are what its Machines get, `node_labels` what
-    cluster-autoscaler takes for labels that reach the Node. `replicas` is None where there is none;
-    `deployment` is the MachineDeployment that owns a MachineSet, or empty.
+    """A MachineDeployment, MachineSet or MachinePool.
+
+    Its Machines get `template_labels`; cluster-autoscaler expects `node_labels` on Nodes, too.
+    `replicas` is None if not set; `deployment` is the MachineDeployment that owns a MachineSet.
     """
 
     kind: Kind
@@ -82,12 +83,12 @@ class Scalable:
 
     @property
     def id(self) -> str:
-        """As cluster-autoscaler calls its group."""
+        """The name of its group in cluster-autoscaler: Kind/namespace/name."""
         return f"{self.kind}/{self.namespace}/{self.name}"
 
 
 def read_scalable(body: Mapping[str, Any], keys: Keys) -> Scalable:
-    """Raises ManifestError for what is none of the kinds, or has no name."""
+    """Reads an object. Raises ManifestError if it is of another kind, or has no name."""
     metadata, spec = as_map(body.get("metadata")), as_map(body.get("spec"))
     try:
         kind = Kind(str(body.get("kind")))
@@ -122,7 +123,7 @@ def read_scalable(body: Mapping[str, Any], keys: Keys) -> Scalable:
 
 
 def _infrastructure(value: Any) -> InfrastructureRef | None:
-    """None where cluster-autoscaler finds nothing to look up."""
+    """Reads the infrastructureRef; None if cluster-autoscaler would ignore it."""
     ref = _all_texts(value)
     kind, name = ref.get("kind", ""), ref.get("name", "")
     group, version = ref.get("apiGroup", ""), ""
@@ -146,6 +147,6 @@ def _count(value: Any) -> int | None:
 
 
 def _all_texts(value: Any) -> dict[str, str]:
-    """All of them, or none where one is no text: as unstructured.NestedStringMap reads."""
+    """Reads a map of strings; {} if a value is no string, like unstructured.NestedStringMap."""
     texts = as_texts(value)
     return texts if len(texts) == len(as_map(value)) else {}

@@ -1,10 +1,11 @@
-"""From a scalable's replicas to its group: the target, and who goes.
+"""Computes how a scalable's replicas change its group: the target, and the nodes to delete.
 
     spec.replicas, Fleet (the group's instances), Machines  --follow-->  Change of the group's spec
 
-Whoever scales down says first, by an annotation on Machines, which of them; so they are looked at
-as they are when the smaller number is known. Then come those that aren't of use yet, and the rest
-in the order that the scalable asks for: what Cluster API does (machineset_deletion_order.go).
+Cluster-autoscaler annotates the Machines to delete before it lowers the replicas; so Machines are
+read again once the smaller number is known. Annotated ones go first, then those without a Ready
+Node, then the rest in the scalable's deletion order, as in Cluster API
+(machineset_deletion_order.go).
 """
 
 from collections.abc import Set
@@ -17,7 +18,7 @@ from kwok_operator.nodegroups.autoscaler import Change, Fleet, with_names
 
 
 class DeletionOrder(StrEnum):
-    """RANDOM is by name."""
+    """Which Machines are deleted first; RANDOM is by serial, like OLDEST."""
 
     RANDOM = "Random"
     NEWEST = "Newest"
@@ -26,9 +27,8 @@ class DeletionOrder(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Machines:
-    """What their Machines say of instances, by name: `annotated` ones are to go when some are,
-    `deleted` ones have been deleted while the instance is there. `usable` ones have a Node that is
-    Ready.
+    """Names of a group's Machines: `annotated` ones are to be deleted first; `deleted` ones were
+    deleted by somebody while their instance exists; `usable` ones have a Node that is Ready.
     """
 
     annotated: Set[str] = frozenset()
@@ -37,7 +37,7 @@ class Machines:
 
 
 def deletion_order(scalable: Scalable) -> DeletionOrder:
-    """Of either version; what is none of the orders counts as none."""
+    """Reads the deletion order, of either API version; an unknown one counts as RANDOM."""
     spec = scalable.spec
     rolling = as_map(as_map(spec.get("strategy")).get("rollingUpdate"))
     given = (
@@ -53,11 +53,11 @@ def deletion_order(scalable: Scalable) -> DeletionOrder:
 def follow(
     fleet: Fleet, replicas: int, machines: Machines, *, order: DeletionOrder
 ) -> Change | None:
-    """What brings the group to so many instances; None where it is on its way.
+    """Returns the change that brings the group to `replicas` instances; None if none is needed.
 
-    A deleted Machine takes its instance with it, and another comes unless fewer are wanted. Below a
-    minimum that somebody gave the group, others would only come in their place. Raises RefusedError
-    where more would go at once than a spec can name.
+    The instance of a deleted Machine goes, too, and is replaced unless fewer are wanted. No more
+    instances are chosen than the group's own minimum allows, as they would be replaced. Raises
+    RefusedError if more would go at once than a spec can name.
     """
     alive = _alive(fleet)
     condemned = {serial for serial, name in alive.items() if name in machines.deleted}
@@ -66,22 +66,22 @@ def follow(
     if needs_machines(fleet, replicas):
         rest.sort(key=lambda serial: _rank(serial, alive[serial], machines, order))
         victims.update(rest[: max(0, len(rest) - max(replicas, fleet.min_size))])
-    # What has no serial yet is not named: the smaller target is enough.
+    # Instances whose serial isn't given out yet are not named: the smaller target is enough.
     given_out = {alive[serial] for serial in victims if serial < fleet.next_serial}
     if fleet.spec.target_size == replicas and given_out <= fleet.named:
         return None
-    # Names of nodes that have gone are taken out whenever something is written anyway.
+    # Names of nodes that are gone are removed whenever something is written anyway.
     names = with_names(fleet, given_out)
     return Change(replicas, names if names != fleet.named else None)
 
 
 def needs_machines(fleet: Fleet, replicas: int) -> bool:
-    """Whether victims are to be chosen, for which Machines have to be read afresh."""
+    """Whether instances to delete have to be chosen; then Machines have to be read again."""
     return max(replicas, fleet.min_size) < fleet.target
 
 
 def _alive(fleet: Fleet) -> dict[int, str]:
-    """The instances that stay unless somebody names them."""
+    """The instances that are not being deleted, by serial."""
     here = {s: name for s, name in fleet.present.items() if name not in fleet.going}
     return here | {serial: fleet.names.name(serial) for serial in fleet.waiting}
 

@@ -1,7 +1,6 @@
-"""The flags of `kwok-operator run` that are about Cluster API, as values.
+"""Declares and reads the flags of `kwok-operator run` for Cluster API.
 
-They are called as those of cluster-autoscaler (CA) and mean the same; what a flag means stands in
-its help text.
+They have the names and meanings of cluster-autoscaler's (CA's) flags, explained in their help.
 """
 
 import argparse
@@ -35,7 +34,7 @@ class Mode(StrEnum):
 
 
 class Replicas(StrEnum):
-    """What becomes of the replicas of a mirrored object: its group's first size, or always."""
+    """How a mirrored object's replicas set its group's size: ONCE at first, or FOLLOW changes."""
 
     ONCE = "once"
     FOLLOW = "follow"
@@ -43,7 +42,7 @@ class Replicas(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClusterApiSettings:
-    """The settings of `run --clusterapi`; without `version`, discovery chooses one."""
+    """The settings of `run --clusterapi`; if `version` is "", the server's preferred one counts."""
 
     mode: Mode
     keys: Keys
@@ -98,7 +97,7 @@ def add_clusterapi_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def add_discovery_flag(group: argparse._ActionsContainer) -> None:
-    """Declares which of Cluster API's objects are meant."""
+    """Declares the flag that selects objects of Cluster API."""
     group.add_argument(
         "--node-group-auto-discovery",
         metavar="clusterapi:KEY=VALUE,...",
@@ -109,7 +108,7 @@ def add_discovery_flag(group: argparse._ActionsContainer) -> None:
 
 
 def terms(flags: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> ConvertTerms:
-    """As whom files are looked at. Raises SettingsError."""
+    """Reads the settings with which objects in files are converted. Raises SettingsError."""
     values = Values(flags, environ)
     return ConvertTerms(
         keys=Keys(values.variable(GROUP_VARIABLE, DEFAULT_GROUP, _api_group)),
@@ -121,7 +120,7 @@ def terms(flags: argparse.Namespace, environ: Mapping[str, str] = os.environ) ->
 def clusterapi_settings(
     flags: argparse.Namespace, environ: Mapping[str, str] = os.environ
 ) -> ClusterApiSettings | None:
-    """None where it is off. Raises SettingsError naming flag, value, remedy."""
+    """Reads the settings; None if --clusterapi is off. Raises SettingsError with the remedy."""
     values = Values(flags, environ)
     mode = values.read("clusterapi", "off", one_of("off", *Mode))
     discoveries = _discoveries(flags, environ)
@@ -168,11 +167,11 @@ _OF_ONE_MODE = {
     "clusterapi-replicas": (Mode.MIRROR, ""),
     "clusterapi-failures": (Mode.EMULATE, ""),
 }
-"""Flags that go with one mode, and why."""
+"""Flags that are allowed in one mode only, and why."""
 
 
 def _discoveries(flags: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Discovery, ...]:
-    """Of the flags, or else of the variable, which has one of them or several with blanks."""
+    """Reads the flags, or else the variable, which has one value or several with blanks between."""
     variable = f"{ENV_PREFIX}NODE_GROUP_AUTO_DISCOVERY"
     source, texts = "--node-group-auto-discovery", flags.node_group_auto_discovery
     if texts is None:
@@ -181,7 +180,7 @@ def _discoveries(flags: argparse.Namespace, environ: Mapping[str, str]) -> tuple
 
 
 def _architecture(text: str | None) -> str:
-    """As cluster-autoscaler: what it doesn't know is amd64."""
+    """Reads an architecture; an unknown one counts as amd64, as in cluster-autoscaler."""
     return text if text in ARCHITECTURES else DEFAULT_ARCH
 
 

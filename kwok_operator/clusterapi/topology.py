@@ -1,7 +1,7 @@
-"""From a Cluster with a topology, and its ClusterClass, to the MachineDeployments that they mean.
+"""Makes the MachineDeployments and MachinePools of a Cluster with a topology and a ClusterClass.
 
-Only what stands in the two is known: what patches and variables change is up to Cluster API, and
-so are the random parts of names. References are those of v1beta1 and of v1beta2.
+Only these two objects are used: Cluster API's patches and variables are not applied, and the random
+parts of names are not known. References are those of v1beta1 and of v1beta2.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,8 +17,9 @@ _PARTS: Final = {"machineDeployments": Kind.MACHINE_DEPLOYMENT, "machinePools": 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """An object that a topology asks for, and where in the Cluster it does. `known` is False where
-    the class says nothing of it.
+    """An object that a topology asks for, and the `path` in the Cluster where it does so.
+
+    `known` is False if the ClusterClass doesn't define its class.
     """
 
     body: Mapping[str, Any]
@@ -27,7 +28,7 @@ class Planned:
 
 
 def class_name(cluster: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Namespace and name of a Cluster's class; None where it has no topology."""
+    """Returns namespace and name of a Cluster's class; None if it has no topology."""
     topology = as_map(as_map(cluster.get("spec")).get("topology"))
     if not topology:
         return None
@@ -38,7 +39,7 @@ def class_name(cluster: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def is_patched(cluster: Mapping[str, Any], its_class: Mapping[str, Any]) -> bool:
-    """Whether more goes into the objects than stands in the two."""
+    """Whether patches or variables may change the objects that `planned` yields."""
     topology = as_map(as_map(cluster.get("spec")).get("topology"))
     return bool(as_map(its_class.get("spec")).get("patches") or topology.get("variables"))
 
@@ -46,7 +47,7 @@ def is_patched(cluster: Mapping[str, Any], its_class: Mapping[str, Any]) -> bool
 def planned(
     cluster: Mapping[str, Any], its_class: Mapping[str, Any], keys: Keys
 ) -> Iterator[Planned]:
-    """What a topology asks for, in its order."""
+    """Yields the objects that a topology asks for, in its order."""
     topology = as_map(as_map(cluster.get("spec")).get("topology"))
     workers = as_map(topology.get("workers"))
     classes = as_map(as_map(its_class.get("spec")).get("workers"))
