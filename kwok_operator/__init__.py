@@ -1,3 +1,3 @@
-"""Groups of fake Kubernetes nodes, kept at their size."""
+"""A Kubernetes operator that keeps groups of fake nodes at their size."""
 
 __version__ = "0.1.0"

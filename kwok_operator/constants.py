@@ -1,6 +1,6 @@
 """Names that other programs rely on: API group, labels, annotations, taints.
 
-Each name stands here once. Nothing here depends on anything else in the package.
+Each name is defined only here. Nothing here depends on anything else in the package.
 """
 
 from typing import Final
@@ -70,7 +70,8 @@ CAPI_NAMESPACE_ANNOTATION: Final = "kwok-operator.io/clusterapi-namespace"
 CAPI_CLUSTER_ANNOTATION: Final = "kwok-operator.io/clusterapi-cluster"
 CAPI_REPLICAS_ANNOTATION: Final = "kwok-operator.io/clusterapi-replicas"
 CAPI_FOLLOWED_ANNOTATION: Final = "kwok-operator.io/clusterapi-replicas-followed"
-"""The replicas that the object has, and those that its group was last given."""
+"""CAPI_REPLICAS_ANNOTATION has the object's replicas, this one those that the group was last
+given."""
 FROM_ZERO_ANNOTATION: Final = "kwok-operator.io/from-zero"
 """How cluster-autoscaler's template of a group without nodes differs from the group's nodes."""
 CA_MIN_SIZE_ANNOTATION: Final = "kwok-operator.io/cluster-autoscaler-min-size"
@@ -92,7 +93,7 @@ REHEARSAL_LABEL: Final = "kwok-operator.io/rehearsal"
 """On all objects of a rehearsal in a borrowed cluster: the scenario's name."""
 
 KWOK_NODE_ANNOTATION: Final = "kwok.x-k8s.io/node"
-"""Makes the kwok controller adopt a node; it must be there when kwok first sees the node."""
+"""Makes the kwok controller manage a node; it must be there when kwok first sees the node."""
 KWOK_NODE_ANNOTATION_VALUE: Final = "fake"
 
 CA_NODE_GROUP_ANNOTATION: Final = "cluster-autoscaler.kwok.nodegroup/name"
@@ -108,7 +109,8 @@ ARCH_LABEL: Final = "kubernetes.io/arch"
 OS_LABEL: Final = "kubernetes.io/os"
 BETA_ARCH_LABEL: Final = "beta.kubernetes.io/arch"
 BETA_OS_LABEL: Final = "beta.kubernetes.io/os"
-"""kube-controller-manager adds these two to a node that lacks them, one node after the other."""
+"""kube-controller-manager adds BETA_ARCH_LABEL and BETA_OS_LABEL to nodes that lack them, one by
+one."""
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 INSTANCE_TYPE_LABEL: Final = "node.kubernetes.io/instance-type"
 EXCLUDE_FROM_LOAD_BALANCERS_LABEL: Final = "node.kubernetes.io/exclude-from-external-load-balancers"
@@ -126,9 +128,10 @@ GUARD_TAINT_VALUE: Final = "true"
 GUARD_TAINT_EFFECT: Final = "NoSchedule"
 
 MAX_GROUP_NAME_LENGTH: Final = 50
-"""A node's name is its hostname label, at most 63 characters: group, hash (4), serial (7)."""
+"""The most characters, so that a node's name (group, hash of 4, serial of 7) fits its hostname
+label of 63."""
 MAX_NODES_TO_DELETE: Final = 20_000
 DEFAULT_MAX_TOTAL_NODES: Final = 10_000
 
 INSTALL_IMAGE: Final = "kwok-operator"
-"""The image that stands in the manifests, without its tag."""
+"""The image in the manifests, without its tag."""

@@ -69,11 +69,11 @@ class PreflightError(KwokOperatorError):
 
 
 class NotLeadingError(KwokOperatorError):
-    """A write was refused by the fence. The process is ending, or does not lead yet."""
+    """The fence refused a write: the process is ending, or does not lead yet."""
 
 
 class TemplateError(KwokOperatorError):
-    """A template can't become a node."""
+    """A template can't be made a node."""
 
     def __init__(self, *, field: str, value: object, problem: str, remedy: str = "") -> None:
         self.field = field
@@ -130,7 +130,7 @@ class ErrorCause:
 
 
 class ApiError(KwokOperatorError):
-    """The API server answered, and the answer is an error status."""
+    """The API server answered with an error status."""
 
     def __init__(
         self,
@@ -169,11 +169,11 @@ class BadRequestError(ApiError):
 
 
 class UnauthorizedError(ApiError):
-    """401: the API server doesn't know who asks."""
+    """401: the API server doesn't know the account."""
 
 
 class ForbiddenError(ApiError):
-    """403: the API server knows who asks, and says no."""
+    """403: the API server knows the account, and denies the request."""
 
 
 class NotFoundError(ApiError):
@@ -189,7 +189,7 @@ class GoneError(ApiError):
 
 
 class InvalidError(ApiError):
-    """422: understood, and not valid. `details` names the fields."""
+    """422: the object is understood, but invalid. `details` names the fields."""
 
 
 class AlteredNodeError(InvalidError):
@@ -214,7 +214,7 @@ REFUSED: Final = (BadRequestError, ForbiddenError, InvalidError)
 
 
 class TooManyRequestsError(ApiError):
-    """429: the API server asks to wait; `retry_after` says how long, if it said so."""
+    """429: the API server asks to wait; `retry_after` is for how long, if it was given."""
 
 
 class ServerError(ApiError):
@@ -222,7 +222,7 @@ class ServerError(ApiError):
 
 
 class ApiUnreachableError(KwokOperatorError):
-    """There was no answer, or not a whole one. A write may have been carried out nevertheless."""
+    """There was no answer, or only a part. A write may have been carried out nevertheless."""
 
     def __init__(self, *, server: str, cause: str, method: str = "", path: str = "") -> None:
         self.server = server

@@ -24,14 +24,14 @@ class Reporter:
         self._transient = False
 
     def say(self, text: str) -> None:
-        """Print a line that stays."""
+        """Prints a line that stays."""
         erase = "\r\x1b[K" if self._transient else ""
         self._transient = False
         self._last = self._clock()
         print(f"{erase}{text}", file=self._stream, flush=True)
 
     def update(self, text: str) -> None:
-        """Print how far a step has got, unless that was done a moment ago."""
+        """Prints the progress of a step, unless that was done a moment ago."""
         now = self._clock()
         if now - self._last < self._period:
             return
@@ -44,6 +44,6 @@ class Reporter:
 
 
 def elapsed(seconds: float) -> str:
-    """Write a duration as people say it: 42s, 3m07s."""
+    """Writes a duration for people: 42s, 3m07s."""
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"

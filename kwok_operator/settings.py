@@ -27,7 +27,7 @@ loop."""
 MAX_NODE_CONCURRENCY = 256
 DEFAULT_LEASE_NAME = "kwok-operator"
 JITTER = 1.2
-"""A try may come later than the retry period by this factor, as in client-go's leader election."""
+"""A try may be later than the retry period by this factor, as in client-go's leader election."""
 LOG_FORMATS = ("text", "json")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 

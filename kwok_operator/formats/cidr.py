@@ -1,4 +1,4 @@
-"""Ranges of addresses: CIDRs, IPv4 and IPv6."""
+"""Blocks of addresses (CIDRs), IPv4 and IPv6."""
 
 import ipaddress
 from collections.abc import Mapping

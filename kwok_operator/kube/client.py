@@ -42,7 +42,8 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
 APPLY: Final = "application/apply-patch+yaml"
 ACCEPT_METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-"""Metadata only: for single objects, and for a watch (which refuses the List form)."""
+"""The Accept header for metadata only: for single objects, and for a watch (which refuses the
+List form)."""
 ACCEPT_METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 USER_AGENT: Final = f"kwok-operator/{__version__}"

@@ -42,7 +42,8 @@ class NodeView:
     uid: str
     resource_version: int
     created: float
-    """Epoch seconds; 0.0 for a node that was never stored (a dry run)."""
+    """When the node was created, in epoch seconds; 0.0 for a node that was never stored (a dry
+    run)."""
     labels: dict[str, str]
     annotations: dict[str, str]
     owner_uids: tuple[str, ...]
@@ -55,7 +56,7 @@ class NodeView:
     """The port of the kubelet API; 0 if the node states none."""
     provider_id: str
     not_ready_taint: bool = False
-    """Whether Kubernetes keeps pods off, as with every new node: see kube/taints.py."""
+    """Whether the node has the taint that Kubernetes puts on every new node; see kube/taints.py."""
 
     unreachable_taint: bool = False
     pod_cidr: str = ""

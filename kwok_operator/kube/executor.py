@@ -105,7 +105,7 @@ class _Run:
     refusals: int = 0
     """Refusals since the last success."""
     counted: int = 0
-    """The last ticket when a failure was counted."""
+    """The last ticket at the time when a failure was counted: calls up to it count no more."""
 
     def advance(self) -> Any:
         """Returns the next fresh job; reads the one after it ahead."""

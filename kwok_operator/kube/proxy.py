@@ -39,7 +39,7 @@ def _is_local(host: str) -> bool:
 
 
 def _covers(entry: str, host: str) -> bool:
-    """Whether one entry of NO_PROXY means this host."""
+    """Whether one entry of NO_PROXY includes this host."""
     if entry == "*":
         return True
     address = _address(host)

@@ -114,7 +114,7 @@ class _StreamError(Exception):
 
 
 class Reflector(Generic[T]):
-    """Keeps one sink informed of one resource."""
+    """Keeps one sink informed of all objects of one resource."""
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ _RETRIES: Final = 3
 
 
 class ApiResource(NamedTuple):
-    """A kind in one version; the API group of core/v1 is empty."""
+    """A kind in one version; the API group is empty for core/v1."""
 
     group: str
     version: str

@@ -33,7 +33,7 @@ wanted."""
 
 
 class Actions:
-    """Writes nodes as plans say."""
+    """Carries out plans, by writing nodes."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -233,7 +233,7 @@ class Actions:
 
 
 def deletes_pods(group: Group) -> bool:
-    """Whether the pods of a group's nodes go with them."""
+    """Whether the pods of a group's nodes are deleted with them."""
     return group.spec.scale_down.pods is DeletedNodePods.DELETE
 
 

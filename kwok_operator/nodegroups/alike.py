@@ -40,7 +40,7 @@ NOT_COMPARED: Final = frozenset(
     ibm-cloud.kubernetes.io/worker-pool-name ibm-cloud.kubernetes.io/zone
     vpc-block-csi-driver-labels""".split()
 )
-"""Labels of a place or a pool: what CA leaves out, and what copied nodes have of that kind."""
+"""Labels of a place or a pool that CA ignores, and others of that kind on copied nodes."""
 
 _MEMORY: Final = math.log1p(0.015)
 _ALLOCATABLE: Final = math.log1p(0.05)

@@ -88,7 +88,7 @@ def announce(
 
 
 def announce_slowness(recorder: Recorder, group: Group) -> None:
-    """Tells that the API server holds up what is being done for a group."""
+    """Emits an Event that the API server slows down the work on a group."""
     message = (
         "The API server has too much to do, or fails: fewer nodes are written at once until it has"
         " recovered."
@@ -134,7 +134,8 @@ def _template_changed(spec: KwokNodeGroupSpec, after: KwokNodeGroupStatus) -> st
 def _begun(
     old: _Conditions, conditions: Iterable[Condition]
 ) -> Iterator[tuple[str, EventType, str, str]]:
-    """The condition's reason, and the Event."""
+    """Yields the Events of conditions that begin: the condition's reason, then type, reason and
+    message."""
     said: set[str] = set()  # one cause can turn several conditions, and makes one Event
     for condition in conditions:
         missing = condition.type == ConditionType.PROVISIONED and _failed(condition)
@@ -153,9 +154,10 @@ def _begun(
 def _ended(
     old: _Conditions, new: _Conditions, *, after: KwokNodeGroupStatus, failed: bool
 ) -> Iterator[tuple[str, str, str]]:
-    """The reason that is over, and the Event.
+    """Yields the Events of conditions that end: the ended reason, then reason and message of the
+    Event.
 
-    `failed` says whether the last Event about instances was that they don't come.
+    `failed` says whether the last Event about instances reported failures.
     """
     over: set[str] = set()
     for kind, well, reason in _TROUBLE:

@@ -52,13 +52,15 @@ _ROLES = _keys(
         "Rancher": "node-role.kubernetes.io/controlplane",
     }
 )
-"""Labels and taints of a control plane: a template is for nodes that pods are scheduled to."""
+"""Labels and taints of a control plane; templates drop them, as pods are to be scheduled to
+nodes."""
 
 _NAMES_A_MACHINE = re.compile(
     r"(.*/)?(hostname|node-?name|machine-name|([a-z]+-)*(instance|node|machine|worker)[-_]?id"
     r"|(internal|external|host)-(ip|dns))"
 )
-"""Labels and annotations of many clouds: vpc-instance-id, node_id, worker-id, internal-ip."""
+"""Keys of labels and annotations that identify a machine in many clouds: vpc-instance-id,
+node_id, worker-id, internal-ip."""
 
 _LABELS_OF_A_MACHINE = _keys(
     {
@@ -142,7 +144,7 @@ _MAX_DEPTH = 50
 _MOST_ADDRESSES = 32
 """The most addresses that are searched for in annotations; a real node has a handful."""
 _SHORTEST_IDENTITY = 7
-"""Characters; shorter values of a machine ("node1") also occur in text that is not its identity."""
+"""The fewest characters; shorter values of a machine ("node1") also occur in other texts."""
 
 
 def part_of(node: Node, *path: str) -> Mapping[str, Any]:
@@ -331,7 +333,8 @@ def _drop(mapping: dict[str, Any], keys: frozenset[str]) -> None:
 
 
 def _identity(metadata: Node, spec: Node, status: Node) -> frozenset[str]:
-    """Values by which this one machine is known: addresses, cloud id, UUIDs, a host-like name."""
+    """Returns values that identify this one machine: addresses, cloud id, UUIDs, a host-like
+    name."""
     node_info, pod_cidrs = status["nodeInfo"], spec.get("podCIDRs")
     values = [node_info.get(key) for key in _NODE_INFO_OF_A_MACHINE]
     values += [metadata.get("uid"), spec.get("podCIDR")]

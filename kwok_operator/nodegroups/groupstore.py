@@ -30,9 +30,9 @@ class Retired:
 
 
 class GroupStore:
-    """Groups by name, retired ones by uid.
+    """Keeps groups by name, retired ones by uid.
 
-    `clock` gives monotonic seconds; `unreadable` is called once for a group that can't be read.
+    `clock` returns monotonic seconds; `unreadable` is called once for a group that can't be read.
     """
 
     def __init__(

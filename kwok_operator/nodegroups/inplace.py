@@ -26,9 +26,9 @@ _TAINTS_LIST = constants.TEMPLATE_TAINTS_ANNOTATION
 
 @dataclass(frozen=True, slots=True)
 class Patches:
-    """Merge patches, to be written in this order; None where there is nothing to write.
+    """The merge patches of a node, to be written in this order; None if there is nothing to write.
 
-    The hash of the template is in the last one: a node that got only the first is still outdated.
+    The last one has the hash of the template: a node that got only the first is still outdated.
     """
 
     status: dict[str, Any] | None
@@ -74,7 +74,7 @@ def _changes(
     removable: frozenset[str],
     equal: Callable[[Any, Any], bool] = lambda a, b: a == b,
 ) -> dict[str, Any]:
-    """The merge patch of a map: new values, and None for what is to be removed."""
+    """Returns the merge patch of a map: new values, and None for keys to remove."""
     changes: dict[str, Any] = {
         key: value
         for key, value in new.items()

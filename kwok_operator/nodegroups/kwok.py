@@ -35,7 +35,7 @@ LOOK_EVERY: Final = 1.0
 LOOK_WITHIN: Final = 5.0
 """The most seconds that groups wait for an answer about Leases."""
 GOOD_FOR: Final = 0.75
-"""The share of a Lease's duration without renewal until kwok is no longer trusted: then two are
+"""The share of a Lease's duration without a renewal after which kwok isn't trusted: two are
 missing."""
 FIRST_LEASE_WITHIN = 15.0
 """Seconds that kwok has to take the first Lease of a group; after thousands of nodes it takes

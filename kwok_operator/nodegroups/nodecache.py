@@ -68,7 +68,7 @@ class NodeRecord:
     endpoint: KubeletEndpoint | None
     mark: NodeMark | None = None
     created: int = 0
-    """Epoch seconds."""
+    """When the node was created, in epoch seconds."""
     tainted: bool = False
     unreachable: bool = False
     pod_cidr: str = ""

@@ -465,7 +465,7 @@ class NodeWriter:
 
 
 def _require_marks(node: NodeView, name: str, *, group: str, uid: str, template_hash: str) -> None:
-    """Raises AlteredNodeError where a node lacks what it, or its template, is recognised by."""
+    """Raises AlteredNodeError if a node lacks the marks of its group or template."""
     lost = _lost_marks(node, group=group, uid=uid)
     if node.name != name:
         lost.append("its name")
@@ -506,6 +506,6 @@ def _is_made_by_us(body: bytes) -> bool:
 
 
 def _belongs(node: NodeView, *, uid: str) -> bool:
-    """Whether a node is that group's, and not on its way out."""
+    """Whether a node belongs to that group (by uid), and is not being deleted."""
     claimed = node.annotations.get(constants.NODE_GROUP_UID_ANNOTATION)
     return not node.deleting and uid in node.owner_uids and claimed == uid

@@ -190,7 +190,8 @@ class Observation:
 
 
 def observe(group: Group, memory: Memory, cache: NodeCache) -> Observation:
-    """Sorts the nodes that carry the group's label; notes in `memory` which have arrived."""
+    """Sorts the nodes that have the group's label; notes in `memory` which serials have become
+    nodes."""
     names = NodeNames.of(group.name, group.uid)
     records: dict[int, NodeRecord] = {}
     ready: list[NodeRecord] = []

@@ -31,9 +31,9 @@ it."""
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Which serials can have a block of addresses. There are `number` blocks, and a serial has
-    the block `serial % number`. `taken(serial)` is 0 if its block is free, else how many serials
-    from this one on have no free block."""
+    """Which serials can have a block of addresses. There are `number` blocks; serials that are
+    equal modulo `number` share one. `taken(serial)` is 0 if the block is free, else how many
+    serials from this one on have no free block."""
 
     number: int
     taken: Callable[[int], int]
@@ -80,7 +80,7 @@ class ObservedGroup:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Why the target in force is not the one asked for."""
+    """Why the target in force differs from the requested one."""
 
     reason: str
     message: str
@@ -92,7 +92,8 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The number of nodes aimed at, what was asked for, and what held it back, if anything did."""
+    """The number of nodes to reach, the requested number, and the limit that made them differ,
+    if any."""
 
     value: int
     wanted: int
@@ -238,9 +239,9 @@ def max_unavailable(text: str, *, target: int) -> int:
 def _leaving(
     spec: KwokNodeGroupSpec, observed: ObservedGroup, staying: list[int], *, count: int
 ) -> list[int]:
-    """The serials to delete in `scaleDown.order`; serials count up with age.
+    """Returns `count` serials to delete in `scaleDown.order`; serials count up with age.
 
-    Those that a RollingUpdate is going to delete anyway go first.
+    Those that a RollingUpdate is going to delete anyway come first.
     """
     if count <= 0:
         return []
@@ -271,12 +272,13 @@ def _patches(rollout: Rollout | None) -> bool:
 def _replaced(
     observed: ObservedGroup, staying: list[int], rollout: Rollout | None, *, target: int
 ) -> list[int]:
-    """The outdated serials to replace now: those that aren't Ready, then those that aren't usable,
-    then the oldest of the others.
+    """Returns the outdated serials to replace now: those that aren't Ready, then those that aren't
+    usable, then the oldest of the others.
 
-    Of the last, as many as may be missing besides those that are missing or not usable anyway. An
-    outdated node that isn't usable costs nothing, but waits while so many new ones are on their
-    way, as with a Deployment: what shut the old ones may shut the new ones, too.
+    Of the others, at most as many as may be unavailable, less those that are missing or not usable
+    anyway. Replacing an outdated node that isn't usable costs nothing, but waits while that many
+    new ones are on their way, as with a Deployment: what made the old ones unusable may do so with
+    the new.
     """
     if rollout is None or rollout.max_unavailable is None or rollout.held:
         return []
@@ -331,9 +333,9 @@ def _shortened(target: Target, observed: ObservedGroup, short: int) -> Target:
 def _free_serials(
     observed: ObservedGroup, count: int, *, pending: list[int], avoid: set[int]
 ) -> list[int]:
-    """The next serials that can have addresses, and names, at most `count`.
+    """Returns the next serials, at most `count`, that can have addresses and names.
 
-    None comes after the last: what is taken there may have become free next time.
+    None is after LAST_SERIAL. Addresses that are taken now may be free next time.
     """
     serial, places, end = observed.next_serial, observed.places, LAST_SERIAL + 1
     if places is not None:

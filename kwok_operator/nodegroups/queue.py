@@ -43,7 +43,8 @@ class WorkQueue:
         self._again: set[str] = set()
         self._failures: dict[str, int] = {}
         self._rests: dict[str, tuple[float, Hashable]] = {}
-        """Until when a failed key waits, and for which wish."""
+        """Until when a failed key waits, and the wish with which it failed: a new wish ends the
+        wait."""
         self._anew: dict[str, float] = {}
         """When a failed key that was added anew is tried, in place of its longer wait."""
         self._pauses: dict[str, tuple[float, float]] = {}

@@ -70,7 +70,7 @@ class Reconciler:
         self._doubt = doubt
         self._memories: dict[str, Memory] = {}
         self._gpu_labels: dict[str, str] = {}
-        """Those that groups set, by name, while they don't agree."""
+        """The GPU labels that groups set, by the groups' names, while they differ."""
         self._closing = False
         self._at_work = 0
         """The number of groups whose nodes are being created, deleted or patched."""
@@ -116,9 +116,9 @@ class Reconciler:
             self._wake(group.name, DOUBT_RECHECK)
 
     async def recheck_taken(self, name: str) -> None:
-        """Drops the report of foreign nodes that hold our names, once they are gone.
+        """Drops the report of foreign nodes that have our nodes' names, once they are gone.
 
-        A node that can't be read is reported for its group, and stops no other group.
+        A node that can't be read is reported for its group, and doesn't stop other groups.
         """
         memory, group = self._memories.get(name), self._parts.store.get(name)
         if memory is None or group is None:
@@ -291,7 +291,7 @@ class Reconciler:
         )
 
     async def _execute(self, result: PassResult, opening: list[NodeRecord]) -> None:
-        """Carries the plan out while counts are reported; stops when the group changes."""
+        """Carries the plan out, and reports counts meanwhile; stops when the group changes."""
         group, memory = result.group, result.memory
         try:
             async with self._working(group, memory, result.resolution):
@@ -329,7 +329,7 @@ class Reconciler:
         resolution: Resolution,
         done: asyncio.Event,
     ) -> None:
-        """Writes the counts now and then until `done`, without asking for anything new."""
+        """Writes the counts now and then until `done`, without requesting anything new."""
         throttled = False
         while not done.is_set():
             try:

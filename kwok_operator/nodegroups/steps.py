@@ -109,7 +109,7 @@ class StepPass:
 
 
 class GroupStep:
-    """A feature that takes part in passes."""
+    """A feature that takes part in passes over groups."""
 
     def check(self, group: Group) -> None:
         """Raises TemplateError if this step's part of the template can't be used."""

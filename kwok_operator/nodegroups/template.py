@@ -45,7 +45,8 @@ SHAPE_FIELD = "spec.template.shape"
 _FIELD_OF_RESOURCE = {"cpu": "cpu", "memory": "memory", "ephemeral-storage": "ephemeralStorage"}
 """The fields of resources in a shape, and in its reserved part; others are under `resources`."""
 MAX_RESOLVED_BYTES = 128 * 1024
-"""The resolved node is kept in status beside the spec; etcd takes 1.5 MB for the whole object."""
+"""The most bytes of a resolved node. It is kept in status beside the spec; etcd takes 1.5 MB for
+the whole object."""
 MAX_ROUGH_BYTES = 2 * MAX_RESOLVED_BYTES
 """The most `rough_size` of a part before it is cleaned."""
 

@@ -4,9 +4,9 @@
        └──> Fence ──(asked by all clients but the Lease's own)──> writes pass, or don't
 
 A standby reads the Lease twice a second, so it soon sees a release. The leader renews it in time;
-if it can't, the fence refuses every write before the Lease ends. As each write asks the fence when
-it is sent, this also holds for a process that was frozen meanwhile. A fence that was shut stays
-shut: the process ends then, and restarts as a standby.
+if it can't, the fence begins to refuse all writes before the Lease ends. As each write asks the
+fence when it is sent, this also holds for a process that was frozen meanwhile. A fence that was
+shut stays shut: the process ends then, and restarts as a standby.
 
 An update has the resourceVersion that was read, so of two replicas one is refused (409).
 """
@@ -65,7 +65,7 @@ class Fence:
 
     @property
     def is_shut(self) -> bool:
-        """Whether no write will ever pass again."""
+        """Whether all writes are refused for ever."""
         late = self._until is not None and self._clock() >= self._until
         return self._shut or late
 
