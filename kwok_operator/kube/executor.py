@@ -103,7 +103,7 @@ class _Run:
     """The weight of failures since the last success; calls that were in flight together count
     once."""
     refusals: int = 0
-    """Refusals since the last success."""
+    """Jobs that the API server refused since the last success."""
     counted: int = 0
     """The last ticket at the time when a failure was counted: calls up to it count no more."""
 
@@ -136,7 +136,7 @@ class _Job:
     job: Any
     failures: int = 0
     ticket: int = 0
-    """A number that grows with each call of any group."""
+    """The number of this call, counted over all groups in the order in which calls begin."""
     group_ticket: int = 0
 
 

@@ -68,8 +68,8 @@ class GroupStore:
 
     @property
     def gpu_labels(self) -> Mapping[str, str]:
-        """The GPU labels that groups set which cluster-autoscaler may drive, by the groups'
-        names."""
+        """The GPU labels that groups set, by the groups' names; only of groups that
+        cluster-autoscaler may drive."""
         return self._gpu_labels
 
     def are_born_ready(self, name: str) -> bool:

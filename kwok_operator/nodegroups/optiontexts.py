@@ -14,7 +14,7 @@ _MAX_OPTION: Final = 100
 
 
 def share(text: str) -> str:
-    """Returns a share from 0 to 1 as a group has it; empty for anything else."""
+    """Converts a number from 0 to 1 to the text that a group has; returns "" for anything else."""
     if len(text) > _MAX_OPTION or not _FLOAT.fullmatch(text):
         return ""
     number = Decimal(text)
@@ -24,7 +24,8 @@ def share(text: str) -> str:
 
 
 def duration(text: str) -> str:
-    """Returns a Go duration in whole seconds, rounded up; empty for anything else."""
+    """Converts a Go duration to whole seconds, rounded up, such as 90s; returns "" for anything
+    else."""
     text = text.replace("\u03bc", "\u00b5")
     if len(text) > _MAX_OPTION or (text != "0" and not _GO_DURATION.fullmatch(text)):
         return ""

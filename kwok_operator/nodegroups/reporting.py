@@ -27,7 +27,8 @@ PROGRESS_WRITES: Final = 5
 
 
 def progress_interval(groups: int) -> float:
-    """Returns the seconds between two progress reports of each of so many groups being changed."""
+    """Returns the seconds between two progress reports of a group while `groups` groups are
+    being changed."""
     return min(LONGEST_INTERVAL, max(STATUS_INTERVAL, groups / PROGRESS_WRITES))
 
 

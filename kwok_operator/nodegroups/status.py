@@ -157,7 +157,8 @@ def nodes_by_state(facts: Facts, *, terminating: int) -> dict[str, int]:
 
 
 def oldest_pending(status: KwokNodeGroupStatus) -> str | None:
-    """Returns when the oldest instance that has no node yet was requested (RFC 3339)."""
+    """Returns when the oldest pending instance was requested (RFC 3339); None if none is
+    pending."""
     if not status.pending_replicas:
         return None
     return min((batch.requested_at for batch in status.pending), default=None)

@@ -82,8 +82,8 @@ class Resolution:
     """The node that new nodes copy, or why there is none.
 
     `reason` is a word for `error`. `origin` says what the node was copied from; with `missing` its
-    source has none at the moment, and the node is the last one known. With `retry_in`, there is
-    none because it could not be tried; it is tried again in so many seconds.
+    source has none at the moment, and the node is the last one known. `retry_in` is set if the
+    template could not be tried: the seconds until the next try.
     """
 
     node: Node | None

@@ -60,8 +60,8 @@ def unmarked(
     *,
     read: Callable[[NodeView], NodeRecord],
 ) -> list[NodeRecord]:
-    """Returns those of the `nodes` that lost the marks of one of the groups (by uid), as its
-    records."""
+    """Returns, as strays, those of the `nodes` that lost the marks of one of the `groups` (by
+    uid)."""
     found = list[NodeRecord]()
     for node in nodes:
         record = read(node)
