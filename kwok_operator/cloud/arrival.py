@@ -158,7 +158,7 @@ def _success(cloud: Cloud, who: InstanceSeed, *, start: int, tries: int) -> Iter
 
 
 def _failure(cloud: Cloud, who: InstanceSeed, *, tries: int) -> CreationFailure | None:
-    """The failure that a try meets: the first that names the serial, else one by probability."""
+    """The failure of a try: the first one that names the serial, else one by probability."""
     rules = _rules(cloud, tries)
     by_chance = _by_chance(rules)
     certain = _certain(rules, who)
@@ -177,7 +177,7 @@ def _rules(cloud: Cloud, tries: int) -> list[CreationFailure]:
 
 
 def _certain(rules: Sequence[CreationFailure], who: InstanceSeed) -> CreationFailure | None:
-    """The failure that nothing is drawn for: it names the serial, or no draw misses it."""
+    """The failure that is certain: it names the serial, or its probability is 1."""
     named = (rule for rule in rules if names_serial(rule.serials, who.serial))
     by_chance = next(iter(_by_chance(rules)), None)
     sure = by_chance is not None and float(by_chance.probability or 0) >= 1

@@ -345,13 +345,13 @@ class Clouds:
         return states
 
     def _each(self, cloud: Cloud, node: Mapping[str, Any] | None) -> Amounts:
-        """What one instance takes of the resources that its pools limit."""
+        """Returns the amounts that one instance takes of the resources that its pools limit."""
         pools = (self.pools.known.get(name) for name in cloud.capacity_pools)
         names = {resource for pool in pools if pool for resource in pool.resources}
         return _amounts(node, names) if names else {}
 
     def _others(self, but: str, pools: Sequence[str] | None) -> Iterator[Holder]:
-        """What groups but `but` hold, if they draw from one of `pools`, or any pool for None."""
+        """Yields what each group but `but` holds, if it draws from one of `pools` (None: any)."""
         wanted = None if pools is None else frozenset(pools)
         if wanted is not None and not wanted:
             return

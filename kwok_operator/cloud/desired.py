@@ -108,7 +108,7 @@ def _life(mark: Mark | None) -> Life:
 
 
 def _holds(known: _Known, mark: Mark | None, *, capped: bool, outage_since: int | None) -> bool:
-    """Whether nothing has changed but the time."""
+    """Whether a cached result still holds, leaving aside the time."""
     same = known.mark is mark or known.mark == mark
     return same and known.capped is capped and known.outage_since == outage_since
 

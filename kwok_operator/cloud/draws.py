@@ -22,7 +22,7 @@ from kwok_operator.formats.times import parse_duration
 # Part of every hash, and never changed: a release that draws otherwise breaks everybody's runs.
 _DOMAIN = b"kwok-operator/draw/1"
 _BITS = 52
-"""A number with half a step added still has an exact float, so no draw is 0 or 1."""
+"""Bits of a draw: (number + 0.5) is still exact as a float, so no draw is 0 or 1."""
 _RANGE: Final = float(2**_BITS)
 SECOND: Final = 1_000
 HOUR: Final = 3_600 * SECOND

@@ -72,7 +72,7 @@ class HoldLink:
         self._disobeyed_until = float("-inf")
 
     async def way(self) -> Hold:
-        """What keeps nodes from being Ready now; the API server is asked again after 30 s.
+        """Returns what keeps nodes from being Ready now; the API server is asked again after 30 s.
 
         If that fails, the last known answer, at first NONE.
         """

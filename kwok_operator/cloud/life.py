@@ -30,7 +30,7 @@ SHORTEST_LIFE: Final = SECOND
 
 @dataclass(frozen=True, slots=True)
 class PassingTaint:
-    """A startup taint that is taken off `after` milliseconds."""
+    """A startup taint, removed when the Node is `after` milliseconds old."""
 
     key: str
     value: str
@@ -40,7 +40,7 @@ class PassingTaint:
 
 @dataclass(frozen=True, slots=True)
 class ComingResource:
-    """A resource that appears `after` milliseconds; `amount` is a quantity."""
+    """A resource that appears when the Node is `after` ms old; `amount` is a quantity."""
 
     name: str
     amount: str
@@ -49,7 +49,7 @@ class ComingResource:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The Node ends `after` milliseconds, with notice given `notice` milliseconds before."""
+    """The end of a Node at the age of `after` ms; notice is given `notice` ms before."""
 
     after: int
     notice: int
@@ -67,7 +67,9 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Spells:
-    """A flapping Node is not Ready for `length` in each `period`; first `first` after Ready."""
+    """How a Node flaps: it is not Ready for `length` in each `period`.
+
+    The first spell begins `first` after the Node gets Ready."""
 
     period: int
     length: int
@@ -109,7 +111,7 @@ class Life:
 
     @property
     def notice_at(self) -> int | None:
-        """When notice is due."""
+        """When notice is due, None for never."""
         return None if self.end is None else self.born + self.end.noticed_after
 
     @property

@@ -22,7 +22,7 @@ _POSTING: Final = {
     "reason": "KubeletReady",
     "message": "kubelet is posting ready status",
 }
-"""In the words of the kubelet, and of kwok."""
+"""The condition Ready with the texts that the kubelet and kwok use."""
 
 Condition = Mapping[str, Any]
 TaintKey = tuple[str, str]

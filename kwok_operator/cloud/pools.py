@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 WRITE_EVERY: Final = 1.0
 """Seconds in which several changes are put into one write."""
 TRY_AGAIN_AFTER: Final = 10.0
-"""Seconds until a status that could not be written is tried again."""
+"""Seconds until a write of status that failed is tried again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ class State(StrEnum):
     """The state of an instance. Down to DUE it has no Node, from STARTING on it has one."""
 
     WAITING = "Waiting"
-    """Nothing is decided yet, because of an outage, or of a pool that doesn't exist."""
+    """Undecided or held up, by an outage or by a pool that doesn't exist."""
     CREATING = "Creating"
     FAILED = "Failed"
     UNREGISTERED = "Unregistered"
@@ -28,7 +28,7 @@ class State(StrEnum):
     STARTING = "Starting"
     """Never Ready so far, or not yet usable by pods, as any new Node: nodegroups/usable.py."""
     INITIALIZING = "Initializing"
-    """Ready, with startup taints, or without all of its resources."""
+    """Ready, but with startup taints left, or with resources missing."""
     READY = "Ready"
     NOT_READY = "NotReady"
     INTERRUPTED = "Interrupted"

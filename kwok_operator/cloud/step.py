@@ -53,6 +53,8 @@ def read_mark(node: NodeView) -> Mark | None:
 
 @dataclass(frozen=True, slots=True)
 class CloudStep(GroupStep):
+    """Lets the simulated cloud take part in the passes over all groups."""
+
     clouds: Clouds
     hold: HoldLink
     writer: NodeWriter
@@ -86,6 +88,8 @@ class CloudStep(GroupStep):
 
 
 class CloudPass(StepPass):
+    """The simulated cloud's part of one pass over one group."""
+
     _decision: CloudDecision
     _reshaped: frozenset[int]
     """Both are set by `revise`."""

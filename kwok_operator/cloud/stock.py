@@ -78,13 +78,15 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class StockDecision:
+    """Which serials of a request got room (`granted`), and which did not (`refused`)."""
+
     granted: tuple[int, ...] = ()
     refused: Refused | None = None
 
 
 @dataclass(slots=True)
 class Share:
-    """What a group takes of a pool."""
+    """How much a group takes of a pool."""
 
     instances: int = 0
     resources: dict[str, Fraction] = field(default_factory=dict)

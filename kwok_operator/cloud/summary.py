@@ -38,7 +38,7 @@ _MORE = "..."
 COUNTED: Final[Mapping[str, State]] = {
     key: State(f"{key[0].upper()}{key[1:]}") for key in map(to_camel, InstanceCounts.model_fields)
 }
-"""The states that status counts, by their keys in status.cloud.counts."""
+"""The states that are counted in status.cloud.counts, by their keys there."""
 
 
 class InstanceState(StrEnum):

@@ -29,7 +29,7 @@ _PERFECT = Cloud()
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The part of a spec.cloud that decides on tries that begin at `since` or later."""
+    """The part of spec.cloud that applies to tries that begin at `since` or later."""
 
     since: int
     cloud: Cloud
@@ -44,7 +44,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Terms by time, the oldest first. Before the first of them the cloud was perfect."""
+    """The terms of a group, the oldest first. Before the first of them the cloud was perfect."""
 
     terms: tuple[Terms, ...] = ()
 

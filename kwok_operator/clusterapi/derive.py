@@ -39,7 +39,7 @@ NO_CAPACITY: Final = "NoCapacity"
 
 
 class Offer(Enum):
-    """At which target sizes CA sees the group; values: (at zero, above zero)."""
+    """At which target sizes CA sees a group: each value is (at zero, above zero)."""
 
     ALWAYS = (True, True)
     AT_ZERO = (True, False)

@@ -87,7 +87,7 @@ COALESCING: Final = 0.05
 WRITES_PER_PASS: Final = 250
 """At most so many writes of Machines in a pass; the rest is left to the next one."""
 STATUS_INTERVAL: Final = 1.0
-"""Seconds between two writes of one status."""
+"""Seconds between two writes of the counts of one group."""
 LOOK_AGAIN: Final = 0.2
 TAKEN_RECHECK: Final = 5.0
 GRACE: Final = 2.0

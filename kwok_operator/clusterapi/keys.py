@@ -53,7 +53,7 @@ _MANAGED_DOMAINS: Final = ("node-restriction.kubernetes.io", "node.cluster.x-k8s
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The names that begin with the API group."""
+    """The names of labels and annotations that begin with the API group."""
 
     group: str = DEFAULT_GROUP
 

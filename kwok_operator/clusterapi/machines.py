@@ -99,20 +99,20 @@ class Shown:
 
 
 def show_leaving(name: str) -> Shown:
-    """Returns what the status of a Machine says whose Node is stuck in deletion."""
+    """Returns the status of a Machine whose Node is stuck in deletion."""
     return Shown(MachinePhase.DELETING, name, "False", "Deleting")
 
 
 def show_node(name: str, *, ready: bool) -> Shown:
-    """Returns what the status of a Machine says whose Node exists."""
+    """Returns the status of a Machine whose Node exists."""
     if not ready:
         return Shown(MachinePhase.RUNNING, name, "False", "NodeNotReady")
     return Shown(MachinePhase.RUNNING, name, "True", "Ready")
 
 
 def show_waiting(phase: Phase | None, *, style: FailureStyle) -> Shown:
-    """Returns what the status of a Machine without a Node says: nothing if `phase` is None, as the
-    Node comes at once."""
+    """Returns the status of a Machine without a Node: an empty one if `phase` is None, as the Node
+    comes at once."""
     if phase is None:
         return Shown()
     if phase.state is State.UNREGISTERED:

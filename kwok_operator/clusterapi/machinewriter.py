@@ -169,7 +169,7 @@ class MachineWriter:
         return self._played[scalable.kind].one(answer)
 
     async def create_set(self, manifest: Mapping[str, Any]) -> Played | None:
-        """Creates a MachineSet, and returns it; or the one of that name, whoever made it."""
+        """Creates a MachineSet and returns it; if one of that name exists, returns that one."""
         metadata = manifest["metadata"]
         path = self.path(Kind.MACHINE_SET.plural, metadata["namespace"])
         try:

@@ -42,7 +42,7 @@ _MAX_NODE_ID: Final = 192
 """Bytes that Kubernetes before 1.36 allows; since then 256."""
 _EDITED: Final = "edited"
 _DIGEST: Final = f"{constants.API_GROUP}/companion"
-"""On ResourceSlices: the digest of what they were made from."""
+"""The annotation on a ResourceSlice with the digest of the spec from which it was made."""
 
 
 class CompanionKind(Enum):
@@ -278,7 +278,7 @@ def _short(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why companions are not written: a word for programs, and a sentence."""
+    """Why companions are not written: `reason` is a word for programs, `message` a sentence."""
 
     reason: str
     message: str

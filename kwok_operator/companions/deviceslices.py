@@ -54,7 +54,9 @@ _COUNTER: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """`spec` is that of a ResourceSlice, with {node} for the owner's name."""
+    """A ResourceSlice to be made: its spec, with {node} for the owner's name.
+
+    `suffix` is added to the owner's name; `shared` slices belong to the group, not to a node."""
 
     suffix: str
     shared: bool

@@ -213,7 +213,7 @@ class CompanionKeeper:
 
     @property
     def _now(self) -> int:
-        """Epoch milliseconds."""
+        """The time in epoch milliseconds."""
         return round(self._wall() * 1_000)
 
     def close(self) -> None:

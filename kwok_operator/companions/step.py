@@ -1,4 +1,4 @@
-"""The companions' part of a reconciler's pass: new nodes get theirs before pods; a condition.
+"""The companions' part of the reconciler's pass: new nodes get theirs, and status a condition.
 
 Everything else about companions has passes of its own: the keeper's.
 """
@@ -27,6 +27,8 @@ def with_empty_csi_node(group: Group) -> Group:
 
 @dataclass(frozen=True, slots=True)
 class CompanionStep(GroupStep):
+    """Lets companions take part in the passes over all groups."""
+
     keeper: CompanionKeeper
 
     def check(self, group: Group) -> None:
@@ -42,6 +44,8 @@ class CompanionStep(GroupStep):
 
 
 class CompanionPass(StepPass):
+    """The companions' part of one pass over one group."""
+
     def __init__(self, keeper: CompanionKeeper, group: Group, *, nodes: int) -> None:
         self._keeper = keeper
         self._group = group

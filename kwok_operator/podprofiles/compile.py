@@ -107,6 +107,8 @@ class ProfileProblem:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
+    """The Stages of a profile, or the problems because of which it has none."""
+
     stages: tuple[Manifest, ...] = ()
     problems: tuple[ProfileProblem, ...] = ()
     overlapping: tuple[str, ...] = ()
@@ -139,7 +141,7 @@ def compile_profile(profile: Profile, *, above: Sequence[Profile] = ()) -> Compi
 
 
 def stage_name(profile: str, part: str) -> str:
-    """Returns the name of a Stage. Parts have no dot, so those of two profiles never collide."""
+    """Returns the name of a Stage. Parts have no dot, so two profiles never share a name."""
     name = f"{NAME_PREFIX}{profile}.{part}"
     if len(name) <= _MAX_NAME:
         return name

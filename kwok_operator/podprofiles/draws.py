@@ -16,11 +16,11 @@ from functools import lru_cache
 from typing import Final
 
 RANGE: Final = 999_983
-"""A prime: draws are whole numbers below it. Cubes modulo it are a permutation."""
+"""Draws are whole numbers below this prime. Modulo it, cubing is a permutation."""
 MODULUS: Final = 999_966_000_263
 """The greatest prime below RANGE * RANGE."""
 _FACTOR: Final = 8_191
-"""With it, MODULUS * _FACTOR and a character are below 2**53."""
+"""The base of the polynomial: MODULUS * _FACTOR plus a character is below 2**53."""
 _START: Final = 7
 _ROUNDS: Final = 4
 _KEY_BYTES: Final = 4

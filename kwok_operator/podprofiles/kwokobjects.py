@@ -56,10 +56,12 @@ class Present:
 
 
 class KwokObjects:
+    """Lists, applies and deletes Stages and ClusterResourceUsages."""
+
     def __init__(self, *, client: KubeClient) -> None:
         self._client = client
         self._written: dict[tuple[str, str], tuple[str, int]] = {}
-        """uid and generation after our last write, by object: others mean that it was edited."""
+        """uid and generation after our last write, by object: if they differ, it was edited."""
         self._refused: dict[str, ForbiddenError] = {}
         """By kind, since its last list: without the right to write, one try is enough."""
 

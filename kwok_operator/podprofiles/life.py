@@ -202,13 +202,13 @@ class Lives:
         return f"{JQ_DEFINITIONS}{_JQ_WHO}{expression}"
 
     def jq_span(self, use: str, table: Spans, *, who: str = "who") -> str:
-        """jq for a span in milliseconds; `who` is jq for the number that draws it."""
+        """Returns jq for a span in milliseconds; `who` is jq for the number that draws it."""
         if table.fixed:
             return str(table.least)
         return f"({who} | {jq_draw(self._key(use))} | {table.jq()})"
 
     def jq_init(self, position: str) -> str:
-        """jq for the milliseconds that the init container at `position` (jq, too) runs."""
+        """Returns jq for the milliseconds that the init container at `position` (jq, too) runs."""
         if not self.inits:
             return "0"
         last = len(self.inits) - 1
@@ -225,7 +225,7 @@ class Lives:
         return self.jq_span("init", table, who="who | number_of_try($i)")
 
     def jq_run(self) -> str:
-        """jq for the milliseconds that the containers run, null if they run for ever."""
+        """Returns jq for the milliseconds that the containers run, null if they run for ever."""
         if self.run is None:
             return "null"
         span = self.jq_span("run", self.run)
@@ -276,13 +276,13 @@ class Lives:
 
     @property
     def _within_run(self) -> str:
-        """jq that limits its input to the run of $pod."""
+        """Returns jq that limits its input to the run of $pod."""
         if self.run is None:
             return ""
         return f" | [., ($pod | {self.jq_run()} // infinite)] | min"
 
     def jq_back_off(self) -> str:
-        """jq for the milliseconds from the container's end until it is restarted."""
+        """Returns jq for the milliseconds from the container's end until it is restarted."""
         steps = [min(LONGEST_BACK_OFF, FIRST_BACK_OFF << i) for i in range(_DOUBLINGS + 1)]
         if all(table.most <= FORGOTTEN_AFTER for table in self.after):
             step = f"{steps}[[$r - 1, {_DOUBLINGS}] | min]"

@@ -36,7 +36,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """A distribution as pieces, in the order of their draws; the first begins at 0."""
+    """A distribution as pieces, ordered by their first draws; the first one's is 0."""
 
     pieces: tuple[Piece, ...]
 
