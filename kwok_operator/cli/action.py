@@ -59,7 +59,7 @@ def run(environ: Mapping[str, str], command: Command) -> int:
     before = _version(summary)
     with contextlib.redirect_stderr(said):
         code = _called(command, inputs)
-    # One of an earlier step, or of the project's own, is none of this step.
+    # A file of an earlier step, or of the project itself, isn't this step's summary.
     if _version(summary) not in (None, before):
         text = summary.read_text(encoding="utf-8")
     else:

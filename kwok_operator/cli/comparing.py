@@ -1,4 +1,4 @@
-"""The flags of `kwok-operator compare`, as values, and the programs behind them."""
+"""Parses the flags of `kwok-operator compare`, and runs the command."""
 
 import argparse
 import asyncio
@@ -191,7 +191,7 @@ def _play(plan: ComparisonPlan, folder: Path, given: dict[str, Path]) -> int:
     def find_program(arm: ComparisonArm) -> "FindProgram":
         return _around(Path(arm.file), given).program
 
-    # Between two runs, too, and where it was ignored as we started, as behind the & of a script.
+    # So that Ctrl-C works also between two runs, and if a script has started this with &.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         found = asyncio.run(

@@ -1,4 +1,4 @@
-"""The flags of `kwok-operator import`, as values, and the program behind them."""
+"""Parses the flags of `kwok-operator import`, and runs the command."""
 
 import argparse
 import asyncio
@@ -127,7 +127,7 @@ def import_settings(
 
 
 def run(flags: argparse.Namespace) -> int:
-    """Imports, prints what came of it, and returns the exit code."""
+    """Imports, prints the result, and returns the exit code."""
     from kwok_operator.importing.folder import OutputError
     from kwok_operator.importing.importer import run_import
 

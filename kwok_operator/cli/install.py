@@ -1,11 +1,11 @@
-"""`kwok-operator install` and `uninstall`: manifests printed, into a cluster, and out again.
+"""`kwok-operator install` and `uninstall`: print manifests, apply them, or delete their objects.
 
     manifests/crds.yaml + manifests/OVERLAY.yaml --> formats/manifests.py --> objects
     --clusterapi-crds --> clusterapi/crds.py --> objects
     objects --as_yaml--> standard output
     objects --apply-->   server-side apply as MANAGER; one line for each
-    objects --remove-->  those in which MANAGER has a part go: the CRDs first, while an operator is
-                         there that deletes nodes fast, the namespace last
+    objects --remove-->  deletes those that MANAGER has applied: CRDs first, while an operator is
+                         there that deletes nodes fast; the namespace last
 
 The manifests are those of deploy/, rendered by `make manifests`. Before anything is written, it is
 checked that the cluster knows every kind of object. A namespace that existed before is neither

@@ -136,7 +136,7 @@ def _run(flags: argparse.Namespace) -> int:
 
     settings, clusterapi = run_settings(flags), clusterapi_settings(flags)
     logs.configure(log_format=settings.log_format, level=settings.log_level)
-    # Imported late: --help and wrong flags need not wait for what the operator is made of.
+    # Imported late, so that --help and wrong flags don't wait for the operator's modules.
     from kwok_operator.operator.run import run
 
     # What is imported stays for good. Without this the collector goes through all of it now and
@@ -202,7 +202,7 @@ def _until_it_ends(
 
 
 def _parser() -> argparse.ArgumentParser:
-    # Late: the flags of a command are known to its own module alone.
+    # Late: only a command's own module knows its flags.
     from kwok_operator.cli import comparing, explainpod, importing, rehearsing, reports, traces
     from kwok_operator.cli import install_settings as installing
     from kwok_operator.clusterapi.settings import (

@@ -1,4 +1,4 @@
-"""The flags of `kwok-operator rehearse`, as values, and the programs behind them."""
+"""Parses the flags of `kwok-operator rehearse`, and runs the command."""
 
 import argparse
 import asyncio
@@ -56,7 +56,7 @@ def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
         help="path of a program that the scenario names; may be given more than once",
     )
     parser.add_argument("--arm", metavar="NAME", help="the arm to play, in a scenario with arms")
-    # $KUBECONFIG doesn't count: a rehearsal makes and deletes, where it was told to only.
+    # $KUBECONFIG doesn't count: a rehearsal creates and deletes objects only where flags say so.
     which = parser.add_argument_group("an existing cluster, instead of a new one")
     which.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig to use")
     which.add_argument("--context", metavar="NAME", help="context of the kubeconfig")
@@ -240,7 +240,7 @@ def surroundings(
 def schema() -> dict[str, object]:
     """Returns the JSON schema of a scenario, for editors."""
     found = Scenario.model_json_schema(by_alias=True)
-    # Without a name it is called as its file is.
+    # Without a name, a scenario is called after its file.
     required = [name for name in found["required"] if name != "name"]
     dialect = "https://json-schema.org/draft/2020-12/schema"
     return {"$schema": dialect, **found, "required": required}

@@ -1,4 +1,4 @@
-"""The flags of `kwok-operator record` and `replay`, as values, and the programs behind them."""
+"""Parses the flags of `kwok-operator record` and `replay`, and runs the commands."""
 
 import argparse
 import asyncio
@@ -181,7 +181,7 @@ def replay_settings(
 
 
 def run_record(flags: argparse.Namespace) -> int:
-    """Records, prints what came of it, and returns the exit code."""
+    """Records, prints the result, and returns the exit code."""
     from kwok_operator.importing.traces.record import StoppedEarlyError, record, summary
 
     settings = record_settings(flags)

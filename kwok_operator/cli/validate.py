@@ -148,6 +148,6 @@ def _printable(text: str) -> str:
 
 
 def complain(line: str) -> None:
-    # Who doesn't listen any more, as behind `| head`, is no reason to leave work undone.
+    # A closed output, as behind `| head`, must not keep the work from being done.
     with contextlib.suppress(OSError):
         print(_printable(line), file=sys.stderr, flush=True)

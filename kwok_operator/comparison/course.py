@@ -45,7 +45,7 @@ def next_pair(plan: ComparisonPlan, there: Pairs) -> tuple[int, int] | None:
     for number in range(1, plan.runs + 1):
         if number not in there:
             return number, 1
-    # Whole pairs: a busy run that is played again alone has other chances than the one beside it.
+    # Whole pairs are repeated: a single repeated run would not be comparable with its partner.
     return next(((number, 2) for number in _to_repeat(plan, there)), None)
 
 
@@ -103,7 +103,7 @@ def _planned(scenario: Scenario) -> tuple[float, float]:
     seed = scenario.draws_from
     ends = [last_arrival(workload, seed=seed) for workload in scenario.workloads]
     ends += [step.at for step in scenario.timeline if step.at is not None]
-    # With neither of both it goes on as long as it may.
+    # Without both, the run takes until `atMost`.
     open_end = until.settled is not None or until.condition is not None
     least = max(ends, default=0.0) + (until.settled or 0.0) if open_end else until.at_most
     return _CLUSTER + min(least, until.at_most), _CLUSTER + until.at_most

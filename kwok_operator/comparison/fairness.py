@@ -3,8 +3,8 @@
     recording --recorded_facts--> a part of RunFacts
     RunFacts of both arms --> what is checked, what differs
 
-Listed are the differences that the arms are meant to have, and further ones: versions, machine,
-load.
+The differences that the arms are meant to have are listed together with all others: versions,
+machine, load.
 """
 
 import hashlib
@@ -122,7 +122,7 @@ def recorded_facts(recording: RecordingReader, scenario: Scenario) -> RunFacts:
                     created[owner].append(state.created)
             case GroupLine(state=GroupState() as group) if line.t < _BEGINNING:
                 start.setdefault(line.name, group.target)
-    # A pod that took the place of another one is no arrival.
+    # A pod that replaces another one is no arrival.
     first = {w.name: sorted(created[w.name])[: w.pod_count] for w in scenario.workloads}
     came = {name: round(fmean(times), 3) for name, times in first.items() if times}
     text = json.dumps(sorted(start.items())).encode()
@@ -182,7 +182,7 @@ def _as_registered(
 ) -> FairnessCheck:
     wrong = []
     if plan.runs != registered.runs:
-        # From the simulations of looking after 8, 12, 16 and 24 pairs.
+        # The numbers are from simulations of looking after 8, 12, 16 and 24 pairs.
         wrong.append(
             f"{registered.runs} runs of each arm were registered, {plan.runs} are compared: with"
             " runs added, or left out, once others have been seen, 1 to 3 of 100 comparisons of A"

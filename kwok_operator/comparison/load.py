@@ -54,7 +54,7 @@ class LoadMeter:
     def _all(self) -> Ticks | None:
         try:
             first = (self._proc / "stat").read_text().splitlines()[0].split()
-            # What guests used is in the time of users already.
+            # The time of guests is included in that of users already.
             columns = [float(each) for each in first[1:9]]
         except (OSError, ValueError, IndexError):
             return None
@@ -62,7 +62,7 @@ class LoadMeter:
 
     def _since_last(self) -> float:
         times = {pid: t for pid in self._pids() if (t := self._used(pid)) is not None}
-        # What a process that has ended used is its parent's by now, if that waited for it.
+        # The time of an ended process is added to its parent's, if that has waited for it.
         before = sum(self._times.get(pid, 0.0) for pid in times | self._times)
         self._times = times
         return max(sum(times.values()) - before, 0.0)
@@ -79,7 +79,7 @@ class LoadMeter:
 
     def _used(self, pid: int) -> float | None:
         try:
-            # Its name is in parentheses, and may have any character.
+            # The process name is in parentheses, and may contain any character.
             text = (self._proc / str(pid) / "stat").read_text().rpartition(")")[2]
             return sum(float(each) for each in f"0 0{text}".split()[_OWN_TIMES])
         except (OSError, ValueError):

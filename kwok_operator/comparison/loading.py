@@ -89,7 +89,7 @@ def _files(scenario: Scenario, around: LocalSurroundings) -> dict[str, str]:
     names += [workload.arrivals.trace for workload in scenario.workloads]
     commands = [process.command for process in scenario.processes]
     commands += [step.run.command for step in scenario.timeline if step.run is not None]
-    # The program itself is looked for elsewhere; a flag may say --config=FILE.
+    # The program itself is found elsewhere; an argument may have the form --config=FILE.
     given = [part.rpartition("=")[2] for command in commands for part in (command or ())[1:]]
     names += [part for part in given if part.endswith(_READ)]
     found = {name: around.files(name) for name in dict.fromkeys(names) if name}

@@ -180,7 +180,7 @@ def compared(
     """Computes the comparison from the runs that have been played so far."""
     by_arm = [{run.pair: run for run in runs if run.arm == arm.name} for arm in plan.arms]
     facts = [{pair: run.facts for pair, run in found.items()} for found in by_arm]
-    # Of a pair that is half played nothing is known yet.
+    # A pair of which only one run is over is left out.
     pairs = [n for n in range(1, plan.runs + 1) if all(n in found for found in by_arm)]
     both = _Both([found[n] for n in pairs] for found in by_arm)
     *effects, failed = _effects(plan, both)

@@ -38,7 +38,8 @@ def page(found: Comparison) -> str:
     a, b = (arm.name for arm in found.plan.arms)
     of = f"{a} and {b}"
     headline = found.headline
-    # Green is what is well, red what fails; a change for the worse that nobody forbids is neither.
+    # Green: all is well; red: it fails. A change for the worse that no condition forbids is
+    # neither.
     worse = any(effect.verdict is EffectVerdict.WORSE for effect in found.effects)
     tag = "span" if found.inconclusive or (worse and not found.fails) else "b"
     shade = "failed" if found.fails else "open" if found.inconclusive else "passed"

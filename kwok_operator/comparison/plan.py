@@ -2,9 +2,9 @@
 
     two scenarios, flags  --checked-->  ComparisonPlan  --under-->  one that is judged as Registered
 
-Pair i of the runs has the same seed in both arms, and which arm goes first is drawn. Figures,
-conditions, number and order are registered before the first run that counts. What is added later
-was chosen with the runs in sight: it is explored, and gets no verdict.
+The two runs of pair i have the same seed, and which arm goes first is drawn. Figures, conditions,
+number and order are registered before the first run that counts. What is added later was chosen
+after runs could be seen, so it is only explored, and gets no verdict.
 """
 
 import hashlib
@@ -74,7 +74,7 @@ class PlannedRun:
     @property
     def folder(self) -> str:
         """The name of the run's folder. A repeat gets its own, so the first attempt stays."""
-        # Names of arms may begin with digits, so the words stand in front.
+        # Names of arms may begin with digits, so the words come first.
         if self.pair == WARM_UP:
             return f"warm-up-{self.arm.name}"
         return f"{'again-' if self.attempt > 1 else ''}{self.pair}-{self.arm.name}"

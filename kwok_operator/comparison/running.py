@@ -120,7 +120,7 @@ class _Playing:
                 self._over |= {Path(found.folder).name for found in there}
                 for found in there:
                     self._took[found.arm] += [found.facts.took] if found.facts.took else []
-                # Half of a repeat is none yet.
+                # A repeat counts only once both its runs are over.
                 if attempt == 1 or len(there) == len(runs):
                     self._done |= {(number, found.arm): found for found in there}
         self._report(f"{self._plan.in_words}, {self._left()}")
@@ -153,7 +153,7 @@ class _Playing:
         """Plays both runs of a pair, unless they are there. Returns False if it was interrupted."""
         found: list[PlayedRun] = []
         for run in self._plan.pair(number, attempt):
-            # A warm-up of another day has warmed nothing.
+            # An earlier start's warm-up is of no use now.
             before = None if number == WARM_UP else self._place.played(run)
             played = before or await self._played(run)
             if played is None:
@@ -163,7 +163,7 @@ class _Playing:
             if number == WARM_UP:
                 self._warm_ups[played.arm] = played
             elif attempt == 1 or len(found) == 2:
-                # The repeat takes the place of the whole pair, or of none of it.
+                # A repeat replaces the whole pair, or nothing.
                 self._done |= {(number, each.arm): each for each in found}
                 self.result()
         return True

@@ -111,7 +111,8 @@ def compare_figures(
     there = {name: found for name, found in pairs.items() if isinstance(found, Paired)}
     reach = turning.reaches(there, first=first, decided=decided)
     family = _Family(
-        # Such as move in the same way are one; such as are equal in every pair can't raise alarms.
+        # Figures that always move alike count as one; those equal in every pair raise no false
+        # alarm.
         figures=len({found.moves for found in there.values() if any(found.moves)}),
         played=max((len(values) for values in (*a.values(), *b.values())), default=0),
     )
@@ -250,18 +251,18 @@ def _ratio(a: Sequence[float], b: Sequence[float], bar: float) -> tuple[float, f
 def _visible(found: Paired, needed: float) -> float:
     """The smallest mean move that is reported in all but a share MISSED of comparisons."""
     pairs, normal = len(found.moves), NormalDist()
-    # Of so few, the spread comes out too small by that.
+    # The spread of so few values is underestimated by this factor.
     noise = spread(found.moves) * (1 + 0.25 / (pairs - 1))
-    # What is needed of a figure that hardly moves says little: of its own ways, few reach far.
+    # For a figure that hardly moves, `needed` says little, as few of its combinations reach far.
     needed = min(needed, turning.ALIKE * math.sqrt(pairs))
     bar = max(
         needed * math.sqrt((pairs - 1) / (pairs - needed**2)),
         students.quantile(BY_CHANCE, pairs - 1),
     )
-    # Student's t with a true move: its own noise, and that of the noise it is divided by.
+    # Student's t with a true move varies by its own noise, and by that of its denominator.
     wide = math.sqrt(1 + bar**2 / (2 * pairs - 2))
     move = (bar + normal.inv_cdf(1 - MISSED) * wide) * noise / math.sqrt(pairs)
-    # So few have to move the same way, all of them.
+    # So few pairs must all move the same way.
     together = normal.inv_cdf((1 - MISSED) ** (1 / pairs)) * noise
     return max(move, together) if pairs == FEWEST_PAIRS else move
 

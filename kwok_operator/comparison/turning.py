@@ -178,7 +178,7 @@ def against(pairs: Mapping[str, Paired | str], bounds: Collection[Bound]) -> dic
         if isinstance(found := pairs.get(bound.figure), Paired) and len(found.moves) >= FEWEST_PAIRS
     }
     total = 1 + max((found.places[-1] for _, found in large.values()), default=0)
-    # In one direction, all pairs turned round at once are another way.
+    # The test is one-sided, so each combination and its opposite count separately.
     ways = {
         bound: [*sums, *(-each for each in sums)]
         for bound, (beside, found) in large.items()
@@ -198,7 +198,7 @@ def _beside(found: Paired, bound: Bound) -> list[float]:
     """Returns by how much each pair exceeds the bound."""
     sign = 1 if bound.more else -1
     if bound.relative and found.logs:
-        # Nothing is less by all of it, or more.
+        # A positive value can't decrease by 100 % or more.
         edge = math.log(max(1 + sign * bound.by, 1e-300))
         return [sign * (move - edge) for move in found.moves]
     edges = [abs(a) * bound.by if bound.relative else bound.by for a in found.a]

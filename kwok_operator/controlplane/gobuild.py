@@ -30,7 +30,7 @@ class Builder:
         self._go = go
         self._settings = settings
         self._reporter = reporter
-        # What somebody set for builds of their own must not lead to tools that do not run here.
+        # The user's settings for other builds must not lead to tools that do not run here.
         foreign = {"GOOS", "GOARCH", "GOROOT", "GOWORK", "GOEXPERIMENT"}
         self._environ = {
             **{key: value for key, value in settings.environ.items() if key not in foreign},
@@ -82,7 +82,7 @@ class Builder:
             self._reporter.update(text)
 
         log.write_bytes(b"")
-        # -v names each package that is compiled, and none that Go still has from an earlier build.
+        # -v names each package that is compiled, but none that Go has cached from an earlier build.
         flags = ["-v", "-trimpath", "-buildvcs=false", "-mod=readonly", *_tags(toolset)]
         command = ["build", *flags, f"-ldflags={toolset.ldflags}", "-o", f"{output}/", "tool"]
         self._run(command, toolset=toolset, stdout=log, log=log, tick=tick)

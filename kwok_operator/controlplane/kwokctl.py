@@ -52,14 +52,14 @@ _CONFIG_API = "config.kwok.x-k8s.io/v1alpha1"
 _CONFIGURATION: dict[str, Any] = {
     "apiVersion": _CONFIG_API,
     "kind": "KwokctlConfiguration",
-    # Not 0.0.0.0: fake clusters are nobody else's business.
+    # Not 0.0.0.0: fake clusters must not be reachable from outside.
     "options": {"bindAddress": "127.0.0.1"},
 }
 _MANAGE_ANNOTATED_NODES = {
     "manage-all-nodes": "false",
     "manage-nodes-with-annotation-selector": MANAGED_NODES,
 }
-# There is one of each, and one that is late to renew its Lease on a busy machine would end.
+# There is only one of each, and it would end if it renewed its Lease late on a busy machine.
 _NO_ELECTION = {"leader-elect": "false"}
 _CLIENTS = ("kube-controller-manager", "kube-scheduler")
 # kwokctl's --disable-qps-limits would end the API server's priority and fairness, too.
@@ -110,8 +110,8 @@ def _free_ports(first: int) -> dict[str, int]:
 
 
 def checked(flags: Flags) -> dict[str, dict[str, str]]:
-    """Return a copy of the flags. Raise an error for names that no program can have as flags.
-    Whether it has them, only the program knows.
+    """Return a copy of the flags. Raise an error for an unknown component, or a text that can't be
+    a flag. Whether a program has a flag isn't checked.
     """
     for component, those in flags.items():
         if component not in COMPONENTS:
@@ -156,7 +156,7 @@ def configuration(
 
 
 def _patch(component: str, flags: Mapping[str, str]) -> dict[str, Any]:
-    # They come after kwokctl's own, and of a flag that is there twice the last one counts.
+    # They come after kwokctl's own flags: if a flag is given twice, the last one counts.
     arguments = [{"key": key, "value": value} for key, value in flags.items()]
     return {"name": component, "extraArgs": arguments}
 

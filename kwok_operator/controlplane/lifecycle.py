@@ -111,7 +111,7 @@ def _started(
     home.mkdir(parents=True)
     path = home / "kwokctl.yaml"
     path.write_text(config, encoding="utf-8")
-    # By its path it is found to be at work on this cluster, even if we are killed.
+    # Its path shows that it works on this cluster, so it is found even if we are killed.
     program = home / "kwokctl"
     program.symlink_to(tools["kwokctl"])
     paths = {"kwokctl": str(program), "kubectl": str(tools["kubectl"])}
@@ -273,7 +273,7 @@ def _reusable(name: str, *, options: dict[str, Any], settings: Settings) -> Clus
 
 def remove(name: str, *, settings: Settings) -> None:
     """Remove a cluster that no other process can be using under this name."""
-    # What kwokctl would do, which trusts pid files, and asks for a program that may be gone.
+    # Without kwokctl: it trusts pid files, and needs a program that may be gone.
     directories = (cluster_directory(name, settings=settings), _home(name, settings=settings))
     processes.kill_all(*directories)
     for path in directories:

@@ -135,7 +135,7 @@ def recorded(directory: Path) -> dict[str, int]:
 
 def dead(directory: Path) -> list[str]:
     """Return the names of components that have a pid file, but no running process."""
-    # In this order: a component that is started meanwhile is in neither.
+    # In this order, a component that is started in between can't seem dead.
     pids = recorded(directory)
     alive = running(directory)
     return [name for name, pid in pids.items() if pid not in alive]

@@ -30,7 +30,7 @@ _ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm6
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """Paths of all tools by name, and the versions of the sets they are of."""
+    """The paths of all tools by name, and the versions of their tool sets."""
 
     paths: Mapping[str, Path]
     versions: Mapping[str, str]

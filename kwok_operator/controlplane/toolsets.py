@@ -53,7 +53,7 @@ FAMILIES = {
         tools=("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"),
         stamps=("k8s.io/component-base/version", "k8s.io/client-go/pkg/version"),
     ),
-    # Finding targets in clouds is half of what there is to compile, and nothing that tests need.
+    # Service discovery in clouds is half of the code to compile, and tests don't need it.
     "prometheus": Family(
         module="github.com/prometheus/prometheus",
         tools=("prometheus", "promtool"),

@@ -82,7 +82,7 @@ async def until_steady(stage: Stage, *, within: float) -> None:
 
 
 async def _look_at_pods(stage: Stage, found: UnderWay, *, retried: bool) -> UnderWay:
-    # In this order, the pods of a controller that has created all of them are in the list.
+    # In this order: if a controller has created all its pods, these are in the later list.
     bodies = {kind: await _objects(stage, path) for kind, path in _CONTROLLERS.items()}
     unbound = await _objects(stage, _PODS_PATH, fieldSelector="spec.nodeName=")
     missing = [

@@ -275,7 +275,7 @@ async def only_this_cluster(kubectl: Path, settings: RehearseSettings) -> AsyncI
 
     Objects without a namespace go into `default`, whatever namespace the context has.
     """
-    # It says best what is wrong with a kubeconfig.
+    # Its errors say best what is wrong with a kubeconfig.
     await load_connection(kubeconfig=settings.kubeconfig, context=settings.context)
     given = {"KUBECONFIG": settings.kubeconfig} if settings.kubeconfig else {}
     view = AsyncKubectl(kubectl, {**os.environ, **given}, settings.context)

@@ -34,7 +34,7 @@ class ShimCalls:
         """
         for path in sorted(self._folder.glob(f"*{self.SUFFIX}")):
             for line in self._files.setdefault(path, FollowedFile(path)).lines():
-                # Of a disk that was full for a while, a line may be half of one.
+                # If the disk was full for a while, a line may be incomplete.
                 with suppress(ValueError, KeyError):
                     self._write(_line(line, t=self._now()))
 

@@ -148,7 +148,8 @@ class Clearing:
             if there and time.monotonic() - told > _TELL_SECONDS:
                 told = time.monotonic()
                 self._report(f"waiting until these are gone: {in_words(map(str, there))}")
-            # Others can have brought forth more before they went: all are looked at in the end.
+            # Owners may have created more before they were deleted, so all kinds are listed again
+            # in the end.
             kinds = list({each.resource: None for each in there}) or all_kinds
             await asyncio.sleep(_LOOK_SECONDS if there else 0)
 
@@ -175,7 +176,7 @@ class Clearing:
         try:
             items = await kind.metadata(self._client, labelSelector=selector)
         except ApiError as error:
-            # Its CRD is gone; or it is served by somebody who isn't there, or kept from us.
+            # Its CRD is gone, the server behind its API is down, or this account may not list it.
             if error.status in (404, 405) or (kind.group and error.status in (403, 503)):
                 return []
             raise

@@ -115,7 +115,7 @@ async def run(
     except TimeoutError as error:
         raise CommandError(f"{shown}: it has not ended in {within:g} s") from error
     finally:
-        # What it has started goes with it, whether it has ended or not.
+        # Its children are killed with it, even if it has ended by itself.
         process.stdin.close()
         if not kept:
             with contextlib.suppress(ProcessLookupError):

@@ -63,7 +63,7 @@ class Program:
                     stdin=read,
                     stdout=log,
                     stderr=log,
-                    # Ctrl-C is ours to deal with.
+                    # Ctrl-C must reach only this process.
                     start_new_session=True,
                 )
         except BaseException as error:
@@ -137,7 +137,7 @@ class Program:
             file.seek(max(size - _TAIL_BYTES, 0))
             text = file.read().decode("utf-8", "replace")
             lines = [line.strip()[:300] for line in text.splitlines() if line.strip()]
-            # Go programs go on after it, with stacks or with all their flags.
+            # Go programs print more after the fatal line: stacks, or all their flags.
             fatal = [line for line in lines if _FATAL.search(line)]
             if lines:
                 return (fatal or lines)[-1]
@@ -147,7 +147,7 @@ class Program:
 def answers(url: str) -> Ready:
     """Returns a check that succeeds once an HTTP GET is answered with a status below 400."""
 
-    # By hand: a proxy in the environment is not for this machine, and no thread is left waiting.
+    # Without urllib: it would use a proxy from the environment, and leave threads that wait.
     asked = urlsplit(url)
     secure = asked.scheme == "https"
     path = urlunsplit(("", "", asked.path or "/", asked.query, ""))
@@ -193,7 +193,7 @@ def says(log: Path, pattern: str) -> Ready:
     def said() -> bool:
         try:
             with log.open(encoding="utf-8", errors="replace") as lines:
-                # A line without an end comes in pieces.
+                # A very long line is read in pieces.
                 pieces = iter(lambda: lines.readline(_TAIL_BYTES), "")
                 return any(wanted.is_in(piece.rstrip("\n")) for piece in pieces)
         except OSError:

@@ -128,7 +128,7 @@ def _table(now: RunProgress) -> "Table":
     if len(largest) > _MOST_GROUPS:
         row("", f"and {len(largest) - _MOST_GROUPS} more groups")
     row("last", now.mark or "nothing yet")
-    # What has failed is told before what has held.
+    # Failed expectations are shown before those that held.
     for each in sorted(now.decided, key=lambda each: each.held)[:_MOST_DECIDED]:
         head, style = ("held", "green") if each.held else ("FAILED", "red")
         row(head, f"{each.name}: {each.reason}", style)

@@ -226,7 +226,7 @@ class Rehearsal:
             self._report(f"rehearsing {self._scenario.name}")
             async with self._meanwhile():
                 over = await self._until_it_is_over()
-            # What is asked now takes its time, which is none of the run.
+            # The following questions to the cluster take time that isn't part of the run.
             await self._recorder.stop()
             self._record_logs(last=True)
             course.stop()
@@ -383,7 +383,7 @@ class Rehearsal:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             for name, program in {**self._stage.programs, **self._stage.beside}.items():
-                # Who plays a trace waits for its end, which is none of a process.
+                # The end of a trace's program is awaited elsewhere, and isn't the end of a process.
                 if program.status is None or name in told or name.startswith(TRACE):
                     continue
                 told.add(name)
@@ -433,7 +433,7 @@ class Rehearsal:
     def _clock_moved_by(self, sent: float) -> float:
         if (date := self._stage.client.server_clock.said) is None:
             return 0.0
-        # What is set of our clock, too, shows: this one began with it, and is monotonic since.
+        # Setting our own clock shows, too: this time began with it, and has been monotonic since.
         began = self._clock.began / 1_000
         answer = DatedAnswer(began + sent, date, began + self._course.now())
         return moved_by(self._clock.offset, answer)

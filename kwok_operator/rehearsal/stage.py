@@ -54,7 +54,7 @@ from kwok_operator.rehearsal.settings import DEMO_CLUSTER, RehearseSettings
 from kwok_operator.signals import to_its_end
 
 _OPERATOR: Final = "kwok-operator"
-# -P: a signal.py beside the scenario is none of Python's.
+# With -P, a signal.py beside the scenario can't replace Python's.
 _OURS: Final = (sys.executable, "-P", "-m", "kwok_operator")
 _LOG_FLAGS: Final = ("--log-format=json",)
 """Flags that make the programs log in the form that logs.py reads."""
@@ -236,7 +236,7 @@ async def stage(
         else:
             stack.push_async_callback(lambda: to_its_end(operator.stop()))
         if made.borrowed is not None and not settings.keep:
-            # While there is an operator: it is the fastest to delete nodes.
+            # While the operator still runs, as it deletes nodes fastest.
             stack.push_async_callback(clear, clearing, BEFORE_THE_OPERATOR, report=report)
         stack.push_async_callback(lambda: to_its_end(made.stop_all()))
         yield made
@@ -263,7 +263,7 @@ async def _cluster(
     wanted = controlplane.Settings.from_environ(
         {**os.environ, **({"KUBERNETES_VERSION": v} if (v := scenario.cluster.kubernetes) else {})}
     )
-    # With Stages, so that profiles of pods are played.
+    # With Stages from the API, so that pod profiles take effect.
     making = controlplane.async_temporary(
         DEMO_CLUSTER if settings.demo else "rehearsal",
         keep=settings.keep,

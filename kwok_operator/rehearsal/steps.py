@@ -160,7 +160,7 @@ async def _cordon(stage: Stage, verb: str, some: NodesStep, nodes: dict[str, Nod
     if some.group is not None:
         names = sorted(name for name, node in nodes.items() if node.group == some.group)
     else:
-        # In a cluster with real nodes, those are not what is meant.
+        # Real nodes of the cluster must be left alone.
         of_groups = f",{NODE_GROUP_LABEL}" if stage.borrowed is not None else ""
         selector = f"--selector={some.selector}{of_groups}"
         found = await stage.kubectl("get", "nodes", selector, "-o=name")

@@ -117,7 +117,7 @@ class LocalSurroundings:
         if "/" in name:
             return (self._folder / name).absolute()
         try:
-            # What came with this package is there also where its environment isn't on PATH.
+            # Programs of this package's environment are found even if that isn't on PATH.
             found = shutil.which(name, path=self._search_path) or shutil.which(
                 name, path=str(Path(sys.executable).parent)
             )
@@ -128,7 +128,7 @@ class LocalSurroundings:
     def check_trace(self, path: str) -> None:
         settings = ReplaySettings(paths=(self._folder / path,))
         try:
-            # What replays it would wait for a pipe.
+            # This fails for a pipe, on which `replay` would wait.
             next(chunks(self._folder / path), None)
             _, _, requests = planned(settings)
             next(requests, None)
@@ -218,7 +218,7 @@ def _named(value: object, folder: Path) -> Iterator[Path]:
     generators.
     """
     if isinstance(value, str):
-        # A generator may say KEY=FILE; a patch may stand there itself.
+        # A generator may have KEY=FILE; a patch may be inline text.
         path = folder / value.rpartition("=")[2]
         if len(value) < _LONGEST_NAME and path.is_file():
             yield path

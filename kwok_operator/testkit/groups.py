@@ -69,7 +69,7 @@ class Groups:
         self._kubectl("delete", "--ignore-not-found", "--filename=-", stdin=_list(objects))
         names = [name for kind, name in self._made if kind == KIND]
         if names:
-            # Of itself kubectl waits half a minute, in which some 10,000 nodes go.
+            # By default kubectl waits half a minute, in which about 10,000 nodes are deleted.
             which = (f"--selector={_of(names)}", "--for=delete", f"--timeout={_GONE_WITHIN:g}s")
             self._kubectl("wait", "nodes", *which)
         self._made.clear()
@@ -122,7 +122,7 @@ def _group(name: object, spec: object) -> Manifest:
         raise GroupError(
             f"groups: {shown(name)}: {shown(spec)} is neither a number of nodes nor a spec"
         )
-    # There are no other nodes that pods would have to be kept from.
+    # There are no real nodes from which pods would have to be kept.
     spec = {"guardTaint": {"enabled": False}, **spec}
     metadata = {"name": _checked(name)}
     return {

@@ -37,7 +37,7 @@ def _none(why: str) -> BaseException:
 
 
 def pytest_exception_interact(call: pytest.CallInfo[Any]) -> None:
-    # The same error meets each test that wants a cluster. The first has just told it.
+    # Each test that needs a cluster fails with the same error; only the first shows it in full.
     error = call.excinfo and call.excinfo.value
     if isinstance(error, pytest.fail.Exception) and str(error.msg).startswith(_NONE):
         error.msg = f"{_NONE}the first error of this kind says why"

@@ -12,7 +12,7 @@ GRACE: Final = 60.0
 
 def start(command: Sequence[str], *, cwd: Path, stderr: IO[str] | int) -> "subprocess.Popen[str]":
     """Starts `python -m ...`; its output can be read from `stdout`."""
-    # -P: a types.py or signal.py of the tests is none of Python's.
+    # With -P, a types.py or signal.py of the tests can't replace Python's.
     python = (sys.executable, "-P", "-m")
     return subprocess.Popen(
         [*python, "kwok_operator.rehearsal.keeper", f"{GRACE:g}", *python, *command],
@@ -23,7 +23,7 @@ def start(command: Sequence[str], *, cwd: Path, stderr: IO[str] | int) -> "subpr
         text=True,
         encoding="utf-8",
         errors="replace",
-        # Ctrl-C is for the tests to deal with.
+        # Ctrl-C must reach only the tests.
         start_new_session=True,
     )
 

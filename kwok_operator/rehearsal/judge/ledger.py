@@ -209,7 +209,7 @@ class ClusterLedger:
             after = replace(after, price=before.price)
         used = self.pods.node_used(line.name)
         if after is not None and before is not None and _amounts(after) == _amounts(before):
-            # Most lines say that it is Ready now, or no more.
+            # Most lines only change whether the node is Ready.
             self._change_levels(before, after, t)
         else:
             if before is not None:

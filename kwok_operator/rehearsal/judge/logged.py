@@ -49,7 +49,7 @@ def read_json(line: bytes) -> Said:
         return Said()
     if said.get("level") not in _LEVELS:
         return Said(over=str(said.get("over") or ""))
-    # Where it came from is in the log; what it was is its last line.
+    # The last line of a traceback has the error; the rest stays in the log.
     error = str(said.get("traceback") or "").strip().rpartition("\n")[2]
     text = one_line(f"{said.get('message')}{f' ({error})' if error else ''}", limit=_MOST_TEXT)
     return Said(text, str(said.get("trouble") or ""))

@@ -97,7 +97,7 @@ class Ratio:
             self._since = t
             self._above += self.above * passed
             self._below += self.below * passed
-            # What holds for no time at all, between two lines of one moment, is no peak.
+            # A value between two lines of the same moment doesn't count as a peak.
             value = self.value
             if value is not None and (self.most is None or value > self.most):
                 self.most = value

@@ -159,7 +159,7 @@ def pod(
     bound, running, budgets = before.bound, before.running, before.budgets
     disrupted = _condition(status, "DisruptionTarget")
     why = _text(disrupted.get("reason")) if disrupted.get("status") == "True" else ""
-    # As the API server does, which asks no budget about a pod that doesn't run, or goes anyway.
+    # As in the API server, no budget protects a pod that doesn't run, or is being deleted.
     if why and not before.disrupted and phase == "Running" and not before.deleting:
         budgets = _covering(metadata, selectors)
     if bound is None and node_name:
@@ -321,7 +321,7 @@ def amounts(quantities: object) -> dict[str, float]:
 
 @lru_cache(maxsize=4_096, typed=True)
 def _amount(value: str | float, parts: int) -> int | None:
-    # Thousands of nodes say the same few.
+    # Thousands of nodes have the same few quantities.
     try:
         amount = round(parse_quantity(value) * parts)
     except ValueError:
@@ -422,7 +422,7 @@ def _waits_for(status: Mapping[str, Any]) -> str:
 
 @lru_cache(maxsize=1_024)
 def _shape(allocatable: tuple[tuple[str, float], ...], instance_type: str, zone: str) -> str:
-    # Thousands of nodes have the same few.
+    # Thousands of nodes have the same few shapes.
     text = json.dumps([allocatable, instance_type, zone])
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 

@@ -68,7 +68,7 @@ class EventsOfAKind:
 
 @dataclass(slots=True)
 class LoggedWarning:
-    """All times a program logged one text during the run, or before it."""
+    """How often a program logged one text, during the run or before it."""
 
     program: str
     message: str
@@ -124,7 +124,7 @@ class Story:
         """Takes a sample of the ledger if one is due before `t`, the time of the next line."""
         now = ledger.now
         last = self.samples[-1].t if self.samples else -self._step
-        # What holds for long is shown, too, if it comes soon after the sample before.
+        # A state that lasts is sampled even if it comes soon after the last sample.
         if now - last < self._step and t - now < self._step:
             return
         sample = _sample(ledger, now)

@@ -163,7 +163,7 @@ def _areas(lines: Sequence[PlotLine], across: LinearAxis, up: LinearAxis) -> Ite
     # The highest is drawn first, and those below it over it.
     for line, path in reversed(list(zip(lines, paths, strict=True))):
         if line.faint:
-            # Nothing of what is below may shine through.
+            # The areas below must not shine through.
             yield f'<path class="under" d="{path}"/>'
         shade = ' class="faint"' if line.faint else ""
         yield f'<path{shade} fill="{_colour(line)}" d="{path}"/>'

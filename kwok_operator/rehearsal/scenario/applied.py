@@ -96,7 +96,7 @@ def pools_that_lack(known: Known) -> Iterator[tuple[str, str]]:
 
 
 def _sources(scenario: Scenario) -> Iterator[tuple[Path, Sequence[ApplySource]]]:
-    # One after the other: what a step applies may be there already, and is changed by it then.
+    # Step by step: a step may apply an object that exists already, and change it.
     yield ("apply",), scenario.apply
     for number, step in enumerate(scenario.timeline):
         if step.apply is not None:

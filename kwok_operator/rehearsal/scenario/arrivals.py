@@ -64,7 +64,7 @@ def _times(when: ArrivalsOfWorkload, count: int, *, who: str) -> Iterator[float]
     else:
         at = 0.0
         for number in range(count):
-            # As independent users come: gaps are exponential, and the first one is a gap, too.
+            # A Poisson process, as of independent users: gaps are exponential, also the first one.
             at -= math.log(_draw(who, number)) / when.rate
             yield at
 

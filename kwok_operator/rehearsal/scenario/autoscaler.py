@@ -54,7 +54,7 @@ def autoscaler_flags(
         "cloud-provider": "externalgrpc",
         "cloud-config": cloud_config,
         "kubeconfig": kubeconfig,
-        # In kube-system it would share its status with one that is there.
+        # In kube-system it would share its status object with another autoscaler.
         "namespace": namespace,
         "leader-elect": "false",
         "address": address,
@@ -63,6 +63,6 @@ def autoscaler_flags(
         **wanted.flags,
     }
     if "balancing-ignore-label" in wanted.flags:
-        # It would have no effect beside the other one.
+        # The scenario's flag has no effect if `balancing-label` is given.
         del flags["balancing-label"]
     return [f"--{name}={value}" for name, value in flags.items()]

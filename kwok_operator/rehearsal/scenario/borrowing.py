@@ -69,7 +69,7 @@ def marked(manifest: Mapping[str, Any], rehearsal: str) -> Manifest:
     """
     found = copy.deepcopy(dict(manifest))
     _label(found, rehearsal)
-    # What stands in a CRD only looks like an object.
+    # Parts of a CRD only look like objects.
     rest: list[Any] = [found] if found.get("kind") != "CustomResourceDefinition" else []
     while rest:
         value = rest.pop()

@@ -87,7 +87,7 @@ def _any_group(known: Known, of: FigureScope, scenario: Scenario, part: str) -> 
         return True
     groups: Collection[Mapping[str, Any]] = known.groups.values()
     if of.group:
-        # A group that is nowhere is a mistake of its own.
+        # A group that doesn't exist is reported elsewhere.
         groups = [known.groups.get(of.group, {part: {}})]
     return any(as_map(spec).get(part) is not None for spec in groups)
 
@@ -179,7 +179,7 @@ def _too_many_pods(
         return
     most = _most_pods(compared.of, scenario, known)
     level = compared.figure.removesuffix(".max").removesuffix(".final")
-    # Pods that failed or went are replaced, so there may be more of those than places for pods.
+    # Pods that failed or were deleted are replaced, so their number can exceed that of replicas.
     if level in ("pods.pending", "pods.running") and least > most:
         yield problem(
             (*path, field),

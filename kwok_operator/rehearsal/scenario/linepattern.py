@@ -9,14 +9,16 @@ from pydantic_core import SchemaError, SchemaValidator, core_schema
 
 
 class LinePattern:
-    """Raises ValueError, with the text and the remedy, for what is none."""
+    """A compiled regular expression. Raises ValueError, with the text and the remedy, if it is
+    invalid.
+    """
 
     def __init__(self, text: str) -> None:
         schema = core_schema.str_schema(pattern=text, regex_engine="rust-regex")
         try:
             self._validator = SchemaValidator(schema)
         except SchemaError as error:
-            # After a drawing of where in the text it is.
+            # The error shows the place in the text first; the reason is its last line.
             reason = str(error).splitlines()[-1].removeprefix("error: ").strip().rstrip(".")
             raise ValueError(
                 f"{text[:100]!r} is no regular expression for lines ({reason});"

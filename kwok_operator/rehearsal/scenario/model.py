@@ -1,11 +1,11 @@
 """A scenario: what a rehearsal sets up, does, and expects. One file, which people write.
 
-    cluster, apply, processes   what is there at the beginning
+    cluster, apply, processes   what exists at the beginning
     begin                       when the clock starts
     workloads, timeline         what happens
-    until, expect               when it is over, and what must have come of it
+    until, expect               when it ends, and what must hold
 
-Owns the fields and the limits of each. What must fit together is checked in `rehearsal`.
+This module has the fields and their limits. `checks.py` checks whether they fit together.
 """
 
 from collections.abc import Iterator

@@ -106,7 +106,7 @@ class _Time(float):
 
 
 class NoBoundError(ValueError):
-    """A value that is no bound. Which values are depends on the figure, so the message is made
+    """A value that can't be a bound. What can be one depends on the figure, so the message is made
     later.
     """
 

@@ -78,7 +78,7 @@ def field_problems(
     """Returns all problems with `whole`, at most MOST, in the order of the fields."""
     every = error.errors(include_url=False)
     places = [each["loc"] for each in every]
-    # A list whose items are all wrong is called empty, too.
+    # pydantic reports a list whose items are all wrong as empty, too.
     found = [
         each
         for each in every

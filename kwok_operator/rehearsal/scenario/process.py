@@ -1,7 +1,7 @@
 """The processes of a scenario: programs that run beside the cluster.
 
-Owns the fields. Starting, watching and ending them is the runner's; which flags the two sets of
-cluster-autoscaler's have is in `rehearsal/scenario/autoscaler.py`.
+This module has only the fields. `rehearsal/stage.py` starts and ends processes, `runner.py` watches
+them. The two sets of cluster-autoscaler's flags are in `autoscaler.py`.
 """
 
 import re

@@ -38,7 +38,7 @@ def needed_rights(scenario: Scenario, objects: Iterable[Manifest]) -> OptionalRi
     apply.
     """
     patches = (step.patch.patch for step in scenario.timeline if step.patch is not None)
-    # Whatever it is that is patched: nothing else has these fields.
+    # The kind of the patched object doesn't matter: no other kind has these fields.
     every = [*objects, *({"kind": kind, **p} for p in patches for kind in (KIND, "ConfigMap"))]
     needed = {name for name, need in _NEEDS.items() for each in every if need(each)}
     mode = scenario.cluster.flags.get(Component.OPERATOR, {}).get("clusterapi", "")

@@ -1,6 +1,6 @@
 """The timeline of a scenario: what is done to the cluster, at a time or after a condition.
 
-Owns the fields of the steps. Playing them is the runner's.
+This module has only the fields of the steps. `rehearsal/runner.py` plays them.
 """
 
 from typing import Annotated, Any

@@ -1,7 +1,7 @@
 """The workloads of a scenario: which pods arrive, in which objects, and when.
 
-Owns the fields, their limits and what must not stand together. Which object is made when
-is for `arrivals.py`, what it looks like for `manifests.py`.
+This module has the fields, their limits, and which exclude each other. `arrivals.py` computes when
+each object is created, `manifests.py` what it looks like.
 """
 
 from collections.abc import Mapping
