@@ -58,7 +58,7 @@ class SettledRequests:
 
 
 Others = Callable[[Sequence[str]], Iterable[Holder]]
-"""Returns what the other groups hold of the pools with these names."""
+"""A function that returns what the other groups hold of the pools with these names."""
 
 
 def settle(

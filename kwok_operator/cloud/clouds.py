@@ -163,7 +163,7 @@ class Clouds:
         deciding: bool,
         stop: Callable[[], bool],
     ) -> CloudDecision | None:
-        """Decides on requests, then computes in parts which are due; None if told to `stop`.
+        """Decides on requests, then computes which instances are due; None if `stop()` is true.
 
         `node` is the template, None if there is no usable one; unless `deciding`, nothing is
         granted or refused.
@@ -262,8 +262,8 @@ class Clouds:
         """Books what was settled, and computes the phases of all pending instances.
 
         It pauses between parts, as ten thousand draws at once would block the event loop. None if
-        told to `stop`: status doesn't have what was settled then, so the next pass settles again,
-        and goes on from the phases computed so far.
+        `stop()` is true: then status lacks what was settled, so the next pass settles again, and
+        goes on from the phases computed so far.
         """
         record = known.record
         if known.outage_since != observed.outage_since:

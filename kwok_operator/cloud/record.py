@@ -52,7 +52,7 @@ class Refusal:
 
     @property
     def likeness(self) -> tuple[str | None, str, Fault | None]:
-        """Refusals in which this is equal can be joined into one."""
+        """What two refusals must have in common to be joined into one."""
         return self.pool, self.reason, self.fault
 
     def joined(self, later: "Refusal") -> "Refusal":

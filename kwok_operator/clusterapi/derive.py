@@ -81,7 +81,7 @@ class CapiGroup:
     def manifest(self, *, target: int, offered: bool = True) -> dict[str, Any]:
         """Returns the manifest to apply, without a target size; `target` is the present one.
 
-        Without `offered` the shim serves it never.
+        Unless `offered`, the shim never serves the group.
         """
         template = {"shape": dict(self.capacity.shape)}
         if self.capacity.companions:

@@ -252,8 +252,8 @@ class Lives:
         )
 
     def jq_after_of(self, position: int, *, who: str) -> str:
-        """jq for the milliseconds until failure `position` strikes, leaving aside that the run may
-        end first; `who` is jq for the number of the try."""
+        """Returns jq for the milliseconds until failure `position` strikes, leaving aside that the
+        run may end first; `who` is jq for the number of the try."""
         return self.jq_span(f"after/{position}", self.after[position], who=who)
 
     def jq_after(self) -> str:
@@ -268,7 +268,7 @@ class Lives:
         )
 
     def jq_after_within_run(self, position: int) -> str:
-        """jq for the milliseconds from the containers' start until failure `position` strikes."""
+        """Returns jq for the milliseconds from the containers' start to failure `position`."""
         after = self.jq_after_of(
             position, who="(. as $p | who_fails | number_of_try($p | restarts))"
         )
