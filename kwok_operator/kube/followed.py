@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from kwok_operator.errors import NotFoundError
 from kwok_operator.kube.client import KubeClient
-from kwok_operator.kube.decode import OBJECTS, Decoder
+from kwok_operator.kube.decode import OBJECTS, Decoder, decode_dict
 
 R = TypeVar("R")
 
@@ -43,6 +43,10 @@ class FollowedKind(Generic[T]):
         self._read = read
         self._changed = changed
         self._objects: dict[str, T] = {}
+        self.newest = 0
+        """The newest version that was seen: a list of an older one is of a restored cluster."""
+        self._gone: dict[str, int] = {}
+        """Versions at which objects went that a list on its way may still have, by uid."""
 
     def get(self, name: str) -> T | None:
         return self._objects.get(name)
@@ -54,26 +58,38 @@ class FollowedKind(Generic[T]):
         """Enters the object of an event."""
         new = self._read(body)
         old = self._objects.get(new.name)
+        self.newest = max(self.newest, new.resource_version)
+        if gone:
+            self._gone[new.uid] = new.resource_version
         if not gone:
             if old is None or old.resource_version < new.resource_version:
                 self._put(new)
         elif old is not None and old.uid == new.uid:
             self._drop(old)
 
-    def listed(self, bodies: Sequence[Mapping[str, Any]], version: int) -> None:
-        """Enters a full list as of a version; newer events stay in force."""
-        items = {item.name: item for item in map(self._read, bodies)}
+    def listed(
+        self, bodies: Sequence[Mapping[str, Any]], version: int, *, restored: bool = False
+    ) -> None:
+        """These exist as of a version. Newer events hold, unless the cluster was restored."""
+        items = {
+            item.name: item
+            for item in map(self._read, bodies)
+            if restored or self._gone.get(item.uid, 0) <= version
+        }
         for old in [*self._objects.values()]:
-            if old.name not in items and old.resource_version <= version:
+            if old.name not in items and (restored or old.resource_version <= version):
                 self._drop(old)
         for item in items.values():
             known = self._objects.get(item.name)
-            if known is None or known.resource_version <= version:
+            if known is None or restored or known.resource_version <= version:
                 self._put(item)
+        self._gone.clear()
+        self.newest = version if restored else max(self.newest, version)
 
     def wrote(self, new: T) -> None:
         """Enters the object as we have just written it, without calling `changed`."""
         self._objects[new.name] = new
+        self.newest = max(self.newest, new.resource_version)
 
     def _put(self, new: T) -> None:
         old = self._objects.get(new.name)
@@ -102,20 +118,31 @@ async def list_objects(
 
 
 async def is_served(client: KubeClient, path: str) -> bool:
-    """Whether the API server serves this kind."""
+    """Whether the API server serves this kind, and lists it among what it serves.
+
+    A new kind is served before it is listed; kopf reads these lists once, when it begins.
+    """
+    version_path, _, plural = path.rpartition("/")
+    group = version_path.split("/")[2]
     try:
         await client.request("GET", path, params={"limit": "1"}, retries=4)
+        groups = decode_dict(await client.request("GET", "/apis", retries=4)).get("groups", [])
+        served = decode_dict(await client.request("GET", version_path, retries=4))
     except NotFoundError:
         return False
-    return True
+    return group in (each.get("name") for each in groups) and plural in (
+        each.get("name") for each in served.get("resources", [])
+    )
 
 
 async def list_into(
     client: KubeClient, path: str, known: FollowedKind[Any], *, page_size: int
 ) -> None:
-    """Lists a kind and enters the result; if its CRD is not installed, none exist."""
+    """Lists a kind anew; where its CRD is not installed, none exist."""
+    before = known.newest
     try:
         bodies, version = await list_objects(client, path, OBJECTS, page_size=page_size)
     except NotFoundError:
-        bodies, version = [], 2**63
-    known.listed(bodies, version)
+        known.listed([], known.newest, restored=True)
+    else:
+        known.listed(bodies, version, restored=version < before)

@@ -57,8 +57,9 @@ class _Lines:
 class KopfSessions:
     """Opens a session at each login of kopf's, and knows which paths they list and watch.
 
-    `relisted` is called when a path is listed again: no event reports what was deleted in between.
-    `restarted(path, cause)` is called when a watch is started again.
+    `listed(again)` is called when a path was listed, and whether it was before: no event says what
+    was deleted before its watch begins. `restarted(path, cause)` is called when a watch is begun
+    anew.
     """
 
     def __init__(
@@ -67,14 +68,14 @@ class KopfSessions:
         *,
         observe: Observer = lambda *_: None,
         restarted: Callable[[str, str], None] = lambda *_: None,
-        relisted: Callable[[], None] = lambda: None,
+        listed: Callable[[bool], None] = lambda _: None,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._connection = connection
         self._observe = observe
         self._restarted = restarted
-        self._relisted = relisted
+        self._report_list = listed
         self._sleep = sleep
         self._clock = clock
         self._opened: list[aiohttp.ClientSession] = []
@@ -103,7 +104,7 @@ class KopfSessions:
             response_class=_Answer,
             proxy=self._connection.proxy,
         )
-        self._opened.append(session)
+        self._opened = [each for each in self._opened if not each.closed] + [session]
         return session
 
     async def close(self) -> None:
@@ -136,7 +137,12 @@ class KopfSessions:
         started, status = time.perf_counter(), 0
         try:
             answer = await handler(request)
+            if not watches:
+                await answer.read()
             status = answer.status
+        except (aiohttp.ClientPayloadError, aiohttp.ClientResponseError) as error:
+            # Half an answer, or a proxy's: kopf tries again what fails like a connection only.
+            raise aiohttp.ClientConnectionError(str(error)) from error
         finally:
             method, took = "WATCH" if watches else request.method, time.perf_counter() - started
             self._observe(method, path, status, took)
@@ -145,8 +151,7 @@ class KopfSessions:
             answer.content = _Lines(answer.content)  # type: ignore[assignment]
         elif lists and status == 200:
             self._to_list.discard(path)
-            if path in self._listed:
-                self._relisted()
+            self._report_list(path in self._listed)
             self._listed.add(path)
         return answer
 

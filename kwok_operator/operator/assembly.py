@@ -30,7 +30,7 @@ from kwok_operator.clusterapi.settings import ClusterApiSettings, Mode
 from kwok_operator.companions.copying import read_companions
 from kwok_operator.companions.keeper import CompanionKeeper
 from kwok_operator.companions.step import CompanionStep
-from kwok_operator.errors import NotLeadingError
+from kwok_operator.errors import KwokOperatorError, NotLeadingError
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.events import Recorder
 from kwok_operator.kube.executor import Executor
@@ -102,6 +102,8 @@ class Assembly:
         self._draw = draw
         clock = clock or Clock(time.monotonic, nodes.server_clock.now)
         self.begun, self._listed = False, asyncio.Event()
+        self._kopf_listed = asyncio.Event()
+        self._doubted_at = 0.0
         self.store = GroupStore(clock=time.monotonic, unreadable=self._unreadable)
         self._set_up_cache(nodes, clock=clock)
         pace = Pace(most=settings.node_concurrency, qps=settings.max_qps)
@@ -202,20 +204,41 @@ class Assembly:
             )
 
     async def take_over(self) -> None:
-        """Lists all objects and enters them, groups with the nodes that they were granted
-        before."""
-        await self._list_followed()
+        """Enters what there is, groups with what was granted to them before."""
+        await self._list_followed(all_or_none=True)
         await self.intake.take_over()
 
-    async def _list_followed(self) -> None:
-        """Lists what kopf watches besides groups: no event reports what was deleted before the
-        watch."""
+    def kopf_listed(self, again: bool) -> None:
+        """kopf has listed a kind: no event says what of it went before."""
+        if again:
+            self.resync_soon()
+        else:
+            self._kopf_listed.set()
+
+    async def list_after_kopf(self) -> None:
+        """Lists once more what went between `take_over` and the first watches of kopf."""
+        while True:
+            await self._kopf_listed.wait()
+            await asyncio.sleep(DOUBT)
+            self._kopf_listed.clear()
+            await self._list_followed()
+
+    async def _list_followed(self, *, all_or_none: bool = False) -> None:
+        """Lists what kopf follows besides groups: no event says what went while nobody watched.
+
+        What can't be listed stays as it is known, unless `all_or_none`: then KwokOperatorError.
+        """
         for client, path, known in (
             (self._groups, constants.POOLS_PATH, self.pools.objects),
             (self._nodes, constants.PROFILES_PATH, self.profiles.objects),
             (self._groups, self.configmaps.path, self.configmaps.objects),
         ):
-            await list_into(client, path, known, page_size=CONFIGMAPS_PAGE)
+            try:
+                await list_into(client, path, known, page_size=CONFIGMAPS_PAGE)
+            except KwokOperatorError as error:
+                if all_or_none:
+                    raise
+                logger.warning("listing failed, what is known stays: path=%s error=%s", path, error)
 
     async def unmarked(self) -> list[NodeRecord]:
         """Returns the nodes of groups that have lost the marks of their group."""
@@ -408,7 +431,10 @@ class Assembly:
     def _nodes_restarted(self, path: str, cause: str) -> None:
         self._metrics.watch_restarted(path, cause)
         if not self.node_reflector.version:
-            self._doubt_all()
+            if self._doubted_at != self.node_reflector.last_contact:  # not at each failed list
+                self._doubt_all()
+            self._doubted_at = self.node_reflector.last_contact
+            self.intake.doubted.set()
 
     def _restored(self) -> None:
         self.cache.forget_versions()

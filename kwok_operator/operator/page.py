@@ -18,6 +18,7 @@ installed, for logins and models that are never used: 35 MB.
 import asyncio
 import logging
 import signal
+import time
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final, cast
@@ -29,6 +30,9 @@ from kwok_operator.operator.process import Operator
 
 with absent("kubernetes", "kubernetes_asyncio", "pykube"):
     import kopf
+
+# Of its own accord it takes one that looks for those clients, to log in by them.
+kopf.set_default_registry(kopf.OperatorRegistry())
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +48,8 @@ PAGE: Final = 20
 CLEANUP_TASK: Final = "startup/cleanup activities"
 WATCH_TASK: Final = "watcher for "
 CANCEL_AGAIN_AFTER: Final = 0.5
+ENDS_WITHIN: Final = 20.0
+"""Seconds; what of kopf has not ended by then is left to the end of the process."""
 
 
 @kopf.on.startup(errors=kopf.ErrorsMode.PERMANENT)
@@ -146,6 +152,7 @@ async def run_until_ended(operator: Operator) -> None:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
         await _end(set(tasks))
+        await operator.stop()
     if operator.ended.done() and (reason := operator.ended.result()) is not None:
         raise reason
     for task in tasks:
@@ -169,11 +176,15 @@ async def _end(tasks: set[asyncio.Task[Any]]) -> None:
     others = tasks - cleanup | watches
     for task in cleanup:
         task.cancel()
-    while others:
+    deadline = time.monotonic() + ENDS_WITHIN
+    while others and time.monotonic() < deadline:
         for task in others:
             task.cancel()
         _, others = await asyncio.wait(others, timeout=CANCEL_AGAIN_AFTER)
-    await asyncio.wait(cleanup)
+    for task in others:
+        logger.warning("a part of kopf does not end: %s", task.get_name())
+    if not others and cleanup:
+        await asyncio.wait(cleanup)
 
 
 def log_forgotten(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ from kwok_operator.constants import GROUPS_PATH, POOLS_PATH, PROFILES_PATH
 from kwok_operator.errors import (
     ApiError,
     ApiUnreachableError,
+    KwokOperatorError,
     PreflightError,
     UnauthorizedError,
 )
@@ -154,21 +155,24 @@ async def _missing(client: KubeClient, rights: list[AccessRight]) -> list[Access
         ) from error
 
 
-async def wait_for_crds(client: KubeClient) -> list[str]:
-    """Waits until groups are served; returns the paths of other CRDs that are missing.
+async def wait_for_crds(client: KubeClient) -> None:
+    """Returns once groups are served.
 
-    All CRDs are installed together, so those others are waited for a little.
+    All CRDs are installed together, and those that need not be there are waited for a little.
     """
     await _wait_for_groups(client)
-    missing = [POOLS_PATH, PROFILES_PATH]
     for _ in range(_CRD_POLLS):
-        missing = [path for path in missing if not await is_served(client, path)]
+        missing = await missing_crds(client)
         if not missing:
-            break
+            return
         await asyncio.sleep(_CRD_POLL)
     for path in missing:
         logger.warning("the API server does not serve %s: install its CRD", _resource(path))
-    return missing
+
+
+async def missing_crds(client: KubeClient) -> list[str]:
+    """Returns the paths that are not served, of those without which the operator works."""
+    return [path for path in (POOLS_PATH, PROFILES_PATH) if not await is_served(client, path)]
 
 
 async def end_once_served(client: KubeClient, paths: list[str]) -> None:
@@ -177,7 +181,11 @@ async def end_once_served(client: KubeClient, paths: list[str]) -> None:
     while True:
         await asyncio.sleep(_CRD_POLL)
         for path in paths:
-            if await is_served(client, path):
+            try:
+                served = await is_served(client, path)
+            except KwokOperatorError:
+                continue  # an outage, which others report
+            if served:
                 raise PreflightError(
                     f"{_resource(path)} are served by now, and followed only"
                     " from the next start on: start the operator again"

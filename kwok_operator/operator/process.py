@@ -64,7 +64,7 @@ class Operator:
             connection,
             observe=metrics.request,
             restarted=metrics.watch_restarted,
-            relisted=parts.resync_soon,
+            listed=parts.kopf_listed,
         )
         parts.list_followed_anew = self.sessions.list_anew
         self.ended: asyncio.Future[KwokOperatorError | None]
@@ -72,7 +72,7 @@ class Operator:
         """Done once the program is to end: with the error that is the reason, or None on a
         signal."""
         self.healthy = self.problem
-        self._stopped = False
+        self._stopping: asyncio.Task[None] | None = None
         self._client = client
         self._elector = elector
         self._metrics = metrics
@@ -101,7 +101,8 @@ class Operator:
             raise KwokOperatorError(f"starting failed: {error!r}") from error
 
     def end(self, error: KwokOperatorError | None = None) -> None:
-        """Has the program end, because of `error`, or in good order without one."""
+        """Has the program end, for this reason; without one, as it was asked to."""
+        self.parts.reconciler.close()
         if not self.ended.done():
             self.ended.set_result(error)
 
@@ -128,7 +129,7 @@ class Operator:
         )
         if await self._keeps_csi_nodes():
             parts.store.complete = with_empty_csi_node
-        missing = await preflight.wait_for_crds(self._client)
+        await preflight.wait_for_crds(self._client)
         if playing is not None:
             await playing.consent.check()
             self._spawn("consent to emulation", playing.consent.keep())
@@ -147,10 +148,11 @@ class Operator:
         logger.info("ready: groups=%d nodes=%d", len(parts.store), len(parts.cache))
         self._keep("post events", parts.recorder.run)
         self._keep("resync", parts.resync)
+        self._keep("list what kopf follows", parts.list_after_kopf)
         self._keep("look for names that are free again", parts.recheck)
         self._keep("tell of pools", parts.pools.run)
         self._keep("provider config", parts.provider.run)
-        if missing:
+        if missing := await preflight.missing_crds(self._client):
             self._spawn("CRDs that were missing", preflight.end_once_served(self._client, missing))
         self._keep("pod profiles", parts.profiles.run)
         if playing is not None:
@@ -180,10 +182,12 @@ class Operator:
                 return
 
     async def stop(self) -> None:
-        """Stops all parts: our own work first, the parts that log its writes last."""
-        if self._stopped:
-            return
-        self._stopped = True
+        """Our own work ends first, and whatever it writes is logged by what is still there."""
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self._stop(), name="stop")
+        await asyncio.shield(self._stopping)
+
+    async def _stop(self) -> None:
         logger.info("stopping: what is in flight ends, the nodes stay")
         self.parts.reconciler.close()
         grace = SHUTDOWN_GRACE
@@ -218,7 +222,7 @@ class Operator:
         return task
 
     def _part_ended(self, part: asyncio.Task[None]) -> None:
-        if part.cancelled() and self._stopped:
+        if part.cancelled() and self._stopping is not None:
             return
         error = None if part.cancelled() else part.exception()
         if not isinstance(error, LeadershipLostError | PreflightError):

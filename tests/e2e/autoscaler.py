@@ -152,12 +152,11 @@ class Autoscaler:
     def knows(self, group: str) -> bool:
         """Whether the shim serves the group and has heard of its template, by a watch of its own:
         what the API server says of the group it may hear a moment later."""
-        if group not in self.loop():
-            return False
+        too_early = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION)
         try:
-            return bool(self.template(group))
+            return group in self.loop() and bool(self.template(group))
         except grpc.RpcError as error:
-            assert error.code() is grpc.StatusCode.FAILED_PRECONDITION, error
+            assert error.code() in too_early, error
             return False
 
 

@@ -1,16 +1,20 @@
 """The sessions that kopf gets:
 
 - they log in, and each exchange is observed: what, how it ended, and how long it took
-- a watch that is begun anew is counted, and a path that is listed again is told; the first isn't
+- a watch that is begun anew is counted, and lists are reported, the first of a path apart
+- half an answer is a connection that failed
 - after `list_anew()` no watch is open, and each begins from a version that is gone, until a list
 - a session that is closed while a request of it waits says so as aiohttp does, which kopf knows
 - lists and watches of one path are begun at most once a second; nothing else waits, nor a next page
 """
 
 from collections.abc import AsyncIterator
+from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import aiohttp
 import pytest
+from yarl import URL
 
 from kwok_operator.kube.session import FIRST_VERSION, PAUSE, KopfSessions
 from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
@@ -24,12 +28,12 @@ class World:
         self.naps = Naps()
         self.observed: list[tuple[str, str, int]] = []
         self.restarted: list[tuple[str, str]] = []
-        self.relisted = 0
+        self.lists: list[bool] = []
         self.sessions = KopfSessions(
             server.connection(),
             observe=lambda method, path, code, _: self.observed.append((method, path, code)),
             restarted=lambda path, cause: self.restarted.append((path, cause)),
-            relisted=self._relist,
+            listed=self.lists.append,
             sleep=self.naps,
             clock=lambda: self.now,
         )
@@ -45,9 +49,6 @@ class World:
         """Which version was asked for, and the answer."""
         answer = await self._session.get(f"{self.server.url}{NODES}?{query}")
         return self.server.seen[-1].query.get("resourceVersion", ""), answer
-
-    def _relist(self) -> None:
-        self.relisted += 1
 
 
 @pytest.fixture
@@ -69,16 +70,28 @@ async def test_exchanges_are_observed(world: World) -> None:
     assert world.observed == [("GET", NODES, 200), *watches, ("POST", NODES, 0)]
 
 
-async def test_a_second_list_of_a_path_is_told(world: World) -> None:
+async def test_lists_are_reported_first_ones_and_others(world: World) -> None:
     for path in (NODES, GROUPS):
         await world.get(path, "limit=5")
         await world.get(path, "limit=5&continue=5")
-    assert world.relisted == 0
     world.server.fail(500)
     await world.get(NODES, "limit=5")
-    assert world.relisted == 0
+    assert world.lists == [False, False]
     await world.get(NODES, "limit=5")
-    assert world.relisted == 1
+    assert world.lists == [False, False, True]
+
+
+async def test_half_an_answer_is_a_connection_that_failed(world: World) -> None:
+    """kopf tries nothing else again."""
+
+    async def half(request: aiohttp.ClientRequest) -> Any:
+        answer = Mock(status=200)
+        answer.read.side_effect = aiohttp.ClientPayloadError("half")
+        return answer
+
+    request = Mock(url=URL("http://any/apis"), method="GET", headers={})
+    with pytest.raises(aiohttp.ClientConnectionError, match="half"):
+        await world.sessions._exchange(request, AsyncMock(side_effect=half))
 
 
 async def test_watches_that_are_to_list_anew_ask_for_a_version_that_is_gone(world: World) -> None:

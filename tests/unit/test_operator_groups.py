@@ -3,7 +3,8 @@
 - what is deleted while nobody watches is noticed, also after history was lost
 - an error told by a watch, an answer that is no list, and a CRD that goes end the program, which
   is started again
-- a CRD that was missing at the start, and comes, ends it too
+- a CRD that was missing at the start, and comes, ends it too; an outage meanwhile doesn't
+- a kind that can't be listed holds up no group
 - a group that nests too deep is told and left out, and stops nobody
 - a resync that fails ends nothing, and is done again
 - one replica of two works, and the other one writes nothing
@@ -119,6 +120,40 @@ async def test_a_crd_that_goes_and_comes_back_is_followed_again(world: World, pa
     make(world, "late", path)
     await watched_again(world)
     await knows(world, "late", path=path)
+
+
+async def test_an_outage_ends_nothing_where_a_crd_is_missing(world: World) -> None:
+    before = world.parts
+    world.server.store.collections.pop(POOLS_PATH)
+    listed = POOLS_PATH.rpartition("/")[0]
+    world.server.documents[listed] = world.server.documents[listed].replace(
+        '"kwokcapacitypools"', '"others"'
+    )
+    world.server.end_watches()
+    await until(lambda: world.parts is not before and world.parts.begun)
+    ends = len(world.ends)
+    world.server.fail(503, times=30, resource="kwokcapacitypools")
+    await until(lambda: not world.server._faults)
+    assert len(world.ends) == ends
+
+
+async def test_a_kind_that_cannot_be_listed_holds_up_no_group(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.server.fail(403, times=1000, verb="list", resource="configmaps")
+    world.parts.resync_soon()
+    await until(lambda: "listing failed" in caplog.text)
+    world.server.patch(GROUPS, "web", {"spec": {"targetSize": 3}})
+    await world.settled(3)
+
+
+async def test_what_went_before_kopf_watched_is_noticed(world: World) -> None:
+    """It was listed at the start, and no event says that it is gone."""
+    metadata = {"name": "gone", "uid": "u", "resourceVersion": "1"}
+    world.parts.pools.objects.seen({"metadata": metadata, "spec": {}}, gone=False)
+    await knows(world, "gone", path=POOLS_PATH)
+    world.operator.sessions._report_list(False)
+    await knows(world, path=POOLS_PATH)
 
 
 async def test_a_replica_that_waits_writes_nothing_and_hears_of_no_group() -> None:
