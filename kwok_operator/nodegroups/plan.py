@@ -173,8 +173,7 @@ def make_plan(
     now: str,
     may_create: bool,
 ) -> Plan:
-    """Makes the plan; `now` (RFC 3339) dates new requests. Without `may_create` it requests,
-    patches and replaces nothing.
+    """Makes the plan; `now` (RFC 3339) dates requests. Not `may_create` stops all but deletions.
 
     Requested instances without a node are taken back before nodes are deleted, the newest first. A
     node named in `scaleDown.nodesToDelete` is deleted whatever the target; the target alone says

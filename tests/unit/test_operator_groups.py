@@ -22,11 +22,13 @@ from unittest.mock import AsyncMock
 import pytest
 
 from kwok_operator.constants import POOLS_PATH, PROFILES_PATH
-from kwok_operator.errors import KwokOperatorError
-from kwok_operator.operator import page
-from tests.fakes.apiserver import GROUPS
-from tests.fakes.discovery import CONFIGMAPS, FOLLOWED
+from kwok_operator.errors import KwokOperatorError, PreflightError
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.operator import page, preflight
+from tests.fakes.apiserver import GROUPS, FakeApiServer
+from tests.fakes.discovery import CONFIGMAPS, FOLLOWED, serve_followed
 from tests.fakes.operator import WATCHES, World
+from tests.fakes.reflecting import Naps
 from tests.fakes.waiting import until
 
 
@@ -122,19 +124,21 @@ async def test_a_crd_that_goes_and_comes_back_is_followed_again(world: World, pa
     await knows(world, "late", path=path)
 
 
-async def test_an_outage_ends_nothing_where_a_crd_is_missing(world: World) -> None:
-    before = world.parts
-    world.server.store.collections.pop(POOLS_PATH)
-    listed = POOLS_PATH.rpartition("/")[0]
-    world.server.documents[listed] = world.server.documents[listed].replace(
-        '"kwokcapacitypools"', '"others"'
-    )
-    world.server.end_watches()
-    await until(lambda: world.parts is not before and world.parts.begun)
-    ends = len(world.ends)
-    world.server.fail(503, times=30, resource="kwokcapacitypools")
-    await until(lambda: not world.server._faults)
-    assert len(world.ends) == ends
+async def test_an_outage_ends_nothing_where_a_crd_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(preflight, "_CRD_POLL", 0.0)
+    server = FakeApiServer()
+    serve_followed(server)
+    async with server, KubeClient(connection=server.connection(), sleep=Naps()) as client:
+        listed, server.documents["/apis"] = server.documents["/apis"], json.dumps({"groups": []})
+        waiting = asyncio.create_task(preflight.end_once_served(client, [POOLS_PATH]))
+        server.fail(503, times=30, resource="kwokcapacitypools")
+        await until(lambda: not server._faults)
+        assert not waiting.done()
+        server.documents["/apis"] = listed
+        with pytest.raises(PreflightError, match="kwokcapacitypools are served by now"):
+            await waiting
 
 
 async def test_a_kind_that_cannot_be_listed_holds_up_no_group(
