@@ -186,7 +186,7 @@ def test_a_cluster_that_is_not_there_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for command in ("install", "uninstall"):
-        assert main([command, "--apply", f"--kubeconfig={tmp_path / 'missing'}"]) == 1
+        assert main([command, "--apply", f"--kubeconfig={tmp_path / 'missing'}"]) == 2
         said = capsys.readouterr()
         (line,) = said.err.splitlines()
         assert said.out == ""
