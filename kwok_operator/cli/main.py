@@ -2,7 +2,7 @@
 `record`, `replay`, `rehearse`, `report`, `diff`, `explain-pod`, `install` and `uninstall`.
 
 Errors that a user can do something about are one line on standard error and exit code 1; a wrong
-flag is exit code 2.
+flag, or a kubeconfig that can't be used, is exit code 2.
 """
 
 import argparse
