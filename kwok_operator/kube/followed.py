@@ -61,11 +61,10 @@ class FollowedKind(Generic[T]):
         self.newest = max(self.newest, new.resource_version)
         if gone:
             self._gone[new.uid] = new.resource_version
-        if not gone:
-            if old is None or old.resource_version < new.resource_version:
-                self._put(new)
-        elif old is not None and old.uid == new.uid:
-            self._drop(old)
+            if old is not None and old.uid == new.uid:
+                self._drop(old)
+        elif old is None or old.resource_version < new.resource_version:
+            self._put(new)
 
     def listed(
         self, bodies: Sequence[Mapping[str, Any]], version: int, *, restored: bool = False

@@ -431,10 +431,11 @@ class Assembly:
     def _nodes_restarted(self, path: str, cause: str) -> None:
         self._metrics.watch_restarted(path, cause)
         if not self.node_reflector.version:
-            if self._doubted_at != self.node_reflector.last_contact:  # not at each failed list
-                self._doubt_all()
-            self._doubted_at = self.node_reflector.last_contact
             self.intake.doubted.set()
+            heard = self.node_reflector.last_contact
+            if heard != self._doubted_at:  # once for an outage, not at each failed list
+                self._doubted_at = heard
+                self.list_followed_anew()
 
     def _restored(self) -> None:
         self.cache.forget_versions()
