@@ -25,6 +25,7 @@ from kwok_operator.constants import GROUPS_PATH
 from kwok_operator.errors import ConflictError, NotFoundError
 from kwok_operator.kube.client import ACCEPT_METADATA, JSON_PATCH, MERGE_PATCH, KubeClient
 from kwok_operator.kube.decode import decode_dict
+from kwok_operator.kube.followed import list_objects
 from kwok_operator.nodegroups.autoscaler import Change
 from kwok_operator.nodegroups.client import Group, scaling_patch
 from kwok_operator.nodegroups.naming import NodeNames
@@ -51,20 +52,15 @@ class MachineWriter:
 
     async def afresh(self, namespace: str, group: str) -> list[MachineRecord]:
         """Lists the Machines of a group as the API server has them now."""
-        machines: list[MachineRecord] = []
-        params = {
-            "labelSelector": f"{constants.NODE_GROUP_LABEL}={group}",
-            "limit": str(_PAGE),
-        }
-        while True:
-            answer = await self._client.request(
-                "GET", self.path(MACHINES, namespace), params=params, retries=_RETRIES
-            )
-            page = self._machines.page(answer)
-            machines += page.items
-            if not page.continue_token:
-                return machines
-            params["continue"] = page.continue_token
+        machines, _ = await list_objects(
+            self._client,
+            self.path(MACHINES, namespace),
+            self._machines,
+            selector=f"{constants.NODE_GROUP_LABEL}={group}",
+            page_size=_PAGE,
+            retries=_RETRIES,
+        )
+        return machines
 
     async def create(self, manifest: Mapping[str, Any]) -> bool:
         """Creates a Machine; False if a Machine of somebody else has its name."""

@@ -102,13 +102,21 @@ class FollowedKind(Generic[T]):
 
 
 async def list_objects(
-    client: KubeClient, path: str, decoder: Decoder[R], *, page_size: int = 500, retries: int = 4
+    client: KubeClient,
+    path: str,
+    decoder: Decoder[R],
+    *,
+    selector: str = "",
+    page_size: int = 500,
+    retries: int = 4,
 ) -> tuple[list[R], int]:
-    """Lists all objects at a path, page by page; returns them and the list's resourceVersion."""
+    """Lists all objects at a path, or those with labels, page by page; returns them and the list's
+    resourceVersion."""
+    labels = {"labelSelector": selector} if selector else {}
     items: list[R] = []
     version, token = 0, ""
     while True:
-        params = {"limit": str(page_size)} | ({"continue": token} if token else {})
+        params = {"limit": str(page_size)} | labels | ({"continue": token} if token else {})
         page = decoder.page(await client.request("GET", path, params=params, retries=retries))
         items += page.items
         version, token = version or page.resource_version, page.continue_token

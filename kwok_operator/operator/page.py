@@ -26,6 +26,7 @@ from typing import Any, Final, cast
 from kwok_operator.constants import API_GROUP, API_VERSION, PLURAL, POOL_PLURAL, PROFILE_PLURAL
 from kwok_operator.errors import ConnectionConfigError, KwokOperatorError, one_line
 from kwok_operator.operator.absent import absent
+from kwok_operator.operator.assembly import CONFIGMAPS_PAGE
 from kwok_operator.operator.process import Operator
 
 with absent("kubernetes", "kubernetes_asyncio", "pykube"):
@@ -41,10 +42,6 @@ BACKOFFS = (1.0, 1.0, 2.0, 3.0, 5.0, 8.0, *[10.0] * 10_000)
 LOGIN_PAUSE = 5.0
 """Seconds between two logins: kopf requests one after each 401, and the next 401 may come at
 once."""
-PAGE: Final = 20
-"""Objects per page: a ConfigMap may have 1 MiB, and a page is decoded at once."""
-
-
 CLEANUP_TASK: Final = "startup/cleanup activities"
 WATCH_TASK: Final = "watcher for "
 CANCEL_AGAIN_AFTER: Final = 0.5
@@ -117,7 +114,7 @@ def configure(settings: kopf.OperatorSettings) -> None:
     settings.peering.standalone = True
     settings.scanning.disabled = True
     settings.watching.server_timeout = 600
-    settings.watching.chunk_size = PAGE
+    settings.watching.chunk_size = CONFIGMAPS_PAGE
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10
     settings.networking.error_backoffs = BACKOFFS
