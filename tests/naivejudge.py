@@ -510,6 +510,7 @@ def _beyond(all_: History, scope: FigureScope) -> int:
         if state.disrupted in ("DeletionByTaintManager", "EvictionByEvictionAPI")
     }
     left: dict[str, int] = {}
+    said: dict[str, int] = {}
     changes: dict[str, list[tuple[float, int]]] = {}
     count = 0
     for index, line in enumerate(all_.lines):
@@ -518,9 +519,13 @@ def _beyond(all_: History, scope: FigureScope) -> int:
             if line.state is None or before is None:
                 changes[line.name] = []
             elif line.state.allowed != max(before, 0):
-                changes[line.name].append((line.t, max(before, 0) - line.state.allowed))
+                by = max(before, 0) - line.state.allowed
+                if line.state.allowed > said[line.name]:
+                    by = max(by, -max(_lately(changes[line.name], line.t), 0))
+                if by:
+                    changes[line.name].append((line.t, by))
             if line.state is not None:
-                left[line.name] = line.state.allowed
+                left[line.name] = said[line.name] = line.state.allowed
         if index in evicted:
             pod, budgets, by_taint = evicted[index]
             namespace = pod.name.split("/")[0]

@@ -158,6 +158,16 @@ def test_the_decrease_of_a_budget_may_be_seen_before_its_eviction(
     assert figure(run(budget(1, "b", 1), *lines), "disruptions.beyondBudget") == beyond
 
 
+def test_an_increase_of_a_budget_undoes_only_the_decreases_before_it() -> None:
+    evicted = [covered(3.1 + n / 10, f"web-{n}", "b") for n in range(2)]
+    up_down = [budget(1, "b", 0), budget(2.8, "b", 1), budget(3, "b", 0)]
+    assert figure(run(*up_down, *evicted), "disruptions.beyondBudget") == 1
+    down_up = [budget(1, "b", 1), budget(2.8, "b", 0), budget(3, "b", 1)]
+    assert figure(run(*down_up, *evicted), "disruptions.beyondBudget") == 1
+    down_up_down = [*down_up, budget(3.05, "b", 0)]
+    assert figure(run(*down_up_down, *evicted), "disruptions.beyondBudget") == 1
+
+
 def test_a_budget_reports_late_that_two_were_evicted() -> None:
     evicted = [covered(3 + n / 10, f"web-{n}", "b") for n in range(4)]
     late = [budget(3.15, "b", 2), budget(3.16, "b", 1)]

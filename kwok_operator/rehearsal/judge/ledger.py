@@ -54,34 +54,39 @@ _NO_NODE: Final = NodeState()
 class _Budget:
     """How many evictions a PodDisruptionBudget still allows."""
 
+    reported: int
+    """What the budget itself last said that it allows."""
     left: int
     unexplained: int = 0
-    """How far the budget has lately decreased without an eviction that was seen, minus its
-    increases.
+    """How far the budget has lately decreased without an eviction that was seen. Later increases
+    undo it; earlier ones don't. Below zero: evictions whose decrease was not seen yet.
     """
     changed: float = 0.0
 
     def reports(self, allowed: int, t: float) -> None:
-        self._change(max(self.left, 0) - allowed, t)
-        self.left = allowed
+        self._forget(t)
+        decrease = max(self.left, 0) - allowed
+        undoes_at_most = max(self.unexplained, 0) if allowed > self.reported else -decrease
+        self._change(max(decrease, -undoes_at_most), t)
+        self.reported = self.left = allowed
 
     def evicts(self, t: float, *, by_api: bool) -> bool:
         """Records an eviction. Returns whether the budget allowed it."""
-        if by_api:  # the API server has asked it, and has lowered it
-            self._change(-1, t)
-            return True
-        if self.unexplained > 0 and t - self.changed <= _HEARD_APART + _ROUNDING:
+        self._forget(t)
+        if by_api or self.unexplained > 0:  # the API server asked the budget, and has lowered it
             self._change(-1, t)
             return True
         self.left -= 1
         return self.left >= 0
 
     def _change(self, by: int, t: float) -> None:
-        if by and t - self.changed > _HEARD_APART + _ROUNDING:
-            self.unexplained = 0
         if by:
             self.unexplained += by
             self.changed = t
+
+    def _forget(self, t: float) -> None:
+        if t - self.changed > _HEARD_APART + _ROUNDING:
+            self.unexplained = 0
 
 
 @dataclass(slots=True)
@@ -301,7 +306,7 @@ class ClusterLedger:
         elif line.name in self._budgets:
             self._budgets[line.name].reports(line.state.allowed, line.t)
         else:
-            self._budgets[line.name] = _Budget(line.state.allowed)
+            self._budgets[line.name] = _Budget(line.state.allowed, line.state.allowed)
 
     def _evicted(self, name: str, state: PodState, t: float) -> None:
         """Counts an eviction that a budget did not allow. The API server asks budgets before
