@@ -18,7 +18,7 @@ from unittest import mock
 
 from hack import matched, rules
 from hack.simulated import Values, compared, head, lognormal, noise, percent, reported, row
-from kwok_operator.comparison import turning
+from kwok_operator.comparison import permutation
 
 PAIRS: Final = (8, 10, 12, 16, 20, 24)
 VARIATIONS: Final = (0.03, 0.05, 0.15, 0.4)
@@ -137,8 +137,8 @@ def _decisions(random: Random, pairs: int) -> tuple[dict[str, list[float]], dict
 
 def tables(times: int, pairs: Sequence[int] = PAIRS) -> Iterator[str]:
     # The same figures are turned round beside each planted change.
-    turned = lru_cache(maxsize=4 * OTHERS)(turning._turned)
-    with mock.patch.object(turning, "_turned", turned):
+    turned = lru_cache(maxsize=4 * OTHERS)(permutation._turned)
+    with mock.patch.object(permutation, "_turned", turned):
         yield from _table_of_waits(times, pairs)
         yield from _table_of_counts(times, pairs)
     yield from _table_of_alarms(3 * times, pairs)

@@ -20,8 +20,8 @@ from kwok_operator.errors import KwokOperatorError
 from kwok_operator.rehearsal.settings import RehearseSettings
 
 if TYPE_CHECKING:
-    from kwok_operator.rehearsal.stage import FindProgram
     from kwok_operator.rehearsal.surroundings import LocalSurroundings
+    from kwok_operator.rehearsal.testbed import FindProgram
 
 EXIT_CODES: Final = {
     0: "no condition holds, and no arm fails beyond chance or in most of its runs",
@@ -170,7 +170,7 @@ def plan_of(
 
 def _warn(plan: ComparisonPlan) -> None:
     """Warns of settings that are valid, but may not be intended."""
-    from kwok_operator.comparison.turning import FEWEST_PAIRS
+    from kwok_operator.comparison.permutation import FEWEST_PAIRS
 
     one, other = plan.arms
     if plan.runs < FEWEST_PAIRS:

@@ -71,7 +71,7 @@ class HoldLink:
         """When nodes were seen Ready that should not be, by name."""
         self._disobeyed_until = float("-inf")
 
-    async def way(self) -> Hold:
+    async def current(self) -> Hold:
         """Returns what keeps nodes from being Ready now; the API server is asked again after 30 s.
 
         If that fails, the last known answer, at first NONE.

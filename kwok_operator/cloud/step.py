@@ -66,7 +66,7 @@ class CloudStep(GroupStep):
 
     async def prepare(self, group: Group) -> None:
         if group.spec.cloud is not None:
-            await self.hold.way()
+            await self.hold.current()
 
     def join(self, group: Group, memory: Memory, seen: Observation, *, now: int) -> StepPass | None:
         observed = self.clouds.observe(group, memory, seen, now=now)
@@ -197,7 +197,7 @@ class CloudPass(StepPass):
                 noticed_at=nodes.noticed.get(serial),
                 kwok_alive=step.kwok.alive,
             )
-            await step.writer.revise(
+            await step.writer.patch_current(
                 self._seen.records[serial], lambda live: changes(live, shape), uid=self._group.uid
             )
 

@@ -16,8 +16,8 @@ from enum import StrEnum
 from typing import Final
 
 from kwok_operator.comparison import words
+from kwok_operator.comparison.permutation import Against, Bound
 from kwok_operator.comparison.statistics import DIFFERENCES, Effect, EffectVerdict
-from kwok_operator.comparison.turning import Against, Bound
 from kwok_operator.errors import SettingsError, one_line
 from kwok_operator.formats.words import nearest, shown
 from kwok_operator.rehearsal.judge.figures import FIGURES

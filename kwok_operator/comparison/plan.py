@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kwok_operator.comparison.failing import FailCondition
-from kwok_operator.comparison.turning import FEWEST_PAIRS
+from kwok_operator.comparison.permutation import FEWEST_PAIRS
 from kwok_operator.errors import SettingsError
 from kwok_operator.formats.words import names_in_words, nearest, shown
 from kwok_operator.rehearsal.judge.figures import FIGURES

@@ -42,7 +42,7 @@ from kwok_operator.errors import KwokOperatorError
 from kwok_operator.rehearsal.progress import Report, RunProgress
 from kwok_operator.rehearsal.runner import rehearse
 from kwok_operator.rehearsal.settings import RehearseSettings
-from kwok_operator.rehearsal.stage import FindProgram
+from kwok_operator.rehearsal.testbed import FindProgram
 
 FindProgramOf = Callable[[ComparisonArm], FindProgram]
 """Returns the function that finds an arm's programs: each arm may have a folder of its own."""

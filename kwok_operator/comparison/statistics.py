@@ -5,7 +5,7 @@
 
 The two values of a pair are of one seed, so what the seed does to both is not noise. Where a value
 is not positive, differences take the place of ratios. A difference is only reported if comparing A
-with A would hardly ever show it (`turning`), and if its interval doesn't contain 0.
+with A would hardly ever show it (`permutation`), and if its interval doesn't contain 0.
 
 So at most 1 comparison of A against A in 100 reports a difference in any figure, whatever the
 distribution, if the two runs of a pair are exchangeable: either order of the two is as likely. The
@@ -19,8 +19,8 @@ from enum import StrEnum
 from statistics import NormalDist, fmean
 from typing import Final
 
-from kwok_operator.comparison import students, turning
-from kwok_operator.comparison.turning import (
+from kwok_operator.comparison import permutation, studentt
+from kwok_operator.comparison.permutation import (
     BY_CHANCE,
     FEWEST_PAIRS,
     OUTSIDE,
@@ -107,9 +107,9 @@ def compare_figures(
     sensitive for the figures in `first`, then for those in `decided`, which count decisions, and a
     little less for all others.
     """
-    pairs = {name: turning.paired(a.get(name, ()), b.get(name, ())) for name in {**a, **b}}
+    pairs = {name: permutation.paired(a.get(name, ()), b.get(name, ())) for name in {**a, **b}}
     there = {name: found for name, found in pairs.items() if isinstance(found, Paired)}
-    reach = turning.reaches(there, first=first, decided=decided)
+    reach = permutation.reaches(there, first=first, decided=decided)
     family = _Family(
         # Figures that always move alike count as one; those equal in every pair raise no false
         # alarm.
@@ -133,7 +133,9 @@ def against_bounds(
     compared.
     """
     names = {bound.figure for bound in bounds} & a.keys() & b.keys()
-    return turning.against({name: turning.paired(a[name], b[name]) for name in names}, bounds)
+    return permutation.against(
+        {name: permutation.paired(a[name], b[name]) for name in names}, bounds
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +157,8 @@ def _effect(
     lower_is_better: bool | None,
 ) -> Effect:
     a, b, pairs = fmean(found.a), fmean(found.b), len(found.moves)
-    mean, error = fmean(found.moves), turning.error(found.moves)
-    bar = students.quantile(OUTSIDE, pairs - 1)
+    mean, error = fmean(found.moves), permutation.error(found.moves)
+    bar = studentt.quantile(OUTSIDE, pairs - 1)
     ratio = None if found.logs else _ratio(found.a, found.b, bar)
     relative = found.logs or ratio is not None
     scale = a if relative else 1.0
@@ -254,10 +256,10 @@ def _visible(found: Paired, needed: float) -> float:
     # The spread of so few values is underestimated by this factor.
     noise = spread(found.moves) * (1 + 0.25 / (pairs - 1))
     # For a figure that hardly moves, `needed` says little, as few of its combinations reach far.
-    needed = min(needed, turning.ALIKE * math.sqrt(pairs))
+    needed = min(needed, permutation.ALIKE * math.sqrt(pairs))
     bar = max(
         needed * math.sqrt((pairs - 1) / (pairs - needed**2)),
-        students.quantile(BY_CHANCE, pairs - 1),
+        studentt.quantile(BY_CHANCE, pairs - 1),
     )
     # Student's t with a true move varies by its own noise, and by that of its denominator.
     wide = math.sqrt(1 + bar**2 / (2 * pairs - 2))

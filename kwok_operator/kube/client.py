@@ -1,6 +1,6 @@
 """HTTP with one API server: requests, and the lines of a watch.
 
-    request() ──> one of few places (places.py) ──> kept-alive session ──> bytes, or an error class
+    request() ──> concurrency.py: one of few at a time ──> kept-alive session ──> bytes, or an error
     lines()   ──> a session of its own, so that a watch never queues behind creates, nor they
                   behind it ──> complete lines, whatever the chunks
 
@@ -28,10 +28,10 @@ import aiohttp
 from kwok_operator import __version__
 from kwok_operator.errors import ApiUnreachableError, ConnectionConfigError
 from kwok_operator.kube.answers import check_status, describe_failure
+from kwok_operator.kube.concurrency import RequestPlaces
 from kwok_operator.kube.connection import ApiConnection
 from kwok_operator.kube.fence import FencedBody, WriteCheck, check
 from kwok_operator.kube.gathering import GATHER, gather
-from kwok_operator.kube.places import RequestPlaces
 from kwok_operator.kube.retry import call_with_retries
 from kwok_operator.kube.serverclock import ServerClock
 

@@ -186,7 +186,7 @@ class NodeWriter:
         """Restores the annotation with the template's hash on a node; a refusal is only logged."""
         patch = {"metadata": {"annotations": {constants.TEMPLATE_HASH_ANNOTATION: template_hash}}}
         try:
-            await self.revise(record, lambda _: [("", patch)], uid=uid)
+            await self.patch_current(record, lambda _: [("", patch)], uid=uid)
         except (ConflictError, *REFUSED) as error:
             logger.debug("not put back: node=%s error=%s", record.name, error)
 
@@ -280,7 +280,7 @@ class NodeWriter:
             steps = (("/status", found.status), ("", found.rest))
             return [(subresource, body) for subresource, body in steps if body is not None]
 
-        patched = await self.revise(record, patches, uid=uid)
+        patched = await self.patch_current(record, patches, uid=uid)
         if patched is None:
             return False
         made_from = wanted["metadata"]["annotations"][constants.TEMPLATE_HASH_ANNOTATION]
@@ -310,7 +310,7 @@ class NodeWriter:
             else:
                 self._cache.upsert(self._cache.record_of(stored.node))
 
-    async def revise(
+    async def patch_current(
         self, record: NodeRecord, patches_for: Callable[[Node], Iterable[Patch]], *, uid: str
     ) -> NodeView | None:
         """Patches a node as it is in the API server, again if it has changed meanwhile.

@@ -1,6 +1,6 @@
 """Assembles the parts that work on groups: each gets the others it needs, and its callbacks.
 
-    kopf (page.py) ─┐                       ┌──> reconciler ──> nodes, status, Events
+    kopf (handlers.py) ─┐                       ┌──> reconciler ──> nodes, status, Events
     reflector ──────┼──> store, cache ──> queue
     resync ─────────┤
     sources ────────┘ <── ConfigMaps, real nodes ──> provider config ──> groups

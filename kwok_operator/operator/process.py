@@ -5,7 +5,8 @@ listings, and only then work. A standby waits for the Lease and writes nothing. 
 started, pending writes end, the nodes stay, the Lease is released.
 
 If a part that must run for ever ends, the program ends with an error: a restart costs little, an
-operator that is only half alive misleads. This includes the end of a lead, and of kopf (page.py).
+operator that is only half alive misleads. This includes the end of a lead, and of kopf
+(handlers.py).
 """
 
 import asyncio
@@ -26,8 +27,8 @@ from kwok_operator.observability.looplag import watch_lag
 from kwok_operator.observability.metrics import Metrics
 from kwok_operator.operator import preflight
 from kwok_operator.operator.assembly import Assembly
-from kwok_operator.operator.keeping import keep_running
 from kwok_operator.operator.leadership import Elector, LeadershipLostError
+from kwok_operator.operator.restarting import keep_running
 from kwok_operator.settings import RunSettings
 
 logger = logging.getLogger(__name__)

@@ -1,6 +1,6 @@
 """`kwok-operator run`: makes the connection, the clients and the parts, and lets kopf run them.
 
-process.py has the order of start and stop, page.py the reaction to each event, assembly.py the
+process.py has the order of start and stop, handlers.py the reaction to each event, assembly.py the
 wiring of the parts.
 """
 
@@ -13,7 +13,7 @@ from kwok_operator.kube import tlsbuffers
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.config import load_connection, own_namespace
 from kwok_operator.observability.metrics import Metrics
-from kwok_operator.operator import page, preflight
+from kwok_operator.operator import handlers, preflight
 from kwok_operator.operator.assembly import Assembly
 from kwok_operator.operator.election import LeaseTerms
 from kwok_operator.operator.leadership import Elector, Fence, make_identity
@@ -62,7 +62,7 @@ async def run(settings: RunSettings, clusterapi: ClusterApiSettings | None = Non
         if settings.leader_elect:
             elector = _make_elector(settings, client=own, namespace=namespace, fence=fence)
         operator = Operator(settings, connection, metrics, client=own, parts=parts, elector=elector)
-        await page.run_until_ended(operator)
+        await handlers.run_until_ended(operator)
 
 
 def _make_elector(

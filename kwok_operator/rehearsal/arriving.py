@@ -13,7 +13,7 @@ from kwok_operator.rehearsal.scenario.arrivals import arrivals_of
 from kwok_operator.rehearsal.scenario.manifests import manifest
 from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.scenario.workload import ScenarioWorkload
-from kwok_operator.rehearsal.stage import Stage
+from kwok_operator.rehearsal.testbed import Testbed
 
 TRACE: Final = "trace:"
 """The prefix of the names of programs that replay traces."""
@@ -27,7 +27,7 @@ _PATHS: Final = {
 
 
 async def arrive(
-    stage: Stage, course: RunCourse, scenario: Scenario, to_come: Counter[str]
+    testbed: Testbed, course: RunCourse, scenario: Scenario, to_come: Counter[str]
 ) -> None:
     """Creates all objects of the workloads, and returns once the last one has been created. Raises
     KwokOperatorError for the first that can't be created.
@@ -38,9 +38,9 @@ async def arrive(
     traces = [each for each in scenario.workloads if each.arrivals.trace is not None]
     async with asyncio.TaskGroup() as tasks:
         for workload in traces:
-            played = _play(stage, course, workload, seed=scenario.draws_from)
+            played = _play(testbed, course, workload, seed=scenario.draws_from)
             tasks.create_task(_counted(played, workload.name, to_come))
-        tasks.create_task(_create_all(stage, course, scenario, to_come))
+        tasks.create_task(_create_all(testbed, course, scenario, to_come))
 
 
 async def _counted(coming: Awaitable[None], name: str, to_come: Counter[str]) -> None:
@@ -48,17 +48,17 @@ async def _counted(coming: Awaitable[None], name: str, to_come: Counter[str]) ->
     to_come[name] -= 1
 
 
-async def make_namespaces(stage: Stage, scenario: Scenario) -> None:
+async def make_namespaces(testbed: Testbed, scenario: Scenario) -> None:
     for name in sorted({each.namespace for each in scenario.workloads} - {"default"}):
-        body = stage.marked({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        body = testbed.marked({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         try:
-            await stage.client.request("POST", "/api/v1/namespaces", body=body)
+            await testbed.client.request("POST", "/api/v1/namespaces", body=body)
         except ConflictError:
             continue
 
 
 async def _create_all(
-    stage: Stage, course: RunCourse, scenario: Scenario, to_come: Counter[str]
+    testbed: Testbed, course: RunCourse, scenario: Scenario, to_come: Counter[str]
 ) -> None:
     workloads = {each.name: each for each in scenario.workloads}
     slots = asyncio.Semaphore(_MOST_AT_ONCE)
@@ -68,32 +68,34 @@ async def _create_all(
             if wait > 0:
                 await asyncio.sleep(wait)
             await slots.acquire()
-            body = stage.marked(manifest(workloads[arrival.workload], arrival.number))
-            created = _create(stage, body)
+            body = testbed.marked(manifest(workloads[arrival.workload], arrival.number))
+            created = _create(testbed, body)
             task = tasks.create_task(_counted(created, arrival.workload, to_come))
             task.add_done_callback(lambda _: slots.release())
 
 
-async def _create(stage: Stage, body: dict[str, Any]) -> None:
+async def _create(testbed: Testbed, body: dict[str, Any]) -> None:
     path = _PATHS[body["kind"]].format(body["metadata"]["namespace"])
     try:
-        await stage.client.request("POST", path, body=body, retries=4)
+        await testbed.client.request("POST", path, body=body, retries=4)
     except KwokOperatorError as error:
         name = f"{body['kind']} {body['metadata']['namespace']}/{body['metadata']['name']}"
         raise KwokOperatorError(f"creating {name}: {error}") from error
 
 
-async def _play(stage: Stage, course: RunCourse, workload: ScenarioWorkload, *, seed: str) -> None:
+async def _play(
+    testbed: Testbed, course: RunCourse, workload: ScenarioWorkload, *, seed: str
+) -> None:
     await asyncio.sleep(max(workload.arrivals.at - course.now(), 0.0))
-    program = Program(f"the trace of {workload.name}", log=stage.logs / f"{workload.name}.log")
-    stage.programs[f"{TRACE}{workload.name}"] = program
+    program = Program(f"the trace of {workload.name}", log=testbed.logs / f"{workload.name}.log")
+    testbed.programs[f"{TRACE}{workload.name}"] = program
     command = [sys.executable, "-P", "-m", "kwok_operator", "replay"]
     command += [f"--speed={workload.arrivals.speed:g}", f"--seed={seed}"]
-    command += [f"--kubeconfig={stage.kubeconfig}", "--into-recorded-cluster"]
-    command.append(str(stage.folder / (workload.arrivals.trace or "")))
-    await program.start(command, env=stage.environment, cwd=stage.folder)
+    command += [f"--kubeconfig={testbed.kubeconfig}", "--into-recorded-cluster"]
+    command.append(str(testbed.folder / (workload.arrivals.trace or "")))
+    await program.start(command, env=testbed.environment, cwd=testbed.folder)
     if status := await program.wait():
         raise ProgramError(
             f"{program.name} has ended with exit status {status}: {program.last_words()}"
         )
-    del stage.programs[f"{TRACE}{workload.name}"]
+    del testbed.programs[f"{TRACE}{workload.name}"]

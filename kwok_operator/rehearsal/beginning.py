@@ -22,7 +22,7 @@ from kwok_operator.rehearsal.judge.steady import (
     wants_nodes,
     without_their_pods,
 )
-from kwok_operator.rehearsal.stage import Stage, StageError
+from kwok_operator.rehearsal.testbed import Testbed, TestbedError
 
 _LOOK_SECONDS: Final = 0.3
 _LOOKS: Final = 2
@@ -44,19 +44,19 @@ _CONTROLLERS: Final = {
 }
 
 
-async def until_steady(stage: Stage, *, within: float) -> None:
-    """Returns once the cluster is steady. Raises StageError if it isn't after `within` seconds, and
-    the errors of KubeClient.
+async def until_steady(testbed: Testbed, *, within: float) -> None:
+    """Returns once the cluster is steady. Raises TestbedError if it isn't after `within` seconds,
+    and the errors of KubeClient.
     """
     began, nodes_came, reported, steady = time.monotonic(), None, "", 0
     reported_at = -_REPORT_SECONDS
     while True:
         looked = time.monotonic()
-        stage.check_cluster()
-        groups = await _objects(stage, GROUPS_PATH, ours=False)
+        testbed.check_cluster()
+        groups = await _objects(testbed, GROUPS_PATH, ours=False)
         not_ready = groups_under_way(groups)
         if held := held_back(groups):
-            raise StageError(
+            raise TestbedError(
                 f"the cluster can never be steady: {', '.join(held[:MOST_GROUPS])}; set spec.paused"
                 " to false, or begin: atOnce to start without waiting"
             )
@@ -65,26 +65,26 @@ async def until_steady(stage: Stage, *, within: float) -> None:
         retried = nodes_came is None or looked - nodes_came > _RETRIED_SECONDS
         found = UnderWay(len(groups), not_ready, [], [])
         if not not_ready:
-            found = await _look_at_pods(stage, found, retried=retried)
+            found = await _look_at_pods(testbed, found, retried=retried)
         steady = steady + 1 if found.is_steady else 0
         now = time.monotonic()
         if steady == _LOOKS:
             return
         if not found.is_steady and now - began > within:
-            raise StageError(
+            raise TestbedError(
                 f"the cluster is not steady after {within:g} s: {found}; correct that, raise"
                 " steadyWithin, or set begin: atOnce to start without waiting"
             )
         if not found.is_steady and str(found) != reported and now - reported_at > _REPORT_SECONDS:
             reported, reported_at = str(found), now
-            stage.report(f"waiting until the cluster is steady: {found}")
+            testbed.report(f"waiting until the cluster is steady: {found}")
         await asyncio.sleep(max(_LOOK_SECONDS, 2 * (now - looked)))
 
 
-async def _look_at_pods(stage: Stage, found: UnderWay, *, retried: bool) -> UnderWay:
+async def _look_at_pods(testbed: Testbed, found: UnderWay, *, retried: bool) -> UnderWay:
     # In this order: if a controller has created all its pods, these are in the later list.
-    bodies = {kind: await _objects(stage, path) for kind, path in _CONTROLLERS.items()}
-    unbound = await _objects(stage, _PODS_PATH, fieldSelector="spec.nodeName=")
+    bodies = {kind: await _objects(testbed, path) for kind, path in _CONTROLLERS.items()}
+    unbound = await _objects(testbed, _PODS_PATH, fieldSelector="spec.nodeName=")
     missing = [
         name for kind, some in bodies.items() for name in without_their_pods(kind, some, unbound)
     ]
@@ -93,12 +93,12 @@ async def _look_at_pods(stage: Stage, found: UnderWay, *, retried: bool) -> Unde
 
 
 async def _objects(
-    stage: Stage, path: str, *, ours: bool = True, **params: str
+    testbed: Testbed, path: str, *, ours: bool = True, **params: str
 ) -> list[dict[str, Any]]:
     """Lists the objects at a path. With `ours`, lists only the rehearsal's own if others use the
     cluster.
     """
-    if ours and stage.borrowed is not None:
+    if ours and testbed.borrowed is not None:
         params["labelSelector"] = REHEARSAL_LABEL
-    items: list[dict[str, Any]] = (await stage.client.get_json(path, params, retries=4))["items"]
+    items: list[dict[str, Any]] = (await testbed.client.get_json(path, params, retries=4))["items"]
     return items

@@ -1,6 +1,6 @@
 """A rehearsal, from its scenario to its verdict.
 
-    stage (cluster, operator) -> apply -> steady -> processes ready -> the clock starts
+    testbed (cluster, operator) -> apply -> steady -> processes ready -> the clock starts
       workloads arrive      \\
       timeline               }-> until: settled, a condition, at most -> waits of the end -> verdict
       processes are watched /
@@ -48,8 +48,8 @@ from kwok_operator.rehearsal.scenario.model import Begin, Scenario
 from kwok_operator.rehearsal.scenario.process import Ends, Starts
 from kwok_operator.rehearsal.scenario.timeline import Step
 from kwok_operator.rehearsal.settings import RehearseSettings
-from kwok_operator.rehearsal.stage import FindProgram, Stage, stage
 from kwok_operator.rehearsal.steps import UnexpectedOutputError, apply, perform, set_outage
+from kwok_operator.rehearsal.testbed import FindProgram, Testbed, testbed
 from kwok_operator.signals import cancelled_by_signals
 
 _LOOK_SECONDS: Final = 0.1
@@ -112,7 +112,7 @@ async def rehearse(
             try:
                 async with (
                     warnings.shown(),
-                    stage(
+                    testbed(
                         scenario,
                         settings,
                         logs=logs,
@@ -163,7 +163,7 @@ class Rehearsal:
 
     def __init__(
         self,
-        stage: Stage,
+        testbed: Testbed,
         scenario: Scenario,
         path: Path,
         warnings: ProgramWarnings,
@@ -171,7 +171,7 @@ class Rehearsal:
         report: Report,
         show: Show,
     ) -> None:
-        self._stage = stage
+        self._testbed = testbed
         self._scenario = scenario
         self._report = report
         self._show = show
@@ -183,21 +183,21 @@ class Rehearsal:
             teaches=scenario.teaches,
             seed=scenario.draws_from,
             started=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            versions={"kwok-operator": __version__, **stage.versions},
+            versions={"kwok-operator": __version__, **testbed.versions},
             expect=scenario.expect,
-            clock=stage.borrowed.clock if stage.borrowed is not None else None,
+            clock=testbed.borrowed.clock if testbed.borrowed is not None else None,
         )
         self._course = RunCourse(path, header, conditions)
         began = time.time_ns() // 1_000_000 - round(self._course.now() * 1_000)
         self._clock = StampClock(began, header.clock or ClockOffset())
         self._recorder = RunRecorder(
-            client=stage.client,
+            client=testbed.client,
             write=self._course.write,
             clock=self._clock,
             now=self._course.now,
-            marked_only=stage.borrowed is not None,
+            marked_only=testbed.borrowed is not None,
         )
-        self._calls = ShimCalls(stage.logs, write=self._course.write, now=self._course.now)
+        self._calls = ShimCalls(testbed.logs, write=self._course.write, now=self._course.now)
         self._warnings = warnings
         self._answered = self._course.now()
         """When the cluster last answered, in seconds since the run began."""
@@ -281,7 +281,7 @@ class Rehearsal:
             self._busy -= 1
 
     async def _arrive(self) -> None:
-        await arrive(self._stage, self._course, self._scenario, self._to_come)
+        await arrive(self._testbed, self._course, self._scenario, self._to_come)
         self._arrived.set()
         self._course.mark("all workloads have arrived")
 
@@ -346,20 +346,20 @@ class Rehearsal:
         try:
             if step.outage is not None:
                 whom = step.outage.group or step.outage.pool or ""
-                await set_outage(self._stage, step.outage, on=True)
+                await set_outage(self._testbed, step.outage, on=True)
                 course.mark("outage begins", whom)
                 if step.outage.span is not None:
                     await asyncio.sleep(step.outage.span)
-                    await set_outage(self._stage, step.outage, on=False)
+                    await set_outage(self._testbed, step.outage, on=False)
                     course.mark("outage ends", whom)
                 return
             if step.start is not None:
                 (process,) = (p for p in self._scenario.processes if p.name == step.start)
                 self._report(f"starting {step.start}")
-                await self._stage.start(process)
+                await self._testbed.start(process)
                 detail = step.start
             else:
-                detail = await perform(self._stage, step, dict(self._recorder.nodes))
+                detail = await perform(self._testbed, step, dict(self._recorder.nodes))
             course.mark(what, detail)
         except (CommandError, ProgramError, UnexpectedOutputError) as error:
             may_fail = step.run is not None and step.run.may_fail
@@ -370,7 +370,7 @@ class Rehearsal:
 
     def _say(self, text: str) -> None:
         title, _, explanation = text.partition("\n")
-        say = self._stage.say
+        say = self._testbed.say
         say("")
         say(title, "bold")
         for line in textwrap.wrap(explanation, _TEXT_WIDTH, break_on_hyphens=False):
@@ -382,7 +382,7 @@ class Rehearsal:
         told = set[str]()
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
-            for name, program in {**self._stage.programs, **self._stage.beside}.items():
+            for name, program in {**self._testbed.programs, **self._testbed.beside}.items():
                 # The end of a trace's program is awaited elsewhere, and isn't the end of a process.
                 if program.status is None or name in told or name.startswith(TRACE):
                     continue
@@ -415,7 +415,7 @@ class Rehearsal:
         while True:
             sent = self._course.now()
             try:
-                await self._stage.client.request("GET", _ASKED_PATH, timeout=_BLIND_SECONDS)
+                await self._testbed.client.request("GET", _ASKED_PATH, timeout=_BLIND_SECONDS)
             except ApiUnreachableError as error:
                 if self._course.now() - self._answered > _BLIND_SECONDS:
                     raise _Died(f"no answer for {_BLIND_SECONDS:g} s: {error}") from error
@@ -431,7 +431,7 @@ class Rehearsal:
             await asyncio.sleep(_COMPONENTS_SECONDS)
 
     def _clock_moved_by(self, sent: float) -> float:
-        if (date := self._stage.client.server_clock.said) is None:
+        if (date := self._testbed.client.server_clock.said) is None:
             return 0.0
         # Setting our own clock shows, too: this time began with it, and has been monotonic since.
         began = self._clock.began / 1_000
@@ -445,7 +445,7 @@ class Rehearsal:
         while True:
             await asyncio.sleep(_COMPONENTS_SECONDS)
             try:
-                self._stage.check_cluster()
+                self._testbed.check_cluster()
             except ControlPlaneError as error:
                 raise _Died(str(error)) from error
 
@@ -475,7 +475,7 @@ class Rehearsal:
     async def _ask(self, question: str, *, within: float) -> tuple[bool, str]:
         try:
             asked = ["wait", *shlex.split(question), f"--timeout={within:g}s"]
-            said = await self._stage.kubectl(*asked, within=within + 15, kept=True)
+            said = await self._testbed.kubectl(*asked, within=within + 15, kept=True)
         except CommandError as error:
             return False, str(error)
         return True, one_line(said, limit=300)

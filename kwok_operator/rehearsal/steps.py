@@ -23,8 +23,8 @@ from kwok_operator.rehearsal.scenario.timeline import (
     RunStep,
     Step,
 )
-from kwok_operator.rehearsal.stage import Stage
 from kwok_operator.rehearsal.surroundings import is_kustomization
+from kwok_operator.rehearsal.testbed import Testbed
 
 _APPLY: Final = ("apply", "--server-side", "--force-conflicts", "--field-manager=rehearsal")
 _APPLY_WITHIN: Final = 600.0
@@ -41,77 +41,77 @@ class UnexpectedOutputError(KwokOperatorError):
     """A command has not printed what its step requires."""
 
 
-async def apply(stage: Stage, sources: Sequence[ApplySource]) -> None:
+async def apply(testbed: Testbed, sources: Sequence[ApplySource]) -> None:
     """Applies files, folders and objects, in their order. Raises KwokOperatorError."""
-    if stage.borrowed is not None:
-        await _apply_objects(stage, await stage.borrowed.objects_of(sources))
+    if testbed.borrowed is not None:
+        await _apply_objects(testbed, await testbed.borrowed.objects_of(sources))
         return
     objects: list[dict[str, Any]] = []
     for source in sources:
         if source.object is not None:
             objects.append(source.object)
             continue
-        await _apply_objects(stage, objects)
+        await _apply_objects(testbed, objects)
         objects = []
-        path = stage.folder / (source.path or "")
+        path = testbed.folder / (source.path or "")
         flag = "--kustomize" if is_kustomization(path) else "--filename"
-        await stage.kubectl(*_APPLY, f"{flag}={path}", within=_APPLY_WITHIN)
-    await _apply_objects(stage, objects)
+        await testbed.kubectl(*_APPLY, f"{flag}={path}", within=_APPLY_WITHIN)
+    await _apply_objects(testbed, objects)
 
 
-async def _apply_objects(stage: Stage, objects: Sequence[dict[str, Any]]) -> None:
+async def _apply_objects(testbed: Testbed, objects: Sequence[dict[str, Any]]) -> None:
     if objects:
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
-        await stage.kubectl(*_APPLY, "--filename=-", stdin=text, within=_APPLY_WITHIN)
+        await testbed.kubectl(*_APPLY, "--filename=-", stdin=text, within=_APPLY_WITHIN)
 
 
-async def perform(stage: Stage, step: Step, nodes: dict[str, NodeState]) -> str:
+async def perform(testbed: Testbed, step: Step, nodes: dict[str, NodeState]) -> str:
     """Performs a step, and says what was done. `nodes` are the nodes that exist.
 
     Raises CommandError or ProgramError, and UnexpectedOutputError for a `run` step.
     """
     match step:
         case Step(apply=sources) if sources is not None:
-            await apply(stage, sources)
+            await apply(testbed, sources)
             return f"applied {len(sources)}"
         case Step(scale=scale) if scale is not None:
-            await stage.kubectl(
+            await testbed.kubectl(
                 "scale", scale.what, f"--replicas={scale.replicas}", f"-n={scale.namespace}"
             )
             return f"{scale.what} to {scale.replicas}"
         case Step(patch=patch) if patch is not None:
-            await _patch(stage, patch)
+            await _patch(testbed, patch)
             return patch.what
         case Step(delete=gone) if gone is not None:
-            await stage.kubectl("delete", gone.what, f"-n={gone.namespace}", "--wait=false")
+            await testbed.kubectl("delete", gone.what, f"-n={gone.namespace}", "--wait=false")
             return gone.what
         case Step(cordon=some) if some is not None:
-            return await _cordon(stage, "cordon", some, nodes)
+            return await _cordon(testbed, "cordon", some, nodes)
         case Step(uncordon=some) if some is not None:
-            return await _cordon(stage, "uncordon", some, nodes)
+            return await _cordon(testbed, "uncordon", some, nodes)
         case Step(run=command) if command is not None:
-            await _run(stage, command)
+            await _run(testbed, command)
             return " ".join(command.command)
         case Step(stop=name) if name is not None:
-            await stage.stop(name)
+            await testbed.stop(name)
             return name
     raise AssertionError(step)
 
 
-async def _run(stage: Stage, step: RunStep) -> None:
+async def _run(testbed: Testbed, step: RunStep) -> None:
     """Runs a command. Raises UnexpectedOutputError, whether or not the command may fail."""
     command = shlex.join(step.command)
     if step.show:
-        stage.say("")
-        stage.say(f"   $ {command}", "cyan")
+        testbed.say("")
+        testbed.say(f"   $ {command}", "cyan")
     began = time.monotonic()
-    ended = await run(**stage.command(step.command, step.env), within=step.within, kept=True)
+    ended = await run(**testbed.command(step.command, step.env), within=step.within, kept=True)
     lines = f"{ended.out}{ended.err}".splitlines()
     if step.show:
         for line in abridged(lines):
-            stage.say(f"   {line}".rstrip(), "dim")
+            testbed.say(f"   {line}".rstrip(), "dim")
         if (seconds := time.monotonic() - began) > _WORTH_SHOWING:
-            stage.say(f"   after {seconds:.1f} s", "green")
+            testbed.say(f"   after {seconds:.1f} s", "green")
     if step.prints is not None and not any(map(LinePattern(step.prints).is_in, lines)):
         last = one_line(lines[-1], limit=300) if lines else "nothing"
         raise UnexpectedOutputError(
@@ -140,35 +140,37 @@ def shorten(line: str) -> str:
     return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 3]}..."
 
 
-async def set_outage(stage: Stage, outage: OutageStep, *, on: bool) -> None:
+async def set_outage(testbed: Testbed, outage: OutageStep, *, on: bool) -> None:
     """Begins or ends an outage of a group or pool. Raises CommandError."""
     if outage.group is not None:
         what, spec = f"kng/{outage.group}", {"cloud": {"outage": on}}
-        await _patch(stage, PatchStep(what=what, patch={"spec": spec}))
+        await _patch(testbed, PatchStep(what=what, patch={"spec": spec}))
     else:
-        await _patch(stage, PatchStep(what=f"kpool/{outage.pool}", patch={"spec": {"outage": on}}))
+        await _patch(
+            testbed, PatchStep(what=f"kpool/{outage.pool}", patch={"spec": {"outage": on}})
+        )
 
 
-async def _patch(stage: Stage, patch: PatchStep) -> None:
-    await stage.kubectl(
+async def _patch(testbed: Testbed, patch: PatchStep) -> None:
+    await testbed.kubectl(
         "patch", patch.what, f"-n={patch.namespace}", "--type=merge",
         f"--patch={json.dumps(patch.patch)}",
     )  # fmt: skip
 
 
-async def _cordon(stage: Stage, verb: str, some: NodesStep, nodes: dict[str, NodeState]) -> str:
+async def _cordon(testbed: Testbed, verb: str, some: NodesStep, nodes: dict[str, NodeState]) -> str:
     if some.group is not None:
         names = sorted(name for name, node in nodes.items() if node.group == some.group)
     else:
         # Real nodes of the cluster must be left alone.
-        of_groups = f",{NODE_GROUP_LABEL}" if stage.borrowed is not None else ""
+        of_groups = f",{NODE_GROUP_LABEL}" if testbed.borrowed is not None else ""
         selector = f"--selector={some.selector}{of_groups}"
-        found = await stage.kubectl("get", "nodes", selector, "-o=name")
+        found = await testbed.kubectl("get", "nodes", selector, "-o=name")
         names = sorted(name.removeprefix("node/") for name in found.split())
     if not names:
         which = f"of the group {some.group}" if some.group else f"with the labels {some.selector}"
         raise CommandError(f"no node {which} is there; let the step come later, or name others")
     names = names[: some.count]
     for first in range(0, len(names), _MOST_AT_ONCE):
-        await stage.kubectl(verb, *names[first : first + _MOST_AT_ONCE])
+        await testbed.kubectl(verb, *names[first : first + _MOST_AT_ONCE])
     return f"{len(names)} nodes"

@@ -1,6 +1,6 @@
 """Fixtures for the tests of other projects, in `plugin`, which pytest finds by itself.
 
-    kwok_cluster --> cluster: a process of its own, `host` --> rehearsal.stage
+    kwok_cluster --> cluster: a process of its own, `host` --> rehearsal.testbed
     kwok_groups ---> groups: made, waited for, deleted by kubectl
     rehearse ------> rehearsed: `kwok-operator rehearse` as a process, and its verdict
 

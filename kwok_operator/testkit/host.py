@@ -12,7 +12,7 @@ from pathlib import Path
 from kwok_operator.errors import KwokOperatorError
 from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.settings import RehearseSettings
-from kwok_operator.rehearsal.stage import stage
+from kwok_operator.rehearsal.testbed import testbed
 from kwok_operator.signals import cancelled_by_signals
 
 _SCENARIO = {"name": "tests", "expect": [{"figure": "nodes.total", "atLeast": 0}]}
@@ -31,7 +31,7 @@ def main(folder: Path) -> int:
 async def _host(folder: Path) -> None:
     with cancelled_by_signals():
         try:
-            async with stage(
+            async with testbed(
                 Scenario.model_validate(_SCENARIO),
                 RehearseSettings(scenario=folder / "none"),
                 logs=folder,

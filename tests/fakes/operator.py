@@ -1,6 +1,6 @@
 """An operator as the program runs it, kopf's part included, with a kwok controller.
 
-    World.running() ──> page.run_until_ended() <──> an API server that can be made to fail
+    World.running() ──> handlers.run_until_ended() <──> an API server that can be made to fail
                           nodes get Ready, as the kwok ──^ controller would make them
 
 Where the operator ends with an error it is started again, as a kubelet would. Waits are asked for
@@ -26,7 +26,7 @@ from kwok_operator.nodegroups.naming import NodeNames
 from kwok_operator.nodegroups.nodecache import NodeCache
 from kwok_operator.nodegroups.parts import Clock
 from kwok_operator.observability.metrics import Metrics
-from kwok_operator.operator import assembly, page, preflight, process
+from kwok_operator.operator import assembly, handlers, preflight, process
 from kwok_operator.operator.assembly import Assembly
 from kwok_operator.operator.process import Operator
 from kwok_operator.settings import add_run_flags, run_settings
@@ -96,7 +96,7 @@ class World:
         """Runs the operator, again and again until it ends without an error."""
         while not self._closing:
             try:
-                return await page.run_until_ended(self.operator)
+                return await handlers.run_until_ended(self.operator)
             except KwokOperatorError as error:
                 self.ends.append(error)
                 await until(lambda: self.server.serving)
@@ -228,7 +228,7 @@ def _without_waits() -> ExitStack:
     """Patches what an operator waits for besides, and what the fake server doesn't serve."""
     stack = ExitStack()
     for where, fields in (
-        (page, {"BACKOFFS": (0.01,) * 10_000, "LOGIN_PAUSE": 0.0}),
+        (handlers, {"BACKOFFS": (0.01,) * 10_000, "LOGIN_PAUSE": 0.0}),
         (assembly, {"DOUBT": 0.0, "WAKE_COALESCING": 0.0, "LOOK_AGAIN": 0.01}),
         (process, {"SHUTDOWN_GRACE": 1.0, "LAST_EVENTS_WITHIN": 0.0}),
         (preflight, {"check_permissions": AsyncMock(), "_CRD_POLL": 0.01}),

@@ -23,7 +23,7 @@ from kwok_operator.errors import KwokOperatorError
 from kwok_operator.nodegroups.client import Group
 from kwok_operator.nodegroups.groupstore import GroupStore
 from kwok_operator.observability.metrics import Metrics
-from kwok_operator.operator.keeping import keep_running
+from kwok_operator.operator.restarting import keep_running
 from kwok_operator.sources import livenodes
 from kwok_operator.sources.configmaps import ConfigMap, ConfigMaps
 from kwok_operator.sources.groupwriter import Applied, DerivedGroupWriter

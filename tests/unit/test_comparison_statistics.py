@@ -29,7 +29,7 @@ from kwok_operator.comparison.statistics import (
     EffectVerdict,
     compare_figures,
 )
-from kwok_operator.comparison.students import quantile, two_sided_p
+from kwok_operator.comparison.studentt import quantile, two_sided_p
 
 STEADY = [10.0, 10.1, 9.9, 10.0, 10.2, 9.8, 10.1, 9.9, 10.0, 10.1, 9.9, 10.0]
 OTHERS = {EffectVerdict.BETTER: EffectVerdict.WORSE, EffectVerdict.WORSE: EffectVerdict.BETTER}

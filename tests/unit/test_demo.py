@@ -23,10 +23,10 @@ from kwok_operator.rehearsal.loading import load_demo, load_scenario
 from kwok_operator.rehearsal.programs import Program
 from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.settings import DEMO, RehearseSettings
-from kwok_operator.rehearsal.stage import Stage
 from kwok_operator.rehearsal.steps import abridged
+from kwok_operator.rehearsal.testbed import Testbed
 from tests.fakes.apiserver import FakeApiServer
-from tests.fakes.rehearsalstage import fake_stage, play_on, serve_quiet_cluster
+from tests.fakes.rehearsaltestbed import fake_testbed, play_on, serve_quiet_cluster
 
 
 def loaded(autoscaler: Path) -> tuple[Scenario, list[str]]:
@@ -69,33 +69,35 @@ def test_the_demo_goes_without_a_scenario_or_a_cluster(
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+async def testbed(tmp_path: Path) -> AsyncIterator[Testbed]:
     async with FakeApiServer() as server:
         serve_quiet_cluster(server)
         async with KubeClient(connection=server.connection()) as client:
-            stage = fake_stage(client, tmp_path)
-            stage.environment = {**os.environ, "KUBECONFIG": "", "REHEARSAL": ""}
-            yield stage
+            testbed = fake_testbed(client, tmp_path)
+            testbed.environment = {**os.environ, "KUBECONFIG": "", "REHEARSAL": ""}
+            yield testbed
 
 
 def shell(script: str, **rest: Any) -> dict[str, Any]:
     return {"run": {"command": ["sh", "-c", script], **rest}}
 
 
-async def test_steps_without_a_time_come_one_after_the_other(stage: Stage, tmp_path: Path) -> None:
+async def test_steps_without_a_time_come_one_after_the_other(
+    testbed: Testbed, tmp_path: Path
+) -> None:
     late = tmp_path / "late"
     steps = [
         shell(f"sleep 0.3; touch {late}"),
         {"delay": "100ms", **shell(f"test -e {late}")},
     ]
-    assert (await play_on(stage, timeline=steps)).passed
+    assert (await play_on(testbed, timeline=steps)).passed
 
 
-async def test_what_a_step_says_and_shows_is_printed(stage: Stage) -> None:
+async def test_what_a_step_says_and_shows_is_printed(testbed: Testbed) -> None:
     shown: list[tuple[str, str]] = []
-    stage.say = lambda line, style="": shown.append((line, style))
+    testbed.say = lambda line, style="": shown.append((line, style))
     step = {"say": "1. Title\nwhat it\nexplains", **shell("echo out; echo err >&2", show=True)}
-    assert (await play_on(stage, timeline=[step, shell("echo hidden")])).passed
+    assert (await play_on(testbed, timeline=[step, shell("echo hidden")])).passed
     assert [each for each in shown if each[0]] == [
         ("1. Title", "bold"),
         ("   what it explains", ""),
@@ -109,8 +111,10 @@ async def test_what_a_step_says_and_shows_is_printed(stage: Stage) -> None:
     ("script", "passed"),
     [("echo no nodes >&2", True), ("echo no nodes; exit 1", True), ("echo node-1; exit 1", False)],
 )
-async def test_a_command_that_may_fail_must_print(stage: Stage, script: str, passed: bool) -> None:
-    judged = await play_on(stage, timeline=[shell(script, mayFail=True, prints="^no nodes$")])
+async def test_a_command_that_may_fail_must_print(
+    testbed: Testbed, script: str, passed: bool
+) -> None:
+    judged = await play_on(testbed, timeline=[shell(script, mayFail=True, prints="^no nodes$")])
     assert judged.passed == passed
     if not passed:
         assert "timeline[0], run: " in judged.broken_off and "node-1" in judged.broken_off

@@ -49,7 +49,7 @@ class World:
 
     async def way_after(self, seconds: float) -> Hold:
         self.seconds += seconds
-        return await self.hold.way()
+        return await self.hold.current()
 
     def is_disobeyed(self) -> None:
         """A node is Ready against the Stage, and stays so."""
@@ -67,21 +67,21 @@ def world(server: FakeApiServer, client: KubeClient) -> World:
 class TestWay:
     async def test_the_stage_where_it_is_there(self, world: World) -> None:
         world.install_stage()
-        assert await world.hold.way() is Hold.STAGE
+        assert await world.hold.current() is Hold.STAGE
 
     @pytest.mark.parametrize("crd", [True, False])
     async def test_nothing_where_there_is_no_stage(self, world: World, crd: bool) -> None:
         if crd:
             world.server.serve(STAGES, kind="Stage")
-        assert await world.hold.way() is Hold.NONE
+        assert await world.hold.current() is Hold.NONE
 
     async def test_nothing_where_the_stage_may_not_be_seen(self, world: World) -> None:
         world.install_stage()
         world.server.fail(403, resource="stages", reason="Forbidden")
-        assert await world.hold.way() is Hold.NONE
+        assert await world.hold.current() is Hold.NONE
 
     async def test_it_is_looked_at_seldom(self, world: World) -> None:
-        await world.hold.way()
+        await world.hold.current()
         before = world.asked()
         assert await world.way_after(STAGE_KNOWN_FOR - 1) is Hold.NONE
         assert world.asked() == before
@@ -91,7 +91,7 @@ class TestWay:
 
     async def test_in_trouble_what_was_known_stands(self, world: World) -> None:
         world.install_stage()
-        await world.hold.way()
+        await world.hold.current()
         world.server.fail(500, times=3)
         assert await world.way_after(STAGE_KNOWN_FOR) is Hold.STAGE
         world.server.delete(STAGES, HOLD_STAGE)
@@ -100,7 +100,7 @@ class TestWay:
     async def test_before_anything_is_known_nothing_is_held(self, world: World) -> None:
         world.install_stage()
         world.server.fail(503, times=3)
-        assert await world.hold.way() is Hold.NONE
+        assert await world.hold.current() is Hold.NONE
         assert "has not yet said" in world.hold.condition(wanted=True).message
         assert await world.way_after(module.ASK_AGAIN_AFTER) is Hold.STAGE
 
@@ -110,9 +110,9 @@ class TestDisobeyed:
         self, world: World
     ) -> None:
         world.install_stage()
-        await world.hold.way()
+        await world.hold.current()
         world.is_disobeyed()
-        assert await world.hold.way() is Hold.NONE
+        assert await world.hold.current() is Hold.NONE
         said = world.hold.condition(wanted=True)
         assert (said.status, said.reason) == (False, "NotHeld")
         assert "although the Stage kwok-operator-hold is there" in said.message
@@ -132,23 +132,23 @@ class TestDisobeyed:
     async def test_a_moment_is_no_disobedience(self, world: World, seen_at: list[float]) -> None:
         """A node may be Ready between two writes."""
         world.install_stage()
-        assert await world.hold.way() is Hold.STAGE
+        assert await world.hold.current() is Hold.STAGE
         start = world.seconds
         for at in seen_at:
             world.seconds = start + at
             world.hold.disobeyed(NODE)
-        assert await world.hold.way() is Hold.STAGE
+        assert await world.hold.current() is Hold.STAGE
 
     async def test_different_nodes_are_no_disobedience(self, world: World) -> None:
         world.install_stage()
-        assert await world.hold.way() is Hold.STAGE
+        assert await world.hold.current() is Hold.STAGE
         for number in range(20):
             world.hold.disobeyed(f"web-{number}")
             world.seconds += 1
-        assert await world.hold.way() is Hold.STAGE
+        assert await world.hold.current() is Hold.STAGE
 
     async def test_without_the_stage_nobody_disobeys_it(self, world: World) -> None:
-        await world.hold.way()
+        await world.hold.current()
         world.is_disobeyed()
         world.install_stage()
         assert await world.way_after(STAGE_KNOWN_FOR) is Hold.STAGE
@@ -156,18 +156,18 @@ class TestDisobeyed:
 
 class TestTold:
     async def test_nothing_to_hold(self, world: World) -> None:
-        await world.hold.way()
+        await world.hold.current()
         said = world.hold.condition(wanted=False)
         assert (said.status, said.reason) == (True, "NothingToHold")
 
     async def test_the_stage_holds(self, world: World) -> None:
         world.install_stage()
-        await world.hold.way()
+        await world.hold.current()
         said = world.hold.condition(wanted=True)
         assert (said.status, said.reason) == (True, "HeldByStage")
 
     async def test_nothing_holds_and_the_remedy_is_named(self, world: World) -> None:
-        await world.hold.way()
+        await world.hold.current()
         said = world.hold.condition(wanted=True)
         assert (said.status, said.reason) == (False, "NotHeld")
         assert "there is no Stage kwok-operator-hold" in said.message
@@ -176,7 +176,7 @@ class TestTold:
     async def test_a_stage_that_may_not_be_seen_is_told_apart(self, world: World) -> None:
         world.install_stage()
         world.server.fail(403, resource="stages", reason="Forbidden")
-        await world.hold.way()
+        await world.hold.current()
         assert "may not see whether there is a Stage" in world.hold.condition(wanted=True).message
 
     def test_the_remedies_exist(self) -> None:
@@ -196,7 +196,7 @@ async def test_an_answer_that_hangs_keeps_no_group_waiting(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.install_stage()
-    assert await world.hold.way() is Hold.STAGE
+    assert await world.hold.current() is Hold.STAGE
     monkeypatch.setattr(module, "LOOK_WITHIN", 0.01)
     released = world.server.hold(resource="stages")
     assert await world.way_after(STAGE_KNOWN_FOR) is Hold.STAGE

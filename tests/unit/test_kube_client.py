@@ -30,7 +30,7 @@ from kwok_operator.errors import (
     TooManyRequestsError,
     UnauthorizedError,
 )
-from kwok_operator.kube import places
+from kwok_operator.kube import concurrency
 from kwok_operator.kube.client import APPLY, MERGE_PATCH, KubeClient, LineSplitter
 from kwok_operator.kube.connection import ApiConnection, Endpoint
 from tests.fakes.apiserver import NODES, FakeApiServer
@@ -221,7 +221,7 @@ async def test_redirects_are_not_followed(server: FakeApiServer, client: KubeCli
 async def test_requests_that_hang_keep_no_others_waiting(
     server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(places, "SLOW", 0.01)
+    monkeypatch.setattr(concurrency, "SLOW", 0.01)
     held = [server.hold(verb="list") for _ in range(3)]
     async with KubeClient(connection=server.connection(), max_connections=2) as client:
         hanging = [asyncio.create_task(client.get_json(NODES)) for _ in held]
@@ -237,7 +237,7 @@ async def test_requests_that_hang_keep_no_others_waiting(
 async def test_pool_is_bounded_and_watches_stand_apart(
     server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(places, "SLOW", 60.0)
+    monkeypatch.setattr(concurrency, "SLOW", 60.0)
     held = server.hold(verb="list")
     async with KubeClient(connection=server.connection(), max_connections=1) as client:
         slow = asyncio.create_task(client.get_json(NODES))

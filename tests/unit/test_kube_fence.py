@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 
 from kwok_operator.errors import KwokOperatorError
-from kwok_operator.kube import places
+from kwok_operator.kube import concurrency
 from kwok_operator.kube.client import MERGE_PATCH, KubeClient
 from kwok_operator.kube.connection import ApiConnection, Endpoint
 from kwok_operator.kube.fence import FencedBody
@@ -104,7 +104,7 @@ async def test_nor_is_one_whose_body_was_about_to_go(
 async def test_a_write_that_waits_for_its_turn_is_asked_about_after_that(
     server: FakeApiServer, client: KubeClient, fence: Fence, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(places, "SLOW", 60.0)
+    monkeypatch.setattr(concurrency, "SLOW", 60.0)
     released = server.hold(verb="get")
     first = asyncio.create_task(client.request("GET", "/version"))
     await until(lambda: server.seen)

@@ -124,7 +124,9 @@ class World:
         return mark
 
     async def reshape(self, record: NodeRecord, at: int) -> bool:
-        patched = await self.writer.revise(record, lambda live: changes(live, shape(at)), uid=UID)
+        patched = await self.writer.patch_current(
+            record, lambda live: changes(live, shape(at)), uid=UID
+        )
         return patched is not None
 
     def told(self) -> NodeRecord:

@@ -24,7 +24,7 @@ import pytest
 from kwok_operator.constants import POOLS_PATH, PROFILES_PATH
 from kwok_operator.errors import KwokOperatorError, PreflightError
 from kwok_operator.kube.client import KubeClient
-from kwok_operator.operator import page, preflight
+from kwok_operator.operator import handlers, preflight
 from tests.fakes.apiserver import GROUPS, FakeApiServer
 from tests.fakes.discovery import CONFIGMAPS, FOLLOWED, serve_followed
 from tests.fakes.operator import WATCHES, World
@@ -181,7 +181,7 @@ async def test_a_replica_that_waits_writes_nothing_and_hears_of_no_group() -> No
         world.operator._elector = Follower()  # type: ignore[assignment]
         make(world, "web", targetSize=2)
         make(world, "slow", PROFILES_PATH)
-        run = asyncio.create_task(page.run_until_ended(world.operator))
+        run = asyncio.create_task(handlers.run_until_ended(world.operator))
         await until(lambda: world.operator._ready and world.server.watchers)
         assert [watcher.path for watcher in world.server.watchers] == ["/api/v1/nodes"]
         assert {verb for verb, _ in world.server.calls} <= {"list", "watch", "get"}
@@ -254,7 +254,7 @@ async def test_a_part_that_ends_ends_the_program(world: World) -> None:
 async def test_a_signal_ends_the_program_and_so_does_a_second_one() -> None:
     world = World()
     async with world.assembled():
-        run = asyncio.create_task(page.run_until_ended(world.operator))
+        run = asyncio.create_task(handlers.run_until_ended(world.operator))
         await until(lambda: world.watched == WATCHES)
         for _ in range(2):
             os.kill(os.getpid(), signal.SIGTERM)

@@ -15,9 +15,9 @@ import pytest
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.rehearsal import beginning
 from kwok_operator.rehearsal.beginning import until_steady
-from kwok_operator.rehearsal.stage import Stage, StageError
+from kwok_operator.rehearsal.testbed import Testbed, TestbedError
 from tests.fakes.apiserver import GROUPS, FakeApiServer
-from tests.fakes.rehearsalstage import fake_stage
+from tests.fakes.rehearsaltestbed import fake_testbed
 
 PODS = "/api/v1/pods"
 REFUSED = {"conditions": [{"type": "PodScheduled", "status": "False"}]}
@@ -28,8 +28,8 @@ RETRIED = 1.0
 @pytest.fixture
 async def served(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[tuple[FakeApiServer, Stage, list[str]]]:
-    """A server with an unschedulable pod, the stage, and what it has reported."""
+) -> AsyncIterator[tuple[FakeApiServer, Testbed, list[str]]]:
+    """A server with an unschedulable pod, the testbed, and what it has reported."""
     monkeypatch.setattr(beginning, "_LOOK_SECONDS", 0.01)
     monkeypatch.setattr(beginning, "_RETRIED_SECONDS", RETRIED)
     reported: list[str] = []
@@ -39,13 +39,13 @@ async def served(
         server.serve(PODS, kind="Pod", status_on_create=True)
         server.create(PODS, {"metadata": {"name": "p", "namespace": "x"}, "status": REFUSED})
         async with KubeClient(connection=server.connection()) as client:
-            yield server, fake_stage(client, tmp_path, report=reported.append), reported
+            yield server, fake_testbed(client, tmp_path, report=reported.append), reported
 
 
 async def test_a_refused_pod_is_tried_again_after_nodes_have_come(
-    served: tuple[FakeApiServer, Stage, list[str]],
+    served: tuple[FakeApiServer, Testbed, list[str]],
 ) -> None:
-    server, stage, reported = served
+    server, testbed, reported = served
     server.create(GROUPS, {"metadata": {"name": "a"}, "spec": {"targetSize": 1}})
     clock, first = asyncio.get_running_loop(), asyncio.Event()
 
@@ -53,7 +53,7 @@ async def test_a_refused_pod_is_tried_again_after_nodes_have_come(
         reported.append(line)
         first.set()
 
-    waiting = asyncio.create_task(until_steady(replace(stage, report=report), within=20))
+    waiting = asyncio.create_task(until_steady(replace(testbed, report=report), within=20))
     await asyncio.wait_for(first.wait(), 60)
     assert reported == [
         "waiting until the cluster is steady: 0 of 1 groups are Ready, but not a (the operator"
@@ -67,13 +67,13 @@ async def test_a_refused_pod_is_tried_again_after_nodes_have_come(
 
 
 async def test_where_no_node_was_to_come_nothing_is_waited_for(
-    served: tuple[FakeApiServer, Stage, list[str]], monkeypatch: pytest.MonkeyPatch
+    served: tuple[FakeApiServer, Testbed, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server, stage, reported = served
+    server, testbed, reported = served
     monkeypatch.setattr(beginning, "_RETRIED_SECONDS", 60.0)
     server.create(GROUPS, {"metadata": {"name": "a"}, "spec": {"targetSize": 0}})
     server.patch(GROUPS, "a", READY, subresource="status")
-    await asyncio.wait_for(until_steady(stage, within=20), 60)
+    await asyncio.wait_for(until_steady(testbed, within=20), 60)
     assert reported == []
 
 
@@ -85,13 +85,13 @@ async def test_where_no_node_was_to_come_nothing_is_waited_for(
     ],
 )
 async def test_what_never_comes_is_refused(
-    served: tuple[FakeApiServer, Stage, list[str]], reason: str, within: float, said: str
+    served: tuple[FakeApiServer, Testbed, list[str]], reason: str, within: float, said: str
 ) -> None:
-    server, stage, _ = served
+    server, testbed, _ = served
     server.create(GROUPS, {"metadata": {"name": "a"}, "spec": {"targetSize": 1}})
     ready = {"type": "Ready", "status": "False", "observedGeneration": 1}
     conditions = [ready | {"reason": reason, "message": "0 of 1."}]
     server.patch(GROUPS, "a", {"status": {"conditions": conditions}}, subresource="status")
-    with pytest.raises(StageError) as refused:
-        await asyncio.wait_for(until_steady(stage, within=within), 60)
+    with pytest.raises(TestbedError) as refused:
+        await asyncio.wait_for(until_steady(testbed, within=within), 60)
     assert said in str(refused.value) and "begin: atOnce" in str(refused.value)

@@ -56,13 +56,13 @@ from kwok_operator.rehearsal.recorder import (
 from kwok_operator.rehearsal.refusals import BorrowedClusterError
 from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.settings import RehearseSettings
-from kwok_operator.rehearsal.stage import Stage
+from kwok_operator.rehearsal.testbed import Testbed
 from kwok_operator.signals import cancelled_by_signals
 from tests.fakes import rehearsed
 from tests.fakes.apiserver import NODES, FakeApiServer
-from tests.fakes.rehearsalstage import (
+from tests.fakes.rehearsaltestbed import (
     EXPECT,
-    fake_stage,
+    fake_testbed,
     play_on,
     serve_quiet_cluster,
 )
@@ -90,7 +90,7 @@ def never_begins(monkeypatch: pytest.MonkeyPatch) -> None:
         raise asyncio.CancelledError
         yield
 
-    monkeypatch.setattr(runner, "stage", interrupted)
+    monkeypatch.setattr(runner, "testbed", interrupted)
 
 
 async def play_into(folder: Path) -> None:
@@ -207,27 +207,27 @@ async def test_a_recorder_that_cannot_write_says_so() -> None:
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[tuple[FakeApiServer, Stage]]:
+async def testbed(tmp_path: Path) -> AsyncIterator[tuple[FakeApiServer, Testbed]]:
     """Of a cluster where nothing happens."""
     async with FakeApiServer() as server:
         serve_quiet_cluster(server)
         async with KubeClient(connection=server.connection()) as client:
-            yield server, fake_stage(client, tmp_path)
+            yield server, fake_testbed(client, tmp_path)
 
 
-async def end_of(stage: Stage, **fields: Any) -> str:
-    return (await play_on(stage, **fields)).end.reason
+async def end_of(testbed: Testbed, **fields: Any) -> str:
+    return (await play_on(testbed, **fields)).end.reason
 
 
 async def test_what_could_not_be_taken_away_costs_no_verdict(
-    stage: tuple[FakeApiServer, Stage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    testbed: tuple[FakeApiServer, Testbed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @asynccontextmanager
-    async def stays(*_: Any, **__: Any) -> AsyncIterator[Stage]:
-        yield stage[1]
+    async def stays(*_: Any, **__: Any) -> AsyncIterator[Testbed]:
+        yield testbed[1]
         raise ClusterError("deleting cluster it: it stays")
 
-    monkeypatch.setattr(runner, "stage", stays)
+    monkeypatch.setattr(runner, "testbed", stays)
     with pytest.raises(runner.LeftBehindError, match="it stays") as raised:
         await play_into(tmp_path)
     assert raised.value.judged.passed
@@ -235,16 +235,16 @@ async def test_what_could_not_be_taken_away_costs_no_verdict(
 
 
 async def test_a_disk_that_is_full_at_the_end_costs_the_files_and_not_the_verdict(
-    stage: tuple[FakeApiServer, Stage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    testbed: tuple[FakeApiServer, Testbed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @asynccontextmanager
-    async def there(*_: Any, **__: Any) -> AsyncIterator[Stage]:
-        yield stage[1]
+    async def there(*_: Any, **__: Any) -> AsyncIterator[Testbed]:
+        yield testbed[1]
 
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(runner, "stage", there)
+    monkeypatch.setattr(runner, "testbed", there)
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(runner.LeftBehindError, match="No space left") as raised:
         await play_into(tmp_path)
@@ -253,18 +253,18 @@ async def test_a_disk_that_is_full_at_the_end_costs_the_files_and_not_the_verdic
 
 
 async def test_what_is_there_before_the_run_is_there_always(
-    stage: tuple[FakeApiServer, Stage],
+    testbed: tuple[FakeApiServer, Testbed],
 ) -> None:
-    server, place = stage
+    server, place = testbed
     server.create(NODES, {"metadata": {"name": "a"}})
     expect = [{"figure": "nodes.total", "atLeast": 1, "when": "always"}]
     assert (await play_on(place, expect=expect)).passed
 
 
 async def test_what_was_made_a_moment_before_the_run_is_none_of_it(
-    stage: tuple[FakeApiServer, Stage],
+    testbed: tuple[FakeApiServer, Testbed],
 ) -> None:
-    server, place = stage
+    server, place = testbed
     pod = {"metadata": {"name": "p", "namespace": "default"}, "spec": {"nodeName": "a"}}
     for path, body in ((NODES, {"metadata": {"name": "a"}}), (PODS_PATH, pod)):
         server.create(path, body)
@@ -276,9 +276,9 @@ async def test_what_was_made_a_moment_before_the_run_is_none_of_it(
 
 
 async def test_a_file_that_cannot_be_read_ends_the_run_with_a_sentence(
-    stage: tuple[FakeApiServer, Stage],
+    testbed: tuple[FakeApiServer, Testbed],
 ) -> None:
-    _, place = stage
+    _, place = testbed
     (place.logs / "it.calls.jsonl").mkdir()
     found = await play_on(place)
     assert (found.end.reason, found.passed) == ("died", False)
@@ -286,19 +286,19 @@ async def test_a_file_that_cannot_be_read_ends_the_run_with_a_sentence(
 
 
 async def test_a_run_that_is_over_before_anything_began_leaves_nothing_unawaited(
-    stage: tuple[FakeApiServer, Stage],
+    testbed: tuple[FakeApiServer, Testbed],
 ) -> None:
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", RuntimeWarning)
-        assert (await play_on(stage[1], until={"atMost": "1ms"})).end.reason == "atMost"
+        assert (await play_on(testbed[1], until={"atMost": "1ms"})).end.reason == "atMost"
         gc.collect()
     assert [each for each in told if "never awaited" in str(each.message)] == []
 
 
 async def test_a_cordon_of_no_node_fails_as_a_scaling_of_nothing_does(
-    stage: tuple[FakeApiServer, Stage],
+    testbed: tuple[FakeApiServer, Testbed],
 ) -> None:
-    found = await play_on(stage[1], timeline=[{"at": "0s", "cordon": {"group": "a"}}])
+    found = await play_on(testbed[1], timeline=[{"at": "0s", "cordon": {"group": "a"}}])
     assert found.broken_off.startswith("the run died: timeline[0], cordon: no node of the group a")
 
 
@@ -318,12 +318,12 @@ PODS = {"name": "web", "kind": "Pods", "count": 9, "pods": {"cpu": 1}}
     ],
 )
 async def test_what_was_not_played_is_no_reason_to_pass(
-    stage: tuple[FakeApiServer, Stage], monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any]
+    testbed: tuple[FakeApiServer, Testbed], monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any]
 ) -> None:
     monkeypatch.setattr(runner, "_ANSWER_SECONDS", 0.2)
-    stage[0].hold(verb="create", resource="pods")
+    testbed[0].hold(verb="create", resource="pods")
     expect = [{"figure": "nodes.total", "equals": 0}]
-    found = await play_on(stage[1], **fields, expect=expect)
+    found = await play_on(testbed[1], **fields, expect=expect)
     assert (found.end.reason, found.passed) == ("unplayed", False)
     assert (
         "timeline[0], cordon" if "timeline" in fields else "1 of 9 objects of web"
@@ -331,9 +331,9 @@ async def test_what_was_not_played_is_no_reason_to_pass(
 
 
 async def test_a_condition_that_holds_before_the_last_creation_is_answered_ends_a_whole_run(
-    stage: tuple[FakeApiServer, Stage],
+    testbed: tuple[FakeApiServer, Testbed],
 ) -> None:
-    server, place = stage
+    server, place = testbed
     held = server.hold(verb="create", resource="pods")
     asyncio.get_running_loop().call_later(1, held.set)
     until = {"atMost": "20s", "condition": NO_NODE}
@@ -341,7 +341,7 @@ async def test_a_condition_that_holds_before_the_last_creation_is_answered_ends_
 
 
 async def test_what_is_asked_at_the_end_is_kept_and_is_no_part_of_the_run(
-    stage: tuple[FakeApiServer, Stage],
+    testbed: tuple[FakeApiServer, Testbed],
 ) -> None:
     asked: list[dict[str, Any]] = []
     began, begun_to_ask = time.monotonic(), 0.0
@@ -350,13 +350,13 @@ async def test_what_is_asked_at_the_end_is_kept_and_is_no_part_of_the_run(
         nonlocal begun_to_ask
         begun_to_ask = time.monotonic()
         asked.append(how)
-        stage[0].create(NODES, {"metadata": {"name": "late"}})
+        testbed[0].create(NODES, {"metadata": {"name": "late"}})
         await asyncio.sleep(2)
         return ""
 
     asking: Any = kubectl
     found = await play_on(
-        replace(stage[1], kubectl=asking),
+        replace(testbed[1], kubectl=asking),
         expect=[{"wait": "kng/a --for=delete"}],
         until={"atMost": "200ms"},
     )
@@ -366,32 +366,35 @@ async def test_what_is_asked_at_the_end_is_kept_and_is_no_part_of_the_run(
 
 
 async def test_a_server_that_stands_still_is_no_quiet_cluster(
-    stage: tuple[FakeApiServer, Stage], monkeypatch: pytest.MonkeyPatch
+    testbed: tuple[FakeApiServer, Testbed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "_COMPONENTS_SECONDS", 0.1)
     monkeypatch.setattr(runner, "_BLIND_SECONDS", 0.5)
-    server, place = stage
+    server, place = testbed
     server.hold(verb="get", resource="namespaces")
     assert await end_of(place) == "died"
 
 
 async def test_what_is_listed_anew_in_the_run_may_have_missed_an_eviction(
-    stage: tuple[FakeApiServer, Stage],
+    testbed: tuple[FakeApiServer, Testbed],
 ) -> None:
-    asyncio.get_running_loop().call_later(1, stage[0].send_error, 410, "Expired")
+    asyncio.get_running_loop().call_later(1, testbed[0].send_error, 410, "Expired")
     expect = [{"figure": name, "equals": 0} for name in ("evictions", "pods.running")]
-    found = await play_on(stage[1], expect=expect, until={"settledFor": "3s", "atMost": "20s"})
+    found = await play_on(testbed[1], expect=expect, until={"settledFor": "3s", "atMost": "20s"})
     assert [outcome.held for outcome in found.outcomes] == [False, True]
     assert "were listed anew" in found.outcomes[0].reason
 
 
 @pytest.mark.parametrize(("step", "reason"), [(0.0, "settled"), (5.0, "died"), (-5.0, "died")])
 async def test_a_clock_that_is_set_during_the_run_ends_it(
-    stage: tuple[FakeApiServer, Stage], monkeypatch: pytest.MonkeyPatch, step: float, reason: str
+    testbed: tuple[FakeApiServer, Testbed],
+    monkeypatch: pytest.MonkeyPatch,
+    step: float,
+    reason: str,
 ) -> None:
     monkeypatch.setattr(runner, "_COMPONENTS_SECONDS", 0.1)
     clock = ServerClock()
-    monkeypatch.setattr(stage[1].client, "server_clock", clock)
+    monkeypatch.setattr(testbed[1].client, "server_clock", clock)
     began = time.time()
 
     def stepped(date: str) -> None:
@@ -399,13 +402,13 @@ async def test_a_clock_that_is_set_during_the_run_ends_it(
         clock.said = said + (step if time.time() - began > 0.5 else 0)
 
     monkeypatch.setattr(clock, "heard", stepped)
-    found = await play_on(stage[1], until={"settledFor": "3s", "atMost": "20s"})
+    found = await play_on(testbed[1], until={"settledFor": "3s", "atMost": "20s"})
     assert found.end.reason == reason
     assert ("clock was set" in found.end.detail) is (reason == "died")
 
 
 async def test_kubectl_waits_for_a_condition_in_one_go(
-    stage: tuple[FakeApiServer, Stage],
+    testbed: tuple[FakeApiServer, Testbed],
 ) -> None:
     """With a second each, an API server that takes two to list would never answer in time."""
     asked: list[float] = []
@@ -420,15 +423,15 @@ async def test_kubectl_waits_for_a_condition_in_one_go(
 
     asking: Any = kubectl
     until = {"condition": {"wait": "kng/a --for=condition=Ready"}, "atMost": "8s"}
-    found = await play_on(replace(stage[1], kubectl=asking), until=until)
+    found = await play_on(replace(testbed[1], kubectl=asking), until=until)
     assert (found.end.reason, len(asked)) == ("condition", 1)
     assert asked[0] <= 8  # not beyond the end of the run
 
 
 async def test_a_trace_that_was_played_is_no_dead_process(
-    stage: tuple[FakeApiServer, Stage],
+    testbed: tuple[FakeApiServer, Testbed],
 ) -> None:
-    _, place = stage
+    _, place = testbed
     played = Program("the trace of web", log=place.logs / "web.log")
     await played.start(["true"], env={}, cwd=place.folder)
     await played.wait()
@@ -437,9 +440,9 @@ async def test_a_trace_that_was_played_is_no_dead_process(
 
 
 async def test_processes_are_ended_all_at_once(
-    stage: tuple[FakeApiServer, Stage], tmp_path: Path
+    testbed: tuple[FakeApiServer, Testbed], tmp_path: Path
 ) -> None:
-    _, place = stage
+    _, place = testbed
     for own, other in (("a", "b"), ("b", "a")):
         program = place.programs[own] = Program(own, log=tmp_path / f"{own}.log")
         command = [sys.executable, "-c", MEETS, str(tmp_path / own), str(tmp_path / other)]

@@ -1,7 +1,7 @@
 """The processes of a scenario: programs that run beside the cluster.
 
-This module has only the fields. `rehearsal/stage.py` starts and ends processes, `runner.py` watches
-them. The two sets of cluster-autoscaler's flags are in `autoscaler.py`.
+This module has only the fields. `rehearsal/testbed.py` starts and ends processes, `runner.py`
+watches them. The two sets of cluster-autoscaler's flags are in `autoscaler.py`.
 """
 
 import re

@@ -18,7 +18,7 @@ from operator import add, sub
 from statistics import fmean
 from typing import Final, TypeVar
 
-from kwok_operator.comparison import students
+from kwok_operator.comparison import studentt
 
 BY_CHANCE: Final = 1 / 128
 """At most this share of comparisons of A with A reports any difference: the least that 8 pairs
@@ -188,7 +188,7 @@ def against(pairs: Mapping[str, Paired | str], bounds: Collection[Bound]) -> dic
     return {
         bound: Against(
             beyond=Reach(ways[bound][0], max(needed[bound], 0.0)).enough,
-            within=fmean(beside) + students.quantile(OUTSIDE, len(beside) - 1) * error(beside) <= 0,
+            within=fmean(beside) + studentt.quantile(OUTSIDE, len(beside) - 1) * error(beside) <= 0,
         )
         for bound, (beside, _) in large.items()
     }

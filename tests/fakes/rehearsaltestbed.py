@@ -1,4 +1,4 @@
-"""The stage of a rehearsal whose cluster is a fake API server, without kubectl and programs; and
+"""The testbed of a rehearsal whose cluster is a fake API server, without kubectl and programs; and
 a run on it.
 """
 
@@ -13,7 +13,7 @@ from kwok_operator.rehearsal.logs import ProgramWarnings
 from kwok_operator.rehearsal.recorder import BUDGETS_PATH, EVENTS_PATH, JOBS_PATH, PODS_PATH
 from kwok_operator.rehearsal.runner import Rehearsal
 from kwok_operator.rehearsal.scenario.model import Scenario
-from kwok_operator.rehearsal.stage import Stage
+from kwok_operator.rehearsal.testbed import Testbed
 from tests.fakes.apiserver import FakeApiServer
 
 NAMESPACES = "/api/v1/namespaces"
@@ -28,9 +28,11 @@ _KINDS = {
 }
 
 
-def fake_stage(client: KubeClient, folder: Path, *, report: Callable[[str], None] = print) -> Stage:
+def fake_testbed(
+    client: KubeClient, folder: Path, *, report: Callable[[str], None] = print
+) -> Testbed:
     unused: Any = None
-    return Stage(
+    return Testbed(
         kubectl=unused,
         client=client,
         environment={},
@@ -50,11 +52,11 @@ def serve_quiet_cluster(server: FakeApiServer) -> None:
     server.create(NAMESPACES, {"metadata": {"name": "default"}})
 
 
-async def play_on(stage: Stage, **fields: Any) -> Judged:
+async def play_on(testbed: Testbed, **fields: Any) -> Judged:
     """Plays a scenario with these fields, and judges its recording."""
     given = {"until": {"settledFor": "1s", "atMost": "20s"}, "expect": EXPECT, **fields}
     scenario = Scenario.model_validate({"name": "it", **given})
-    path = stage.folder / outputs.RECORDING
+    path = testbed.folder / outputs.RECORDING
     warnings = ProgramWarnings(scenario, path.parent, report=print)
-    await Rehearsal(stage, scenario, path, warnings, report=print, show=lambda now: None).play()
+    await Rehearsal(testbed, scenario, path, warnings, report=print, show=lambda now: None).play()
     return outputs.judge(path)

@@ -25,11 +25,11 @@ from typing import Any, Final, cast
 
 from kwok_operator.constants import API_GROUP, API_VERSION, PLURAL, POOL_PLURAL, PROFILE_PLURAL
 from kwok_operator.errors import ConnectionConfigError, KwokOperatorError, one_line
-from kwok_operator.operator.absent import absent
 from kwok_operator.operator.assembly import CONFIGMAPS_PAGE
+from kwok_operator.operator.hiddenimports import hidden_imports
 from kwok_operator.operator.process import Operator
 
-with absent("kubernetes", "kubernetes_asyncio", "pykube"):
+with hidden_imports("kubernetes", "kubernetes_asyncio", "pykube"):
     import kopf
 
 # Of its own accord it takes one that looks for those clients, to log in by them.

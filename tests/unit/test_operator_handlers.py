@@ -21,13 +21,13 @@ import pytest
 from kopf._cogs.clients.errors import APIConflictError
 
 from kwok_operator.errors import ConnectionConfigError
-from kwok_operator.operator import page
+from kwok_operator.operator import handlers
 from tests.fakes.assembled import assembled
 
 
 def test_kopf_asks_for_a_day() -> None:
     settings = kopf.OperatorSettings()
-    page.configure(settings)
+    handlers.configure(settings)
     waits = settings.networking.error_backoffs
     assert isinstance(waits, Iterable)
     first, *later = waits
@@ -40,7 +40,7 @@ def test_kopf_asks_for_a_day() -> None:
 def test_another_operators_finalizer_is_left_alone() -> None:
     settings = kopf.OperatorSettings()
     others = settings.persistence.finalizer
-    page.configure(settings)
+    handlers.configure(settings)
     assert settings.persistence.finalizer != others
 
 
@@ -58,7 +58,7 @@ async def test_requests_that_kopf_forgets_make_no_traceback(
     async def ask() -> None:
         raise error
 
-    asyncio.get_running_loop().set_exception_handler(page.log_forgotten)
+    asyncio.get_running_loop().set_exception_handler(handlers.log_forgotten)
     gc.collect()  # other tests' tasks
     caplog.clear()
     caplog.set_level(logging.DEBUG)
@@ -87,10 +87,10 @@ async def test_what_overhears_that_it_is_cancelled_is_cancelled_again() -> None:
         cancelled.append("cleaned up")
 
     other = asyncio.create_task(overhear())
-    cleanup = asyncio.create_task(clean_up(), name=page.CLEANUP_TASK)
+    cleanup = asyncio.create_task(clean_up(), name=handlers.CLEANUP_TASK)
     await asyncio.sleep(0)
-    with patch.object(page, "CANCEL_AGAIN_AFTER", 0.01):
-        await page._end({other, cleanup})
+    with patch.object(handlers, "CANCEL_AGAIN_AFTER", 0.01):
+        await handlers._end({other, cleanup})
     assert cancelled == ["another"] * 3 + ["cleaned up"]
     assert not cleanup.cancelled()
 
@@ -106,8 +106,12 @@ async def test_logins_are_made_at_once_and_then_not_too_often(
     async with assembled() as world:
         monkeypatch.setattr(asyncio, "sleep", sleep)
         for _ in range(3):
-            await world.operator.wait_for_login(page.LOGIN_PAUSE)
-    assert [max(0, wait) for wait in waits[:3]] == [0, page.LOGIN_PAUSE, 2 * page.LOGIN_PAUSE]
+            await world.operator.wait_for_login(handlers.LOGIN_PAUSE)
+    assert [max(0, wait) for wait in waits[:3]] == [
+        0,
+        handlers.LOGIN_PAUSE,
+        2 * handlers.LOGIN_PAUSE,
+    ]
 
 
 async def test_credentials_that_cannot_be_loaded_leave_the_old_in_use(
@@ -118,7 +122,7 @@ async def test_credentials_that_cannot_be_loaded_leave_the_old_in_use(
 
     async with assembled() as world:
         monkeypatch.setattr(world.operator.connection, "reload", reload)
-        answer = await page.log_in(memo=kopf.Memo(operator=world.operator))  # type: ignore[call-arg,misc]
+        answer = await handlers.log_in(memo=kopf.Memo(operator=world.operator))  # type: ignore[call-arg,misc]
         assert isinstance(answer, kopf.AiohttpSession)
         assert answer.server == world.server.url
     assert "the token file is empty" in caplog.text

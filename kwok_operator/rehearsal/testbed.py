@@ -65,12 +65,12 @@ _TOKEN_FOR: Final = "168h"
 FindProgram = Callable[[str], Path | None]
 
 
-class StageError(KwokOperatorError):
+class TestbedError(KwokOperatorError):
     """The rehearsal could not be set up. The message says what failed, and what to do."""
 
 
 @dataclass(slots=True)
-class Stage:
+class Testbed:
     """A cluster with an operator, and the programs that run with it."""
 
     kubectl: AsyncKubectl
@@ -185,7 +185,7 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(
+async def testbed(
     scenario: Scenario,
     settings: RehearseSettings,
     *,
@@ -193,7 +193,7 @@ async def stage(
     find_program: FindProgram,
     report: Report,
     say: Say | None = None,
-) -> AsyncIterator[Stage]:
+) -> AsyncIterator[Testbed]:
     """Yields a cluster with a running operator, and undoes it all. Raises KwokOperatorError,
     ControlPlaneError.
     """
@@ -208,7 +208,7 @@ async def stage(
         kubectl = AsyncKubectl(cluster, environment)
         connection = await load_connection(kubeconfig=str(kubeconfig))
         client = await stack.enter_async_context(KubeClient(connection=connection))
-        made = Stage(
+        made = Testbed(
             kubectl=kubectl,
             client=client,
             environment=environment,
@@ -251,7 +251,7 @@ async def _cluster(
     if not settings.own_cluster:
         found = shutil.which("kubectl")
         if found is None:
-            raise StageError("kubectl is not on PATH; install it, or leave --kubeconfig away")
+            raise TestbedError("kubectl is not on PATH; install it, or leave --kubeconfig away")
         kubectl = Path(found)
         own = await stack.enter_async_context(only_this_cluster(kubectl, settings))
         return kubectl, own, lambda: None
@@ -285,7 +285,7 @@ async def _versions(kubectl: AsyncKubectl) -> dict[str, str]:
 
 @asynccontextmanager
 async def _installed(
-    made: Stage, scenario: Scenario, *, clearing: Clearing, keep: bool
+    made: Testbed, scenario: Scenario, *, clearing: Clearing, keep: bool
 ) -> AsyncIterator[None]:
     """Installs the CRDs and the operator's rights; removes them after the block if others use the
     cluster.
@@ -309,7 +309,7 @@ async def _installed(
         yield
 
 
-async def _to_install(made: Stage, rights: OptionalRights) -> list[Manifest]:
+async def _to_install(made: Testbed, rights: OptionalRights) -> list[Manifest]:
     """Returns what to install. In a cluster of others, leaves out rights that are only possibly
     needed and can't be granted.
     """
@@ -327,7 +327,7 @@ async def _to_install(made: Stage, rights: OptionalRights) -> list[Manifest]:
     return manifests(rights.needed | possible)
 
 
-async def _operator(made: Stage, flags: Mapping[str, str]) -> Program:
+async def _operator(made: Testbed, flags: Mapping[str, str]) -> Program:
     token = await made.kubectl(
         "create", "token", _OPERATOR, f"--namespace={_OPERATOR}", f"--duration={_TOKEN_FOR}"
     )

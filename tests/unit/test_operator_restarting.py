@@ -8,7 +8,7 @@
 import pytest
 
 from kwok_operator.errors import KwokOperatorError, TooManyRequestsError
-from kwok_operator.operator.keeping import GOOD_AFTER, LONGEST_PAUSE, keep_running
+from kwok_operator.operator.restarting import GOOD_AFTER, LONGEST_PAUSE, keep_running
 from tests.fakes.reflecting import Naps
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def absent(*names: str) -> Iterator[None]:
+def hidden_imports(*names: str) -> Iterator[None]:
     """Makes `import` of these top-level packages raise ModuleNotFoundError within the block."""
     before = {name: sys.modules[name] for name in names if name in sys.modules}
     # None is how Python notes that there is no such module; mypy knows modules only.
