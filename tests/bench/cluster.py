@@ -112,6 +112,15 @@ class BenchCluster:
             and labels.get("verb") not in ("GET", "LIST", "WATCH")
         )
 
+    def calls(self, account: str) -> float:
+        """All requests of an account that the API server has let in."""
+        flow = "apiserver_flowcontrol_dispatched_requests_total"
+        return prometheus.total(self.api.metrics(), flow, flow_schema=account)
+
+    def requests(self, **labels: str) -> float:
+        """Requests with these labels, of everybody."""
+        return prometheus.total(self.api.metrics(), "apiserver_request_total", **labels)
+
     def cpu(self) -> dict[str, float]:
         """The CPU that each part of the control plane has used so far, in seconds."""
         parts = ("kube-apiserver", "etcd", *COMPONENTS)

@@ -16,7 +16,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Final, Generic, Protocol, Self, TypeVar
+from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
 from kwok_operator.constants import GROUPS_PATH
 from tests.bench.api import Api, ApiError
@@ -49,6 +49,7 @@ _WATCH = (
 )
 _TYPE_AT = len(b'{"type":"')
 _NAME = b'"metadata":{"name":"'
+_SYNCED = b"k8s.io/initial-events-end"
 _POLL = 0.25
 
 
@@ -106,7 +107,7 @@ class Sight:
         """Take one event; raises ValueError where the watch has to begin anew."""
         kind = line[_TYPE_AT : line.index(b'"', _TYPE_AT)]
         if kind == b"BOOKMARK":
-            self.synced = self.synced or b"k8s.io/initial-events-end" in line
+            self.synced = self.synced or _SYNCED in line
             return
         if kind == b"ERROR":
             raise ValueError(line[:300].decode(errors="replace"))
@@ -128,11 +129,10 @@ class Sight:
         return ", ".join([f"{self.present:,} are there", *states])
 
 
-class Targets:
-    """The target of each group, as the API server has it; there are few such events. Pure."""
+class Events:
+    """What is made of decoded events, of which there are few."""
 
     def __init__(self) -> None:
-        self.targets: dict[str, int] = {}
         self.synced = False
 
     def anew(self) -> Self:
@@ -142,13 +142,28 @@ class Targets:
     def line(self, line: bytes, now: float) -> None:
         """Take one event; raises ValueError where the watch has to begin anew."""
         event = json.loads(line)
-        if event["type"] == "BOOKMARK":
-            self.synced = self.synced or b"k8s.io/initial-events-end" in line
-        elif event["type"] == "ERROR":
-            raise ValueError(line[:300].decode(errors="replace"))
-        else:
-            group = event["object"]
-            self.targets[group["metadata"]["name"]] = group.get("spec", {}).get("targetSize", -1)
+        match event["type"]:
+            case "BOOKMARK":
+                self.synced = self.synced or _SYNCED in line
+            case "ERROR":
+                raise ValueError(line[:300].decode(errors="replace"))
+            case kind:
+                self.take(event["object"], deleted=kind == "DELETED", now=now)
+
+    def take(self, body: dict[str, Any], *, deleted: bool, now: float) -> None:
+        """An object that is new, changed or deleted."""
+        raise NotImplementedError
+
+
+class Targets(Events):
+    """The target of each group, as the API server has it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.targets: dict[str, int] = {}
+
+    def take(self, body: dict[str, Any], *, deleted: bool, now: float) -> None:
+        self.targets[body["metadata"]["name"]] = body.get("spec", {}).get("targetSize", -1)
 
     def __str__(self) -> str:
         return f"targets are {self.targets}"

@@ -7,7 +7,6 @@ several sizes, the slope is the cost of one more node and the constant what come
 
 import time
 
-from tests.bench import prometheus
 from tests.bench.actors import Actor, running
 from tests.bench.cluster import CEILING, OPERATOR, BenchCluster
 from tests.bench.context import Context
@@ -66,7 +65,4 @@ def _count(
 
 
 def _counts(bench: BenchCluster, who: str, verb: str) -> tuple[float, float]:
-    text = bench.api.metrics()
-    flow = "apiserver_flowcontrol_dispatched_requests_total"
-    calls = prometheus.total(text, flow, flow_schema=_FLOWS[who])
-    return calls, prometheus.total(text, "apiserver_request_total", verb=verb, resource="nodes")
+    return bench.calls(_FLOWS[who]), bench.requests(verb=verb, resource="nodes")

@@ -8,7 +8,6 @@ equal intervals within half the time that a direct way would take.
 import time
 from typing import Final
 
-from tests.bench import prometheus
 from tests.bench.actors import Actor, Ceiling, Operator, Told, running
 from tests.bench.cluster import FEW_HEARTBEATS, BenchCluster
 from tests.bench.context import Context
@@ -18,6 +17,7 @@ from tests.bench.runs import find_concurrency, note_lag, timed, warm_up
 
 UP: Final = (1.0, 0.3, 0.8, 0.5, 1.0, 0.2, 0.7, 0.4, 0.9, 1.0)
 DOWN: Final = tuple(1 - share for share in UP)
+VERBS: Final = ("POST", "DELETE")
 _RATE = 400.0
 """Nodes a second of a direct way, about."""
 
@@ -45,7 +45,7 @@ def _there_and_back(
     warm_up(bench, progress, actor)
     for work, shares in (("create", UP), ("delete", DOWN)):
         target = round(shares[-1] * size)
-        posted = _writes(bench, "POST"), _writes(bench, "DELETE")
+        posted = [bench.requests(verb=verb, resource="nodes") for verb in VERBS]
 
         def tell(shares: tuple[float, ...] = shares, target: int = target) -> Told:
             if isinstance(actor, Operator):
@@ -58,8 +58,8 @@ def _there_and_back(
         if isinstance(actor, Operator):
             last = timing.from_acceptance
             context.add(actor.name, "after the last change", last, work=work, n=size, unit="s")
-        for verb, before in zip(("POST", "DELETE"), posted, strict=True):
-            count = _writes(bench, verb) - before
+        for verb, before in zip(VERBS, posted, strict=True):
+            count = bench.requests(verb=verb, resource="nodes") - before
             context.add(actor.name, f"{verb} of nodes", count, work=work, n=size)
         bench.quiet(progress.tick)
     note_lag(context, actor, work="create and delete", n=size)
@@ -74,9 +74,3 @@ def _changing(operator: Operator, targets: list[int]) -> Told:
         time.sleep(max(0.0, began + place * interval - time.monotonic()))
         told = operator.patch(target)
     return Told(began, told.accepted, told.ended)
-
-
-def _writes(bench: BenchCluster, verb: str) -> float:
-    return prometheus.total(
-        bench.api.metrics(), "apiserver_request_total", verb=verb, resource="nodes"
-    )

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from kwok_operator.companions.desired import CompanionKind, CompanionOwner, compile_companions
 from kwok_operator.nodegroups.api.template import Template
-from tests.bench import body, prometheus
+from tests.bench import body
 from tests.bench.actors import Actor, Ceiling, Operator, running
 from tests.bench.cluster import CEILING, FEW_HEARTBEATS, NAMESPACE, OPERATOR, BenchCluster
 from tests.bench.context import Context
@@ -120,7 +120,7 @@ def _turn(
     with running(actor):
         warm_up(bench, progress, actor)
         _empty(bench, shelves)
-        before, calls = actor.usage(), _calls(bench)
+        before, calls = actor.usage(), bench.calls(OPERATOR)
         for shelf in shelves.values():
             shelf.sight.forget_times()
             shelf.expect(lambda sight: sight.present == size)
@@ -139,7 +139,7 @@ def _turn(
         note("CPU", after.cpu - before.cpu, "s")
         if isinstance(actor, Operator):
             note("memory for it", after.rss - before.rss, "MB", BARE)
-            note("API calls a node", (_calls(bench) - calls) / size, "", BARE)
+            note("API calls a node", (bench.calls(OPERATOR) - calls) / size, "", BARE)
     _empty(bench, shelves)
 
 
@@ -165,8 +165,3 @@ def _late(bench: BenchCluster, shelves: Shelves) -> list[float]:
         max(0.0, *(seen[kind][node + suffix] - ready for kind, suffix in suffixes.items()))
         for node, ready in bench.nodes.sight.first[READY].items()
     ]
-
-
-def _calls(bench: BenchCluster) -> float:
-    flow = "apiserver_flowcontrol_dispatched_requests_total"
-    return prometheus.total(bench.api.metrics(), flow, flow_schema=OPERATOR)

@@ -11,7 +11,6 @@ they are there, no operator has a part either. Times count from the pod's creati
 whole seconds, so the pod is half a second younger, on average.
 """
 
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -27,12 +26,11 @@ from kwok_operator.podprofiles.compile import Profile, compile_profile
 from kwok_operator.podprofiles.explain import explain
 from kwok_operator.podprofiles.life import FAILED_TRIES, INDEX_LABEL, JOB_LABEL
 from kwok_operator.podprofiles.selectors import Pod
-from tests.bench import prometheus
 from tests.bench.api import ApiError
 from tests.bench.cluster import FEW_HEARTBEATS, BenchCluster
 from tests.bench.context import Context
 from tests.bench.measures import percentile
-from tests.bench.observer import PODS, Observer
+from tests.bench.observer import PODS, Events, Observer
 from tests.bench.progress import Progress
 from tests.bench.runs import patience
 from tests.e2e.podlives import state_of
@@ -60,13 +58,13 @@ Life = list[tuple[int, str]]
 """States, and the milliseconds after which each came."""
 
 
-class Lives:
-    """The life of each pod, by its index. Pure."""
+class Lives(Events):
+    """The life of each pod, by its index."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.lives: dict[int, Life] = {}
         self.last: Counter[str] = Counter()
-        self.synced = False
         self._since = time.time() - time.monotonic()
 
     def anew(self) -> Self:
@@ -76,19 +74,14 @@ class Lives:
     def forget(self) -> None:
         self.lives, self.last = {}, Counter()
 
-    def line(self, line: bytes, now: float) -> None:
-        """Take one event; raises ValueError where the watch has to begin anew."""
-        event = json.loads(line)
-        if event["type"] == "BOOKMARK":
-            self.synced = self.synced or b"k8s.io/initial-events-end" in line
+    def take(self, body: dict[str, Any], *, deleted: bool, now: float) -> None:
+        metadata = body["metadata"]
+        if deleted:
             return
-        if event["type"] == "ERROR":
-            raise ValueError(line[:300].decode(errors="replace"))
-        metadata = event["object"]["metadata"]
-        index = int(metadata["labels"][INDEX_LABEL])
-        if event["type"] == "DELETED":
-            return
-        life, state = self.lives.setdefault(index, []), state_of(event["object"])
+        life, state = (
+            self.lives.setdefault(int(metadata["labels"][INDEX_LABEL]), []),
+            state_of(body),
+        )
         if state and (not life or life[-1][1] != state):
             if life:
                 self.last[life[-1][1]] -= 1
@@ -305,8 +298,7 @@ def _make(bench: BenchCluster, size: int, *, rate: int, run: str) -> None:
 
 
 def _patches(bench: BenchCluster) -> float:
-    name = "apiserver_request_total"
-    return prometheus.total(bench.api.metrics(), name, resource="pods", verb="PATCH")
+    return bench.requests(resource="pods", verb="PATCH")
 
 
 def _clear(bench: BenchCluster, progress: Progress) -> None:

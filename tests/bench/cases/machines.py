@@ -4,18 +4,16 @@ Beside a bare group of as many nodes, in the same run and told by the same kind 
 are done when all are Running and all Nodes usable. Calls are counted by the API server.
 """
 
-import json
 import time
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from kwok_operator.clusterapi.crds import emulated_crds
-from tests.bench import prometheus
 from tests.bench.actors import Operator, Told, running
 from tests.bench.cluster import FEW_HEARTBEATS, OPERATOR, BenchCluster
 from tests.bench.context import Context
 from tests.bench.measures import abba
-from tests.bench.observer import Observer
+from tests.bench.observer import Events, Observer
 from tests.bench.progress import Progress
 from tests.bench.runs import patience, timed, warm_up
 from tests.e2e.capi import GROUP, deployment
@@ -30,29 +28,19 @@ _RIGHTS: Final = Path(__file__).parents[3] / "deploy/components/clusterapi-emula
 _AFTERMATH_SECONDS: Final = 3.0
 
 
-class Running:
-    """Which Machines there are, and which run. Pure."""
+class Running(Events):
+    """Which Machines there are, and which run."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.phases: dict[str, str] = {}
-        self.synced = False
 
-    def anew(self) -> Self:
-        return type(self)()
-
-    def line(self, line: bytes, now: float) -> None:
-        """Take one event; raises ValueError where the watch has to begin anew."""
-        event = json.loads(line)
-        if event["type"] == "BOOKMARK":
-            self.synced = self.synced or b"k8s.io/initial-events-end" in line
-            return
-        if event["type"] == "ERROR":
-            raise ValueError(line[:300].decode(errors="replace"))
-        name = event["object"]["metadata"]["name"]
-        if event["type"] == "DELETED":
+    def take(self, body: dict[str, Any], *, deleted: bool, now: float) -> None:
+        name = body["metadata"]["name"]
+        if deleted:
             self.phases.pop(name, None)
         else:
-            self.phases[name] = event["object"].get("status", {}).get("phase", "")
+            self.phases[name] = body.get("status", {}).get("phase", "")
 
     def all_run(self, size: int) -> bool:
         return len(self.phases) == size and set(self.phases.values()) <= {"Running"}
@@ -135,7 +123,7 @@ def _turn(
 ) -> None:
     warm_up(bench, progress, actor)
     for work, target in (("create", size), ("delete", 0)):
-        before, cpu = _calls(bench), actor.usage().cpu
+        before, cpu = bench.calls(OPERATOR), actor.usage().cpu
         if isinstance(actor, Played):
             machines.expect(lambda view, target=target: view.all_run(target))  # type: ignore[misc]
         timing = timed(
@@ -152,14 +140,9 @@ def _turn(
         context.add(actor.name, "seconds", seconds, work=work, n=size, unit="s", reference=BARE)
         time.sleep(_AFTERMATH_SECONDS)
         figures: dict[str, Any] = {
-            "API calls a node": (_calls(bench) - before) / size,
+            "API calls a node": (bench.calls(OPERATOR) - before) / size,
             "CPU": actor.usage().cpu - cpu,
         }
         for figure, value in figures.items():
             context.add(actor.name, figure, value, work=work, n=size, reference=BARE)
         bench.quiet(progress.tick)
-
-
-def _calls(bench: BenchCluster) -> float:
-    flow = "apiserver_flowcontrol_dispatched_requests_total"
-    return prometheus.total(bench.api.metrics(), flow, flow_schema=OPERATOR)
