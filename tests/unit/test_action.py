@@ -1,11 +1,4 @@
-"""The GitHub Action: inputs become a command, what comes of it a summary, outputs, an exit code.
-
-- each input reaches the command as a value, whatever is in it; what doesn't fit together is told
-- summary.md of the run is the summary; where nothing was played, it is what was said
-- nothing that is printed is a word to the runner, and no value makes an output of its own
-- action.yml gives all inputs as variables, and lets no shell read them
-- which tools it keeps between jobs depends on what a scenario needed
-"""
+"""The GitHub Action: inputs become a command, what comes of it a summary, outputs, an exit code."""
 
 import os
 import re

@@ -1,9 +1,4 @@
-"""Which groups cluster-autoscaler may balance, as a label of their nodes says.
-
-- zones and pools make no difference, those of the clouds as well; other labels do
-- amounts: all of a node's, the same but for a little memory and what is allocatable
-- each node has the label, or what its template says; nodes with Machines don't
-"""
+"""Which groups cluster-autoscaler may balance, as a label of their nodes says."""
 
 import copy
 from pathlib import Path

@@ -1,12 +1,4 @@
-"""Which transitions of a group become an Event, and that each is told once.
-
-- a batch that is asked for, nodes that are deleted, names that name nothing
-- conditions that turn: bad ones are warnings; that they have ended is told in words of their own
-- one cause that turns several conditions is told once
-- nothing new is nothing to tell: not in the next pass, and not after a restart
-- instances that don't come, outages, and that kwok undoes what the simulated cloud shows
-- nodes that get notice: one Event of the group, and one of each of the first of them
-"""
+"""Which transitions of a group become an Event, and that each is told once."""
 
 import dataclasses
 from collections.abc import Sequence

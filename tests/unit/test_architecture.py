@@ -1,10 +1,5 @@
 """What import-linter's contracts in pyproject.toml can't hold.
 
-- modules have at most 600 lines, functions 60
-- a pure module neither reads the clock nor opens or prints; whoever could be pure is listed so
-- no two public classes have one name
-- no test file imports another
-
 Which folder may import which is checked by `make lint`.
 """
 

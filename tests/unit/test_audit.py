@@ -1,11 +1,4 @@
-"""What runs besides our own code: pinned, installed as pinned, under a licence that may be shipped.
-
-- this checkout passes
-- a missing pin, another version, a licence that isn't allowed: each is a sentence with its name
-- constraints.txt has nothing but exact versions, each name once
-- extras and markers are followed, tools for development are not
-- what the index doesn't know is told as such
-"""
+"""What runs besides our own code: pinned, installed so, under a licence that may be shipped."""
 
 import json
 import subprocess

@@ -1,10 +1,4 @@
-"""Whether cluster-autoscaler can drive a group, and what status says of it.
-
-- the size of an answer is what the protocol's encoding takes, to the byte
-- one GPU label counts, that of the first group by name, whatever the order of news
-- what is in the way has a reason, and a sentence with the remedy; the worst comes first
-- the condition is there with spec.autoscaling only, and never touches Ready
-"""
+"""Whether cluster-autoscaler can drive a group, and what status says of it."""
 
 import dataclasses
 from typing import Any

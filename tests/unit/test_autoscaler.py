@@ -1,14 +1,4 @@
-"""What cluster-autoscaler asks of a group, as a change of its spec.
-
-- the instances that stay are as many as the target, whatever is there: what is missing has the
-  serials that the operator is going to give out, what is too much goes as the operator has it go
-- an increase counts from the target within the bounds, and is refused over the maximum
-- deleting names the victims and lowers the target by as many, once for each, down to the minimum;
-  what has gone lowers nothing, what isn't ours is refused and then nothing goes
-- failed instances go at the minimum too, and the target stays there
-- a decrease takes back what has no Node yet, the newest first, names it, and never a Node
-- whatever the order of calls, the sum of what was accepted is the change of the target
-"""
+"""What cluster-autoscaler asks of a group, as a change of its spec."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,9 +1,4 @@
-"""spec.autoscaling and spec.price as Python sees them.
-
-- presence is consent, and everything in it is optional
-- every option is read, and none is made up
-- what the API server refuses is refused here too
-"""
+"""spec.autoscaling and spec.price as Python sees them."""
 
 from typing import Any
 

@@ -1,11 +1,4 @@
-"""What the benchmarks make of what they measure, without a cluster and without a clock.
-
-- ratios, rounds in ABBA order, percentiles, the cost of one more node
-- the table, the results file
-- the command line
-- what a watch, the metrics of the API server, its audit log and /proc tell
-- what the load generator sends, and its concurrency
-"""
+"""What the benchmarks make of what they measure, without a cluster and without a clock."""
 
 import asyncio
 import json

@@ -1,9 +1,4 @@
-"""The brake: how many nodes all groups together may have.
-
-- what groups were granted is not there for others, whoever comes first; what they give back is
-- over the limit (it was lowered, or groups were taken over) there is no room, and no less than that
-- who waits for room is woken each time there is more of it, and nobody else is
-"""
+"""The brake: how many nodes all groups together may have."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,15 +1,4 @@
-"""The nodes that carry our label, as the watch and our own writes tell of them.
-
-- what is kept of a node; whose it is needs annotation and ownerReference to agree
-- our own writes are there at once; what the watch tells later, or told sooner, makes no difference
-- late and repeated events: an older version changes nothing, "deleting" is never taken back, a name
-  that is gone does not come back by our own late answer
-- a full listing is the truth, but for what was entered after it was made; a page of it says nothing
-  of the others; after a restore nothing that is known is newer than what is told
-- a group is woken when there may be something to do, and not by heartbeats
-- a kubelet endpoint is told when a Ready node has it first, and whether at first sight
-- memory: names that are gone are forgotten in the end, equal endpoints are one object
-"""
+"""The nodes that carry our label, as the watch and our own writes tell of them."""
 
 import dataclasses
 import json

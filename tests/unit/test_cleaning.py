@@ -1,14 +1,5 @@
 """Which parts of a node belong to one machine: the rules one by one.
 
-- labels and annotations of one instance go by their key, or by a value that is the machine's own
-- a node written by hand has no machine: a label that says what its name says stays, and one whose
-  key speaks of a group or a pool stays always
-- null under a label or annotation stays: merged over another node it takes that away
-- taints that come and go are left out, two of one key and effect become one
-- what is misspelt stays, for the API server to name
-- a label or annotation that is no string, and what can't be worked with, is a TemplateError that
-  names the field
-
 Whole nodes are in test_corpus.py.
 """
 

@@ -1,8 +1,4 @@
-"""spec.cloud, its status, and KwokCapacityPool as the API server and Python see them.
-
-- with nothing given, the cloud is perfect; everything can be written and is read
-- what the API server refuses by pattern or number is refused here too
-"""
+"""spec.cloud, its status, and KwokCapacityPool as the API server and Python see them."""
 
 from typing import Any
 

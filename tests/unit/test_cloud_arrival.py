@@ -1,10 +1,4 @@
-"""From the request to the Node.
-
-- a perfect cloud gives the Node at once
-- tries fail with their error, and are made again until one doesn't, or for ever, or never
-- failures come as often as they should, on the serials that are named, and so many times
-- an outage keeps back what would come
-"""
+"""From the request to the Node."""
 
 from collections import Counter
 from itertools import pairwise

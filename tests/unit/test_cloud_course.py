@@ -1,9 +1,4 @@
-"""The whole course of an instance.
-
-- the same seed gives the same course, another seed or another group another one
-- whenever it is computed, it is the same, and looking at it changes nothing
-- time moves it forward only, and nothing changes before it says so
-"""
+"""The whole course of an instance."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,9 +1,4 @@
-"""What the simulated cloud does to a node's devices.
-
-- the same instance has the same course, whoever asks, whenever and in whatever order
-- a share of instances never publish, a share of devices fail, none before it is published
-- without spec.cloud.devices all is there at once
-"""
+"""What the simulated cloud does to a node's devices."""
 
 from hypothesis import given
 from hypothesis import strategies as st

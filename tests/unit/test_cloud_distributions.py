@@ -1,10 +1,4 @@
-"""Spans from draws.
-
-- each distribution gives the quantiles that its parameters say
-- a greater draw never gives a shorter span; every span is from 0 to 720 h
-- a stored object always gives a span, however odd
-- a release never changes what a draw gives
-"""
+"""Spans from draws."""
 
 import math
 from typing import Any

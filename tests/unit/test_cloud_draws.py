@@ -1,9 +1,4 @@
-"""Draws: numbers that are made from a question, and not remembered.
-
-- the same question always has the same answer, in every release
-- seed, group, serial and what is drawn all count, and none runs into the next
-- draws are spread evenly over (0, 1), and the ends never come
-"""
+"""Draws: numbers that are made from a question, and not remembered."""
 
 from collections.abc import Callable
 

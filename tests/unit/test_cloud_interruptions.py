@@ -1,9 +1,4 @@
-"""Who is given notice, where only so many may be under notice at a time.
-
-- in the order in which it was due; the others wait until one has gone
-- without a limit, whoever is due
-- when to look again is never in the past, and nobody is due before
-"""
+"""Who is given notice, where only so many may be under notice at a time."""
 
 import pytest
 from hypothesis import given

@@ -1,11 +1,4 @@
-"""From a Node's birth to its end.
-
-- Ready after a while, or never; taints go and resources come, each in its time
-- notice, then the end; the shorter of lifetime and maximum holds
-- spells of not being Ready come again and again, at another time for each Node
-- an outage makes all NotReady and ends without a trace
-- what is decided is on the Node: an annotation that is read back as it was, or refused
-"""
+"""From a Node's birth to its end."""
 
 import json
 from typing import Any

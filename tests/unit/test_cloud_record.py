@@ -1,12 +1,4 @@
-"""What status remembers of instances without a Node, and what is told of them.
-
-- refusals are decided once, tried again in their time, and forgotten with their instances
-- those that find room later begin their tries then; batches stay in order and lose nobody
-- the phases are the same when everything is read back
-- rows and records are few: with half of 2,000 pending refused, status is under 10 kB
-- no instance is in two phases, none is left out
-- what cluster-autoscaler is told
-"""
+"""What status remembers of instances without a Node, and what is told of them."""
 
 import base64
 import json

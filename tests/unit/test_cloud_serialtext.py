@@ -1,8 +1,4 @@
-"""Serials as text.
-
-- ranges while they can be read, a bitmap where ranges would be long
-- what is packed is unpacked as it was, and nothing else is taken
-"""
+"""Serials as text."""
 
 import random
 

@@ -1,13 +1,4 @@
-"""What a Node of a simulated cloud looks like, and what is written into one as its life goes on.
-
-- what is shown, in few words of bounded length
-- a birth: the life on it, startup taints, what it still lacks, not Ready and held, under notice;
-  a perfect life costs nothing
-- a live Node: what passes goes, what comes comes, notice is told; the rest is left alone
-- held before it is made not Ready, made Ready before it is let go; what can't be held is not tried
-- a Node that got only the first patch is found by the next look; one that got all needs no more
-- an edited template neither brings back what is missing nor takes off what the life has put on
-"""
+"""What a Node of a simulated cloud looks like, and what is written into one as its life goes on."""
 
 import json
 from dataclasses import replace

@@ -1,9 +1,4 @@
-"""Who gets what of a group's stock and of pools.
-
-- first come, first served, as deciding one by one would have it; what is held counts first
-- a request needs all of its pools, in every resource; who is refused is told why
-- no instance counts twice
-"""
+"""Who gets what of a group's stock and of pools."""
 
 from collections.abc import Sequence
 from fractions import Fraction

@@ -1,10 +1,4 @@
-"""Edits of spec.cloud while instances are outstanding.
-
-- a try goes by what was in force when it began; the next try by what is in force then
-- with nothing outstanding, nothing is recorded
-- what no outstanding instance needs any more is dropped; what is kept is bounded
-- the record is the same when it is read back, whenever that is
-"""
+"""Edits of spec.cloud while instances are outstanding."""
 
 import json
 from typing import Any

@@ -1,9 +1,4 @@
-"""What the conditions Provisioned and Outage say:
-
-- all there, or why those that are missing are, in an order of its own; mere waiting comes last
-- what the cloud says, in one line, however much it says; what to do about it
-- an outage, and whose it is
-"""
+"""What the conditions Provisioned and Outage say."""
 
 import pytest
 

@@ -1,10 +1,4 @@
-"""The samples of the simulated cloud, and the pictures that docs/cloud.md has of them.
-
-- what is committed is what the samples and the rules give; what is stale is named, and put right
-- each sample of the simulated cloud has a picture, and is told of in docs/cloud.md; the others are
-  applied all at once
-- a file holds nothing but shapes and words
-"""
+"""The samples of the simulated cloud, and the pictures that docs/cloud.md has of them."""
 
 import re
 from pathlib import Path

@@ -1,13 +1,4 @@
-"""The simulated cloud of several groups, pass by pass, without an API server.
-
-- what is asked for is decided before it is created, and created when it is due
-- pools are never oversold, whatever is scaled, deleted, interrupted and restarted in between, and
-  in the end nobody holds what is not there
-- no serial is used twice, none is asked for and forgotten
-- a restart changes nothing: the same passes give the same nodes, whoever makes them
-- what a group held is free for others when it is gone
-- groups that have no cloud cost nothing
-"""
+"""The simulated cloud of several groups, pass by pass, without an API server."""
 
 import asyncio
 import itertools

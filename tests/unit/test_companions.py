@@ -1,21 +1,4 @@
-"""Companions of nodes, kept by an operator.
-
-- each node has its CSINode, which is owned by it; one that was deleted or edited is made anew
-- a new node gets its own by the call that made it, the first of a group too, before pods may come
-- a change of the template holds for the nodes that are there
-- devices of each node are in slices of its own; those of a shared pool are the group's, and go with
-  it; a field that the API server drops is told
-- what is taken out of the template is deleted, also by an operator that was not there then
-- an object of somebody else's is left alone, and told, and the other nodes get theirs at once; so
-  are a missing API and a right that is missing or taken away, steadily
-- a node that lacks something of its own is not counted as ready, and one that lacks nothing is
-- what a real node has is copied; while that can't be read, what there is stays; it is followed
-- a group without companions asks the API server for nothing
-- devices come late, fail or never come, as spec.cloud says; what it holds back is told, and a
-  large group isn't looked at for each of them
-- an operator that may not give every node a CSINode, and isn't told to, says so
-- an operator that ends in the middle leaves no node without its own to the next one
-"""
+"""Companions of nodes, kept by an operator."""
 
 import asyncio
 import logging

@@ -1,10 +1,4 @@
-"""The ConfigMaps of a namespace, and the Nodes that are written in them.
-
-- a text is parsed once for each version, in a thread, however many ask; a mistake is kept as well
-- what else it holds is told in one Event a version
-- it is news when one appears, says something else, is made again or has gone, and nothing else is
-- without a key the only one is meant; else a sentence names those there are
-"""
+"""The ConfigMaps of a namespace, and the Nodes that are written in them."""
 
 import asyncio
 import threading

@@ -1,12 +1,4 @@
-"""Builds, with a Go toolchain that writes scripts:
-
-- what is missing is built, set by set, and what is there is not
-- what Go is used: the first on PATH that is new enough, else one from PyPI
-- an error ends with the log; a full disk and a build that reports the wrong version are told
-- variables for builds of somebody's own do not reach ours
-- a build that is ended leaves no tool, no process, and the next one works
-- progress is said, with how many packages there are
-"""
+"""Builds, with a Go toolchain that writes scripts."""
 
 import io
 import os

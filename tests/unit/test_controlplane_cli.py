@@ -1,11 +1,4 @@
-"""The command line of the control plane:
-
-- up says how to use the cluster, and uses one that is there, unless a fresh one is asked for
-- kubeconfig prints a path and nothing else; a cluster that does not answer is an error
-- down deletes one or all
-- tools prints where each is; for a borrowed cluster only kubectl is looked for
-- an error is one message on standard error, and status 1
-"""
+"""The command line of the control plane."""
 
 import os
 import signal

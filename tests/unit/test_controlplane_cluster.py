@@ -1,15 +1,4 @@
-"""The life of a cluster, with a kwokctl that starts processes which only sleep:
-
-- what kwokctl is given: tools, configuration, working directory, none of the user's options
-- kwok's own Stages are asked of kwokctl, and applied where the API is to have them
-- a cluster that answers is reused when asked and made alike, else made anew
-- a leftover whose processes are gone, or whose pids are other programs', does not block
-- flags of its components win over ours; impossible ones are told before anything is made
-- pids of components, from the first instant on; killed ones can be started again
-- errors: kwokctl fails, a component ends, no such cluster, a bad name
-- deletion leaves neither process nor file
-- a cluster named by KWOK_OPERATOR_TEST_KUBECONFIG is used, and neither made nor deleted
-"""
+"""The life of a cluster, with a kwokctl that starts processes which only sleep."""
 
 import dataclasses
 import os

@@ -1,12 +1,4 @@
-"""Downloads, from a real server in place of the release sites:
-
-- all tools of a cluster: kwokctl by a rule, the rest from where kwokctl says
-- an archive is unpacked
-- what goes wrong (404, cut short, damaged, nothing there, wrong version) leaves no file
-- a site that refuses or hangs is given up soon, and not asked again
-- a failed download is followed by a build
-- the variables for mirrors reach kwokctl
-"""
+"""Downloads, from a real server in place of the release sites."""
 
 import io
 import os

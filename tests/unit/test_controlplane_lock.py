@@ -1,9 +1,4 @@
-"""The lock that lets one run at a time build:
-
-- who waits says so, and for whom
-- who comes second finds what the first one made
-- a holder that is killed holds nothing
-"""
+"""The lock that lets one run at a time build."""
 
 import io
 import signal

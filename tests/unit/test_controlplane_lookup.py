@@ -1,12 +1,4 @@
-"""Where a tool is taken from, with programs that do nothing but report a version:
-
-- the cache comes before $KUBEBUILDER_ASSETS, which comes before PATH
-- with all tools in the cache, none is asked for its version
-- a wrong version on PATH is refused, and said; a right one further down is taken
-- what cannot be run, or reports nothing, is refused
-- kubectl for a cluster of somebody else's: any version
-- Prometheus and metrics-server, which no cluster needs, are looked for by themselves
-"""
+"""Where a tool is taken from, with programs that do nothing but report a version."""
 
 from pathlib import Path
 

@@ -1,13 +1,4 @@
-"""Clusters that go with whoever made them:
-
-- there as long as the block, and gone however it ends, with its name and its logs
-- kept when that is asked for, also by those who make others later
-- one whose owner was killed goes with the next that is made, even while it was being made; one
-  whose owner lives stays
-- one that doesn't come up leaves its logs, until the next is made; one that can't, leaves nothing
-- beside an event loop; to cancel it there ends what is begun
-- ours, where a variable names another
-"""
+"""Clusters that go with whoever made them."""
 
 import asyncio
 import signal

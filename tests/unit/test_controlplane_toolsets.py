@@ -1,12 +1,4 @@
-"""The tool sets of a cluster:
-
-- versions come from the go.mod files, of which there is one per Kubernetes minor version
-- all modules of one Kubernetes release have the same patch version
-- an unknown version is an error that names the known ones
-- which reported versions are accepted: kwok's exactly, else the same minor
-- what is built reports its version
-- Prometheus is a set of its own: no cluster needs it, and any that is not too old will do
-"""
+"""The tool sets of a cluster."""
 
 import re
 from pathlib import Path

@@ -1,10 +1,4 @@
-"""`kwok-operator convert FILE...`, and `validate` with Cluster API's objects.
-
-- what it prints can be applied; exit codes; each finding stands at its file and line
-- Lists and several documents, templates, CRDs, ClusterClasses of both versions
-- CAPI_GROUP and --node-group-auto-discovery mean what they do for cluster-autoscaler
-- nothing that stands in a file makes it fail
-"""
+"""`kwok-operator convert FILE...`, and `validate` with Cluster API's objects."""
 
 from pathlib import Path
 from typing import Any

@@ -1,12 +1,4 @@
-"""What belongs to a node, made from the template alone.
-
-- what a node is to have is recognised when it is read back, whatever the node's name and the order
-- whatever is changed of it by somebody is seen
-- of devices none is lost or doubled, whatever their number, and slices are as large as they may be
-- a mistake that only the whole shows names the field, the value and the remedy
-- GPUs that are devices are no resource of the node; partitions of one fit as far as it goes
-- user's text can't become anything but what it stands for
-"""
+"""What belongs to a node, made from the template alone."""
 
 import json
 from fractions import Fraction

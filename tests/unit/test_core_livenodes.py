@@ -1,14 +1,4 @@
-"""Which real node a template is copied from, and what is kept of each.
-
-- chosen is the newest one that is Ready, schedulable and says what it has; of equals the first by
-  name
-- a source describes a node by name, labels (with all operators of a selector) or an annotation
-- nodes that a kwok keeps are never chosen, whoever made them; leftovers of cluster-autoscaler's
-  kwok provider are known as such
-- the digest stands for the template: no heartbeat, image, address or condition changes it, every
-  resource, label and taint does
-- whatever an API server gives for a node, something is kept of it
-"""
+"""Which real node a template is copied from, and what is kept of each."""
 
 import copy
 from typing import Any

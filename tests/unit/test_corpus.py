@@ -1,10 +1,5 @@
 """The nodes in tests/corpus, as clouds and installers leave them: what cleaning makes of each.
 
-- the result is what stands beside the node as NAME.clean.yaml
-- that, in words: nothing of the machine or of a control plane, but pool, zone, type, resources and
-  the taints of the pool; the images where they are asked for; and it is a template
-- whatever JSON is put wherever into such a node, it is cleaned, or a TemplateError says why not
-
 How to add a node is in tests/corpus/README.md.
 """
 

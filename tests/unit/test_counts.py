@@ -1,8 +1,4 @@
-"""How many nodes a derived group has, read from the annotations of templates.
-
-- cluster-autoscaler's names and defaults; the first place that has an annotation counts
-- a number that can't be is told with the node, the annotation, the value and the remedy
-"""
+"""How many nodes a derived group has, read from the annotations of templates."""
 
 from typing import Any
 

@@ -1,12 +1,5 @@
 """The generated CustomResourceDefinitions: of groups (kng), pools (kpool)
 and pods' profiles (kpp).
-
-- crds/ is what the models say
-- the schema is structural: no references, no type missing, nothing that isn't known
-- no default is written but the two that server-side apply needs; what it may empty may be null
-- every field is described, every list, map and text that a rule may read is bounded
-- every field of the models is there under its own name, and no other
-- columns, names and subresources are those of the contract
 """
 
 import yaml

@@ -1,11 +1,4 @@
-"""The demo without a cluster: its scenarios, and the parts of the player that it alone needs.
-
-- both scenarios are right; without a cluster-autoscaler the tour is played alone, and says why
-- steps without a time come one after the other; what a step says and shows is printed
-- a command that doesn't print what it must ends the run, even if it may fail
-- of a long output, lines that differ only in names are shown once
-- a program can be left running for as long as a file is there
-"""
+"""The demo without a cluster: its scenarios, and the parts of the player that it alone needs."""
 
 import asyncio
 import os

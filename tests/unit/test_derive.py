@@ -1,10 +1,4 @@
-"""From a provider config, templates and live nodes to groups.
-
-- one group for each value, from a ConfigMap, from live nodes, or from both
-- counts are those of the annotations, with cluster-autoscaler's defaults
-- what can't be right is told, and its group left out; the other groups are not concerned
-- whatever the nodes are, every group that comes out can be applied
-"""
+"""From a provider config, templates and live nodes to groups."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,11 +1,4 @@
-"""The Dockerfile, read: what it is made of, and what is in the result.
-
-- one base image, of an exact version; nothing else is downloaded
-- what is copied is there and let in by .dockerignore, which lets in nothing else
-- the result is the environment alone, run by the unprivileged user of the manifests, without pip
-- entry point and port are the project's, and the labels tell what it is
-- the reader of Dockerfiles joins lines, fills in arguments and knows both forms of a command
-"""
+"""The Dockerfile, read: what it is made of, and what is in the result."""
 
 import re
 import tomllib

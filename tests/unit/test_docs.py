@@ -1,13 +1,4 @@
-"""That README and docs lead where they say.
-
-- every relative link leads to a file, and its anchor to a heading there, as GitHub makes anchors
-- every page can be reached from README
-- code in them names make targets, paths of this repository and flags of `kwok-operator` that exist
-- what is for kustomize is applied with -k
-- exit codes of a comparison are those of `compare --help`
-- pods in them don't wait for a node that is gone
-- YAML blocks are YAML, and whole groups in them are such that the API server takes
-"""
+"""That README and docs lead where they say."""
 
 import io
 import re

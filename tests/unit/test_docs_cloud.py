@@ -1,10 +1,4 @@
-"""That docs/cloud.md, and what it leads to, says what the code says of the simulated cloud.
-
-- its tables have each field of spec.cloud and of a pool, each state and each reason, and no others
-- what cluster-autoscaler is told of a state is what the shim tells it
-- what an edit does stands there as in the decision
-- the limits are those that are in force, and examples are valid: commands, too
-"""
+"""That docs/cloud.md, and what it leads to, says what the code says of the simulated cloud."""
 
 import re
 from collections.abc import Iterator

@@ -1,11 +1,4 @@
-"""YAML that users wrote: values that JSON has, or one sentence with line and column.
-
-- scalars are read as Kubernetes reads them; times stay text
-- what JSON can't say, what stands twice, what nests or repeats without end is refused
-- lines of parts are known
-- Nodes are found in every form in which people keep them; what else stands there is named
-- one of several Nodes is picked by name
-"""
+"""YAML that users wrote: values that JSON has, or one sentence with line and column."""
 
 import json
 from typing import Any

@@ -1,9 +1,4 @@
-"""Times as people write them, in seconds.
-
-- hours, minutes and seconds, in this order, each at most once, any of them large
-- everything else is an error that says what would be right
-- whatever spec.autoscaling.options takes is read
-"""
+"""Times as people write them, in seconds."""
 
 import pytest
 from hypothesis import given

@@ -1,14 +1,4 @@
-"""Many small calls at once: how many, in whose turn, and how they end.
-
-- no more calls in flight than slots, over all plans together, and no fewer where there is work
-- they are begun a few at a time, so that the event loop has time for others
-- every job is done once, begun in its order
-- a short plan gets its turn between the calls of a long one
-- stopped, a plan begins nothing new and returns when what is in flight has ended
-- the first error stops its own plan only, and is raised once nothing of it is in flight
-- slots come back, whatever happens
-- calls that hang keep no other group waiting, and are never too many
-"""
+"""Many small calls at once: how many, in whose turn, and how they end."""
 
 import asyncio
 from collections.abc import Iterable

@@ -1,13 +1,4 @@
-"""Calls that fail for now: when they are made again, what waits for them, and what gets through.
-
-- 429 and Retry-After stop all plans for as long as asked, and halve what may be in flight
-- a job that failed holds no slot; it comes after fresh work, but is not starved by it
-- other failures hold up their own plan, until something of it succeeds, and slow down their group
-- what fails too often is the plan's error; to be asked to wait is no failure
-- a plan that waits can be stopped, or cancelled
-- a rate is kept over all plans
-- the metrics and the log tell of it, the log once, not for each node
-"""
+"""Calls that fail for now: when they are made again, what waits for them, and what gets through."""
 
 import asyncio
 import logging

@@ -1,11 +1,4 @@
-"""`kwok-operator explain-pod --file`: what pods will do, told from files alone.
-
-- each pod is told as it will be when a controller has made it, with the labels that it gets then
-- an indexed Job's tries follow one another until one succeeds or its limit is reached; where
-  failures are drawn by names that nobody knows, they are left out, and a note says so
-- Namespaces in the files have their labels; workloads whose pods have random names are a note
-- what is wrong has its line; nothing in a file makes it fail, or takes long
-"""
+"""`kwok-operator explain-pod --file`: what pods will do, told from files alone."""
 
 from pathlib import Path
 from typing import Any

@@ -1,10 +1,5 @@
 """The health check for Argo CD that docs/gitops.md gives, run by a real Lua.
 
-- each situation has the word that the docs promise, and a sentence
-- Healthy means Ready and not paused, Degraded means Stalled, Suspended means paused
-- it says Progressing of anything that is not the status it knows, and never fails
-- it needs no library: Argo CD gives a check of one's own none but the basic ones (util/lua/lua.go)
-
 Argo CD embeds a Lua 5.1 and asks for the check of a kind by the key
 `resource.customizations.health.<group>_<kind>` of the ConfigMap argocd-cm. It answers itself for an
 object on its way out.

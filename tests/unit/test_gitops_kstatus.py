@@ -1,10 +1,5 @@
 """What Flux makes of a group's status: the rules of kstatus, as sigs.k8s.io/cli-utils has them.
 
-- each situation has the word that docs/gitops.md promises, so that a health check ends when it may
-- Current means Ready, Failed means Stalled: whatever happens to a group at the same time
-- a group that the operator has not seen yet is Current to kstatus, and not to the expressions that
-  the docs give
-
 kstatus' rules for any object, in the order in which it asks (cli-utils 0.37.2, kstatus/README.md
 and kstatus/status): deletion, generation, Reconciling and Stalled, Ready, and else Current.
 """

@@ -1,9 +1,4 @@
-"""What the API server would refuse in an object of one of our kinds, said without one.
-
-- every manifest of the common table gets the right answer, at the right field
-- a misspelt or misplaced field is named with the right one
-- whatever passes can be read by the models; whatever comes, nothing is raised
-"""
+"""What the API server would refuse in an object of one of our kinds, said without one."""
 
 from typing import Any
 

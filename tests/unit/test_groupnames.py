@@ -1,8 +1,4 @@
-"""Names of groups: a function of the value alone, always valid, and readable.
-
-- a good name stays; any other gets a readable part and a hash
-- any text gives a valid name, and two texts give two
-"""
+"""Names of groups: a function of the value alone, always valid, and readable."""
 
 import pytest
 from hypothesis import assume, given

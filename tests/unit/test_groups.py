@@ -1,15 +1,4 @@
-"""The groups that exist, and those that existed until a moment ago.
-
-- an object is read into values; what is missing has its default; "orphan" is a finalizer of its own
-- the newer of two sights of a group counts, and only that is news
-- a group of the same name and another uid is another group: the one before it is gone
-- a group that is gone is remembered for a minute, so that its late nodes can go as well, unless it
-  was orphaned or is only to be forgotten; it does not come back by a late event
-- a full listing tells which are gone, and knows better than what was heard of before it was made;
-  after a restore nothing else holds
-- what can't be read is told of once, and changes nothing
-- GPU labels are known of the groups that cluster-autoscaler may drive, and go with them
-"""
+"""The groups that exist, and those that existed until a moment ago."""
 
 import dataclasses
 from typing import Any

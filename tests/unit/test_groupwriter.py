@@ -1,12 +1,4 @@
-"""How groups of a provider config are written, with an API server by script.
-
-- a whole group by server-side apply: strict, never forced, under a manager of its own, to the very
-  object that was read
-- fields of somebody else are left out and told, again where their owners change meanwhile, and not
-  for ever
-- the first target size is set where there is none, under another manager, with a mark
-- what has gone, or is another object by now, is no error where nothing is left to do
-"""
+"""How groups of a provider config are written, with an API server by script."""
 
 import copy
 import json

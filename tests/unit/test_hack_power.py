@@ -1,9 +1,4 @@
-"""What comparisons can show, by simulation:
-
-- the tables of `python -m hack.power` are the same at each call
-- counts of decisions come before waits, and figures that were named before both
-- of A with A at most 1 of 100 comparisons reports a difference, whichever comes first
-"""
+"""What comparisons can show, by simulation."""
 
 from random import Random
 from statistics import fmean

@@ -1,10 +1,5 @@
 """How nodes are held NotReady against kwok, and what is said about it.
 
-- the Stage, where it is there and may be seen; else nothing
-- it is looked at seldom, and where the API server has trouble, what was known stands
-- a Stage that kwok does not obey counts for nothing for a while, once that has lasted
-- the condition names what holds, what can't be shown, and the remedy
-
 Time stands still unless a test moves it.
 """
 

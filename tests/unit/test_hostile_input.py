@@ -1,10 +1,4 @@
-"""What others write is attack input: ConfigMaps, kubeconfigs in Secrets, names, values of labels.
-
-- YAML bombs, endless nesting, a megabyte of anything, characters that no text has: each is refused
-  soon, in one short line that a terminal and a log survive, and that no credential stands in
-- a name that would lead a request to another path is no name
-- a kubeconfig from a Secret leads to no file and no program, by whatever spelling
-"""
+"""What others write is attack input: ConfigMaps, kubeconfigs in Secrets, names, label values."""
 
 import base64
 from collections.abc import Callable

@@ -1,14 +1,4 @@
-"""What is written into a node whose template has changed, and what is left alone.
-
-- labels, annotations, capacity, allocatable: new and changed keys are set; those that only the
-  former template had go; what others added, took over or share stays
-- the first write of a status is in no managedFields: what nobody owns there is ours
-- where the API server has no notes of us, nothing is taken out
-- taints: those listed in the annotation go with the template; others stay; without a list all stay
-- nodeInfo follows the template
-- identity is never touched, and a node that is as it should be gets no patch
-- once patched, there is nothing left to patch, whatever was there
-"""
+"""What is written into a node whose template has changed, and what is left alone."""
 
 import copy
 import json

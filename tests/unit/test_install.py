@@ -1,12 +1,4 @@
-"""`kwok-operator install` and `uninstall`: flags, what is printed, and what an API server is asked.
-
-- what to do has to be said; values that can't be used are told with a remedy
-- --dry-run prints all objects of an overlay, the CRDs too, with the image that is wanted
-- what comes along is of this version, and its CRDs are those of crds/
-- apply: other people's namespaces and fields are left; a kind that the cluster doesn't have is told
-  before anything is written
-- remove: what was applied, the CRDs first and the namespace last, nothing else
-"""
+"""`kwok-operator install` and `uninstall`: flags, output, and requests to the API server."""
 
 import argparse
 import asyncio

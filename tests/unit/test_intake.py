@@ -1,10 +1,4 @@
-"""Groups on their way from the API server to those who work on them.
-
-- a group that can't be read takes no other with it, at the start and in listings, and isn't gone
-- an event that is older than what is known is a reason to list; what is listed then holds
-- after a restore, of which a list tells that is older than what was known when it was asked for,
-  all is listed once more; where it fails it is tried again
-"""
+"""Groups on their way from the API server to those who work on them."""
 
 import asyncio
 from typing import Any

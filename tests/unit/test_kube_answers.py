@@ -1,9 +1,4 @@
-"""What an answer that isn't a success becomes.
-
-- each status has its class, and those without one fall back to ApiError or ServerError;
-- a Status object gives message, reason, causes and delay; anything else gives its text;
-- every error is one readable line that says what was asked.
-"""
+"""What an answer that isn't a success becomes."""
 
 import json
 import ssl

@@ -1,12 +1,4 @@
-"""HTTP with an API server.
-
-- what is asked goes over the wire as given, and comes back as bytes, JSON or text;
-- a 401 leads to one new login and one repetition, also for watches, and no more;
-- a connection that is cut before the answer is used again at once, except for POST;
-- time-outs, refusals and cuts are errors that say so; retries follow the policy;
-- the pool is bounded, watches don't queue behind it, and everything is observed and closed;
-- lines: any chunking gives the same ones; long ones, silence, cuts and early ends.
-"""
+"""HTTP with an API server."""
 
 import asyncio
 import contextlib

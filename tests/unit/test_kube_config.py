@@ -1,9 +1,5 @@
 """Where is the API server, and who are we.
 
-- which source counts: flags, a pod's service account, KUBECONFIG, ~/.kube/config;
-- kubeconfigs are merged and read as kubectl does; credentials and TLS of all kinds;
-- every mistake is one line that names the place and, where there is one, the remedy.
-
 Logins that are carried out, over TLS and with plugins, are in test_kube_config_login.py.
 """
 

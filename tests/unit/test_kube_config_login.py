@@ -1,8 +1,4 @@
-"""Logins as kubeconfigs describe them, carried out.
-
-- TLS: CA and client certificate as data and as files, another name, nobody to trust, no care;
-- exec plugins: a token that expires, a token that is refused, certificates, the cluster's data.
-"""
+"""Logins as kubeconfigs describe them, carried out."""
 
 import json
 import time

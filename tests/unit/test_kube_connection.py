@@ -1,10 +1,4 @@
-"""An endpoint that stays usable.
-
-- a token file is read again, at most once a minute, and a broken one keeps the old token;
-- a token that expires is renewed ahead, by one request, while others go on with the old one;
-- a failing loader keeps what is there; a reload serves all who ask at about the same time;
-- TLS settings are made anew only where something has changed; secrets aren't printed.
-"""
+"""An endpoint that stays usable."""
 
 import asyncio
 import os

@@ -1,11 +1,4 @@
-"""From bytes to small values.
-
-- a Node alone, in a list and in a watch gives the same view;
-- odd objects (nothing set, nulls, fields of the future) are no errors;
-- what isn't such an object is a DecodeError of one line;
-- bookmarks carry a version only, ERROR events an error of the right class;
-- `then` keeps only what is chosen; Leases and plain dicts are read too.
-"""
+"""From bytes to small values."""
 
 import contextlib
 import json

@@ -1,9 +1,4 @@
-"""Credentials from exec plugins, run for real as small shell scripts.
-
-- tokens, certificates and both, with and without an end;
-- what the plugin is told: arguments, environment, cluster, whether it may ask somebody;
-- everything that can go wrong is one line that names the plugin, and no process stays behind.
-"""
+"""Credentials from exec plugins, run for real as small shell scripts."""
 
 import asyncio
 import json

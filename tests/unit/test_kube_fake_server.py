@@ -1,10 +1,4 @@
-"""The fake API server does what the real one does, where tests rely on it.
-
-- names, uids, versions and generations; dry runs; preconditions; finalizers; no-op writes;
-- /status apart from the rest: kept for new nodes, dropped for new custom resources;
-- merge and JSON patches; what it doesn't know it refuses;
-- lists in consistent pages; metadata only; watches follow label changes; what was asked is counted.
-"""
+"""The fake API server does what the real one does, where tests rely on it."""
 
 import asyncio
 import contextlib

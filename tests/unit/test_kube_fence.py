@@ -1,12 +1,4 @@
-"""A fence has a say in every write of a client, up to the moment in which it goes out.
-
-- reads and watches pass unasked, writes are asked about with method and path
-- what the fence raises comes out of request(), is tried again by nobody, and nothing was sent
-- forbidden while a request waits for a connection, for a token, or between its head and its body:
-  it does not go out all the same
-- forbidden while retries are under way: no other one is made
-- a connection is of use again after a write was forbidden on it
-"""
+"""A fence has a say in every write of a client, up to the moment in which it goes out."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,9 +1,4 @@
-"""What is known of a kind by events and lists:
-
-- an event that is newer than a list on its way holds, also that an object is gone
-- after a restore the list holds: what is known is of a time that never was
-- a kind that isn't served has no objects; it counts as served once discovery lists it
-"""
+"""What is known of a kind by events and lists."""
 
 import json
 from collections.abc import AsyncIterator

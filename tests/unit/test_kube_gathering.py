@@ -1,9 +1,4 @@
-"""One look at a socket for many events.
-
-- what comes while it is gathered is readable afterwards, and not before
-- a lot of it is readable at once
-- a socket that is closed meanwhile, or no socket at all, is no error
-"""
+"""One look at a socket for many events."""
 
 import asyncio
 import select

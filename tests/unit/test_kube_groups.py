@@ -1,10 +1,4 @@
-"""KwokNodeGroups from bytes and from objects: what can't be read costs nobody else anything.
-
-- a template that nests deeper than the fast parser goes is read all the same
-- one that nests without end, a value that a newer CRD allows, and what has no spec at all are told
-  of by name, uid and version, in pages and in events; the groups beside them are read
-- an object from somebody else's parser is read alike
-"""
+"""KwokNodeGroups from bytes and from objects: what can't be read costs nobody else anything."""
 
 from typing import Any
 

@@ -1,13 +1,5 @@
 """List and watch, when all goes as it normally does.
 
-- the first list comes in pages, is told at once, and selects by label; pages can be had before;
-- what happens between list and watch, and while a watch is cut, is neither lost nor told twice;
-- 410 in all its forms (status, event, while paging) lists anew, and what vanished is gone;
-- a watch that simply ends is no trouble; bookmarks move the version on;
-- bursts let the loop breathe, and last_contact follows the server;
-- how long news is gathered is asked anew each time;
-- trouble is told in a sentence when it begins and becomes another one, and that it is over.
-
 What goes wrong is in test_kube_reflector_faults.py.
 """
 

@@ -1,11 +1,4 @@
-"""List and watch, when things go wrong.
-
-- errors in the stream, refusals and outages back off, honour Retry-After, and pass;
-- a stream without use makes no tight loop, and after some of them all is listed anew;
-- after an outage all is listed anew, quiet cuts don't slow down;
-- what is optional and not served is not there, and may come later;
-- logs tell transitions, with a remedy, not retries.
-"""
+"""List and watch, when things go wrong."""
 
 import logging
 from collections.abc import AsyncGenerator

@@ -1,10 +1,4 @@
-"""List and watch, where the server's history is not as it was, or there is none to tell.
-
-- a server that is quiet because nothing happens is well: nothing is logged, nothing waited for
-- one that comes back with what it stored some time ago is listed anew, with word of it before, also
-  where others have written meanwhile, so that its versions are no lower any more
-- one that is quiet because its history ends before our version is found out, too
-"""
+"""List and watch, where the server's history is not as it was, or there is none to tell."""
 
 import logging
 from collections.abc import AsyncGenerator

@@ -1,11 +1,4 @@
-"""Another cluster's kubeconfig, out of a Secret.
-
-- a token, user and password, or a client certificate, all as data, are enough
-- whatever would run a program or read a file is refused, and nothing is run or read
-- so is what leads nowhere: no https, no context, no credentials; each in one line that names the
-  Secret, the key and the remedy, and never shows what stands around it
-- whatever stands in the Secret, there is an endpoint that can be used or such a line
-"""
+"""Another cluster's kubeconfig, out of a Secret."""
 
 import base64
 from pathlib import Path

@@ -1,10 +1,4 @@
-"""When to ask again, and how long to wait before.
-
-- an answer is never asked for again, an accident is;
-- the server's Retry-After is a minimum, within reason;
-- otherwise the delay is drawn from [0, base * 2**attempt), up to the cap, for any attempt;
-- call_with_retries sleeps what the policy says, and gives up after so many retries.
-"""
+"""When to ask again, and how long to wait before."""
 
 import pytest
 from hypothesis import given

@@ -1,9 +1,4 @@
-"""The time of day as the API server has it.
-
-- this machine's clock holds while the server's agrees with it, to the millisecond
-- a clock that is wrong is replaced by the server's, also where it jumps later; both are logged once
-- what is no Date changes nothing, nor does one alone that disagrees with those before it
-"""
+"""The time of day as the API server has it."""
 
 import logging
 from datetime import UTC, datetime, timedelta

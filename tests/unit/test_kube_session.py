@@ -1,12 +1,4 @@
-"""The sessions that kopf gets:
-
-- they log in, and each exchange is observed: what, how it ended, and how long it took
-- a watch that is begun anew is counted, and lists are reported, the first of a path apart
-- half an answer is a connection that failed
-- after `list_anew()` no watch is open, and each begins from a version that is gone, until a list
-- a session that is closed while a request of it waits says so as aiohttp does, which kopf knows
-- lists and watches of one path are begun at most once a second; nothing else waits, nor a next page
-"""
+"""The sessions that kopf gets."""
 
 from collections.abc import AsyncIterator
 from typing import Any

@@ -1,8 +1,4 @@
-"""JSON that nests deep:
-
-- what nests no deeper than MOST stays as it is, whatever stands in its strings
-- of what does, each object says whether something of it was left out, and the rest is unchanged
-"""
+"""JSON that nests deep."""
 
 import json
 from typing import Any

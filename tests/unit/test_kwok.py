@@ -1,16 +1,5 @@
 """What is known about kwok: whether it lives, and what to write into a node that is born Ready.
 
-- nothing is known at first: a scout is wanted, no node is born Ready, nobody is said to be silent
-- groups whose nodes users' Stages initialise have no scouts, and call for none
-- a scout that is answered teaches the endpoint, in time or late; one that isn't makes kwok silent,
-  unless kwok is seen to be busy with other nodes; a new one is sent after a while
-- alive by Lease: one that was read has changed, and not long ago; one that hasn't for its duration
-  means silent, and back when it is renewed; one that nobody takes is silence, too, after a while
-- what kwok's clock shows is nothing to us: it may be an hour off, or be put right
-- only scouts teach: another endpoint on another node, or another holder, calls for a new scout
-- Leases are looked at seldom, and few of them however many nodes there are
-- each transition is logged once; a sentence stays the same as long as nothing changes
-
 Time stands still unless a test moves it.
 """
 

@@ -1,15 +1,6 @@
 """Taking, keeping and releasing the Lease, and the fence that refuses writes in time.
 
-On a clock that goes on as the elector sleeps, against an API server with faults:
-
-- a standby looks twice a second, takes what was released at the next look, and what runs out when
-  it does; of two replicas one gets it
-- the Lease as written: holder, duration, times, how often it has changed hands
-- a leader goes on through 409, 429, 500, cut connections, an answer that got lost, a deleted Lease
-- one that can't renew ends at the deadline, a hung API server notwithstanding, with the reason
-- one whose Lease is somebody else's ends at once, and releases nothing
-- the fence: shut before, open while leading, shut for good after: also for a process that stood
-  still, and whatever the renewal that was under way comes to
+On a clock that goes on as the elector sleeps, against an API server with faults.
 """
 
 import asyncio

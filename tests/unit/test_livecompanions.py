@@ -1,14 +1,4 @@
-"""What belongs to a real node, made to what belongs to nodes that are copied from it.
-
-- of the devices none is lost or doubled, each with what it has and takes, cut as slices may be
-- the machine's name and its devices' uuids stay nowhere; those of two nodes, and of two devices of
-  one, differ
-- pools of one driver stay as many as they are
-- a CSINode keeps drivers, topology keys and limits, and is recognised when it is read back
-- a name that is longer than the machine's makes nothing longer than the API server takes
-- what other nodes have, what is old or only half published, and what is odd is left out
-- what the template itself says of a driver, or as a CSINode, holds instead
-"""
+"""What belongs to a real node, made to what belongs to nodes that are copied from it."""
 
 import json
 from typing import Any

@@ -1,11 +1,5 @@
 """Real nodes are followed.
 
-- all real nodes are known, fake ones are not; leftovers of cluster-autoscaler's kwok provider are
-- what of a node can get into a template, or makes it usable, is news; a heartbeat is none
-- a trouble is a problem once it has lasted, at once where nothing was ever listed; the nodes stay
-  meanwhile, and it is told when it begins to count and when it is over
-- nothing is left behind by closing
-
 How another cluster is reached is in test_remotelink.py.
 """
 

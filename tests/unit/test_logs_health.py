@@ -1,13 +1,4 @@
-"""How the operator is looked at from outside: its log lines, and its HTTP port.
-
-- logs as JSON: one object a line whatever is in the message; time, level, logger, traceback
-- each warning of a trouble that may end has a line that tells its end
-- logs as text: time, level and message; libraries are quiet but for problems
-- /healthz and /readyz: 200 as long as nothing is wrong, 503 that says what is; remarks change no
-  status
-- /metrics: Prometheus text of the registry that was handed in
-- an address that can't be had is one line that names it
-"""
+"""How the operator is looked at from outside: its log lines, and its HTTP port."""
 
 import ast
 import json

@@ -1,9 +1,4 @@
-"""How late the event loop is.
-
-- a delay shows at full length, and what of it the CPU was used for is told apart
-- what was slept as meant is no delay
-- the metrics: delays by length, and the longest ones
-"""
+"""How late the event loop is."""
 
 import asyncio
 import time

@@ -1,8 +1,4 @@
-"""The manifests of `kwok-operator install`: order, image, and when they are there.
-
-- namespaces and CRDs first, then accounts and rights, workloads last; within a kind as given
-- another image: this project's containers only, whatever their tag
-"""
+"""The manifests of `kwok-operator install`: order, image, and when they are there."""
 
 from typing import Any
 

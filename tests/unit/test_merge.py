@@ -1,13 +1,4 @@
-"""One node merged over another, and what `template.from` gives as the base of a template.
-
-- maps are merged by key at any depth, null takes away, lists are replaced
-- taints are merged by key and effect; null for all of them takes all away
-- capacity given anew can be used whole, unless allocatable is given too; a resource that is taken
-  away is nowhere any more
-- nothing that goes in is changed; merging nothing, or the same once more, changes nothing
-- a template is made of the live node, the ConfigMap's over it, template.node over that, and the
-  shape over all; labels that say the same follow; mistakes are told with the source's place
-"""
+"""One node merged over another, and what `template.from` gives as the base of a template."""
 
 import copy
 from typing import Any

@@ -1,12 +1,4 @@
-"""What /metrics tells, apart from HTTP:
-
-- every metric is in docs/monitoring.md, with its labels; and none is there that isn't told
-- groups have the same few series each, a thousand of them; the others share one set, which adds up
-- a group that is gone is forgotten; what it did is not subtracted from what others have done
-- groups with a simulated cloud have some more, and pools have theirs, bounded in the same way
-- labels are bounded: resources that nobody asks for are "other"
-- all that any process tells, and the limit of its memory
-"""
+"""What /metrics tells, apart from HTTP."""
 
 import re
 from pathlib import Path

@@ -1,10 +1,4 @@
-"""The status of a group: read back by the operator, and written as the API server wants it.
-
-- a missing status is an empty one; counts are then 0 and written as 0, for the scale subresource
-- names on the wire are the contract's; None isn't written, and neither is an empty `except`
-- nulls inside the resolved template are part of it
-- what is written is read back as the same
-"""
+"""The status of a group: read back by the operator, and written as the API server wants it."""
 
 from typing import Any
 

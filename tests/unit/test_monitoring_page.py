@@ -1,9 +1,4 @@
-"""The page that stands for the dashboard in the docs, and the dashboard itself:
-
-- every panel has its place; what gives no data says so; legends are text
-- the dashboard's queries name metrics that are told, or cluster-autoscaler's
-- the picture in the docs is one of it, and small
-"""
+"""The page that stands for the dashboard in the docs, and the dashboard itself."""
 
 import re
 import xml.etree.ElementTree as ET

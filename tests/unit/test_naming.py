@@ -1,10 +1,4 @@
-"""Node names: a group's name, four characters of its uid, a serial.
-
-- a name is a valid hostname label for any group and any serial that can come up
-- a serial comes back from its name, and from no other text
-- a group that is deleted and made again has names of its own
-- names sort by age as long as serials have six digits
-"""
+"""Node names: a group's name, four characters of its uid, a serial."""
 
 import re
 

@@ -1,12 +1,4 @@
-"""Addresses of nodes from a range, and who holds them.
-
-- each serial has a block and an address within the range, no two of a turn the same
-- a block is free where no other node has an address of it, whatever the sizes: as plain sums say
-- an address of a node's own is no other's, also where the blocks are of different ranges
-- of a range that is used up as many are asked for as are left; what waits is told, and takes no
-  serials, nor long where one block is as large as all of them
-- an instance that is yet to come has its place, and what waits is told while nodes are made, too
-"""
+"""Addresses of nodes from a range, and who holds them."""
 
 import ipaddress
 from dataclasses import replace

@@ -1,11 +1,4 @@
-"""The spec of a group as Python sees it.
-
-- an empty, missing or null spec is a group with defaults; null fields are absent ones
-- what the API server stores is readable: unknown fields, mappings that are no dicts, numbers
-- values keep their meaning on the way in and out
-- limits: what the schema refuses is refused here too, and no more than that
-- specs can't be changed
-"""
+"""The spec of a group as Python sees it."""
 
 import re
 from contextlib import suppress

@@ -1,11 +1,5 @@
 """Nodes of a simulated cloud as they are written: births, changes, deletions that are put off.
 
-- a birth is entered with its mark, and Ready only where it is
-- a change is written to the Node as it is now, and entered with its readiness, at once
-- where somebody is quicker it is made anew; what is not ours any more is left alone
-- a deletion is put off on the Node that is meant, and on no other of its name
-- an edited template leaves what the simulated cloud has written
-
 Which patches there are is in test_cloud_shaping.py.
 """
 

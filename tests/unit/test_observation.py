@@ -1,16 +1,4 @@
-"""A group as the cache and the record show it, and what the process remembers of it.
-
-- ours by serial: right owner, right name; terminating ones apart, those held by a finalizer by name
-- foreign: a node with our label or name that was not made for the group, named once; nodes of a
-  group that had the name before are the garbage collector's
-- memory: which serials of open batches have been there, so that those that vanish are known as
-  gone; no others, however long a batch stays open
-- a name that somebody else holds is spent
-- nextSerial is beyond all that were recorded, asked for or seen: a lost status is harmless
-- a node that had the hash of the present template, and has it no more, lost it; not one that has
-  the hash of the template before: we may have written that, and the answer came late
-- a status that somebody else has written is taken over, an older one isn't
-"""
+"""A group as the cache and the record show it, and what the process remembers of it."""
 
 from itertools import pairwise
 from typing import Any

@@ -1,9 +1,4 @@
-"""An operator as it is put together: who is told of what, and what one part's trouble costs others.
-
-- a group that goes while the operator starts has no room any more
-- a node that can't be read is told of its group, and pauses no other
-- what users mend, and room that becomes free, ends the back-off of a group; events do not
-"""
+"""An operator as it is put together: who hears of what, and what one part's trouble costs others."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Any

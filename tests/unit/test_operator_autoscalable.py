@@ -1,10 +1,4 @@
-"""What groups say of cluster-autoscaler, in an operator that runs against a small API server.
-
-- one group's GPU label turns the condition of the others, at once, and so does its end
-- groups that agree leave each other alone; those without a label, or without consent, too
-- it comes and goes with spec.autoscaling, turns with spec.paused, and Ready is as it was
-- more instances than cluster-autoscaler can be told of are counted, pending ones too
-"""
+"""What groups say of cluster-autoscaler, in an operator that runs against a small API server."""
 
 from collections.abc import AsyncIterator
 

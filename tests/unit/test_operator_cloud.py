@@ -1,12 +1,4 @@
-"""The simulated cloud in an operator's passes.
-
-- an outage keeps instances away, and status says so until it is over
-- what was decided about a node is written on it, and taken back when its time has come
-- nodes are held where the Stage is there; a group that is gone has no instances
-- an update in place leaves what the cloud has written, and what it still holds back
-- a deletion that gets stuck is put off, and done in the end
-- what goes badly together is reported when it is new
-"""
+"""The simulated cloud in an operator's passes."""
 
 from collections.abc import AsyncIterator
 from typing import Any

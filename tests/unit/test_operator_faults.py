@@ -1,18 +1,6 @@
 """The whole loop of watch, plan and writes, all but kopf, against an API server in trouble.
 
-Whatever goes wrong, a group ends with exactly its nodes, each asked for once, and a true status:
-
-- 429 with Retry-After in a storm (waited out as asked), 500s, cut connections, on any request
-- creates, deletes and status writes that were carried out, but whose answer got lost
-- nodes that come and go while nobody watches: the watch is cut, ends with an error, or its history
-  is gone (410)
-- an API server that is away for a while, or comes back with what it stored some time ago; refusals
-  that end some day
-- a 404 for the status of a group that is there
-- a policy that protects one node: the others come and go as they should
-- a webhook that takes away what nodes are recognised by: none stays, and a condition says so
-- somebody who takes it away later: it is put back, and no node is made until it stays; also where
-  no operator looked on
+Whatever goes wrong, a group ends with exactly its nodes, each asked for once, and a true status.
 """
 
 import asyncio

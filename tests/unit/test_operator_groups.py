@@ -1,15 +1,4 @@
-"""How the operator hears of what kopf follows, whatever becomes of the watches:
-
-- what is deleted while nobody watches is noticed, also after history was lost
-- an error told by a watch, an answer that is no list, and a CRD that goes end the program, which
-  is started again
-- a CRD that was missing at the start, and comes, ends it too; an outage meanwhile doesn't
-- a kind that can't be listed holds up no group
-- a group that nests too deep is told and left out, and stops nobody
-- a resync that fails ends nothing, and is done again
-- one replica of two works, and the other one writes nothing
-- signals end it, and so does a part that must not end
-"""
+"""How the operator hears of what kopf follows, whatever becomes of the watches."""
 
 import asyncio
 import json

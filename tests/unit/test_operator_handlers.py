@@ -1,13 +1,4 @@
-"""What kopf is told to do, and what becomes of the program where it ends.
-
-- it asks soon at first, at least every ten seconds later, and for a day
-- another operator's finalizer is left alone, also on what it watches
-- of its requests, those whose errors it leaves to nobody make no traceback, and all else does
-- whatever overhears that it is to end hears it again, but for the end's own task
-- it logs in at once, and no more often than every few seconds; credentials that can't be loaded are
-  no failure: what is there stays in use
-- /healthz asks the page's probe
-"""
+"""What kopf is told to do, and what becomes of the program where it ends."""
 
 import asyncio
 import gc

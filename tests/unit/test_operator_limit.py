@@ -1,11 +1,4 @@
-"""The limit for all groups together, where their passes run at the same time.
-
-- together they never ask for more nodes than the limit, with or without a simulated cloud
-- who has to wait gets what becomes free
-- nodes of which somebody has taken the label count as well
-- those of a group that can't be read count, from a restart on
-- nodes that are gone don't, also while their group is paused, of which nothing is written meanwhile
-"""
+"""The limit for all groups together, where their passes run at the same time."""
 
 from typing import Any
 

@@ -1,8 +1,4 @@
-"""How often counts are written while nodes are made: the API server's time is for nodes.
-
-- each second by a few groups at work, less often by many, and at least every ten seconds
-- those at work are counted, and those alone
-"""
+"""How often counts are written while nodes are made: the API server's time is for nodes."""
 
 import pytest
 

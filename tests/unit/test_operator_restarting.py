@@ -1,9 +1,4 @@
-"""What is run for ever:
-
-- what fails is told and begun anew, later and later, or when the API server has asked for it; after
-  a good time it begins anew as well
-- only what nobody expected is told with a traceback
-"""
+"""What is run for ever."""
 
 import pytest
 

@@ -1,10 +1,4 @@
-"""A standby on its way to lead: what it knows by then, and that nothing is worked on before.
-
-- a watch that is behind, cut without a sign or out of history: the nodes as they are when it leads
-- it waits for no event that will not come, and does not stop short of those that will
-- of nodes that go it keeps nothing until it begins
-- until it begins, whatever is told to it wakes no group; nor afterwards, while all has to be listed
-"""
+"""A standby on its way to lead: what it knows by then, and that nothing is worked on before."""
 
 from collections.abc import AsyncIterator
 

@@ -1,12 +1,5 @@
 """Nodes that are patched in place while something goes wrong: on a small API server with faults.
 
-- requests that are told to come back, fail, or lose their answer; somebody else who is quicker
-- a node that goes, or that is not the group's any more, while it is about to be patched
-- a refusal is told and ends with its reason
-- status comes first, and a node that got only that is patched again
-- what a restore of the cluster has undone is done again
-- an edit in the middle stops between two nodes; the counts are told meanwhile
-
 Which patches there are is in test_inplace.py; the fake server notes no managedFields.
 """
 

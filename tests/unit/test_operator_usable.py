@@ -1,14 +1,5 @@
 """Nodes take pods as soon as they are Ready: on a small API server that taints each new node.
 
-- one PATCH a node; none where there is nothing to take off
-- an operator that ended between the two writes leaves nodes that the next one opens
-- what fails, or has changed in between, is looked at again; what others have put there stays
-- who shuts a node each time is fought less and less; a paused group opens none
-- a refusal stops nobody, and no name is used twice because of it
-- where kwok gives no sign of life, nodes keep the taint, whoever made them Ready; where none can be
-  looked for, groups are scaled down all the same
-- nodes that are not to be born Ready are left to kwok, and take pods as soon as it has made them so
-
 Which patch it is is in test_usable.py.
 """
 

@@ -1,12 +1,4 @@
-"""How fast nodes may be written.
-
-- the limit is between 1 and the most, whatever happens
-- asked to slow down, it is halved; after other failures it falls by a quarter
-- calls that were under way together lower it once, but the longest pause counts
-- a second of success after the pause gives one back, until all is as before
-- a rate is never exceeded over any stretch of time, and is reached where there is enough to do
-- requests on top of a call are made up for
-"""
+"""How fast nodes may be written."""
 
 import pytest
 from hypothesis import given

@@ -1,14 +1,5 @@
 """What a group needs next, given what it wishes and what there is.
 
-- target: within minSize, maxSize and the brake for all groups, and which of them held; unset means
-  "as it is"; the brake makes a group wait and takes no node away
-- too few: serials that were asked for and have not come, then new ones, in one dated batch
-- too many: what has not come is taken back first, the newest first; then nodes, in the order asked
-- nodesToDelete: go whatever the target; the target alone says how many remain; a pending one is
-  never created; what names nothing is reported and never comes into being
-- paused: nothing in either direction; an unusable template: nothing is asked for
-- terminating nodes count for nothing, gone ones are not made again, no serial is given out twice
-
 How passes work together over time is in test_world.py.
 """
 

@@ -1,9 +1,4 @@
-"""KwokPodProfile as the API server and Python see it.
-
-- with nothing given, pods live as without a profile; everything can be written and is read
-- what the API server refuses by pattern or number is refused here too
-- what kwok is told about usage asks for the same pods, in the order in which profiles hold
-"""
+"""KwokPodProfile as the API server and Python see it."""
 
 from typing import Any
 

@@ -1,12 +1,4 @@
-"""Profiles as Stages, played by jq beside what is told beforehand.
-
-- of whatever profile and whatever pod, at each point of its life exactly the Stage fits that brings
-  what was told next, at that time; where nothing is to come none fits, but one that holds
-- pods of other labels, namespaces and groups, and pods that go by a higher profile, are left alone
-- what nothing is said of is left to kwok; what a profile has begun goes on when it says less
-- no text of a user's breaks an expression; a pod with an odd status fits no two Stages
-- profiles that can't hold say why
-"""
+"""Profiles as Stages, played by jq beside what is told beforehand."""
 
 import json
 import unicodedata

@@ -1,11 +1,4 @@
-"""What is drawn for pods, by jq and by Python.
-
-- the same question always has the same answer, in every release, and the same in jq
-- draws of a million pods are spread evenly; those of neighbours, of other uses and of other tries
-  have nothing to do with each other
-- nothing needs more than 53 bits
-- spans follow their distribution, grow with the draw, and are the same in jq
-"""
+"""What is drawn for pods, by jq and by Python."""
 
 import math
 from collections.abc import Iterator, Sequence

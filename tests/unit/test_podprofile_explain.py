@@ -1,12 +1,4 @@
-"""What a pod will do, told beforehand.
-
-- restarts come as kubelets count: at once, then 10 s, twice as long each time, 5 minutes at most;
-  after ten minutes without a failure as if there had been none
-- an indexed Job's pod does the same in the next run, whatever the end of its name; a try that
-  Kubernetes counts is another one, a try that it doesn't count may fail or not
-- failures by index come each time, and as often as they are to
-- people read it in lines
-"""
+"""What a pod will do, told beforehand."""
 
 from itertools import product
 from typing import Any

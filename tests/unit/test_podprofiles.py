@@ -1,12 +1,4 @@
-"""KwokPodProfiles, kept as Stages in a cluster.
-
-- its Stages come, are changed and go with it; nothing is written where nothing changed
-- what was edited or deleted by hand is repaired; somebody else's Stage of that name is left alone
-- namespaces are watched only while a profile selects by them
-- where the Stage kind, kwok's own Stages or the right is missing, its status says so, once
-- a spec that nobody can read costs the other profiles nothing
-- others run while many are compiled
-"""
+"""KwokPodProfiles, kept as Stages in a cluster."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,9 +1,4 @@
-"""The pods of deleted nodes: removed at once, where that is allowed.
-
-- the pods of that node go, without grace, and no others; one that is gone already is no error
-- a refusal is told once for each group, with what allows it, and is no error: the node has gone
-- whatever else goes wrong is an error, so that the whole of it is done again
-"""
+"""The pods of deleted nodes: removed at once, where that is allowed."""
 
 import pytest
 

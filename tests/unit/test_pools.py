@@ -1,11 +1,4 @@
-"""KwokCapacityPools: which there are, and what the operator writes into their status.
-
-- it is news when one appears, says something else, is made again or has gone, and nothing else is
-- one that can't be read is told of once, and is not there; odd status and missing CRD harm nobody
-- status says who takes what; it is written once for many changes, and not where nothing changed
-- an outage began when it was seen to, whoever reads its status after a restart
-- what can't be written is told once and tried again; a pool of the same name doesn't get it
-"""
+"""KwokCapacityPools: which there are, and what the operator writes into their status."""
 
 import asyncio
 import itertools

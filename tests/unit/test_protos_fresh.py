@@ -1,10 +1,4 @@
-"""The generated messages belong to the .proto files beside them.
-
-- what is committed is what the compiler makes of them, wherever that runs
-- `python -m hack.protos --check` tells a changed, a missing and a left-over file by its name and
-  what to do, and writes nothing; without --check they are put right
-- a .proto file with a mistake is an error that names it, and everything stays as it was
-"""
+"""The generated messages belong to the .proto files beside them."""
 
 import shutil
 from pathlib import Path

@@ -1,12 +1,5 @@
 """The groups of a provider config are kept as it says.
 
-- each value gives a group, applied once, and again only where the config or what is ours has
-  changed; scaling is none of its concern; the first target is set once in a group's life
-- a group of somebody else is left alone, and made once its name is free; fields of somebody else
-  are theirs, and told as long as that lasts
-- what is no longer derived is marked, or removed where the config says so: never while something
-  can't be read, never a group of live nodes, never one of somebody else
-
 Problems are in test_provider_problems.py, an API server in trouble in test_provider_trouble.py.
 """
 

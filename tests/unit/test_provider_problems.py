@@ -1,11 +1,4 @@
-"""What is wrong with a provider config is told.
-
-- each problem once, as an Event on the ConfigMap, and again only when it is new; of very many only
-  the first as Events
-- the metric says what there is now, by reason; when nothing is wrong any more, that is told too
-- who owns a field of a group of ours is told as long as it lasts
-- nodes that cluster-autoscaler's own provider left behind are told; so is what has no effect
-"""
+"""What is wrong with a provider config is told."""
 
 import logging
 from collections.abc import AsyncIterator

@@ -1,9 +1,4 @@
-"""The groups of a provider config, with an API server in trouble.
-
-- a group that is refused is told, and the others are made
-- one that changes meanwhile is looked at again, one that can't be read ends nothing
-- an API server in trouble is asked again, later and later; what was written is not written twice
-"""
+"""The groups of a provider config, with an API server in trouble."""
 
 from collections.abc import AsyncIterator
 from typing import Any

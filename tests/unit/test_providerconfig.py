@@ -1,10 +1,4 @@
-"""Reading a provider config: every key and spelling, and everything that is wrong at once.
-
-- every form that works with cluster-autoscaler's provider works here, and those that don't but are
-  in its documentation
-- what is silent there is a problem here: a reason for programs, a sentence with field and remedy
-- the key of the templates ConfigMap
-"""
+"""Reading a provider config: every key and spelling, and everything that is wrong at once."""
 
 from typing import Any
 

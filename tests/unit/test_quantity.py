@@ -1,11 +1,4 @@
-"""Quantities, read and written as the API server does.
-
-- good and bad ones are told apart as apimachinery's ParseQuantity does
-- stricter on purpose: no digits at all ("Gi", which is 0 there), exponents of three digits and
-  more (which it takes up to ten digits, and then fills its memory)
-- values are exact, however large or small
-- what is subtracted stays in the notation of what it is subtracted from, and is never rounded down
-"""
+"""Quantities, read and written as the API server does."""
 
 from fractions import Fraction
 

@@ -1,13 +1,5 @@
 """The work queue: which keys are handled, when, and never twice at once.
 
-- a key is handled when it is due, once, however often it was added; sooner wins over later
-- keys don't wait for each other; a key added while it is handled is handled again afterwards
-- after an error: again with a delay that doubles up to a minute, jittered; success forgets it
-- a back-off holds whatever happens meanwhile, as a failing pass brings events of its own; only
-  another wish of the user, and what is added anew, is tried at once
-- closing starts nothing any more, waits for what runs, and cancels it when the grace is over
-- errors are logged in one line, with a traceback only where nobody expected them
-
 Time is virtual: the loop's clock jumps to the next timer instead of waiting for it.
 """
 

@@ -1,13 +1,4 @@
-"""What becomes of Events on their way to the API server:
-
-- one for each thing that is said; what is said again within an hour is counted
-- an operator that was restarted goes on counting, though it may not read Events
-- what has gone meanwhile is said anew
-- many similar ones share an Event, and an object that flaps has a budget, whatever becomes of the
-  time of day
-- they are about the object, in its namespace or in default, and nothing that goes wrong is fatal
-- what nodes are told of themselves leaves room for what groups are told
-"""
+"""What becomes of Events on their way to the API server."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

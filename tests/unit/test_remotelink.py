@@ -1,11 +1,4 @@
-"""Another cluster's nodes are followed, as its Secret says.
-
-- it is reached once, and anew when the Secret says something else or its token is no good any more
-- without a Secret, or with a wrong one, there is a problem until it is right; what was connected
-  before goes on, and out of reach the nodes stay as they were
-- it is followed on whatever it sends; what can't be a node is skipped
-- nothing is left behind by closing, whatever is under way
-"""
+"""Another cluster's nodes are followed, as its Secret says."""
 
 import asyncio
 from collections.abc import AsyncIterator

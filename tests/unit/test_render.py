@@ -1,15 +1,4 @@
-"""The bytes of a Node: everything that the contract's section on nodes promises of them.
-
-- a node of a group with Machines says which one is its own, and is labelled like all of them
-- identity: name, own hostname label, providerID, group label, annotations, owner without a lock
-- cluster-autoscaler, kwok and metrics-server find the names that they look for
-- not Ready: no condition, no address, no port; kwok fills them in
-- born Ready: Ready and healthy conditions dated now, kwok's addresses and port verbatim
-- without a known endpoint no node is born Ready
-- what belongs to the node of a machine is set by the operator, whatever the template says
-- valid JSON for any text in labels, annotations, prefix and addresses, the marker's own too
-- the template is not changed by rendering, nodes don't share anything
-"""
+"""The bytes of a Node: everything that the contract's section on nodes promises of them."""
 
 import copy
 import json

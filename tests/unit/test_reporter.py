@@ -1,8 +1,4 @@
-"""What is said while it takes long:
-
-- on a terminal one line is rewritten, and erased by the next line that stays
-- elsewhere progress is a plain line, every few seconds
-"""
+"""What is said while it takes long."""
 
 import io
 

@@ -1,11 +1,4 @@
-"""The rights in deploy/, as they are written.
-
-- what the operator checks when it starts is what the base grants, but for Events
-- no wildcards; no right that could become another: to grant, to impersonate, to run in a pod
-- what only an option needs is not in the base; Secrets are read by name, in the own namespace
-- Cluster API is read by mirroring, written only by emulation
-- every role that is bound is ours, and bound to ours
-"""
+"""The rights in deploy/, as they are written."""
 
 from pathlib import Path
 from typing import Any

@@ -1,11 +1,4 @@
-"""Batches of serials: what was asked for and has not arrived, in few words.
-
-- ranges: written compactly, read back as the same set; anything else is no range
-- compact keeps exactly the serials that are missing, and nothing beyond the last of them
-- what has arrived is never taken for missing, what is gone never comes back
-- too many batches are merged: none of the missing is lost, nothing is added, the date is the older
-- compacting twice changes nothing
-"""
+"""Batches of serials: what was asked for and has not arrived, in few words."""
 
 import random
 

@@ -1,11 +1,4 @@
-"""The flags of `kwok-operator run`, and the environment variables of the same names.
-
-- nothing given: the defaults; every flag has a variable, and a flag wins over it
-- an empty variable is none, an empty flag is a value
-- every value that can't be used is one line that names the flag or the variable, value and remedy
-- addresses, seconds, counts, rates and choices are read as people write them
-- help mentions every flag with its default
-"""
+"""The flags of `kwok-operator run`, and the environment variables of the same names."""
 
 import argparse
 import dataclasses

@@ -3,13 +3,6 @@
 A group is played: cluster-autoscaler asks, the operator makes its passes and creates nodes when it
 gets to it, nodes are lost, and the news of groups and of nodes reach the shim late, each at a pace
 of its own.
-
-- at each step the instances that aren't Deleting are as many as the target
-- an instance that is told of has been given out, or will be, unless it is given back: no other was
-  foreseen
-- once all news have come, the nodes are what was told
-- a Node whose group waits for it no more is waited for until the watch on nodes has come that far
-- where the operator's limit for all groups leaves no room, what it won't ask for says so
 """
 
 from collections import deque

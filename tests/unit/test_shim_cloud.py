@@ -1,13 +1,4 @@
-"""What cluster-autoscaler (CA) is told of a simulated cloud, and what it does then.
-
-- Creating, failed with class, code and message, Running that never registers, Deleting and stuck
-- an error shows when it happens, and until the operator has written down how the next try went
-- whatever the cloud, the instances that stay are as many as the target, and each is told once, as
-  the operator sees it
-- what waits is drawn once, and let go with its group
-- stories: what failed is given back, and CA takes another group; what never registers times out
-- options of CA give way to startup taints and late resources; what goes badly together is told
-"""
+"""What cluster-autoscaler (CA) is told of a simulated cloud, and what it does then."""
 
 import asyncio
 import logging

@@ -1,9 +1,4 @@
-"""The server with grpcio's clients, the blocking one and the asyncio one.
-
-- unary calls, small and 3 MiB each way, one after the other and many at once
-- statuses: RpcError, unknown methods, mistakes of handlers (logged), deadlines, cancelling
-- many connections
-"""
+"""The server with grpcio's clients, the blocking one and the asyncio one."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable

@@ -1,11 +1,4 @@
-"""What clients can't have of the server, on both loops, with frames by hand.
-
-- answers: what isn't taken ends with the call's deadline, and what waits on all connections is
-  bounded: calls wait for room, and those of clients that take their answers for nobody
-- others have their turn between two large answers
-- connections: at most so many, and those that have said nothing make room
-- time: to say something at first, and to answer a PING
-"""
+"""What clients can't have of the server, on both loops, with frames by hand."""
 
 import asyncio
 import ssl

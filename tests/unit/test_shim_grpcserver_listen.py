@@ -1,9 +1,4 @@
-"""Where the gRPC server listens, and how it stops.
-
-- unix sockets: their mode, stale ones, ones in use, things that are no sockets
-- TLS with clients' certificates, and without
-- stopping: calls under way end, new ones aren't taken, what doesn't end is cut off
-"""
+"""Where the gRPC server listens, and how it stops."""
 
 import asyncio
 import os

@@ -1,10 +1,4 @@
-"""Calls as they stand on the wire: the h2 library as a client that does what grpcio never would.
-
-- one turn, one write; answers of handlers that wait come when they are there
-- what is no gRPC, no whole message, more than one, compressed, too long, too late
-- bodies in any pieces; a client that doesn't read isn't read; broken connections end their calls
-- timeouts and messages of statuses, by themselves
-"""
+"""Calls as they stand on the wire: the h2 library as a client that does what grpcio never would."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

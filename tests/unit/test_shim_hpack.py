@@ -1,9 +1,4 @@
-"""Header blocks, with the hpack library as the other side.
-
-- what hpack encodes is decoded, block after block, with tables that grow, shrink and move
-- what we encode, hpack decodes, and it changes no table
-- any bytes: fields or a Http2ConnectionError, as with hpack
-"""
+"""Header blocks, with the hpack library as the other side."""
 
 import hpack
 import pytest

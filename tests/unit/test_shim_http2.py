@@ -1,10 +1,4 @@
-"""A connection with the h2 library as the client.
-
-- a request comes as events; an answer arrives as it was given
-- windows: large answers wait for the client's, large requests for ours, streams take turns
-- settings, pings, resets, GOAWAY; answers to streams that are over go nowhere
-- header blocks are remembered, and still each means what it says
-"""
+"""A connection with the h2 library as the client."""
 
 import gc
 

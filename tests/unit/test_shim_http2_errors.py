@@ -1,10 +1,4 @@
-"""What clients may not do, and how it ends: with the code that RFC 9113 names.
-
-- the connection's rules: GOAWAY with the code, the last stream and a reason; then nothing more
-- a stream's rules: RST_STREAM with the code, and the other streams go on
-- what is odd but allowed changes nothing
-- floods: what gets nothing done is limited, whatever it is made of; what gets things done is not
-"""
+"""What clients may not do, and how it ends: with the code that RFC 9113 names."""
 
 import pytest
 

@@ -1,9 +1,4 @@
-"""Any bytes: never an exception, and what is answered is always HTTP/2.
-
-- bytes that mean nothing, and frames of any kind, flags, stream and payload
-- conversations of the h2 library with bytes changed, put in or left out
-- however valid bytes are cut, the same comes of them
-"""
+"""Any bytes: never an exception, and what is answered is always HTTP/2."""
 
 from itertools import pairwise
 

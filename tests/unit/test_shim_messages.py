@@ -1,10 +1,4 @@
-"""cluster-autoscaler's messages as bytes, read and written here by hand, field by field.
-
-- what an old cluster-autoscaler needs and what a new one needs stand in the same answer
-- requests of either generation are read; what is missing from the defaults is never taken for zero
-- bytes that are no message end the call with INVALID_ARGUMENT, and with nothing else
-- health: a probe's question
-"""
+"""cluster-autoscaler's messages as bytes, read and written here by hand, field by field."""
 
 from collections.abc import Callable
 

@@ -1,11 +1,4 @@
-"""The shim while the API server is away, and with as many nodes as there can be.
-
-- reads are answered from memory; writes are UNAVAILABLE, and say why
-- when it is back, writes go through, and what happened meanwhile is known, also where that is less
-- a group that nests deep, or says what only a newer version knows, hides no other
-- 50,000 instances with the longest names fit into what cluster-autoscaler takes, what doesn't is
-  said, and 10,000 of them can be given back in one call
-"""
+"""The shim while the API server is away, and with as many nodes as there can be."""
 
 import asyncio
 import time

@@ -1,10 +1,4 @@
-"""The .proto files say what cluster-autoscaler, Kubernetes and gRPC mean.
-
-- every call of the protocol, by its full name, one request and one answer
-- the number and the type of each field, in both generations: a wrong one is read as another field
-- what Kubernetes writes for its empty values means the same as nothing at all; what only a pointer
-  can leave out is told apart from zero
-"""
+"""The .proto files say what cluster-autoscaler, Kubernetes and gRPC mean."""
 
 from collections.abc import Iterator
 from typing import Any

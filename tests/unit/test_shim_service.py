@@ -1,14 +1,5 @@
 """cluster-autoscaler's calls that only read, by bytes in and bytes out: groups and their nodes.
 
-- all fifteen are there; nothing is answered before all has been listed, and nothing that is no
-  message
-- NodeGroups and Refresh: who is served, within which bounds; a group whose template changed while
-  it was empty is left out of exactly one loop, and none that has nodes, or wants some
-- NodeGroupForNode: real nodes get an empty id, placeholders are known by their providerID
-- NodeGroupNodes: ids are providerIDs; Running, Creating, Deleting, and why not
-- Cleanup does nothing
-- of groups that are gone nothing is kept
-
 What else a group says is in test_shim_service_answers.py, what changes one in
 test_shim_service_writes.py.
 """

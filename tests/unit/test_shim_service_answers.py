@@ -1,15 +1,5 @@
 """What cluster-autoscaler (CA) is told of a single group: its template, its options, prices, GPUs.
 
-- TemplateNodeInfo is never empty, and stands in the field of each generation; what differs from it
-  while there are no nodes is laid over it, and whatever can't be read there is told and ignored
-- GetOptions keeps CA's defaults, and is unimplemented where nothing is set
-- it gives way to CA's own flags while a node of the group is starting: CA 1.35 and later give nodes
-  no time to become Ready as soon as they are told any options. Starting is what isn't Ready, or is
-  kept off by Kubernetes, for 15 minutes at most. But an instance that may take longer than the
-  flags allow is not given up meanwhile
-- a node costs what its group says, a pod what it asks for, and nothing where no group has a price
-- GPU label and types, also where groups disagree
-
 The bytes of each version of CA are in test_shim_traps.py.
 """
 

@@ -1,11 +1,4 @@
-"""The calls of cluster-autoscaler (CA) that change a group, by bytes in and bytes out.
-
-- IncreaseSize, DeleteNodes, DecreaseTargetSize: what they ask for is what is written, and nothing
-  where there is nothing to do
-- a node is named by its providerID, also by a placeholder; what isn't ours is refused, and with
-  it the whole call
-- every refusal has its code, and one line for CA's events; so has what the writer can't do
-"""
+"""The calls of cluster-autoscaler (CA) that change a group, by bytes in and bytes out."""
 
 from collections.abc import Awaitable
 from typing import Any

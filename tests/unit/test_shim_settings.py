@@ -1,13 +1,4 @@
-"""The flags of `kwok-operator shim` and `cloud-config`, and the variables of the same names.
-
-- nothing given: the defaults; every flag has a variable, and a flag wins over it
-- addresses: TCP, socket files, and what is neither
-- certificates go together; without them, an address that others can reach is refused, unless that
-  is meant
-- trouble of the cloud's API is read from a file, and what is wrong with that is told
-- labels of groups: one flag is a set, several are alternatives; what is no list of labels is told
-- groups of Cluster API's objects, by namespace and cluster, as its own provider selects these
-"""
+"""The flags of `kwok-operator shim` and `cloud-config`, and the variables of the same names."""
 
 import argparse
 import dataclasses

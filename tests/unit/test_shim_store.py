@@ -1,15 +1,4 @@
-"""What the shim knows: groups and nodes in memory, by what watches and our own writes tell.
-
-- the newest is what holds, in whatever order news comes: ours, others', old ones
-- a group deleted and made again under its name is another one, with nodes of its own
-- nodes before their group, and after; nodes that merely look like ours are nobody's
-- an instance is ours by what was given out, by its owner, and by its providerID together
-- what is asked for and not there is pending; what has been there and is gone is not
-- a new list takes the place of everything; after a restore nothing that is known is newer
-- the target is that of the fleet, also where no fleet is made for it
-- what goes is forgotten, sooner or later, and leaves nothing behind
-- served is what consents, is not paused, is not being deleted, and has the labels
-"""
+"""What the shim knows: groups and nodes in memory, by what watches and our own writes tell."""
 
 from dataclasses import replace
 from typing import Any

@@ -3,12 +3,6 @@
 Each story is what cluster-autoscaler (CA) does when nodes come, don't come, or come otherwise than
 asked for, with the calls it makes then. The test plays the operator: it gives out serials and has
 nodes come.
-
-- A: nothing comes, and all is given back; A2: one of three comes, and stays; B: what is Creating is
-  given back twice; C: what can't be created is given back by name; D: somebody else raises the
-  target; E: there are more nodes than asked for
-- deleting: all calls at once, some of them again, and while the group is scaled up
-- while the API server is away, no loop starts without groups
 """
 
 import asyncio

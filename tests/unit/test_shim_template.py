@@ -1,13 +1,4 @@
-"""A group's template as cluster-autoscaler gets it: a Node in protobuf.
-
-- labels, annotations, taints, resources and versions are those of the group's next node; it is
-  Ready and schedulable, and stands for no instance
-- quantities are in the notation of the API server; whatever can be a template is a Node in protobuf
-  that says the same
-- the same template gives the same bytes, and none is empty
-- JSON becomes protobuf and comes back, nothing lost that Kubernetes knows; what doesn't fit is told
-  with its field
-"""
+"""A group's template as cluster-autoscaler gets it: a Node in protobuf."""
 
 import json
 from typing import Any

@@ -1,14 +1,4 @@
-"""Mutual TLS of the shim, with files that are renewed while it runs.
-
-- a client with a certificate of the CA gets in; one without, of another CA or that has expired
-  does not, and the log tells why, each cause once a minute
-- renewed files are taken over: new certificate, new CA, and the old CA counts no more
-- a connection that is open stays
-- no session of a client is taken up again: each connection is verified anew
-- files that don't fit each other change nothing, until they do, and are told of once
-- renewed files may have the times of the old ones
-- files that can't be used at the start are an error that names the flags
-"""
+"""Mutual TLS of the shim, with files that are renewed while it runs."""
 
 import asyncio
 import os

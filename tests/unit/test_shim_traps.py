@@ -3,14 +3,6 @@
 Requests are the bytes that a cluster-autoscaler (CA) of some version sends, and answers are read as
 that version reads them.
 
-- each call has the bytes that CA knows, for CA 1.32 to 1.37 alike
-- options start from what the request has, in the fields of its generation; a time that is missing
-  from the answer would crash an old CA
-- a template is a bare v1 Node by its field numbers, and says whose it is where CA leaves it alone:
-  it renames the node, and gives it a providerID of its own choosing or none
-- groups that are alike but for their zone look alike to --balance-similar-node-groups
-- even very many groups fit into what CA's client takes
-
 What is written is in test_shim_stories.py.
 """
 

@@ -1,12 +1,4 @@
-"""Trouble of the cloud's API, made up: what the file may say, who meets it, and what happens then.
-
-- the file: every mistake is a sentence that names field, value and remedy
-- latencies fit their distribution, in milliseconds; the same seed gives the same fates
-- who meets it: groups that ask for it; calls about all groups where all do; foreign nodes never
-- an error comes before anything is written; a call without an answer may have been carried out
-- what waits holds up nobody else, ends with its call, and when the shim stops
-- `kwok-operator shim` as a whole, over its socket
-"""
+"""Simulated trouble of the cloud's API: what its file may say, who meets it, what happens then."""
 
 import asyncio
 import re

@@ -1,11 +1,4 @@
-"""Changes of groups, written under a test on what they were decided on.
-
-- what is asked together is written together, in one request; one that is refused spoils no other
-- others may write in between, again and again: nothing is lost, nothing counted twice
-- only targetSize and nodesToDelete are written; what says nothing new is not written at all
-- the store knows what was written before the call returns
-- a write whose answer is lost is an error, and is never sent twice; a group that is gone is one too
-"""
+"""Changes of groups, written under a test on what they were decided on."""
 
 import asyncio
 import time

@@ -1,9 +1,4 @@
-"""Where a template may come from, as users write it.
-
-- every form is read, and written as it was
-- an empty selector is one; no source is none
-- a cluster is a value: the same Secret is the same cluster
-"""
+"""Where a template may come from, as users write it."""
 
 from typing import Any
 

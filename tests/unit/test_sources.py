@@ -1,11 +1,5 @@
 """What `template.from` names is found, and followed.
 
-- a node of this cluster, a Node of a ConfigMap, or both, the ConfigMap's over the other; the
-  version changes with what is found, the origin says in words what it is
-- where there is nothing, a reason and a sentence say why
-- what belongs to a node is read only where asked for; where it may not be, that is said
-- a group is woken when something changes that it copies from, and by nothing else
-
 Other clusters are in test_sources_remote.py.
 """
 

@@ -1,10 +1,4 @@
-"""Another cluster as a source of templates.
-
-- it is reached by the kubeconfig in a Secret, under the key that is named or the usual ones
-- whatever is wrong with the Secret is told in a sentence
-- those who copy from it are woken by it; it is followed once for all groups, and no longer than one
-  of them needs it
-"""
+"""Another cluster as a source of templates."""
 
 from collections.abc import AsyncIterator
 from typing import Any

@@ -1,14 +1,4 @@
-"""What a group's status says of what is known: counts, conditions, and when they changed.
-
-- counts and bookkeeping are told as they are; the template in use stays where there is no new one
-- every condition is always there (but Autoscalable, see test_autoscalable.py), with generation
-- which conditions hold and why, for each thing that can happen to a group, alone and together
-- Ready is true only when the target in force is reached, nothing leaves and every node is Ready
-- a group is never Reconciling and Stalled, or Reconciling and Ready (kstatus, Flux, Argo)
-- lastTransitionTime moves with a condition's status, and with nothing else
-- equal facts give an equal status: there is nothing to write
-- batches survive the way to the API server and back; one that nobody can have written is left out
-"""
+"""What a group's status says of what is known: counts, conditions, and when they changed."""
 
 import dataclasses
 from typing import Any

@@ -1,11 +1,5 @@
 """The node that new nodes copy: template.node cleaned, template.shape and the guard taint over it.
 
-- with nothing given: 32 CPU, 256Gi, 110 pods, linux/amd64; what is given takes a default's place
-- the shape wins over the node: resources, reserved, gpu, labels, taints, arch, os, zone, type
-- a guard taint unless switched off, never twice; taints of one key and effect are merged
-- bad and negative quantities, and more reserved than there is, name field and value
-- the hash changes when the node does; the source is told in a word
-
 That any JSON at all is a node or a TemplateError is in test_template_any.py.
 """
 

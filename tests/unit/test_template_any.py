@@ -1,10 +1,4 @@
-"""Whatever JSON stands under template.node: a node that can be rendered, or a TemplateError.
-
-- never another error, and the TemplateError names a field
-- what comes out has no two taints of one key and effect, the guard taint among them, and the same
-  resources in capacity and allocatable
-- rendered it is valid JSON, and says the same
-"""
+"""Whatever JSON stands under template.node: a node that can be rendered, or a TemplateError."""
 
 import json
 from typing import Any

@@ -1,16 +1,4 @@
-"""The template in use by a group.
-
-- it is tried once per generation, in a dry run, and not again until it is forgotten
-- whatever the API server refuses, by whatever status, is told with its words and a remedy
-- an API server that can't be asked is no verdict: it is asked again, later each time, or at once
-  about another template
-- one that was accepted before, by the group's own status, is not tried again after a restart
-- it is made anew when its source gives something else, and read from the source only then
-- where the source gives nothing any more, the last one stays, after a restart too, and it says why;
-  where there was none, nothing can be made
-- a mistake at the source is told with its place
-- an error that nobody expected leaves no template, and a sentence
-"""
+"""The template in use by a group."""
 
 import pytest
 

@@ -1,16 +1,5 @@
 """What a plan does about nodes that were made from another template than the present one.
 
-- OnDelete: nothing
-- InPlace: all of them are patched, but for those that go anyway
-- RollingUpdate: so many are replaced that no more than maxUnavailable are missing or not Ready;
-  first those that aren't Ready, then those that take no pods, then the oldest; replacements are
-  asked for in the same plan
-- a surplus takes outdated nodes first under RollingUpdate, in scaleDown.order otherwise
-- paused, an unusable template: nothing, but that there is something to do is told
-- over the operator's limit nothing is replaced: the replacement would have to wait
-- whatever happens meanwhile (edits, new targets, nodes that come late, fail or vanish, passes that
-  are cut short): it ends, with all nodes up to date, and never takes more than it may
-
 How the patches look is in test_inplace.py, how nodes are written in tests/e2e.
 """
 

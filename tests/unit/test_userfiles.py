@@ -1,9 +1,4 @@
-"""Files that users name are read where they have an end, wherever they are named; nothing waits.
-
-- a FIFO, a device, an endless file, a folder, one that is too large: one sentence each
-- what a scenario, a kubeconfig or an import names, whatever reads it
-- a pipe on the command line is read, and /dev/null is empty
-"""
+"""Files that users name are read where they have an end, wherever they are named; nothing waits."""
 
 import os
 import subprocess

@@ -1,10 +1,4 @@
-"""`kwok-operator validate FILE...`: what a user sees, and the exit code that CI sees.
-
-- groups on standard output; problems on standard error, with file and line
-- provider configs find their templates in other files, groups their ConfigMaps
-- what the API server takes is right; what it refuses is in test_groupcheck.py
-- nothing that stands in a file makes it fail, or reaches the terminal as a command
-"""
+"""`kwok-operator validate FILE...`: what a user sees, and the exit code that CI sees."""
 
 import io
 from pathlib import Path
