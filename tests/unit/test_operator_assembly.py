@@ -1,4 +1,4 @@
-"""An operator as it is put together: who hears of what, and what one part's trouble costs others."""
+"""An operator as it is put together: who hears of what, and what trouble of a part costs others."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Any
