@@ -22,8 +22,8 @@ PROVIDER_CONFIG_VARIABLE = "KWOK_PROVIDER_CONFIGMAP"
 DEFAULT_PROVIDER_CONFIG = "kwok-provider-config"
 DEFAULT_PROVIDER_ID_PREFIX = "kwok:"
 DEFAULT_NODE_CONCURRENCY = 64
-"""An API server is fastest with half of it; the others are under way, or wait for our event
-loop."""
+"""An API server is fastest with half as many requests; the other half is on the network, or waits
+for our event loop."""
 MAX_NODE_CONCURRENCY = 256
 DEFAULT_LEASE_NAME = "kwok-operator"
 JITTER = 1.2
@@ -53,7 +53,8 @@ class Values:
         return given is not None or bool(self._environ.get(_variable(flag)))
 
     def refusal(self, flag: str, why: str) -> SettingsError:
-        """Returns the error that a flag's value, or its variable's, does not go with another's."""
+        """Returns the error for a flag's or its variable's value that doesn't fit another
+        flag's."""
         text = getattr(self._flags, flag.replace("-", "_"))
         source = _variable(flag) if text is None else f"--{flag}"
         return SettingsError(f"{source}: {text or self._environ.get(source)!r} {why}")
@@ -237,7 +238,8 @@ class RunSettings:
         ),
         is_switch=True,
     )
-    """None: only with Cluster API's objects, and if the account may write CSINodes."""
+    """Whether nodes get CSINodes. None: only if groups follow Cluster API's objects, and the
+    account may write CSINodes."""
     node_concurrency: int = _flag(
         _SHARING,
         "N",
@@ -351,7 +353,7 @@ _FLAGS: Final[Mapping[str, _Flag]] = {
 
 
 def add_cluster_flags(group: argparse._ArgumentGroup) -> None:
-    """Declares the flags that say which cluster, for each command that talks to one."""
+    """Declares the flags that name the cluster, for each command that uses one."""
     for name in ("kubeconfig", "context"):
         _declare(group, name)
 

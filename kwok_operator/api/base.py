@@ -78,7 +78,7 @@ def is_api_group(text: str) -> bool:
 
 
 def number_as_text(value: Any) -> Any:
-    """What may be written as a number or as text, as text."""
+    """Returns a whole number as text, and any other value as it is: users may write either."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
@@ -87,7 +87,7 @@ RULES: Final = "x-kubernetes-validations"
 
 @dataclass(frozen=True, slots=True)
 class ApiRule:
-    """What the API server checks by `cel`, and `validate` of a file by `holds`, beside the fields.
+    """A rule in two forms: the API server checks `cel`, `kwok-operator validate` calls `holds`.
 
     `holds` gets the value as JSON whose parts have the right form. `field` is the part that breaks
     the rule. With `with_old`, CEL knows the value before the write as `oldSelf`.
@@ -100,25 +100,25 @@ class ApiRule:
     with_old: bool = False
 
     def as_schema(self) -> dict[str, Any]:
-        """As a CustomResourceDefinition has it."""
+        """Returns the rule in the form that a CustomResourceDefinition has."""
         place = {"fieldPath": f".{self.field}"} if self.field else {}
         old = {"optionalOldSelf": True} if self.with_old else {}
         return {"rule": self.cel, "message": self.message, **place, **old}
 
 
 def rules(*given: ApiRule) -> ConfigDict:
-    """The model configuration with these rules."""
+    """Returns a model's configuration with these rules."""
     extra: Any = {RULES: [*given]}
     return ConfigDict(json_schema_extra=extra)
 
 
 def matches(pattern: str, *, of: str = "self") -> str:
-    """The CEL expression that says whether a string matches a pattern."""
+    """Returns the CEL expression that says whether a string matches a pattern."""
     return f"{of}.matches(r'{pattern}')"
 
 
 def all_match(pattern: str, texts: Iterable[str]) -> bool:
-    """The same in Python, of all these."""
+    """Whether all of these texts match the pattern, as `matches` says in CEL."""
     return all(re.fullmatch(pattern, text) for text in texts)
 
 
@@ -131,7 +131,8 @@ def at_least_one_of(*fields: str, message: str) -> ApiRule:
 
 
 def exactly_one_of(*fields: str, of: str = "", message: str = "") -> ApiRule:
-    """The message begins with `of`, unless it is given."""
+    """Returns the rule that exactly one of these fields is set. Without `message`, its message is
+    `of` and the fields' names."""
     given = ", ".join(f"has(self.{field})" for field in fields)
     return ApiRule(
         f"[{given}].filter(given, given).size() == 1",

@@ -1,4 +1,4 @@
-"""Finds out whether nodes can be kept NotReady, although the kwok controller makes nodes Ready.
+"""Finds out whether nodes can be kept not Ready, although kwok makes nodes Ready.
 
     the Stage kwok-operator-hold exists ──> STAGE: kwok leaves nodes with the hold label alone
     else                                ──> NONE:  nodes are Ready within 2 s of whatever we write
@@ -64,7 +64,7 @@ class HoldLink:
         self._clock = clock
         self._looking = asyncio.Lock()
         self.known = Hold.NONE
-        """The last result of `way`."""
+        """The last result of `current`."""
         self._why = NOT_ASKED
         self._look_again = float("-inf")
         self._suspects: dict[str, list[float]] = {}
@@ -85,7 +85,7 @@ class HoldLink:
     def condition(self, *, wanted: bool) -> Verdict:
         """The condition CloudSimulated: whether nodes can be kept not Ready as spec.cloud demands.
 
-        `wanted` says that something in spec.cloud needs that. As of the last call of `way`.
+        `wanted` says that something in spec.cloud needs that. It shows what `current` last found.
         """
         if not wanted:
             return Verdict(True, "NothingToHold", NOTHING_TO_HOLD)

@@ -78,7 +78,8 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class StockDecision:
-    """Which serials of a request got room (`granted`), and which did not (`refused`)."""
+    """The answer to a request: the serials that got room (`granted`), and those that did not
+    (`refused`)."""
 
     granted: tuple[int, ...] = ()
     refused: Refused | None = None

@@ -1,8 +1,8 @@
-"""What belongs to a node besides the Node: `spec.template.companions`.
+"""The objects that belong to a node besides the Node: `spec.template.companions`.
 
 Owns the fields in which CSINodes and ResourceSlices are described, with the names and limits of
-storage.k8s.io/v1 and resource.k8s.io/v1. What is made of them belongs to the core, keeping the
-objects to the controller.
+storage.k8s.io/v1 and resource.k8s.io/v1. desired.py makes the objects from them, keeper.py keeps
+them in the cluster.
 """
 
 from enum import StrEnum

@@ -29,7 +29,8 @@ ReadCompanions = Callable[[NodesSource], Awaitable[CopiedCompanions | Trouble]]
 
 
 async def read_companions(sources: Sources, source: NodesSource) -> CopiedCompanions | Trouble:
-    """Reads the CSINode and ResourceSlices of the node that `source` names, or says why not."""
+    """Reads the CSINode and ResourceSlices of the node that `source` names, or returns the reason
+    why it can't."""
     try:
         node, link = await sources.choose(source)
         csi_node = await link.get(f"{CompanionKind.CSI_NODE.path}/{node.name}")

@@ -3,7 +3,7 @@
     reflector ──replace, upsert, remove──> Shelf ──> CompanionKeeper
     our own writes ──put, taken_away─^
 
-Of each object, only what tells its owner and whether it is as it should be is kept.
+Of each object, only the fields are kept that show its owner and whether it is up to date.
 """
 
 import asyncio
@@ -98,7 +98,7 @@ class Shelf:
         return self._watch is not None and not self._watch.done()
 
     async def start(self) -> Trouble | None:
-        """Starts the watch, and returns when all objects are known; else returns what hinders."""
+        """Starts the watch, and returns when all objects are known; else returns the trouble."""
         async with self._starting:
             if self.watching and not self._blind:
                 return None

@@ -46,13 +46,13 @@ class GroupCompanions:
     under_way: set[str] = field(default_factory=set)
     """uids of nodes whose companions are just being made by `CompanionKeeper.born`."""
     counts: tuple[int, int] = (0, 0)
-    """How many owners there are, and how many of them lack companions."""
+    """The number of owners, and of those that lack companions."""
     complete: set[str] = field(default_factory=set)
     """Names of the nodes that lack nothing."""
     taken: set[str] = field(default_factory=set)
     """Names of companions that objects of somebody else have."""
     trouble: Trouble | None = None
-    """What hindered the last write."""
+    """Why the last write failed."""
     repairs: Openings = field(default_factory=Openings)
     verdict: Verdict | None = None
     """None before the first pass, and if no companions are left or wanted."""

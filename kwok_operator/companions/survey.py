@@ -27,7 +27,8 @@ class CompanionWork:
     stale: list[tuple[CompanionKind, Shelved]] = field(default_factory=list)
 
     def beyond(self, taken: Set[str]) -> bool:
-        """Whether there was more to do than companions whose names are `taken` by others."""
+        """Whether anything has to be written, apart from companions whose names others have
+        (`taken`)."""
         names = {companion.name(self.owner.base) for companion in self.missing}
         return bool(self.stale) or not names <= taken
 
@@ -43,7 +44,7 @@ class CompanionSurvey:
     owners: int = 0
     complete: set[str] = field(default_factory=set)
     right: int = 0
-    """How many objects are as they should be."""
+    """The number of objects that are up to date."""
     work: list[CompanionWork] = field(default_factory=list)
     taken: set[str] = field(default_factory=set)
     dropped: set[str] = field(default_factory=set)

@@ -198,7 +198,7 @@ def revive(cluster: Cluster, *, settings: Settings | None = None) -> None:
 
 
 def checked_name(name: str) -> str:
-    """Return it; raise an error if no cluster can be called so."""
+    """Return the name; raise an error if no cluster can have it."""
     if not _NAME.fullmatch(name):
         raise ControlPlaneError(
             f"naming a cluster {name!r}: up to 40 lower-case letters, digits and dashes, please"

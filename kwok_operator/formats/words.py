@@ -47,7 +47,8 @@ def nearest(word: str, known: Collection[str]) -> str | None:
 class Problem:
     """A problem: `reason` is one word for programs, `message` a sentence: field, value, remedy.
 
-    `blocks` means that something could not be read, so missing objects prove nothing.
+    `blocks` means that something could not be read: nothing may be removed then because it seems to
+    be missing.
     """
 
     reason: str

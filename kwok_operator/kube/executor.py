@@ -49,8 +49,8 @@ PATIENCE = 20
 """The weight of failures after which a job is given up, or, in a row, a whole plan."""
 WEIGHT_OF_WAITING = 1
 WEIGHT_OF_ACCIDENT = 4
-"""The weight of a failure: five are enough. A request to wait has none, unless a webhook or
-policy makes it."""
+"""The weight of a failure: five use PATIENCE up. A request to wait weighs less, unless a webhook or
+policy sent it."""
 SOON = 5
 """The PATIENCE of plans that are tried again later anyway: two failures, or some seconds."""
 REFUSALS = 20

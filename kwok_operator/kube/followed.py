@@ -69,7 +69,8 @@ class FollowedKind(Generic[T]):
     def listed(
         self, bodies: Sequence[Mapping[str, Any]], version: int, *, restored: bool = False
     ) -> None:
-        """These exist as of a version. Newer events hold, unless the cluster was restored."""
+        """Enters a list of all objects, as of a version. Events that are newer override it, unless
+        the cluster was restored."""
         items = {
             item.name: item
             for item in map(self._read, bodies)
@@ -145,7 +146,7 @@ async def is_served(client: KubeClient, path: str) -> bool:
 async def list_into(
     client: KubeClient, path: str, known: FollowedKind[Any], *, page_size: int
 ) -> None:
-    """Lists a kind anew; where its CRD is not installed, none exist."""
+    """Lists a kind, and enters the objects in `known`; without its CRD, there are none."""
     before = known.newest
     try:
         bodies, version = await list_objects(client, path, OBJECTS, page_size=page_size)

@@ -177,7 +177,8 @@ class Reflector(Generic[T]):
 
     @property
     def version(self) -> int:
-        """The version up to which the sink is complete; 0 if all has to be listed."""
+        """The version up to which the sink has all changes; 0 if everything must be listed
+        again."""
         return self._version or 0
 
     async def run(self) -> None:

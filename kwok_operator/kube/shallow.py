@@ -28,8 +28,8 @@ _MARK: Final = f',"{CUT}":true'.encode()
 
 
 def shallow(text: bytes, *, objects: int) -> bytes:
-    """Returns the text, without what nests too deep; `objects` is the level on which objects
-    are."""
+    """Returns the text without the parts that nest too deep; `objects` is the level of the objects
+    in it."""
     # Most texts have fewer brackets than that, so strings needn't be parsed.
     most = MOST + objects - 1
     if text.count(b"{") + text.count(b"[") <= most or not _too_deep(text, most):

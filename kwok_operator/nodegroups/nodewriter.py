@@ -289,8 +289,8 @@ class NodeWriter:
         return True
 
     async def postpone(self, record: NodeRecord, at: int) -> None:
-        """Annotates a node with the time of its deletion, in milliseconds; no other node of its
-        name."""
+        """Annotates a node with the time of its deletion (in milliseconds), unless another node has
+        its name by now."""
         annotations = {constants.DELETE_AT_ANNOTATION: format_exact_time(at)}
         body = {"metadata": {"uid": record.uid, "annotations": annotations}}
         try:

@@ -25,8 +25,7 @@ NODE_LIMIT: Final = "NodeLimit"
 NO_ADDRESSES: Final = "NoAddresses"
 NO_NAMES: Final = "NoNames"
 WAITING: Final = (NODE_LIMIT, NO_ADDRESSES, NO_NAMES)
-"""The reasons of limits other than the group's own bounds: the rest is created once they allow
-it."""
+"""The reasons of limits that may go away: the instances that wait are then created."""
 
 
 @dataclass(frozen=True, slots=True)

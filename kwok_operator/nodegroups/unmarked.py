@@ -26,7 +26,8 @@ PAGE_SIZE: Final = 500
 async def find_unmarked(
     client: KubeClient, *, cache: NodeCache, store: GroupStore
 ) -> list[NodeRecord]:
-    """Returns such nodes as strays. Raises KwokOperatorError if nodes can't be listed."""
+    """Returns, as strays, the nodes that lost the marks of their group. Raises KwokOperatorError if
+    nodes can't be listed."""
     groups = {group.uid: group for name in store.names() if (group := store.get(name)) is not None}
     if not groups:
         return []

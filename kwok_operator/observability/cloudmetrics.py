@@ -51,7 +51,7 @@ class CloudNumbers:
     )
 
     def add(self, other: "CloudNumbers") -> None:
-        """Adds the instances as they are now, not what is counted over time."""
+        """Adds another group's present instances, but not its counters."""
         pairs = zip(self.instances, other.instances, strict=True)
         self.instances = tuple(a + b for a, b in pairs)
 

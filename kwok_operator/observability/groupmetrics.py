@@ -39,7 +39,7 @@ class GroupNumbers:
     """The numbers of the group's simulated cloud; None if it has no spec.cloud."""
 
     def add(self, other: "GroupNumbers") -> None:
-        """Adds the numbers as they are now, not what is counted over time."""
+        """Adds another group's present numbers, but not its counters."""
         self.target += other.target
         self.nodes = tuple(a + b for a, b in zip(self.nodes, other.nodes, strict=True))
         pairs = zip(self.conditions, other.conditions, strict=True)
@@ -62,7 +62,7 @@ class GroupCollector(Collector):
     own: dict[str, GroupNumbers] = field(default_factory=dict)
     sharing: dict[str, GroupNumbers] = field(default_factory=dict)
     counted: GroupNumbers = field(default_factory=GroupNumbers)
-    """What is counted over time for the groups that share a set; it never falls."""
+    """The counters of the groups that share a set; they never decrease."""
 
     def of(self, name: str) -> GroupNumbers:
         """Returns a group's numbers, which are set at each pass."""
@@ -73,13 +73,14 @@ class GroupCollector(Collector):
         return found
 
     def counting(self, name: str) -> GroupNumbers:
-        """Returns the numbers in which the group's writes are counted: its own, or the shared
-        ones.
+        """Returns the counters of the group's writes: its own, or those that the groups without
+        series of their own share.
         """
         return self.own.get(name, self.counted)
 
     def counting_cloud(self, name: str) -> CloudNumbers:
-        """Returns the numbers in which the group's failures and interruptions are counted."""
+        """Returns the counters of the group's failures and interruptions, its own or the shared
+        ones."""
         self.of(name)
         numbers = self.counting(name)
         numbers.cloud = numbers.cloud or CloudNumbers()

@@ -200,8 +200,8 @@ class _Checker:
         )
 
     def _node_of_group(self, found: FoundObject, spec: KwokNodeGroupSpec) -> Node | None:
-        """Returns the node that the group's nodes would copy; None if the files alone don't
-        tell."""
+        """Returns the node that the group's nodes would copy; None if the files alone don't say
+        it."""
         source = spec.template.source
         self._note_left_to_kwok(f"{found.label}: {NODE_FIELD}", [spec.template.node])
         path: tuple[str | int, ...] = ("spec", "template")

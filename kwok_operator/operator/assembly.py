@@ -69,7 +69,7 @@ WAKE_COALESCING = 0.05
 DOUBT = 0.5
 """Seconds from a doubt whether the known groups are up to date until all are listed."""
 LOOK_AGAIN = 0.1
-"""Seconds until a group is tried again that has to wait for such a list."""
+"""Seconds until a group is looked at again that waits for such a list."""
 CONFIGMAPS_PAGE = 20
 """Objects per page: a ConfigMap may have 1 MiB, and a page is decoded at once."""
 
@@ -204,19 +204,22 @@ class Assembly:
             )
 
     async def take_over(self) -> None:
-        """Enters what there is, groups with what was granted to them before."""
+        """Enters all existing objects, groups with the number of nodes that they were granted
+        before."""
         await self._list_followed(all_or_none=True)
         await self.intake.take_over()
 
     def kopf_listed(self, again: bool) -> None:
-        """kopf has listed a kind: no event says what of it went before."""
+        """Called when kopf has listed a kind, `again` or for the first time: no event reports what
+        was deleted before."""
         if again:
             self.resync_soon()
         else:
             self._kopf_listed.set()
 
     async def list_after_kopf(self) -> None:
-        """Lists once more what went between `take_over` and the first watches of kopf."""
+        """Lists everything once more, as objects may go between `take_over` and the first watches
+        of kopf."""
         while True:
             await self._kopf_listed.wait()
             await asyncio.sleep(DOUBT)
@@ -336,7 +339,7 @@ class Assembly:
         )
 
     def _tell(self, metrics: Metrics) -> None:
-        """Connects /metrics with the values that are computed when it is read."""
+        """Connects /metrics with the values that are computed when somebody reads it."""
         metrics.watch_queue(lambda: self.queue.depth)
         metrics.watch_kwok(lambda: self.kwok.silent is None)
         metrics.watch_total(

@@ -42,7 +42,7 @@ NEEDED = (
     *(("", "configmaps", verb) for verb in ("list", "watch")),
 )
 """API group, resource (and subresource), verb: what deploy/base/rbac.yaml grants, except Events,
-without which the operator works. A component's permissions are missed only where they are used."""
+without which the operator works. A component's permissions are checked only where they are used."""
 
 NEEDED_FOR_ELECTION = tuple(
     ("coordination.k8s.io", "leases", verb) for verb in ("get", "create", "update")

@@ -39,7 +39,7 @@ HANDOVER_GRACE = 0.5
 LAST_EVENTS_WITHIN = 0.5
 WATCH_SILENCE = 300.0
 QUIET = 0.2
-"""Seconds without news after which a restarted watch has reported everything that it had missed."""
+"""Seconds without an event after which a restarted watch counts as up to date."""
 
 
 class Operator:
@@ -102,7 +102,7 @@ class Operator:
             raise KwokOperatorError(f"starting failed: {error!r}") from error
 
     def end(self, error: KwokOperatorError | None = None) -> None:
-        """Has the program end, for this reason; without one, as it was asked to."""
+        """Ends the program: with an error, or without one if a signal ended it."""
         self.parts.reconciler.close()
         if not self.ended.done():
             self.ended.set_result(error)
@@ -183,7 +183,7 @@ class Operator:
                 return
 
     async def stop(self) -> None:
-        """Our own work ends first, and whatever it writes is logged by what is still there."""
+        """Stops all parts: first the work on groups, then the parts that its last writes need."""
         if self._stopping is None:
             self._stopping = asyncio.create_task(self._stop(), name="stop")
         await asyncio.shield(self._stopping)

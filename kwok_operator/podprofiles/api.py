@@ -1,8 +1,7 @@
 """KwokPodProfile: how pods on fake nodes start, run, fail, end and use resources.
 
-Owns the fields of its spec and its status. What they mean for a pod is the core's
-(`podprofiles`), which compiles a profile to Stages and usage objects for kwok. With nothing
-given, pods live as they do on kwok without a profile.
+Owns the fields of its spec and its status. The other modules of this folder compile a profile to
+Stages and usage objects for kwok. An empty spec leaves pods as they are on kwok without a profile.
 """
 
 from enum import StrEnum
@@ -145,7 +144,7 @@ class FailureType(StrEnum):
 
 
 NEVER_START = (FailureType.IMAGE_PULL_BACK_OFF, FailureType.CREATE_CONTAINER_CONFIG_ERROR)
-"""Those in which no container ever runs."""
+"""The failures in which no container ever runs."""
 
 
 class Failure(ApiModel):
@@ -327,9 +326,9 @@ class KwokPodProfileSpec(ApiModel):
 
 class ProfileConditionType(StrEnum):
     COMPILED = "Compiled"
-    """Its Stages say what its spec says."""
+    """The Stages of its spec could be made."""
     STAGES_PRESENT = "StagesPresent"
-    """They are in the cluster, and so is what kwok needs to play them."""
+    """Its Stages are in the cluster, and kwok can play them."""
     OVERLAPPING = "Overlapping"
     """Another profile holds for some of its pods."""
 

@@ -322,7 +322,7 @@ class CloudProvider:
             raise RpcError(StatusCode.UNAVAILABLE, "groups and nodes are still being listed")
 
     def _warn(self, group: Group) -> None:
-        """Logs what cautions there are about a group, once for each change of them."""
+        """Logs warnings about a group's settings, again only when they change."""
         sentences = cautions(group.spec)
         if sentences != self._warned.get(group.uid, ()):
             self._warned[group.uid] = sentences

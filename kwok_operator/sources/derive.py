@@ -1,6 +1,7 @@
 """Derives groups from a provider config, templates and live nodes: one for each value of its key.
 
-A group that can't be right becomes a Problem; an existing group of that name stays as it is.
+A group that would be invalid is reported as a Problem instead; an existing group of that name stays
+as it is.
 """
 
 from collections.abc import Mapping, Sequence

@@ -25,7 +25,8 @@ from kwok_operator.sources.nodechoice import LiveNode, is_leftover, live_node
 logger = logging.getLogger(__name__)
 
 PATIENCE = 10.0
-"""Seconds for which a watch may be in trouble before that is a problem: a cut watch is none."""
+"""Seconds for which a watch may fail before that is reported: one that is only cut begins again at
+once."""
 SECRET_CHECK_INTERVAL = 10.0
 SECRET_RETRY_INTERVAL = 5.0
 PAGE_SIZE = 100

@@ -1,7 +1,7 @@
 """KwokCapacityPool: what several groups share, such as a zone's stock, a quota or a reservation.
 
-Owns the fields of its spec and its status. Who gets what is the core's (`cloud/stock.py`): use
-is counted from groups and nodes each time, and the status here only shows it.
+Owns the fields of its spec and its status. cloud/stock.py decides which group gets room: use is
+counted from groups and nodes each time, and the status here only shows it.
 """
 
 from enum import StrEnum
@@ -70,9 +70,9 @@ class GroupShare(ApiModel):
 
 class PoolConditionType(StrEnum):
     OUTAGE = "Outage"
-    """Its lastTransitionTime is when the outage began."""
+    """Whether the pool is out; lastTransitionTime says since when."""
     EXHAUSTED = "Exhausted"
-    """Instances were refused, and wait."""
+    """Instances found no room, and wait for it."""
 
 
 class PoolCondition(Condition):

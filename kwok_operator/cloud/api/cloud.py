@@ -1,8 +1,8 @@
 """How the simulated cloud behaves: `spec.cloud`. With nothing given, it is a perfect one.
 
 Owns the fields in which its delays, failures, stock, interruptions and outages are written, with
-their limits. What happens to an instance, and when, is the core's (`cloud`): every draw is
-made from the seed, the group's name, the instance's serial and what is drawn.
+their limits. Other modules of this folder compute from them what happens to an instance, and when.
+Every draw depends on the seed, the group's name, the instance's serial and the purpose.
 """
 
 from enum import StrEnum

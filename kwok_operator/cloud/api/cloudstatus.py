@@ -1,4 +1,4 @@
-"""What status says about the simulated cloud: `status.cloud`.
+"""The status of the simulated cloud: `status.cloud`.
 
 Owns the fields. `terms` and `refused` are read back by the operator and by the shim, which both
 work out from them in which state each instance is; `instances` and `counts` are for people, and

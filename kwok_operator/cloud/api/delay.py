@@ -1,7 +1,7 @@
 """Times in spec.cloud: fixed ones, and those that are drawn for each instance anew.
 
-Owns how a time and a distribution are written, and what the API server refuses in them. Which span
-a draw gives is the core's.
+Owns how a time and a distribution are written, and what the API server refuses in them. draws.py
+computes which span a draw gives.
 """
 
 from typing import Annotated

@@ -1,7 +1,8 @@
-"""What cluster-autoscaler may do with a group, and should know: `spec.autoscaling`, `spec.price`.
+"""How cluster-autoscaler may scale a group, and what it should know of it: `spec.autoscaling`,
+`spec.price`.
 
-Owns the bounds, the options that its protocol has for single groups, and their units. What becomes
-of them in the protocol is for the shim.
+Owns the bounds, the options that its protocol has for single groups, and their units. The shim
+translates them to the protocol.
 """
 
 from typing import Annotated

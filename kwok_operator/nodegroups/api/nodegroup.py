@@ -1,4 +1,4 @@
-"""The spec of a KwokNodeGroup: what people and autoscalers ask for.
+"""The spec of a KwokNodeGroup: what people and autoscalers want.
 
 Owns every field of spec: its type, its limits, its default, the text that `kubectl explain` prints,
 and the rules that the API server checks. The CRD is generated from it. Defaults live here, so that

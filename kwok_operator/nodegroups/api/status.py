@@ -1,11 +1,11 @@
-"""The status of a KwokNodeGroup: what the operator found, did and has to remember.
+"""The status of a KwokNodeGroup: what the operator has observed, has done, and must remember.
 
 Owns every field of status, the condition types, and the text that `kubectl explain` prints. The
 operator alone writes it, and reads back what must outlive it: `nextSerial`, `pending` and
 `resolvedTemplate`. A missing status is an empty one.
 
-Doesn't compute anything: counts and conditions are the core's, and when to write is the
-reconciler's. `KwokNodeGroupStatus.dump()` is what goes to the API server.
+Nothing is computed here: nodegroups/status.py makes counts and conditions, and reporting.py decides
+when they are written. `KwokNodeGroupStatus.dump()` is what goes to the API server.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,8 +22,8 @@ from kwok_operator.cloud.api.cloudstatus import CloudStatus
 ConditionStatus = Literal["True", "False", "Unknown"]
 
 LAST_SERIAL: Final = 10**18 - 1
-"""The last that a node's name may end in: no group comes so far unless somebody writes its status,
-and a longer number is read from no name."""
+"""The highest serial. No group gets there unless somebody edits its status; a longer number in a
+name is no serial."""
 
 
 class ConditionType(StrEnum):
@@ -42,12 +42,13 @@ class ConditionType(StrEnum):
     FOREIGN_NODES = "ForeignNodes"
     AUTOSCALABLE = "Autoscalable"
     COMPANIONS_PRESENT = "CompanionsPresent"
-    """Every node has what belongs to it; Unknown while that is written."""
+    """Every node has its companions; Unknown while they are written."""
     PROVISIONED = "Provisioned"
-    """Every instance that was asked for has its Node."""
+    """Every requested instance has its Node."""
     OUTAGE = "Outage"
     CLOUD_SIMULATED = "CloudSimulated"
-    """Nodes can be shown as the simulated cloud has them; False where kwok would undo it."""
+    """Nodes can be kept as not Ready as the simulated cloud demands; False if kwok would make them
+    Ready."""
 
 
 OUT_OF_STOCK: Final = "OutOfStock"
@@ -56,7 +57,7 @@ POOL_MISSING: Final = "PoolMissing"
 OUTAGE: Final = "Outage"
 ALL_ARRIVED: Final = "AllArrived"
 PROVISIONING: Final = "Provisioning"
-"""The reason while nothing is wrong, and instances are under way."""
+"""The reason while instances are under way and none has failed."""
 FAILURES: Final = (
     POOL_MISSING,
     OUT_OF_STOCK,
@@ -221,5 +222,6 @@ class KwokNodeGroupStatus(ApiModel):
     @field_validator("next_serial", mode="after")
     @classmethod
     def _only_ours(cls, value: int) -> int:
-        """0 for what can't have been written by us: nodes' names show which serials are used."""
+        """Reads a number that the operator can't have written as 0: nodes' names show which serials
+        are used."""
         return value if value <= LAST_SERIAL + 1 else 0

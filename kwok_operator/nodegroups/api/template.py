@@ -1,7 +1,7 @@
 """What the nodes of a group look like: `spec.template` and `spec.guardTaint`.
 
-Owns the fields in which a template is written, and where it may come from. How the parts are merged
-and cleaned belongs to the core, reading the sources to the controller.
+Owns the fields in which a template is written, and where it may come from. merge.py and cleaning.py
+merge and clean the parts, sources/ reads the sources.
 """
 
 from collections.abc import Mapping
@@ -159,7 +159,7 @@ def _reserved_within(field: str) -> ApiRule:
 
 
 def _block(network: Mapping[str, Any], field: str) -> Block | None:
-    """None where there is none, or what breaks the rule of ranges."""
+    """Returns the block; None if none is given, or it is invalid, which another rule reports."""
     try:
         return Block.parse(network[field]) if field in network else None
     except ValueError:
@@ -410,5 +410,6 @@ class Template(ApiModel):
 
     @property
     def are_born_ready(self) -> bool:
-        """Addresses of their own would pass for kwok's, which others are given."""
+        """Whether nodes may be created Ready. Those with addresses of their own may not: other
+        nodes would get these as kwok's."""
         return self.born_ready and (self.network is None or self.network.node_cidr is None)

@@ -50,10 +50,10 @@ class ProviderConfig:
     configmap_key: str | None = None
     """As written; see `sources.providerconfig.templates_key` for the one to read."""
     cluster: RemoteCluster | None = None
-    """Whose nodes are templates, where live ones are; None is this one."""
+    """The cluster whose nodes are templates, if live nodes are; None for the operator's own."""
     copy_sizes: bool = False
     """Whether a new group begins with as many nodes as there are live ones."""
     prune: bool = False
     """Whether groups that are no longer derived are removed."""
     notes: tuple[str, ...] = ()
-    """Sentences on what is accepted and has no effect."""
+    """Sentences about settings that are accepted, but have no effect."""
