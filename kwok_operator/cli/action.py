@@ -21,7 +21,7 @@ from kwok_operator.errors import SettingsError, one_line
 _OUTPUT: Final = "kwok-rehearsal"
 _VERDICTS: Final = {0: "passed", 1: "failed", 3: "undecided"}
 _NOT_PLAYED: Final = 2
-_MOST_TOLD: Final = 20
+_MOST_LINES: Final = 20
 
 Command = Callable[[Sequence[str]], int]
 
@@ -63,8 +63,8 @@ def run(environ: Mapping[str, str], command: Command) -> int:
     if _version(summary) not in (None, before):
         text = summary.read_text(encoding="utf-8")
     else:
-        told = [f"    {one_line(line, limit=500)}" for line in said.lines()[-_MOST_TOLD:]]
-        text = "\n".join(["### Nothing was played", "", *told, ""])
+        lines = [f"    {one_line(line, limit=500)}" for line in said.lines()[-_MOST_LINES:]]
+        text = "\n".join(["### Nothing was played", "", *lines, ""])
     _append(environ.get("GITHUB_STEP_SUMMARY"), f"{text}\n")
     for name, value in (("verdict", _VERDICTS.get(code, "not-played")), ("folder", folder(inputs))):
         end = secrets.token_hex(16)

@@ -90,21 +90,21 @@ def _from_files(names: list[str], only: str | None) -> int:
     texts = read_texts(names)
     if texts is None:
         return 2
-    told = forecast_pods(Files.read(texts), only=only)
-    for line in told.lines if only else table(told.rows):
+    forecast = forecast_pods(Files.read(texts), only=only)
+    for line in forecast.lines if only else table(forecast.rows):
         print(line)
-    complain_of(told.findings, told.notes)
-    if only and not told.rows:
+    complain_of(forecast.findings, forecast.notes)
+    if only and not forecast.rows:
         complain(f"kwok-operator: no pod {only} with a profile is in these files")
     elif not only:
-        complain(_summary(told))
-    return 0 if told.rows and not told.findings else 1
+        complain(_summary(forecast))
+    return 0 if forecast.rows and not forecast.findings else 1
 
 
-def _summary(told: PodForecast) -> str:
+def _summary(forecast: PodForecast) -> str:
     """A line on how many lives of pods end in which way."""
-    ends = Counter(row.then.partition(",")[0] for row in told.rows)
-    pods, lives = len({row.pod for row in told.rows}), len(told.rows)
+    ends = Counter(row.then.partition(",")[0] for row in forecast.rows)
+    pods, lives = len({row.pod for row in forecast.rows}), len(forecast.rows)
     attempts = f", {counted(lives, 'attempt')}" if lives > pods else ""
     return f"{counted(pods, 'pod')}{attempts}: " + ", ".join(
         f"{number} {end}" for end, number in sorted(ends.items())
@@ -157,8 +157,8 @@ def _profiles(
         try:
             spec = KwokPodProfileSpec.model_validate(each.get("spec") or {})
         except ValueError as error:
-            told = one_line(error, limit=300)
-            print(f"kwok-operator: KwokPodProfile {name} is left out: {told}", file=sys.stderr)
+            why = one_line(error, limit=300)
+            print(f"kwok-operator: KwokPodProfile {name} is left out: {why}", file=sys.stderr)
             continue
         selector = spec.namespace_selector
         here = [namespace] if selector and labels_match(selector, labels) else []

@@ -186,12 +186,12 @@ def run_record(flags: argparse.Namespace) -> int:
 
     settings = record_settings(flags)
     try:
-        recorder, outcome = asyncio.run(record(settings, log=_tell))
+        recorder, outcome = asyncio.run(record(settings, log=_log))
     except StoppedEarlyError as error:
-        _tell(f"kwok-operator: {error}")
+        _log(f"kwok-operator: {error}")
         return 130
     except KwokOperatorError as error:
-        _tell(f"kwok-operator: {error}")
+        _log(f"kwok-operator: {error}")
         return 2
     for line in summary(settings, recorder, outcome):
         print(line)
@@ -209,28 +209,28 @@ def run_replay(flags: argparse.Namespace) -> int:
             return _print(settings)
         if flags.clean:
             gone, wrong = asyncio.run(
-                replay.remove(kubeconfig=settings.kubeconfig, context=settings.context, log=_tell)
+                replay.remove(kubeconfig=settings.kubeconfig, context=settings.context, log=_log)
             )
             print(f"deleted: {gone:,} objects")
             for what, why in wrong.items():
-                _tell(f"not deleted: {what}: {why}")
+                _log(f"not deleted: {what}: {why}")
             return 1 if wrong else 0
-        plan, told, report = asyncio.run(replay.replay(settings, log=_tell))
+        plan, findings, report = asyncio.run(replay.replay(settings, log=_log))
     except KwokOperatorError as error:
-        _tell(f"kwok-operator: {error}")
+        _log(f"kwok-operator: {error}")
         return 2
-    for line in summary(plan, told, report):
+    for line in summary(plan, findings, report):
         print(line)
     if report.interrupted:
         return 130
-    return 1 if report.refused or report.broken or _lacks_parts(plan, told) else 0
+    return 1 if report.refused or report.broken or _lacks_parts(plan, findings) else 0
 
 
 def _print(settings: ReplaySettings) -> int:
     from kwok_operator.importing.traces.replay import planned, shown
     from kwok_operator.importing.traces.report import incomplete
 
-    plan, told, requests = planned(settings)
+    plan, findings, requests = planned(settings)
     try:
         for request in requests:
             print(shown(request))
@@ -238,16 +238,16 @@ def _print(settings: ReplaySettings) -> int:
     except BrokenPipeError:  # `| head` has seen enough; Python would complain when it ends
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     else:
-        for line in incomplete(plan, told):
-            _tell(line)
-    return 1 if _lacks_parts(plan, told) else 0
+        for line in incomplete(plan, findings):
+            _log(line)
+    return 1 if _lacks_parts(plan, findings) else 0
 
 
-def _lacks_parts(plan: "Replay", told: "Findings") -> bool:
-    return bool(told.cut or plan.seen.missing_parts)
+def _lacks_parts(plan: "Replay", findings: "Findings") -> bool:
+    return bool(findings.cut or plan.seen.missing_parts)
 
 
-def _tell(text: str) -> None:
+def _log(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 

@@ -63,7 +63,7 @@ class ProcessMetrics:
         GCCollector(registry=self.registry)
         build = Gauge(
             "kwok_operator_build_info",
-            "Always 1; the labels tell what runs.",
+            "Always 1; the labels name what runs.",
             ["version", "python_version"],
             registry=self.registry,
         )

@@ -132,7 +132,7 @@ class Assembly:
         )
         self.queue = WorkQueue(self._reconcile, draw=draw, wish=self.store.wish)
         self.node_reflector = self._node_reflector(nodes)
-        self._tell(metrics)
+        self._export(metrics)
 
     def _make_reconciler(self, writer: NodeWriter, *, metrics: Metrics, clock: Clock) -> Reconciler:
         parts = Parts(
@@ -338,7 +338,7 @@ class Assembly:
             gather_for=lambda: GATHER_AT_REST if self._at_rest() else GATHER,
         )
 
-    def _tell(self, metrics: Metrics) -> None:
+    def _export(self, metrics: Metrics) -> None:
         """Connects /metrics with the values that are computed when somebody reads it."""
         metrics.watch_queue(lambda: self.queue.depth)
         metrics.watch_kwok(lambda: self.kwok.silent is None)

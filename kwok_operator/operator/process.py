@@ -151,7 +151,7 @@ class Operator:
         self._keep("resync", parts.resync)
         self._keep("list what kopf follows", parts.list_after_kopf)
         self._keep("look for names that are free again", parts.recheck)
-        self._keep("tell of pools", parts.pools.run)
+        self._keep("status of pools", parts.pools.run)
         self._keep("provider config", parts.provider.run)
         if missing := await preflight.missing_crds(self._client):
             self._spawn("CRDs that were missing", preflight.end_once_served(self._client, missing))

@@ -80,7 +80,7 @@ class Groups:
         try:
             self._kubectl("wait", *whom, "--for=condition=Ready", f"--timeout={within:g}s")
         except KubectlError:
-            said = [told for each in self._read(*whom) for told in _not_ready(each)]
+            said = [why for each in self._read(*whom) for why in _not_ready(each)]
             if not said:
                 raise
             raise GroupError(f"not usable within {within:g} s: {'; '.join(said)}") from None

@@ -12,7 +12,7 @@ from kwok_operator.errors import KwokOperatorError
 from kwok_operator.testkit import processes
 
 _JUDGED: Final = (0, 1)
-_MOST_TOLD: Final = 3
+_MOST_SHOWN: Final = 3
 
 
 class RehearseError(KwokOperatorError):
@@ -59,10 +59,10 @@ class Rehearsed:
 
     def __repr__(self) -> str:
         # pytest shows some 240 characters of it.
-        told = self.failures
-        more = [f"{len(told) - _MOST_TOLD} more"] if len(told) > _MOST_TOLD else []
-        said = "; ".join([*told[:_MOST_TOLD], *more])
-        return f"<{self.verdict['scenario']} {'passed' if self.passed else f'FAILED: {said}'}>"
+        failures = self.failures
+        more = [f"{len(failures) - _MOST_SHOWN} more"] if len(failures) > _MOST_SHOWN else []
+        shown = "; ".join([*failures[:_MOST_SHOWN], *more])
+        return f"<{self.verdict['scenario']} {'passed' if self.passed else f'FAILED: {shown}'}>"
 
 
 def rehearse(
