@@ -118,6 +118,10 @@ def run(flags: argparse.Namespace) -> int:
     if not settings.demo:
         check_binaries(settings.binaries, [read.scenario])
     if flags.check:
+        for what in read.ignored:
+            complain(
+                f"kwok-operator: {settings.scenario}: {what} has no effect on Karpenter's nodes"
+            )
         print(summary(read.scenario))
         return 0
     return _play(read.scenario, settings)

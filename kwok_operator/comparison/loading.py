@@ -5,7 +5,7 @@ A.yaml B.yaml | one file with arms --> two scenarios with all that is wrong --> 
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,6 +70,7 @@ def _loaded(
     name: str, found: Sequence[tuple[str, Path, ScenarioFile]], around: MakeSurroundings
 ) -> LoadedArms:
     findings = [each for _, _, read in found for each in read.findings]
+    findings += _without_effect([read for _, _, read in found])
     arms = []
     for arm, path, read in found:
         if read.scenario is None:
@@ -81,12 +82,22 @@ def _loaded(
     return LoadedArms(name, () if findings else tuple(arms), tuple(findings))
 
 
+def _without_effect(reads: Sequence[ScenarioFile]) -> Iterator[Finding]:
+    """Finds what only some arms would have, if some have Karpenter and others don't."""
+    having = [read for read in reads if read.scenario and read.scenario.karpenters]
+    for read in having if len(having) < len(reads) else ():
+        for what in read.ignored:
+            sentence = f"{what} has no effect on Karpenter's nodes, and the other arm has it"
+            yield Finding(read.file, None, f"{sentence}; take it out to compare them")
+
+
 def _files(scenario: Scenario, around: LocalSurroundings) -> dict[str, str]:
     """Returns the files that a scenario reads: what it applies, its traces, arguments of its
     commands.
     """
     names = [source.path for source in sources_of(scenario)]
     names += [workload.arrivals.trace for workload in scenario.workloads]
+    names += [path for each in scenario.karpenters.values() for path in each.paths]
     commands = [process.command for process in scenario.processes]
     commands += [step.run.command for step in scenario.timeline if step.run is not None]
     # The program itself is found elsewhere; an argument may have the form --config=FILE.

@@ -1,6 +1,6 @@
 """Copies warnings and errors from the logs of a rehearsal's programs to its recording.
 
-    operator.log, NAME.shim.log (JSON), NAME.log of a clusterAutoscaler (klog)
+    operator.log, NAME.shim.log (JSON), NAME.log of a clusterAutoscaler (klog), a karpenter (zap)
         --look--> WarningCounts --> the terminal, before the run; the recording, in it
 
 Other programs are left out, as the form of their logs isn't known. A warning has the time at which
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from kwok_operator.rehearsal.following import FollowedFile
-from kwok_operator.rehearsal.judge.logged import Said, WarningCounts, read_json, read_klog
+from kwok_operator.rehearsal.judge.logged import Said, WarningCounts, read_json, read_klog, read_zap
 from kwok_operator.rehearsal.judge.recording import OPERATOR, SHIM, RecordedLine
 from kwok_operator.rehearsal.scenario.model import Scenario
 
@@ -43,6 +43,8 @@ class ProgramWarnings:
             if process.cluster_autoscaler is not None:
                 logs[log_of(process.name)] = (process.name, read_klog)
                 logs[log_of_shim(process.name)] = (SHIM, read_json)
+            elif process.karpenter is not None:
+                logs[log_of(process.name)] = (process.name, read_zap)
         for name in logs:
             (folder / name).unlink(missing_ok=True)
         self._files = [
@@ -77,10 +79,13 @@ class ProgramWarnings:
                 for text, trouble, over in map(read, lines):
                     if over and self._report is not None:
                         self._counts.forget(program, over)
-                    if not text or not self._counts.add(program, text, trouble):
-                        continue
-                    if self._report is not None:
-                        self._report(f"warning of {program}: {text}")
+                    if text:
+                        self.note(program, text, trouble)
+
+    def note(self, program: str, text: str, trouble: str = "") -> None:
+        """Counts a warning, and reports it if it is new and the run has not begun."""
+        if self._counts.add(program, text, trouble) and self._report is not None:
+            self._report(f"warning of {program}: {text}")
 
     def begin(self, write: Callable[[RecordedLine], None]) -> None:
         """Begins the run: records all earlier warnings as being from before it."""

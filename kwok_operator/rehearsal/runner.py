@@ -130,6 +130,8 @@ async def rehearse(
                         if process.starts is Starts.AT_ONCE:
                             report(f"starting {process.name}")
                             await ready.start(process)
+                    for name, sentence in ready.caveats:
+                        warnings.note(name, sentence)
                     shown = show or in_lines(report)
                     run = Rehearsal(ready, scenario, path, warnings, report=report, show=shown)
                     await run.play()

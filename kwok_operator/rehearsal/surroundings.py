@@ -25,6 +25,8 @@ MAX_BYTES: Final = 2 * 1024 * 1024
 """The most bytes that are read of all files together, as YAML with line numbers takes seconds per
 MiB. The rest is not checked; an import has its groups first.
 """
+MAX_TEXT: Final = 16 * 1024 * 1024
+"""The most bytes of a file that is no YAML."""
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 _BROUGHT: Final = frozenset({"kubectl"})
 """Programs that a rehearsal provides itself."""
@@ -76,6 +78,16 @@ class LocalSurroundings:
             raise UnusableReferenceError(f"can't be used: {error}") from error
         except OSError as error:
             raise UnusableReferenceError(_unreadable(error)) from error
+
+    def text(self, path: str) -> str:
+        try:
+            return read_bytes(self._folder / path, limit=MAX_TEXT).decode()
+        except UnicodeDecodeError as error:
+            raise UnusableReferenceError("has no UTF-8 text; save it as such") from error
+        except OSError as error:
+            raise UnusableReferenceError(_unreadable(error)) from error
+        except ValueError as error:
+            raise UnusableReferenceError("is no name of a file; correct it") from error
 
     def files(self, path: str) -> list[Path]:
         """Returns the files that a scenario reads if it names this path: a file, or those of a

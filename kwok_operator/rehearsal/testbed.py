@@ -16,7 +16,7 @@ import shutil
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -41,12 +41,16 @@ from kwok_operator.rehearsal.installing import (
     sources_of,
     wait_for_crds,
 )
+from kwok_operator.rehearsal.karpenterstart import KarpenterPlace, PreparedKarpenter
 from kwok_operator.rehearsal.kubectl import AsyncKubectl
 from kwok_operator.rehearsal.logs import OPERATOR_LOG, log_of, log_of_shim
 from kwok_operator.rehearsal.programs import Program, Ready, answers, listens, says
+from kwok_operator.rehearsal.programversion import version_in_words
 from kwok_operator.rehearsal.progress import Report, Say
 from kwok_operator.rehearsal.scenario.autoscaler import autoscaler_flags
 from kwok_operator.rehearsal.scenario.borrowing import BEFORE_THE_OPERATOR, REHEARSAL_NAMESPACE
+from kwok_operator.rehearsal.scenario.karpenter import KARPENTER_MODULE, Karpenter
+from kwok_operator.rehearsal.scenario.karpenterenv import karpenter_environment
 from kwok_operator.rehearsal.scenario.model import Component, Scenario
 from kwok_operator.rehearsal.scenario.process import ClusterAutoscaler, Readiness, ScenarioProcess
 from kwok_operator.rehearsal.scenario.rights import OptionalRights, needed_rights
@@ -93,22 +97,32 @@ class Testbed:
     """Shows a line of the scenario's texts and commands."""
     programs: dict[str, Program] = field(default_factory=dict)
     """The running processes of the scenario, by name."""
+    caveats: list[tuple[str, str]] = field(default_factory=list)
+    """What is different than the scenario may expect: the process, and a sentence."""
     _beside: dict[str, list[Program]] = field(default_factory=dict)
+    _prepared: dict[str, PreparedKarpenter] = field(default_factory=dict)
 
     async def start(self, process: ScenarioProcess) -> None:
         """Starts a process of the scenario, and returns once it is ready. Raises ProgramError."""
         program = Program(process.name, log=self.logs / log_of(process.name))
         wanted, ready, within = process.ready, None, _READY_WITHIN
+        given: Mapping[str, str] = {}
         if process.cluster_autoscaler is not None:
             address = _free_address()
             command = await self._autoscaler(process.name, process.cluster_autoscaler, address)
             ready, within = answers(f"http://{address}/health-check"), _AUTOSCALER_WITHIN
+        elif process.karpenter is not None:
+            address = _free_address()
+            given = await self._karpenter(process.name, process.karpenter, address)
+            command = [str(self.find_program(process.program) or process.program)]
+            ready, within = answers(f"http://{address}/readyz"), _AUTOSCALER_WITHIN
         else:
             command = [self._filled(each) for each in process.command or ()]
             command[0] = str(self.find_program(command[0]) or command[0])
         if wanted is not None:
             ready, within = self._readiness(wanted, program), wanted.within
-        environment = {**self.environment, **{k: self._filled(v) for k, v in process.env.items()}}
+        own = {name: self._filled(value) for name, value in process.env.items()}
+        environment = {**self.environment, **given, **own}
         self.programs[process.name] = program
         await program.start(command, env=environment, cwd=self.folder)
         if ready is not None:
@@ -154,6 +168,20 @@ class Testbed:
             host, _, port = wanted.tcp.rpartition(":")
             return listens(host, int(port))
         return says(program.log, wanted.says or "")
+
+    async def _karpenter(self, name: str, wanted: Karpenter, address: str) -> dict[str, str]:
+        """Prepares the cluster for Karpenter, unless that was done, and returns its variables."""
+        if name not in self._prepared:
+            place = KarpenterPlace(self.kubectl, self.client, self.folder, self.logs)
+            self._prepared[name] = await place.prepare(name, wanted)
+            self.caveats += [(name, each) for each in self._prepared[name].caveats]
+        return karpenter_environment(
+            wanted,
+            kubeconfig=str(self.kubeconfig),
+            types=str(self._prepared[name].types),
+            health_port=_port_of(address),
+            metrics_port=_port_of(_free_address()),
+        )
 
     async def _autoscaler(self, name: str, wanted: ClusterAutoscaler, address: str) -> list[str]:
         """Starts a shim for a cluster-autoscaler, and returns the autoscaler's command."""
@@ -215,7 +243,7 @@ async def testbed(
             kubeconfig=kubeconfig,
             folder=settings.scenario.absolute().parent,
             logs=logs,
-            versions=await _versions(kubectl),
+            versions={**await _versions(kubectl), **await _karpenters(scenario, find_program)},
             find_program=find_program,
             report=report,
             say=say or (lambda line, style="": report(line)),
@@ -281,6 +309,16 @@ async def _cluster(
 async def _versions(kubectl: AsyncKubectl) -> dict[str, str]:
     found = json.loads(await kubectl("version", "--output=json"))
     return {"kubernetes": str(found.get("serverVersion", {}).get("gitVersion", ""))}
+
+
+async def _karpenters(scenario: Scenario, find_program: FindProgram) -> dict[str, str]:
+    """Returns which version each Karpenter of the scenario is."""
+    found = {}
+    for name, wanted in scenario.karpenters.items():
+        if path := find_program(wanted.binary):
+            with suppress(OSError):  # a program need not be readable
+                found[name] = await asyncio.to_thread(version_in_words, path, KARPENTER_MODULE)
+    return found
 
 
 @asynccontextmanager
@@ -356,3 +394,7 @@ def _free_address() -> str:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def _port_of(address: str) -> int:
+    return int(address.rpartition(":")[2])

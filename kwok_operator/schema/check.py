@@ -28,6 +28,7 @@ _METADATA: Final = (
 _TYPES: Final[Mapping[str, tuple[type | tuple[type, ...], str]]] = {
     "string": (str, "text; put it in quotes"),
     "integer": (int, "a whole number, without quotes"),
+    "number": ((int, float), "a number, without quotes"),
     "boolean": (bool, "true or false, without quotes"),
     "object": (dict, "an object of keys and values"),
     "array": (list, "a list"),
@@ -55,6 +56,20 @@ def check_pool(manifest: Mapping[str, Any]) -> list[FieldProblem]:
 def check_profile(manifest: Mapping[str, Any]) -> list[FieldProblem]:
     """Returns all mistakes of a KwokPodProfile's manifest; none means that it can be applied."""
     return _check_whole(manifest, constants.PROFILE_KIND)
+
+
+def check_by_schema(manifest: Mapping[str, Any], schema: Mapping[str, Any]) -> list[FieldProblem]:
+    """Returns the mistakes of an object of another kind by the schema of its CRD. Patterns and
+    rules of that schema are left to the API server.
+    """
+    return [*_check(_without_nulls(manifest), _without_rules(schema), (), "")]
+
+
+def _without_rules(schema: Any) -> Any:
+    """Returns a schema without its rules, which are in CEL alone."""
+    if isinstance(schema, Mapping):
+        return {key: _without_rules(part) for key, part in schema.items() if key != RULES}
+    return [_without_rules(each) for each in schema] if isinstance(schema, list) else schema
 
 
 def _check_whole(manifest: Mapping[str, Any], kind: str) -> list[FieldProblem]:
@@ -115,7 +130,7 @@ def _check_texts(texts: Any, part: str) -> Iterator[FieldProblem]:
 
 def _check(value: Any, schema: Mapping[str, Any], path: Path, kind: str) -> Iterator[FieldProblem]:
     """Checks a value and all its parts; `kind` is that of the whole object, whose fields serve
-    as hints."""
+    as hints, or empty."""
     problem = _mismatch(value, schema)
     found = [_problem(path, problem)] if problem else []
     if not found and isinstance(value, dict):
@@ -225,7 +240,7 @@ def _culprit(value: Any, rule: ApiRule) -> Any:
 def _unknown(path: Path, known: Collection[str], kind: str) -> FieldProblem:
     name = str(path[-1])
     near = nearest(name, known)
-    elsewhere = _places(kind).get(name, ())
+    elsewhere = _places(kind).get(name, ()) if kind else ()
     if near:
         hint = f"; did you mean {near}?"
     elif elsewhere:

@@ -26,7 +26,7 @@ class Told:
     """Surroundings: files by path, names of programs, what is wrong with a trace or trouble."""
 
     files: Mapping[str, str] = field(default_factory=dict)
-    programs: frozenset[str] = frozenset({"ca", "tool"})
+    programs: frozenset[str] = frozenset({"ca", "karpenter", "tool"})
     traces: frozenset[str] = frozenset({"day.jsonl"})
     own_cluster: bool = True
     kubernetes: tuple[str, ...] = ("1.35", "1.36")
@@ -36,6 +36,10 @@ class Told:
         if path not in self.files:
             raise UnusableReferenceError("isn't there")
         return Material(((path, self.files[path]),), complete=self.complete)
+
+    def text(self, path: str) -> str:
+        ((_, text),) = self.material(path).texts
+        return text
 
     def check_program(self, name: str) -> None:
         if name not in self.programs:

@@ -66,7 +66,7 @@ class FigureScope(ScenarioPart):
     group: Line = Field(default="", description="A KwokNodeGroup.")
     zone: Line = Field(default="", description="A zone.")
     program: Line = Field(
-        default="", description="operator, shim, or a process that is a clusterAutoscaler."
+        default="", description="operator, shim, or a process that is an autoscaler."
     )
 
     @classmethod

@@ -1,6 +1,6 @@
 """Warnings and errors that programs log: read from lines of their logs, and counted by their text.
 
-    line --read_json, read_klog--> Said --WarningCounts--> WarningLine
+    line --read_json, read_klog, read_zap--> Said --WarningCounts--> WarningLine
 
 A trouble that was over before the run began is no warning, such as an API server that did not
 answer yet. The same text again only raises its count, and is written at most once a second. Texts
@@ -22,6 +22,7 @@ MOST_TEXTS: Final = 200
 OTHERS: Final = "other warnings; their texts are in its log"
 _AGAIN_SECONDS: Final = 1.0
 _LEVELS: Final = frozenset({"warning", "error", "critical"})
+_ZAP_LEVELS: Final = frozenset({"WARN", "ERROR", "DPANIC", "PANIC", "FATAL"})
 _KLOG: Final = re.compile(rb"[WEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ (.+)")
 _MOST_TEXT: Final = 2_000
 _HARMLESS: Final = {
@@ -53,6 +54,19 @@ def read_json(line: bytes) -> Said:
     error = str(said.get("traceback") or "").strip().rpartition("\n")[2]
     text = one_line(f"{said.get('message')}{f' ({error})' if error else ''}", limit=_MOST_TEXT)
     return Said(text, str(said.get("trouble") or ""))
+
+
+def read_zap(line: bytes) -> Said:
+    """Reads a line that Karpenter has logged: JSON with a level in capitals."""
+    try:
+        said = as_map(json.loads(line))
+    except ValueError:
+        return Said()
+    if said.get("level") not in _ZAP_LEVELS:
+        return Said()
+    error = ": ".join(str(said[key]) for key in ("controller", "error") if said.get(key))
+    text = f"{said.get('message')}{f' ({error})' if error else ''}"
+    return Said(one_line(text, limit=_MOST_TEXT))
 
 
 def read_klog(line: bytes) -> Said:

@@ -67,24 +67,47 @@ def look_at(
     """Checks everything that is applied, at the beginning and in the timeline."""
     applied = AppliedObjects()
     for place, sources in _sources(scenario):
-        files = Files()
-        for number, source in enumerate(sources):
-            path = (*place, number)
-            if source.object is not None:
-                files.add(file, document, (*path, "object"), source.object)
-                continue
-            assert source.path is not None
-            try:
-                material = around.material(source.path)
-            except UnusableReferenceError as error:
-                applied.problems.append(problem(path, f"{shown(source.path)} {error}"))
-                applied.known.complete = False
-                continue
-            applied.known.complete &= material.complete
-            _read(files, material.texts)
-        applied.findings += validate_files(files).findings
-        _note(applied.known, files)
+        read = read_sources(sources, place, document, around, file=file)
+        applied.problems += read.problems
+        applied.known.complete &= read.complete
+        applied.findings += validate_files(read.files).findings
+        _note(applied.known, read.files)
     return applied
+
+
+@dataclass(slots=True)
+class ReadSources:
+    files: Files = field(default_factory=Files)
+    problems: list[FieldProblem] = field(default_factory=list)
+    complete: bool = True
+    """Whether nothing else is applied."""
+
+
+def read_sources(
+    sources: Sequence[ApplySource],
+    place: Path,
+    document: Document,
+    around: Surroundings,
+    *,
+    file: str,
+) -> ReadSources:
+    """Reads what the list at `place` of the scenario applies."""
+    read = ReadSources()
+    for number, source in enumerate(sources):
+        path = (*place, number)
+        if source.object is not None:
+            read.files.add(file, document, (*path, "object"), source.object)
+            continue
+        assert source.path is not None
+        try:
+            material = around.material(source.path)
+        except UnusableReferenceError as error:
+            read.problems.append(problem(path, f"{shown(source.path)} {error}"))
+            read.complete = False
+            continue
+        read.complete &= material.complete
+        _read(read.files, material.texts)
+    return read
 
 
 def pools_that_lack(known: Known) -> Iterator[tuple[str, str]]:

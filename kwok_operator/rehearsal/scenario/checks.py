@@ -8,6 +8,7 @@ here; figures, and what can never hold, in figurechecks.py; objects in applied.p
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 from kwok_operator.formats.words import shown
@@ -17,6 +18,7 @@ from kwok_operator.rehearsal.scenario.applied import Known, look_at, pools_that_
 from kwok_operator.rehearsal.scenario.arrivals import last_arrival
 from kwok_operator.rehearsal.scenario.autoscaler import GIVEN_FLAGS, OPERATOR_FLAGS
 from kwok_operator.rehearsal.scenario.figurechecks import figure_checks
+from kwok_operator.rehearsal.scenario.karpenterchecks import look_at_karpenter
 from kwok_operator.rehearsal.scenario.manifests import is_object_of
 from kwok_operator.rehearsal.scenario.model import Component, Scenario
 from kwok_operator.rehearsal.scenario.parts import MAX_PODS
@@ -50,8 +52,10 @@ def check(read: ScenarioFile, around: Surroundings) -> ScenarioFile:
     applied = look_at(scenario, document, around, file=read.file)
     known = applied.known
     known.complete &= around.own_cluster and not _makes_more(scenario)
+    karpenter = look_at_karpenter(scenario, document, around, known, file=read.file)
     problems = [
         *applied.problems,
+        *karpenter.problems,
         *_cluster(scenario, around),
         *_names(scenario),
         *_sizes(scenario),
@@ -63,7 +67,8 @@ def check(read: ScenarioFile, around: Surroundings) -> ScenarioFile:
         *wait_checks(scenario, known),
         *figure_checks(scenario, known),
     ]
-    return read.with_findings(problems, applied.findings)
+    read = replace(read, ignored=tuple(karpenter.ignored))
+    return read.with_findings(problems, [*applied.findings, *karpenter.findings])
 
 
 def _makes_more(scenario: Scenario) -> bool:
@@ -170,10 +175,7 @@ def _processes(scenario: Scenario, around: Surroundings) -> Iterator[FieldProble
     for number, process in enumerate(scenario.processes):
         path: Path = ("processes", number)
         autoscaler = process.cluster_autoscaler
-        here: Path = (
-            (*path, "command") if autoscaler is None else (*path, "clusterAutoscaler", "binary")
-        )
-        yield from _program(here, process.program, around)
+        yield from _program((*path, *process.program_field), process.program, around)
         if autoscaler is None:
             continue
         yield from _flags((*path, "clusterAutoscaler", "flags"), autoscaler.flags, GIVEN_FLAGS)

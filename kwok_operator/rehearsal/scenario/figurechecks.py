@@ -111,8 +111,9 @@ def _is_called(workload: ScenarioWorkload, wanted: str) -> bool:
 
 def programs(scenario: Scenario) -> frozenset[str]:
     """Returns the programs whose warnings are recorded."""
-    autoscalers = {each.name for each in scenario.processes if each.cluster_autoscaler is not None}
-    return frozenset({OPERATOR, *({SHIM} if autoscalers else ()), *autoscalers})
+    presets = {each.name for each in scenario.processes if each.command is None}
+    shims = any(each.cluster_autoscaler is not None for each in scenario.processes)
+    return frozenset({OPERATOR, *({SHIM} if shims else ()), *presets})
 
 
 def _of_what_is_there(

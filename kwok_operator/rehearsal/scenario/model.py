@@ -16,6 +16,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema, 
 
 from kwok_operator.api.base import number_as_text
 from kwok_operator.rehearsal.scenario.expectation import Compared, Expectation, ScenarioCondition
+from kwok_operator.rehearsal.scenario.karpenter import Karpenter
 from kwok_operator.rehearsal.scenario.parts import (
     PositiveSpan,
     ScenarioName,
@@ -178,6 +179,11 @@ class Scenario(ScenarioPart):
         """The programs that the scenario starts, by the names that it gives them."""
         run = (step.run.command[0] for step in self.timeline if step.run is not None)
         return frozenset({process.program for process in self.processes}.union(run))
+
+    @property
+    def karpenters(self) -> dict[str, Karpenter]:
+        """The processes that are Karpenter, by name."""
+        return {each.name: each.karpenter for each in self.processes if each.karpenter is not None}
 
     @property
     def draws_from(self) -> str:

@@ -37,7 +37,7 @@ MAX_PODS = 150_000
 """Kubernetes' own limit for a cluster."""
 
 _TIME = r"(?:([0-9]{1,4})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,8})s)?(?:([0-9]{1,9})ms)?"
-_TIME_SCHEMA = "^(?=.)([0-9]{1,4}h)?([0-9]{1,6}m)?([0-9]{1,8}s)?([0-9]{1,9}ms)?$"
+TIME_SCHEMA = "^(?=.)([0-9]{1,4}h)?([0-9]{1,6}m)?([0-9]{1,8}s)?([0-9]{1,9}ms)?$"
 _SPLIT = re.compile(_TIME)
 _RATE = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)/([smh])")
 _UNITS = {"s": 1, "m": 60, "h": 3600}
@@ -84,7 +84,8 @@ def require_one(part: BaseModel, *names: str) -> str:
     raise ValueError(f"has {has}; keep one of them" if has else f"needs one of {words}")
 
 
-def _seconds(value: Any) -> Any:
+def seconds_of(value: Any) -> Any:
+    """Returns the seconds of a time such as 30s. Raises ValueError."""
     if isinstance(value, str) and value and (match := _SPLIT.fullmatch(value)):
         hours, minutes, seconds, thousandths = (int(part or 0) for part in match.groups())
         value = hours * 3600 + minutes * 60 + seconds + thousandths / 1000
@@ -116,7 +117,7 @@ def _bound(value: Any) -> Any:
         with suppress(ValueError):
             value = float(value)
     if isinstance(value, str) and value and _SPLIT.fullmatch(value):
-        return _Time(_seconds(value))
+        return _Time(seconds_of(value))
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
         raise NoBoundError("is neither a number from 0 on nor a time such as 30s")
     if not value < _TOO_LARGE:
@@ -137,12 +138,12 @@ def _rate(value: Any) -> Any:
     return float(value)
 
 
-_SPAN = {"type": ["string", "number"], "pattern": _TIME_SCHEMA, "minimum": 0}
+_SPAN = {"type": ["string", "number"], "pattern": TIME_SCHEMA, "minimum": 0}
 
-Span = Annotated[float, BeforeValidator(_seconds), WithJsonSchema(_SPAN)]
+Span = Annotated[float, BeforeValidator(seconds_of), WithJsonSchema(_SPAN)]
 """A duration such as 30s, 1h30m or 500ms; in Python, in seconds."""
 
-PositiveSpan = Annotated[Span, Field(), BeforeValidator(lambda v: _positive(_seconds(v)))]
+PositiveSpan = Annotated[Span, Field(), BeforeValidator(lambda v: _positive(seconds_of(v)))]
 """A duration that is longer than 0."""
 
 Bound = Annotated[float, PlainValidator(_bound), WithJsonSchema(_SPAN)]

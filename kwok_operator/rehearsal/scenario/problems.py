@@ -46,6 +46,7 @@ _FORMS: Final = {
     QUANTITY: "must be a quantity and not negative, such as 8, 500m or 32Gi",
 }
 _PATTERNS: Final = {
+    "nodes": 'must be a number or a share, such as 2 or "20%"',
     "what": "must be KIND/NAME, such as deployment/web",
     "kubernetes": 'must be a minor version, such as "1.36"',
     "figure": "must be the name of a figure, such as pods.running",

@@ -1,7 +1,8 @@
 """The processes of a scenario: programs that run beside the cluster.
 
 This module has only the fields. `rehearsal/testbed.py` starts and ends processes, `runner.py`
-watches them. The two sets of cluster-autoscaler's flags are in `autoscaler.py`.
+watches them. The two sets of cluster-autoscaler's flags are in `autoscaler.py`, the fields of
+Karpenter in `karpenter.py`.
 """
 
 import re
@@ -11,6 +12,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
+from kwok_operator.rehearsal.scenario.karpenter import Karpenter
 from kwok_operator.rehearsal.scenario.linepattern import LinePattern
 from kwok_operator.rehearsal.scenario.parts import (
     Line,
@@ -119,6 +121,10 @@ class ScenarioProcess(ScenarioPart):
     cluster_autoscaler: ClusterAutoscaler | None = Field(
         default=None, description="cluster-autoscaler, with a shim. Example: {values: fast}."
     )
+    karpenter: Karpenter | None = Field(
+        default=None,
+        description="Karpenter with its kwok provider. Example: {crds: karpenter-1.14/crds}.",
+    )
     command: Command | None = Field(
         default=None,
         description="Any other program, with arguments; $(KUBECONFIG) and other variables are"
@@ -128,7 +134,7 @@ class ScenarioProcess(ScenarioPart):
         default_factory=dict, max_length=100, description="Variables beside those of the rehearsal."
     )
     ready: Readiness | None = Field(
-        default=None, description="When it is ready. Default: at once; cluster-autoscaler's own."
+        default=None, description="When it is ready. Default: at once; an autoscaler's own."
     )
     starts: Starts = Field(
         default=Starts.AT_ONCE,
@@ -142,12 +148,20 @@ class ScenarioProcess(ScenarioPart):
 
     @model_validator(mode="after")
     def _one(self) -> "ScenarioProcess":
-        require_one(self, "cluster_autoscaler", "command")
+        require_one(self, "cluster_autoscaler", "karpenter", "command")
         return self
 
     @property
     def program(self) -> str:
         """The program that is started."""
-        if self.cluster_autoscaler is not None:
-            return self.cluster_autoscaler.binary
+        preset = self.cluster_autoscaler or self.karpenter
+        if preset is not None:
+            return preset.binary
         return self.command[0] if self.command else ""
+
+    @property
+    def program_field(self) -> tuple[str, ...]:
+        """The path of the field that names the program."""
+        if self.cluster_autoscaler is not None:
+            return ("clusterAutoscaler", "binary")
+        return ("karpenter", "binary") if self.karpenter is not None else ("command",)

@@ -1,14 +1,14 @@
 """Reads a scenario from the text of its file, or finds all that is wrong with it.
 
     text --YAML--> one document --arms.py--> one arm of it --models--> Scenario
-        --checks.py--> ScenarioFile: findings, notes
+        --checks.py--> ScenarioFile: findings
 
 A mistake is reported with file and line, field, value, remedy. If a scenario doesn't have the right
 form, nothing else in it is checked.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -33,7 +33,8 @@ class ScenarioFile:
     scenario: Scenario | None = None
     document: Document | None = None
     findings: tuple[Finding, ...] = ()
-    notes: tuple[str, ...] = field(default=())
+    ignored: tuple[str, ...] = ()
+    """What of the groups and of the timeline has no effect on Karpenter's nodes."""
 
     def with_findings(
         self, problems: Iterable[FieldProblem], findings: Iterable[Finding] = ()

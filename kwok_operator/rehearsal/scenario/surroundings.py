@@ -43,6 +43,9 @@ class Surroundings(Protocol):
     def material(self, path: str) -> Material:
         """Returns the files that are applied for a path."""
 
+    def text(self, path: str) -> str:
+        """Returns the text of a file that isn't applied."""
+
     def check_program(self, name: str) -> None:
         """Checks that a program of a process or a step can be started."""
 

@@ -3,7 +3,7 @@
 This module has only the fields of the steps. `rehearsal/runner.py` plays them.
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema, model_validator
 
@@ -55,29 +55,26 @@ def _applied(value: Any) -> Any:
     return {"path": value} if isinstance(value, str) else value
 
 
-ToApply = Annotated[
-    ApplySource,
-    BeforeValidator(_applied),
-    WithJsonSchema(
+_TO_APPLY_SCHEMA: Final = {
+    "anyOf": [
+        {"type": "string"},
         {
-            "anyOf": [
-                {"type": "string"},
-                {
-                    "type": "object",
-                    "properties": {"path": {"type": "string"}},
-                    "required": ["path"],
-                    "additionalProperties": False,
-                },
-                {
-                    "type": "object",
-                    "properties": {"object": {"type": "object"}},
-                    "required": ["object"],
-                    "additionalProperties": False,
-                },
-            ]
-        }
-    ),
-]
+            "type": "object",
+            "properties": {"path": {"type": "string"}},
+            "required": ["path"],
+            "additionalProperties": False,
+        },
+        {
+            "type": "object",
+            "properties": {"object": {"type": "object"}},
+            "required": ["object"],
+            "additionalProperties": False,
+        },
+    ]
+}
+APPLYING_SCHEMA: Final = {"type": "array", "items": _TO_APPLY_SCHEMA}
+
+ToApply = Annotated[ApplySource, BeforeValidator(_applied), WithJsonSchema(_TO_APPLY_SCHEMA)]
 """Something to apply. A path may be given as plain text."""
 
 Applying = Annotated[tuple[ToApply, ...], Field(max_length=1_000)]

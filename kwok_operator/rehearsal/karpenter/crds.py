@@ -1,0 +1,101 @@
+"""The CRDs that a user brings for Karpenter, and whether they are those of its version.
+
+objects of the folder  --KarpenterCrds.of-->  by kind, with the schema of the version it needs
+an object to apply     --problems-->          its mistakes, by that schema
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kwok_operator.errors import KwokOperatorError
+from kwok_operator.formats.untyped import as_list, as_map, text_at, value_at
+from kwok_operator.formats.words import names_in_words, shown
+from kwok_operator.rehearsal.karpenter.nodepools import NODE_CLASS, NODE_POOL
+from kwok_operator.schema.check import FieldProblem, check_by_schema
+
+CRD: Final = "CustomResourceDefinition"
+NODE_CLAIM: Final = "NodeClaim"
+NODE_OVERLAY: Final = "NodeOverlay"
+CAPACITY_BUFFER: Final = "CapacityBuffer"
+_VERSIONS: Final = {NODE_POOL: "v1", NODE_CLAIM: "v1", NODE_CLASS: "v1alpha1"}
+"""The versions that Karpenter's kwok provider has from 1.4 on."""
+_NAMES: Final = {
+    NODE_POOL: "nodepools.karpenter.sh",
+    NODE_CLAIM: "nodeclaims.karpenter.sh",
+    NODE_CLASS: "kwoknodeclasses.karpenter.kwok.sh",
+    NODE_OVERLAY: "nodeoverlays.karpenter.sh",
+    CAPACITY_BUFFER: "capacitybuffers.autoscaling.x-k8s.io",
+}
+_GATES: Final = {"NodeOverlay": NODE_OVERLAY, "CapacityBuffer": CAPACITY_BUFFER}
+"""The kinds that are needed for a feature gate."""
+_DELAY: Final = ("properties", "spec", "properties", "nodeRegistrationDelay")
+
+
+class KarpenterCrdsError(KwokOperatorError):
+    """CRDs that Karpenter can't work with. The text says why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class KarpenterCrds:
+    """The CRDs by name, and the schemas of the kinds by API version and kind."""
+
+    names: frozenset[str]
+    schemas: Mapping[tuple[str, str], Mapping[str, Any]]
+
+    @classmethod
+    def of(cls, objects: Iterable[Any], *, gates: Collection[str] = ()) -> "KarpenterCrds":
+        """Reads the objects of a folder. `gates` are the feature gates that are on. Raises
+        KarpenterCrdsError.
+        """
+        crds = {text_at(each, "metadata", "name"): each for each in objects if _is_crd(each)}
+        kinds = [*_VERSIONS, *(_GATES[gate] for gate in sorted(gates) if gate in _GATES)]
+        if missing := [_NAMES[kind] for kind in kinds if _NAMES[kind] not in crds]:
+            raise KarpenterCrdsError(
+                f"has no CRD {names_in_words(missing)}; name the folder that has those of this"
+                " Karpenter's version, as kwok/charts/crds"
+            )
+        schemas = dict(entry for crd in crds.values() for entry in _schemas(crd))
+        for kind, version in _VERSIONS.items():
+            served = {v.partition("/")[2] for v, each in schemas if each == kind}
+            if version not in served:
+                raise KarpenterCrdsError(
+                    f"serves {kind} as {names_in_words(sorted(served)) or 'nothing'}, and Karpenter"
+                    f" needs {version}; name the CRDs of Karpenter 1.4 or later"
+                )
+        of_class = next(s for (_, kind), s in schemas.items() if kind == NODE_CLASS)
+        if value_at(of_class, *_DELAY) is None:
+            raise KarpenterCrdsError(
+                f"has a {NODE_CLASS} without nodeRegistrationDelay, so it is older than 1.4; name"
+                " the CRDs of Karpenter 1.4 or later"
+            )
+        return cls(frozenset(crds), schemas)
+
+    def problems(self, manifest: Mapping[str, Any]) -> list[FieldProblem]:
+        """Returns the mistakes of an object that is to be applied."""
+        version, kind = str(manifest.get("apiVersion")), str(manifest.get("kind"))
+        schema = self.schemas.get((version, kind))
+        if schema is None or kind == NODE_CLAIM:
+            can = sorted(f"{each} ({v})" for v, each in self.schemas if each != NODE_CLAIM)
+            said = f"{shown(kind)} ({shown(version)}) is nothing that Karpenter takes"
+            return [FieldProblem(("kind",), f"kind: {said}; it takes {names_in_words(can)}")]
+        if not text_at(manifest, "metadata", "name"):
+            return [FieldProblem(("metadata",), "metadata.name: is missing, and must be given")]
+        try:
+            return check_by_schema(manifest, schema)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            sentence = f"kind: the CRD of {kind} has a schema that can't be read; name another"
+            return [FieldProblem(("kind",), sentence)]
+
+
+def _is_crd(value: Any) -> bool:
+    return isinstance(value, dict) and value.get("kind") == CRD
+
+
+def _schemas(crd: Mapping[str, Any]) -> Iterable[tuple[tuple[str, str], Mapping[str, Any]]]:
+    spec = as_map(crd.get("spec"))
+    kind = text_at(spec, "names", "kind")
+    for each in as_list(spec.get("versions")):
+        if as_map(each).get("served") is True:
+            schema = as_map(value_at(each, "schema", "openAPIV3Schema"))
+            yield (f"{text_at(spec, 'group')}/{text_at(each, 'name')}", kind), schema

@@ -1,0 +1,169 @@
+"""Groups as Karpenter's kwok provider can have them, and what of them it can't.
+
+    KwokNodeGroup and its resolved node  --group_node-->  GroupNode
+    specs of groups  --common_delay--> the registration delay of the class
+                     --unheeded-->     the fields that have no effect
+
+Only groups with spec.autoscaling count, as with cluster-autoscaler: it is the consent that an
+autoscaler makes nodes of them.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic.alias_generators import to_camel
+
+from kwok_operator.cloud.api.cloud import Cloud
+from kwok_operator.cloud.api.delay import Delay
+from kwok_operator.constants import (
+    ALIKE_LABEL,
+    ARCH_LABEL,
+    BETA_ARCH_LABEL,
+    BETA_OS_LABEL,
+    HOSTNAME_LABEL,
+    INSTANCE_TYPE_LABEL,
+    NODE_GROUP_LABEL,
+    OS_LABEL,
+)
+from kwok_operator.formats.times import parse_duration
+from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
+from kwok_operator.nodegroups.cleaning import Node
+
+CAPACITY_TYPE_LABEL: Final = "karpenter.sh/capacity-type"
+CAPACITY_TYPES: Final = frozenset({"on-demand", "spot", "reserved"})
+_SPOT: Final = frozenset(
+    {
+        ("karpenter.sh/capacity-type", "spot"),
+        ("eks.amazonaws.com/capacityType", "SPOT"),
+        ("cloud.google.com/gke-spot", "true"),
+        ("cloud.google.com/gke-preemptible", "true"),
+        ("kubernetes.azure.com/scalesetpriority", "spot"),
+    }
+)
+"""The labels by which clouds mark spot nodes."""
+_OF_THE_TYPE: Final = frozenset(
+    {
+        ALIKE_LABEL,
+        ARCH_LABEL,
+        BETA_ARCH_LABEL,
+        BETA_OS_LABEL,
+        HOSTNAME_LABEL,
+        INSTANCE_TYPE_LABEL,
+        NODE_GROUP_LABEL,
+        OS_LABEL,
+        "beta.kubernetes.io/instance-type",
+        "kwok-partition",
+        "kwok.x-k8s.io/node",
+        "eks-node-viewer/instance-price",
+    }
+)
+"""Labels of nodes that no offering has: they are the type's, the node's, or the provider's."""
+_KARPENTERS: Final = ("karpenter.sh", "karpenter.kwok.sh")
+"""Domains of labels that Karpenter and its provider set themselves."""
+_NO_CLOUD: Final = Cloud()
+_HEEDED: Final = frozenset({"seed", "provisioning_delay", "readiness_delay", "retry_after"})
+"""Fields of spec.cloud that don't matter, or that are looked at apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupNode:
+    """A group's nodes, as an offering of an instance type."""
+
+    name: str
+    labels: Mapping[str, str]
+    allocatable: Mapping[str, str]
+    taints: tuple[tuple[str, str, str], ...]
+    """Key, value and effect of each, sorted."""
+    price: float
+    architecture: str = "amd64"
+    system: str = "linux"
+    instance_type: str = ""
+    capacity_type: str = "on-demand"
+    most: int | None = None
+    """How many nodes Karpenter may make; None: any number."""
+
+
+def group_node(name: str, spec: KwokNodeGroupSpec, node: Node) -> GroupNode:
+    """Makes a group's offering from its resolved node. The group must have bounds and a price."""
+    assert spec.autoscaling is not None and spec.price is not None
+    labels: Mapping[str, str] = node["metadata"]["labels"]
+    interrupted = spec.cloud is not None and spec.cloud.interruptions is not None
+    spot = interrupted or not _SPOT.isdisjoint(labels.items())
+    most = spec.autoscaling.max_size
+    return GroupNode(
+        name=name,
+        labels={key: value for key, value in labels.items() if not _is_set_elsewhere(key)},
+        allocatable={key: str(value) for key, value in node["status"]["allocatable"].items()},
+        taints=tuple(sorted(_taints(node))),
+        price=float(spec.price.hourly),
+        architecture=labels.get(ARCH_LABEL, "amd64"),
+        system=labels.get(OS_LABEL, "linux"),
+        instance_type=labels.get(INSTANCE_TYPE_LABEL, ""),
+        capacity_type="spot" if spot else "on-demand",
+        most=None if most is None else max(most - kept(spec), 0),
+    )
+
+
+def kept(spec: KwokNodeGroupSpec) -> int:
+    """Returns how many nodes the operator keeps of a group, which Karpenter leaves alone."""
+    least = spec.autoscaling.min_size if spec.autoscaling is not None else 0
+    return max(spec.target_size or 0, least)
+
+
+def _is_set_elsewhere(key: str) -> bool:
+    domain = key.partition("/")[0] if "/" in key else ""
+    own = any(domain == each or domain.endswith(f".{each}") for each in _KARPENTERS)
+    return own or key in _OF_THE_TYPE
+
+
+def _taints(node: Node) -> Iterator[tuple[str, str, str]]:
+    for taint in node["spec"].get("taints") or ():
+        yield str(taint["key"]), str(taint.get("value") or ""), str(taint["effect"])
+
+
+def common_delay(specs: Mapping[str, KwokNodeGroupSpec]) -> int | None:
+    """Returns after how many seconds nodes of all these groups take pods; None if that isn't one
+    constant.
+    """
+    found = {_delay(spec) for spec in specs.values()}
+    return found.pop() if len(found) == 1 else None if found else 0
+
+
+def _delay(spec: KwokNodeGroupSpec) -> int | None:
+    cloud = spec.cloud or _NO_CLOUD
+    parts = [_constant(each) for each in (cloud.provisioning_delay, cloud.readiness_delay)]
+    return None if None in parts else sum(each or 0 for each in parts)
+
+
+def _constant(delay: Delay | None) -> int | None:
+    if delay is None:
+        return 0
+    return parse_duration(delay.fixed) if delay.fixed is not None else None
+
+
+def unheeded(specs: Mapping[str, KwokNodeGroupSpec], *, delay_given: bool) -> dict[str, list[str]]:
+    """Returns the fields of groups that have no effect on Karpenter's nodes, each with its groups.
+
+    With `delay_given`, the scenario sets the one delay that Karpenter's nodes have.
+    """
+    found: dict[str, list[str]] = {}
+    delays = not delay_given and common_delay(specs) is None
+    for name, spec in sorted(specs.items()):
+        cloud = spec.cloud or _NO_CLOUD
+        fields = [
+            f"cloud.{to_camel(field)}"
+            for field in Cloud.model_fields
+            if field not in _HEEDED and getattr(cloud, field) != getattr(_NO_CLOUD, field)
+        ]
+        if delays and (cloud.provisioning_delay or cloud.readiness_delay):
+            fields.append(
+                "cloud.provisioningDelay" if cloud.provisioning_delay else "cloud.readinessDelay"
+            )
+        if spec.template.companions is not None:
+            fields.append("template.companions")
+        if spec.template.shape.gpu is not None and spec.template.shape.gpu.dra:
+            fields.append("template.shape.gpu.dra")
+        for field in fields:
+            found.setdefault(f"spec.{field}", []).append(name)
+    return found

@@ -1,0 +1,244 @@
+"""Karpenter's NodePools and the class of their nodes: made from groups, or completed if given.
+
+groups       --pools_of-->   a NodePool for each set of taints, as prices are compared within one
+a NodePool   --completed-->  with our class, and the capacity types that there are
+it and the instance types  --misfit-->  why Karpenter could make no node of it
+"""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+
+from kwok_operator.constants import (
+    GUARD_TAINT_KEY,
+    NODE_GROUP_LABEL,
+)
+from kwok_operator.formats.manifests import Manifest
+from kwok_operator.formats.quantity import format_quantity, parse_quantity
+from kwok_operator.formats.untyped import as_list, as_map, text_at
+from kwok_operator.formats.words import names_in_words, shown
+from kwok_operator.formats.yamltext import Path
+from kwok_operator.rehearsal.karpenter.groups import CAPACITY_TYPE_LABEL, GroupNode
+from kwok_operator.rehearsal.karpenter.instancetypes import InstanceType
+
+API_VERSION: Final = "karpenter.sh/v1"
+NODE_POOL: Final = "NodePool"
+CLASS_GROUP: Final = "karpenter.kwok.sh"
+CLASS_API_VERSION: Final = f"{CLASS_GROUP}/v1alpha1"
+NODE_CLASS: Final = "KWOKNodeClass"
+DEFAULT_CLASS: Final = "default"
+UNTAINTED: Final = "default"
+"""The name of the NodePool of groups without taints, the guard taint aside."""
+_MAX_NAME: Final = 30
+"""Karpenter appends to it; hostname labels have 63 characters."""
+_CLASS_NAME: Final = ("spec", "template", "spec", "nodeClassRef", "name")
+_REQUIREMENTS: Final = ("spec", "template", "spec", "requirements")
+_OF_THE_PROVIDER: Final = "karpenter.kwok.sh/"
+"""Labels that the provider makes of a type's name and resources; their values aren't checked."""
+_NO_CUSTOM_LABEL: Final = re.compile(r"(.*\.)?(kubernetes\.io|k8s\.io)|karpenter\..*")
+
+
+def pools_of(
+    groups: Sequence[GroupNode], *, disruption: Mapping[str, Any] | None = None
+) -> list[Manifest]:
+    """Returns a NodePool for each set of taints among the groups."""
+    alike: dict[tuple[tuple[str, str, str], ...], list[GroupNode]] = {}
+    for group in sorted(groups, key=lambda each: each.name):
+        alike.setdefault(group.taints, []).append(group)
+    taken, found = set[str](), []
+    for taints, some in sorted(alike.items()):
+        name = _name(taints, taken)
+        taken.add(name)
+        found.append(_pool(name, taints, some, disruption))
+    return found
+
+
+def _name(taints: Sequence[tuple[str, str, str]], taken: set[str]) -> str:
+    words = [
+        word
+        for key, value, _ in taints
+        if key != GUARD_TAINT_KEY
+        for word in (key.rpartition("/")[2], value)
+    ]
+    letters = re.sub(r"[^a-z0-9]+", "-", "-".join(words).lower())
+    name = letters.strip("-")[:_MAX_NAME].strip("-") or UNTAINTED
+    number, free = 1, name
+    while free in taken:
+        number += 1
+        free = f"{name}-{number}"
+    return free
+
+
+def _pool(
+    name: str,
+    taints: Sequence[tuple[str, str, str]],
+    groups: Sequence[GroupNode],
+    disruption: Mapping[str, Any] | None,
+) -> Manifest:
+    template: dict[str, Any] = {
+        "nodeClassRef": _class_ref(DEFAULT_CLASS),
+        "requirements": [
+            _one_of(NODE_GROUP_LABEL, [each.name for each in groups]),
+            _one_of(CAPACITY_TYPE_LABEL, sorted({each.capacity_type for each in groups})),
+        ],
+    }
+    if taints:
+        template["taints"] = [
+            {"key": key, "effect": effect} | ({"value": value} if value else {})
+            for key, value, effect in taints
+        ]
+    spec: dict[str, Any] = {"template": {"spec": template}}
+    if disruption:
+        # Versions before 1.14 need it beside the other fields; this is the default of all.
+        spec["disruption"] = {"consolidateAfter": "0s", **disruption}
+    if limits := _limits(groups):
+        spec["limits"] = limits
+    metadata = {"name": name}
+    return {"apiVersion": API_VERSION, "kind": NODE_POOL, "metadata": metadata, "spec": spec}
+
+
+def _one_of(key: str, values: Sequence[str]) -> dict[str, Any]:
+    return {"key": key, "operator": "In", "values": [*values]}
+
+
+def _class_ref(name: str) -> dict[str, str]:
+    return {"group": CLASS_GROUP, "kind": NODE_CLASS, "name": name}
+
+
+def _limits(groups: Sequence[GroupNode]) -> dict[str, str]:
+    """Returns the most that the groups together may have; nothing if one of them has no bound.
+
+    Karpenter limits nodes from 1.12 on. Before, the limit of CPU is the nearest.
+    """
+    bounds = [each.most for each in groups]
+    if None in bounds:
+        return {}
+    cpu = sum(
+        (each.most or 0) * (parse_quantity(each.allocatable["cpu"]) + parse_quantity("100m"))
+        for each in groups
+    )
+    nodes = sum(each or 0 for each in bounds)
+    return {"nodes": str(nodes), "cpu": format_quantity(cpu + parse_quantity(0), like="1")}
+
+
+def node_class(name: str, *, delay: float) -> Manifest:
+    """Returns a KWOKNodeClass; `delay` is in seconds."""
+    spec = {"nodeRegistrationDelay": f"{delay:.0f}s"} if delay else {}
+    return {
+        "apiVersion": CLASS_API_VERSION,
+        "kind": NODE_CLASS,
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def completed(pool: Manifest, types: Sequence[InstanceType]) -> Manifest:
+    """Returns a user's NodePool as the kwok provider needs it.
+
+    Its class becomes ours unless it is the provider's. It may use only capacity types that there
+    are: else Karpenter takes spot nodes for possible, and its provider crashes without an offering.
+    """
+    there = frozenset[str]().union(*(each.capacity_types for each in types))
+    spec, template = as_map(pool.get("spec")), as_map(as_map(pool.get("spec")).get("template"))
+    inner = as_map(template.get("spec"))
+    ref = as_map(inner.get("nodeClassRef"))
+    requirements = [_possible(each, there) for each in as_list(inner.get("requirements"))]
+    if not any(as_map(each).get("key") == CAPACITY_TYPE_LABEL for each in requirements):
+        requirements.append(_one_of(CAPACITY_TYPE_LABEL, sorted(there)))
+    known = ref.get("group") == CLASS_GROUP and ref.get("kind") == NODE_CLASS
+    inner = {
+        **inner,
+        "nodeClassRef": ref if known else _class_ref(DEFAULT_CLASS),
+        "requirements": requirements,
+    }
+    return {**pool, "spec": {**spec, "template": {**template, "spec": inner}}}
+
+
+def _possible(requirement: Any, capacity_types: frozenset[str]) -> Any:
+    each = as_map(requirement)
+    if each.get("key") != CAPACITY_TYPE_LABEL or each.get("operator") != "In":
+        return requirement
+    left = [value for value in as_list(each.get("values")) if value in capacity_types]
+    return {**each, "values": left} if left else requirement
+
+
+def no_class(pool: Manifest, classes: Collection[str]) -> tuple[Path, str] | None:
+    """Returns the field with which a NodePool names a class that doesn't exist, and a sentence."""
+    name = text_at(pool, "spec", "template", "spec", "nodeClassRef", "name")
+    if name in classes:
+        return None
+    there = names_in_words(sorted(classes))
+    return _CLASS_NAME, f"{shown(name)} is no {NODE_CLASS} that is applied; there is {there}"
+
+
+def misfit(pool: Manifest, types: Sequence[InstanceType]) -> tuple[Path, str] | None:
+    """Returns the field because of which no instance type fits a NodePool, and a sentence; None if
+    one fits.
+    """
+    template = as_map(as_map(pool.get("spec")).get("template"))
+    requirements = [
+        as_map(each) for each in as_list(as_map(template.get("spec")).get("requirements"))
+    ]
+    left = [{**each.labels, **offering.labels} for each in types for offering in each.offerings]
+    known = frozenset[str]().union(*left)
+    for number, each in enumerate(requirements):
+        key = str(each.get("key"))
+        path: Path = (*_REQUIREMENTS, number)
+        if key not in known and key.startswith(_OF_THE_PROVIDER):
+            continue
+        if key not in known and not _is_custom(key) and each.get("operator") in _NEEDS_LABEL:
+            return path, (
+                f"no instance type has the label {shown(key)}, and Karpenter's kwok provider would"
+                " ignore this; take it out, or give the types this label"
+            )
+        if key not in known:
+            continue
+        before = left
+        left = [labels for labels in left if _meets(labels.get(key), each)]
+        if not left:
+            values = sorted({value for labels in before for value in labels.get(key, ())})
+            others = "" if number == 0 else " among those that the requirements before leave"
+            there = names_in_words(values, most=5) or "none"
+            return path, (
+                f"no instance type fits{others}: {key} is {there} there; change it, or the types"
+            )
+    return None
+
+
+_NEEDS_LABEL: Final = frozenset({"In", "Exists", "Gt", "Lt", "Gte", "Lte"})
+
+
+def _is_custom(key: str) -> bool:
+    """Whether Karpenter takes it for a label that the NodePool itself gives its nodes."""
+    domain = key.partition("/")[0] if "/" in key else ""
+    return not _NO_CUSTOM_LABEL.fullmatch(domain)
+
+
+def _meets(there: tuple[str, ...] | None, requirement: Mapping[str, Any]) -> bool:
+    """Whether a node can have one of these values of a label; None: it has no such label."""
+    values = {str(value) for value in as_list(requirement.get("values"))}
+    have = set(there or ())
+    match requirement.get("operator"):
+        case "In":
+            return bool(have & values)
+        case "NotIn":
+            return not have or bool(have - values)
+        case "Exists":
+            return bool(have)
+        case "DoesNotExist":
+            return not have
+        case "Gt" | "Lt" | "Gte" | "Lte" as operator:
+            return any(_compares(value, operator, next(iter(values), "")) for value in have)
+    return True  # the schema of the CRD refuses it
+
+
+def _compares(value: str, operator: str, bound: str) -> bool:
+    if not (value.isascii() and value.isdigit() and bound.isascii() and bound.isdigit()):
+        return False
+    one, other = int(value[:30]), int(bound[:30])
+    return {
+        "Gt": one > other,
+        "Lt": one < other,
+        "Gte": one >= other,
+        "Lte": one <= other,
+    }[operator]

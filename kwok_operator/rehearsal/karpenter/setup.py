@@ -1,0 +1,127 @@
+"""What Karpenter is started with: its instance types, the class of its nodes, its NodePools.
+
+groups, a file of types, objects of the user  --set_up-->  KarpenterSetup
+
+The same is done twice: by the check of a scenario, as far as files say what a group's nodes look
+like, and when Karpenter is started, with the groups in the cluster.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kwok_operator.errors import KwokOperatorError
+from kwok_operator.formats.manifests import Manifest
+from kwok_operator.formats.words import names_in_words
+from kwok_operator.formats.yamltext import in_words
+from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
+from kwok_operator.nodegroups.cleaning import Node
+from kwok_operator.rehearsal.karpenter.groups import (
+    GroupNode,
+    common_delay,
+    group_node,
+    kept,
+    unheeded,
+)
+from kwok_operator.rehearsal.karpenter.instancetypes import InstanceType, types_of
+from kwok_operator.rehearsal.karpenter.nodepools import (
+    DEFAULT_CLASS,
+    NODE_CLASS,
+    NODE_POOL,
+    completed,
+    misfit,
+    no_class,
+    node_class,
+    pools_of,
+)
+
+_MOST_NAMES: Final = 3
+
+Groups = Mapping[str, tuple[KwokNodeGroupSpec, Node]]
+"""The spec and the resolved node of each group, by name."""
+
+
+class KarpenterSetupError(KwokOperatorError):
+    """Karpenter could do nothing with this. The text says what is wrong, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class KarpenterSetup:
+    types: Sequence[InstanceType]
+    objects: Sequence[Manifest]
+    """The classes and NodePools, and whatever else the user gives, in the order of creation."""
+
+
+def offered(specs: Mapping[str, KwokNodeGroupSpec]) -> dict[str, KwokNodeGroupSpec]:
+    """Returns the groups of which Karpenter makes nodes. Raises KarpenterSetupError."""
+    found = {name: spec for name, spec in specs.items() if spec.autoscaling is not None}
+    if not found:
+        raise KarpenterSetupError(
+            "no group has spec.autoscaling, by which it lets an autoscaler make its nodes; add"
+            " autoscaling: {maxSize: 50} to one, or give instanceTypesFrom a file"
+        )
+    if free := [name for name, spec in found.items() if spec.price is None]:
+        raise KarpenterSetupError(
+            f"KwokNodeGroup {names_in_words(free, most=_MOST_NAMES)} has no spec.price, by which"
+            ' Karpenter chooses; add price: {hourly: "0.192"}'
+        )
+    return found
+
+
+def set_up(
+    groups: Groups,
+    *,
+    types: Sequence[InstanceType] | None = None,
+    own: Sequence[Manifest] | None = None,
+    disruption: Mapping[str, Any] | None = None,
+    delay: float | None = None,
+) -> KarpenterSetup:
+    """Makes what isn't given: `types` of a file, objects of the user's `own`, the `delay` of the
+    nodes. Raises KarpenterSetupError.
+    """
+    nodes: list[GroupNode] = []
+    if types is None:
+        specs = offered({name: spec for name, (spec, _) in groups.items()})
+        nodes = [group_node(name, spec, groups[name][1]) for name, spec in specs.items()]
+        delay = (common_delay(specs) or 0) if delay is None else delay
+    types = types_of(nodes) if types is None else types
+    objects = [*own] if own is not None else pools_of(nodes, disruption=disruption)
+    if not any(each.get("kind") == NODE_POOL for each in objects):
+        raise KarpenterSetupError(f"there is no {NODE_POOL}, so no node would come; add one")
+    objects = [completed(o, types) if o.get("kind") == NODE_POOL else o for o in objects]
+    classes = {name_of(each) for each in objects if each.get("kind") == NODE_CLASS}
+    if DEFAULT_CLASS not in classes:
+        objects.insert(0, node_class(DEFAULT_CLASS, delay=delay or 0))
+        classes.add(DEFAULT_CLASS)
+    for pool in (each for each in objects if each.get("kind") == NODE_POOL):
+        if wrong := no_class(pool, classes) or misfit(pool, types):
+            path, sentence = wrong
+            raise KarpenterSetupError(f"{NODE_POOL} {name_of(pool)}: {in_words(path)}: {sentence}")
+    return KarpenterSetup(types, objects)
+
+
+def name_of(manifest: Manifest) -> str:
+    return str(manifest["metadata"]["name"])
+
+
+def ignored(specs: Mapping[str, KwokNodeGroupSpec], *, delay_given: bool) -> list[str]:
+    """Returns what of the groups has no effect on Karpenter's nodes, in words."""
+    return [
+        f"{field} of {names_in_words(names, most=_MOST_NAMES)}"
+        for field, names in unheeded(specs, delay_given=delay_given).items()
+    ]
+
+
+def left_beside(specs: Mapping[str, KwokNodeGroupSpec]) -> list[str]:
+    """Returns sentences on nodes of groups that cluster-autoscaler could remove, and Karpenter
+    doesn't know as its own.
+    """
+    names = [
+        name
+        for name, spec in sorted(specs.items())
+        if spec.autoscaling is not None and kept(spec) > spec.autoscaling.min_size
+    ]
+    if not names:
+        return []
+    which = names_in_words(names, most=_MOST_NAMES)
+    return [f"removes no nodes that groups have by their targetSize; lower that of {which}"]

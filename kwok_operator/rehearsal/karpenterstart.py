@@ -1,0 +1,146 @@
+"""Prepares the cluster for Karpenter with its kwok provider, and says how to start it.
+
+    CRDs, waited for -> groups, waited for -> instance types, a file -> the class, NodePools
+        -> the environment, with free ports --> testbed.py starts the program; /readyz
+
+This is done once: a timeline may change the NodePools, stop Karpenter and start it again.
+"""
+
+import asyncio
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from kwok_operator.constants import GROUPS_PATH
+from kwok_operator.formats.manifests import Manifest
+from kwok_operator.formats.words import names_in_words
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
+from kwok_operator.nodegroups.api.status import ConditionType, KwokNodeGroupStatus
+from kwok_operator.rehearsal.installing import crds, read_objects, wait_for_crds
+from kwok_operator.rehearsal.karpenter.instancetypes import InstanceType, as_json, read_types
+from kwok_operator.rehearsal.karpenter.setup import (
+    Groups,
+    KarpenterSetupError,
+    ignored,
+    left_beside,
+    set_up,
+)
+from kwok_operator.rehearsal.kubectl import AsyncKubectl
+from kwok_operator.rehearsal.scenario.karpenter import Karpenter
+from kwok_operator.userfiles import read_bytes
+
+_LOOK_SECONDS: Final = 0.2
+_RESOLVED_WITHIN: Final = 60.0
+_MOST_NAMES: Final = 3
+_APPLY: Final = ("apply", "--server-side", "--force-conflicts", "--filename=-")
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedKarpenter:
+    types: Path
+    """The file of its instance types."""
+    caveats: tuple[str, ...]
+    """Sentences on what of the groups is different with Karpenter."""
+
+
+@dataclass(frozen=True, slots=True)
+class KarpenterPlace:
+    kubectl: AsyncKubectl
+    client: KubeClient
+    folder: Path
+    """The folder of the scenario."""
+    logs: Path
+
+    async def prepare(self, name: str, wanted: Karpenter) -> PreparedKarpenter:
+        """Applies what Karpenter needs, and writes the file of its instance types. Raises
+        KwokOperatorError.
+        """
+        brought, own = await self._objects(name, wanted)
+        definitions = crds(brought)
+        await self._apply(definitions)
+        await wait_for_crds(self.kubectl, definitions)
+        types = self._types(wanted)
+        groups = await self._groups() if types is None else {}
+        delay = wanted.node_class.registration_delay
+        setup = set_up(
+            groups,
+            types=types,
+            own=own,
+            disruption=wanted.disruption_of_pools,
+            delay=delay,
+        )
+        path = self.logs / f"{name}.instance-types.json"
+        path.write_text(as_json(setup.types), encoding="utf-8")
+        await self._apply(setup.objects)
+        specs = {group: spec for group, (spec, _) in groups.items()}
+        lost = [
+            f"has no effect on its nodes: {each}"
+            for each in ignored(specs, delay_given=delay is not None)
+        ]
+        return PreparedKarpenter(path, (*lost, *left_beside(specs)))
+
+    async def _objects(
+        self, name: str, wanted: Karpenter
+    ) -> tuple[list[Manifest], list[Manifest] | None]:
+        """Returns the objects of the folder of CRDs, and those for the NodePools, if given."""
+
+        async def read(sources: Any) -> list[Manifest]:
+            return await read_objects(self.kubectl, sources, folder=self.folder, label=name)
+
+        own = None if wanted.node_pools is None else await read(wanted.node_pools)
+        return await read([wanted.crds_source]), own
+
+    def _types(self, wanted: Karpenter) -> list[InstanceType] | None:
+        if wanted.types_file is None:
+            return None
+        try:
+            return read_types(read_bytes(self.folder / wanted.types_file).decode())
+        except (OSError, UnicodeDecodeError) as error:
+            raise KarpenterSetupError(f"{wanted.types_file} can't be read: {error}") from error
+
+    async def _apply(self, objects: Any) -> None:
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [*objects]})
+        await self.kubectl(*_APPLY, stdin=text)
+
+    async def _groups(self) -> Groups:
+        """Returns the groups that an autoscaler may scale, once the operator has resolved their
+        templates.
+        """
+        until = time.monotonic() + _RESOLVED_WITHIN
+        while True:
+            listed = (await self.client.get_json(GROUPS_PATH, retries=4))["items"]
+            found, missing = dict[str, tuple[KwokNodeGroupSpec, dict[str, Any]]](), list[str]()
+            for each in listed:
+                name = each["metadata"]["name"]
+                spec = KwokNodeGroupSpec.model_validate(each.get("spec"))
+                if spec.autoscaling is None:
+                    continue
+                status = KwokNodeGroupStatus.model_validate(each.get("status"))
+                node = status.resolved_template
+                if node is None or not _is_resolved(status, each["metadata"]["generation"]):
+                    missing.append(name)
+                else:
+                    found[name] = spec, node
+            if not missing:
+                return found
+            if time.monotonic() > until:
+                raise KarpenterSetupError(
+                    f"after {_RESOLVED_WITHIN:g} s the template of KwokNodeGroup"
+                    f" {names_in_words(missing, most=_MOST_NAMES)} is not resolved, so its nodes"
+                    " can't become instance types; its condition TemplateResolved says why"
+                )
+            await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _is_resolved(status: KwokNodeGroupStatus, generation: int) -> bool:
+    condition = next(
+        (c for c in status.conditions if c.type == ConditionType.TEMPLATE_RESOLVED), None
+    )
+    return (
+        condition is not None
+        and condition.status == "True"
+        and status.observed_generation == generation
+    )

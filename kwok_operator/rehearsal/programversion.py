@@ -1,0 +1,30 @@
+"""Says which program a file is: its digest, and the version of a Go module that it is made of.
+
+A Go program has a list of its modules in it, which `go version -m` prints. The program isn't run.
+"""
+
+import hashlib
+import re
+from pathlib import Path
+from typing import Final
+
+from kwok_operator.userfiles import chunks
+
+_DIGITS: Final = 12
+_OVERLAP: Final = 1_000
+"""More bytes than a line has, which may stand in two chunks."""
+
+
+def version_in_words(path: Path, module: str) -> str:
+    """Returns such as `v1.14.1 (sha256 0123456789ab)`; without the version if the file doesn't name
+    the module. Raises OSError.
+    """
+    digest, version, last = hashlib.sha256(), None, b""
+    # A line of the list is: mod or dep, module, version, checksum, with tabs between them.
+    line = re.compile(rb"\t" + re.escape(module.encode()) + rb"\t(v[!-~]{1,100})[\t\n]")
+    for chunk in chunks(path):
+        digest.update(chunk)
+        version = version or line.search(last + chunk)
+        last = chunk[-_OVERLAP:]
+    sha = f"sha256 {digest.hexdigest()[:_DIGITS]}"
+    return f"{version[1].decode()} ({sha})" if version else sha

@@ -1,0 +1,205 @@
+"""Checks Karpenter of a scenario: its CRDs, instance types and NodePools, before anything starts.
+
+What it needs of the groups is known only if the files say all of their nodes. The rest is checked
+again when Karpenter is started (rehearsal/karpenterstart.py).
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from pydantic import ValidationError
+
+from kwok_operator.errors import TemplateError
+from kwok_operator.formats.words import shown
+from kwok_operator.formats.yamltext import Document, Path
+from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
+from kwok_operator.nodegroups.cleaning import Node
+from kwok_operator.nodegroups.template import resolve
+from kwok_operator.offline.files import Files, Finding, FoundObject
+from kwok_operator.rehearsal.karpenter.crds import KarpenterCrds, KarpenterCrdsError
+from kwok_operator.rehearsal.karpenter.instancetypes import (
+    InstanceType,
+    InstanceTypesError,
+    read_types,
+)
+from kwok_operator.rehearsal.karpenter.nodepools import DEFAULT_CLASS, NODE_CLASS
+from kwok_operator.rehearsal.karpenter.setup import (
+    KarpenterSetupError,
+    ignored,
+    name_of,
+    set_up,
+)
+from kwok_operator.rehearsal.scenario.applied import Known, read_sources
+from kwok_operator.rehearsal.scenario.karpenter import Karpenter
+from kwok_operator.rehearsal.scenario.karpenterenv import GIVEN_VARIABLES
+from kwok_operator.rehearsal.scenario.model import Scenario
+from kwok_operator.rehearsal.scenario.problems import problem
+from kwok_operator.rehearsal.scenario.surroundings import Surroundings, UnusableReferenceError
+from kwok_operator.schema.check import FieldProblem
+
+
+@dataclass(slots=True)
+class KarpenterFindings:
+    problems: list[FieldProblem] = field(default_factory=list)
+    """The problems in the scenario itself."""
+    findings: list[Finding] = field(default_factory=list)
+    """The findings in files that it names, and in objects that it contains."""
+    notes: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
+    """What of the groups and of the timeline has no effect on Karpenter's nodes."""
+
+
+def look_at_karpenter(
+    scenario: Scenario, document: Document, around: Surroundings, known: Known, *, file: str
+) -> KarpenterFindings:
+    """Checks the processes that are Karpenter."""
+    found = KarpenterFindings()
+    several = [n for n, each in enumerate(scenario.processes) if each.karpenter is not None]
+    for number in several:
+        process, path = scenario.processes[number], ("processes", number)
+        if number != several[0]:
+            sentence = f"there is one already, processes[{several[0]}], and both would take all"
+            found.problems.append(problem((*path, "karpenter"), f"{sentence} pods; remove one"))
+        if not around.own_cluster:
+            sentence = "is for a cluster that is made; leave it out, or --kubeconfig"
+            found.problems.append(problem((*path, "karpenter"), sentence))
+        for name in process.env:
+            if why := GIVEN_VARIABLES.get(name):
+                found.problems.append(problem((*path, "env", name), f"is {why}"))
+        assert process.karpenter is not None
+        known.zones_known &= process.karpenter.types_file is None
+        _Looking(process.karpenter, (*path, "karpenter"), document, around, file, found).at(known)
+        found.ignored += _ignored(process.karpenter, scenario, known)
+    return found
+
+
+@dataclass(slots=True)
+class _Looking:
+    """One look at a Karpenter of the scenario."""
+
+    wanted: Karpenter
+    path: Path
+    document: Document
+    around: Surroundings
+    file: str
+    found: KarpenterFindings
+
+    def at(self, known: Known) -> None:
+        crds, types, own = self._crds(), self._types(), self._own()
+        if own is not None and crds is not None:
+            for each in own:
+                for wrong in crds.problems(each.value):
+                    self.found.findings.append(each.finding(wrong.message, wrong.path))
+        self._class_is_given_once(own or ())
+        groups: dict[str, tuple[KwokNodeGroupSpec, Node]] | None = {}
+        if types is None:
+            groups = _groups(known)
+        if self.found.problems or self.found.findings or groups is None:
+            return
+        try:
+            setup = set_up(
+                groups,
+                types=types,
+                own=None if own is None else [each.value for each in own],
+                disruption=self.wanted.disruption_of_pools,
+                delay=self.wanted.node_class.registration_delay,
+            )
+        except KarpenterSetupError as error:
+            given = "instanceTypesFrom" if own is None else "nodePools"
+            self._problem(given, str(error))
+            return
+        if own is not None or crds is None:
+            return
+        for made in setup.objects:
+            if problems := crds.problems(made):
+                sentence = problems[0].message
+                what = f"{made['kind']} {name_of(made)} would not be accepted: {sentence}"
+                self._problem("crds", f"{what}; name CRDs of another version, or change it")
+                return
+
+    def _problem(self, name: str, sentence: str) -> None:
+        self.found.problems.append(problem((*self.path, name), sentence))
+
+    def _crds(self) -> KarpenterCrds | None:
+        path = self.wanted.crds
+        try:
+            material = self.around.material(path)
+        except UnusableReferenceError as error:
+            self._problem("crds", f"{shown(path)} {error}")
+            return None
+        files = Files.read(material.texts)
+        self.found.findings += files.findings
+        if files.findings or not material.complete:
+            return None
+        try:
+            return KarpenterCrds.of(
+                (each.value for each in files.others), gates=self.wanted.gates_on
+            )
+        except KarpenterCrdsError as error:
+            self._problem("crds", f"{shown(path)} {error}")
+            return None
+
+    def _types(self) -> list[InstanceType] | None:
+        path = self.wanted.types_file
+        if path is None:
+            return None
+        try:
+            return read_types(self.around.text(path))
+        except (UnusableReferenceError, InstanceTypesError) as error:
+            self._problem("instanceTypesFrom", f"{shown(path)} {error}")
+            return []
+
+    def _own(self) -> list[FoundObject] | None:
+        """Returns the objects for the NodePools; None if they are made from groups, or not all
+        known.
+        """
+        if self.wanted.node_pools is None:
+            return None
+        read = read_sources(
+            self.wanted.node_pools,
+            (*self.path, "nodePools"),
+            self.document,
+            self.around,
+            file=self.file,
+        )
+        self.found.problems += read.problems
+        self.found.findings += read.files.findings
+        return [*read.files.others] if read.complete else None
+
+    def _class_is_given_once(self, own: Sequence[FoundObject]) -> None:
+        classes = [each.name for each in own if each.value.get("kind") == NODE_CLASS]
+        if DEFAULT_CLASS in classes and self.wanted.node_class.registration_delay is not None:
+            sentence = f"nodePools have the {NODE_CLASS} {DEFAULT_CLASS}, too; keep one of them"
+            self._problem("nodeClass", sentence)
+
+
+def _groups(known: Known) -> dict[str, tuple[KwokNodeGroupSpec, Node]] | None:
+    """Returns all groups with their nodes; None if files alone don't say."""
+    if not known.complete:
+        return None
+    found = {}
+    for name, spec in _specs(known).items():
+        if spec.autoscaling is not None and spec.template.source is not None:
+            return None
+        try:
+            found[name] = spec, resolve(spec.template, guard=spec.guard_taint)
+        except TemplateError:  # found when groups were checked
+            return None
+    return found
+
+
+def _specs(known: Known) -> dict[str, KwokNodeGroupSpec]:
+    found = {}
+    for name, spec in known.groups.items():
+        with suppress(ValidationError):  # found when groups were checked
+            found[name] = KwokNodeGroupSpec.model_validate(spec)
+    return found
+
+
+def _ignored(wanted: Karpenter, scenario: Scenario, known: Known) -> Iterator[str]:
+    specs = {n: spec for n, spec in _specs(known).items() if spec.autoscaling is not None}
+    yield from ignored(specs, delay_given=wanted.node_class.registration_delay is not None)
+    for number, step in enumerate(scenario.timeline):
+        if step.outage is not None:
+            yield f"timeline[{number}].outage"

@@ -1,0 +1,169 @@
+"""Karpenter in a scenario: what is wrong with it is one sentence, before anything starts.
+
+- CRDs that are missing, of another version, or without what is made from groups
+- instance types, NodePools and their class; groups that no autoscaler may scale, or without a price
+- what the process may not have beside it
+- what of the groups Karpenter's provider doesn't have: named by a rehearsal
+"""
+
+import json
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from tests.fakes.karpenter import CLAIMS, CLASSES, CRDS, POOLS, as_text, group, pool
+from tests.fakes.scenarios import GROUP, Told, checked, fields, scenario
+
+TYPES = [
+    {
+        "name": "m.4",
+        "architecture": "amd64",
+        "operatingSystems": ["linux"],
+        "resources": {"cpu": "4100m", "memory": "16394Mi"},
+        "offerings": [
+            {
+                "Price": 0.192,
+                "Requirements": [
+                    {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]}
+                ],
+            }
+        ],
+    }
+]
+IN_ZONE = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["b"]}
+WITH_FILE = {"instanceTypesFrom": "types.json", "nodePools": ["pools.yaml"]}
+
+
+def around(**more: str) -> Told:
+    files = {"crds": as_text(*CRDS), "types.json": json.dumps(TYPES), "pools.yaml": as_text(pool())}
+    return Told(files={**files, **more})
+
+
+def played(*groups: Any, process: Any = None, **karpenter: Any) -> dict[str, Any]:
+    preset = {"name": "karpenter", "karpenter": {"crds": "crds", **karpenter}}
+    applied = [{"object": each} for each in groups or (group(),)]
+    return scenario(apply=applied, processes=[preset | (process or {})])
+
+
+def older(crd: dict[str, Any]) -> dict[str, Any]:
+    changed = deepcopy(crd)
+    changed["spec"]["versions"][0]["name"] = "v1beta1"
+    return changed
+
+
+def without_delay() -> dict[str, Any]:
+    changed = deepcopy(CLASSES)
+    (version,) = changed["spec"]["versions"]
+    del version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    return changed
+
+
+@pytest.mark.parametrize("karpenter", [{}, WITH_FILE, {"nodePools": ["pools.yaml"]}])
+def test_nothing_is_wrong_with_what_is_right(karpenter: dict[str, Any]) -> None:
+    assert checked(played(**karpenter), around()).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "files", "field", "said"),
+    [
+        ({"binary": "gone"}, {}, "binary", "is no program"),
+        ({"crds": "nowhere"}, {}, "crds", "isn't there"),
+        ({}, {"crds": as_text(POOLS)}, "crds", "has no CRD nodeclaims.karpenter.sh"),
+        (
+            {},
+            {"crds": as_text(older(POOLS), CLAIMS, CLASSES)},
+            "crds",
+            "serves NodePool as v1beta1",
+        ),
+        ({}, {"crds": as_text(POOLS, CLAIMS, without_delay())}, "crds", "older than 1.4"),
+        ({"featureGates": {"NodeOverlay": True}}, {}, "crds", "has no CRD nodeoverlays"),
+        (
+            {"disruption": {"consolidationPolicy": "Balanced"}},
+            {},
+            "crds",
+            "NodePool default would not be accepted: spec.disruption.consolidationPolicy",
+        ),
+        ({"disruption": {"budgets": [{"nodes": "5"}]}}, {}, "crds", "spec.disruption.budgets"),
+        (WITH_FILE, {"types.json": "[{}]"}, "instanceTypesFrom", "[0].name: is missing"),
+        (
+            {"nodePools": [{"object": pool("a", IN_ZONE)}]},
+            {},
+            "nodePools",
+            "NodePool a: spec.template.spec.requirements[0]: no instance type has the label",
+        ),
+        ({"nodePools": [{"object": CLASSES}]}, {}, "", "is nothing that Karpenter takes"),
+        (
+            {"nodePools": ["pools.yaml"]},
+            {"pools.yaml": as_text({"apiVersion": "karpenter.sh/v1", "kind": "NodePool"})},
+            "",
+            "metadata.name",
+        ),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(
+    given: dict[str, Any], files: dict[str, str], field: str, said: str
+) -> None:
+    found = checked(played(**given), around(**files)).findings
+    assert len(found) == 1, found
+    assert said in found[0].message
+    if field:
+        assert fields(found) == [f"processes[0].karpenter.{field}"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"autoscaling": None}, "no group has spec.autoscaling"),
+        ({"price": None}, "KwokNodeGroup batch has no spec.price"),
+    ],
+)
+def test_groups_that_give_no_types(spec: dict[str, Any], said: str) -> None:
+    found = checked(played(group(**spec)), around()).findings
+    assert fields(found) == ["processes[0].karpenter.instanceTypesFrom"]
+    assert said in found[0].message
+    # Elsewhere it doesn't matter.
+    assert checked(played(group(**spec), **WITH_FILE), around()).findings == ()
+
+
+def test_templates_that_only_a_cluster_has_are_left_to_the_start() -> None:
+    copied: dict[str, Any] = {"template": {"from": {"nodes": {"name": "a"}}}}
+    wrong = [{"object": pool("a", IN_ZONE)}]
+    assert checked(played(group(**copied), nodePools=wrong), around()).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("process", "field"),
+    [
+        ({"env": {"METRICS_PORT": 8080}}, "processes[0].env.METRICS_PORT"),
+        ({"command": ["tool"]}, "processes[0]"),
+    ],
+)
+def test_what_the_process_may_not_have_beside_it(process: dict[str, Any], field: str) -> None:
+    assert fields(checked(played(process=process), around()).findings) == [field]
+
+
+def test_one_karpenter_on_a_cluster_that_is_made() -> None:
+    whole = played()
+    (process,) = whole["processes"]
+    two = whole | {"processes": [process, process | {"name": "other"}]}
+    assert fields(checked(two, around()).findings) == ["processes[1].karpenter"]
+    borrowed = around()
+    borrowed.own_cluster = False
+    assert fields(checked(whole, borrowed).findings) == ["processes[0].karpenter"]
+
+
+def test_what_has_no_effect_on_its_nodes_is_named() -> None:
+    slow: dict[str, Any] = {"cloud": {"provisioningDelay": {"fixed": "40s"}, "stock": 3}}
+    same = {"cloud": {"provisioningDelay": {"fixed": "40s"}}}
+    assert checked(played(group("a", **same), group("b", **same)), around()).ignored == ()
+    assert checked(played(group("a", **slow), group("b", **same)), around()).ignored == (
+        "spec.cloud.stock of a",
+    )
+    # One constant for all nodes is all that there can be.
+    unlike = checked(played(group("a", **slow), group("b")), around()).ignored
+    assert unlike == ("spec.cloud.stock of a", "spec.cloud.provisioningDelay of a")
+    no_autoscaling = GROUP | {"spec": slow}
+    assert checked(played(group("a"), no_autoscaling), around()).ignored == ()
+    outage = played() | {"timeline": [{"at": 1, "outage": {"group": "batch"}}]}
+    assert checked(outage, around()).ignored == ("timeline[0].outage",)
