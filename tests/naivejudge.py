@@ -28,9 +28,9 @@ from kwok_operator.rehearsal.judge.recording import (
 
 Figures = tuple[dict[str, float | None], set[str]]
 ENDED: Final = ("Succeeded", "Failed")
-_PODS: Final = {"workload", "namespace", "group", "zone"}
+_PODS: Final = {"workload", "namespace", "group", "zone", "nodePool"}
 _WAITING: Final = {"workload", "namespace"}
-_NODES: Final = {"group", "zone"}
+_NODES: Final = {"group", "zone", "nodePool"}
 _OF: Final[dict[str, set[str]]] = {
     "pods": _PODS,
     "pods.pending": _WAITING,
@@ -208,8 +208,12 @@ def _of_workload(scope: FigureScope, full: str, rehearsed: str) -> bool:
 
 def _at(scope: FigureScope, node: NodeState | None) -> bool:
     if node is None:
-        return not scope.group and not scope.zone
-    return scope.group in ("", node.group) and scope.zone in ("", node.zone)
+        return not scope.by.keys() & _NODES
+    return (
+        scope.group in ("", node.group)
+        and scope.zone in ("", node.zone)
+        and scope.node_pool in ("", node.pool)
+    )
 
 
 def _levels(all_: History, scope: FigureScope, values: dict[str, float | None]) -> None:
@@ -313,7 +317,7 @@ def _pod_waits(all_: History, scope: FigureScope, *, starts: bool) -> Waited:
         served = any(state.node for state in states)
         over = pod.gone is not None or pod.last.phase in ENDED
         times = [t for t in (_wait_end(line, starts) for line in pod.lines) if t is not None]
-        if (scope.group or scope.zone) and not served:
+        if scope.by.keys() & _NODES and not served:
             # It may have belonged there.
             bare = scope.wide
             waited.elsewhere |= end.belongs(pod, pod.last, bare)
@@ -408,7 +412,7 @@ def _replaced(all_: History, created: Iterable[Life], scope: FigureScope) -> int
                 and old not in replaced
                 and _gone_before(all_, old, index)
                 and round(t - old.gone, 3) <= 600
-                and (old.last.group, old.last.shape) == (state.group, state.shape)
+                and _kind(old.last) == _kind(state)
             ),
             key=lambda each: each[:2],
         )
@@ -416,6 +420,10 @@ def _replaced(all_: History, created: Iterable[Life], scope: FigureScope) -> int
             replaced.add(went[0][2])
             count += _at(scope, state)
     return count
+
+
+def _kind(node: NodeState) -> tuple[str, ...]:
+    return node.group, node.pool, node.shape
 
 
 def _gone_before(all_: History, node: Life, index: int) -> bool:

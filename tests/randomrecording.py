@@ -30,6 +30,7 @@ from kwok_operator.rehearsal.judge.recording import (
 
 GROUPS: Final = ("a", "b")
 ZONES: Final = ("x", "y")
+NODE_POOLS: Final = ("p", "q")
 NAMESPACES: Final = ("default", "shop")
 WORKLOADS: Final = ("Deployment/default/web", "Deployment/shop/web", "Job/shop/batch")
 _NODES: Final = tuple(f"n{number}" for number in range(6))
@@ -75,11 +76,13 @@ class _World:
                 node,
                 group=GROUPS[place % len(GROUPS)],
                 zone=ZONES[place // 2 % len(ZONES)],
+                pool=("", *NODE_POOLS)[place % 3],
                 shape=self.draw.choice(("s", "m")),
             )
         elif self.chance(0.15):
-            labels = replace(node, zone=self.draw.choice(ZONES))
-            node = labels if self.chance(0.5) else replace(node, group=self.draw.choice(GROUPS))
+            places = {"zone": ZONES, "group": GROUPS, "pool": NODE_POOLS}
+            part = self.draw.choice(list(places))
+            node = replace(node, **{part: self.draw.choice(places[part])})
         if not node.allocatable or self.chance(0.1):
             offer = self.draw.choice((1_000.0, 4_000.0))
             node = replace(node, allocatable={"cpu": offer, "memory": offer * 2**20})

@@ -20,6 +20,7 @@ from kwok_operator.rehearsal.judge.recording import (
     GroupLine,
     JobLine,
     MarkLine,
+    NodeClaimLine,
     NodeLine,
     PodLine,
     RecordedLine,
@@ -33,7 +34,7 @@ FLUSH_SECONDS: Final = 2.0
 _LINES_AT_ONCE: Final = 200
 _GZIP: Final = 31
 """zlib's number for gzip with a header."""
-_CHANGES: Final = (NodeLine, PodLine, GroupLine, BudgetLine, JobLine)
+_CHANGES: Final = (NodeLine, PodLine, GroupLine, BudgetLine, JobLine, NodeClaimLine)
 
 
 class RunCourse:

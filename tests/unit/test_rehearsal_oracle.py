@@ -10,7 +10,14 @@ from kwok_operator.rehearsal.judge.ledger import ClusterLedger
 from kwok_operator.rehearsal.judge.recording import RecordedLine, encode
 from tests.fakes.rehearsed import content, reader
 from tests.naivejudge import history, naive, narrows
-from tests.randomrecording import GROUPS, NAMESPACES, WORKLOADS, ZONES, random_recording
+from tests.randomrecording import (
+    GROUPS,
+    NAMESPACES,
+    NODE_POOLS,
+    WORKLOADS,
+    ZONES,
+    random_recording,
+)
 
 RECORDINGS = int(os.environ.get("ORACLE_RECORDINGS", "200"))
 """How many; `ORACLE_RECORDINGS=10000 pytest tests/unit/test_rehearsal_oracle.py` looks further."""
@@ -19,6 +26,7 @@ BATCHES = 4
 
 def random_scope(draw: random.Random) -> FigureScope:
     named = {"workload": WORKLOADS, "namespace": NAMESPACES, "group": GROUPS, "zone": ZONES}
+    named["nodePool"] = NODE_POOLS
     keys = draw.sample(sorted(named), draw.choice((1, 1, 2)))
     return FigureScope(**{key: draw.choice(named[key]) for key in keys})
 

@@ -15,6 +15,7 @@ from kwok_operator.errors import RecordingError, one_line
 from kwok_operator.formats.words import few_names
 from kwok_operator.rehearsal.judge.figures import (
     FIGURES,
+    OF_NODES,
     FigureReading,
     FigureScope,
     Tally,
@@ -73,7 +74,7 @@ def _parts(of: FigureScope) -> dict[str, FigureScope]:
     """
     parts: dict[str, FigureScope] = {
         name: FigureScope(**{name: of.by[name]})
-        for name in ("group", "zone", "namespace")
+        for name in (*sorted(OF_NODES), "namespace")
         if name in of.by
     }
     if of.workload:
@@ -208,9 +209,11 @@ class Judge:
         """Returns what the scope names and the recording has never shown; empty if it has shown
         all.
         """
-        there = {"group": self._ledger.groups, "workload": self._ledger.workloads}
+        ledger = self._ledger
+        there = {"group": ledger.groups, "nodePool": ledger.node_pools}
+        there["workload"] = ledger.workloads
         for what, scope in _parts(of).items():
-            if not self._ledger.tally(scope).known:
+            if not ledger.tally(scope).known:
                 has = f"; it has {few_names(there[what]) or 'none'}" if what in there else ""
                 named = ", ".join(f"{part} {name}" for part, name in scope.by.items())
                 return one_line(f"the recording has no {named}{has}")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from pydantic import Field
+from pydantic.alias_generators import to_camel
 
 from kwok_operator.cloud.summary import COUNTED as STATUS_COUNTS
 from kwok_operator.rehearsal.judge.measures import (
@@ -41,6 +42,8 @@ NODE_LEVELS: Final[Mapping[str, Callable[["NodeState"], bool]]] = {
 }
 INSTANCE_STATES: Final = tuple(state.value for state in STATUS_COUNTS.values())
 RESOURCES: Final = ("cpu", "memory")
+OF_NODES: Final = frozenset({"group", "zone", "nodePool"})
+"""The parts of a scope that nodes have, and pods on them."""
 
 
 class Place(NamedTuple):
@@ -52,6 +55,7 @@ class Place(NamedTuple):
     namespace: str = ""
     group: str = ""
     zone: str = ""
+    node_pool: str = ""
     rehearsed: str = ""
     program: str = ""
 
@@ -65,6 +69,7 @@ class FigureScope(ScenarioPart):
     namespace: Line = Field(default="", description="A namespace.")
     group: Line = Field(default="", description="A KwokNodeGroup.")
     zone: Line = Field(default="", description="A zone.")
+    node_pool: Line = Field(default="", description="A NodePool of Karpenter.")
     program: Line = Field(
         default="", description="operator, shim, or a process that is an autoscaler."
     )
@@ -79,20 +84,21 @@ class FigureScope(ScenarioPart):
             (not self.namespace or self.namespace == place.namespace)
             and (not self.group or self.group == place.group)
             and (not self.zone or self.zone == place.zone)
+            and (not self.node_pool or self.node_pool == place.node_pool)
             and (not self.program or self.program == place.program)
             and (not self.workload or is_workload(self.workload, place.workload, place.rehearsed))
         )
 
     @property
     def wide(self) -> "FigureScope":
-        """The same scope without group and zone."""
-        kept = {part: name for part, name in self.by.items() if part not in ("group", "zone")}
+        """The same scope without group, zone and NodePool."""
+        kept = {part: name for part, name in self.by.items() if part not in OF_NODES}
         return FigureScope(**kept)
 
     @property
     def by(self) -> dict[str, str]:
         """The names that the scope narrows by, by part."""
-        return {name: value for name, value in self if value}
+        return {to_camel(name): value for name, value in self if value}
 
     def __str__(self) -> str:
         return ", ".join(f"{key} {value}" for key, value in self.by.items())
@@ -120,8 +126,8 @@ class Tally:
     def __init__(self, gaps: WatchGaps, wide: "Tally | None" = None) -> None:
         self.gaps = gaps
         self.wide = wide
-        """The tally of the same scope without group and zone, if it has one of them: a pod without
-        a node may have belonged here.
+        """The tally of the same scope without group, zone and NodePool, if it has any of them: a
+        pod without a node may have belonged here.
         """
         self.known = False
         """Whether anything in this scope was ever there."""
@@ -192,9 +198,8 @@ class Figure:
         )
 
 
-_PODS: Final = frozenset({"workload", "namespace", "group", "zone"})
 _OBJECTS: Final = frozenset({"workload", "namespace"})
-_NODES: Final = frozenset({"group", "zone"})
+_PODS: Final = _OBJECTS | OF_NODES
 _GROUPS: Final = frozenset({"group"})
 _NAMESPACES: Final = frozenset({"namespace"})
 _PROGRAMS: Final = frozenset({"program"})
@@ -261,9 +266,9 @@ def _utilisation(name: str) -> Iterator[Figure]:
         return tally.use[name].value
 
     figure = f"utilisation.{name}"
-    yield Figure(figure, _NODES, overall, "share", drifts=True, **_HIGH)
-    yield Figure(f"{figure}.max", _NODES, peak, "share", drifts=True, **_HIGH)
-    yield Figure(f"{figure}.final", _NODES, now, "share", momentary=True, **_HIGH)
+    yield Figure(figure, OF_NODES, overall, "share", drifts=True, **_HIGH)
+    yield Figure(f"{figure}.max", OF_NODES, peak, "share", drifts=True, **_HIGH)
+    yield Figure(f"{figure}.final", OF_NODES, now, "share", momentary=True, **_HIGH)
 
 
 def _node_hours(tally: Tally, t: float) -> float:
@@ -306,22 +311,22 @@ def _figures() -> Iterator[Figure]:
     yield from _waits("startSeconds", _PODS, lambda tally: tally.starting)
     for name in NODE_LEVELS:
         options = {"total": {"decisions": True}, "notReady": _LOW}.get(name, {})
-        yield from _level(f"nodes.{name}", _NODES, _one_of("nodes", name), **options)
-    _, most, final = _level("nodes", _NODES, _one_of("nodes", "total"), decisions=True)
+        yield from _level(f"nodes.{name}", OF_NODES, _one_of("nodes", name), **options)
+    _, most, final = _level("nodes", OF_NODES, _one_of("nodes", "total"), decisions=True)
     yield from (most, final)
     for name in INSTANCE_STATES:
         level = _one_of("instances", name)
         yield from _level(f"instances.{name}", _GROUPS, level, kinds=("groups",))
-    yield Figure("nodeHours", _NODES, _node_hours, "h", drifts=True, **_LOW)
-    yield Figure("cost", _NODES, _cost, drifts=True, lacks=_without_price, **_LOW)
+    yield Figure("nodeHours", OF_NODES, _node_hours, "h", drifts=True, **_LOW)
+    yield Figure("cost", OF_NODES, _cost, drifts=True, lacks=_without_price, **_LOW)
     for name in RESOURCES:
         yield from _utilisation(name)
     yield from _waits(
         "gangs.completionSeconds", _OBJECTS, lambda tally: tally.gangs, kinds=("jobs",)
     )
-    yield _count("churn.created", _NODES, decisions=True, **_LOW)
-    yield _count("churn.deleted", _NODES, decisions=True, **_LOW)
-    yield _count("churn.replacedSameShape", _NODES, decisions=True, **_LOW)
+    yield _count("churn.created", OF_NODES, decisions=True, **_LOW)
+    yield _count("churn.deleted", OF_NODES, decisions=True, **_LOW)
+    yield _count("churn.replacedSameShape", OF_NODES, decisions=True, **_LOW)
     yield _count("pods.unserved", _OBJECTS, **_LOW)
     # Of pods: the reasons of their condition DisruptionTarget.
     by_api, by_taint = "EvictionByEvictionAPI", "DeletionByTaintManager"

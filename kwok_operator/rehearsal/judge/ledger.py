@@ -106,17 +106,17 @@ class _Unpriced:
 
 @dataclass(slots=True)
 class _Replacements:
-    """When nodes of each group and shape were deleted that haven't been replaced yet."""
+    """When nodes of each group, NodePool and shape were deleted that haven't been replaced yet."""
 
-    gone: defaultdict[tuple[str, str], deque[float]] = field(
+    gone: defaultdict[tuple[str, str, str], deque[float]] = field(
         default_factory=lambda: defaultdict(deque)
     )
 
     def went(self, node: NodeState, t: float) -> None:
-        self.gone[node.group, node.shape].append(t)
+        self.gone[node.group, node.pool, node.shape].append(t)
 
     def came(self, node: NodeState, t: float) -> bool:
-        waiting = self.gone.get((node.group, node.shape))
+        waiting = self.gone.get((node.group, node.pool, node.shape))
         while waiting and waiting[0] < t - REPLACED_WITHIN - _ROUNDING:
             waiting.popleft()
         if not waiting:
@@ -135,6 +135,7 @@ class ClusterLedger:
         self.gaps = WatchGaps()
         self.all = Tally(self.gaps)
         self.groups: dict[str, Tally] = {}
+        self.node_pools: dict[str, Tally] = {}
         self.workloads: dict[str, Tally] = {}
         self._asked: dict[FigureScope, Tally] = {}
         for scope in scopes:
@@ -190,6 +191,7 @@ class ClusterLedger:
     def _look_up(self, place: Place) -> tuple[Tally, ...]:
         found = [self.all]
         found += self._own(self.groups, place.group, MOST_GROUPS, wide=self.all)
+        found += self._own(self.node_pools, place.node_pool, MOST_GROUPS, wide=self.all)
         found += self._own(self.workloads, place.workload, MOST_WORKLOADS)
         found += [tally for scope, tally in self._asked.items() if scope.holds(place)]
         for tally in found:
@@ -363,11 +365,11 @@ def _amounts(node: NodeState) -> tuple[object, ...]:
     """What a node contributes to the sums: its amounts and its place. Levels such as `ready` are
     separate.
     """
-    return node.group, node.zone, node.price, node.allocatable
+    return node.group, node.zone, node.pool, node.price, node.allocatable
 
 
 def _place(node: NodeState) -> Place:
-    return Place(group=node.group, zone=node.zone)
+    return Place(group=node.group, zone=node.zone, node_pool=node.pool)
 
 
 def _namespace(about: str) -> str:

@@ -21,8 +21,10 @@ from typing import Any, Final
 from kwok_operator.cloud.summary import COUNTED
 from kwok_operator.constants import (
     INSTANCE_TYPE_LABEL,
+    NODE_POOL_LABEL,
     REHEARSED_LABEL,
     REQUESTED_AT_ANNOTATION,
+    UNREGISTERED_TAINT_KEY,
     ZONE_LABEL,
 )
 from kwok_operator.formats.quantity import parse_quantity
@@ -103,14 +105,14 @@ def node(
     metadata, spec, status = _parts(body)
     asked = as_map(metadata.get("annotations")).get(REQUESTED_AT_ANNOTATION)
     born = metadata.get("creationTimestamp")
-    taints = _dicts(spec.get("taints"))
-    kept_off = any(is_not_ready_taint(t) or is_unreachable_taint(t) for t in taints)
+    kept_off = any(map(_keeps_off, _dicts(spec.get("taints"))))
     allocatable = amounts(status.get("allocatable"))
     # Devices may come late: without them a new node is like the one that it replaces.
     shaping = tuple(sorted((k, v) for k, v in allocatable.items() if "/" not in k))
     instance_type, zone = _label(metadata, INSTANCE_TYPE_LABEL), _label(metadata, ZONE_LABEL)
     return NodeState(
         group=group_of(body),
+        pool=_label(metadata, NODE_POOL_LABEL),
         zone=zone,
         instance_type=instance_type,
         shape=_shape(shaping, instance_type, zone),
@@ -121,6 +123,15 @@ def node(
         price=before.price if price is None and before else price,
         created=before.created if before else clock.at(born, seen=seen),
         requested=before.requested if before else clock.seconds(asked),
+    )
+
+
+def _keeps_off(taint: Mapping[str, Any]) -> bool:
+    """Whether the taint says that the node can't be used yet, or not now."""
+    return (
+        is_not_ready_taint(taint)
+        or is_unreachable_taint(taint)
+        or taint.get("key") == UNREGISTERED_TAINT_KEY
     )
 
 

@@ -183,11 +183,11 @@ class PodLedger:
         if state.node in self._gone_nodes and state.phase not in _ENDED:
             pod.level = "orphaned"
         on = self._places.get(state.node)
-        if not before or (
-            on is not None and (on.group, on.zone) != (pod.place.group, pod.place.zone)
-        ):
-            if on is not None:
-                pod.place = pod.place._replace(group=on.group, zone=on.zone)
+        place = pod.place
+        if on is not None:
+            place = place._replace(group=on.group, zone=on.zone, node_pool=on.node_pool)
+        if not before or place != pod.place:
+            pod.place = place
             pod.tallies = self._tallies(pod.place)
             for tally in before:
                 if tally not in pod.tallies:

@@ -121,6 +121,8 @@ class RecordingHeader:
 @dataclass(frozen=True, slots=True, config=_STRICT)
 class NodeState:
     group: Text = ""
+    pool: Text = ""
+    """Karpenter's NodePool."""
     zone: Text = ""
     instance_type: Text = ""
     shape: Text = ""
@@ -192,6 +194,26 @@ class JobState:
 
 
 @dataclass(frozen=True, slots=True, config=_STRICT)
+class NodeClaimState:
+    """A NodeClaim of Karpenter. Group, zone and the like may be unknown until it is launched."""
+
+    created: Moment
+    pool: Text = ""
+    node: Text = ""
+    group: Text = ""
+    zone: Text = ""
+    instance_type: Text = ""
+    capacity_type: Text = ""
+    price: Price = None
+    launched: MaybeMoment = None
+    registered: MaybeMoment = None
+    initialized: MaybeMoment = None
+    deleting: bool = False
+    reason: Text = ""
+    """Why Karpenter ends it, such as Underutilized or Expired."""
+
+
+@dataclass(frozen=True, slots=True, config=_STRICT)
 class NodeLine:
     KEY: ClassVar = "node"
     t: Seconds
@@ -231,6 +253,16 @@ class JobLine:
     name: Name = Field(validation_alias="object", serialization_alias="object")
     """The name as Job/namespace/name."""
     state: JobState | None = Field(default=None, validation_alias="is", serialization_alias="is")
+
+
+@dataclass(frozen=True, slots=True, config=_STRICT)
+class NodeClaimLine:
+    KEY: ClassVar = "nodeClaim"
+    t: Seconds
+    name: Name = Field(validation_alias="nodeClaim", serialization_alias="nodeClaim")
+    state: NodeClaimState | None = Field(
+        default=None, validation_alias="is", serialization_alias="is"
+    )
 
 
 @dataclass(frozen=True, slots=True, config=_STRICT)
@@ -340,7 +372,7 @@ class UnknownLine:
     t: Seconds
 
 
-RecordedLine = (NodeLine | PodLine | GroupLine | BudgetLine | JobLine) | (
+RecordedLine = (NodeLine | PodLine | GroupLine | BudgetLine | JobLine | NodeClaimLine) | (
     EventLine | CallLine | MarkLine | WatchLine | WarningLine | WaitLine | EndLine
 )
 _KINDS: Final[dict[str, Any]] = {kind.KEY: kind for kind in (*get_args(RecordedLine), UnknownLine)}

@@ -39,7 +39,7 @@ def figure_checks(scenario: Scenario, known: Known) -> Iterator[FieldProblem]:
             yield unknown((*path, "figure"), "figure", FIGURES, value=compared.figure)
             continue
         of = compared.of
-        for name in sorted(of.model_fields_set - figure.of):
+        for name in sorted(of.by.keys() - figure.of):
             may = f"by {names_in_words(sorted(figure.of))} only" if figure.of else "by nothing"
             yield problem((*path, "of", name), f"{compared.figure} can be narrowed {may}")
         if of.program and of.program not in (there := programs(scenario)):
