@@ -17,6 +17,8 @@ from kwok_operator.rehearsal.judge.recording import (
     GroupLine,
     JobLine,
     JobState,
+    NodeClaimLine,
+    NodeClaimState,
     NodeLine,
     NodeState,
     PodLine,
@@ -48,7 +50,9 @@ _OF: Final[dict[str, set[str]]] = {
     "preemptions": _PODS,
     "losses": _PODS,
     "restarts": _PODS,
-    "disruptions": {"namespace"},
+    "disruptions": _NODES,
+    "disruptions.beyondBudget": {"namespace"},
+    "nodeClaims": _NODES,
     "events": {"namespace"},
     "warnings": {"program"},
 }
@@ -114,6 +118,7 @@ class History:
     nodes: list[Life]
     pods: list[Life]
     jobs: list[Life]
+    claims: list[Life]
     lines: Sequence[RecordedLine]
 
     @property
@@ -122,12 +127,13 @@ class History:
 
 
 def history(lines: Sequence[RecordedLine]) -> History:
-    lives: dict[type, dict[str, Life]] = {NodeLine: {}, PodLine: {}, JobLine: {}}
-    every: dict[type, list[Life]] = {NodeLine: [], PodLine: [], JobLine: []}
+    kinds = (NodeLine, PodLine, JobLine, NodeClaimLine)
+    lives: dict[type, dict[str, Life]] = {kind: {} for kind in kinds}
+    every: dict[type, list[Life]] = {kind: [] for kind in kinds}
     now = Snapshot(0, 0, {}, {}, set(), [], {})
     snapshots = []
     for index, line in enumerate(lines):
-        if isinstance(line, NodeLine | PodLine | JobLine):
+        if isinstance(line, NodeLine | PodLine | JobLine | NodeClaimLine):
             there = lives[type(line)]
             if line.state is None:
                 if line.name in there:
@@ -152,7 +158,8 @@ def history(lines: Sequence[RecordedLine]) -> History:
         copy.gone, copy.groups = set(now.gone), dict(now.groups)
         copy.pods = [(pod, pod.last, pod.gone is None) for pod in every[PodLine]]
         snapshots.append(copy)
-    return History(snapshots, every[NodeLine], every[PodLine], every[JobLine], lines)
+    nodes, pods, jobs, claims = (every[kind] for kind in kinds)
+    return History(snapshots, nodes, pods, jobs, claims, lines)
 
 
 def naive(all_: History, scope: FigureScope) -> Figures:
@@ -164,6 +171,7 @@ def naive(all_: History, scope: FigureScope) -> Figures:
     _node_sums(all_, scope, values, incomplete)
     _uses(all_, scope, values)
     _counts(all_, scope, values)
+    _claims(all_, scope, values)
     incomplete |= {name for name in values if _lacks(all_, name)}
     return (
         {name: value for name, value in values.items() if narrows(name, scope)},
@@ -172,15 +180,21 @@ def naive(all_: History, scope: FigureScope) -> Figures:
 
 
 def _lacks(all_: History, name: str) -> bool:
-    made_of = {
-        "gangs": {"jobs"},
-        "instances": {"groups"},
-        "events": {"events"},
-        "disruptions": {"pods", "budgets"},
-        "warnings": set[str](),
-    }.get(name.split(".")[0], {"nodes", "pods"})
-    of_now = name.split(".")[0] in ("pods", "nodes", "instances") and name not in (
+    made_of = (
+        {"pods", "budgets"}
+        if name == "disruptions.beyondBudget"
+        else {
+            "gangs": {"jobs"},
+            "instances": {"groups"},
+            "events": {"events"},
+            "disruptions": {"nodeClaims"},
+            "nodeClaims": {"nodeClaims"},
+            "warnings": set[str](),
+        }.get(name.split(".")[0], {"nodes", "pods"})
+    )
+    of_now = name.split(".")[0] in ("pods", "nodes", "instances", "nodeClaims") and name not in (
         *("pods.gone", "pods.gone.final", "pods.unserved", "nodes.max"),
+        "nodeClaims.neverRegistered",
     )
     of_now = (of_now and not name.endswith(".max")) or (
         name.startswith("utilisation") and name.endswith(".final")
@@ -206,7 +220,7 @@ def _of_workload(scope: FigureScope, full: str, rehearsed: str) -> bool:
     )
 
 
-def _at(scope: FigureScope, node: NodeState | None) -> bool:
+def _at(scope: FigureScope, node: NodeState | NodeClaimState | None) -> bool:
     if node is None:
         return not scope.by.keys() & _NODES
     return (
@@ -501,6 +515,40 @@ def _counts(all_: History, scope: FigureScope, values: dict[str, float | None]) 
         if isinstance(line, WarningLine) and not line.before
         if scope.program in ("", line.program)
     )
+
+
+def _claims(all_: History, scope: FigureScope, values: dict[str, float | None]) -> None:
+    there: list[list[NodeClaimState]] = [
+        [
+            [state for at, _, state in claim.lines if at <= snap.index][-1]
+            for claim in all_.claims
+            if claim.lines[0][0] <= snap.index < claim.gone_after
+        ]
+        for snap in all_.snapshots
+    ]
+    levels: dict[str, Callable[[NodeClaimState], bool]] = {
+        "underWay": lambda claim: claim.registered is None and not claim.deleting,
+        "launched": lambda claim: claim.launched is not None,
+        "registered": lambda claim: claim.registered is not None,
+    }
+    for name, holds in levels.items():
+        counts = [sum(holds(c) and _at(scope, c) for c in claims) for claims in there]
+        figure = f"nodeClaims.{name}"
+        values[figure] = values[f"{figure}.final"] = counts[-1]
+        values[f"{figure}.max"] = max(counts)
+    ends = [end for claim in all_.claims if (end := _end(claim)) and _at(scope, end)]
+    values["nodeClaims.neverRegistered"] = sum(end.registered is None for end in ends)
+    for reason in ("Underutilized", "Empty", "Drifted", "Expired"):
+        values[f"disruptions.{reason}"] = sum(end.reason == reason for end in ends)
+
+
+def _end(claim: Life) -> NodeClaimState | None:
+    """Its state when it began to end, if that was in the run."""
+    if claim.first.created < 0 and claim.first.deleting:
+        return None
+    deleting = [state for _, _, state in claim.lines if state.deleting]
+    found: NodeClaimState | None = (deleting or [claim.last if claim.gone is not None else None])[0]
+    return found
 
 
 def _disrupted(pod: Life) -> list[tuple[int, PodState]]:

@@ -19,6 +19,8 @@ from kwok_operator.rehearsal.judge.recording import (
     JobLine,
     JobState,
     MarkLine,
+    NodeClaimLine,
+    NodeClaimState,
     NodeLine,
     NodeState,
     PodLine,
@@ -47,6 +49,7 @@ class _World:
         self.t = 0.0
         self.nodes: dict[str, NodeState] = {}
         self.pods: dict[str, PodState] = {}
+        self.claims: dict[str, NodeClaimState] = {}
         self.jobs: dict[str, dict[str, Any]] = {}
         self.priced = self.draw.random()
         self.gaps = 0.1 if self.draw.random() < 0.2 else 0.0
@@ -80,7 +83,7 @@ class _World:
                 shape=self.draw.choice(("s", "m")),
             )
         elif self.chance(0.15):
-            places = {"zone": ZONES, "group": GROUPS, "pool": NODE_POOLS}
+            places: dict[str, Any] = {"zone": ZONES, "group": GROUPS, "pool": NODE_POOLS}
             part = self.draw.choice(list(places))
             node = replace(node, **{part: self.draw.choice(places[part])})
         if not node.allocatable or self.chance(0.1):
@@ -192,6 +195,31 @@ class _World:
         self.jobs[name] = job
         return JobLine(self.t, name, JobState(**job))
 
+    def claim(self) -> RecordedLine:
+        name = f"c{self.draw.randrange(5)}"
+        claim = self.claims.get(name)
+        if claim is None and self.chance(0.95):
+            pool = self.draw.choice(("", *NODE_POOLS))
+            claim = NodeClaimState(created=self.created(), pool=pool)
+        elif claim is None or self.chance(0.25):
+            self.claims.pop(name, None)
+            return NodeClaimLine(self.t, name, None)
+        if self.chance(0.5):
+            claim = self._launched(claim)
+        if claim.launched is not None and self.chance(0.5):
+            claim = replace(claim, registered=claim.registered or self.moment())
+        if not claim.deleting and self.chance(0.5):
+            reasons = ("", "Underutilized", "Empty", "Drifted", "Expired", "Interrupted")
+            claim = replace(claim, reason=self.draw.choice(reasons), deleting=self.chance(0.5))
+        self.claims[name] = claim
+        return NodeClaimLine(self.t, name, claim)
+
+    def _launched(self, claim: NodeClaimState) -> NodeClaimState:
+        """It gets its group and its zone, and now and then others: labels can change."""
+        moment = self.moment() if claim.launched is None else claim.launched
+        group, zone = self.draw.choice(GROUPS), self.draw.choice(ZONES)
+        return replace(claim, launched=moment, group=group, zone=zone)
+
     def budget(self) -> RecordedLine:
         name = f"PodDisruptionBudget/{self.draw.choice(NAMESPACES)}/{self.draw.choice('pq')}"
         state = BudgetState(allowed=self.draw.randrange(3), healthy=3, desired=2)
@@ -216,13 +244,15 @@ class _World:
         )
 
     def watch(self) -> RecordedLine:
-        kind = self.draw.choice(("nodes", "pods", "groups", "events", "budgets", "jobs"))
+        kinds = "nodes pods groups events budgets jobs nodeClaims"
+        kind = self.draw.choice(kinds.split())
         return WatchLine(self.t, kind, self.draw.choice(("broken", "back", "back", "listed")))
 
     def actions(self) -> list[Callable[[], RecordedLine | None]]:
         nodes = [self.node_came] * 4 + [self.node_changed] * 4 + [self.node_went] * 2
         pods = [self.pod_came] * 5 + [self.pod_changed] * 9 + [self.pod_went] * 2
-        return [*nodes, *pods, *[self.job] * 4, *[self.budget] * 2, self.group, self.other]
+        others = [self.job] * 4 + [self.budget] * 2 + [self.claim] * 4
+        return [*nodes, *pods, *others, self.group, self.other]
 
     def lines(self) -> Iterator[RecordedLine]:
         actions = self.actions()

@@ -69,6 +69,9 @@ RELIST_AFTER: Final = 3
 RIGHTS_WITHIN: Final = 5.0
 """The most seconds until a 403 is tried again: nothing reports that permissions were granted."""
 
+SERVED_WITHIN: Final = 1.0
+"""Seconds until an optional resource that was never served is tried again."""
+
 _IN_STREAM: Final = "stream"
 
 
@@ -138,9 +141,10 @@ class Reflector(Generic[T]):
     ) -> None:
         """`gather_for()` returns the seconds for which events may be gathered now (gathering.py).
 
-        An `optional` resource need not be served: then the sink gets an empty list. `on_page` gets
-        each page of a list, before the sink's replace() gets all of it. `on_trouble` is called with
-        a sentence about a trouble, and with None when it is over. `on_restart(path, cause)` is
+        An `optional` resource need not be served: then the sink gets an empty list, of version 0,
+        and until it is served for the first time that is no trouble. `on_page` gets each page of a
+        list, before the sink's replace() gets all of it. `on_trouble` is called with a sentence
+        about a trouble, and with None when it is over. `on_restart(path, cause)` is
         called each time a watch or a list has ended: "closed" by the server in its time, "expired"
         history, or "failed". `on_restored` is called, before the new list is passed on, if versions
         have started again below those seen.
@@ -165,6 +169,7 @@ class Reflector(Generic[T]):
         self._on_restored = on_restored
         self._gather_for = gather_for
         self._optional = optional
+        self._served = False
         self._version: int | None = None
         self._newest = 0
         self._opened_at: float | None = None
@@ -206,14 +211,16 @@ class Reflector(Generic[T]):
                     await self._back_off(error)
                 self._gone_before = True
             except (*FAILED_REQUEST, _StreamError) as error:
+                if self._optional and not self._served and isinstance(error, NotFoundError):
+                    self._has_none()
+                    await self._sleep(SERVED_WITHIN)
+                    continue
                 self._report(error)
                 away = self._cut or isinstance(error, ApiUnreachableError)
                 if self._opened_at is None and away:
                     self._version = None  # it may be restored meanwhile: see the module
                 if self._optional and isinstance(error, NotFoundError):
-                    self.last_contact, self._version = self._clock(), None
-                    self._sink.replace((), 0)
-                    self.synced.set()
+                    self._has_none()
                 else:
                     self._restarts("failed")
                 if isinstance(error, DecodeError | _StreamError):
@@ -221,6 +228,12 @@ class Reflector(Generic[T]):
                     if self._useless_streams >= RELIST_AFTER:
                         self._useless_streams, self._version = 0, None
                 await self._back_off(error)
+
+    def _has_none(self) -> None:
+        """Passes on that the resource isn't served, so there is no object."""
+        self.last_contact, self._version = self._clock(), None
+        self._sink.replace((), 0)
+        self.synced.set()
 
     def _restarts(self, cause: str) -> None:
         if self._on_restart is not None:
@@ -261,6 +274,7 @@ class Reflector(Generic[T]):
             if not token:
                 break
             await asyncio.sleep(0)
+        self._served = True
         self._sink.replace(items, version)
         self._recovered()
         self.synced.set()

@@ -110,18 +110,14 @@ class RunCourse:
 
     def progress(self) -> RunProgress:
         """Returns how far the run is now."""
-        every, groups = self.ledger.all, self.ledger.groups
-        counts = {
-            name: (round(tally.nodes["ready"].value), round(tally.nodes["total"].value))
-            for name, tally in groups.items()
-        }
+        every = self.ledger.all
         return RunProgress(
             t=self.now(),
             ready=round(every.nodes["ready"].value),
             nodes=round(every.nodes["total"].value),
             running=round(every.pods["running"].value),
             pending=round(every.pods["pending"].value),
-            groups={name: count for name, count in counts.items() if count[1]},
+            groups={name: (ready, nodes) for name, (nodes, ready) in self.ledger.counts().items()},
             mark=self._last_mark,
             decided=self._judge.decided,
             expected=self._expected,

@@ -34,14 +34,19 @@ class RunProgress:
     running: int
     pending: int
     groups: Mapping[str, tuple[int, int]]
-    """The nodes of each group that has any: how many are ready, and how many there are."""
+    """The nodes of each group that has any, or else of each NodePool: how many are ready, and how
+    many there are.
+    """
     mark: str
     decided: Sequence[ExpectationOutcome]
     expected: int
+    waits_for: str = ""
+    """What a run that is quiet still waits for before it is settled."""
 
     def __str__(self) -> str:
         pods = f"{self.running} running, {self.pending} pending"
-        return f"{self.t:5.0f} s: nodes {self.ready} of {self.nodes} ready; pods {pods}"
+        waits = f"; waits for {self.waits_for}" if self.waits_for else ""
+        return f"{self.t:5.0f} s: nodes {self.ready} of {self.nodes} ready; pods {pods}{waits}"
 
 
 Show = Callable[[RunProgress], None]
@@ -126,7 +131,9 @@ def _table(now: RunProgress) -> "Table":
     for name, (ready, nodes) in largest[:_MOST_GROUPS]:
         row("", f"{name}: {ready} of {nodes}")
     if len(largest) > _MOST_GROUPS:
-        row("", f"and {len(largest) - _MOST_GROUPS} more groups")
+        row("", f"and {len(largest) - _MOST_GROUPS} more")
+    if now.waits_for:
+        row("waits for", now.waits_for)
     row("last", now.mark or "nothing yet")
     # Failed expectations are shown before those that held.
     for each in sorted(now.decided, key=lambda each: each.held)[:_MOST_DECIDED]:

@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from typing_extensions import TypedDict  # pydantic wants this one below Python 3.12
 
-from kwok_operator.constants import GROUPS_PATH, NODES_PATH
+from kwok_operator.constants import GROUPS_PATH, NODE_CLAIMS_PATH, NODE_POOLS_PATH, NODES_PATH
 from kwok_operator.formats.untyped import as_map
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.decode import Decoder
@@ -31,6 +31,8 @@ from kwok_operator.rehearsal.judge.recording import (
     GroupState,
     JobLine,
     JobState,
+    NodeClaimLine,
+    NodeClaimState,
     NodeLine,
     NodeState,
     PodLine,
@@ -51,8 +53,12 @@ _KINDS: Final = {
     EVENTS_PATH: "events",
     BUDGETS_PATH: "budgets",
     JOBS_PATH: "jobs",
+    NODE_CLAIMS_PATH: "nodeClaims",
+    NODE_POOLS_PATH: "nodePools",
 }
 """The names of the kinds in lines about their watches."""
+_OPTIONAL: Final = frozenset({GROUPS_PATH, NODE_CLAIMS_PATH, NODE_POOLS_PATH})
+"""Karpenter's kinds are served once their CRDs are installed, which may be in the run."""
 _SYNCED_WITHIN: Final = 60.0
 _AFTER_PODS: Final = 0.01
 """Seconds. Budgets are read a little later than pods: an eviction must be recorded before the
@@ -115,7 +121,7 @@ class _Kind(Generic[S]):
         self.listed_anew: Callable[[], None] = _nothing
         self.states: dict[str, S] = {}
         self._uids: dict[str, str] = {}
-        self._begun = False
+        self._begun = self._served = False
         self._look = look
         self._report = report
         self._now = now
@@ -125,9 +131,9 @@ class _Kind(Generic[S]):
         for name in [name for name in self.states if name not in there]:
             self._gone(name)
         seen = self._now() if self._begun else _BEFORE
-        if self._begun:
+        if self._served:
             self.listed_anew()
-        self._begun = True
+        self._begun, self._served = True, resource_version > 0
         for item in items:
             self._see(item, seen)
 
@@ -193,7 +199,8 @@ class _Events:
 
 
 class RunRecorder:
-    """Watches nodes, pods, groups, Events, PodDisruptionBudgets and Jobs, and records changes.
+    """Watches nodes, pods, groups, Events, PodDisruptionBudgets, Jobs and NodeClaims, and records
+    changes.
 
     `now()` returns the seconds since the run began; `clock` converts timestamps to such seconds.
     With `marked_only`, nodes, pods and the like that aren't the rehearsal's are left out.
@@ -248,6 +255,21 @@ class RunRecorder:
             now=now,
             counts=counts,
         )
+        claims = _Kind[NodeClaimState](
+            lambda body, before, seen: observed.node_claim(
+                body,
+                price=self._prices.get(observed.group_of(body)),
+                before=before,
+                seen=seen,
+                clock=clock,
+            ),
+            lambda t, name, state: write(NodeClaimLine(t, name, state)),
+            now=now,
+            counts=counts,
+        )
+        self._pools = _Kind[float](
+            lambda body, _, __: observed.consolidates_after(body), lambda *_: None, now=now
+        )
         sinks: dict[str, Any] = {
             GROUPS_PATH: self._groups,
             NODES_PATH: self._nodes,
@@ -255,6 +277,8 @@ class RunRecorder:
             EVENTS_PATH: _Events(write=write, now=now),
             BUDGETS_PATH: budgets,
             JOBS_PATH: jobs,
+            NODE_CLAIMS_PATH: claims,
+            NODE_POOLS_PATH: self._pools,
         }
         self._reflectors = [self._reflector(client, path, sink) for path, sink in sinks.items()]
         self._tasks: list[asyncio.Task[None]] = []
@@ -263,6 +287,13 @@ class RunRecorder:
     def nodes(self) -> Mapping[str, NodeState]:
         """The nodes that exist now."""
         return self._nodes.states
+
+    @property
+    def node_pools(self) -> Mapping[str, float]:
+        """After how many seconds without a change Karpenter may consolidate nodes of each NodePool;
+        infinity for never.
+        """
+        return self._pools.states
 
     async def start(self) -> None:
         """Starts the watches. Returns once all existing objects have been recorded. Raises
@@ -305,7 +336,7 @@ class RunRecorder:
             path=path,
             sink=sink,
             decoder=DECODER,
-            optional=path == GROUPS_PATH,
+            optional=path in _OPTIONAL,
             on_trouble=in_trouble,
             gather_for=lambda: self._until_all_look(_AFTER_PODS if path == BUDGETS_PATH else 0.0),
         )

@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -32,6 +33,7 @@ from kwok_operator.rehearsal.course import RunCourse
 from kwok_operator.rehearsal.judge.clocks import ClockOffset, DatedAnswer, moved_by
 from kwok_operator.rehearsal.judge.observed import StampClock
 from kwok_operator.rehearsal.judge.recording import EndLine, RecordingHeader, WaitLine
+from kwok_operator.rehearsal.judge.settling import still_to_come
 from kwok_operator.rehearsal.judge.verdict import Judged
 from kwok_operator.rehearsal.kubectl import CommandError
 from kwok_operator.rehearsal.logs import ProgramWarnings
@@ -207,6 +209,8 @@ class Rehearsal:
         """How many parts of the scenario are still going on: steps, and the arrival of the
         workloads.
         """
+        self._waits_for = ""
+        """What a run that is quiet still waits for before it is settled."""
         self.ended = False
         """Whether the recording is complete."""
         self._unplayed = {n: step.action for n, step in enumerate(scenario.timeline)}
@@ -297,10 +301,24 @@ class Rehearsal:
                         await asyncio.wait_for(self._arrived.wait(), _ANSWER_SECONDS)
                     return self._end_of("condition", "")
             elif until.settled is not None and not self._busy:
-                quiet = course.now() - course.changed_at >= until.settled
-                if quiet and not self._recorder.trouble and self._is_answered:
+                quiet = course.now() - course.changed_at
+                self._waits_for = self._still_to_come(quiet) if quiet >= until.settled else ""
+                settled = quiet >= until.settled and not self._waits_for
+                if settled and not self._recorder.trouble and self._is_answered:
                     return "settled", ""
         return self._end_of("atMost", f"after {until.at_most:g} s")
+
+    def _still_to_come(self, quiet: float) -> str:
+        ledger = self._course.ledger
+        return still_to_come(
+            quiet=quiet,
+            under_way=round(ledger.all.claims["underWay"].value),
+            consolidates_after=[
+                seconds
+                for name, seconds in self._recorder.node_pools.items()
+                if name in ledger.node_pools and ledger.node_pools[name].nodes["total"].value
+            ],
+        )
 
     def _end_of(self, reason: str, detail: str) -> tuple[str, str]:
         """Returns this reason and detail, or others if not all of the scenario has been played by
@@ -485,7 +503,7 @@ class Rehearsal:
     async def _show_progress(self) -> None:
         while True:
             await asyncio.sleep(_PROGRESS_SECONDS)
-            self._show(self._course.progress())
+            self._show(replace(self._course.progress(), waits_for=self._waits_for))
 
 
 def _first(group: BaseExceptionGroup[KwokOperatorError | OSError]) -> str:

@@ -182,7 +182,7 @@ def test_nothing_is_wrong_with_what_is_right() -> None:
         (
             {"expect": [{"figure": "nodeHours", "atMost": 1, "of": {"workload": "web"}}]},
             "expect[0].of.workload",
-            "by group, zone only",
+            "by group, nodePool, zone only",
         ),
         (
             {"expect": [RUNNING | {"of": {"workload": "wob"}}]},
@@ -363,6 +363,9 @@ BUDGET = {
     "metadata": {"name": "b", "namespace": "default"},
     "spec": {"minAvailable": 1, "selector": {}},
 }
+NODE_CLAIM = {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": "c"}}
+NODE_POOL = {**NODE_CLAIM, "kind": "NodePool", "metadata": {"name": "batch"}}
+POOLED_BY_KARPENTER = [{"object": CLOUD}, {"object": NODE_POOL}]
 QUEUE = {"name": "queue", "kind": "Job", "count": 1, "pods": {"cpu": 1}}
 PATCH = {"at": 1, "patch": {"what": "kng/batch", "patch": {"spec": {"cloud": {"stock": 1}}}}}
 
@@ -388,6 +391,13 @@ PATCH = {"at": 1, "patch": {"what": "kng/batch", "patch": {"spec": {"cloud": {"s
         ("gangs.unfinished", {}, {}, "there is no Job; add one"),
         ("gangs.completionSeconds.max", {}, {"workloads": [QUEUE]}, ""),
         ("gangs.unfinished", {}, {"timeline": [{"at": 1, "run": {"command": ["tool"]}}]}, ""),
+        ("nodeClaims.neverRegistered", {}, {}, "nothing makes NodeClaims here; add a process"),
+        ("disruptions.Empty", {}, {}, "nothing makes NodeClaims here; add a process"),
+        ("disruptions.Empty", {}, {"processes": [TOOL]}, ""),
+        ("nodeClaims.underWay", {}, {"apply": [{"object": NODE_CLAIM}]}, ""),
+        ("nodes.total", {"nodePool": "batch"}, {}, "is no NodePool that is applied; there is none"),
+        ("cost", {"nodePool": "batches"}, {"apply": POOLED_BY_KARPENTER}, "did you mean batch?"),
+        ("cost", {"nodePool": "batch"}, {"apply": POOLED_BY_KARPENTER}, ""),
         ("nodes.total", {"zone": "region-1b"}, {"apply": [{"object": ZONED}]}, "region-1a?"),
         ("nodes.total", {"zone": "region-1a"}, {"apply": [{"object": ZONED}]}, ""),
         ("nodes.total", {"zone": "region-1b"}, {"apply": [{"object": COPIED}]}, ""),
@@ -426,7 +436,10 @@ def test_each_expectation_can_hold_and_can_fail(
     """Refused are those that no value can break, or none can meet, and no others."""
     figure = FIGURES.get(name, EVENT_COUNT)
     what = {"figure": name} if name in FIGURES else {"event": {"type": "Warning"}}
-    about = {"apply": [{"object": each} for each in (CLOUD, BUDGET)], "workloads": [WEB, QUEUE]}
+    about = {
+        "apply": [{"object": each} for each in (CLOUD, BUDGET, NODE_CLAIM)],
+        "workloads": [WEB, QUEUE],
+    }
     refused = checked(scenario(**about, expect=[what | bounds | {"when": when}])).findings
     judged = ScenarioCondition.model_validate(what | bounds)
     values = range(6) if figure.whole else [n / 8 for n in range(40)]

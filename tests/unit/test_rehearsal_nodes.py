@@ -1,13 +1,20 @@
 """The figures of nodes and objects: each is what it should be in one recording, and an expectation
 that wants another value fails; with those of pods and warnings these are all that there are."""
 
+from dataclasses import replace
 from typing import Any
 
 from kwok_operator.cloud.states import State
 from kwok_operator.cloud.summary import COUNTED, instance_counts
 from kwok_operator.rehearsal.judge import observed
-from kwok_operator.rehearsal.judge.figures import FIGURES
-from kwok_operator.rehearsal.judge.recording import EventLine, GroupLine, JobLine
+from kwok_operator.rehearsal.judge.figures import DISRUPTIONS, FIGURES
+from kwok_operator.rehearsal.judge.recording import (
+    EventLine,
+    GroupLine,
+    JobLine,
+    NodeClaimLine,
+    NodeClaimState,
+)
 from tests.fakes.rehearsed import ALLOCATABLE, budget, gone, judge, node, pod, run
 from tests.fakes.rehearsed import job as job_line
 
@@ -32,6 +39,20 @@ def jobs() -> list[JobLine]:
     return [*begun, *done]
 
 
+def claims() -> list[NodeClaimLine]:
+    """One waits, one ends before it registers; of five that have registered, one stays."""
+    there = NodeClaimState(3, launched=3, registered=3)
+    ended = [replace(there, reason=reason, deleting=True) for reason in DISRUPTIONS]
+    return [
+        NodeClaimLine(1, "waits", NodeClaimState(1)),
+        NodeClaimLine(1, "never", NodeClaimState(1)),
+        NodeClaimLine(2, "never", None),
+        *(NodeClaimLine(3, reason, there) for reason in (*DISRUPTIONS, "stays")),
+        *(NodeClaimLine(4, claim.reason, claim) for claim in ended),
+        *(NodeClaimLine(5, reason, None) for reason in DISRUPTIONS),
+    ]
+
+
 NODES = run(
     # two at a time, of which one is replaced; one pod uses all of one
     node(0, "n-1", price=2.0),
@@ -53,6 +74,7 @@ NODES = run(
         budgets=("b",),
         disrupted="DeletionByTaintManager",
     ),
+    *claims(),
     EventLine(3, "Normal", "X", "Pod/default/p", count=3),
     *jobs(),
     until=144,
@@ -60,6 +82,7 @@ NODES = run(
 FAILED = run(job(0, "f"), job(5, "f", done="Failed"))
 LEVELS = {"total": (2, 2), "ready": (2, 2), "notReady": (0, 1), "cordoned": (0, 1)}
 LEVELS |= {"deleting": (0, 1)}
+CLAIMS = {"underWay": (1, 2), "launched": (1, 5), "registered": (1, 5)}
 VALUES = {
     **{f"nodes.{name}{end}": now for name, (now, _) in LEVELS.items() for end in ("", ".final")},
     **{f"nodes.{name}.max": most for name, (_, most) in LEVELS.items()},
@@ -67,6 +90,10 @@ VALUES = {
         f"instances.{state}{end}": 1 + n for n, state in enumerate(STATES) for end in ("", ".final")
     },
     **{f"instances.{state}.max": 2 + n for n, state in enumerate(STATES)},
+    **{f"nodeClaims.{name}{end}": n for name, (n, _) in CLAIMS.items() for end in ("", ".final")},
+    **{f"nodeClaims.{name}.max": most for name, (_, most) in CLAIMS.items()},
+    "nodeClaims.neverRegistered": 1,
+    **{f"disruptions.{reason}": 1 for reason in DISRUPTIONS},
     "nodes.max": 2,
     "nodes.final": 2,
     "nodeHours": 0.08,

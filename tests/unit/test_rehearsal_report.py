@@ -8,6 +8,7 @@
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from kwok_operator.rehearsal.judge.recording import (
     GroupLine,
     GroupState,
     MarkLine,
+    NodeClaimLine,
+    NodeClaimState,
     NodeLine,
     RecordedLine,
     WaitLine,
@@ -45,6 +48,11 @@ def hostile_run() -> list[RecordedLine]:
         EventLine(2, HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE),
         CallLine(3, "NodeGroupIncreaseSize", HOSTILE, HOSTILE, HOSTILE),
         MarkLine(4, HOSTILE, HOSTILE),
+        NodeClaimLine(
+            4,
+            HOSTILE,
+            NodeClaimState(4, pool=HOSTILE, instance_type=HOSTILE, reason=HOSTILE, deleting=True),
+        ),
         WaitLine(5, 2, False, HOSTILE),
     )
 
@@ -78,6 +86,8 @@ def test_every_figure_is_that_of_the_verdict(lines: list[RecordedLine]) -> None:
         figures = verdict["figures"]
         if "data-group" in told:
             figures = verdict["groups"][told["data-group"]]
+        elif "data-nodepool" in told:
+            figures = verdict["nodePools"][told["data-nodepool"]]
         elif "data-workload" in told:
             figures = verdict["workloads"][told["data-workload"]]
         wanted = figures.get(told["data-figure"])
@@ -129,6 +139,34 @@ def test_marks_and_what_the_autoscaler_did_are_drawn() -> None:
     assert parsed.texts[at - 1] == "30\xa0s"
     assert parsed.texts[at + 2 : at + 4] == [f"+{MOST_CALLS}", str(MOST_CALLS)]
     assert "Refresh" in parsed.texts  # it failed
+
+
+def test_a_thousand_node_claims_are_a_few_rows_and_triangles() -> None:
+    lines = [
+        NodeClaimLine(t, f"c-{n}", state)
+        for n in range(1_000)
+        for claim in [NodeClaimState(1 + n / 1_000, pool="p", instance_type=f"m.{n % 7}")]
+        for registered in [replace(claim, launched=2, registered=20)]
+        for t, state in (
+            (claim.created, claim),
+            (2, replace(claim, launched=2)),
+            (20, registered),
+            (60, replace(registered, reason="Empty", deleting=True) if n % 2 else registered),
+            (70, None if n % 2 else registered),
+        )
+    ]
+    parsed = drawn(run(*lines))
+    rows = [parsed.texts[at - 1 : at + 4] for at, word in enumerate(parsed.texts) if word == "p"]
+    types = "143 m.0, 143 m.1, 143 m.2, 143 m.3 and 3 more"
+    assert rows[:2] == [
+        ["2\xa0s", "p", "launched", "1,000", types],
+        ["20\xa0s", "p", "registered", "1,000", types],
+    ]
+    assert rows[2][:4] == ["1:00\xa0min", "p", "disrupted: Empty", "500"]
+    paths = [(told.get("class"), told.get("d", "")) for _, told in parsed.tags]
+    assert {d.count("M") for kind, d in paths if kind == "up"} == {2}
+    assert {d.count("M") for kind, d in paths if kind == "down"} == {1}
+    assert not [kind for kind, _ in paths if kind == "mark"]
 
 
 def test_what_an_autoscaler_said_stands_with_what_it_did() -> None:

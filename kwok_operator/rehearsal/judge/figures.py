@@ -29,7 +29,7 @@ from kwok_operator.rehearsal.judge.measures import (
 from kwok_operator.rehearsal.scenario.parts import Line, ScenarioPart
 
 if TYPE_CHECKING:
-    from kwok_operator.rehearsal.judge.recording import NodeState
+    from kwok_operator.rehearsal.judge.recording import NodeClaimState, NodeState
 
 POD_LEVELS: Final = ("pending", "running", "succeeded", "failed", "orphaned", "gone")
 """Every pod counts in exactly one of these levels."""
@@ -40,6 +40,13 @@ NODE_LEVELS: Final[Mapping[str, Callable[["NodeState"], bool]]] = {
     "cordoned": lambda node: not node.schedulable,
     "deleting": lambda node: node.deleting,
 }
+NODE_CLAIM_LEVELS: Final[Mapping[str, Callable[["NodeClaimState"], bool]]] = {
+    "underWay": lambda claim: claim.registered is None and not claim.deleting,
+    "launched": lambda claim: claim.launched is not None,
+    "registered": lambda claim: claim.registered is not None,
+}
+DISRUPTIONS: Final = ("Underutilized", "Empty", "Drifted", "Expired")
+"""The reasons for which Karpenter ends NodeClaims."""
 INSTANCE_STATES: Final = tuple(state.value for state in STATUS_COUNTS.values())
 RESOURCES: Final = ("cpu", "memory")
 OF_NODES: Final = frozenset({"group", "zone", "nodePool"})
@@ -134,6 +141,7 @@ class Tally:
         self.priced = False
         self.pods = {name: Level() for name in POD_LEVELS}
         self.nodes = {name: Level() for name in NODE_LEVELS}
+        self.claims = {name: Level() for name in NODE_CLAIM_LEVELS}
         self.instances = {name: Level() for name in INSTANCE_STATES}
         self.price = Level()
         self.unpriced = Level()
@@ -336,6 +344,13 @@ def _figures() -> Iterator[Figure]:
     yield _count("restarts", _PODS, **_LOW)
     budgets = ("pods", "budgets")
     yield _count("disruptions.beyondBudget", _NAMESPACES, kinds=budgets, decisions=True, **_LOW)
+    claims = ("nodeClaims",)
+    for name in NODE_CLAIM_LEVELS:
+        level = _one_of("claims", name)
+        yield from _level(f"nodeClaims.{name}", OF_NODES, level, kinds=claims)
+    yield _count("nodeClaims.neverRegistered", OF_NODES, kinds=claims, **_LOW)
+    for reason in DISRUPTIONS:
+        yield _count(f"disruptions.{reason}", OF_NODES, kinds=claims, decisions=True)
     yield _count("gangs.unfinished", _OBJECTS, kinds=("jobs",), **_LOW)
     yield _count("events", _NAMESPACES, kinds=("events",))
     yield _count("warnings", _PROGRAMS, kinds=(), **_LOW)

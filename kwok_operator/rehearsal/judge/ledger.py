@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from kwok_operator.rehearsal.judge.claimledger import NodeClaimLedger
 from kwok_operator.rehearsal.judge.figures import NODE_LEVELS, FigureScope, Place, Tally
 from kwok_operator.rehearsal.judge.measures import WatchGaps
 from kwok_operator.rehearsal.judge.podledger import PodLedger
@@ -23,6 +24,7 @@ from kwok_operator.rehearsal.judge.recording import (
     GroupLine,
     GroupState,
     JobLine,
+    NodeClaimLine,
     NodeLine,
     NodeState,
     PodLine,
@@ -146,6 +148,7 @@ class ClusterLedger:
         self._found: dict[Place, tuple[Tally, ...]] = {}
         self.nodes: dict[str, NodeState] = {}
         self.pods = PodLedger(self.tallies)
+        self.claims = NodeClaimLedger(self.tallies)
         self._group_states: dict[str, GroupState] = {}
         self._unpriced: dict[str, _Unpriced] = {}
         self._budgets: dict[str, _Budget] = {}
@@ -154,6 +157,21 @@ class ClusterLedger:
 
     def tally(self, scope: FigureScope) -> Tally:
         return self._asked.get(scope, self.all)
+
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """Returns all nodes and the ready ones of each group that has any; if no node has a group,
+        of each NodePool.
+        """
+        for tallies in (self.groups, self.node_pools):
+            levels = {name: tally.nodes for name, tally in tallies.items()}
+            found = {
+                name: (round(nodes["total"].value), round(nodes["ready"].value))
+                for name, nodes in levels.items()
+                if nodes["total"].value
+            }
+            if found:
+                return found
+        return {}
 
     def apply(self, line: RecordedLine) -> None:
         self.now = line.t
@@ -178,6 +196,8 @@ class ClusterLedger:
                 self._budget(line)
             case JobLine():
                 self._gang(line)
+            case NodeClaimLine():
+                self.claims.apply(line)
 
     def tallies(self, place: Place) -> tuple[Tally, ...]:
         """Returns all tallies that count what belongs to this place."""

@@ -1,6 +1,6 @@
 """Reads from an object the state that a recording keeps of it, and that figures are computed from.
 
-    object as the API server sends it --node, pod, group, event, budget, job--> its state
+    object as the API server sends it --node, pod, group, node_claim, ...--> its state
 
 Changes that don't show in the state, such as heartbeats, aren't recorded. Amounts are whole
 numbers: CPU in thousandths, everything else in its own unit. Values that can't be read count as
@@ -13,6 +13,8 @@ whatever timestamps say: the cluster's clock may differ from ours.
 
 import hashlib
 import json
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -20,6 +22,8 @@ from typing import Any, Final
 
 from kwok_operator.cloud.summary import COUNTED
 from kwok_operator.constants import (
+    CAPACITY_TYPE_LABEL,
+    INSTANCE_PRICE_LABEL,
     INSTANCE_TYPE_LABEL,
     NODE_POOL_LABEL,
     REHEARSED_LABEL,
@@ -42,6 +46,7 @@ from kwok_operator.rehearsal.judge.recording import (
     EventLine,
     GroupState,
     JobState,
+    NodeClaimState,
     NodeState,
     PodState,
 )
@@ -49,6 +54,9 @@ from kwok_operator.rehearsal.judge.recording import (
 LATE_MS: Final = 1_500
 """A timestamp is up to a second older than its event, and the news of the event takes some time."""
 _MAX_TEXT: Final = 300
+_SPAN_UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3_600}
+_SPAN_PARTS: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h)")
+_SPAN: Final = re.compile(f"(?:{_SPAN_PARTS.pattern})+")
 _NO_SELECTORS: Final[Mapping[str, object]] = {}
 
 
@@ -100,7 +108,7 @@ def node(
     clock: StampClock,
 ) -> NodeState:
     """Returns the state of a Node. `price` is that of its group, per hour; if it is None, the node
-    keeps its last price.
+    has the price of its label, or keeps its last price.
     """
     metadata, spec, status = _parts(body)
     asked = as_map(metadata.get("annotations")).get(REQUESTED_AT_ANNOTATION)
@@ -110,6 +118,8 @@ def node(
     # Devices may come late: without them a new node is like the one that it replaces.
     shaping = tuple(sorted((k, v) for k, v in allocatable.items() if "/" not in k))
     instance_type, zone = _label(metadata, INSTANCE_TYPE_LABEL), _label(metadata, ZONE_LABEL)
+    if price is None:
+        price = _offered_price(metadata)
     return NodeState(
         group=group_of(body),
         pool=_label(metadata, NODE_POOL_LABEL),
@@ -124,6 +134,10 @@ def node(
         created=before.created if before else clock.at(born, seen=seen),
         requested=before.requested if before else clock.seconds(asked),
     )
+
+
+def _offered_price(metadata: Mapping[str, Any]) -> float | None:
+    return _number(as_map(metadata.get("labels")).get(INSTANCE_PRICE_LABEL))
 
 
 def _keeps_off(taint: Mapping[str, Any]) -> bool:
@@ -317,6 +331,77 @@ def job(
         done=next((kind for kind in ("Complete", "Failed") if _holds(status, kind)), ""),
         rehearsed=_rehearsed(metadata, _text(metadata.get("name"))),
     )
+
+
+def node_claim(
+    body: Mapping[str, Any],
+    *,
+    price: float | None,
+    before: NodeClaimState | None,
+    seen: float,
+    clock: StampClock,
+) -> NodeClaimState:
+    """Returns the state of a NodeClaim of Karpenter. `price` is that of its group, per hour."""
+    metadata, _, status = _parts(body)
+
+    def moment(condition: str, known: float | None) -> float | None:
+        if known is None and _holds(status, condition):
+            return clock.at(_condition(status, condition).get("lastTransitionTime"), seen=seen)
+        return known
+
+    created = clock.at(metadata.get("creationTimestamp"), seen=seen)
+    return NodeClaimState(
+        created=before.created if before else created,
+        pool=_label(metadata, NODE_POOL_LABEL),
+        node=_text(status.get("nodeName")),
+        group=group_of(body),
+        zone=_label(metadata, ZONE_LABEL),
+        instance_type=_label(metadata, INSTANCE_TYPE_LABEL),
+        capacity_type=_label(metadata, CAPACITY_TYPE_LABEL),
+        price=_offered_price(metadata) if price is None else price,
+        launched=moment("Launched", before.launched if before else None),
+        registered=moment("Registered", before.registered if before else None),
+        initialized=moment("Initialized", before.initialized if before else None),
+        deleting=bool(metadata.get("deletionTimestamp")),
+        reason=_why_disrupted(body),
+    )
+
+
+def _why_disrupted(claim: Mapping[str, Any]) -> str:
+    """Returns why Karpenter ends a NodeClaim; empty if it doesn't, or if others end it.
+
+    Its reasons are in the condition DisruptionReason, until it gives up that. It writes none when a
+    NodeClaim expires: it deletes it then, and nothing else (nodeclaim/expiration/controller.go).
+    """
+    metadata, spec, status = _parts(claim)
+    disruption = _condition(status, "DisruptionReason")
+    if disruption.get("status") == "True":
+        return _text(disruption.get("reason"))
+    lasts = span_of(spec.get("expireAfter"))
+    try:
+        created, deleted = (
+            parse_time(str(metadata.get(key))) for key in ("creationTimestamp", "deletionTimestamp")
+        )
+    except ValueError:
+        return ""
+    return "Expired" if lasts is not None and deleted - created >= lasts * 1_000 else ""
+
+
+def consolidates_after(pool: Mapping[str, Any]) -> float:
+    """Returns after how many seconds without a change Karpenter may consolidate nodes of a
+    NodePool; infinity for never.
+    """
+    disruption = as_map(as_map(pool.get("spec")).get("disruption"))
+    seconds = span_of(disruption.get("consolidateAfter"))
+    return math.inf if seconds is None else seconds
+
+
+def span_of(duration: object) -> float | None:
+    """Converts a time such as 30s or 1h30m to seconds; None if it is none, such as Never."""
+    if not isinstance(duration, str) or not _SPAN.fullmatch(duration):
+        return None
+    parts = _SPAN_PARTS.findall(duration)
+    return sum(float(number) * _SPAN_UNITS[unit] for number, unit in parts)
 
 
 def amounts(quantities: object) -> dict[str, float]:

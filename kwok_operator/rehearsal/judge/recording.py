@@ -325,7 +325,7 @@ class WatchLine(_Nested):
 
     KEY = "watch"
     of: str = ""
-    """The kind: nodes, pods, groups, events, budgets or jobs."""
+    """The kind: nodes, pods, groups, events, budgets, jobs, nodeClaims or nodePools."""
     state: str = ""
     """BROKEN, BACK, or LISTED: listed anew, without what happened in between (measures.py)."""
     detail: Words = ""

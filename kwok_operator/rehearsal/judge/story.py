@@ -4,15 +4,19 @@ Only a limited number of samples, calls, marks, Events and warnings is kept, so 
 with the recording. Samples are thinned out; further ones of the others are only counted.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from kwok_operator.rehearsal.judge.claimledger import ends
 from kwok_operator.rehearsal.judge.ledger import ClusterLedger
 from kwok_operator.rehearsal.judge.recording import (
     CallLine,
     EventLine,
     MarkLine,
+    NodeClaimLine,
+    NodeClaimState,
     RecordedLine,
     WarningLine,
     WatchLine,
@@ -25,7 +29,9 @@ MOST_KINDS_OF_EVENTS: Final = 200
 MOST_WARNINGS: Final = 200
 _FIRST_STEP: Final = 0.125
 _ONE_AFTER_ANOTHER: Final = 15.0
-"""Calls that follow one another within so many seconds are shown in one row."""
+"""Calls, and changes of NodeClaims, that follow one another within so many seconds are shown in one
+row.
+"""
 _DIGITS: Final = 10
 WRITES: Final = {
     "NodeGroupIncreaseSize": "up",
@@ -49,8 +55,8 @@ class Sample:
     running: int
     orphaned: int
     nodes: NodeCounts
-    """All nodes and the ready ones of each group that has any; the key "" has the nodes of other
-    groups.
+    """All nodes and the ready ones of each group that has any, or else of each NodePool; the key ""
+    has all other nodes.
     """
     price: float
     cost: float
@@ -103,15 +109,33 @@ class CallsOfAKind:
 
 
 @dataclass(slots=True)
+class ClaimsOfAKind:
+    """NodeClaims of one NodePool that the same happened to, one soon after another."""
+
+    first: float
+    last: float
+    pool: str
+    what: str
+    count: int = 0
+    types: Counter[str] = field(default_factory=Counter)
+    """Their instance types."""
+
+
+@dataclass(slots=True)
 class Story:
     samples: list[Sample] = field(default_factory=list)
     marks: list[MarkLine] = field(default_factory=list)
     calls: list[CallsOfAKind] = field(default_factory=list)
     """The calls that change a group, and those that failed."""
+    claims: list[ClaimsOfAKind] = field(default_factory=list)
+    """What happened to NodeClaims of Karpenter."""
     asked: dict[str, set[int]] = field(default_factory=lambda: {"up": set(), "down": set()})
-    """The seconds in which an autoscaler asked for a larger (`up`) or smaller (`down`) group."""
+    """The seconds in which an autoscaler asked for a larger (`up`) or smaller (`down`) group, or
+    began to make or to end NodeClaims.
+    """
     more_marks: int = 0
     more_calls: int = 0
+    more_claims: int = 0
     events: dict[tuple[str, str, str], EventsOfAKind] = field(default_factory=dict)
     """The Events, by component, reason and type."""
     more_events: int = 0
@@ -119,6 +143,8 @@ class Story:
     more_warnings: int = 0
     _step: float = _FIRST_STEP
     _latest: dict[tuple[str, str, str], CallsOfAKind] = field(default_factory=dict)
+    _latest_claims: dict[tuple[str, str], ClaimsOfAKind] = field(default_factory=dict)
+    _known_claims: dict[str, NodeClaimState] = field(default_factory=dict)
 
     def moves_on(self, ledger: ClusterLedger, t: float) -> None:
         """Takes a sample of the ledger if one is due before `t`, the time of the next line."""
@@ -152,6 +178,8 @@ class Story:
                 if line.method in WRITES:
                     self.asked[WRITES[line.method]].add(round(line.t))
                 self._call(line)
+            case NodeClaimLine():
+                self._claim(line)
             case EventLine():
                 self._event(line)
             case WarningLine():
@@ -168,6 +196,37 @@ class Story:
             self._latest[key] = found
             self.calls.append(found)
         found.add(line)
+
+    def _claim(self, line: NodeClaimLine) -> None:
+        before, after, t = self._known_claims.pop(line.name, None), line.state, line.t
+        if after is not None:
+            self._known_claims[line.name] = after
+            if before is None and after.created < 0:
+                return  # it was there before the run
+            if before is None:
+                self.asked["up"].add(round(t))
+            if after.launched is not None and (before is None or before.launched is None):
+                self._note_claim(after, "launched", t)
+            if after.registered is not None and (before is None or before.registered is None):
+                self._note_claim(after, "registered", t)
+        if (ended := ends(before, after)) is not None:
+            self.asked["down"].add(round(t))
+            how = f"disrupted: {ended.reason}" if ended.reason else "deleted"
+            never = ", never registered" if ended.registered is None else ""
+            self._note_claim(ended, f"{how}{never}", t)
+
+    def _note_claim(self, claim: NodeClaimState, what: str, t: float) -> None:
+        key = (claim.pool, what)
+        found = self._latest_claims.get(key)
+        if found is None or t - found.last > _ONE_AFTER_ANOTHER:
+            if len(self.claims) == MOST_CALLS:
+                self.more_claims += 1
+                return
+            found = self._latest_claims[key] = ClaimsOfAKind(t, t, *key)
+            self.claims.append(found)
+        found.last = t
+        found.count += 1
+        found.types[claim.instance_type] += 1
 
     def _event(self, line: EventLine) -> None:
         key = (line.component, line.reason, line.type)
@@ -202,11 +261,7 @@ class Story:
 
 def _sample(ledger: ClusterLedger, t: float) -> Sample:
     every = ledger.all
-    counts = {
-        name: (round(tally.nodes["total"].value), round(tally.nodes["ready"].value))
-        for name, tally in ledger.groups.items()
-        if tally.nodes["total"].value
-    }
+    counts = ledger.counts()
     rest = (
         round(every.nodes["total"].value) - sum(total for total, _ in counts.values()),
         round(every.nodes["ready"].value) - sum(ready for _, ready in counts.values()),

@@ -61,9 +61,12 @@ class Judged:
     incomplete: dict[str, str]
     """The figures that are known only in part, each with what is missing."""
     groups: dict[str, dict[str, float | None]]
+    node_pools: dict[str, dict[str, float | None]]
     workloads: dict[str, dict[str, float | None]]
     incomplete_of: dict[str, dict[str, str]]
-    """The incomplete figures of each `group NAME` and `workload NAME`, with what is missing."""
+    """The incomplete figures of each `group NAME`, `nodePool NAME` and `workload NAME`, with what
+    is missing.
+    """
     slowest: list[SlowPod]
     reasons: list[tuple[str, int]]
     """The scheduler's reasons why pods waited, each with the number of pods."""
@@ -131,12 +134,12 @@ def judged(recording: RecordingReader, *, name: str) -> Judged:
     t = ledger.now
     story.finish(ledger, t)
     every = {name: figure.reading(ledger.all, t) for name, figure in FIGURES.items()}
-    groups = {name: _own(tally, "group", t) for name, tally in sorted(ledger.groups.items())}
-    workloads = {
-        name: _own(tally, "workload", t) for name, tally in sorted(ledger.workloads.items())
+    parted = {"group": ledger.groups, "nodePool": ledger.node_pools, "workload": ledger.workloads}
+    read_of = {
+        by: {name: _own(tally, by, t) for name, tally in sorted(tallies.items())}
+        for by, tallies in parted.items()
     }
-    parts = {f"group {name}": read for name, read in groups.items()}
-    parts |= {f"workload {name}": read for name, read in workloads.items()}
+    parts = {f"{by} {name}": read for by, of in read_of.items() for name, read in of.items()}
     return Judged(
         header=recording.header,
         t=t,
@@ -146,8 +149,9 @@ def judged(recording: RecordingReader, *, name: str) -> Judged:
         figures={name: read.value for name, read in every.items()},
         orphans=ledger.pods.orphans(),
         incomplete=_missing(every),
-        groups={name: _known(read) for name, read in groups.items()},
-        workloads={name: _known(read) for name, read in workloads.items()},
+        groups={name: _known(read) for name, read in read_of["group"].items()},
+        node_pools={name: _known(read) for name, read in read_of["nodePool"].items()},
+        workloads={name: _known(read) for name, read in read_of["workload"].items()},
         incomplete_of={name: lacks for name, read in parts.items() if (lacks := _missing(read))},
         slowest=ledger.pods.slowest(t),
         reasons=sorted(ledger.pods.reasons.items(), key=lambda item: (-item[1], item[0])),
@@ -156,7 +160,7 @@ def judged(recording: RecordingReader, *, name: str) -> Judged:
 
 
 def _own(tally: Tally, by: str, t: float) -> dict[str, FigureReading]:
-    """Returns the figures that can be narrowed by group or workload."""
+    """Returns the figures that can be narrowed by this part of a scope."""
     return {n: figure.reading(tally, t) for n, figure in FIGURES.items() if by in figure.of}
 
 
@@ -210,6 +214,7 @@ def verdict_json(judged: Judged) -> dict[str, Any]:
         "incomplete": judged.incomplete,
         "orphans": judged.orphans[:_MOST_ORPHANS],
         "groups": judged.groups,
+        "nodePools": judged.node_pools,
         "workloads": judged.workloads,
         "incompleteOf": judged.incomplete_of,
         "events": _events(judged.story),

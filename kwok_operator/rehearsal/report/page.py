@@ -10,8 +10,9 @@ from dataclasses import replace
 from html import escape
 from typing import Final
 
+from kwok_operator.formats.words import names_in_words
 from kwok_operator.rehearsal.judge.figures import FIGURES, in_words
-from kwok_operator.rehearsal.judge.story import WRITES, CallsOfAKind, Sample
+from kwok_operator.rehearsal.judge.story import WRITES, CallsOfAKind, ClaimsOfAKind, Sample
 from kwok_operator.rehearsal.judge.verdict import (
     Judged,
     held_in_words,
@@ -28,6 +29,7 @@ _LONG: Final = 3_000
 _MOST_EXPECTATIONS: Final = 100
 _MOST_GROUPS_DRAWN: Final = 6
 _MOST_REASONS: Final = 10
+_MOST_TYPES: Final = 4
 GLANCE: Final = (
     "pods.running",
     "pods.pending",
@@ -73,6 +75,7 @@ def page(judged: Judged) -> str:
         "What the autoscaler did": _autoscaler(judged),
         "Why pods waited, and the slowest": _slowest(judged),
         "Groups": _parts(judged, judged.groups, _OF_GROUPS, "group"),
+        "NodePools": _parts(judged, judged.node_pools, _OF_GROUPS, "nodePool"),
         "Workloads": _parts(judged, judged.workloads, _OF_WORKLOADS, "workload"),
         "Events of others": _events(judged),
         "All figures": _every_figure(judged),
@@ -146,7 +149,9 @@ def time_plots(judged: Judged) -> Iterator[TimePlot]:
         steps = zip((sample.t for sample in samples), values, strict=True)
         return PlotLine(name, [(t, value or 0.0) for t, value in steps], colour)
 
-    yield plot("Nodes by group and state", *_nodes_of_groups(samples), stacked=True, counts=True)
+    names = {name for sample in samples for name in sample.nodes} - {""}
+    by = "NodePool" if names and not names & judged.groups.keys() else "group"
+    yield plot(f"Nodes by {by} and state", *_nodes_of_groups(samples), stacked=True, counts=True)
     running = line("running", (sample.running for sample in samples), 2)
     pending = line("pending", (sample.pending for sample in samples), 1)
     orphaned = line("on nodes that are gone", (sample.orphaned for sample in samples), 3)
@@ -212,7 +217,7 @@ def _autoscaler(judged: Judged) -> Iterator[str]:
     story = judged.story
     rows = [
         (
-            " to ".join(dict.fromkeys((_moment(calls.first), _moment(calls.last)))),
+            _span(calls),
             text(calls.group),
             text(calls.method),
             text(_what(calls)),
@@ -225,7 +230,33 @@ def _autoscaler(judged: Judged) -> Iterator[str]:
     more = story.more_calls + sum(calls.count for calls in story.calls[MOST_ROWS:])
     heads = ("When", "Group", "Call", "What", "Calls", "Answer", "Took at most")
     yield from table(heads, rows, more=more)
+    yield from _node_claims(judged)
     yield from _events(judged, of_autoscalers=True)
+
+
+def _node_claims(judged: Judged) -> Iterator[str]:
+    story = judged.story
+    rows = [
+        (
+            _span(claims),
+            text(claims.pool),
+            text(claims.what),
+            f"{claims.count:,}",
+            text(names_in_words(_types(claims), most=_MOST_TYPES)),
+        )
+        for claims in story.claims[:MOST_ROWS]
+    ]
+    more = story.more_claims + sum(claims.count for claims in story.claims[MOST_ROWS:])
+    heads = ("When", "NodePool", "What happened", "NodeClaims", "Instance types")
+    yield from table(heads, rows, more=more)
+
+
+def _types(claims: ClaimsOfAKind) -> list[str]:
+    return [f"{count:,} {name}" for name, count in claims.types.most_common() if name]
+
+
+def _span(some: CallsOfAKind | ClaimsOfAKind) -> str:
+    return " to ".join(dict.fromkeys((_moment(some.first), _moment(some.last))))
 
 
 def _what(calls: CallsOfAKind) -> str:
@@ -267,7 +298,7 @@ def _parts(
         ]
         rows.append((text(part), *cells))
     more = max(len(parts) - MOST_ROWS, 0)
-    yield from table((by.capitalize(), *names), rows, more=more)
+    yield from table((by[0].upper() + by[1:], *names), rows, more=more)
 
 
 def _events(judged: Judged, *, of_autoscalers: bool = False) -> Iterator[str]:
@@ -308,7 +339,7 @@ def _figure(
     name: str, number: float | None, *, by: str = "", part: str = "", whole: bool = True
 ) -> str:
     """A table cell of a figure, with its exact value as an attribute, for programs."""
-    of = f' data-{by}="{escape(part)}"' if by else ""
+    of = f' data-{by.lower()}="{escape(part)}"' if by else ""
     exact = "" if number is None else f"{number!r}"
     shown = "none" if number is None else escape(in_words(number, FIGURES[name].unit))
     more = "" if whole else " (incomplete)"

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kwok_operator.constants import ZONE_LABEL
+from kwok_operator.constants import NODE_POOL_LABEL, ZONE_LABEL
 from kwok_operator.formats.untyped import as_list, as_map
 from kwok_operator.formats.words import shown
 from kwok_operator.formats.yamltext import Document, Path
@@ -35,9 +35,11 @@ class Known:
     pools: set[str] = field(default_factory=set)
     zones: set[str] = field(default_factory=set)
     """The zones of nodes, as far as the files name them. `zones_known` says whether all
-    are known.
+    are known, and all NodePools.
     """
     zones_known: bool = True
+    node_pools: set[str] = field(default_factory=set)
+    """The NodePools of Karpenter that are applied, and those that labels of nodes name."""
     objects: set[Key] = field(default_factory=set)
     pods: bool = False
     """Whether the files create pods besides those of the scenario's workloads."""
@@ -135,7 +137,8 @@ def _read(files: Files, texts: Sequence[tuple[str, str]]) -> None:
 def _note(known: Known, files: Files) -> None:
     for found in files.groups:
         known.groups[found.name] = as_map(found.value.get("spec"))
-    _note_zones(known, files)
+    _note_places(known, files)
+    known.node_pools |= {f.name for f in files.others if f.value.get("kind") == "NodePool"}
     known.pools |= {found.name for found in files.pools}
     known.objects |= {_key(found) for found in (*files.groups, *files.pools, *files.others)}
     known.pods |= any(found.value.get("kind") in _MAKES_PODS for found in files.others)
@@ -144,9 +147,9 @@ def _note(known: Known, files: Files) -> None:
     known.complete &= not files.configs and not foreign
 
 
-def _note_zones(known: Known, files: Files) -> None:
-    """Notes the zones of a group's nodes. If its template is copied from elsewhere, they aren't
-    known.
+def _note_places(known: Known, files: Files) -> None:
+    """Notes the zones and NodePools of nodes. If the template of a group is copied from elsewhere,
+    they aren't known.
     """
     nodes: list[Mapping[str, Any]]
     nodes = [found.value for found in files.others if found.value.get("kind") == "Node"]
@@ -159,6 +162,7 @@ def _note_zones(known: Known, files: Files) -> None:
     for node in nodes:
         labels = as_map(as_map(node.get("metadata")).get("labels"))
         known.zones |= {str(labels[ZONE_LABEL])} if ZONE_LABEL in labels else set()
+        known.node_pools |= {str(labels[NODE_POOL_LABEL])} if NODE_POOL_LABEL in labels else set()
 
 
 def _key(found: FoundObject) -> Key:

@@ -12,7 +12,13 @@ from typing import Any, Final
 from kwok_operator.formats.untyped import as_map
 from kwok_operator.formats.words import names_in_words, shown
 from kwok_operator.formats.yamltext import Path
-from kwok_operator.rehearsal.judge.figures import EVENT_COUNT, FIGURES, Figure, FigureScope
+from kwok_operator.rehearsal.judge.figures import (
+    DISRUPTIONS,
+    EVENT_COUNT,
+    FIGURES,
+    Figure,
+    FigureScope,
+)
 from kwok_operator.rehearsal.judge.recording import OPERATOR, SHIM
 from kwok_operator.rehearsal.scenario.applied import Known
 from kwok_operator.rehearsal.scenario.expectation import Compared
@@ -23,6 +29,7 @@ from kwok_operator.rehearsal.scenario.problems import problem, unknown
 from kwok_operator.rehearsal.scenario.workload import ScenarioWorkload, WorkloadKind
 from kwok_operator.schema.check import FieldProblem
 
+_OF_NODE_CLAIMS: Final = ("nodeClaims.", *(f"disruptions.{reason}" for reason in DISRUPTIONS))
 _ALWAYS_THERE: Final = frozenset({"default", "kube-system", "kwok-operator"})
 """The namespaces that a cluster of a rehearsal has from the start."""
 
@@ -67,6 +74,8 @@ def _without_lines(figure: str, of: FigureScope, scenario: Scenario, known: Know
         known, {"PodDisruptionBudget"}, of.namespace
     ):
         return f"no PodDisruptionBudget is applied{where}; apply one"
+    if figure.startswith(_OF_NODE_CLAIMS) and not _any_object(known, {"NodeClaim"}, ""):
+        return "nothing makes NodeClaims here; add a process that does, or apply them"
     if figure.startswith("gangs.") and not (
         _any_object(known, {"Job", "CronJob"}, of.namespace, of.workload)
         or any(
@@ -127,6 +136,9 @@ def _of_what_is_there(
     if of.zone and known.zones_known and not patched and of.zone not in known.zones:
         what = "zone of a group that is applied"
         yield unknown((*path, "zone"), what, known.zones, value=of.zone)
+    if of.node_pool and known.zones_known and not patched and of.node_pool not in known.node_pools:
+        what = "NodePool that is applied"
+        yield unknown((*path, "nodePool"), what, known.node_pools, value=of.node_pool)
     if of.namespace:
         there = _ALWAYS_THERE | {workload.namespace for workload in scenario.workloads}
         there |= {namespace for _, namespace, _ in known.objects if namespace}

@@ -1,0 +1,51 @@
+"""The NodeClaims of Karpenter at one moment of a recording, and how they ended.
+
+    line --apply--> levels of the tallies of its place
+               └--> counts, once it is being deleted or is gone
+
+A NodeClaim belongs to its NodePool from the beginning, to a group and a zone once its labels say
+so, mostly when it is launched.
+"""
+
+from collections.abc import Callable
+
+from kwok_operator.rehearsal.judge.figures import DISRUPTIONS, NODE_CLAIM_LEVELS, Place, Tally
+from kwok_operator.rehearsal.judge.recording import NodeClaimLine, NodeClaimState
+
+
+class NodeClaimLedger:
+    def __init__(self, tallies: Callable[[Place], tuple[Tally, ...]]) -> None:
+        self._tallies = tallies
+        self.live: dict[str, NodeClaimState] = {}
+
+    def apply(self, line: NodeClaimLine) -> None:
+        before, after = self.live.pop(line.name, None), line.state
+        if after is not None:
+            self.live[line.name] = after
+        for claim, sign in ((before, -1), (after, 1)):
+            if claim is None:
+                continue
+            levels = [name for name, counts in NODE_CLAIM_LEVELS.items() if counts(claim)]
+            for tally in self._tallies(_place(claim)):
+                for name in levels:
+                    tally.claims[name].move(line.t, sign)
+        if (ended := ends(before, after)) is not None:
+            for tally in self._tallies(_place(ended)):
+                tally.counts["nodeClaims.neverRegistered"] += ended.registered is None
+                if ended.reason in DISRUPTIONS:
+                    tally.counts[f"disruptions.{ended.reason}"] += 1
+
+
+def ends(before: NodeClaimState | None, after: NodeClaimState | None) -> NodeClaimState | None:
+    """Returns the last state of a NodeClaim if its end begins with this line, and not before the
+    run.
+    """
+    if before is None:
+        return after if after is not None and after.deleting and after.created >= 0 else None
+    if before.deleting or (after is not None and not after.deleting):
+        return None
+    return after or before
+
+
+def _place(claim: NodeClaimState) -> Place:
+    return Place(group=claim.group, zone=claim.zone, node_pool=claim.pool)

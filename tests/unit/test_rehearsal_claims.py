@@ -1,0 +1,156 @@
+"""NodeClaims of Karpenter, from the API server to the record of a run:
+
+- Karpenter's CRDs may come in the run; what is made then came in it, and nothing is missing
+- a run is settled once no NodeClaim is under way, and no consolidation is to come
+- why a NodeClaim ends is what Karpenter wrote, or that its time was over
+- a node of Karpenter is ready once it is registered, and costs what its label says
+"""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kwok_operator.constants import NODE_CLAIMS_PATH, NODE_POOLS_PATH
+from kwok_operator.kube import reflector
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.rehearsal.judge import observed, settling
+from kwok_operator.rehearsal.judge.observed import StampClock
+from kwok_operator.rehearsal.judge.recording import NodeClaimState
+from kwok_operator.rehearsal.judge.settling import CONSOLIDATION_SECONDS, still_to_come
+from tests.fakes.apiserver import NODES, FakeApiServer
+from tests.fakes.rehearsaltestbed import fake_testbed, play_on, serve_quiet_cluster
+
+Place = tuple[FakeApiServer, Any]
+CLOCK = StampClock(1_700_000_000_000)
+"""2023-11-14T22:13:20Z."""
+LABELS = {"karpenter.sh/nodepool": "web", "eks-node-viewer/instance-price": "0.250000"}
+UNREGISTERED = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
+READY = {"conditions": [{"type": "Ready", "status": "True"}]}
+UNTIL = {"settledFor": "500ms", "atMost": "20s"}
+
+
+@pytest.fixture
+async def testbed(tmp_path: Path) -> AsyncIterator[Place]:
+    async with FakeApiServer() as server:
+        serve_quiet_cluster(server)
+        async with KubeClient(connection=server.connection()) as client:
+            yield server, fake_testbed(client, tmp_path)
+
+
+def later(seconds: float, do: Any, *args: Any) -> None:
+    asyncio.get_running_loop().call_later(seconds, do, *args)
+
+
+def installs_karpenter(server: FakeApiServer, *, consolidate_after: str = "Never") -> None:
+    server.serve(NODE_POOLS_PATH, kind="NodePool")
+    server.serve(NODE_CLAIMS_PATH, kind="NodeClaim", status_on_create=True)
+    disruption = {"consolidateAfter": consolidate_after}
+    pool = {"metadata": {"name": "web"}, "spec": {"disruption": disruption}}
+    server.create(NODE_POOLS_PATH, pool)
+    server.create(NODE_CLAIMS_PATH, {"metadata": {"name": "web-1", "labels": LABELS}})
+
+
+def registers(server: FakeApiServer) -> None:
+    conditions = [{"type": kind, "status": "True"} for kind in ("Launched", "Registered")]
+    server.patch(
+        NODE_CLAIMS_PATH, "web-1", {"status": {"conditions": conditions}}, subresource="status"
+    )
+
+
+async def test_what_comes_with_its_crd_came_in_the_run_and_is_waited_for(
+    testbed: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reflector, "SERVED_WITHIN", 0.1)
+    server, place = testbed
+    later(0.3, installs_karpenter, server)
+    later(2, registers, server)
+    expect = [
+        {"figure": "nodeClaims.underWay.max", "of": {"nodePool": "web"}, "equals": 1},
+        {"figure": "nodeClaims.registered", "equals": 1},
+    ]
+    found = await play_on(place, until=UNTIL, expect=expect)
+    assert (found.end.reason, found.passed, found.incomplete) == ("settled", True, {})
+    assert [claims.what for claims in found.story.claims] == ["launched", "registered"]
+
+
+@pytest.mark.parametrize(("consolidate_after", "least"), [("1s", 2.0), ("Never", 0.0)])
+async def test_a_run_waits_for_a_consolidation_that_may_come(
+    testbed: Place,
+    monkeypatch: pytest.MonkeyPatch,
+    consolidate_after: str,
+    least: float,
+) -> None:
+    monkeypatch.setattr(settling, "CONSOLIDATION_SECONDS", 1.0)
+    server, place = testbed
+    installs_karpenter(server, consolidate_after=consolidate_after)
+    registers(server)
+    server.create(NODES, {"metadata": {"name": "n", "labels": LABELS}})
+    found = await play_on(place, until=UNTIL)
+    assert found.end.reason == "settled"
+    assert found.t >= least
+
+
+@pytest.mark.parametrize(
+    ("quiet", "under_way", "after", "says"),
+    [
+        (1_000.0, 1, [], "1 NodeClaim under way"),
+        (1_000.0, 2_000, [], "2,000 NodeClaims under way"),
+        (10.0, 0, [], ""),
+        (10.0, 0, [math.inf], ""),
+        (10.0, 0, [0.0, math.inf], f"within {CONSOLIDATION_SECONDS - 10:g} s"),
+        (30.0, 0, [0.0, 60.0], f"within {CONSOLIDATION_SECONDS + 30:g} s"),
+        (60.0 + CONSOLIDATION_SECONDS, 0, [0.0, 60.0], ""),
+    ],
+)
+def test_what_a_quiet_run_waits_for(
+    quiet: float, under_way: int, after: list[float], says: str
+) -> None:
+    found = still_to_come(quiet=quiet, under_way=under_way, consolidates_after=after)
+    assert says in found
+    assert bool(found) is bool(says)
+
+
+def claim(**body: Any) -> NodeClaimState:
+    return observed.node_claim(body, price=None, before=None, seen=10.0, clock=CLOCK)
+
+
+@pytest.mark.parametrize(
+    ("lasts", "deleted", "condition", "reason"),
+    [
+        ("Never", None, {}, ""),
+        ("1m30s", "22:14:50", {}, "Expired"),
+        ("1m30s", "22:14:49", {}, ""),
+        ("1m30s", None, {}, ""),
+        ("Never", "23:00:00", {}, ""),
+        ("1m", "23:00:00", {"status": "True", "reason": "Drifted"}, "Drifted"),
+        ("Never", None, {"status": "True", "reason": "Empty"}, "Empty"),
+        ("Never", None, {"status": "False", "reason": "Empty"}, ""),
+        (7, "tomorrow", {"status": "True", "reason": []}, ""),
+    ],
+)
+def test_why_a_node_claim_ends(
+    lasts: Any, deleted: str | None, condition: dict[str, Any], reason: str
+) -> None:
+    metadata = {"creationTimestamp": "2023-11-14T22:13:20Z", "labels": LABELS}
+    if deleted is not None:
+        metadata["deletionTimestamp"] = f"2023-11-14T{deleted}Z"
+    conditions = [{"type": "DisruptionReason", **condition}]
+    spec, status = {"expireAfter": lasts}, {"conditions": conditions}
+    found = claim(metadata=metadata, spec=spec, status=status)
+    assert (found.reason, found.deleting) == (reason, deleted is not None)
+    assert (found.pool, found.price) == ("web", 0.25)
+
+
+def test_a_node_is_ready_once_it_is_registered() -> None:
+    def node(*taints: Any, price: float | None = None) -> Any:
+        body = {"metadata": {"labels": LABELS}, "spec": {"taints": list(taints)}, "status": READY}
+        return observed.node(body, price=price, before=None, seen=10.0, clock=CLOCK)
+
+    assert not node(UNREGISTERED).ready
+    found = node()
+    assert (found.ready, found.pool, found.price) == (True, "web", 0.25)
+    assert node(price=2.0).price == 2.0
