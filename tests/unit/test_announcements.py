@@ -9,9 +9,7 @@ import pytest
 from kwok_operator.cloud.checks import cautions
 from kwok_operator.cloud.step import MAX_NODES_REPORTED, announce_notice
 from kwok_operator.kube.events import Recorder
-from kwok_operator.nodegroups.announcements import (
-    announce,
-)
+from kwok_operator.nodegroups.announcements import announce
 from kwok_operator.nodegroups.api.status import Condition, ConditionType, KwokNodeGroupStatus
 from kwok_operator.nodegroups.client import Group
 from kwok_operator.nodegroups.plan import Limit, Plan, Target
@@ -21,6 +19,7 @@ from tests.fakes.facts import AT_REST
 NOW = "2026-01-02T03:04:05Z"
 GROUP = Group.parse({"metadata": {"name": "web", "uid": "u-1"}})
 SETTLED = dataclasses.replace(AT_REST, generation=1, next_serial=3)
+NO_PLAN = Plan(Target(3, 3), pending=(), create=(), delete=(), batches=(), next_serial=3)
 MAX_SIZE = Limit("MaxSize", "autoscaling.maxSize is 3; 9 would be more.")
 
 
@@ -73,22 +72,11 @@ class Passes:
         after = make_status(
             self.facts, group="web", previous=self.status, resolved=resolved, now=NOW
         )
-        todo = Plan(
-            target=self.facts.target,
-            pending=(),
-            create=(),
-            delete=(),
-            batches=(),
-            next_serial=self.facts.next_serial,
+        todo = dataclasses.replace(
+            NO_PLAN, target=self.facts.target, next_serial=self.facts.next_serial, **(plan or {})
         )
         events = Events()
-        announce(
-            cast(Recorder, events),
-            GROUP,
-            before=self.status,
-            after=after,
-            plan=dataclasses.replace(todo, **(plan or {})),
-        )
+        announce(cast(Recorder, events), GROUP, before=self.status, after=after, plan=todo)
         self.status = after
         self.logged += events.logged
         return events.told
@@ -276,10 +264,7 @@ class Cloud:
             )
         after = self.status.model_copy(update={"conditions": tuple(conditions.values())})
         events, before = self.events, len(self.events.told)
-        plan = Plan(
-            target=Target(3, 3), pending=(), create=(), delete=(), batches=(), next_serial=3
-        )
-        announce(cast(Recorder, events), GROUP, before=self.status, after=after, plan=plan)
+        announce(cast(Recorder, events), GROUP, before=self.status, after=after, plan=NO_PLAN)
         self.status = KwokNodeGroupStatus.model_validate(after.dump())
         return [(kind, reason) for kind, reason, _ in events.told[before:]]
 
@@ -369,13 +354,8 @@ def test_what_goes_badly_together_is_told_when_it_is_new() -> None:
     events = Events()
     after = KwokNodeGroupStatus(observed_generation=1)
     for before in (KwokNodeGroupStatus(), after):
-        plan = Plan(
-            target=Target(3, 3), pending=(), create=(), delete=(), batches=(), next_serial=3
-        )
-        said = cautions(group.spec)
-        announce(
-            cast(Recorder, events), group, before=before, after=after, plan=plan, cautions=said
-        )
+        steps: Any = {"before": before, "after": after, "plan": NO_PLAN}
+        announce(cast(Recorder, events), group, **steps, cautions=cautions(group.spec))
         assert len(events.told) == 1
     ((kind, reason, message),) = events.told
     assert (kind, reason) == ("Warning", "Caution")

@@ -13,12 +13,7 @@ from kwok_operator.kube.decode import NODES, NodeView
 from kwok_operator.nodegroups.api.template import Network
 from kwok_operator.nodegroups.naming import NodeNames
 from kwok_operator.nodegroups.network import NodeNetwork
-from kwok_operator.nodegroups.nodecache import (
-    UNHEARD_OF,
-    NodeCache,
-    NodeRecord,
-    record_of,
-)
+from kwok_operator.nodegroups.nodecache import UNHEARD_OF, NodeCache, NodeRecord, record_of
 from kwok_operator.nodegroups.template import KubeletEndpoint
 
 UID = "group-uid"
@@ -95,24 +90,19 @@ def world() -> World:
     return World()
 
 
-@pytest.fixture
-def cache(world: World) -> NodeCache:
-    return world.cache
-
-
-def test_a_node_is_found_by_group_and_name(cache: NodeCache, world: World) -> None:
+def test_a_node_is_found_by_group_and_name(world: World) -> None:
     for each in (node("web-1"), node("web-2"), node("gpu-1", group="gpu")):
-        cache.upsert(each)
+        world.cache.upsert(each)
     assert (world.names(), world.names("gpu"), world.names("other")) == (
         {"web-1", "web-2"},
         {"gpu-1"},
         set(),
     )
-    assert (len(cache), cache.count("web"), cache.count("other")) == (3, 2, 0)
-    cache.upsert(node("web-2", version=2, deleting=True))
-    assert (len(cache), cache.count("web")) == (3, 1), "on its way out it is not counted"
+    assert (len(world.cache), world.cache.count("web"), world.cache.count("other")) == (3, 2, 0)
+    world.cache.upsert(node("web-2", version=2, deleting=True))
+    assert (len(world.cache), world.cache.count("web")) == (3, 1), "a leaving one is not counted"
     world.since()
-    cache.upsert(node("web-1", group="gpu", version=2))
+    world.cache.upsert(node("web-1", group="gpu", version=2))
     assert (world.names("gpu"), world.since()) == ({"gpu-1", "web-1"}, ["gpu", "web"])
 
 
@@ -181,179 +171,169 @@ def test_whether_it_is_held_and_has_an_endpoint() -> None:
 
 class TestOurOwnWrites:
     def test_a_created_node_is_there_at_once_whatever_the_watch_has_told(
-        self, cache: NodeCache, world: World
+        self, world: World
     ) -> None:
-        cache.created("web", node())
+        world.cache.created("web", node())
         assert world.names() == {"web-1"}
-        cache.upsert(ready(version=5))
-        cache.created("web", node(version=1))
+        world.cache.upsert(ready(version=5))
+        world.cache.created("web", node(version=1))
         assert world.state == ("uid-of-web-1", True, False), "it had told sooner"
-        cache.remove(node(version=6))
-        cache.created("web", node(version=1))
+        world.cache.remove(node(version=6))
+        world.cache.created("web", node(version=1))
         assert world.names() == set(), "even of its end"
 
     @pytest.mark.parametrize("end_was_heard_of", [False, True])
     def test_it_takes_the_place_of_somebody_elses(
-        self, cache: NodeCache, world: World, end_was_heard_of: bool
+        self, world: World, end_was_heard_of: bool
     ) -> None:
         # Else the planner would take it for one that was there and vanished, and ask for another.
-        cache.upsert(node(uid="before", owner_uids=(), version=1))
+        world.cache.upsert(node(uid="before", owner_uids=(), version=1))
         if end_was_heard_of:
-            cache.remove(node(uid="before", owner_uids=(), version=2))
-        cache.created("web", node(version=5))
+            world.cache.remove(node(uid="before", owner_uids=(), version=2))
+        world.cache.created("web", node(version=5))
         assert world.state[0] == "uid-of-web-1"
 
-    def test_a_deleted_node_is_on_its_way_out_or_gone_at_once(
-        self, cache: NodeCache, world: World
-    ) -> None:
-        cache.upsert(node())
+    def test_a_deleted_node_is_on_its_way_out_or_gone_at_once(self, world: World) -> None:
+        world.cache.upsert(node())
         world.since()
-        cache.deleted("web-1")
-        assert (world.state[2], cache.count("web")) == (True, 0)
+        world.cache.deleted("web-1")
+        assert (world.state[2], world.cache.count("web")) == (True, 0)
         assert world.since() == [], "whoever writes looks again anyway"
-        cache.deleted("web-1", gone=True)
-        assert (len(cache), world.since()) == (0, ["web"])
+        world.cache.deleted("web-1", gone=True)
+        assert (len(world.cache), world.since()) == (0, ["web"])
         for gone in (False, True):
-            cache.deleted("web-1", gone=gone)
-        assert (len(cache), world.since()) == (0, [])
+            world.cache.deleted("web-1", gone=gone)
+        assert (len(world.cache), world.since()) == (0, [])
 
     @pytest.mark.parametrize("is_ready", [True, False])
     def test_what_a_patch_has_made_of_a_node_is_there_at_once(
-        self, cache: NodeCache, world: World, is_ready: bool
+        self, world: World, is_ready: bool
     ) -> None:
-        cache.upsert(node(version=2, ready=not is_ready))
+        world.cache.upsert(node(version=2, ready=not is_ready))
         world.since()
-        cache.updated(marked(version=5), ready=is_ready)
-        record = cache.group("web")["web-1"]
+        world.cache.updated(marked(version=5), ready=is_ready)
+        record = world.cache.group("web")["web-1"]
         assert (record.ready, record.mark) == (is_ready, marked().mark)
-        cache.upsert(node(version=4, ready=not is_ready))
-        assert record is cache.group("web")["web-1"], "from before the patch"
-        cache.upsert(marked(version=5, ready=is_ready))
-        assert cache.group("web")["web-1"].mark == marked().mark
+        world.cache.upsert(node(version=4, ready=not is_ready))
+        assert record is world.cache.group("web")["web-1"], "from before the patch"
+        world.cache.upsert(marked(version=5, ready=is_ready))
+        assert world.cache.group("web")["web-1"].mark == marked().mark
         assert world.since() == [], "all of it was known"
 
     def test_a_patch_that_does_not_tell_or_is_late_leaves_a_node_as_ready_as_it_was(
-        self, cache: NodeCache, world: World
+        self, world: World
     ) -> None:
-        cache.upsert(ready(version=2))
-        cache.updated(marked(version=5))
+        world.cache.upsert(ready(version=2))
+        world.cache.updated(marked(version=5))
         assert world.state[1] is True
-        cache.upsert(ready(version=7))
-        cache.updated(marked(version=6), ready=False)
-        assert (world.state[1], cache.group("web")["web-1"].mark) == (True, None)
+        world.cache.upsert(ready(version=7))
+        world.cache.updated(marked(version=6), ready=False)
+        assert (world.state[1], world.cache.group("web")["web-1"].mark) == (True, None)
 
-    def test_a_node_that_is_born_held_has_its_mark(self, cache: NodeCache) -> None:
-        cache.created("web", marked())
-        mark = mark_on(cache.group("web")["web-1"].mark)
+    def test_a_node_that_is_born_held_has_its_mark(self, world: World) -> None:
+        world.cache.created("web", marked())
+        mark = mark_on(world.cache.group("web")["web-1"].mark)
         assert mark is not None
         assert (mark.hold, mark.shown) == (True, "NotReady/Booting")
 
 
 class TestLateEvents:
-    def test_an_older_version_changes_nothing(self, cache: NodeCache, world: World) -> None:
-        cache.upsert(ready(version=5))
+    def test_an_older_version_changes_nothing(self, world: World) -> None:
+        world.cache.upsert(ready(version=5))
         world.since()
-        cache.upsert(node(version=4))
+        world.cache.upsert(node(version=4))
         assert (world.state[1], world.since()) == (True, [])
 
-    def test_what_was_deleted_stays_on_its_way_out(self, cache: NodeCache, world: World) -> None:
-        cache.upsert(node(version=1))
-        cache.deleted("web-1")
-        cache.upsert(ready(version=2))
+    def test_what_was_deleted_stays_on_its_way_out(self, world: World) -> None:
+        world.cache.upsert(node(version=1))
+        world.cache.deleted("web-1")
+        world.cache.upsert(ready(version=2))
         assert world.state == ("uid-of-web-1", True, True)
-        cache.upsert(node(uid="another", version=11))
+        world.cache.upsert(node(uid="another", version=11))
         assert world.state == ("another", False, False), "of that name, after a crash or by hand"
 
     @pytest.mark.parametrize("group", ["web", "gpu"])
     def test_what_is_late_of_the_one_before_does_not_touch_it(
-        self, cache: NodeCache, world: World, group: str
+        self, world: World, group: str
     ) -> None:
         # Versions are those of the whole cluster: the older one is of the older node.
-        cache.created("web", node(version=11))
-        cache.upsert(node(uid="before", group=group, version=9))
-        cache.remove(node(uid="before", group=group, version=10))
+        world.cache.created("web", node(version=11))
+        world.cache.upsert(node(uid="before", group=group, version=9))
+        world.cache.remove(node(uid="before", group=group, version=10))
         assert world.state[0] == "uid-of-web-1"
         assert world.names("gpu") == set()
 
-    def test_what_is_gone_is_gone_once_and_its_name_can_be_seen_again(
-        self, cache: NodeCache, world: World
-    ) -> None:
-        cache.remove(node())
+    def test_what_is_gone_is_gone_once_and_its_name_can_be_seen_again(self, world: World) -> None:
+        world.cache.remove(node())
         assert world.since() == []
-        cache.upsert(node())
+        world.cache.upsert(node())
         for woken in (["web"], []):
             world.since()
-            cache.remove(node(version=2))
-            assert (len(cache), world.since()) == (0, woken)
-        cache.upsert(node(uid="another", version=3))
+            world.cache.remove(node(version=2))
+            assert (len(world.cache), world.since()) == (0, woken)
+        world.cache.upsert(node(uid="another", version=3))
         assert world.names() == {"web-1"}
 
 
 class TestListing:
-    def test_it_is_the_truth_but_for_what_was_entered_since_it_was_made(
-        self, cache: NodeCache, world: World
-    ) -> None:
-        cache.upsert(node("web-1"))
-        cache.upsert(ready("web-2", version=12))
-        cache.created("web", node("web-9", version=11))
-        cache.replace([node("web-2", version=3), node("web-3")], 10)
+    def test_it_is_the_truth_but_for_what_was_entered_since_it_was_made(self, world: World) -> None:
+        world.cache.upsert(node("web-1"))
+        world.cache.upsert(ready("web-2", version=12))
+        world.cache.created("web", node("web-9", version=11))
+        world.cache.replace([node("web-2", version=3), node("web-3")], 10)
         assert world.names() == {"web-2", "web-3", "web-9"}
-        assert cache.group("web")["web-2"].ready is True
+        assert world.cache.group("web")["web-2"].ready is True
 
-    def test_what_is_deleted_stays_on_its_way_out(self, cache: NodeCache, world: World) -> None:
-        cache.upsert(node(version=1))
-        cache.deleted("web-1")
-        cache.replace([node(version=1)], 10)
+    def test_what_is_deleted_stays_on_its_way_out(self, world: World) -> None:
+        world.cache.upsert(node(version=1))
+        world.cache.deleted("web-1")
+        world.cache.replace([node(version=1)], 10)
         assert world.state[2] is True
 
-    def test_one_that_is_no_older_knows_better(self, cache: NodeCache, world: World) -> None:
+    def test_one_that_is_no_older_knows_better(self, world: World) -> None:
         # The cluster was restored, and others have written since.
-        cache.upsert(ready(version=8))
-        cache.deleted("web-1")
+        world.cache.upsert(ready(version=8))
+        world.cache.deleted("web-1")
         listed = [node(version=3)]
-        cache.page(listed)
-        cache.replace(listed, 10)
+        world.cache.page(listed)
+        world.cache.replace(listed, 10)
         assert world.state[1:] == (False, False)
 
-    def test_after_a_restore_nothing_is_newer(self, cache: NodeCache) -> None:
+    def test_after_a_restore_nothing_is_newer(self, world: World) -> None:
         for name in ("web-1", "web-2", "web-3"):
-            cache.upsert(ready(name, version=50))
-        cache.deleted("web-1")
-        cache.remove(node("web-3", version=51))
-        cache.forget_versions()
-        cache.page([node("web-1", version=3)])
-        cache.created("web", node("web-3", version=11))
-        cache.replace([node("web-1", version=3)], 10)
-        kept = {name: (r.ready, r.deleting) for name, r in cache.group("web").items()}
+            world.cache.upsert(ready(name, version=50))
+        world.cache.deleted("web-1")
+        world.cache.remove(node("web-3", version=51))
+        world.cache.forget_versions()
+        world.cache.page([node("web-1", version=3)])
+        world.cache.created("web", node("web-3", version=11))
+        world.cache.replace([node("web-1", version=3)], 10)
+        kept = {name: (r.ready, r.deleting) for name, r in world.cache.group("web").items()}
         assert kept == {"web-1": (False, False), "web-3": (False, False)}
 
-    def test_only_groups_with_a_change_are_woken(self, cache: NodeCache, world: World) -> None:
+    def test_only_groups_with_a_change_are_woken(self, world: World) -> None:
         for group in ("same", "less", "more", "other"):
-            cache.upsert(node(f"{group}-1", group=group))
+            world.cache.upsert(node(f"{group}-1", group=group))
         world.since()
         listed = [node(f"{group}-1", group=group) for group in ("same", "more")]
         listed += [node("more-2", group="more"), node("other-1", group="other", ready=True)]
-        cache.replace(listed, 10)
+        world.cache.replace(listed, 10)
         assert world.since() == ["less", "more", "other"]
 
-    def test_after_its_pages_the_whole_tells_only_what_is_gone(
-        self, cache: NodeCache, world: World
-    ) -> None:
-        cache.upsert(node("gone-1", group="gone"))
+    def test_after_its_pages_the_whole_tells_only_what_is_gone(self, world: World) -> None:
+        world.cache.upsert(node("gone-1", group="gone"))
         records = [ready("web-1"), ready("web-2")]
-        cache.page(records[:1])
-        cache.page(records[1:])
+        world.cache.page(records[:1])
+        world.cache.page(records[1:])
         assert (world.names(), world.names("gone")) == ({"web-1", "web-2"}, {"gone-1"})
-        cache.deleted("web-1")
+        world.cache.deleted("web-1")
         world.since()
-        cache.replace(records, 10)
+        world.cache.replace(records, 10)
         assert (world.names(), world.state[2]) == ({"web-1", "web-2"}, True)
         assert (world.since(), len(world.endpoints)) == (["gone"], 2)
 
 
-def test_what_may_need_an_answer_wakes_and_heartbeats_do_not(
-    cache: NodeCache, world: World
-) -> None:
+def test_what_may_need_an_answer_wakes_and_heartbeats_do_not(world: World) -> None:
     # kwok updates every node every few minutes: at 10,000 that would be a pass each moment.
     new = {"annotations": OURS | {constants.TEMPLATE_HASH_ANNOTATION: "new"}}
     news: list[dict[str, Any]] = [
@@ -375,59 +355,51 @@ def test_what_may_need_an_answer_wakes_and_heartbeats_do_not(
         {"provider_id": "kwok:web-1"},
     ]
     for fields in [*news, *no_news]:
-        cache.upsert(node(version=1))
+        world.cache.upsert(node(version=1))
         world.since()
-        cache.upsert(node(version=2, **fields))
+        world.cache.upsert(node(version=2, **fields))
         assert world.since() == ["web"] * (fields in news), fields
-        cache.remove(node(version=3))
-    cache.upsert(node(version=4, deleting=True, finalizers=("f",)))
+        world.cache.remove(node(version=3))
+    world.cache.upsert(node(version=4, deleting=True, finalizers=("f",)))
     world.since()
-    cache.upsert(node(version=5, deleting=True))
+    world.cache.upsert(node(version=5, deleting=True))
     assert world.since() == ["web"], "a finalizer that is taken off a dying node"
 
 
 class TestEndpoints:
-    def test_one_that_is_new_is_told_once(self, cache: NodeCache, world: World) -> None:
-        cache.upsert(node(version=1))
+    def test_one_that_is_new_is_told_once(self, world: World) -> None:
+        world.cache.upsert(node(version=1))
         for version in range(2, 6):
-            cache.upsert(ready(version=version))
-        cache.created("web", ready(version=5))
+            world.cache.upsert(ready(version=version))
+        world.cache.created("web", ready(version=5))
         assert world.endpoints == [("web-1", 10247, False)]
-        cache.upsert(ready(version=6, port=32769))
+        world.cache.upsert(ready(version=6, port=32769))
         assert world.endpoints[1:] == [("web-1", 32769, False)]
 
-    def test_at_first_sight_it_may_be_one_that_we_gave(
-        self, cache: NodeCache, world: World
-    ) -> None:
-        cache.created("web", ready())
-        cache.upsert(ready("web-2"))
+    def test_at_first_sight_it_may_be_one_that_we_gave(self, world: World) -> None:
+        world.cache.created("web", ready())
+        world.cache.upsert(ready("web-2"))
         assert world.endpoints == [("web-1", 10247, True), ("web-2", 10247, True)]
 
-    def test_one_that_is_nobodys_or_not_ready_is_not_told(
-        self, cache: NodeCache, world: World
-    ) -> None:
+    def test_one_that_is_nobodys_or_not_ready_is_not_told(self, world: World) -> None:
         # A real node with our label has a real kubelet.
-        cache.upsert(ready(owner_uids=()))
-        cache.upsert(ready(owner_uids=(), version=3, port=32769))
-        cache.upsert(node("web-2", addresses=ENDPOINT, kubelet_port=1))
+        world.cache.upsert(ready(owner_uids=()))
+        world.cache.upsert(ready(owner_uids=(), version=3, port=32769))
+        world.cache.upsert(node("web-2", addresses=ENDPOINT, kubelet_port=1))
         assert world.endpoints == []
 
-    def test_it_is_not_kwok_that_answers_where_we_make_a_node_ready(
-        self, cache: NodeCache, world: World
-    ) -> None:
+    def test_it_is_not_kwok_that_answers_where_we_make_a_node_ready(self, world: World) -> None:
         given: dict[str, Any] = {"addresses": ENDPOINT, "kubelet_port": 10247}
-        cache.upsert(marked(version=2, **given))
-        cache.upsert(marked(version=3, ready=True, **given))
+        world.cache.upsert(marked(version=2, **given))
+        world.cache.upsert(marked(version=3, ready=True, **given))
         assert world.endpoints == []
-        cache.upsert(marked(version=4, **given))
-        cache.upsert(marked(version=5, ready=True, addresses=ENDPOINT, kubelet_port=1))
+        world.cache.upsert(marked(version=4, **given))
+        world.cache.upsert(marked(version=5, ready=True, addresses=ENDPOINT, kubelet_port=1))
         assert world.endpoints == [("web-1", 1, False)]
 
-    def test_but_it_is_where_a_held_node_was_born_without_one(
-        self, cache: NodeCache, world: World
-    ) -> None:
-        cache.upsert(marked(version=2))
-        cache.upsert(ready(version=3))
+    def test_but_it_is_where_a_held_node_was_born_without_one(self, world: World) -> None:
+        world.cache.upsert(marked(version=2))
+        world.cache.upsert(ready(version=3))
         assert world.endpoints == [("web-1", 10247, False)]
 
 
@@ -435,49 +407,49 @@ def test_equal_endpoints_are_one_object() -> None:
     assert len({id(ready(f"web-{n}").endpoint) for n in range(3)}) == 1
 
 
-def test_names_that_are_gone_are_forgotten_in_the_end(cache: NodeCache, world: World) -> None:
+def test_names_that_are_gone_are_forgotten_in_the_end(world: World) -> None:
     # An answer that is 10,000 removals late does not come.
     for n in range(10_001):
-        cache.upsert(node(f"web-{n}"))
-        cache.remove(node(f"web-{n}"))
-    cache.created("web", node("web-10000"))
-    cache.created("web", node("web-0"))
+        world.cache.upsert(node(f"web-{n}"))
+        world.cache.remove(node(f"web-{n}"))
+    world.cache.created("web", node("web-10000"))
+    world.cache.created("web", node("web-0"))
     assert world.names() == {"web-0"}
 
 
 def test_a_node_that_was_not_made_gives_its_addresses_back_unless_it_is_there(
-    cache: NodeCache,
+    world: World,
 ) -> None:
     network = NodeNetwork.of(Network.model_validate({"podCIDR": "10.0.0.0/24"}), group="web")
     assert network is not None
-    cache.addresses.put("web-1", "10.0.0.0/24", "")
-    cache.release("web-1")
-    assert not cache.addresses.taken(network, 0, node="web-2")
-    cache.addresses.put("web-1", "10.0.0.0/24", "")
-    cache.upsert(node("web-1", pod_cidr="10.0.0.0/24"))
-    cache.release("web-1")
-    assert cache.addresses.taken(network, 0, node="web-2")
+    world.cache.addresses.put("web-1", "10.0.0.0/24", "")
+    world.cache.release("web-1")
+    assert not world.cache.addresses.taken(network, 0, node="web-2")
+    world.cache.addresses.put("web-1", "10.0.0.0/24", "")
+    world.cache.upsert(node("web-1", pod_cidr="10.0.0.0/24"))
+    world.cache.release("web-1")
+    assert world.cache.addresses.taken(network, 0, node="web-2")
 
 
-def test_addresses_of_a_node_that_nobody_hears_of_are_given_back(cache: NodeCache) -> None:
+def test_addresses_of_a_node_that_nobody_hears_of_are_given_back(world: World) -> None:
     network = NodeNetwork.of(Network.model_validate({"podCIDR": "10.0.0.0/24"}), group="web")
     assert network is not None
 
     def lost(name: str, *, at: float) -> None:
-        assert cache.claim(network, name, 0)
-        cache.unheard_of(name, now=at)
+        assert world.cache.claim(network, name, 0)
+        world.cache.unheard_of(name, now=at)
 
     lost("web-1", at=1.0)
-    cache.release_unheard_of(now=UNHEARD_OF)
-    assert not cache.claim(network, "web-2", 0)
-    cache.release_unheard_of(now=UNHEARD_OF + 1)
+    world.cache.release_unheard_of(now=UNHEARD_OF)
+    assert not world.cache.claim(network, "web-2", 0)
+    world.cache.release_unheard_of(now=UNHEARD_OF + 1)
     lost("web-2", at=0.0)
-    assert cache.claim(network, "web-2", 0)
-    cache.release_unheard_of(now=UNHEARD_OF)
-    assert not cache.claim(network, "web-3", 0)
+    assert world.cache.claim(network, "web-2", 0)
+    world.cache.release_unheard_of(now=UNHEARD_OF)
+    assert not world.cache.claim(network, "web-3", 0)
     lost("web-2", at=0.0)
-    cache.upsert(node("web-2", pod_cidr="10.0.0.0/24"))
-    cache.release_unheard_of(now=UNHEARD_OF)
-    assert not cache.claim(network, "web-3", 0)
-    cache.remove(node("web-2", version=2, pod_cidr="10.0.0.0/24"))
-    assert cache.claim(network, "web-3", 0)
+    world.cache.upsert(node("web-2", pod_cidr="10.0.0.0/24"))
+    world.cache.release_unheard_of(now=UNHEARD_OF)
+    assert not world.cache.claim(network, "web-3", 0)
+    world.cache.remove(node("web-2", version=2, pod_cidr="10.0.0.0/24"))
+    assert world.cache.claim(network, "web-3", 0)

@@ -15,12 +15,7 @@ from hypothesis import strategies as st
 
 from kwok_operator.api.base import is_api_group
 from kwok_operator.cli.install import as_yaml
-from kwok_operator.clusterapi.crds import (
-    PLURALS,
-    PROVIDER_LABEL,
-    emulated_crds,
-    objection,
-)
+from kwok_operator.clusterapi.crds import PLURALS, PROVIDER_LABEL, emulated_crds, objection
 
 COMPONENT = Path(__file__).parents[2] / "deploy/components/clusterapi-crds/crds.yaml"
 

@@ -22,12 +22,7 @@ import pytest
 from kwok_operator.comparison.failing import fail_condition
 from kwok_operator.comparison.fairness import planned_arrivals
 from kwok_operator.comparison.inmarkdown import in_lines, in_markdown
-from kwok_operator.comparison.outcome import (
-    Comparison,
-    PlayedRun,
-    compared,
-    comparison_json,
-)
+from kwok_operator.comparison.outcome import Comparison, PlayedRun, compared, comparison_json
 from kwok_operator.comparison.page import page
 from kwok_operator.comparison.plan import ComparisonPlan, checked
 from kwok_operator.comparison.statistics import DIFFERENCES, EffectVerdict

@@ -14,21 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hack.sureness import (
-    Independent,
-    Recorded,
-    compared,
-    coverage,
-    false_alarms,
-    power,
-    recorded,
-)
-from kwok_operator.comparison.statistics import (
-    DIFFERENCES,
-    Effect,
-    EffectVerdict,
-    compare_figures,
-)
+from hack.sureness import Independent, Recorded, compared, coverage, false_alarms, power, recorded
+from kwok_operator.comparison.statistics import DIFFERENCES, Effect, EffectVerdict, compare_figures
 from kwok_operator.comparison.studentt import quantile, two_sided_p
 
 STEADY = [10.0, 10.1, 9.9, 10.0, 10.2, 9.8, 10.1, 9.9, 10.0, 10.1, 9.9, 10.0]

@@ -8,11 +8,7 @@ from hypothesis import strategies as st
 
 from kwok_operator.constants import KIND, POOL_KIND, PROFILE_KIND
 from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
-from kwok_operator.schema.check import (
-    check_group,
-    check_pool,
-    check_profile,
-)
+from kwok_operator.schema.check import check_group, check_pool, check_profile
 from tests import cloudmanifests, manifests, podmanifests
 from tests.cloudmanifests import cloud, pool
 from tests.manifests import Manifest, group, shape

@@ -2,6 +2,7 @@
 
 import ipaddress
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
 from kwok_operator.nodegroups.api.template import Network
 from kwok_operator.nodegroups.naming import NodeNames
 from kwok_operator.nodegroups.network import HeldAddresses, HeldBlocks, NodeNetwork
-from kwok_operator.nodegroups.plan import NO_ADDRESSES, ObservedGroup, Places, make_plan
+from kwok_operator.nodegroups.plan import NO_ADDRESSES, ObservedGroup, Places, Plan, make_plan
 from kwok_operator.nodegroups.serials import Batch, compact
 
 NAMES = NodeNames.of("web", "0b5e4b0c-8d5c-4f3e-9a39-6c1c2f1d7e55")
@@ -23,6 +24,36 @@ def network(group: str, **fields: object) -> NodeNetwork:
     found = NodeNetwork.of(Network.model_validate(fields), group=group)
     assert found is not None
     return found
+
+
+def seen(places: Places, *batches: Batch, next_serial: int = 1, nodes: int = 1) -> ObservedGroup:
+    """A group with so many nodes, the first of all serials, and these batches under way."""
+    return ObservedGroup(
+        nodes={serial: NAMES.name(serial) for serial in range(nodes)},
+        terminating=frozenset(),
+        gone=frozenset(),
+        batches=batches,
+        next_serial=next_serial,
+        held=None,
+        room=100,
+        places=places,
+    )
+
+
+def planned(observed: ObservedGroup, size: int, *, may_create: bool = True, go: Any = ()) -> Plan:
+    """`go`: serials whose nodes are named to be deleted."""
+    named = {"nodesToDelete": [NAMES.name(serial) for serial in go]}
+    spec = KwokNodeGroupSpec.model_validate({"targetSize": size, "scaleDown": named})
+    return make_plan(spec, observed, names=NAMES, now="", may_create=may_create)
+
+
+def limit_of(plan: Plan) -> str:
+    return plan.target.limit.reason if plan.target.limit else ""
+
+
+def taken(*serials: int) -> Places:
+    """Eight places, of which these are taken."""
+    return Places(8, lambda serial: int(serial % 8 in serials))
 
 
 @given(
@@ -88,75 +119,32 @@ def test_a_block_is_free_where_no_other_node_has_an_address_of_it(
 
 
 def test_as_many_are_asked_for_as_have_addresses() -> None:
-    taken = {1, 3, 5, 6}
-    observed = ObservedGroup(
-        nodes={0: NAMES.name(0)},
-        terminating=frozenset(),
-        gone=frozenset(),
-        batches=(),
-        next_serial=1,
-        held=None,
-        room=100,
-        places=Places(8, lambda serial: int(serial % 8 in {0, *taken})),
-    )
+    observed = seen(taken(0, 1, 3, 5, 6))
     for size, asked in ((3, (2, 4)), (4, (2, 4, 7)), (9, (2, 4, 7))):
-        spec = KwokNodeGroupSpec.model_validate({"targetSize": size})
-        plan = make_plan(spec, observed, names=NAMES, now="", may_create=True)
-        assert plan.create == asked
-        assert plan.target.value == 1 + len(asked)
-        limit = plan.target.limit
-        assert (limit.reason if limit else "") == (NO_ADDRESSES if size > len(asked) + 1 else "")
+        plan = planned(observed, size)
+        assert (plan.create, plan.target.value) == (asked, 1 + len(asked))
+        assert limit_of(plan) == (NO_ADDRESSES if size > len(asked) + 1 else "")
 
 
 def test_an_instance_that_is_yet_to_come_has_its_place() -> None:
     """Otherwise a second one is asked for in its place, and given up once the first is there."""
-    observed = ObservedGroup(
-        nodes={0: NAMES.name(0)},
-        terminating=frozenset(),
-        gone=frozenset(),
-        batches=(Batch(1, 5, ""),),
-        next_serial=6,
-        held=None,
-        room=100,
-        places=Places(8, lambda serial: int(serial % 8 == 0)),
-    )
+    observed = seen(taken(0), Batch(1, 5, ""), next_serial=6)
     for size, asked in ((6, ()), (8, (6, 7)), (11, (6, 7))):
-        spec = KwokNodeGroupSpec.model_validate({"targetSize": size})
-        plan = make_plan(spec, observed, names=NAMES, now="", may_create=True)
+        plan = planned(observed, size)
         assert plan.create == (1, 2, 3, 4, 5, *asked)
         assert plan.target.value == 6 + len(asked)
-        limit = plan.target.limit
-        assert (limit.reason if limit else "") == (NO_ADDRESSES if size > len(asked) + 6 else "")
-    fewer = KwokNodeGroupSpec.model_validate({"targetSize": 3, "scaleDown": named(1, 2)})
-    plan = make_plan(fewer, observed, names=NAMES, now="", may_create=True)
-    assert plan.create == (3, 4)
-    more = KwokNodeGroupSpec.model_validate({"targetSize": 8, "scaleDown": named(1, 2)})
-    plan = make_plan(more, observed, names=NAMES, now="", may_create=True)
-    assert plan.create == (3, 4, 5, 6, 7, 9, 10)
-
-
-def named(*serials: int) -> dict[str, object]:
-    return {"nodesToDelete": [NAMES.name(serial) for serial in serials]}
+        assert limit_of(plan) == (NO_ADDRESSES if size > len(asked) + 6 else "")
+    assert planned(observed, 3, go=(1, 2)).create == (3, 4)
+    assert planned(observed, 8, go=(1, 2)).create == (3, 4, 5, 6, 7, 9, 10)
 
 
 def test_what_waits_is_reported_in_the_same_way_where_nothing_may_be_asked_for() -> None:
-    observed = ObservedGroup(
-        nodes={0: NAMES.name(0)},
-        terminating=frozenset(),
-        gone=frozenset(),
-        batches=(Batch(1, 7, ""),),
-        next_serial=8,
-        held=None,
-        room=100,
-        places=Places(8, lambda serial: int(serial % 8 == 0)),
-    )
-    spec = KwokNodeGroupSpec.model_validate({"targetSize": 11})
-    asking = make_plan(spec, observed, names=NAMES, now="", may_create=True)
-    telling = make_plan(spec, observed, names=NAMES, now="", may_create=False)
+    observed = seen(taken(0), Batch(1, 7, ""), next_serial=8)
+    asking, telling = planned(observed, 11), planned(observed, 11, may_create=False)
     assert asking.target.limit is not None
     assert telling.target == asking.target
     assert (telling.batches, telling.next_serial) == (observed.batches, 8)
-    fewer = make_plan(spec, replace(observed, batches=()), names=NAMES, now="", may_create=False)
+    fewer = planned(replace(observed, batches=()), 11, may_create=False)
     assert (fewer.target.value, fewer.pending, fewer.batches, fewer.next_serial) == (8, (), (), 8)
 
 
@@ -176,23 +164,13 @@ def test_an_address_is_one_nodes_whatever_its_blocks() -> None:
 def test_of_a_range_that_one_node_has_nothing_is_asked_for(first: int) -> None:
     held, found = HeldAddresses(), network("web", podCIDR="fd00::/8")
     held.put("other", "fd00::/8", "")
-    observed = ObservedGroup(
-        nodes={},
-        terminating=frozenset(),
-        gone=frozenset(),
-        batches=(),
-        next_serial=first,
-        held=None,
-        room=100,
-        places=Places(found.places, lambda serial: held.taken(found, serial, node="web")),
-    )
-    spec = KwokNodeGroupSpec.model_validate({"targetSize": 2})
-    plan = make_plan(spec, observed, names=NAMES, now="", may_create=True)
+    places = Places(found.places, lambda serial: held.taken(found, serial, node="web"))
+    observed = seen(places, next_serial=first, nodes=0)
+    plan = planned(observed, 2)
     assert (plan.create, plan.batches, plan.next_serial) == ((), (), first)
-    assert plan.target.limit is not None and plan.target.limit.reason == NO_ADDRESSES
+    assert limit_of(plan) == NO_ADDRESSES
     held.remove("other")
-    plan = make_plan(spec, observed, names=NAMES, now="", may_create=True)
-    assert plan.create == (first, first + 1)
+    assert planned(observed, 2).create == (first, first + 1)
 
 
 def test_a_block_of_another_group_is_passed_over_however_many_blocks_it_has() -> None:
@@ -201,22 +179,8 @@ def test_a_block_of_another_group_is_passed_over_however_many_blocks_it_has() ->
     theirs = network("large", podCIDR="fd00::/16", blockSize=17)
     half = next(b for b in map(theirs.block, range(2)) if b.within(17) == ours.block(2).within(17))
     held.put("large-0", str(half), "")
-    plan = make_plan(
-        KwokNodeGroupSpec.model_validate({"targetSize": 3}),
-        ObservedGroup(
-            nodes={},
-            terminating=frozenset(),
-            gone=frozenset(),
-            batches=(Batch(0, 1, ""),),
-            next_serial=2,
-            held=None,
-            room=100,
-            places=Places(ours.places, lambda s: held.taken(ours, s, node=NAMES.name(s))),
-        ),
-        names=NAMES,
-        now="",
-        may_create=True,
-    )
+    places = Places(ours.places, lambda serial: held.taken(ours, serial, node=NAMES.name(serial)))
+    plan = planned(seen(places, Batch(0, 1, ""), next_serial=2, nodes=0), 3)
     assert len(plan.create) == 3
     assert plan.create[2] > 2**40
     assert not held.taken(ours, plan.create[2], node="")

@@ -11,13 +11,7 @@ from kwok_operator.nodegroups.api.status import KwokNodeGroupStatus
 from kwok_operator.nodegroups.client import Group
 from kwok_operator.nodegroups.naming import NodeNames
 from kwok_operator.nodegroups.nodecache import NodeCache, record_of
-from kwok_operator.nodegroups.observation import (
-    Memory,
-    Observation,
-    Stamped,
-    observe,
-    observed,
-)
+from kwok_operator.nodegroups.observation import Memory, Observation, Stamped, observe, observed
 from kwok_operator.nodegroups.plan import ObservedGroup
 from kwok_operator.nodegroups.serials import Batch
 

@@ -5,12 +5,7 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.constants import (
-    DELETE_AT_ANNOTATION,
-    HOLD_LABEL,
-    HOLD_STAGE,
-    LIFE_ANNOTATION,
-)
+from kwok_operator.constants import DELETE_AT_ANNOTATION, HOLD_LABEL, HOLD_STAGE, LIFE_ANNOTATION
 from tests.fakes.apiserver import GROUPS, NODES
 from tests.fakes.operator import NAME, Json, World
 from tests.fakes.waiting import until

@@ -4,10 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from kwok_operator.constants import (
-    NODE_GROUP_LABEL,
-    NODE_GROUP_UID_ANNOTATION,
-)
+from kwok_operator.constants import NODE_GROUP_LABEL, NODE_GROUP_UID_ANNOTATION
 from kwok_operator.nodegroups.naming import NodeNames
 from kwok_operator.nodegroups.template import owner_reference
 from tests.fakes.apiserver import NODES

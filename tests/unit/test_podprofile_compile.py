@@ -12,13 +12,7 @@ from hypothesis import strategies as st
 
 from kwok_operator.formats.times import format_time
 from kwok_operator.podprofiles.api import KwokPodProfileSpec
-from kwok_operator.podprofiles.compile import (
-    WEIGHT,
-    Manifest,
-    Profile,
-    compile_profile,
-    stage_name,
-)
+from kwok_operator.podprofiles.compile import WEIGHT, Manifest, Profile, compile_profile, stage_name
 from kwok_operator.podprofiles.explain import LifeStep, explain, holding
 from kwok_operator.podprofiles.life import FAILED_TRIES, INDEX_LABEL, JOB_LABEL, ORDINAL_LABEL
 from kwok_operator.podprofiles.selectors import Pod

@@ -8,18 +8,8 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.errors import (
-    InvalidError,
-)
-from tests.fakes.provider import (
-    CONFIG,
-    NOW,
-    TEMPLATES,
-    ProviderWorld,
-    config,
-    documents,
-    template,
-)
+from kwok_operator.errors import InvalidError
+from tests.fakes.provider import CONFIG, NOW, TEMPLATES, ProviderWorld, config, documents, template
 from tests.fakes.waiting import until
 
 OWNER = "kwok-operator.io/provider-config"

@@ -6,14 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from kwok_operator.kube.client import KubeClient
-from kwok_operator.kube.events import (
-    BURST,
-    COMBINED,
-    NAMESPACE,
-    SIMILAR,
-    Recorder,
-    event_name,
-)
+from kwok_operator.kube.events import BURST, COMBINED, NAMESPACE, SIMILAR, Recorder, event_name
 from kwok_operator.nodegroups.naming import is_object_name
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.store import Json

@@ -19,14 +19,7 @@ from pathlib import Path
 import pytest
 
 from kwok_operator.rehearsal import programs
-from kwok_operator.rehearsal.programs import (
-    KEEPER,
-    Program,
-    ProgramError,
-    answers,
-    listens,
-    says,
-)
+from kwok_operator.rehearsal.programs import KEEPER, Program, ProgramError, answers, listens, says
 
 _STUBBORN = """
 import os, signal, subprocess, sys, time

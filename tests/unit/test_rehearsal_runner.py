@@ -49,10 +49,7 @@ from kwok_operator.rehearsal.borrowed import borrow
 from kwok_operator.rehearsal.judge.observed import StampClock
 from kwok_operator.rehearsal.kubectl import CommandError
 from kwok_operator.rehearsal.programs import Program, says
-from kwok_operator.rehearsal.recorder import (
-    PODS_PATH,
-    RunRecorder,
-)
+from kwok_operator.rehearsal.recorder import PODS_PATH, RunRecorder
 from kwok_operator.rehearsal.refusals import BorrowedClusterError
 from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.settings import RehearseSettings
@@ -60,12 +57,7 @@ from kwok_operator.rehearsal.testbed import Testbed
 from kwok_operator.signals import cancelled_by_signals
 from tests.fakes import rehearsed
 from tests.fakes.apiserver import NODES, FakeApiServer
-from tests.fakes.rehearsaltestbed import (
-    EXPECT,
-    fake_testbed,
-    play_on,
-    serve_quiet_cluster,
-)
+from tests.fakes.rehearsaltestbed import EXPECT, fake_testbed, play_on, serve_quiet_cluster
 
 MEETS = """
 import pathlib, signal, sys, time

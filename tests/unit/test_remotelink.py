@@ -23,6 +23,7 @@ def news() -> News:
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     hurry(monkeypatch)
+    monkeypatch.setattr(module, "SECRET_CHECK_INTERVAL", 0.01)
 
 
 class Secret:
@@ -59,10 +60,6 @@ async def remote(secret: Secret, news: News, clock: Clock) -> AsyncIterator[Remo
     assert following() == []
 
 
-def check_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SECRET_CHECK_INTERVAL", 0.01)
-
-
 class TestAnotherCluster:
     async def test_is_followed(self, remote: RemoteLink, server: FakeApiServer) -> None:
         server.tokens = {"one"}
@@ -74,13 +71,8 @@ class TestAnotherCluster:
         assert await remote.get(f"{NODES}/a") == server.objects(NODES)["a"]
 
     async def test_is_reached_once_while_its_secret_says_the_same(
-        self,
-        remote: RemoteLink,
-        server: FakeApiServer,
-        secret: Secret,
-        monkeypatch: pytest.MonkeyPatch,
+        self, remote: RemoteLink, server: FakeApiServer, secret: Secret
     ) -> None:
-        check_often(monkeypatch)
         remote.start()
         await synced(remote, server)
         await until(lambda: secret.reads > 5)
@@ -89,7 +81,6 @@ class TestAnotherCluster:
     async def test_is_followed_again_after_what_nobody_expected(
         self, remote: RemoteLink, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        check_often(monkeypatch)
         await synced(remote, server)
         with monkeypatch.context() as broken:
             broken.setattr(remote.nodes, "upsert", None)
@@ -110,13 +101,8 @@ class TestAnotherCluster:
         await until(lambda: remote.problem is None)
 
     async def test_goes_on_while_its_secret_is_missing_or_wrong(
-        self,
-        remote: RemoteLink,
-        server: FakeApiServer,
-        secret: Secret,
-        monkeypatch: pytest.MonkeyPatch,
+        self, remote: RemoteLink, server: FakeApiServer, secret: Secret
     ) -> None:
-        check_often(monkeypatch)
         server.create(NODES, node("a"))
         await synced(remote, server)
         text = secret.text
@@ -131,13 +117,8 @@ class TestAnotherCluster:
         assert server.calls["list", "nodes"] == 1
 
     async def test_is_another_one_when_its_secret_says_so(
-        self,
-        remote: RemoteLink,
-        server: FakeApiServer,
-        secret: Secret,
-        monkeypatch: pytest.MonkeyPatch,
+        self, remote: RemoteLink, server: FakeApiServer, secret: Secret
     ) -> None:
-        check_often(monkeypatch)
         server.create(NODES, node("a"))
         await synced(remote, server)
         async with FakeApiServer() as other:
@@ -207,7 +188,6 @@ class TestAnotherCluster:
         secret: Secret,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        check_often(monkeypatch)
         await synced(remote, server)
         closing = asyncio.Event()
         close = NodeLink.close

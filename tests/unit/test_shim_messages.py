@@ -8,12 +8,7 @@ from hypothesis import strategies as st
 
 from kwok_operator.shim import health, messages
 from kwok_operator.shim.grpcwire import RpcError, StatusCode
-from kwok_operator.shim.messages import (
-    HOUR,
-    MINUTE,
-    SECOND,
-    GroupOptions,
-)
+from kwok_operator.shim.messages import HOUR, MINUTE, SECOND, GroupOptions
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.proto import health_pb2
 from tests.fakes.protobuf import fields, put

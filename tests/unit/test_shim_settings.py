@@ -12,11 +12,7 @@ from hypothesis import strategies as st
 
 from kwok_operator.cli.main import main as cli
 from kwok_operator.clusterapi.discovery import Discovery
-from kwok_operator.constants import (
-    ALIKE_LABEL,
-    CAPI_CLUSTER_ANNOTATION,
-    CAPI_NAMESPACE_ANNOTATION,
-)
+from kwok_operator.constants import ALIKE_LABEL, CAPI_CLUSTER_ANNOTATION, CAPI_NAMESPACE_ANNOTATION
 from kwok_operator.errors import SettingsError
 from kwok_operator.shim.settings import (
     Address,

@@ -13,11 +13,7 @@ from kwok_operator.formats.quantity import parse_quantity
 from kwok_operator.nodegroups.api.template import GuardTaint, Template
 from kwok_operator.nodegroups.template import render, resolve
 from kwok_operator.shim.proto import kubernetes_pb2 as k8s
-from kwok_operator.shim.template import (
-    canonical_quantity,
-    encode_node,
-    template_node,
-)
+from kwok_operator.shim.template import canonical_quantity, encode_node, template_node
 from tests.anytemplate import nodes, shapes
 from tests.corpusnodes import NODES as CORPUS
 from tests.fakes.nodebytes import decode_node

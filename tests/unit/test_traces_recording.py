@@ -18,14 +18,7 @@ from hypothesis import strategies as st
 
 from kwok_operator.importing.kinds import TRACED
 from kwok_operator.importing.traces.recording import TraceRecorder
-from kwok_operator.importing.traces.trace import (
-    Event,
-    Happening,
-    Header,
-    Line,
-    TracedShape,
-    decode,
-)
+from kwok_operator.importing.traces.trace import Event, Happening, Header, Line, TracedShape, decode
 from kwok_operator.importing.traces.trace import encode as encoded
 from tests.fakes.traced import CLEAN
 
