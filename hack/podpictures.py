@@ -8,12 +8,12 @@ sample --profile, pods--> explain --> a bar for each pod; starts of 1,000 pods b
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
+from hack.frame import RIGHT, THICK, TOP, WIDTH, bar, framed
 from hack.generated import pictures
 from kwok_operator.cloud.draws import SECOND, span
 from kwok_operator.constants import PROFILE_KIND
@@ -35,7 +35,7 @@ COLOURS: Final[Mapping[str, str]] = {
     "CrashLoopBackOff": "#f97316",
     "ImagePullBackOff": "#a855f7",
 }
-_WIDTH, _LEFT, _RIGHT, _TOP, _ROW = 760, 100, 16, 40, 14
+_LEFT, _ROW = 100, 14
 _PLOT: Final = 200
 _MANY: Final = 1_000
 
@@ -54,19 +54,17 @@ def bars(title: str, sample: str, *, end: int) -> str:
     """A bar for each pod of a sample's StatefulSet, for so many seconds."""
     profile, workload = _read(sample)
     pods = list(_pods(workload, workload["spec"]["replicas"]))
-    bottom = _TOP + len(pods) * _ROW + 4
-    axis = LinearAxis.up_to(end, start=_LEFT, end=_WIDTH - _RIGHT, ticks=10)
+    bottom = TOP + len(pods) * _ROW + 4
+    axis = LinearAxis.up_to(end, start=_LEFT, end=WIDTH - RIGHT, ticks=10)
     parts, seen = [], dict[str, None]()
     for place, pod in enumerate(pods):
-        y = _TOP + place * _ROW
+        y = TOP + place * _ROW
         parts.append(f'<text x="{_LEFT - 6}" y="{y + 10}" text-anchor="end">{pod.name}</text>')
         for state, begin, until in _spans(profile, pod, end=end):
             seen[state] = None
-            parts.append(
-                f'<rect x="{axis.at(begin):.1f}" y="{y + 2}" height="{_ROW - 4}"'
-                f' width="{axis.at(until) - axis.at(begin):.1f}" fill="{COLOURS[state]}"/>'
-            )
-    return _picture(title, parts, axis, bottom, legend=[s for s in COLOURS if s in seen])
+            parts.append(bar(axis, begin, until, y + 2, _ROW - 4, COLOURS[state]))
+    legend = {state: (colour, THICK) for state, colour in COLOURS.items() if state in seen}
+    return framed(title, parts, axis, bottom, legend=legend)
 
 
 def starts(title: str, sample: str, *, end: int) -> str:
@@ -79,9 +77,9 @@ def starts(title: str, sample: str, *, end: int) -> str:
     )
     delay = profile.spec.start.delay
     assert delay is not None
-    bottom = _TOP + _PLOT
-    axis = LinearAxis.up_to(end, start=_LEFT, end=_WIDTH - _RIGHT, ticks=10)
-    share = LinearAxis(1.0, 0.25, bottom, _TOP)
+    bottom = TOP + _PLOT
+    axis = LinearAxis.up_to(end, start=_LEFT, end=WIDTH - RIGHT, ticks=10)
+    share = LinearAxis(1.0, 0.25, bottom, TOP)
     shown = [(at, n) for n, at in enumerate(told, 1) if at <= end * SECOND]
     asked = [(span(delay, n / 200), n / 200) for n in range(1, 200)]
     lines = (
@@ -95,8 +93,8 @@ def starts(title: str, sample: str, *, end: int) -> str:
     for tick in share.ticks():
         y = share.at(tick)
         parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.0f}" text-anchor="end">{tick:.0%}</text>')
-    parts.append(f'<text x="{_LEFT + 8}" y="{_TOP + 10}">thin: the profile, thick: pods</text>')
-    return _picture(title, parts, axis, bottom, legend=[])
+    parts.append(f'<text x="{_LEFT + 8}" y="{TOP + 10}">thin: the profile, thick: pods</text>')
+    return framed(title, parts, axis, bottom, legend={})
 
 
 def _read(sample: str) -> tuple[Profile, dict[str, Any]]:
@@ -121,30 +119,6 @@ def _spans(profile: Profile, pod: Pod, *, end: int) -> Iterator[tuple[str, float
     for (state, begin), (_, until) in zip(steps, [*steps[1:], ("", float(end))], strict=True):
         if begin < min(until, end):
             yield state, begin, min(until, end)
-
-
-def _picture(
-    title: str, parts: Sequence[str], axis: LinearAxis, bottom: int, *, legend: Sequence[str]
-) -> str:
-    height = bottom + 46
-    found = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}"'
-        f' height="{height}" font-family="sans-serif" font-size="11" fill="{GREY}" role="img">',
-        f"<title>{escape(title)}</title>",
-        f'<text x="{_LEFT}" y="16" font-size="13" font-weight="bold">{escape(title)}</text>',
-    ]
-    for tick in axis.ticks():
-        x = f"{axis.at(tick):.1f}"
-        found.append(f'<path d="M{x} {_TOP - 4}V{bottom}" stroke="{GREY}" stroke-opacity="0.3"/>')
-        found.append(f'<text x="{x}" y="{bottom + 14}" text-anchor="middle">{tick:g} s</text>')
-    found += parts
-    left = _LEFT
-    for state in legend:
-        place = f'x="{left}" y="{bottom + 24}" width="18" height="10"'
-        found.append(f'<rect {place} fill="{COLOURS[state]}"/>')
-        found.append(f'<text x="{left + 24}" y="{bottom + 33}">{state}</text>')
-        left += 40 + 7 * len(state)
-    return "\n".join([*found, "</svg>"]) + "\n"
 
 
 def main(arguments: Sequence[str] | None = None, *, directory: Path = DIRECTORY) -> int:
