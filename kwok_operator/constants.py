@@ -80,6 +80,8 @@ group's own bounds don't allow."""
 
 MACHINES_ANNOTATION: Final = "kwok-operator.io/machines"
 """On groups whose nodes have Machines: Cluster API's group, a slash, the Machines' namespace."""
+INSTANCE_FINALIZER: Final = "kwok-operator.io/instance"
+"""On Machines that are being deleted: keeps them until their instance is gone."""
 CAPI_MACHINE: Final = "machine"
 CAPI_CLUSTER_NAMESPACE: Final = "cluster-namespace"
 """On a Node, behind Cluster API's group and a slash: its Machine's name and namespace."""

@@ -286,11 +286,15 @@ class Emulation:
         left = [
             record
             for record in self.machines.group(name).values()
-            if not record.deleting and record.group_uid != living and is_ours(record)
+            if record.group_uid != living
+            and is_ours(record)
+            and (record.kept or not record.deleting)
         ]
         if group is None or group.deleting:
             self._deleted.pop(name, None)
-        await self._executor.run(left, self._writer.delete, group=name, stop=lambda: self._closing)
+        await self._executor.run(left, self._writer.remove, group=name, stop=lambda: self._closing)
+        if any(record.kept for record in left):
+            self._wake(name, LOOK_AGAIN)  # they may have changed in between
 
     async def _default(self, group: Group, played: Played) -> bool:
         """Writes the defaults of Cluster API's webhook, and the annotation with our nodes' label.
@@ -326,6 +330,8 @@ class Emulation:
         if needs_machines(fleet, replicas):
             # Cluster-autoscaler annotates Machines just before it scales down.
             afresh = await self._writer.afresh(scalable.namespace, group.name)
+            for record in afresh:
+                self.machines.upsert(record)
             annotated = {record.name for record in afresh if record.annotated}
             lost |= machines.keys() - {record.name for record in afresh if not record.deleting}
         wishes = Machines(annotated, lost, usable={record.name for record in this.seen.ready})
@@ -346,6 +352,8 @@ class Emulation:
             self._wake(group.name, LOOK_AGAIN)
             return True
         logger.info("scaled: group=%s target=%d", group.name, change.target)
+        # At once, as Karpenter lowers the replicas again while it sees no deletionTimestamp.
+        self._wake(group.name, 0.0)
         return True
 
     async def _owner(self, group: Group, played: Played) -> Owner | None:
@@ -389,8 +397,7 @@ class Emulation:
             this.fleet,
             self.machines.group(group.name),
             nodes=seen.records,
-            # Nodes in deletion count as gone, unless something holds them up.
-            leaving=seen.stuck | {s: r for s, r in seen.terminating.items() if r.held},
+            leaving=seen.stuck,
             phases=self._clouds.phases(group.name),
             deleted=self._deleted.get(group.name, set()) | this.known.foreign,
             labels=labels,
@@ -428,9 +435,9 @@ class Emulation:
                 sentence = f"Machine {scalable.namespace}/{name} is somebody else's: left alone"
                 self._recorder.emit(group, "Warning", "MachineTaken", sentence)
 
-        for name in projection.delete:
-            if is_ours(machines[name]):
-                yield partial(writer.delete, machines[name])
+        for names, write in ((projection.end, writer.end), (projection.delete, writer.remove)):
+            for name in filter(lambda name: is_ours(machines[name]), names):
+                yield partial(write, machines[name])
         for name in projection.relabel:
             yield partial(writer.relabel, machines[name], labels, reference)
         for name in projection.create:

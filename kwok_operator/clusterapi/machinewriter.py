@@ -1,13 +1,13 @@
 """Writes played Machines and MachineSets, also the fields that Cluster API's webhook would set.
 
-    create | show | relabel | delete  ──> one request each ──> MachineStore
-    afresh                            ──> the Machines of a group as they are now
+    create | show | relabel | end | remove  ──> requests ──> MachineStore
+    afresh                                  ──> the Machines of a group as they are now
 
 Methods that the executor calls send each request once: the executor repeats the whole call later.
 A second POST finds the Machine of the first, as it has the same name.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any, Final
 
 from kwok_operator import constants
@@ -90,9 +90,29 @@ class MachineWriter:
         body = {"metadata": {"labels": dict(labels), "ownerReferences": [dict(owner)]}}
         await self._patch(record, body)
 
+    async def end(self, record: MachineRecord) -> None:
+        """Deletes a Machine whose instance is about to go; our finalizer keeps it until then.
+
+        So its deletionTimestamp shows at once that nobody has to delete it again.
+        """
+        kept = record.kept or await self._patch(
+            record, _finalizers(record, {*record.finalizers, constants.INSTANCE_FINALIZER})
+        )
+        if kept:
+            await self._delete(record)
+
+    async def remove(self, record: MachineRecord) -> None:
+        """Deletes a Machine whose instance is gone, or takes our finalizer off a deleted one."""
+        if record.kept:
+            others = {*record.finalizers} - {constants.INSTANCE_FINALIZER}
+            await self._patch(record, _finalizers(record, others))
+        if not record.deleting:
+            await self._delete(record)
+
     async def _patch(
         self, record: MachineRecord, body: dict[str, Any], subresource: str = ""
-    ) -> None:
+    ) -> bool:
+        """Patches a Machine; returns False if it is gone, or has changed."""
         # A uid can't be patched: another Machine of that name is refused, and seen by the watch.
         body["metadata"] = {**body.get("metadata", {}), "uid": record.uid}
         try:
@@ -106,11 +126,13 @@ class MachineWriter:
         except NotFoundError:
             self._store.remove(record)
         except ConflictError:
-            return
+            pass
         else:
             self._store.upsert(self._machines.one(answer))
+            return True
+        return False
 
-    async def delete(self, record: MachineRecord) -> None:
+    async def _delete(self, record: MachineRecord) -> None:
         try:
             await self._client.request(
                 "DELETE",
@@ -121,7 +143,7 @@ class MachineWriter:
         except (NotFoundError, ConflictError):
             pass
         else:
-            # Somebody's finalizer may keep it; then the watch reports it, and it is left alone.
+            # A finalizer may keep it; then the watch reports it.
             self._store.deleted(record)
             return
         self._store.remove(record)
@@ -196,6 +218,12 @@ class MachineWriter:
 
     def _path_of(self, scalable: Scalable) -> str:
         return self.path(scalable.kind.plural, scalable.namespace, scalable.name)
+
+
+def _finalizers(record: MachineRecord, wanted: Set[str]) -> dict[str, Any]:
+    """Makes a patch of the finalizers; it is refused if the Machine has changed meanwhile."""
+    version = str(record.resource_version)
+    return {"metadata": {"resourceVersion": version, "finalizers": sorted(wanted)}}
 
 
 def is_ours(record: MachineRecord) -> bool:

@@ -31,12 +31,14 @@ _DIGITS: Final = 9
 class Projection:
     """What to write of a group's Machines, by name.
 
-    `create`: Machines that are missing; `delete`: those whose instance is gone; `relabel`: those
-    that lack a label or their owner; `show`: the statuses to write, with the uids of their Nodes.
+    `create`: Machines that are missing; `delete`: those whose instance is gone, also if our
+    finalizer keeps them; `end`: those whose instance goes, but takes a while; `relabel`: those that
+    lack a label or their owner; `show`: the statuses to write, with the uids of their Nodes.
     """
 
     create: tuple[str, ...]
     delete: tuple[str, ...]
+    end: tuple[str, ...]
     relabel: tuple[str, ...]
     show: Mapping[str, tuple[Shown, str]]
 
@@ -55,15 +57,22 @@ def project(
 ) -> Projection:
     """Compares a group's Machines with its instances.
 
-    `nodes` are not being deleted; `leaving` are stuck in deletion. `deleted` are the names of
-    Machines that somebody has deleted: their instances go, and they are not made again.
+    `nodes` are those of instances that stay, or are deleted next; `leaving` are stuck in deletion.
+    `deleted` are the names of Machines that somebody has deleted: their instances go, and they are
+    not made again.
     """
     name_of, going = fleet.names.name, fleet.going
+    ending = {node.name for node in leaving.values()}
     wanted: dict[str, tuple[Shown, str]] = {}
     create: list[str] = []
     for node in nodes.values():
-        # A Machine whose Node goes at once needs no status.
-        shown = Shown() if node.name in going else show_node(node.name, ready=node.ready)
+        shown = show_node(node.name, ready=node.ready)
+        if node.name in going and node.deleting:
+            # A finalizer keeps the Node; mostly whoever has set it waits for the Machine to go.
+            ending.add(node.name)
+            shown = show_leaving(node.name)
+        elif node.name in going:
+            shown = Shown()  # its Node goes at once
         wanted[node.name] = shown, node.uid
         if not (node.name in machines or node.name in going or node.name in deleted):
             create.append(node.name)
@@ -80,19 +89,22 @@ def project(
     label_sets = {id(machine.labels): machine.labels for machine in machines.values()}
     complete = {key for key, shared in label_sets.items() if labels.items() <= shared.items()}
     here = {name: machine for name, machine in machines.items() if not machine.deleting}
-    kept = [name for name in here if name in wanted and name not in deleted]
+    known = [name for name in here if name in wanted and name not in deleted]
+    staying = [name for name in known if name not in ending]
+    ended = [name for name, machine in machines.items() if machine.deleting and machine.kept]
     return Projection(
         create=tuple(create),
-        delete=tuple(name for name in here if name not in wanted),
+        delete=tuple(name for name in (*here, *ended) if name not in wanted),
+        end=tuple(name for name in known if name in ending),
         relabel=tuple(
             name
-            for name in kept
+            for name in staying
             if owner_uid not in here[name].owners or id(here[name].labels) not in complete
         ),
         show={
             name: wanted[name]
-            for name in kept
-            if wanted[name][0] not in (Shown(), here[name].shown)
+            for name in (*staying, *ending.intersection(ended))
+            if wanted[name][0] not in (Shown(), machines[name].shown)
         },
     )
 

@@ -41,10 +41,16 @@ class MachineRecord:
     group: str
     group_uid: str
     deleting: bool
+    finalizers: tuple[str, ...]
     annotated: bool
     owners: tuple[str, ...]
     labels: Mapping[str, str]
     shown: Shown
+
+    @property
+    def kept(self) -> bool:
+        """Whether our finalizer keeps it until its instance is gone."""
+        return constants.INSTANCE_FINALIZER in self.finalizers
 
 
 def machine_record(body: Mapping[str, Any], keys: Keys) -> MachineRecord:
@@ -61,6 +67,7 @@ def machine_record(body: Mapping[str, Any], keys: Keys) -> MachineRecord:
         group=str(labels.get(constants.NODE_GROUP_LABEL, "")),
         group_uid=str(annotations.get(constants.NODE_GROUP_UID_ANNOTATION, "")),
         deleting=bool(metadata.get("deletionTimestamp")),
+        finalizers=tuple(map(str, as_list(metadata.get("finalizers")))),
         annotated=keys.delete_machine in annotations,
         owners=tuple(str(as_map(r).get("uid")) for r in as_list(references)),
         labels=_shared(tuple(sorted((k, v) for k, v in labels.items() if isinstance(v, str)))),
@@ -164,7 +171,7 @@ class MachineStore:
 
 
 def _news(record: MachineRecord) -> tuple[object, ...]:
-    return record.deleting, record.owners, record.labels, record.shown
+    return record.deleting, record.kept, record.owners, record.labels, record.shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ Node, then the rest in the scalable's deletion order, as in Cluster API
 from collections.abc import Set
 from dataclasses import dataclass
 from enum import StrEnum
+from hashlib import sha256
 
 from kwok_operator.clusterapi.scalable import Kind, Scalable
 from kwok_operator.formats.untyped import as_map
@@ -18,7 +19,11 @@ from kwok_operator.nodegroups.autoscaler import Change, Fleet, with_names
 
 
 class DeletionOrder(StrEnum):
-    """Which Machines are deleted first; RANDOM is by serial, like OLDEST."""
+    """Which Machines are deleted first.
+
+    Cluster API takes RANDOM by name. Its names end in random letters, ours count up: so a hash of
+    the name decides here, which is always the same, too, and has nothing to do with age.
+    """
 
     RANDOM = "Random"
     NEWEST = "Newest"
@@ -92,6 +97,7 @@ def _rank(
     kind = 2 if name in machines.usable else 1
     if name in machines.annotated:
         kind = 0
+    if order is DeletionOrder.RANDOM:
+        return kind, sha256(name.encode()).hexdigest()
     # Serials count up: the lowest is the oldest.
-    ages: dict[DeletionOrder, int] = {DeletionOrder.NEWEST: -serial, DeletionOrder.OLDEST: serial}
-    return kind, ages.get(order, serial)
+    return kind, -serial if order is DeletionOrder.NEWEST else serial

@@ -50,9 +50,9 @@ class NodeRecord:
     `group` is the value of its label. `owner` is the uid of the group that made it, "" if
     annotation and ownerReference don't agree on one. `serial` is the one in its name, None if the
     owner does not give such names. `deleting` is final. `held` means that a finalizer delays its
-    deletion. `endpoint` is set for a Ready node, and for one that we may make Ready. Kubernetes
-    keeps pods off nodes that are `tainted`, as any new node, or `unreachable`
-    (nodegroups/usable.py).
+    deletion; `dismissed` means that we have deleted it, whoever has before. `endpoint` is set for a
+    Ready node, and for one that we may make Ready. Kubernetes keeps pods off nodes that are
+    `tainted`, as any new node, or `unreachable` (nodegroups/usable.py).
     """
 
     name: str
@@ -67,6 +67,7 @@ class NodeRecord:
     held: bool
     endpoint: KubeletEndpoint | None
     mark: NodeMark | None = None
+    dismissed: bool = False
     created: int = 0
     """When the node was created, in epoch seconds."""
     tainted: bool = False
@@ -308,9 +309,13 @@ class NodeCache:
             self.settle_stray(group, name)
         if gone:
             self._remove(name)
-        elif name in self._nodes:
-            self._nodes[name].deleting = True
-            self._nodes[name].held |= held
+        elif (record := self._nodes.get(name)) is not None:
+            known = record.deleting
+            record.deleting = record.dismissed = True
+            record.held |= held
+            if known:
+                # No event follows: for the API server, nothing has changed.
+                self._changed(record.group)
 
     def updated(
         self, item: NodeRecord, *, ready: bool | None = None, tainted: bool | None = None
@@ -340,6 +345,7 @@ class NodeCache:
         if new.pod_cidr:
             self.addresses.put(new.name, new.pod_cidr, new.address)
         if old is not None and old.uid == new.uid:
+            new.dismissed |= old.dismissed
             if old.deleting and not new.deleting:  # late news, from before our DELETE
                 new.deleting, new.held = True, old.held
         else:
@@ -371,7 +377,8 @@ def _kin(record: NodeRecord) -> tuple[str, str]:
 
 
 def _forget_version(record: NodeRecord) -> None:
-    record.resource_version, record.deleting, record.held = 0, False, False
+    record.resource_version = 0
+    record.deleting = record.held = record.dismissed = False
 
 
 def _news(record: NodeRecord) -> tuple[object, ...]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from kwok_operator.constants import MACHINES_ANNOTATION
 from kwok_operator.formats.words import few_names
 from kwok_operator.nodegroups.api.status import KwokNodeGroupStatus
 from kwok_operator.nodegroups.client import Group
@@ -168,9 +169,10 @@ class Observation:
     `usable` is how many of the Ready ones take pods; `tainted` are Ready nodes that still have the
     taint of new nodes, and can be opened to pods (nodegroups/usable.py). `terminating` are being
     deleted; the simulated cloud delays that for those that are `stuck`. `held` are deleted nodes
-    that a finalizer keeps. `marked` are those about which the cloud has decided something. `gone`
-    are serials of open batches whose node existed and no longer does, or whose name belongs to a
-    foreign node.
+    that a finalizer keeps. Where nodes have Machines, one that somebody else deletes and a
+    finalizer keeps is still among the `records`: its instance ends with its Machine. `marked` are
+    those about which the cloud has decided something. `gone` are serials of open batches whose node
+    existed and no longer does, or whose name belongs to a foreign node.
     """
 
     names: NodeNames
@@ -200,6 +202,7 @@ def observe(group: Group, memory: Memory, cache: NodeCache) -> Observation:
     stuck: dict[int, NodeRecord] = {}
     marked: dict[int, NodeRecord] = {}
     held: list[str] = []
+    has_machines = MACHINES_ANNOTATION in group.annotations
     foreign, strays = list(memory.taken.values()), cache.strays(group.name)
     for record in cache.group(group.name).values():
         serial = record.serial
@@ -207,7 +210,7 @@ def observe(group: Group, memory: Memory, cache: NodeCache) -> Observation:
             # Those of a former group of this name are the garbage collector's.
             if not record.deleting and serial is None and record.name not in strays:
                 foreign.append(record.name)
-        elif record.deleting:
+        elif record.deleting and (record.dismissed or not (record.held and has_machines)):
             terminating[serial] = record
             if record.held:
                 held.append(record.name)

@@ -201,6 +201,7 @@ class Assembly:
                 recorder=self.recorder,
                 group_seen=self.group_seen,
                 sure=self._is_sure,
+                draw=self._draw,
             )
 
     async def take_over(self) -> None:

@@ -3,6 +3,7 @@
 - each instance has a Machine with the providerID of its Node; counts are in the status of both
 - who goes is read when the smaller number is known, whatever the watch has told until then
 - a deleted Machine takes its Node with it, and another comes; no name is used twice
+- a Node that Karpenter's finalizer keeps is an instance until its Machine is to go
 - a restored cluster is as it was: nothing goes because one watch is ahead of another
 - nodes have one label of ours, which cluster-autoscaler is told of
 - Machines go with their group; those of somebody else are left alone, and told
@@ -16,9 +17,9 @@ from unittest.mock import AsyncMock
 import pytest
 
 from kwok_operator.clusterapi import emulate
-from kwok_operator.clusterapi.emulate import Emulation
 from kwok_operator.clusterapi.keys import LABELS, Keys
-from kwok_operator.clusterapi.machines import EmulationTerms, FailureStyle
+from kwok_operator.clusterapi.machines import FailureStyle
+from kwok_operator.clusterapi.settings import ClusterApiSettings, Mode, Replicas
 from kwok_operator.constants import (
     CAPI_ANNOTATION,
     MACHINES_ANNOTATION,
@@ -33,12 +34,25 @@ from tests.fakes.store import Collection, Json
 from tests.fakes.waiting import until
 
 KEYS = Keys()
+SETTINGS = ClusterApiSettings(
+    mode=Mode.EMULATE,
+    keys=KEYS,
+    version="v1beta2",
+    default_arch="amd64",
+    discoveries=(),
+    cloud_config=None,
+    authoritative=False,
+    replicas=Replicas.FOLLOW,
+    failures=FailureStyle.V1BETA2,
+)
 GROUP = group_name("default.web")
 ROOT = f"/apis/{KEYS.group}/v1beta2"
 DEPLOYMENTS, SETS, MACHINES = (
     f"{ROOT}/{kind}" for kind in ("machinedeployments", "machinesets", "machines")
 )
 ANNOTATED = {"metadata": {"annotations": {KEYS.delete_machine: "yes"}}}
+FINALIZER = "karpenter.sh/termination"
+SLOW = {"failures": {"slowDeletion": {"serials": "0-9", "delay": {"fixed": "2s"}}}}
 
 
 class _Server(FakeApiServer):
@@ -60,19 +74,10 @@ class Fleet(World):
 
     def _assemble(self, client: KubeClient) -> None:
         super()._assemble(client)
-        parts = self.parts
-        self.emulation = parts.playing = Emulation(
-            EmulationTerms(KEYS, "v1beta2", FailureStyle.V1BETA2, "kwok:"),
-            client=client,
-            store=parts.store,
-            cache=parts.cache,
-            clouds=parts.clouds,
-            executor=parts._executor,
-            recorder=parts.recorder,
-            group_seen=parts.group_seen,
-            sure=parts._is_sure,
-            draw=lambda: -0.98,
-        )
+        self.parts.set_up_clusterapi(SETTINGS, client)
+        self.parts.mirror = None  # a test makes the group
+        assert self.parts.playing is not None
+        self.emulation = self.parts.playing
         self.emulation.consent = AsyncMock()
         self.emulation.consent.keep = asyncio.Event().wait
 
@@ -187,6 +192,68 @@ async def test_a_machine_that_goes_slowly_is_not_made_again(world: Fleet) -> Non
     assert world.machines[victim]["metadata"]["deletionTimestamp"]
     world.server.patch(MACHINES, victim, {"metadata": {"finalizers": None}})
     assert victim not in await world.played(2)
+
+
+class Karpenter:
+    """Ends a Node as Karpenter does with its provider for Cluster API."""
+
+    def __init__(self, world: Fleet, node: str) -> None:
+        self._world, self.node = world, node
+        self.lowered = 0
+
+    def disrupt(self) -> None:
+        """Deletes the Node, which Karpenter's finalizer keeps while it is drained."""
+        finalizer = {"metadata": {"finalizers": [FINALIZER]}}
+        self._world.server.patch(NODES, self.node, finalizer)
+        self._world.server.delete(NODES, self.node)
+
+    async def terminate(self) -> None:
+        """Has the Machine deleted, and lets go of the Node once the Machine is gone."""
+        while (machine := self._world.machines.get(self.node)) is not None:
+            if "deletionTimestamp" not in machine["metadata"]:
+                self._world.server.patch(MACHINES, self.node, ANNOTATED)
+                spec = self._world.server.objects(DEPLOYMENTS)["web"]["spec"]
+                self._world.resize(spec["replicas"] - 1)
+                self.lowered += 1
+            # It looks again after seconds; here, once the operator has done something.
+            await until(lambda machine=machine: self._has_news(machine))  # type: ignore[misc]
+        if self.node in self._world.nodes:
+            self._world.server.patch(NODES, self.node, {"metadata": {"finalizers": None}})
+
+    def _has_news(self, before: Json) -> bool:
+        now = self._world.machines.get(self.node, {"metadata": {}})["metadata"]
+        return now.get("deletionTimestamp") != before["metadata"].get("deletionTimestamp") or (
+            not now
+        )
+
+
+@pytest.mark.parametrize("cloud", [{}, SLOW], ids=["at once", "slowly"])
+async def test_karpenters_nodes_go_with_their_machines(world: Fleet, cloud: Json) -> None:
+    world.deploy(4)
+    before = await world.played(4)
+    created = world.server.calls["create", "nodes"]
+    world.server.patch(GROUPS, GROUP, {"spec": {"cloud": cloud or None}})
+    gone = [Karpenter(world, name) for name in sorted(before)[1:3]]
+    for each in gone:
+        each.disrupt()
+    await until(lambda: all(world.cache.group(GROUP)[each.node].deleting for each in gone))
+    # While they are drained, nothing comes in their place.
+    await until(lambda: not (world.parts.queue.depth or world.emulation._queue.depth))
+    assert (set(world.nodes), set(world.machines)) == (before, before)
+    for each in gone:
+        await each.terminate()
+    assert await world.played(2) == before - {each.node for each in gone}
+    assert [each.lowered for each in gone] == [1, 1]
+    assert world.server.calls["create", "nodes"] == created
+
+
+async def test_karpenters_node_goes_with_a_machine_that_somebody_deletes(world: Fleet) -> None:
+    world.deploy(2)
+    karpenter = Karpenter(world, min(await world.played(2)))
+    karpenter.disrupt()
+    world.server.delete(MACHINES, karpenter.node)
+    await karpenter.terminate()
+    assert (karpenter.node in await world.played(2), karpenter.lowered) == (False, 0)
 
 
 async def test_machines_go_with_their_group(world: Fleet) -> None:

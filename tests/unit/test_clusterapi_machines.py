@@ -40,6 +40,7 @@ from kwok_operator.clusterapi.machines import (
 from kwok_operator.clusterapi.played import Projection, default_replicas, project
 from kwok_operator.clusterapi.playedobjects import MachineRecord
 from kwok_operator.clusterapi.scalable import Scalable, read_scalable
+from kwok_operator.constants import INSTANCE_FINALIZER
 from kwok_operator.nodegroups.naming import is_object_name
 from kwok_operator.nodegroups.nodecache import NodeRecord
 from tests.scalables import NAMES, instances, named
@@ -206,7 +207,9 @@ def machine(
     *,
     owners: tuple[str, ...] = ("set",),
     labels: Mapping[str, str] | None = None,
+    deleting: bool = False,
 ) -> MachineRecord:
+    """One that is being deleted is kept by our finalizer."""
     return MachineRecord(
         namespace="ns",
         name="pool-x",
@@ -214,7 +217,8 @@ def machine(
         resource_version=1,
         group="pool",
         group_uid="uid",
-        deleting=False,
+        deleting=deleting,
+        finalizers=(INSTANCE_FINALIZER,) if deleting else (),
         annotated=False,
         owners=owners,
         labels={"a": "b"} if labels is None else labels,
@@ -293,8 +297,12 @@ class TestProjection:
 
     def test_a_slow_deletion_is_shown(self) -> None:
         leaving = {1: node(1)}
-        found = projected(set(), {1: machine()}, leaving=leaving)
-        assert [shown.phase for shown, _ in found.show.values()] == ["Deleting"]
+        first = projected(set(), {1: machine()}, leaving=leaving)
+        assert ({*first.end}, len(first.show)) == ({*named(1)}, 0)
+        then = projected(set(), {1: machine(deleting=True)}, leaving=leaving)
+        assert [shown.phase for shown, _ in then.show.values()] == ["Deleting"]
+        assert (then.end, then.delete) == ((), ())
+        assert {*projected(set(), {1: machine(deleting=True)}).delete} == named(1)
         assert projected(set(), {}, leaving=leaving).create == ()
 
     def test_labels_and_owner_are_put_back_and_other_labels_stay(self) -> None:
