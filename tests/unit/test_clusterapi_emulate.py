@@ -52,6 +52,7 @@ DEPLOYMENTS, SETS, MACHINES = (
 )
 ANNOTATED = {"metadata": {"annotations": {KEYS.delete_machine: "yes"}}}
 FINALIZER = "karpenter.sh/termination"
+INTERRUPTED = {"interruptions": {"lifetime": {"fixed": "1s"}, "notice": "0s"}}
 SLOW = {"failures": {"slowDeletion": {"serials": "0-9", "delay": {"fixed": "2s"}}}}
 
 
@@ -201,10 +202,13 @@ class Karpenter:
         self._world, self.node = world, node
         self.lowered = 0
 
-    def disrupt(self) -> None:
-        """Deletes the Node, which Karpenter's finalizer keeps while it is drained."""
+    def keep_node(self) -> None:
         finalizer = {"metadata": {"finalizers": [FINALIZER]}}
         self._world.server.patch(NODES, self.node, finalizer)
+
+    def disrupt(self) -> None:
+        """Deletes the Node, which is kept while it is drained."""
+        self.keep_node()
         self._world.server.delete(NODES, self.node)
 
     async def terminate(self) -> None:
@@ -247,13 +251,18 @@ async def test_karpenters_nodes_go_with_their_machines(world: Fleet, cloud: Json
     assert world.server.calls["create", "nodes"] == created
 
 
-async def test_karpenters_node_goes_with_a_machine_that_somebody_deletes(world: Fleet) -> None:
-    world.deploy(2)
-    karpenter = Karpenter(world, min(await world.played(2)))
-    karpenter.disrupt()
-    world.server.delete(MACHINES, karpenter.node)
+async def test_an_interrupted_machine_goes_although_karpenter_keeps_its_node(world: Fleet) -> None:
+    world.deploy(0)
+    world.server.patch(GROUPS, GROUP, {"spec": {"cloud": INTERRUPTED}})
+    world.resize(1)
+    (name,) = await world.played(1)
+    karpenter = Karpenter(world, name)
+    karpenter.keep_node()
+    world.server.patch(GROUPS, GROUP, {"spec": {"cloud": None}})
+    await until(lambda: name not in world.machines)
+    assert name in world.nodes
     await karpenter.terminate()
-    assert (karpenter.node in await world.played(2), karpenter.lowered) == (False, 0)
+    assert (name in await world.played(1), karpenter.lowered) == (False, 0)
 
 
 async def test_machines_go_with_their_group(world: Fleet) -> None:
