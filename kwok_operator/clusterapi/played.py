@@ -13,6 +13,7 @@ from kwok_operator.cloud.states import Phase
 from kwok_operator.clusterapi.keys import LABELS, Keys
 from kwok_operator.clusterapi.machines import (
     FailureStyle,
+    MachinePhase,
     Shown,
     show_leaving,
     show_node,
@@ -61,30 +62,10 @@ def project(
     `deleted` are the names of Machines that somebody has deleted: their instances go, and they are
     not made again.
     """
-    name_of, going = fleet.names.name, fleet.going
-    ending = {node.name for node in leaving.values()}
-    wanted: dict[str, tuple[Shown, str]] = {}
-    create: list[str] = []
-    for node in nodes.values():
-        shown = show_node(node.name, ready=node.ready)
-        if node.name in going and node.deleting:
-            # A finalizer keeps the Node; mostly whoever has set it waits for the Machine to go.
-            ending.add(node.name)
-            shown = show_leaving(node.name)
-        elif node.name in going:
-            shown = Shown()  # its Node goes at once
-        wanted[node.name] = shown, node.uid
-        if not (node.name in machines or node.name in going or node.name in deleted):
-            create.append(node.name)
-    for node in leaving.values():
-        wanted[node.name] = show_leaving(node.name), node.uid
-    for serial in fleet.waiting:
-        if serial >= fleet.next_serial:
-            continue
-        name = name_of(serial)
-        wanted[name] = show_waiting(phases.get(serial), style=style), ""
-        if name not in machines and name not in deleted:
-            create.append(name)
+    wanted = _wanted(fleet, nodes=nodes, leaving=leaving, phases=phases, style=style)
+    ending = {name for name, (shown, _) in wanted.items() if shown.phase == MachinePhase.DELETING}
+    never = fleet.going | ending | deleted
+    create = [name for name in wanted if name not in machines and name not in never]
     # Machines of one group mostly share their labels: each set of them is compared once.
     label_sets = {id(machine.labels): machine.labels for machine in machines.values()}
     complete = {key for key, shared in label_sets.items() if labels.items() <= shared.items()}
@@ -107,6 +88,33 @@ def project(
             if wanted[name][0] not in (Shown(), machines[name].shown)
         },
     )
+
+
+def _wanted(
+    fleet: Fleet,
+    *,
+    nodes: Mapping[int, NodeRecord],
+    leaving: Mapping[int, NodeRecord],
+    phases: Mapping[int, Phase],
+    style: FailureStyle,
+) -> dict[str, tuple[Shown, str]]:
+    """Returns the status that each instance's Machine should have, and the uid of its Node."""
+    wanted: dict[str, tuple[Shown, str]] = {}
+    for node in nodes.values():
+        if node.name not in fleet.going:
+            shown = show_node(node.name, ready=node.ready)
+        elif node.deleting:
+            # A finalizer keeps the Node; mostly whoever has set it waits for the Machine to go.
+            shown = show_leaving(node.name)
+        else:
+            shown = Shown()  # its Node goes at once
+        wanted[node.name] = shown, node.uid
+    for node in leaving.values():
+        wanted[node.name] = show_leaving(node.name), node.uid
+    for serial in fleet.waiting:
+        if serial < fleet.next_serial:
+            wanted[fleet.names.name(serial)] = show_waiting(phases.get(serial), style=style), ""
+    return wanted
 
 
 def labels_annotation(scalable: Scalable) -> str:
