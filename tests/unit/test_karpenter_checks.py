@@ -143,6 +143,23 @@ def test_what_the_process_may_not_have_beside_it(process: dict[str, Any], field:
     assert fields(checked(played(process=process), around()).findings) == [field]
 
 
+@pytest.mark.parametrize(
+    ("karpenter", "pool", "said"),
+    [
+        ({}, "default", ""),
+        ({}, "defaults", "is no NodePool that is applied; did you mean default?"),
+        (WITH_FILE, "pool", ""),
+        (WITH_FILE, "default", "is no NodePool that is applied; there is"),
+    ],
+)
+def test_figures_of_its_node_pools(karpenter: dict[str, Any], pool: str, said: str) -> None:
+    names = ("nodeClaims.neverRegistered", "disruptions.Expired", "cost")
+    expect = [{"figure": name, "of": {"nodePool": pool}, "atMost": 1} for name in names]
+    found = checked({**played(**karpenter), "expect": expect}, around()).findings
+    assert all(said in each.message for each in found)
+    assert len(found) == (len(names) if said else 0)
+
+
 def test_one_karpenter_on_a_cluster_that_is_made() -> None:
     whole = played()
     (process,) = whole["processes"]

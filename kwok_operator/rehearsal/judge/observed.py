@@ -14,7 +14,6 @@ whatever timestamps say: the cluster's clock may differ from ours.
 import hashlib
 import json
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -32,7 +31,7 @@ from kwok_operator.constants import (
     ZONE_LABEL,
 )
 from kwok_operator.formats.quantity import parse_quantity
-from kwok_operator.formats.times import parse_time
+from kwok_operator.formats.times import parse_duration, parse_time
 from kwok_operator.formats.untyped import as_list, as_map, as_texts
 from kwok_operator.kube.taints import is_not_ready_taint, is_unreachable_taint
 from kwok_operator.nodegroups.naming import group_of_node
@@ -54,9 +53,6 @@ from kwok_operator.rehearsal.judge.recording import (
 LATE_MS: Final = 1_500
 """A timestamp is up to a second older than its event, and the news of the event takes some time."""
 _MAX_TEXT: Final = 300
-_SPAN_UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3_600}
-_SPAN_PARTS: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h)")
-_SPAN: Final = re.compile(f"(?:{_SPAN_PARTS.pattern})+")
 _NO_SELECTORS: Final[Mapping[str, object]] = {}
 
 
@@ -377,14 +373,13 @@ def _why_disrupted(claim: Mapping[str, Any]) -> str:
     disruption = _condition(status, "DisruptionReason")
     if disruption.get("status") == "True":
         return _text(disruption.get("reason"))
-    lasts = span_of(spec.get("expireAfter"))
+    stamps = ("creationTimestamp", "deletionTimestamp")
     try:
-        created, deleted = (
-            parse_time(str(metadata.get(key))) for key in ("creationTimestamp", "deletionTimestamp")
-        )
-    except ValueError:
+        created, deleted = (parse_time(str(metadata.get(key))) for key in stamps)
+        expires = created + parse_duration(str(spec.get("expireAfter"))) * 1_000
+    except ValueError:  # it isn't being deleted, or never expires
         return ""
-    return "Expired" if lasts is not None and deleted - created >= lasts * 1_000 else ""
+    return "Expired" if deleted >= expires else ""
 
 
 def consolidates_after(pool: Mapping[str, Any]) -> float:
@@ -392,16 +387,10 @@ def consolidates_after(pool: Mapping[str, Any]) -> float:
     NodePool; infinity for never.
     """
     disruption = as_map(as_map(pool.get("spec")).get("disruption"))
-    seconds = span_of(disruption.get("consolidateAfter"))
-    return math.inf if seconds is None else seconds
-
-
-def span_of(duration: object) -> float | None:
-    """Converts a time such as 30s or 1h30m to seconds; None if it is none, such as Never."""
-    if not isinstance(duration, str) or not _SPAN.fullmatch(duration):
-        return None
-    parts = _SPAN_PARTS.findall(duration)
-    return sum(float(number) * _SPAN_UNITS[unit] for number, unit in parts)
+    try:
+        return float(parse_duration(str(disruption.get("consolidateAfter"))))
+    except (ValueError, OverflowError):  # Never
+        return math.inf
 
 
 def amounts(quantities: object) -> dict[str, float]:

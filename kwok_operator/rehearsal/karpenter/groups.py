@@ -21,7 +21,9 @@ from kwok_operator.constants import (
     ARCH_LABEL,
     BETA_ARCH_LABEL,
     BETA_OS_LABEL,
+    CAPACITY_TYPE_LABEL,
     HOSTNAME_LABEL,
+    INSTANCE_PRICE_LABEL,
     INSTANCE_TYPE_LABEL,
     NODE_GROUP_LABEL,
     OS_LABEL,
@@ -30,11 +32,10 @@ from kwok_operator.formats.times import parse_duration
 from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
 from kwok_operator.nodegroups.cleaning import Node
 
-CAPACITY_TYPE_LABEL: Final = "karpenter.sh/capacity-type"
 CAPACITY_TYPES: Final = frozenset({"on-demand", "spot", "reserved"})
 _SPOT: Final = frozenset(
     {
-        ("karpenter.sh/capacity-type", "spot"),
+        (CAPACITY_TYPE_LABEL, "spot"),
         ("eks.amazonaws.com/capacityType", "SPOT"),
         ("cloud.google.com/gke-spot", "true"),
         ("cloud.google.com/gke-preemptible", "true"),
@@ -55,7 +56,7 @@ _OF_THE_TYPE: Final = frozenset(
         "beta.kubernetes.io/instance-type",
         "kwok-partition",
         "kwok.x-k8s.io/node",
-        "eks-node-viewer/instance-price",
+        INSTANCE_PRICE_LABEL,
     }
 )
 """Labels of nodes that no offering has: they are the type's, the node's, or the provider's."""

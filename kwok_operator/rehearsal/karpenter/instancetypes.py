@@ -17,6 +17,7 @@ from typing import Any, Final
 from kwok_operator.api.base import is_label_key, is_label_value
 from kwok_operator.constants import (
     ARCH_LABEL,
+    CAPACITY_TYPE_LABEL,
     INSTANCE_TYPE_LABEL,
     NODE_GROUP_LABEL,
     OS_LABEL,
@@ -24,7 +25,7 @@ from kwok_operator.constants import (
 from kwok_operator.errors import KwokOperatorError, one_line
 from kwok_operator.formats.quantity import format_quantity, parse_quantity
 from kwok_operator.formats.words import names_in_words, nearest, shown
-from kwok_operator.rehearsal.karpenter.groups import CAPACITY_TYPE_LABEL, CAPACITY_TYPES, GroupNode
+from kwok_operator.rehearsal.karpenter.groups import CAPACITY_TYPES, GroupNode
 
 MAX_TYPES: Final = 5_000
 _MAX_OFFERINGS: Final = 1_000

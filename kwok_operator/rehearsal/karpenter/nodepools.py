@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from kwok_operator.constants import (
+    CAPACITY_TYPE_LABEL,
     GUARD_TAINT_KEY,
     NODE_GROUP_LABEL,
 )
@@ -18,7 +19,7 @@ from kwok_operator.formats.quantity import format_quantity, parse_quantity
 from kwok_operator.formats.untyped import as_list, as_map, text_at
 from kwok_operator.formats.words import names_in_words, shown
 from kwok_operator.formats.yamltext import Path
-from kwok_operator.rehearsal.karpenter.groups import CAPACITY_TYPE_LABEL, GroupNode
+from kwok_operator.rehearsal.karpenter.groups import GroupNode
 from kwok_operator.rehearsal.karpenter.instancetypes import InstanceType
 
 API_VERSION: Final = "karpenter.sh/v1"

@@ -35,11 +35,14 @@ class Known:
     pools: set[str] = field(default_factory=set)
     zones: set[str] = field(default_factory=set)
     """The zones of nodes, as far as the files name them. `zones_known` says whether all
-    are known, and all NodePools.
+    are known.
     """
     zones_known: bool = True
     node_pools: set[str] = field(default_factory=set)
-    """The NodePools of Karpenter that are applied, and those that labels of nodes name."""
+    """The NodePools of Karpenter, and those that labels of nodes name. `node_pools_known` says
+    whether all are known.
+    """
+    node_pools_known: bool = True
     objects: set[Key] = field(default_factory=set)
     pods: bool = False
     """Whether the files create pods besides those of the scenario's workloads."""
@@ -157,6 +160,7 @@ def _note_places(known: Known, files: Files) -> None:
         template = as_map(as_map(found.value.get("spec")).get("template"))
         shape = as_map(template.get("shape"))
         known.zones_known &= template.get("from") is None
+        known.node_pools_known &= template.get("from") is None
         nodes += [as_map(template.get("node")), {"metadata": shape}]
         known.zones |= {str(shape["zone"])} if "zone" in shape else set()
     for node in nodes:

@@ -64,18 +64,23 @@ def _without_lines(figure: str, of: FigureScope, scenario: Scenario, known: Know
     """Returns why the figure can't be measured in this scenario, and the remedy; empty if
     it can.
     """
+    karpenter = any(process.karpenter is not None for process in scenario.processes)
     whose = f"the group {of.group} has" if of.group else "no group that is applied has"
     if figure.startswith("instances.") and not _any_group(known, of, scenario, "cloud"):
         return f"{whose} {'no ' if of.group else ''}spec.cloud; give it one"
-    if figure == "cost" and not _any_group(known, of, scenario, "price"):
+    if figure == "cost" and not karpenter and not _any_group(known, of, scenario, "price"):
         return f"{whose} {'no ' if of.group else ''}spec.price; give it one"
     where = f" in the namespace {of.namespace}" if of.namespace else ""
     if figure == "disruptions.beyondBudget" and not _any_object(
         known, {"PodDisruptionBudget"}, of.namespace
     ):
         return f"no PodDisruptionBudget is applied{where}; apply one"
-    if figure.startswith(_OF_NODE_CLAIMS) and not _any_object(known, {"NodeClaim"}, ""):
-        return "nothing makes NodeClaims here; add a process that does, or apply them"
+    if (
+        figure.startswith(_OF_NODE_CLAIMS)
+        and not karpenter
+        and not _any_object(known, {"NodeClaim"}, "")
+    ):
+        return "nothing makes NodeClaims here; add Karpenter to processes, or apply them"
     if figure.startswith("gangs.") and not (
         _any_object(known, {"Job", "CronJob"}, of.namespace, of.workload)
         or any(
@@ -136,9 +141,10 @@ def _of_what_is_there(
     if of.zone and known.zones_known and not patched and of.zone not in known.zones:
         what = "zone of a group that is applied"
         yield unknown((*path, "zone"), what, known.zones, value=of.zone)
-    if of.node_pool and known.zones_known and not patched and of.node_pool not in known.node_pools:
+    pools = known.node_pools if known.node_pools_known and not patched else {of.node_pool}
+    if of.node_pool and of.node_pool not in pools:
         what = "NodePool that is applied"
-        yield unknown((*path, "nodePool"), what, known.node_pools, value=of.node_pool)
+        yield unknown((*path, "nodePool"), what, pools, value=of.node_pool)
     if of.namespace:
         there = _ALWAYS_THERE | {workload.namespace for workload in scenario.workloads}
         there |= {namespace for _, namespace, _ in known.objects if namespace}

@@ -23,7 +23,7 @@ from kwok_operator.rehearsal.karpenter.instancetypes import (
     InstanceTypesError,
     read_types,
 )
-from kwok_operator.rehearsal.karpenter.nodepools import DEFAULT_CLASS, NODE_CLASS
+from kwok_operator.rehearsal.karpenter.nodepools import DEFAULT_CLASS, NODE_CLASS, NODE_POOL
 from kwok_operator.rehearsal.karpenter.setup import (
     KarpenterSetupError,
     ignored,
@@ -86,6 +86,7 @@ class _Looking:
     found: KarpenterFindings
 
     def at(self, known: Known) -> None:
+        others_known, known.node_pools_known = known.node_pools_known, False
         crds, types, own = self._crds(), self._types(), self._own()
         if own is not None and crds is not None:
             for each in own:
@@ -109,6 +110,10 @@ class _Looking:
             given = "instanceTypesFrom" if own is None else "nodePools"
             self._problem(given, str(error))
             return
+        if own is not None or self.wanted.node_pools is None:
+            pools = (each for each in setup.objects if each.get("kind") == NODE_POOL)
+            known.node_pools.update(map(name_of, pools))
+            known.node_pools_known = others_known
         if own is not None or crds is None:
             return
         for made in setup.objects:
