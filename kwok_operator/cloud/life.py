@@ -26,6 +26,8 @@ from kwok_operator.cloud.states import State
 
 LATE: Final = 60 * SECOND
 SHORTEST_LIFE: Final = SECOND
+INTERRUPTED: Final = "Interrupted"
+"""The reason of an end that the cloud decides on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +267,7 @@ def _end(interruptions: Interruptions, who: InstanceSeed) -> End | None:
     longest = milliseconds(most) if most is not None else LONGEST
     if min(life, longest) >= LONGEST and interruptions.lifetime is None:
         return None
-    reason = "Interrupted" if life <= longest else "MaxLifetime"
+    reason = INTERRUPTED if life <= longest else "MaxLifetime"
     after = max(min(life, longest), SHORTEST_LIFE)
     return End(after, milliseconds(interruptions.notice), reason)
 

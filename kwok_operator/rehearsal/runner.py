@@ -24,12 +24,19 @@ from typing import Final
 
 from kwok_operator import __version__
 from kwok_operator.controlplane import ControlPlaneError
-from kwok_operator.errors import ApiUnreachableError, KwokOperatorError, SettingsError, one_line
+from kwok_operator.errors import (
+    ApiError,
+    ApiUnreachableError,
+    KwokOperatorError,
+    SettingsError,
+    one_line,
+)
 from kwok_operator.rehearsal import outputs
 from kwok_operator.rehearsal.arriving import TRACE, arrive, make_namespaces
 from kwok_operator.rehearsal.beginning import until_steady
 from kwok_operator.rehearsal.calls import ShimCalls
 from kwok_operator.rehearsal.course import RunCourse
+from kwok_operator.rehearsal.interrupting import Interruptions
 from kwok_operator.rehearsal.judge.clocks import ClockOffset, DatedAnswer, moved_by
 from kwok_operator.rehearsal.judge.observed import StampClock
 from kwok_operator.rehearsal.judge.recording import EndLine, RecordingHeader, WaitLine
@@ -201,6 +208,9 @@ class Rehearsal:
             now=self._course.now,
             marked_only=testbed.borrowed is not None,
         )
+        self._interruptions = Interruptions(
+            testbed.client, seed=scenario.draws_from, of_groups=testbed.borrowed is not None
+        )
         self._calls = ShimCalls(testbed.logs, write=self._course.write, now=self._course.now)
         self._warnings = warnings
         self._answered = self._course.now()
@@ -262,6 +272,7 @@ class Rehearsal:
                 tasks.create_task(self._watch_cluster()),
                 tasks.create_task(self._watch_components()),
                 tasks.create_task(self._ask_cluster()),
+                tasks.create_task(self._interruptions.keep()),
                 tasks.create_task(self._follow_logs()),
                 tasks.create_task(self._show_progress()),
             ]
@@ -300,7 +311,7 @@ class Rehearsal:
                     with suppress(TimeoutError):
                         await asyncio.wait_for(self._arrived.wait(), _ANSWER_SECONDS)
                     return self._end_of("condition", "")
-            elif until.settled is not None and not self._busy:
+            elif until.settled is not None and not (self._busy or self._interruptions.going_on):
                 quiet = course.now() - course.changed_at
                 self._waits_for = self._still_to_come(quiet) if quiet >= until.settled else ""
                 settled = quiet >= until.settled and not self._waits_for
@@ -378,10 +389,15 @@ class Rehearsal:
                 self._report(f"starting {step.start}")
                 await self._testbed.start(process)
                 detail = step.start
+            elif (machines := step.interrupt or step.lose) is not None:
+                detail = await self._interruptions.play(number, machines)
             else:
                 detail = await perform(self._testbed, step, dict(self._recorder.nodes))
             course.mark(what, detail)
-        except (CommandError, ProgramError, UnexpectedOutputError) as error:
+        except (
+            *(CommandError, ProgramError, UnexpectedOutputError),
+            *(ApiError, ApiUnreachableError),
+        ) as error:
             may_fail = step.run is not None and step.run.may_fail
             if may_fail and not isinstance(error, UnexpectedOutputError):
                 course.mark(f"{what} failed", str(error))

@@ -158,6 +158,11 @@ def test_nothing_is_wrong_with_what_is_right() -> None:
             "did you mean batch?",
         ),
         (
+            {"timeline": [{"at": 1, "interrupt": {"group": "bach", "share": 0.5}}]},
+            "timeline[0].interrupt.group",
+            "did you mean batch?",
+        ),
+        (
             {"timeline": [{"at": 1, "outage": {"pool": "zone-b"}}]},
             "timeline[0].outage.pool",
             "there is none",

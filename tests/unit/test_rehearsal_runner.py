@@ -38,6 +38,7 @@ from typing import Any
 import pytest
 
 from kwok_operator.cli.validate import complain
+from kwok_operator.constants import NODE_GROUP_LABEL, NODE_GROUP_UID_ANNOTATION
 from kwok_operator.controlplane.errors import ClusterError
 from kwok_operator.errors import SettingsError
 from kwok_operator.formats.times import format_time
@@ -292,6 +293,20 @@ async def test_a_cordon_of_no_node_fails_as_a_scaling_of_nothing_does(
 ) -> None:
     found = await play_on(testbed[1], timeline=[{"at": "0s", "cordon": {"group": "a"}}])
     assert found.broken_off.startswith("the run died: timeline[0], cordon: no node of the group a")
+
+
+async def test_a_run_goes_on_while_a_machine_is_under_notice(
+    testbed: tuple[FakeApiServer, Testbed],
+) -> None:
+    server, place = testbed
+    labels, annotations = {NODE_GROUP_LABEL: "a"}, {NODE_GROUP_UID_ANNOTATION: "u"}
+    server.create(NODES, {"metadata": {"name": "n", "labels": labels, "annotations": annotations}})
+    step = {"at": "0s", "interrupt": {"group": "a", "notice": "2s"}}
+    found = await play_on(place, timeline=[step], until={"settledFor": "500ms", "atMost": "60s"})
+    assert found.end.reason == "settled" and found.end.t >= 2
+    server.fail(500, times=9, verb="list", resource="nodes")
+    bad = await play_on(place, timeline=[{"at": "0s", "lose": {"group": "a"}}])
+    assert bad.broken_off.startswith("the run died: timeline[0], lose: ")
 
 
 NODE_THERE = {"figure": "nodes.total", "atLeast": 1}

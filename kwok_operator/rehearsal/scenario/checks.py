@@ -232,7 +232,7 @@ def _references(scenario: Scenario, known: Known) -> Iterator[FieldProblem]:
             yield from _in((*path, "outage", "group"), "group", known.groups, step.outage.group)
         if step.outage is not None and step.outage.pool is not None:
             yield from _in((*path, "outage", "pool"), "pool", known.pools, step.outage.pool)
-        nodes = step.cordon or step.uncordon
+        nodes = step.cordon or step.uncordon or step.interrupt or step.lose
         if nodes is not None and nodes.group is not None:
             yield from _in((*path, step.action, "group"), "group", known.groups, nodes.group)
         target = step.scale or step.patch or step.delete

@@ -49,6 +49,7 @@ _PATTERNS: Final = {
     "nodes": 'must be a number or a share, such as 2 or "20%"',
     "what": "must be KIND/NAME, such as deployment/web",
     "kubernetes": 'must be a minor version, such as "1.36"',
+    "selector": "must be a selector of labels, such as pool=spot",
     "figure": "must be the name of a figure, such as pods.running",
 }
 _NO_OBJECT: Final = ("model_type", "model_attributes_type")

@@ -7,12 +7,14 @@ from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema, model_validator
 
+from kwok_operator.cloud.api.cloud import DEFAULT_NOTICE
 from kwok_operator.nodegroups.api.autoscaling import MAX_TARGET_SIZE
 from kwok_operator.rehearsal.scenario.expectation import ScenarioCondition
 from kwok_operator.rehearsal.scenario.linepattern import LinePattern
 from kwok_operator.rehearsal.scenario.parts import (
     Line,
     NamespaceName,
+    Number,
     PositiveSpan,
     ScenarioName,
     ScenarioPart,
@@ -29,6 +31,18 @@ ObjectReference = Annotated[
     ),
 ]
 """A reference to an object as kubectl writes it, such as deployment/web or kng/batch."""
+
+_KEY = r"([-a-zA-Z0-9.]+/)?[a-zA-Z0-9][-._a-zA-Z0-9]*"
+_VALUE = r"[-._a-zA-Z0-9]*"
+_REQUIREMENT = (
+    rf"(!?{_KEY}|{_KEY} *(==?|!=) *{_VALUE}"
+    rf"|{_KEY} +(in|notin) *\( *{_VALUE} *(, *{_VALUE} *)*\))"
+)
+Selector = Annotated[
+    str,
+    StringConstraints(pattern=rf"^ *{_REQUIREMENT} *(, *{_REQUIREMENT} *)*$", max_length=2_000),
+]
+"""A label selector as kubectl takes it, such as pool=spot,zone in (a, b)."""
 
 Command = Annotated[
     tuple[Annotated[str, StringConstraints(max_length=20_000)], ...],
@@ -104,7 +118,7 @@ class NodesStep(ScenarioPart):
     """Nodes of a group, or that have labels; those with the lowest names first."""
 
     group: Line | None = Field(default=None, description="Nodes of this KwokNodeGroup.")
-    selector: Line | None = Field(
+    selector: Selector | None = Field(
         default=None,
         description="Nodes with these labels. Example: topology.kubernetes.io/zone=region-1a.",
     )
@@ -116,6 +130,45 @@ class NodesStep(ScenarioPart):
     def _one(self) -> "NodesStep":
         require_one(self, "group", "selector")
         return self
+
+
+class MachinesStep(ScenarioPart):
+    """Machines of a group, of a NodePool, or that have labels; which ones, the seed decides."""
+
+    group: Line | None = Field(
+        default=None,
+        description="Machines of this KwokNodeGroup; of Karpenter those with the group's label.",
+    )
+    node_pool: Line | None = Field(default=None, description="Machines of this NodePool.")
+    selector: Selector | None = Field(
+        default=None,
+        description="Machines whose Nodes have these labels. Example:"
+        " karpenter.sh/capacity-type=spot.",
+    )
+    count: Whole | None = Field(
+        default=None, ge=1, le=MAX_TARGET_SIZE, description="So many of them. Default: all."
+    )
+    share: Number | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="This share of them, rounded up, instead of count. Example: 0.3.",
+    )
+
+    @model_validator(mode="after")
+    def _one(self) -> "MachinesStep":
+        require_one(self, "group", "node_pool", "selector")
+        if self.count is not None and self.share is not None:
+            raise ValueError("has count and share; keep one of them")
+        return self
+
+
+class InterruptStep(MachinesStep):
+    notice: Span | None = Field(
+        default=None,
+        description="How long before its end a machine gets notice. Default: that of the group's"
+        f" spec.cloud.interruptions, or {DEFAULT_NOTICE}. Example: 30s.",
+    )
 
 
 class OutageStep(ScenarioPart):
@@ -170,6 +223,8 @@ _ACTIONS = (
     "cordon",
     "uncordon",
     "outage",
+    "interrupt",
+    "lose",
     "run",
     "start",
     "stop",
@@ -201,6 +256,12 @@ class Step(ScenarioPart):
     cordon: NodesStep | None = Field(default=None, description="Nodes take no more pods.")
     uncordon: NodesStep | None = Field(default=None, description="Nodes take pods again.")
     outage: OutageStep | None = Field(default=None, description="A group or a pool goes dark.")
+    interrupt: InterruptStep | None = Field(
+        default=None, description="The cloud takes machines back, with notice."
+    )
+    lose: MachinesStep | None = Field(
+        default=None, description="Machines are gone at once, without notice."
+    )
     run: RunStep | None = Field(default=None, description="A program, to its end.")
     start: ScenarioName | None = Field(default=None, description="A process of the scenario.")
     stop: ScenarioName | None = Field(default=None, description="A process of the scenario.")

@@ -1,0 +1,166 @@
+"""Interrupts machines, as a cloud that takes them back, and loses them, as when hardware breaks.
+
+A node of a KwokNodeGroup gets the annotations by which its simulated cloud ends it with notice. Of
+a node of Karpenter the NodeClaim is deleted, as Karpenter itself does at a notice: it drains the
+node. What isn't drained when the notice is over is lost.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from typing import Any, Final, NoReturn
+
+from kwok_operator.cloud.api.cloud import DEFAULT_NOTICE
+from kwok_operator.cloud.draws import SECOND, milliseconds
+from kwok_operator.constants import GROUPS_PATH, NODE_GROUP_LABEL, NODES_PATH
+from kwok_operator.errors import ConflictError, NotFoundError
+from kwok_operator.formats.untyped import text_at
+from kwok_operator.kube.client import ACCEPT_METADATA_LIST, MERGE_PATCH, KubeClient
+from kwok_operator.rehearsal.kubectl import CommandError
+from kwok_operator.rehearsal.machines import (
+    NODE_POOL_LABEL,
+    Machine,
+    drawn,
+    noticed_now,
+    read_machine,
+)
+from kwok_operator.rehearsal.scenario.timeline import InterruptStep, MachinesStep
+
+NODE_CLAIMS_PATH: Final = "/apis/karpenter.sh/v1/nodeclaims"
+_RETRIES: Final = 3
+_MOST_AT_ONCE: Final = 20
+_LOOK_SECONDS: Final = 0.2
+
+
+class Interruptions:
+    """Plays the steps of one run that end machines. `seed` is the scenario's; with `of_groups`,
+    nodes without the label of a group are left alone, as they are others'.
+    """
+
+    def __init__(self, client: KubeClient, *, seed: str, of_groups: bool) -> None:
+        self._client = client
+        self._seed = seed
+        self._of_groups = of_groups
+        self._slots = asyncio.Semaphore(_MOST_AT_ONCE)
+        self._ends: list[tuple[float, Machine]] = []
+        """Machines under notice, with the time of their end on the monotonic clock."""
+
+    @property
+    def going_on(self) -> bool:
+        """Whether a machine is still under notice."""
+        return bool(self._ends)
+
+    async def play(self, number: int, step: MachinesStep) -> str:
+        """Plays step `number` of the timeline, and returns how many machines it took.
+
+        Raises CommandError if machines are counted and there is none, ApiError,
+        ApiUnreachableError.
+        """
+        interrupts = isinstance(step, InterruptStep)
+        there = await self._machines(step)
+        if interrupts:
+            there = [each for each in there if each.simulated or each.claim]
+        if not there and step.count is not None:
+            raise CommandError(
+                "no machine is there to take; let the step come later, or name others"
+            )
+        some = drawn(there, step, seed=self._seed, what=f"timeline/{number}")
+        if isinstance(step, InterruptStep):
+            notices = await self._notices(step, {each.group for each in some})
+            await self._each(some, lambda each: self._interrupt(each, notices[each.group]))
+        else:
+            await self._each(some, self._lose)
+        return f"{len(some)} of {len(there)} machines"
+
+    async def keep(self) -> NoReturn:
+        """Loses what Karpenter hasn't drained when its notice is over."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            now = time.monotonic()
+            due = [machine for at, machine in self._ends if at <= now]
+            self._ends = [(at, machine) for at, machine in self._ends if at > now]
+            await self._each((each for each in due if not each.simulated), self._lose)
+
+    async def _machines(self, step: MachinesStep) -> list[Machine]:
+        selectors = [NODE_GROUP_LABEL] if step.group is not None or self._of_groups else []
+        selectors += [f"{NODE_POOL_LABEL}={step.node_pool}"] if step.node_pool is not None else []
+        selectors += [step.selector] if step.selector is not None else []
+        answer = await self._client.request(
+            "GET",
+            NODES_PATH,
+            params={"labelSelector": ",".join(selectors)},
+            accept=ACCEPT_METADATA_LIST,
+            retries=_RETRIES,
+        )
+        now = _now()
+        nodes = json.loads(answer).get("items") or ()
+        found = [read_machine(each["metadata"], now=now) for each in nodes]
+        noticed = {machine.uid for _, machine in self._ends}
+        return [
+            each
+            for each in found
+            if each and each.uid not in noticed and step.group in (None, each.group)
+        ]
+
+    async def _notices(self, step: InterruptStep, groups: Iterable[str]) -> dict[str, int]:
+        """Returns the notice that machines of each group get, in milliseconds."""
+        if step.notice is not None:
+            return dict.fromkeys(groups, round(step.notice * SECOND))
+        return {name: await self._notice_of(name) for name in groups}
+
+    async def _notice_of(self, group: str) -> int:
+        body: Any = {}
+        if group:
+            with suppress(NotFoundError):
+                body = await self._client.get_json(f"{GROUPS_PATH}/{group}", retries=_RETRIES)
+        given = text_at(body, "spec", "cloud", "interruptions", "notice")
+        return milliseconds(given or DEFAULT_NOTICE)
+
+    async def _interrupt(self, machine: Machine, notice: int) -> None:
+        self._ends.append((time.monotonic() + notice / SECOND, machine))
+        if machine.simulated:
+            annotations = noticed_now(machine, notice=notice, now=_now())
+            await self._patch(machine, {"annotations": annotations})
+            return
+        await self._client.request(
+            "DELETE", f"{NODE_CLAIMS_PATH}/{machine.claim}", retries=_RETRIES
+        )
+
+    async def _lose(self, machine: Machine) -> None:
+        if not machine.simulated:
+            # Karpenter's finalizer would drain it first.
+            await self._patch(machine, {"finalizers": None})
+        await self._client.request(
+            "DELETE",
+            f"{NODES_PATH}/{machine.name}",
+            body={"preconditions": {"uid": machine.uid}},
+            retries=_RETRIES,
+        )
+
+    async def _patch(self, machine: Machine, metadata: dict[str, Any]) -> None:
+        await self._client.request(
+            "PATCH",
+            f"{NODES_PATH}/{machine.name}",
+            body={"metadata": {"uid": machine.uid, **metadata}},
+            content_type=MERGE_PATCH,
+            retries=_RETRIES,
+        )
+
+    async def _each(
+        self, machines: Iterable[Machine], end: Callable[[Machine], Awaitable[None]]
+    ) -> None:
+        """Ends machines, several at a time. Those that are gone meanwhile are done."""
+
+        async def one(machine: Machine) -> None:
+            async with self._slots:
+                with suppress(NotFoundError, ConflictError):
+                    await end(machine)
+
+        await asyncio.gather(*map(one, machines))
+
+
+def _now() -> int:
+    """Returns the time of this machine's clock, on which the operator runs, in milliseconds."""
+    return time.time_ns() // 1_000_000
