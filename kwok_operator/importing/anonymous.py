@@ -31,6 +31,7 @@ _AS_IT_IS: Final = frozenset(
     whenUnsatisfiable nodeAffinityPolicy nodeTaintsPolicy podManagementPolicy concurrencyPolicy
     completionMode unhealthyPodEvictionPolicy whenDeleted whenScaled podReplacementPolicy
     schedule timeZone schedulerName
+    group consolidateAfter consolidationPolicy expireAfter terminationGracePeriod reasons duration
     zone instanceType arch os cpu memory ephemeralStorage hourly gpuTypes order""".split()
 )
 _NAMES: Final = frozenset(

@@ -45,7 +45,7 @@ async def read_bounds(
         await _configmaps(cluster, bounds, unread, namespace)
     kinds: list[tuple[str, str, Callable[[Any], None]]] = [
         *((CAPI, resource, bounds.add_scalable) for resource in SCALABLES),
-        (KARPENTER, "nodepools", bounds.add_node_pool),
+        (KARPENTER, "nodepools", bounds.node_pools.add),
     ]
     versions: dict[str, str] = {}
     for group, resource, add in kinds:

@@ -21,12 +21,15 @@ from typing import Any, Final
 from kwok_operator.constants import API_GROUP, KIND
 from kwok_operator.errors import KwokOperatorError, SettingsError
 from kwok_operator.importing.ledger import WRITER, Ledger, as_json, as_text
+from kwok_operator.importing.nodes.nodepools import KIND as NODE_POOL
 from kwok_operator.importing.yamlout import dump
 
 ARCHIVES: Final = (".tar.gz", ".tgz")
 _KUSTOMIZATION: Final = "kustomization.yaml"
 _GROUPS: Final = "nodegroups.yaml"
 _CLUSTER: Final = "cluster.yaml"
+KARPENTER: Final = "karpenter.yaml"
+"""What only a cluster with Karpenter takes: `kubectl apply -k` leaves it out."""
 _NAMESPACES: Final = "namespaces"
 _LEDGERS: Final = ("ledger.md", "ledger.json")
 _HEADER: Final = f"# Written by {WRITER}, which replaces it: changes belong into an overlay.\n"
@@ -97,7 +100,7 @@ def files_of(manifests: Sequence[Manifest], ledger: Ledger) -> dict[str, bytes]:
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
-        "resources": list(files),
+        "resources": [name for name in files if name != KARPENTER],
         "sortOptions": {"order": "fifo"},
     }
     files[_KUSTOMIZATION] = (_HEADER + dump(kustomization)).encode()
@@ -130,6 +133,8 @@ def _place(manifest: Manifest) -> str:
     """
     if manifest.get("kind") == KIND and str(manifest.get("apiVersion")).startswith(f"{API_GROUP}/"):
         return _GROUPS
+    if manifest.get("kind") == NODE_POOL:
+        return KARPENTER
     namespace = (manifest.get("metadata") or {}).get("namespace")
     # Anything else would be no namespace, and might be a way out of the folder.
     is_name = isinstance(namespace, str) and _LABEL.fullmatch(namespace)

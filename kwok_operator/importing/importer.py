@@ -20,6 +20,7 @@ from kwok_operator.importing.autoscalers import namespaces_of, read_bounds
 from kwok_operator.importing.cluster import ClusterClient, Sleep, Unreadable, open_cluster
 from kwok_operator.importing.kinds import KINDS
 from kwok_operator.importing.ledger import Ledger, Unread, ledger_of
+from kwok_operator.importing.nodes import nodepools
 from kwok_operator.importing.nodes.bounds import Bounds
 from kwok_operator.importing.nodes.grouping import Nodes
 from kwok_operator.importing.nodes.prices import Prices, read_prices
@@ -187,9 +188,13 @@ def _made(
 ) -> tuple[list[dict[str, Any]], list[Note], Mapping[str, int]]:
     grouped = reading.nodes.finish(group_by=settings.group_by, prices=prices, bounds=reading.bounds)
     imported = reading.workloads.finish(places=grouped.places)
-    notes = [*grouped.notes, *imported.notes]
+    node_pools = reading.bounds.node_pools
+    pools, about_pools = node_pools.finish(grouped.labels)
+    notes = [*grouped.notes, *about_pools, *imported.notes]
     read = {"Node": grouped.read, **imported.read}
-    return [*grouped.manifests, *imported.manifests], notes, read
+    if node_pools.read:
+        read[nodepools.KIND] = node_pools.read
+    return [*grouped.manifests, *pools, *imported.manifests], notes, read
 
 
 def _prices(path: Path | None) -> Prices | None:

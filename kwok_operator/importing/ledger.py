@@ -19,8 +19,8 @@ _MOST_NAMED: Final = 1_000
 _EXAMPLES: Final = 3
 _CHARACTERS: Final = 300
 _FIRST: Final = frozenset(
-    "NoSuchKey NoPrice NodeNotReady NodeCordoned NodeSurplus LabelDropped BoundsSplit Pending"
-    " OwnerCameOrWent"
+    "NoSuchKey NoPrice PriceNeeded NodeNotReady NodeCordoned NodeSurplus LabelDropped BoundsSplit"
+    " RequirementUnknown Pending OwnerCameOrWent"
     " NodeUnknown NoPriorityClass NoRuntimeClass ResourceClaims TooManyPlaces"
     " VolumesInSeveralPlaces QuotaUnused".split()
 )

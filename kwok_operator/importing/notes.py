@@ -76,9 +76,32 @@ class Reason(StrEnum):
         "no imported node is known to belong to this scaling group",
     )
     BOUNDS_UNREADABLE = "BoundsUnreadable", "it can't be read, and its bounds are not known"
-    LIMITS_NOT_KEPT = (
-        "LimitsNotKept",
-        "a NodePool limits resources, and groups limit nodes; set maxSize",
+    SCALED_BY_KARPENTER = (
+        "ScaledByKarpenter",
+        "Karpenter scales the group, within the limits of its NodePool; for cluster-autoscaler, set"
+        " maxSize",
+    )
+    PRICE_NEEDED = (
+        "PriceNeeded",
+        "Karpenter decides by price, and the group has none; import again with --prices",
+    )
+    POOL_WITHOUT_NODES = (
+        "PoolWithoutNodes",
+        "the NodePool had no node; it may take types of instances that nodes of others have",
+    )
+    REQUIREMENT_UNKNOWN = (
+        "RequirementUnknown",
+        "no imported node has the label, so Karpenter's kwok provider can't choose by it; the"
+        " requirement is left out",
+    )
+    MIN_VALUES = (
+        "MinValues",
+        "only types of instances that had a node are known, so minValues of a requirement is left"
+        " out",
+    )
+    STARTUP_TAINTS = (
+        "StartupTaints",
+        "nothing would take startup taints off; nodes of the NodePool have none",
     )
 
     # Workloads and their pods.

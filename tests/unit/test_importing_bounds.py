@@ -380,15 +380,14 @@ def test_counts_that_are_none_are_reported() -> None:
     assert reasons(bounds) == [Reason.BOUNDS_UNREADABLE, Reason.NO_BOUNDS]
 
 
-def test_limits_of_karpenter_are_reported() -> None:
+def test_a_group_of_karpenter_may_be_scaled_without_bounds() -> None:
     bounds = Bounds()
-    bounds.add_node_pool({"metadata": {"name": "web"}, "spec": {"limits": {"cpu": 1000}}})
-    bounds.add_node_pool({"metadata": {"name": "free"}, "spec": {}})
-    bounds.add_node_pool(None)
-    (limits, unknown) = bounds.settle([group()])[1]
-    assert (limits.reason, limits.ref.name) == (Reason.LIMITS_NOT_KEPT, "web")
-    assert "cpu: 1000" in limits.detail
-    assert (unknown.reason, unknown.ref.name) == (Reason.NO_BOUNDS, "web")
+    bounds.node_pools.add({"metadata": {"name": "web"}, "spec": {}})
+    groups = [group(name, node_pool=name) for name in ("web", "gone")]
+    settled, notes = bounds.settle(groups)
+    assert settled == {"web": {"minSize": 0}}
+    found = [(note.reason, note.ref.name) for note in notes]
+    assert found == [(Reason.SCALED_BY_KARPENTER, "web"), (Reason.NO_BOUNDS, "gone")]
 
 
 def test_a_status_of_any_size_is_read_in_time() -> None:

@@ -546,7 +546,7 @@ def test_of_a_taint_only_what_is_known_is_kept() -> None:
 
 
 def test_prices() -> None:
-    prices = Prices({("m5.large", ""): "0.1", ("m5.large", "b"): "0.2"})
+    prices = Prices({("m5.large", "", ""): "0.1", ("m5.large", "b", ""): "0.2"})
     bodies = [
         node("a", labels={TYPE: "m5.large", ZONE: "a"}),
         node("b", labels={TYPE: "m5.large", ZONE: "b"}),

@@ -39,6 +39,14 @@ def test_without_a_column_for_zones() -> None:
     assert read_prices("- instanceType: x\n  hourly: 1e-5\n", where="p").of("x", "") == "0.00001"
 
 
+def test_a_price_of_spot_goes_before_one_of_the_zone() -> None:
+    text = "instanceType,zone,capacityType,hourly\na,z,,3\na,,spot,1\na,z,spot,2\nb,,on-demand,4\n"
+    prices = read_prices(text, where="p")
+    found = [prices.of("a", zone, kind) for zone in "zy" for kind in ("spot", "on-demand")]
+    assert found == ["2", "3", "1", None]
+    assert (prices.of("b", "z", "on-demand"), prices.of("b", "z", "spot")) == ("4", None)
+
+
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
@@ -49,7 +57,10 @@ def test_without_a_column_for_zones() -> None:
         (f"{HEADING},eu-1a,1\n", ["p.csv:2: instanceType: is missing"]),
         (f"{HEADING}m5.large,1\n", ["p.csv:2: has 2 columns", "heading has 3", "write instanceT"]),
         (f'{HEADING}"m5.large,,1\n', ["p.csv:2: is no CSV"]),
-        ("type,zone,hourly\n", ["p.csv:1: 'type' is none of instanceType, zone, hourly"]),
+        (
+            "type,zone,hourly\n",
+            ["p.csv:1: 'type' is none of instanceType, zone, capacityT"],
+        ),
         ("instanceType,zone\n", ["p.csv:1: the heading lacks hourly"]),
         ("zone,instanceType,hourly,zone\n", ["p.csv:1: the heading names a column twice"]),
         (

@@ -25,6 +25,7 @@ from kwok_operator.importing.nodes.castatus import (
     groups_of_status,
     options_of_flags,
 )
+from kwok_operator.importing.nodes.nodepools import NodePools
 from kwok_operator.importing.notes import Note, Reason, Ref
 from kwok_operator.nodegroups.api.autoscaling import MAX_TARGET_SIZE
 from kwok_operator.sources.derive import ConfigMapTemplates, derive
@@ -53,6 +54,8 @@ class ImportedGroup:
     zone: str
     known_as: frozenset[str]
     size: int
+    node_pool: str = ""
+    """The NodePool of Karpenter."""
 
     @property
     def ref(self) -> Ref:
@@ -67,6 +70,7 @@ class Bounds:
     _options: list[Mapping[str, Any]] = field(default_factory=list)
     _scalables: dict[str, Scalable] = field(default_factory=dict)
     _notes: list[Note] = field(default_factory=list)
+    node_pools: NodePools = field(default_factory=NodePools)
 
     def add_autoscaler(self, body: Any) -> None:
         """Adds the flags of a Deployment or Pod, if it is cluster-autoscaler's."""
@@ -120,19 +124,6 @@ class Bounds:
             return
         self._scalables[scalable.id] = scalable
 
-    def add_node_pool(self, body: Any) -> None:
-        """Adds a NodePool of Karpenter: its limits are only noted, as groups have none like
-        them.
-        """
-        spec, metadata = (as_map(as_map(body).get(part)) for part in ("spec", "metadata"))
-        limits = spec.get("limits")
-        if isinstance(limits, Mapping) and limits:
-            detail = ", ".join(f"{key}: {value}" for key, value in sorted(limits.items(), key=str))
-            ref = Ref("NodePool", "", str(metadata.get("name", "")))
-            self._notes.append(
-                Note(ref, Reason.LIMITS_NOT_KEPT, "spec.limits", one_line(detail, limit=200))
-            )
-
     def settle(
         self, groups: Sequence[ImportedGroup]
     ) -> tuple[dict[str, dict[str, Any]], list[Note]]:
@@ -152,6 +143,10 @@ class Bounds:
                 shares[group.name].append(share)
         settled: dict[str, dict[str, Any]] = {}
         for group in groups:
+            if group.name not in shares and group.node_pool in self.node_pools:
+                notes.append(Note(group.ref, Reason.SCALED_BY_KARPENTER, "spec.autoscaling"))
+                settled[group.name] = {"minSize": 0}
+                continue
             if group.name not in shares:
                 notes.append(Note(group.ref, Reason.NO_BOUNDS, "spec.autoscaling"))
                 continue

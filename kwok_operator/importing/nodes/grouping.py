@@ -14,9 +14,11 @@ from kwok_operator.errors import TemplateError
 from kwok_operator.formats.untyped import as_list, as_map, as_texts
 from kwok_operator.formats.words import few_names
 from kwok_operator.importing.nodes.bounds import Bounds, ImportedGroup
+from kwok_operator.importing.nodes.nodepools import POOL_LABEL
 from kwok_operator.importing.nodes.pools import (
     Identity,
     Pool,
+    capacity_type,
     instance_type,
     names_of,
     names_of_scaling_group,
@@ -65,11 +67,12 @@ _MAX_VALUE: Final = 253
 @dataclass(frozen=True, slots=True)
 class Grouped:
     """The result. `places` gives the groups for each name and label of a node; `read` counts the
-    Nodes.
+    Nodes. `labels` are those of the nodes of each group.
     """
 
     manifests: list[dict[str, Any]]
     notes: list[Note]
+    labels: Mapping[str, Mapping[str, str]]
     places: Places
     read: int
 
@@ -180,6 +183,7 @@ class _Grouping:
         return Grouped(
             manifests=manifests,
             notes=self.notes,
+            labels={names[each]: _labels(templates[each]) for each in groups},
             places=_places({names[each]: (groups[each], templates[each]) for each in groups}),
             read=len(self.nodes) + self.odd,
         )
@@ -246,6 +250,7 @@ class _Grouping:
                 zone=zone(members[0].labels),
                 known_as=frozenset().union(*(node.names for node in members)),
                 size=len(members),
+                node_pool=members[0].labels.get(POOL_LABEL, ""),
             )
             for identity, members in groups.items()
         ]
@@ -268,6 +273,8 @@ class _Grouping:
         ref = Ref(constants.KIND, "", name)
         if self.prices is not None and price is None:
             self.notes.append(Note(ref, Reason.NO_PRICE, field="spec.price"))
+        elif price is None and self.bounds.node_pools:
+            self.notes.append(Note(ref, Reason.PRICE_NEEDED, field="spec.price"))
         self.notes += _differences(ref, members, kept)
         self.notes += _lost_labels(ref, members)
         self.notes += _state_notes(ref, members)
@@ -279,8 +286,10 @@ class _Grouping:
         }
 
     def _price(self, kept: Kept) -> str | None:
+        if self.prices is None:
+            return None
         labels = kept["labels"]
-        return self.prices.of(instance_type(labels), zone(labels)) if self.prices else None
+        return self.prices.of(instance_type(labels), zone(labels), capacity_type(labels))
 
 
 def _places(groups: Mapping[str, tuple[Sequence[_Node], Kept | None]]) -> Places:
@@ -294,10 +303,15 @@ def _places(groups: Mapping[str, tuple[Sequence[_Node], Kept | None]]) -> Places
             host = {constants.HOSTNAME_LABEL: node.name, NAME_FIELD: node.name}
             for label in {**host, **node.labels}.items():
                 had[label].add(name)
-        labels = kept["labels"] if kept else {}
-        labels = labels | labels_of_every_node(labels) | {constants.NODE_GROUP_LABEL: name}
+        labels = dict(_labels(kept))
+        labels |= labels_of_every_node(labels) | {constants.NODE_GROUP_LABEL: name}
         have.update(labels.items())
     return {place: frozenset() if place in have else frozenset(had[place]) for place in had}
+
+
+def _labels(kept: Kept | None) -> Mapping[str, str]:
+    labels: Mapping[str, str] = kept["labels"] if kept else {}
+    return labels
 
 
 def _kept(body: Mapping[str, Any]) -> str:

@@ -21,7 +21,18 @@ from kwok_operator.nodegroups.naming import group_name
 
 ZONE_KEYS: Final = (constants.ZONE_LABEL, "failure-domain.beta.kubernetes.io/zone")
 TYPE_KEYS: Final = (constants.INSTANCE_TYPE_LABEL, "beta.kubernetes.io/instance-type")
-_CAPACITY_KEY: Final = "karpenter.sh/capacity-type"
+CAPACITY_TYPE_LABEL: Final = "karpenter.sh/capacity-type"
+_SPOT: Final = frozenset(
+    {
+        (CAPACITY_TYPE_LABEL, "spot"),
+        ("eks.amazonaws.com/capacityType", "SPOT"),
+        ("cloud.google.com/gke-spot", "true"),
+        ("cloud.google.com/gke-preemptible", "true"),
+        ("kubernetes.azure.com/scalesetpriority", "spot"),
+        ("node-lifecycle", "spot"),
+    }
+)
+"""Labels by which clouds mark nodes that they may take back."""
 _KARPENTER: Final = ("karpenter.sh/nodepool", "karpenter.sh/provisioner-name")
 _LABELS: Final = (
     constants.NODE_GROUP_LABEL,
@@ -103,7 +114,11 @@ def pool_of(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Pool |
         return Pool(constants.CA_NODE_GROUP_ANNOTATION, fake)
     key = next((key for key in _LABELS if labels.get(key)), None)
     if key is not None:
-        parts = (instance_type(labels), labels.get(_CAPACITY_KEY, "")) if key in _KARPENTER else ()
+        parts = (
+            (instance_type(labels), labels.get(CAPACITY_TYPE_LABEL, ""))
+            if key in _KARPENTER
+            else ()
+        )
         return Pool(key, labels[key], parts)
     if annotations.get(_OWNER_NAME):
         return Pool(_OWNER_NAME, _capi_name(annotations))
@@ -113,6 +128,13 @@ def pool_of(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Pool |
 
 def zone(labels: Mapping[str, str]) -> str:
     return _first(labels, ZONE_KEYS)
+
+
+def capacity_type(labels: Mapping[str, str]) -> str:
+    """Returns Karpenter's word for how the node is paid: spot, on-demand or reserved."""
+    if not _SPOT.isdisjoint(labels.items()):
+        return "spot"
+    return labels.get(CAPACITY_TYPE_LABEL, "on-demand")
 
 
 def instance_type(labels: Mapping[str, str]) -> str:

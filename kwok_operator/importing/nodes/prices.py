@@ -1,7 +1,8 @@
-"""Prices of nodes by instance type and zone, from a file that users write.
+"""Prices of nodes by instance type, zone and capacity type, from a file that users write.
 
 CSV with the heading instanceType,zone,hourly, or a YAML list of objects with these keys. An empty
-zone stands for all zones that have no price of their own.
+zone stands for all zones that have no price of their own; so does an empty capacityType, which may
+be left out.
 """
 
 import csv
@@ -15,21 +16,26 @@ from kwok_operator.errors import ManifestError, one_line
 from kwok_operator.formats.yamltext import Document, read_documents
 from kwok_operator.nodegroups.api.autoscaling import Amount
 
-_COLUMNS: Final = ("instanceType", "zone", "hourly")
+_COLUMNS: Final = ("instanceType", "zone", "capacityType", "hourly")
+_HEADING: Final = "instanceType,zone,hourly"
 _NEEDED: Final = ("instanceType", "hourly")
 _AMOUNT: Final = TypeAdapter(Amount)
-_FORMS: Final = f"write a CSV file that begins with {','.join(_COLUMNS)}, or a YAML list of objects"
+_FORMS: Final = f"write a CSV file that begins with {_HEADING}, or a YAML list of objects"
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Prices per hour by instance type and zone."""
+    """Prices per hour by instance type, zone and capacity type."""
 
-    hourly: Mapping[tuple[str, str], str]
+    hourly: Mapping[tuple[str, str, str], str]
 
-    def of(self, instance_type: str, zone: str) -> str | None:
-        found = self.hourly.get((instance_type, zone))
-        return found if found is not None else self.hourly.get((instance_type, ""))
+    def of(self, instance_type: str, zone: str, capacity_type: str = "") -> str | None:
+        """Returns the price in the line that fits best: one for the capacity type goes before one
+        for the zone.
+        """
+        ways = ((zone, capacity_type), ("", capacity_type), (zone, ""), ("", ""))
+        found = (self.hourly.get((instance_type, *way)) for way in ways)
+        return next((price for price in found if price is not None), None)
 
 
 def read_prices(text: str, *, where: str) -> Prices:
@@ -37,12 +43,12 @@ def read_prices(text: str, *, where: str) -> Prices:
     remedy.
     """
     text = text.removeprefix("\ufeff")
-    found: dict[tuple[str, str], str] = {}
-    lines: dict[tuple[str, str], int] = {}
+    found: dict[tuple[str, str, str], str] = {}
+    lines: dict[tuple[str, str, str], int] = {}
     for line, row in _rows(text, where):
         at = f"{where}:{line}"
         price = {column: _cell(row, column, at) for column in _COLUMNS}
-        key = price["instanceType"], price["zone"]
+        key = price["instanceType"], price["zone"], price["capacityType"]
         if found.setdefault(key, price["hourly"]) != price["hourly"]:
             raise ManifestError(
                 f"{at}: hourly: {price['hourly']!r} for {' '.join(filter(None, key))}, which has"
@@ -120,7 +126,7 @@ def _check_keys(keys: list[str], at: str, *, whole: bool = False) -> None:
     missing = [column for column in _NEEDED if column not in keys]
     if whole and (missing or len(set(keys)) < len(keys)):
         problem = f"lacks {', '.join(missing)}" if missing else "names a column twice"
-        raise ManifestError(f"{at}: the heading {problem}; write {','.join(_COLUMNS)}")
+        raise ManifestError(f"{at}: the heading {problem}; write {_HEADING}")
 
 
 def _yaml_rows(text: str, where: str) -> Iterator[tuple[int, Mapping[str, Any]]]:

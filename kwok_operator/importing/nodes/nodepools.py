@@ -1,0 +1,204 @@
+"""Makes NodePools of Karpenter's kwok provider from those of a real cluster.
+
+NodePools, labels of the imported groups  --add, finish-->  manifests, notes
+
+Their nodes are those of the imported groups: a type of instance that had no node is not known. So
+a requirement is kept if the nodes have its label, whatever cloud it belongs to.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kwok_operator import constants
+from kwok_operator.errors import one_line
+from kwok_operator.formats.quantity import parse_quantity
+from kwok_operator.formats.untyped import as_list, as_map, as_texts, text_at
+from kwok_operator.importing.nodes.pools import CAPACITY_TYPE_LABEL, TYPE_KEYS, ZONE_KEYS
+from kwok_operator.importing.notes import Note, Reason, Ref
+from kwok_operator.importing.pods.allow import INT_OR_TEXT, QUANTITIES, Schema, keep
+from kwok_operator.nodegroups.naming import is_object_name
+
+KIND: Final = "NodePool"
+POOL_LABEL: Final = "karpenter.sh/nodepool"
+_DOMAIN: Final = "karpenter.sh"
+_NODE_CLASS: Final = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
+_TAINT: Final[Schema] = {"key": str, "value": str, "effect": str}
+_REQUIREMENT: Final[Schema] = {"key": str, "operator": str, "values": [str]}
+_TEMPLATE: Final[Mapping[str, Schema]] = {
+    "taints": [_TAINT],
+    "expireAfter": str,
+    "terminationGracePeriod": str,
+}
+_SPEC: Final[Mapping[str, Schema]] = {
+    "disruption": {
+        "consolidationPolicy": str,
+        "consolidateAfter": str,
+        "budgets": [{"nodes": INT_OR_TEXT, "reasons": [str], "schedule": str, "duration": str}],
+    },
+    "limits": QUANTITIES,
+    "weight": int,
+    "replicas": int,
+}
+_OLD_POLICIES: Final = {"WhenUnderutilized": "WhenEmptyOrUnderutilized"}
+"""Values of v1beta1, by which those of v1 were replaced."""
+_ALWAYS_KNOWN: Final = frozenset(
+    {
+        CAPACITY_TYPE_LABEL,
+        *(constants.ARCH_LABEL, constants.BETA_ARCH_LABEL),
+        *(constants.OS_LABEL, constants.BETA_OS_LABEL),
+        *TYPE_KEYS,
+        *ZONE_KEYS,
+    }
+)
+"""Labels that the provider's types always have, and their former names."""
+_OF_CLOUDS: Final = (
+    *("k8s.aws", "amazonaws.com", "karpenter.azure.com", "kubernetes.azure.com"),
+    *("k8s.gcp", "cloud.google.com", "gke.io", "kubernetes.io", "k8s.io"),
+)
+"""Domains whose labels a cloud gives its nodes: a NodePool can't make them up."""
+
+
+@dataclass(slots=True)
+class NodePools:
+    """Collects NodePools; `add` accepts any value."""
+
+    _bodies: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    _notes: list[Note] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self._bodies)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._bodies
+
+    @property
+    def read(self) -> int:
+        return len(self._bodies) + len(self._notes)
+
+    def add(self, body: Any) -> None:
+        name = text_at(body, "metadata", "name")
+        if is_object_name(name):
+            self._bodies[name] = as_map(body)
+        else:
+            self._notes.append(Note(Ref(KIND, "", ""), Reason.NO_OBJECT, dropped=True))
+
+    def finish(
+        self, labels_of: Mapping[str, Mapping[str, str]]
+    ) -> tuple[list[dict[str, Any]], list[Note]]:
+        """Returns the manifests. `labels_of` are the labels of the nodes of each imported group."""
+        notes = list(self._notes)
+        groups = defaultdict[str, list[str]](list)
+        for name, labels in sorted(labels_of.items()):
+            groups[labels.get(POOL_LABEL, "")].append(name)
+        known = _ALWAYS_KNOWN.union(*labels_of.values())
+        manifests = []
+        for name, body in sorted(self._bodies.items()):
+            pool = _Pool(name, as_map(body.get("spec")), groups[name], known)
+            manifests.append(pool.manifest())
+            notes += pool.notes
+        return manifests, notes
+
+
+@dataclass(slots=True)
+class _Pool:
+    name: str
+    spec: Mapping[str, Any]
+    groups: list[str]
+    known: frozenset[str]
+    notes: list[Note] = field(default_factory=list)
+
+    def manifest(self) -> dict[str, Any]:
+        template = as_map(self.spec.get("template"))
+        inner = as_map(template.get("spec"))
+        spec = self._kept(self.spec, _SPEC, "spec")
+        kept = self._kept(inner, _TEMPLATE, "spec.template.spec")
+        disruption = spec.get("disruption") or {}
+        if (policy := disruption.get("consolidationPolicy")) in _OLD_POLICIES:
+            disruption["consolidationPolicy"] = _OLD_POLICIES[policy]
+        if old := text_at(self.spec, "disruption", "expireAfter"):  # v1beta1
+            kept.setdefault("expireAfter", old)
+        for budget in disruption.get("budgets") or ():
+            budget["nodes"] = str(budget.get("nodes", "10%"))
+        for key in self._bad_limits(spec.get("limits") or {}):
+            del spec["limits"][key]
+        if inner.get("startupTaints"):
+            self._note(Reason.STARTUP_TAINTS, "spec.template.spec.startupTaints")
+        if not self.groups:
+            self._note(Reason.POOL_WITHOUT_NODES)
+        labels = as_texts(as_map(template.get("metadata")).get("labels"))
+        labels = {key: value for key, value in labels.items() if not _is_karpenters(key)}
+        return {
+            "apiVersion": f"{_DOMAIN}/v1",
+            "kind": KIND,
+            "metadata": {"name": self.name},
+            "spec": {
+                **spec,
+                "template": {
+                    **({"metadata": {"labels": labels}} if labels else {}),
+                    "spec": {
+                        **kept,
+                        "nodeClassRef": dict(_NODE_CLASS),
+                        "requirements": [*self._of_groups(), *self._requirements(inner)],
+                    },
+                },
+            },
+        }
+
+    def _of_groups(self) -> Iterator[dict[str, Any]]:
+        """Yields the requirement by which the nodes are those of the groups of this NodePool."""
+        if self.groups:
+            yield {
+                "key": constants.NODE_GROUP_LABEL,
+                "operator": "In",
+                "values": list(self.groups),
+            }
+
+    def _requirements(self, inner: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        path = "spec.template.spec.requirements"
+        for each in as_list(inner.get("requirements")):
+            kept = keep({"requirement": each}, {"requirement": _REQUIREMENT})
+            found = kept.found.get("requirement") or {}
+            if not found.get("key") or not found.get("operator"):
+                self._note(Reason.INVALID_FIELD, path)
+                continue
+            if as_map(each).get("minValues") is not None:
+                self._note(Reason.MIN_VALUES, path, found["key"])
+            if _is_karpenters(found["key"]) or not self._can_be_met(found["key"]):
+                self._note(Reason.REQUIREMENT_UNKNOWN, path, f"{found['key']} {found['operator']}")
+                continue
+            yield found
+
+    def _can_be_met(self, key: str) -> bool:
+        """Whether the nodes have the label, or the NodePool can give it them itself."""
+        domain = key.rpartition("/")[0]
+        of_cloud = any(domain == each or domain.endswith(f".{each}") for each in _OF_CLOUDS)
+        return key in self.known or not of_cloud
+
+    def _kept(self, value: Any, schema: Mapping[str, Schema], path: str) -> dict[str, Any]:
+        kept = keep(value, schema)
+        for unfit in kept.unfit:
+            self._note(Reason.INVALID_FIELD, f"{path}.{unfit}".rstrip("."))
+        return kept.found
+
+    def _bad_limits(self, limits: Mapping[str, Any]) -> list[str]:
+        bad = []
+        for key, amount in limits.items():
+            try:
+                parse_quantity(amount)
+            except ValueError:
+                bad.append(key)
+                self._note(Reason.INVALID_FIELD, "spec.limits", one_line(key, limit=100))
+        return bad
+
+    def _note(self, reason: Reason, path: str = "", detail: str = "") -> None:
+        ref = Ref(KIND, "", self.name)
+        self.notes.append(Note(ref, reason, path, one_line(detail, limit=200)))
+
+
+def _is_karpenters(key: str) -> bool:
+    """Whether only Karpenter itself may set a label."""
+    domain = key.rpartition("/")[0]
+    own = domain == _DOMAIN or domain.endswith(f".{_DOMAIN}")
+    return (own and key != CAPACITY_TYPE_LABEL) or key == constants.HOSTNAME_LABEL
