@@ -34,7 +34,7 @@ _MOST_AT_ONCE: Final = 20
 _LOOK_SECONDS: Final = 0.2
 
 
-class Interruptions:
+class Interrupter:
     """Plays the steps of one run that end machines. `seed` is the scenario's; with `of_groups`,
     nodes without the label of a group are left alone, as they are others'.
     """

@@ -36,7 +36,7 @@ from kwok_operator.rehearsal.arriving import TRACE, arrive, make_namespaces
 from kwok_operator.rehearsal.beginning import until_steady
 from kwok_operator.rehearsal.calls import ShimCalls
 from kwok_operator.rehearsal.course import RunCourse
-from kwok_operator.rehearsal.interrupting import Interruptions
+from kwok_operator.rehearsal.interrupting import Interrupter
 from kwok_operator.rehearsal.judge.clocks import ClockOffset, DatedAnswer, moved_by
 from kwok_operator.rehearsal.judge.observed import StampClock
 from kwok_operator.rehearsal.judge.recording import EndLine, RecordingHeader, WaitLine
@@ -208,7 +208,7 @@ class Rehearsal:
             now=self._course.now,
             marked_only=testbed.borrowed is not None,
         )
-        self._interruptions = Interruptions(
+        self._interrupter = Interrupter(
             testbed.client, seed=scenario.draws_from, of_groups=testbed.borrowed is not None
         )
         self._calls = ShimCalls(testbed.logs, write=self._course.write, now=self._course.now)
@@ -272,7 +272,7 @@ class Rehearsal:
                 tasks.create_task(self._watch_cluster()),
                 tasks.create_task(self._watch_components()),
                 tasks.create_task(self._ask_cluster()),
-                tasks.create_task(self._interruptions.keep()),
+                tasks.create_task(self._interrupter.keep()),
                 tasks.create_task(self._follow_logs()),
                 tasks.create_task(self._show_progress()),
             ]
@@ -311,7 +311,7 @@ class Rehearsal:
                     with suppress(TimeoutError):
                         await asyncio.wait_for(self._arrived.wait(), _ANSWER_SECONDS)
                     return self._end_of("condition", "")
-            elif until.settled is not None and not (self._busy or self._interruptions.going_on):
+            elif until.settled is not None and not self._busy:
                 quiet = course.now() - course.changed_at
                 self._waits_for = self._still_to_come(quiet) if quiet >= until.settled else ""
                 settled = quiet >= until.settled and not self._waits_for
@@ -320,6 +320,8 @@ class Rehearsal:
         return self._end_of("atMost", f"after {until.at_most:g} s")
 
     def _still_to_come(self, quiet: float) -> str:
+        if self._interrupter.going_on:
+            return "the end of machines that have notice"
         ledger = self._course.ledger
         return still_to_come(
             quiet=quiet,
@@ -390,7 +392,7 @@ class Rehearsal:
                 await self._testbed.start(process)
                 detail = step.start
             elif (machines := step.interrupt or step.lose) is not None:
-                detail = await self._interruptions.play(number, machines)
+                detail = await self._interrupter.play(number, machines)
             else:
                 detail = await perform(self._testbed, step, dict(self._recorder.nodes))
             course.mark(what, detail)

@@ -19,7 +19,7 @@ from kwok_operator.cloud.draws import SECOND
 from kwok_operator.cloud.life import Life, PassingTaint
 from kwok_operator.constants import LIFE_ANNOTATION, NODE_GROUP_LABEL, NODE_GROUP_UID_ANNOTATION
 from kwok_operator.kube.client import KubeClient
-from kwok_operator.rehearsal.interrupting import NODE_CLAIMS_PATH, Interruptions
+from kwok_operator.rehearsal.interrupting import NODE_CLAIMS_PATH, Interrupter
 from kwok_operator.rehearsal.kubectl import CommandError
 from kwok_operator.rehearsal.machines import (
     NODE_POOL_LABEL,
@@ -129,7 +129,7 @@ async def test_machines_are_interrupted_each_in_the_way_of_its_kind(
         GROUPS,
         {"metadata": {"name": "a"}, "spec": {"cloud": {"interruptions": {"notice": "0s"}}}},
     )
-    plays = Interruptions(client, seed="s", of_groups=False)
+    plays = Interrupter(client, seed="s", of_groups=False)
     assert await plays.play(0, InterruptStep(group="a", count=4)) == "4 of 6 machines"
     claims = set(server.objects(NODE_CLAIMS_PATH))
     assert len(under_notice(server)) + 3 - len(claims) == 4
@@ -147,7 +147,7 @@ async def test_machines_are_interrupted_each_in_the_way_of_its_kind(
 
 async def test_machines_are_lost_without_a_drain(server: FakeApiServer, client: KubeClient) -> None:
     serve(server)
-    plays = Interruptions(client, seed="s", of_groups=True)
+    plays = Interrupter(client, seed="s", of_groups=True)
     assert await plays.play(0, MachinesStep(node_pool="p", share=0.5)) == "2 of 3 machines"
     assert await plays.play(0, MachinesStep(selector="zone=z")) == "0 of 0 machines"
     assert await plays.play(0, MachinesStep(group="a")) == "4 of 4 machines"
@@ -163,7 +163,7 @@ async def test_a_notice_has_a_default_and_a_machine_that_is_gone_meanwhile_is_no
     serve(server)
     server.fail(404, verb="patch", name="ours-1")
     server.fail(404, verb="delete", name="claim-theirs-2")
-    plays = Interruptions(client, seed="s", of_groups=False)
+    plays = Interrupter(client, seed="s", of_groups=False)
     assert await plays.play(0, InterruptStep(group="a")) == "6 of 6 machines"
     assert under_notice(server) == {"ours-0", "ours-2"}
     life = mark_of(

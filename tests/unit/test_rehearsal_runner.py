@@ -295,18 +295,28 @@ async def test_a_cordon_of_no_node_fails_as_a_scaling_of_nothing_does(
     assert found.broken_off.startswith("the run died: timeline[0], cordon: no node of the group a")
 
 
+def of_a_group(name: str) -> dict[str, Any]:
+    labels, annotations = {NODE_GROUP_LABEL: "a"}, {NODE_GROUP_UID_ANNOTATION: "u"}
+    return {"metadata": {"name": name, "labels": labels, "annotations": annotations}}
+
+
 async def test_a_run_goes_on_while_a_machine_is_under_notice(
     testbed: tuple[FakeApiServer, Testbed],
 ) -> None:
-    server, place = testbed
-    labels, annotations = {NODE_GROUP_LABEL: "a"}, {NODE_GROUP_UID_ANNOTATION: "u"}
-    server.create(NODES, {"metadata": {"name": "n", "labels": labels, "annotations": annotations}})
+    testbed[0].create(NODES, of_a_group("n"))
     step = {"at": "0s", "interrupt": {"group": "a", "notice": "2s"}}
-    found = await play_on(place, timeline=[step], until={"settledFor": "500ms", "atMost": "60s"})
+    until = {"settledFor": "500ms", "atMost": "60s"}
+    found = await play_on(testbed[1], timeline=[step], until=until)
     assert found.end.reason == "settled" and found.end.t >= 2
-    server.fail(500, times=9, verb="list", resource="nodes")
-    bad = await play_on(place, timeline=[{"at": "0s", "lose": {"group": "a"}}])
-    assert bad.broken_off.startswith("the run died: timeline[0], lose: ")
+
+
+async def test_a_machine_that_can_t_be_lost_ends_the_run(
+    testbed: tuple[FakeApiServer, Testbed],
+) -> None:
+    testbed[0].create(NODES, of_a_group("n"))
+    testbed[0].fail(422, verb="delete", name="n")
+    found = await play_on(testbed[1], timeline=[{"at": "0s", "lose": {"group": "a"}}])
+    assert found.broken_off.startswith("the run died: timeline[0], lose: ")
 
 
 NODE_THERE = {"figure": "nodes.total", "atLeast": 1}
