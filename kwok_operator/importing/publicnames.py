@@ -140,7 +140,7 @@ KEYS_OF_NAMES: Final = frozenset(
         "kubernetes.io/metadata.name",
         constants.NODE_GROUP_LABEL,
         constants.CA_NODE_GROUP_ANNOTATION,
-        "karpenter.sh/nodepool",
+        constants.NODE_POOL_LABEL,
         "metadata.name",
     }
 )

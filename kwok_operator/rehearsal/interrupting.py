@@ -14,13 +14,18 @@ from typing import Any, Final, NoReturn
 
 from kwok_operator.cloud.api.cloud import DEFAULT_NOTICE
 from kwok_operator.cloud.draws import SECOND, milliseconds
-from kwok_operator.constants import GROUPS_PATH, NODE_GROUP_LABEL, NODES_PATH
+from kwok_operator.constants import (
+    GROUPS_PATH,
+    NODE_CLAIMS_PATH,
+    NODE_GROUP_LABEL,
+    NODE_POOL_LABEL,
+    NODES_PATH,
+)
 from kwok_operator.errors import ConflictError, NotFoundError
 from kwok_operator.formats.untyped import text_at
 from kwok_operator.kube.client import ACCEPT_METADATA_LIST, MERGE_PATCH, KubeClient
 from kwok_operator.rehearsal.kubectl import CommandError
 from kwok_operator.rehearsal.machines import (
-    NODE_POOL_LABEL,
     Machine,
     drawn,
     noticed_now,
@@ -28,7 +33,6 @@ from kwok_operator.rehearsal.machines import (
 )
 from kwok_operator.rehearsal.scenario.timeline import InterruptStep, MachinesStep
 
-NODE_CLAIMS_PATH: Final = "/apis/karpenter.sh/v1/nodeclaims"
 _RETRIES: Final = 3
 _MOST_AT_ONCE: Final = 20
 _LOOK_SECONDS: Final = 0.2

@@ -18,7 +18,6 @@ from kwok_operator.formats.untyped import as_list, as_map, as_texts, text_at
 from kwok_operator.nodegroups.naming import group_of_node
 from kwok_operator.rehearsal.scenario.timeline import MachinesStep
 
-NODE_POOL_LABEL: Final = "karpenter.sh/nodepool"
 _NODE_CLAIM: Final = "NodeClaim"
 
 
@@ -62,7 +61,7 @@ def read_machine(metadata: Mapping[str, Any], *, now: int) -> Machine | None:
         name=text_at(metadata, "name"),
         uid=text_at(metadata, "uid"),
         group=group_of_node(labels, annotations),
-        pool=labels.get(NODE_POOL_LABEL, ""),
+        pool=labels.get(constants.NODE_POOL_LABEL, ""),
         zone=labels.get(constants.ZONE_LABEL, ""),
         created=text_at(metadata, "creationTimestamp"),
         claim=next((text_at(o, "name") for o in owners if o.get("kind") == _NODE_CLAIM), ""),

@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import yaml
 
@@ -76,9 +76,6 @@ class TestbedError(KwokOperatorError):
 @dataclass(slots=True)
 class Testbed:
     """A cluster with an operator, and the programs that run with it."""
-
-    __test__: ClassVar = False
-    """It is none of pytest's tests, as its name may suggest."""
 
     kubectl: AsyncKubectl
     client: KubeClient

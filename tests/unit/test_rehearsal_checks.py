@@ -163,6 +163,11 @@ def test_nothing_is_wrong_with_what_is_right() -> None:
             "did you mean batch?",
         ),
         (
+            {"timeline": [{"at": 1, "lose": {"nodePool": "web"}}]},
+            "timeline[0].lose.nodePool",
+            "there is none",
+        ),
+        (
             {"timeline": [{"at": 1, "outage": {"pool": "zone-b"}}]},
             "timeline[0].outage.pool",
             "there is none",

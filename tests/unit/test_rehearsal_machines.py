@@ -17,12 +17,17 @@ from hypothesis import strategies as st
 from kwok_operator.cloud.annotations import mark_of
 from kwok_operator.cloud.draws import SECOND
 from kwok_operator.cloud.life import Life, PassingTaint
-from kwok_operator.constants import LIFE_ANNOTATION, NODE_GROUP_LABEL, NODE_GROUP_UID_ANNOTATION
+from kwok_operator.constants import (
+    LIFE_ANNOTATION,
+    NODE_CLAIMS_PATH,
+    NODE_GROUP_LABEL,
+    NODE_GROUP_UID_ANNOTATION,
+    NODE_POOL_LABEL,
+)
 from kwok_operator.kube.client import KubeClient
-from kwok_operator.rehearsal.interrupting import NODE_CLAIMS_PATH, Interrupter
+from kwok_operator.rehearsal.interrupting import Interrupter
 from kwok_operator.rehearsal.kubectl import CommandError
 from kwok_operator.rehearsal.machines import (
-    NODE_POOL_LABEL,
     Machine,
     drawn,
     noticed_now,

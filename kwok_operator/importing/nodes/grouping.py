@@ -14,7 +14,6 @@ from kwok_operator.errors import TemplateError
 from kwok_operator.formats.untyped import as_list, as_map, as_texts
 from kwok_operator.formats.words import few_names
 from kwok_operator.importing.nodes.bounds import Bounds, ImportedGroup
-from kwok_operator.importing.nodes.nodepools import POOL_LABEL
 from kwok_operator.importing.nodes.pools import (
     Identity,
     Pool,
@@ -250,7 +249,7 @@ class _Grouping:
                 zone=zone(members[0].labels),
                 known_as=frozenset().union(*(node.names for node in members)),
                 size=len(members),
-                node_pool=members[0].labels.get(POOL_LABEL, ""),
+                node_pool=members[0].labels.get(constants.NODE_POOL_LABEL, ""),
             )
             for identity, members in groups.items()
         ]

@@ -21,7 +21,6 @@ from kwok_operator.importing.pods.allow import INT_OR_TEXT, QUANTITIES, Schema, 
 from kwok_operator.nodegroups.naming import is_object_name
 
 KIND: Final = "NodePool"
-POOL_LABEL: Final = "karpenter.sh/nodepool"
 _DOMAIN: Final = "karpenter.sh"
 _NODE_CLASS: Final = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
 _TAINT: Final[Schema] = {"key": str, "value": str, "effect": str}
@@ -91,7 +90,7 @@ class NodePools:
         notes = list(self._notes)
         groups = defaultdict[str, list[str]](list)
         for name, labels in sorted(labels_of.items()):
-            groups[labels.get(POOL_LABEL, "")].append(name)
+            groups[labels.get(constants.NODE_POOL_LABEL, "")].append(name)
         known = _ALWAYS_KNOWN.union(*labels_of.values())
         manifests = []
         for name, body in sorted(self._bodies.items()):

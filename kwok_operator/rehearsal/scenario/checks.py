@@ -235,6 +235,10 @@ def _references(scenario: Scenario, known: Known) -> Iterator[FieldProblem]:
         nodes = step.cordon or step.uncordon or step.interrupt or step.lose
         if nodes is not None and nodes.group is not None:
             yield from _in((*path, step.action, "group"), "group", known.groups, nodes.group)
+        machines = step.interrupt or step.lose
+        if machines is not None and machines.node_pool is not None and known.node_pools_known:
+            given, there = (*path, step.action, "nodePool"), known.node_pools
+            yield from _in(given, "NodePool", there, machines.node_pool)
         target = step.scale or step.patch or step.delete
         if target is not None:
             word, _, name = target.what.partition("/")
