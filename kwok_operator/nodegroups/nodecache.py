@@ -47,12 +47,12 @@ class NodeMark(Protocol):
 class NodeRecord:
     """What is known of one node.
 
-    `group` is the value of its label. `owner` is the uid of the group that made it, "" if
-    annotation and ownerReference don't agree on one. `serial` is the one in its name, None if the
-    owner does not give such names. `deleting` is final. `held` means that a finalizer delays its
-    deletion; `dismissed` means that we have deleted it, whoever has before. `endpoint` is set for a
-    Ready node, and for one that we may make Ready. Kubernetes keeps pods off nodes that are
-    `tainted`, as any new node, or `unreachable` (nodegroups/usable.py).
+    `group` is the value of its label, "" for Karpenter's nodes. `owner` is the uid of the group
+    that made it, "" if annotation and ownerReference don't agree on one. `serial` is the one in its
+    name, None if the owner does not give such names. `deleting` is final. `held` means that a
+    finalizer delays its deletion; `dismissed` means that we have deleted it, whoever has before.
+    `endpoint` is set for a Ready node, and for one that we may make Ready. Kubernetes keeps pods
+    off nodes that are `tainted`, as any new node, or `unreachable` (nodegroups/usable.py).
     """
 
     name: str
@@ -93,6 +93,9 @@ def record_of(node: NodeView, read_mark: ReadMark = _no_mark) -> NodeRecord:
     annotations, group = node.annotations, group_of_node(node.labels, node.annotations)
     claimed = annotations.get(constants.NODE_GROUP_UID_ANNOTATION, "")
     owner = claimed if claimed in node.owner_uids else ""
+    if not owner and constants.NODE_POOL_LABEL in node.labels:
+        # Karpenter's. In a rehearsal its instance types give the label of a group on purpose.
+        group = ""
     mark = read_mark(node)
     endpoint = None
     # A Ready one without port and addresses is of a kwok that serves no kubelet API.

@@ -124,6 +124,14 @@ class TestOurs:
         assert world.look([other]).records == {}
 
 
+def test_a_node_of_karpenters_is_nobodys_here(world: World) -> None:
+    theirs, own = node("web-x7k2p", owner=""), ours(0)
+    for each in (theirs, *own):  # a group that was copied from Karpenter's nodes has the label, too
+        each.labels[constants.NODE_POOL_LABEL] = "pool"
+    seen = world.look([theirs, *own])
+    assert (seen.foreign, set(seen.records), world.cache.count("web")) == ((), {0}, 1)
+
+
 def test_who_is_foreign_is_named_once(world: World) -> None:
     before, other = NodeNames.of("web", BEFORE).name(0), NodeNames.of("gpu", BEFORE).name(0)
     rows = [
