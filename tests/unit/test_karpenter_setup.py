@@ -1,0 +1,224 @@
+"""What groups are to Karpenter: instance types, NodePools, the class of its nodes.
+
+- a node has its group's allocatable exactly, and its label, labels, price, zone and capacity type
+- a type for each shape, an offering for each group, a NodePool for each set of taints
+- a user's NodePool gets our class, and only capacity types that there are
+- a file of instance types: any JSON is read, or refused with one sentence
+"""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kwok_operator.formats.quantity import parse_quantity
+from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
+from kwok_operator.nodegroups.template import resolve
+from kwok_operator.rehearsal.karpenter.groups import GroupNode, group_node
+from kwok_operator.rehearsal.karpenter.instancetypes import (
+    InstanceTypesError,
+    as_json,
+    read_types,
+    types_of,
+)
+from kwok_operator.rehearsal.karpenter.nodepools import completed, misfit, pools_of
+from kwok_operator.rehearsal.karpenter.setup import KarpenterSetupError, set_up
+from tests.fakes.karpenter import pool
+
+NO_GUARD = {"enabled": False}
+CAPACITY = "karpenter.sh/capacity-type"
+ZONE = "topology.kubernetes.io/zone"
+GROUP = "kwok-operator.io/node-group"
+
+
+def group(name: str = "a", **spec: Any) -> GroupNode:
+    given = {"autoscaling": {"maxSize": 10}, "price": {"hourly": "0.5"}, "guardTaint": NO_GUARD}
+    whole = KwokNodeGroupSpec.model_validate(given | spec)
+    return group_node(name, whole, resolve(whole.template, guard=whole.guard_taint))
+
+
+def shape(**fields: Any) -> dict[str, Any]:
+    return {"shape": {"cpu": 4, "memory": "16Gi", **fields}}
+
+
+AMOUNTS = st.sampled_from(["1", "500m", "3920m", "0.25", "16", "1e3"])
+SIZES = st.sampled_from(["1Gi", "3500Mi", "16Gi", "1e9", "7.5G", "123456789"])
+
+
+@given(AMOUNTS, SIZES, st.sampled_from([{}, {"nvidia.com/gpu": "4"}]))
+def test_a_node_has_the_allocatable_of_its_group(
+    cpu: str, memory: str, resources: dict[str, str]
+) -> None:
+    made = group(template={"shape": {"cpu": cpu, "memory": memory, "resources": resources}})
+    (written,) = json.loads(as_json(types_of([made])))
+    overhead = {"cpu": parse_quantity("100m"), "memory": parse_quantity("10Mi")}
+    left = {
+        name: parse_quantity(amount) - overhead.get(name, 0)
+        for name, amount in written["resources"].items()
+    }
+    assert left == {name: parse_quantity(v) for name, v in made.allocatable.items()}
+
+
+def test_a_node_has_what_its_group_has() -> None:
+    labels = {"team": "x", "karpenter.sh/nodepool": "old", CAPACITY: "spot"}
+    made = group(template=shape(zone="z", instanceType="m5.xlarge", labels=labels))
+    (found,) = types_of([made])
+    assert (found.name, found.systems, found.architecture) == ("m5.xlarge", ("linux",), "amd64")
+    (offering,) = found.offerings
+    assert offering.price == 0.5
+    assert {key: offering.labels[key] for key in ("team", ZONE, GROUP, CAPACITY)} == {
+        "team": ("x",),
+        ZONE: ("z",),
+        GROUP: ("a",),
+        CAPACITY: ("spot",),
+    }
+    assert "karpenter.sh/nodepool" not in offering.labels, "Karpenter sets it"
+
+
+def test_a_type_for_each_shape_and_an_offering_for_each_group() -> None:
+    small = [group("a", template=shape(zone="z")), group("b", template=shape(zone="y"))]
+    big = group("c", template=shape(cpu=8))
+    twin = group("d", template=shape(cpu="16", instanceType="m5"))
+    other = group("e", template=shape(cpu="2", instanceType="m5"))
+    found = types_of([*small, big, twin, other])
+    names = ["4-cpu-16-gi", "8-cpu-16-gi", "m5", "m5-2"]
+    assert [each.name for each in found] == names
+    assert [len(each.offerings) for each in found] == [2, 1, 1, 1]
+
+
+def test_a_pool_for_each_set_of_taints_with_the_bounds_of_its_groups() -> None:
+    gpu = [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]
+    groups = [
+        group("a", autoscaling={"maxSize": 10, "minSize": 2}),
+        group("b", autoscaling={"maxSize": 5}, targetSize=1),
+        group("c", template=shape(taints=gpu), autoscaling={}),
+    ]
+    plain, tainted = pools_of(groups, disruption={"budgets": [{"nodes": "5"}]})
+    assert plain["metadata"]["name"] == "default"
+    spec = plain["spec"]["template"]["spec"]
+    assert spec["requirements"][0] == {"key": GROUP, "operator": "In", "values": ["a", "b"]}
+    # Nodes that the groups keep count against their bounds.
+    assert plain["spec"]["limits"]["nodes"] == "12"
+    assert "limits" not in tainted["spec"], "a group without a bound"
+    assert tainted["metadata"]["name"] == "gpu-present"
+    assert tainted["spec"]["template"]["spec"]["taints"] == gpu
+    # Before 1.14 it must stand beside budgets.
+    assert plain["spec"]["disruption"]["consolidateAfter"] == "0s"
+
+
+def test_names_of_pools_can_be_told_apart() -> None:
+    taints = [[{"key": k, "effect": "NoSchedule"}] for k in ("a.b/x_y", "c.d/x_y", "X" * 60)]
+    some = [group(f"g{n}", template=shape(taints=each)) for n, each in enumerate(taints)]
+    names = [each["metadata"]["name"] for each in pools_of(some)]
+    assert names == ["x" * 30, "x-y", "x-y-2"]
+
+
+def test_a_users_pool_is_completed() -> None:
+    types = types_of([group()])
+    made = completed(
+        pool("own", {"key": CAPACITY, "operator": "In", "values": ["spot", "on-demand"]}), types
+    )
+    spec = made["spec"]["template"]["spec"]
+    assert spec["nodeClassRef"] == {
+        "group": "karpenter.kwok.sh",
+        "kind": "KWOKNodeClass",
+        "name": "default",
+    }
+    # Karpenter would replace nodes by spot ones, and its provider crash.
+    only = [{"key": CAPACITY, "operator": "In", "values": ["on-demand"]}]
+    assert spec["requirements"] == only
+    assert completed(pool("own"), types)["spec"]["template"]["spec"]["requirements"] == only
+
+
+@pytest.mark.parametrize(
+    ("key", "operator", "values", "fits"),
+    [
+        (ZONE, "In", ["z", "y"], True),
+        (ZONE, "In", ["y"], False),
+        (ZONE, "NotIn", ["z"], False),
+        (ZONE, "NotIn", ["y"], True),
+        (ZONE, "Exists", [], True),
+        (ZONE, "DoesNotExist", [], False),
+        ("generation", "Gt", ["4"], True),
+        ("generation", "Gt", ["5"], False),
+        ("generation", "Gte", ["5"], True),
+        ("generation", "Lt", ["5"], False),
+        # A label that the NodePool itself gives, and ones that a provider would have to know.
+        ("example.com/team", "In", ["x"], True),
+        ("karpenter.k8s.aws/instance-category", "In", ["m"], False),
+        ("karpenter.k8s.aws/instance-category", "NotIn", ["m"], True),
+        ("topology.kubernetes.io/region", "Exists", [], False),
+        ("karpenter.kwok.sh/instance-cpu", "In", ["4"], True),
+    ],
+)
+def test_which_pools_have_a_type(key: str, operator: str, values: list[str], fits: bool) -> None:
+    types = types_of([group(template=shape(zone="z", labels={"generation": "5"}))])
+    wanted = pool("own", {"key": key, "operator": operator, "values": values})
+    assert (misfit(wanted, types) is None) == fits
+
+
+def test_no_one_type_has_it_all() -> None:
+    types = types_of([group("a", template=shape(zone="z")), group("b", template=shape(cpu=8))])
+    both = [{"key": GROUP, "operator": "In", "values": ["b"]}]
+    both.append({"key": ZONE, "operator": "In", "values": ["z"]})
+    assert misfit(pool("own", *both), types) is not None
+
+
+def test_what_karpenter_could_do_nothing_with() -> None:
+    types = types_of([group()])
+    elsewhere = completed(pool(), types)
+    elsewhere["spec"]["template"]["spec"]["nodeClassRef"]["name"] = "other"
+    for own in ([], [elsewhere]):
+        with pytest.raises(KarpenterSetupError):
+            set_up({}, types=types, own=own)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(
+            st.sampled_from(
+                "name architecture operatingSystems resources offerings Price price Requirements"
+                " key operator values cpu memory".split()
+            ),
+            inner,
+            max_size=5,
+        )
+    ),
+    max_leaves=15,
+)
+
+
+@given(JSON)
+def test_any_json_is_refused_in_a_sentence(value: Any) -> None:
+    with pytest.raises(InstanceTypesError) as refused:
+        read_types(json.dumps(value))
+    assert "\n" not in str(refused.value) and len(str(refused.value)) < 1_000
+
+
+def test_what_is_written_is_read() -> None:
+    types = types_of([group("a", template=shape(zone="z")), group("b", template=shape(cpu=8))])
+    assert read_types(as_json(types)) == types
+
+
+@pytest.mark.parametrize(
+    ("changed", "field"),
+    [
+        ({"name": "a/b"}, "[0].name"),
+        ({"operatingSystems": []}, "[0].operatingSystems"),
+        ({"resources": {"cpu": "50m", "memory": "1Gi"}}, "[0].resources.cpu"),
+        ({"resources": {"cpu": "4", "memory": "lots"}}, "[0].resources.memory"),
+        ({"resource": {}}, "[0].resource"),
+        ({"offerings": [{"price": 1, "zone": "a"}]}, "[0].offerings[0].zone"),
+        ({"offerings": [{"Price": -1, "Requirements": []}]}, "[0].offerings[0].Price"),
+        ({"offerings": [{"Price": 1, "Requirements": []}]}, "[0].offerings[0].Requirements"),
+    ],
+)
+def test_which_field_of_a_file_is_wrong(changed: dict[str, Any], field: str) -> None:
+    (value,) = json.loads(as_json(types_of([group()])))
+    with pytest.raises(InstanceTypesError) as refused:
+        read_types(json.dumps([value | changed]))
+    assert str(refused.value).startswith(f"{field}:")
