@@ -94,9 +94,6 @@ REHEARSED_LABEL: Final = "kwok-operator.io/workload"
 REHEARSAL_LABEL: Final = "kwok-operator.io/rehearsal"
 """On all objects of a rehearsal in a borrowed cluster: the scenario's name."""
 
-NODE_POOL_LABEL: Final = "karpenter.sh/nodepool"
-"""On Karpenter's nodes: the name of their NodePool."""
-
 KWOK_NODE_ANNOTATION: Final = "kwok.x-k8s.io/node"
 """Makes the kwok controller manage a node; it must be there when kwok first sees the node."""
 KWOK_NODE_ANNOTATION_VALUE: Final = "fake"

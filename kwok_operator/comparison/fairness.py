@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, Final
 
+from kwok_operator.comparison.autoscalers import unlike_autoscalers
 from kwok_operator.comparison.course import WholePair, in_vain, repeats_stopped
 from kwok_operator.comparison.plan import ComparisonArm, ComparisonPlan, Registered
 from kwok_operator.errors import one_line
@@ -158,6 +159,8 @@ def fairness_checks(plan: ComparisonPlan, a: Facts, b: Facts) -> Iterator[Fairne
             said += f"; up to {max(missing):,} pods did not come, in {len(missing)} runs"
             unlike += both
         yield FairnessCheck(what, not unlike, said)
+    if kinds := unlike_autoscalers([(arm.name, arm.scenario) for arm in plan.arms]):
+        yield FairnessCheck("autoscalers", *kinds)
     apart = max(_apart(a[n], b[n]) for n in both)
     lone = sorted({name for n in both for name in a[n].came.keys() ^ b[n].came.keys()})
     said = f"{apart:.1f} s apart at most, on the average of a workload"

@@ -1,6 +1,6 @@
 """Warnings and errors that programs log during a rehearsal:
 
-- they are recognised in JSON and in klog; other lines are none
+- they are recognised in JSON, klog and zap; other lines are none
 - the same text is one line with a count, at most once a second; memory and recording are bounded
 - a log that is begun anew, or cut in its middle, is read on
 - what was logged before the run is shown, and in no figure; what comes in it is in every output
@@ -23,6 +23,7 @@ from kwok_operator.rehearsal.judge.logged import (
     WarningCounts,
     read_json,
     read_klog,
+    read_zap,
 )
 from kwok_operator.rehearsal.judge.recording import RecordedLine, WarningLine
 from kwok_operator.rehearsal.judge.verdict import junit_xml, summary, verdict_json
@@ -55,6 +56,22 @@ def logged(level: str, message: str, **more: str) -> str:
 )  # fmt: skip
 def test_warnings_in_json(line: str, said: str) -> None:
     assert read_json(line.encode()).warning == said
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (logged("WARN", "not\ndone"), "not done"),
+        (logged("ERROR", "failed", controller="state", error="no"), "failed (state: no)"),
+        (logged("PANIC", "over"), "over"),
+        (logged("INFO", "done", error="none"), ""),
+        (logged("error", "of another program"), ""),
+        ('{"level": ["ERROR"]}', ""),
+        ("panic: over", ""),
+    ],
+)
+def test_warnings_of_zap(line: str, said: str) -> None:
+    assert read_zap(line.encode()).warning == said
 
 
 @pytest.mark.parametrize(

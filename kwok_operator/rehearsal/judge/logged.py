@@ -62,7 +62,7 @@ def read_zap(line: bytes) -> Said:
         said = as_map(json.loads(line))
     except ValueError:
         return Said()
-    if said.get("level") not in _ZAP_LEVELS:
+    if str(said.get("level")) not in _ZAP_LEVELS:
         return Said()
     error = ": ".join(str(said[key]) for key in ("controller", "error") if said.get(key))
     text = f"{said.get('message')}{f' ({error})' if error else ''}"

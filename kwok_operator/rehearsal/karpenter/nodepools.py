@@ -9,11 +9,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from kwok_operator.constants import (
-    CAPACITY_TYPE_LABEL,
-    GUARD_TAINT_KEY,
-    NODE_GROUP_LABEL,
-)
+from kwok_operator.constants import CAPACITY_TYPE_LABEL, GUARD_TAINT_KEY, NODE_GROUP_LABEL
 from kwok_operator.formats.manifests import Manifest
 from kwok_operator.formats.quantity import format_quantity, parse_quantity
 from kwok_operator.formats.untyped import as_list, as_map, text_at

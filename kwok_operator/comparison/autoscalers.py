@@ -1,0 +1,42 @@
+"""Whether two kinds of autoscaler have the same chances, as far as their scenarios say.
+
+arms --unlike_autoscalers--> whether it is fair, and what differs; None without two kinds
+"""
+
+from collections.abc import Sequence
+
+from kwok_operator.formats.words import names_in_words
+from kwok_operator.rehearsal.scenario.model import Scenario
+from kwok_operator.rehearsal.scenario.process import FlagSet
+
+
+def unlike_autoscalers(arms: Sequence[tuple[str, Scenario]]) -> tuple[bool, str] | None:
+    """Returns whether Karpenter and what the other arms have differ in nothing but what they
+    decide, and a sentence; None if all arms have Karpenter, or none.
+    """
+    having = [name for name, scenario in arms if scenario.karpenters]
+    if not having or len(having) == len(arms):
+        return None
+    fast = [
+        name
+        for name, scenario in arms
+        for each in scenario.processes
+        if each.cluster_autoscaler is not None and each.cluster_autoscaler.values is FlagSet.FAST
+    ]
+    said = []
+    if fast:
+        said.append(
+            f"{names_in_words(fast)} has cluster-autoscaler with values: fast, which shortens its"
+            " delays; those of Karpenter can't be set (it looks for savings every 10 s, and waits"
+            " 15 s before it acts), so waits and node-hours favour cluster-autoscaler: values:"
+            " production has its own delays"
+        )
+    else:
+        said.append("each has its own delays, of which Karpenter's can't be set")
+    karpenters = [each for _, scenario in arms for each in scenario.karpenters.values()]
+    if any(each.node_pools is None for each in karpenters):
+        said.append(
+            "Karpenter keeps the maxSize of all groups of a NodePool together, cluster-autoscaler"
+            " that of each group"
+        )
+    return not fast, "; ".join(said)
