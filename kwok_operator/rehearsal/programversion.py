@@ -20,8 +20,10 @@ def version_in_words(path: Path, module: str) -> str:
     the module. Raises OSError.
     """
     digest, version, last = hashlib.sha256(), None, b""
-    # A line of the list is: mod or dep, module, version, checksum, with tabs between them.
-    line = re.compile(rb"\t" + re.escape(module.encode()) + rb"\t(v[!-~]{1,100})[\t\n]")
+    # A line of the list is: mod or dep, module, version, checksum, with tabs between them. A flag
+    # of the build may set the version that the program itself prints.
+    name, version_of = re.escape(module.encode()), rb"(v?[0-9][-+.0-9A-Za-z]{0,100})"
+    line = re.compile(name + rb"(?:\t|/[/\w]+\.Version=)" + version_of + rb"[\t\n\"' ]")
     for chunk in chunks(path):
         digest.update(chunk)
         version = version or line.search(last + chunk)

@@ -62,10 +62,21 @@ def test_variables() -> None:
         (f"\0mod\t{MODULE}\tv1.14.1\th1:abc=\n", "v1.14.1 "),
         (f"\0dep\t{MODULE}\tv1.9.0\n", "v1.9.0 "),
         ("x" * (2**16 - 20) + f"\tmod\t{MODULE}\tv1.8.3\t\n", "v1.8.3 "),
+        (
+            f'\tmod\t{MODULE}\t(devel)\t\nbuild\t-ldflags="-X {MODULE}/a/b.Version=1.1.5"\n',
+            "1.1.5 ",
+        ),
         (f"\tmod\t{MODULE}\t(devel)\t\n", ""),
         (f"\tdep\t{MODULE}-provider-aws\tv1.8.3\t\n", ""),
     ],
-    ids=["main module", "a dependency", "in two pieces", "no version", "another module"],
+    ids=[
+        "main module",
+        "a dependency",
+        "in two pieces",
+        "by a flag",
+        "no version",
+        "another module",
+    ],
 )
 def test_version_of_a_program(tmp_path: Path, content: str, version: str) -> None:
     path = tmp_path / "karpenter"
