@@ -247,6 +247,31 @@ def test_a_process_that_dies_ends_it(tmp_path: Path) -> None:
     assert "exit status 7: no more" in found["end"]["detail"]
 
 
+def test_machines_are_interrupted_with_notice_and_lost_without(tmp_path: Path) -> None:
+    spot = {"interruptions": {"hourlyRate": "0", "notice": "3s", "atATime": 1}}
+    b = {"metadata": {"name": "b"}, "spec": {**GROUP["spec"], "cloud": spot}}
+    told = {"reason": "Interrupted", "from": "kwok-operator"}
+    path = scenario(
+        tmp_path,
+        apply=[{"object": GROUP}, {"object": GROUP | b}],
+        timeline=[
+            {"interrupt": {"group": "a", "count": 2, "notice": "5s"}},
+            {"interrupt": {"group": "b", "share": 0.5}},
+            {"delay": "10s", "lose": {"selector": f"{NODE_GROUP_LABEL}=b", "count": 1}},
+        ],
+        expect=[
+            {"event": told | {"about": "KwokNodeGroup/a"}, "atLeast": 1},
+            {"event": told | {"about": "KwokNodeGroup/b"}, "atLeast": 1},
+            {"figure": "nodes.total", "of": {"group": "a"}, "equals": 3, "when": {"at": "2s"}},
+            {"figure": "churn.deleted", "of": {"group": "a"}, "equals": 2},
+            {"figure": "churn.deleted", "of": {"group": "b"}, "equals": 3},
+            {"figure": "nodes.ready", "equals": 6},
+        ],
+    )
+    done = play(path, tmp_path / "out")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("ended", ["", "kube-apiserver", "kube-scheduler", "shim"])
 def test_an_unplanned_end_is_reported(tmp_path: Path, ended: str) -> None:
     path = scenario(

@@ -44,10 +44,10 @@ KEPT: list[dict[str, Any]] = [
     {"key": f"{AWS}/instance-family", "operator": "In", "values": ["m5", "c5"]},
     {"key": f"{AWS}/instance-cpu", "operator": "Gt", "values": ["2"]},
     {"key": "topology.k8s.aws/zone-id", "operator": "In", "values": ["use1-az1"]},
-    {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]},
     {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]},
     {"key": "example.com/team", "operator": "In", "values": ["shop"]},
 ]
+SPOT = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]}
 LEFT_OUT = {"key": f"{AWS}/instance-local-nvme", "operator": "Gt", "values": ["100"]}
 TAINT = {"key": "dedicated", "value": "web", "effect": "NoSchedule"}
 DISRUPTION = {
@@ -66,6 +66,7 @@ POOL: dict[str, Any] = {
             "spec": {
                 "nodeClassRef": {"group": AWS, "kind": "EC2NodeClass", "name": "default"},
                 "requirements": [
+                    {**SPOT, "values": ["on-demand", "spot"]},
                     *KEPT[:-1],
                     {**KEPT[-1], "minValues": 1},
                     LEFT_OUT,
@@ -121,6 +122,7 @@ def test_what_karpenter_decides_by_is_kept() -> None:
                             "operator": "In",
                             "values": ["web-a"],
                         },
+                        SPOT,
                         *KEPT,
                     ],
                 },
@@ -138,7 +140,7 @@ def test_what_karpenter_decides_by_is_kept() -> None:
 def test_a_pool_without_nodes_is_noted_and_asks_for_no_group() -> None:
     (found,), notes = made(POOL, groups={})
     requirements = found["spec"]["template"]["spec"]["requirements"]
-    assert [each["key"] for each in requirements] == [each["key"] for each in KEPT[3:]]
+    assert requirements == [{**SPOT, "values": ["on-demand", "spot"]}, *KEPT[3:]]
     assert Reason.POOL_WITHOUT_NODES in notes
 
 

@@ -7,7 +7,7 @@ a requirement is kept if the nodes have its label, whatever cloud it belongs to.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from kwok_operator import constants
 from kwok_operator.errors import one_line
 from kwok_operator.formats.quantity import parse_quantity
 from kwok_operator.formats.untyped import as_list, as_map, as_texts, text_at
-from kwok_operator.importing.nodes.pools import CAPACITY_TYPE_LABEL, TYPE_KEYS, ZONE_KEYS
+from kwok_operator.importing.nodes.pools import TYPE_KEYS, ZONE_KEYS, capacity_type
 from kwok_operator.importing.notes import Note, Reason, Ref
 from kwok_operator.importing.pods.allow import INT_OR_TEXT, QUANTITIES, Schema, keep
 from kwok_operator.nodegroups.naming import is_object_name
@@ -44,7 +44,7 @@ _OLD_POLICIES: Final = {"WhenUnderutilized": "WhenEmptyOrUnderutilized"}
 """Values of v1beta1, by which those of v1 were replaced."""
 _ALWAYS_KNOWN: Final = frozenset(
     {
-        CAPACITY_TYPE_LABEL,
+        constants.CAPACITY_TYPE_LABEL,
         *(constants.ARCH_LABEL, constants.BETA_ARCH_LABEL),
         *(constants.OS_LABEL, constants.BETA_OS_LABEL),
         *TYPE_KEYS,
@@ -94,7 +94,8 @@ class NodePools:
         known = _ALWAYS_KNOWN.union(*labels_of.values())
         manifests = []
         for name, body in sorted(self._bodies.items()):
-            pool = _Pool(name, as_map(body.get("spec")), groups[name], known)
+            of_pool = {group: labels_of[group] for group in groups[name]}
+            pool = _Pool(name, as_map(body.get("spec")), of_pool, known)
             manifests.append(pool.manifest())
             notes += pool.notes
         return manifests, notes
@@ -104,7 +105,8 @@ class NodePools:
 class _Pool:
     name: str
     spec: Mapping[str, Any]
-    groups: list[str]
+    groups: Mapping[str, Mapping[str, str]]
+    """The labels of the nodes of each of its groups."""
     known: frozenset[str]
     notes: list[Note] = field(default_factory=list)
 
@@ -146,13 +148,15 @@ class _Pool:
         }
 
     def _of_groups(self) -> Iterator[dict[str, Any]]:
-        """Yields the requirement by which the nodes are those of the groups of this NodePool."""
+        """Yields the requirements by which the nodes are those of the groups of this NodePool.
+
+        They name the capacity types, too: Karpenter takes any other for possible that a NodePool
+        allows, and its kwok provider crashes without an offering.
+        """
         if self.groups:
-            yield {
-                "key": constants.NODE_GROUP_LABEL,
-                "operator": "In",
-                "values": list(self.groups),
-            }
+            kinds = {capacity_type(labels) for labels in self.groups.values()}
+            yield _one_of(constants.NODE_GROUP_LABEL, self.groups)
+            yield _one_of(constants.CAPACITY_TYPE_LABEL, kinds)
 
     def _requirements(self, inner: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         path = "spec.template.spec.requirements"
@@ -164,6 +168,8 @@ class _Pool:
                 continue
             if as_map(each).get("minValues") is not None:
                 self._note(Reason.MIN_VALUES, path, found["key"])
+            if found["key"] == constants.CAPACITY_TYPE_LABEL and self.groups:
+                continue
             if _is_karpenters(found["key"]) or not self._can_be_met(found["key"]):
                 self._note(Reason.REQUIREMENT_UNKNOWN, path, f"{found['key']} {found['operator']}")
                 continue
@@ -196,8 +202,12 @@ class _Pool:
         self.notes.append(Note(ref, reason, path, one_line(detail, limit=200)))
 
 
+def _one_of(key: str, values: Iterable[str]) -> dict[str, Any]:
+    return {"key": key, "operator": "In", "values": sorted(values)}
+
+
 def _is_karpenters(key: str) -> bool:
     """Whether only Karpenter itself may set a label."""
     domain = key.rpartition("/")[0]
     own = domain == _DOMAIN or domain.endswith(f".{_DOMAIN}")
-    return (own and key != CAPACITY_TYPE_LABEL) or key == constants.HOSTNAME_LABEL
+    return (own and key != constants.CAPACITY_TYPE_LABEL) or key == constants.HOSTNAME_LABEL

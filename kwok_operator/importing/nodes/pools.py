@@ -21,10 +21,9 @@ from kwok_operator.nodegroups.naming import group_name
 
 ZONE_KEYS: Final = (constants.ZONE_LABEL, "failure-domain.beta.kubernetes.io/zone")
 TYPE_KEYS: Final = (constants.INSTANCE_TYPE_LABEL, "beta.kubernetes.io/instance-type")
-CAPACITY_TYPE_LABEL: Final = "karpenter.sh/capacity-type"
 _SPOT: Final = frozenset(
     {
-        (CAPACITY_TYPE_LABEL, "spot"),
+        (constants.CAPACITY_TYPE_LABEL, "spot"),
         ("eks.amazonaws.com/capacityType", "SPOT"),
         ("cloud.google.com/gke-spot", "true"),
         ("cloud.google.com/gke-preemptible", "true"),
@@ -115,7 +114,7 @@ def pool_of(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Pool |
     key = next((key for key in _LABELS if labels.get(key)), None)
     if key is not None:
         parts = (
-            (instance_type(labels), labels.get(CAPACITY_TYPE_LABEL, ""))
+            (instance_type(labels), labels.get(constants.CAPACITY_TYPE_LABEL, ""))
             if key in _KARPENTER
             else ()
         )
@@ -131,10 +130,8 @@ def zone(labels: Mapping[str, str]) -> str:
 
 
 def capacity_type(labels: Mapping[str, str]) -> str:
-    """Returns Karpenter's word for how the node is paid: spot, on-demand or reserved."""
-    if not _SPOT.isdisjoint(labels.items()):
-        return "spot"
-    return labels.get(CAPACITY_TYPE_LABEL, "on-demand")
+    """Returns Karpenter's word for how the node is paid: spot or on-demand."""
+    return "on-demand" if _SPOT.isdisjoint(labels.items()) else "spot"
 
 
 def instance_type(labels: Mapping[str, str]) -> str:
