@@ -16,7 +16,7 @@ from random import Random
 from typing import Final
 from unittest import mock
 
-from hack import rules
+from hack import arms, rules
 from hack.simulated import Values, compared, head, lognormal, noise, percent, reported, row
 from kwok_operator.comparison import permutation
 
@@ -142,6 +142,7 @@ def tables(times: int, pairs: Sequence[int] = PAIRS) -> Iterator[str]:
         yield from _table_of_waits(times, pairs)
         yield from _table_of_counts(times, pairs)
     yield from _table_of_alarms(3 * times, pairs)
+    yield from arms.table(3 * times)
     yield from _table_beside_published(10 * times)
     yield from rules.table(20 * times)
 

@@ -122,10 +122,10 @@ def _in_turn(pairs: int) -> Order:
 
 
 def _drawn(pairs: int, seed: int) -> Order:
-    plan = ComparisonPlan("simulated", (_ARMS[0], _ARMS[1]), runs=pairs)
+    plan = ComparisonPlan("simulated", _ARMS, runs=pairs)
     plan = replace(plan, order_seed=str(seed))
     return [
-        (first.arm.name, second.arm.name) for first, second in map(plan.pair, range(1, pairs + 1))
+        (first.arm.name, second.arm.name) for first, second in map(plan.round, range(1, pairs + 1))
     ]
 
 

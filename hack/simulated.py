@@ -26,16 +26,19 @@ def lognormal(standard: Sequence[float], variation: float, times: float = 1.0) -
     return [times * math.exp(sigma * each) for each in standard]
 
 
-def compared(a: Values, b: Values, first: Sequence[str] = ()) -> list[Effect]:
-    """What `compare` says; `first` are the figures of a --fail-if."""
+def compared(a: Values, b: Values, first: Sequence[str] = (), *, rivals: int = 1) -> list[Effect]:
+    """What `compare` says; `first` are the figures of a --fail-if, `rivals` the arms beside A."""
     better = dict.fromkeys(a, True)
     decided = {name for name in a if name in FIGURES and FIGURES[name].decisions}
-    return compare_figures(a, b, lower_is_better=better, first=first, decided=decided)
+    return compare_figures(
+        a, b, lower_is_better=better, first=first, decided=decided, rivals=rivals
+    )
 
 
-def reported(a: Values, b: Values, first: Sequence[str] = ()) -> set[str]:
+def reported(a: Values, b: Values, first: Sequence[str] = (), *, rivals: int = 1) -> set[str]:
     """The figures in which a difference is reported."""
-    return {each.figure for each in compared(a, b, first) if each.verdict in DIFFERENCES}
+    found = compared(a, b, first, rivals=rivals)
+    return {each.figure for each in found if each.verdict in DIFFERENCES}
 
 
 def head(*columns: str) -> str:

@@ -15,7 +15,7 @@ from kwok_operator.cli.rehearsing import (
     surroundings,
 )
 from kwok_operator.cli.validate import complain, counted
-from kwok_operator.comparison.plan import DEFAULT_RUNS, ComparisonArm, ComparisonPlan
+from kwok_operator.comparison.plan import ComparisonArm, ComparisonPlan, default_runs
 from kwok_operator.errors import KwokOperatorError
 from kwok_operator.rehearsal.settings import RehearseSettings
 
@@ -37,11 +37,12 @@ and compares their figures.
   kwok-operator compare before.yaml after.yaml --runs 12
   kwok-operator compare deploy/scenarios/kubernetes-upgrade.yaml --check
   kwok-operator compare two-arms.yaml --fail-if 'pendingSeconds.p95 worse than 10%'
+  kwok-operator compare many-arms.yaml --fail-if 'cost worse than 5% in v1-14'
 
-A and B are two scenarios, or the two arms of one. Runs are played in pairs with the same seed in
-both arms, and which arm goes first is drawn. With the --output of an interrupted comparison, that
-comparison continues. Figures and conditions are recorded there before the first run: those that
-are added later get no verdict.
+A and B are two scenarios, or the two arms of one; up to six more are each compared with A, too. A
+round plays each once, with the same seed, in an order that is drawn. With the --output of an
+interrupted comparison, that comparison continues. Figures and conditions are recorded there before
+the first run: those that are added later get no verdict.
 
 A condition is a --fail-if. It has no answer if it is undecided, explored or too noisy to tell.
 
@@ -53,18 +54,15 @@ def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
     """Declares `compare`. `command` makes a parser from a name, a handler, a summary and a help
     text.
     """
-    parser = command(
-        "compare", run, "play two scenarios several times, and say which is better", _HELP
-    )
+    parser = command("compare", run, "play scenarios several times, and say which is better", _HELP)
     parser.add_argument(
-        "scenarios", metavar="SCENARIO", nargs="*", help="one YAML file with arms, or two files"
+        "scenarios", metavar="SCENARIO", nargs="*", help="one YAML file with arms, or 2 to 8 files"
     )
     parser.add_argument(
         "--runs",
         metavar="N",
         type=int,
-        default=DEFAULT_RUNS,
-        help="runs of each arm (default: %(default)s)",
+        help=f"runs of each arm (default: {default_runs(2)}; of 8 arms {default_runs(8)})",
     )
     parser.add_argument(
         "--output", metavar="DIR", help="folder for runs and comparison (default: a new one)"
@@ -72,7 +70,7 @@ def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--figures",
         metavar="NAME,...",
-        help="figures to compare (default: the usual ones, and those in both arms' expectations)",
+        help="figures to compare (default: the usual ones, and those in all arms' expectations)",
     )
     parser.add_argument(
         "--fail-if",
@@ -91,7 +89,7 @@ def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--no-repeat",
         action="store_true",
-        help="don't repeat pairs of runs in which other programs kept the machine busy",
+        help="don't repeat rounds of runs in which other programs kept the machine busy",
     )
     parser.add_argument(
         "--no-warm-up",
@@ -102,7 +100,7 @@ def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
         "--order-seed",
         metavar="TEXT",
         default="",
-        help="what the order within pairs is drawn from (default: a new one, which is recorded)",
+        help="what the order within rounds is drawn from (default: a new one, which is recorded)",
     )
     parser.add_argument("--check", action="store_true", help="only check the scenarios")
 
@@ -120,12 +118,12 @@ def run(flags: argparse.Namespace) -> int:
     try:
         loaded = load_arms(paths, lambda path: _around(path, given, flags.check))
         report_findings(loaded.findings)
-        if loaded.findings or len(loaded.arms) != 2:
+        if loaded.findings:
             found = counted(len(loaded.findings), "problem")
             complain(f"kwok-operator: {loaded.name}: {found}; nothing was started")
             return 2
         check_binaries(given, [arm.scenario for arm in loaded.arms])
-        plan = plan_of(flags, loaded.name, (loaded.arms[0], loaded.arms[1]))
+        plan = plan_of(flags, loaded.name, loaded.arms)
         registered = None
         if not flags.check:
             folder = Path(flags.output) if flags.output else ignored_folder(loaded.name)
@@ -140,14 +138,17 @@ def run(flags: argparse.Namespace) -> int:
         runs = [*runs_left(plan, {}, cold=plan.warm_up)]
         takes = in_minutes(*time_left(runs, {}))
         print(f"{counted(len(runs), 'run')}, {takes}, {counted(len(plan.compared), 'figure')}")
-        for each in what_differs(plan, {}, {}):
-            print(f"differs: {each.what}: {each.a}, {each.b}")
+        first, *others = plan.arms
+        for arm in others:
+            of = f" in {arm.name}" if len(others) > 1 else ""
+            for each in what_differs(first, arm, {}, {}):
+                print(f"differs{of}: {each.what}: {each.a}, {each.b}")
         return 0
     return _play(plan, folder, given)
 
 
 def plan_of(
-    flags: argparse.Namespace, name: str, arms: tuple[ComparisonArm, ComparisonArm]
+    flags: argparse.Namespace, name: str, arms: tuple[ComparisonArm, ...]
 ) -> ComparisonPlan:
     """Makes the plan that the flags ask for. Raises SettingsError naming flag, value, remedy."""
     from kwok_operator.comparison.failing import fail_condition
@@ -158,7 +159,7 @@ def plan_of(
         ComparisonPlan(
             name=name,
             arms=arms,
-            runs=flags.runs,
+            runs=default_runs(len(arms)) if flags.runs is None else flags.runs,
             figures=tuple(dict.fromkeys(each for each in figures if each)),
             fail_if=tuple(fail_condition(each) for each in flags.fail_if),
             repeat_busy=not flags.no_repeat,
@@ -170,17 +171,18 @@ def plan_of(
 
 def _warn(plan: ComparisonPlan) -> None:
     """Warns of settings that are valid, but may not be intended."""
-    from kwok_operator.comparison.permutation import FEWEST_PAIRS
+    from kwok_operator.comparison.permutation import fewest_pairs
 
-    one, other = plan.arms
-    if plan.runs < FEWEST_PAIRS:
-        more = counted(FEWEST_PAIRS - plan.runs, "more pair")
+    fewest = fewest_pairs(plan.rivals)
+    if plan.runs < fewest:
+        more = counted(fewest - plan.runs, f"more {plan.unit}")
         complain(
-            f"kwok-operator: UNDECIDED, before it starts: {plan.runs} pairs of runs can show no"
-            f" difference, however large: {more} needed; ask for --runs={FEWEST_PAIRS} or more"
+            f"kwok-operator: UNDECIDED, before it starts: {plan.runs_in_words} can show no"
+            f" difference, however large: {more} needed; ask for --runs={fewest} or more"
         )
-    if one.scenario.seed != other.scenario.seed:
-        complain(f"kwok-operator: both arms get the seed of {one.name}, {plan.seed}")
+    if len({arm.scenario.seed for arm in plan.arms}) > 1:
+        which = "both" if plan.rivals == 1 else "all"
+        complain(f"kwok-operator: {which} arms get the seed of {plan.arms[0].name}, {plan.seed}")
 
 
 def _play(plan: ComparisonPlan, folder: Path, given: dict[str, Path]) -> int:

@@ -1,6 +1,6 @@
-"""Which pair is played next, and how long the rest takes.
+"""Which round is played next, and how long the rest takes.
 
-    pairs that are there  --next_pair-->  (pair, attempt)
+    rounds that are there  --next_round-->  (round, attempt)
     runs that are left, how long others took  --time_left-->  seconds, from and to
 
 A decision depends only on the runs in the folder. So an interrupted comparison goes on as if it had
@@ -18,73 +18,73 @@ from kwok_operator.rehearsal.scenario.arrivals import last_arrival
 from kwok_operator.rehearsal.scenario.model import Scenario
 
 _IN_VAIN: Final = 2
-"""After so many repeats on a busy machine, no more pairs are repeated."""
+"""After so many repeats on a busy machine, no more rounds are repeated."""
 _CLUSTER: Final = 10.0
 """About how many seconds it takes to create and remove a cluster."""
 _MINUTE: Final = 60.0
 _LONG: Final = 100
 """Minutes. Times as long as this, or longer, are shown in hours."""
 
-Pairs = Mapping[int, "WholePair"]
-"""The pairs that are complete, by their numbers."""
+Rounds = Mapping[int, "WholeRound"]
+"""The rounds that are complete, by their numbers."""
 
 
 @dataclass(frozen=True, slots=True)
-class WholePair:
-    """A pair of which both runs are over. If its repeat is complete, this is the repeat."""
+class WholeRound:
+    """A round of which all runs are over. If its repeat is complete, this is the repeat."""
 
     attempt: int
     busy: bool
-    """Whether the machine was busy during at least one of the two runs."""
+    """Whether the machine was busy during at least one of the runs."""
 
 
-def next_pair(plan: ComparisonPlan, there: Pairs) -> tuple[int, int] | None:
-    """Returns the number of the pair to play next, and the attempt; None if all have been
+def next_round(plan: ComparisonPlan, there: Rounds) -> tuple[int, int] | None:
+    """Returns the number of the round to play next, and the attempt; None if all have been
     played.
     """
     for number in range(1, plan.runs + 1):
         if number not in there:
             return number, 1
-    # Whole pairs are repeated: a single repeated run would not be comparable with its partner.
+    # Whole rounds are repeated: a single repeated run would not be comparable with the others.
     return next(((number, 2) for number in _to_repeat(plan, there)), None)
 
 
-def in_vain(there: Pairs) -> int:
-    """Returns how many pairs were repeated on a machine that was busy again."""
-    return sum(pair.busy and pair.attempt > 1 for pair in there.values())
+def in_vain(there: Rounds) -> int:
+    """Returns how many rounds were repeated on a machine that was busy again."""
+    return sum(each.busy and each.attempt > 1 for each in there.values())
 
 
-def repeats_stopped(plan: ComparisonPlan, there: Pairs) -> bool:
+def repeats_stopped(plan: ComparisonPlan, there: Rounds) -> bool:
     return plan.repeat_busy and in_vain(there) >= _IN_VAIN
 
 
-def _to_repeat(plan: ComparisonPlan, there: Pairs) -> list[int]:
+def _to_repeat(plan: ComparisonPlan, there: Rounds) -> list[int]:
     if not plan.repeat_busy or repeats_stopped(plan, there):
         return []
-    return [number for number, pair in sorted(there.items()) if pair.busy and pair.attempt == 1]
+    return [number for number, each in sorted(there.items()) if each.busy and each.attempt == 1]
 
 
-def runs_left(plan: ComparisonPlan, there: Pairs, *, cold: bool) -> Iterator[PlannedRun]:
+def runs_left(plan: ComparisonPlan, there: Rounds, *, cold: bool) -> Iterator[PlannedRun]:
     """Yields the runs that are still to be played, with likely repeats. `cold`: a warm-up comes
     first.
     """
     missing = [number for number in range(1, plan.runs + 1) if number not in there]
     again = _to_repeat(plan, there)
-    if not any(pair.attempt > 1 and not pair.busy for pair in there.values()):
+    if not any(each.attempt > 1 and not each.busy for each in there.values()):
         again = again[: _IN_VAIN - in_vain(there)]  # until one helps, as if none would
     if cold and (missing or again):
-        yield from plan.pair(WARM_UP)
+        yield from plan.round(WARM_UP)
     for number in missing:
-        yield from plan.pair(number)
+        yield from plan.round(number)
     for number in again:
-        yield from plan.pair(number, 2)
+        yield from plan.round(number, 2)
 
 
 def time_left(
     runs: Sequence[PlannedRun], took: Mapping[str, Sequence[float]]
 ) -> tuple[float, float]:
     """Estimates the shortest and longest time for the runs, in seconds: by how long runs of the
-    same arm took, else runs of the other arm, else by the times in the scenarios.
+    same arm took, else runs of other arms, else by the times in the scenarios.
     """
     every = [each for times in took.values() for each in times]
 

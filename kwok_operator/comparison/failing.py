@@ -25,9 +25,12 @@ from kwok_operator.rehearsal.judge.figures import FIGURES
 _FORM: Final = re.compile(
     r"(?P<figure>[A-Za-z0-9.]+) (?P<way>worse|more|less)"
     r"( than (?P<bound>[0-9]{1,12}(\.[0-9]{1,9})?) ?(?P<unit>%|ms|s|m|h)?)?"
+    r"( in (?P<arm>.+))?"
 )
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0}
-_REMEDY: Final = "write FIGURE worse than 10%, or with more or less, or with a number"
+_REMEDY: Final = (
+    "write FIGURE worse than 10%, or with more or less, or with a number; in ARM may follow"
+)
 _UNKNOWN: Final = (
     EffectVerdict.NOT_COMPARABLE,
     EffectVerdict.INCOMPLETE,
@@ -48,6 +51,8 @@ class FailCondition:
     way: FailWay
     bound: float = 0.0
     relative: bool = True
+    arm: str = ""
+    """The arm that it is about; if empty, any."""
 
 
 class FailAnswer(StrEnum):
@@ -66,6 +71,14 @@ class FailOutcome:
     condition: FailCondition
     answer: FailAnswer
     reason: str
+    arm: str = ""
+    """The arm that the answer is about; empty if there are only two."""
+
+    @property
+    def text(self) -> str:
+        """The condition, with the arm that the answer is about."""
+        named = self.condition.arm or not self.arm
+        return self.condition.text if named else f"{self.condition.text} in {self.arm}"
 
     @property
     def holds(self) -> bool:
@@ -102,7 +115,7 @@ def fail_condition(text: str) -> FailCondition:
     if not relative and unit is not None and FIGURES[figure].unit != "s":
         raise SettingsError(f"{flag}: {shown(text)}: {figure} is no time; write a number or a %")
     scaled = bound / 100 if relative else bound * _UNITS.get(unit or "", 1.0)
-    condition = FailCondition(one_line(text), figure, way, scaled, relative)
+    condition = FailCondition(one_line(text), figure, way, scaled, relative, found["arm"] or "")
     most = "a share changes by less than 1" if FIGURES[figure].unit == "share" else ""
     if relative:
         most = "" if bound_of(condition).more else "nothing becomes less by 100 % or more"

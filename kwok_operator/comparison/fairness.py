@@ -1,7 +1,7 @@
-"""Whether two arms had the same chances: what must be equal, and what differed besides.
+"""Whether all arms had the same chances: what must be equal, and what differed besides.
 
     recording --recorded_facts--> a part of RunFacts
-    RunFacts of both arms --> what is checked, what differs
+    RunFacts of all arms --> what is checked, what differs
 
 The differences that the arms are meant to have are listed together with all others: versions,
 machine, load.
@@ -9,13 +9,13 @@ machine, load.
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, Final
 
 from kwok_operator.comparison.autoscalers import unlike_autoscalers
-from kwok_operator.comparison.course import WholePair, in_vain, repeats_stopped
+from kwok_operator.comparison.course import WholeRound, in_vain, repeats_stopped
 from kwok_operator.comparison.plan import ComparisonArm, ComparisonPlan, Registered
 from kwok_operator.errors import one_line
 from kwok_operator.formats.words import names_in_words
@@ -34,21 +34,21 @@ from kwok_operator.rehearsal.scenario.model import Scenario
 BUSY: Final = 0.2
 """If others used more than this share of the processors on average, the machine counts as busy."""
 _UNLIKE: Final = 0.1
-"""How much the average loads of the two arms may differ."""
+"""How much the average loads of the arms may differ."""
 _APART: Final = 2.0
-"""How many seconds apart the same pods may come in the two arms."""
+"""How many seconds apart the same pods may come in different arms."""
 _BEGINNING: Final = 1.0
 _OF_RUNS: Final = ("versions", "programs", "machine")
 _MOST_DIFFERENCES: Final = 100
 _SHOWN: Final = 80
 
 Facts = Mapping[int, "RunFacts"]
-"""The facts of one arm's runs, by number of the pair."""
+"""The facts of one arm's runs, by number of the round."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """Facts of a run that must be equal in both arms, or that are reported if they differ."""
+    """Facts of a run that must be equal in all arms, or that are reported if they differ."""
 
     seed: str = ""
     arrivals: str = ""
@@ -131,57 +131,79 @@ def recorded_facts(recording: RecordingReader, scenario: Scenario) -> RunFacts:
     return RunFacts(came=came, missing=missing, start=hashlib.sha256(text).hexdigest()[:16])
 
 
-def whole_pairs(a: Facts, b: Facts) -> dict[int, WholePair]:
-    """Returns the pairs of which both runs are over."""
+def whole_rounds(arms: Iterable[Facts]) -> dict[int, WholeRound]:
+    """Returns the rounds of which all runs are over."""
     return {
-        number: WholePair(2 if a[number].repeated else 1, a[number].busy or b[number].busy)
-        for number in a.keys() & b.keys()
+        number: WholeRound(2 if runs[0].repeated else 1, any(run.busy for run in runs))
+        for number, runs in _together(arms).items()
     }
 
 
-def fairness_checks(plan: ComparisonPlan, a: Facts, b: Facts) -> Iterator[FairnessCheck]:
-    """Yields a check for each thing that must be equal in both arms, and whether it was."""
-    both = sorted(a.keys() & b.keys())
-    if not both:
+def _together(arms: Iterable[Facts]) -> dict[int, list[RunFacts]]:
+    """Returns the runs of each whole round, in the order of the arms."""
+    first, *others = arms
+    numbers = sorted(first.keys() & set.intersection(*({*each} for each in others)))
+    return {n: [first[n], *(each[n] for each in others)] for n in numbers}
+
+
+def fairness_checks(plan: ComparisonPlan, arms: Sequence[Facts]) -> Iterator[FairnessCheck]:
+    """Yields a check for each thing that must be equal in all arms, and whether it was."""
+    rounds = _together(arms)
+    if not rounds:
         return
     if plan.registered is not None:
-        yield _as_registered(plan, plan.registered, a, b)
-    pairs = f"in all of {len(both)} pairs"
-    missing = [run.missing for facts in (a, b) for run in facts.values() if run.missing]
+        yield _as_registered(plan, plan.registered, arms)
+    of = f"of {len(rounds)} {plan.unit}s"
+    missing = [run.missing for facts in arms for run in facts.values() if run.missing]
     for what, field_name in (
         ("seeds", "seed"),
         ("arrivals as planned", "arrivals"),
         ("state at the beginning", "start"),
     ):
-        unlike = [n for n in both if getattr(a[n], field_name) != getattr(b[n], field_name)]
-        said = f"differ in {len(unlike)} of {len(both)} pairs" if unlike else f"the same {pairs}"
+        unlike = sum(
+            len({getattr(run, field_name) for run in each}) > 1 for each in rounds.values()
+        )
+        held, said = not unlike, f"differ in {unlike} {of}" if unlike else f"the same in all {of}"
         if field_name == "arrivals" and missing:
             said += f"; up to {max(missing):,} pods did not come, in {len(missing)} runs"
-            unlike += both
-        yield FairnessCheck(what, not unlike, said)
+            held = False
+        yield FairnessCheck(what, held, said)
     if kinds := unlike_autoscalers([(arm.name, arm.scenario) for arm in plan.arms]):
         yield FairnessCheck("autoscalers", *kinds)
-    apart = max(_apart(a[n], b[n]) for n in both)
-    lone = sorted({name for n in both for name in a[n].came.keys() ^ b[n].came.keys()})
+    yield _came(rounds.values())
+    yield _unchanged(plan, arms)
+    loads = [[run.others for run in facts.values() if run.others is not None] for facts in arms]
+    if all(loads):
+        means = [*map(fmean, loads)]
+        each = [
+            f"{mean * 100:.0f} % {'' if n else 'of the processors '}in {arm.name}"
+            for n, (mean, arm) in enumerate(zip(means, plan.arms, strict=True))
+        ]
+        said = f"others used {', '.join(each)}"
+        yield FairnessCheck("machine load", max(means) - min(means) <= _UNLIKE, said)
+    yield _order(plan, arms)
+    yield _quiet(plan, arms)
+
+
+def _came(rounds: Iterable[Sequence[RunFacts]]) -> FairnessCheck:
+    """Checks that the pods of each workload came in all arms, and at about the same time."""
+    apart = 0.0
+    lone: set[str] = set()
+    for runs in rounds:
+        for name in {name for run in runs for name in run.came}:
+            times = [run.came[name] for run in runs if name in run.came]
+            if len(times) < len(runs):
+                lone.add(name)
+            else:
+                apart = max(apart, max(times) - min(times))
     said = f"{apart:.1f} s apart at most, on the average of a workload"
     if lone:
-        said = f"of {names_in_words(lone, most=3)} in one arm only"
-    yield FairnessCheck("pods as they came", apart <= _APART and not lone, said)
-    yield _unchanged(plan, a, b)
-    loads = [[run.others for run in facts.values() if run.others is not None] for facts in (a, b)]
-    if all(loads):
-        one, other = map(fmean, loads)
-        said = (
-            f"others used {one * 100:.0f} % of the processors in {plan.arms[0].name},"
-            f" {other * 100:.0f} % in {plan.arms[1].name}"
-        )
-        yield FairnessCheck("machine load", abs(one - other) <= _UNLIKE, said)
-    yield _order(plan, a, b)
-    yield _quiet(plan, a, b)
+        said = f"of {names_in_words(sorted(lone), most=3)} not in all arms"
+    return FairnessCheck("pods as they came", apart <= _APART and not lone, said)
 
 
 def _as_registered(
-    plan: ComparisonPlan, registered: Registered, a: Facts, b: Facts
+    plan: ComparisonPlan, registered: Registered, arms: Sequence[Facts]
 ) -> FairnessCheck:
     wrong = []
     if plan.runs != registered.runs:
@@ -193,7 +215,7 @@ def _as_registered(
         )
     seen = [
         f"{number}-{arm.name}"
-        for arm, facts in zip(plan.arms, (a, b), strict=True)
+        for arm, facts in zip(plan.arms, arms, strict=True)
         for number, run in facts.items()
         if run.seen_before
     ]
@@ -210,37 +232,38 @@ def _as_registered(
     )
 
 
-def _order(plan: ComparisonPlan, a: Facts, b: Facts) -> FairnessCheck:
-    there = whole_pairs(a, b)
+def _order(plan: ComparisonPlan, arms: Sequence[Facts]) -> FairnessCheck:
+    there = whole_rounds(arms)
     name = plan.arms[0].name
-    first = sum(plan.pair(n, pair.attempt)[0].arm.name == name for n, pair in there.items())
-    drawn = f"drawn for each pair alone, by seed {plan.order_seed or 'none'}"
+    first = sum(plan.round(n, each.attempt)[0].arm.name == name for n, each in there.items())
+    drawn = f"drawn for each {plan.unit} alone, by seed {plan.order_seed or 'none'}"
     said = f"{drawn}: {name} first in {first} of {len(there)}"
-    return FairnessCheck("order within pairs", True, said)
+    return FairnessCheck(f"order within {plan.unit}s", True, said)
 
 
-def _quiet(plan: ComparisonPlan, a: Facts, b: Facts) -> FairnessCheck:
-    busy = sum(run.busy for run in (*a.values(), *b.values()))
-    said = [f"{busy} of {len(a) + len(b)} runs were on a machine that other programs kept busy"]
-    there = whole_pairs(a, b)
+def _quiet(plan: ComparisonPlan, arms: Sequence[Facts]) -> FairnessCheck:
+    runs = [run for facts in arms for run in facts.values()]
+    busy = sum(run.busy for run in runs)
+    said = [f"{busy} of {len(runs)} runs were on a machine that other programs kept busy"]
+    there = whole_rounds(arms)
     if repeats_stopped(plan, there):
-        said.append(f"{in_vain(there)} repeats were as busy, so no more pairs were repeated")
+        said.append(f"{in_vain(there)} repeats were as busy, so no more {plan.unit}s were repeated")
     if busy:
         said.append(
-            "which run of a pair it met was left to the draw, so it favours no arm; its noise"
-            " widens the intervals, so smaller differences go unseen, and times are those of a busy"
-            " machine"
+            f"which run of a {plan.unit} it met was left to the draw, so it favours no arm; its"
+            " noise widens the intervals, so smaller differences go unseen, and times are those of"
+            " a busy machine"
         )
     return FairnessCheck("quiet machine", not busy, "; ".join(said))
 
 
-def _unchanged(plan: ComparisonPlan, a: Facts, b: Facts) -> FairnessCheck:
+def _unchanged(plan: ComparisonPlan, arms: Sequence[Facts]) -> FairnessCheck:
     """Checks that all runs of an arm had the same versions and machine: a continued comparison may
     mix.
     """
     mixed = [
         f"{key} is {', '.join(values)} in {arm.name}"
-        for arm, facts in zip(plan.arms, (a, b), strict=True)
+        for arm, facts in zip(plan.arms, arms, strict=True)
         for name in _OF_RUNS
         for key, values in sorted(_values(name, facts).items())
         if len(values) > 1
@@ -249,13 +272,10 @@ def _unchanged(plan: ComparisonPlan, a: Facts, b: Facts) -> FairnessCheck:
     return FairnessCheck("versions and machine", not mixed, said)
 
 
-def _apart(a: RunFacts, b: RunFacts) -> float:
-    return max((abs(a.came[w] - b.came[w]) for w in a.came.keys() & b.came.keys()), default=0.0)
-
-
-def what_differs(plan: ComparisonPlan, a: Facts, b: Facts) -> Iterator[WhatDiffers]:
+def what_differs(
+    one: ComparisonArm, other: ComparisonArm, a: Facts, b: Facts
+) -> Iterator[WhatDiffers]:
     """Yields what the two scenarios differ in, then which versions, programs or machines did."""
-    one, other = plan.arms
     yield from list(_told(one, other))[:_MOST_DIFFERENCES]
     for name in _OF_RUNS:
         found = [_values(name, facts) for facts in (a, b)]

@@ -134,8 +134,8 @@ class ComparisonFolder:
             outputs.put(self.path / REGISTERED, json.dumps(_registration(made), indent=2) + "\n")
         return made
 
-    def has_pair(self, plan: ComparisonPlan, number: int) -> bool:
-        return all(self.played(run) for run in plan.pair(number))
+    def has_round(self, plan: ComparisonPlan, number: int) -> bool:
+        return all(self.played(run) for run in plan.round(number))
 
     def _seen(self) -> Iterator[dict[str, Any]]:
         """Yields the run.json of each run that counts and is over."""
@@ -283,7 +283,7 @@ def _registration(plan: ComparisonPlan) -> dict[str, Any]:
         "orderSeed": plan.order_seed,
         "repeatBusy": plan.repeat_busy,
         "order": [
-            [run.arm.name for run in plan.pair(number)] for number in range(1, plan.runs + 1)
+            [run.arm.name for run in plan.round(number)] for number in range(1, plan.runs + 1)
         ],
     }
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from typing import Final
 
 from kwok_operator.comparison import words
-from kwok_operator.comparison.outcome import FIRST_SHOWN, Comparison
-from kwok_operator.comparison.statistics import Effect
+from kwok_operator.comparison.outcome import Comparison, Contrast, differences_first
+from kwok_operator.comparison.statistics import DIFFERENCES, Effect
 from kwok_operator.errors import TERMINAL_LINE, one_line
 from kwok_operator.formats.markdown import plain, table
 
-_CELL: Final = 200
-_BOLD: Final = frozenset(FIRST_SHOWN)
+_LONGEST: Final = 200
+_BOLD: Final = frozenset(DIFFERENCES)
 _MOST_DIFFERENCES: Final = 20
 
 
@@ -22,13 +22,16 @@ def in_markdown(found: Comparison) -> str:
 
 
 def _lines(found: Comparison) -> Iterator[str]:
-    a, b = (arm.name for arm in found.plan.arms)
+    first, *others = (_text(arm.name) for arm in found.plan.arms)
     yield f"### {_text(found.plan.name)}: {_text(found.headline)}"
     yield ""
     so_far = "" if found.complete else f", {len(found.runs)} runs so far"
-    yield f"A is {_text(a)}, B is {_text(b)}; {found.plan.runs} pairs of runs{so_far}."
+    arms = f"A is {first}, B is {others[0]}"
+    if len(others) > 1:
+        arms = f"{', '.join(others)} are compared with {first}"
+    yield f"{arms}; {found.plan.runs_in_words}{so_far}."
     for each in found.fail_if:
-        yield from ("", f"**{each.said}**: {_text(each.condition.text)}: {_text(each.reason)}")
+        yield from ("", f"**{each.said}**: {_text(each.text)}: {_text(each.reason)}")
     for number, arm in enumerate(found.plan.arms):
         for run in found.failed_runs(number)[:1]:
             count = len(found.failed_runs(number))
@@ -38,28 +41,40 @@ def _lines(found: Comparison) -> Iterator[str]:
             )
             yield from ("", f"**{sentence}**: {_text(run.failures[0])}")
     yield ""
-    yield from table(
-        (
-            "Figure",
-            "A:",
-            "B:",
-            "Change:",
-            "95 % interval",
-            "Verdict",
-            "Could have been seen:",
-        ),
-        [_row(effect) for effect in (*_ordered(found), *found.explored)],
-    )
+    if len(others) > 1:
+        rows = [(_text(name), *map(_cell, each)) for name, each in found.by_figure.items()]
+        yield from table(("Figure", *(f"{name}:" for name in others)), rows)
+    for contrast in found.contrasts:
+        if len(others) > 1:
+            yield from ("", f"#### {_text(contrast.arm.name)}, beside {first}", "")
+        yield from _effects(found, contrast)
     for check in found.checks:
         if not check.held:
             yield from ("", f"**not the same: {_text(check.what)}**: {_text(check.said)}")
-    if found.differs:
-        yield ""
-        shown = found.differs[:_MOST_DIFFERENCES]
-        rows = [(_text(each.what), _text(each.a), _text(each.b)) for each in shown]
-        yield from table(("What differed", "A", "B"), rows)
-        if more := len(found.differs) - len(shown):
-            yield from ("", f"and {more:,} more")
+    for contrast in found.contrasts:
+        if contrast.differs:
+            yield ""
+            yield from _differs(found, contrast)
+
+
+def _effects(found: Comparison, contrast: Contrast) -> Iterator[str]:
+    a, b = map(_text, found.labels(contrast))
+    heads = ("Figure", f"{a}:", f"{b}:", "Change:", "95 % interval", "Verdict")
+    effects = (*differences_first(contrast.effects), *contrast.explored)
+    yield from table((*heads, "Could have been seen:"), [_row(effect) for effect in effects])
+
+
+def _differs(found: Comparison, contrast: Contrast) -> Iterator[str]:
+    shown = contrast.differs[:_MOST_DIFFERENCES]
+    rows = [(_text(each.what), _text(each.a), _text(each.b)) for each in shown]
+    yield from table(("What differed", *map(_text, found.labels(contrast))), rows)
+    if more := len(contrast.differs) - len(shown):
+        yield from ("", f"and {more:,} more")
+
+
+def _cell(effect: Effect | None) -> str:
+    text = _text(words.in_a_cell(effect))
+    return f"**{text}**" if effect and effect.verdict in _BOLD else text
 
 
 def _row(effect: Effect) -> tuple[str, ...]:
@@ -75,11 +90,6 @@ def _row(effect: Effect) -> tuple[str, ...]:
     )
 
 
-def _ordered(found: Comparison) -> list[Effect]:
-    order = {verdict: place for place, verdict in enumerate(FIRST_SHOWN)}
-    return sorted(found.effects, key=lambda each: order.get(each.verdict, len(order)))
-
-
 def in_lines(found: Comparison) -> Iterator[str]:
     """The comparison as lines for a terminal. Texts may come from recordings, so they are made
     printable.
@@ -88,13 +98,15 @@ def in_lines(found: Comparison) -> Iterator[str]:
 
 
 def _in_lines(found: Comparison) -> Iterator[str]:
-    for effect in (*_ordered(found), *found.explored):
-        yield _line(effect)
+    for contrast in found.contrasts:
+        arm = f"{contrast.arm.name}: " if len(found.contrasts) > 1 else ""
+        for effect in (*differences_first(contrast.effects), *contrast.explored):
+            yield f"{arm}{_line(effect)}"
     for check in found.checks:
         if not check.held:
             yield f"NOT THE SAME: {check.what}: {check.said}"
     for each in found.fail_if:
-        yield f"{each.said}: {each.condition.text}: {each.reason}"
+        yield f"{each.said}: {each.text}: {each.reason}"
     yield found.headline
 
 
@@ -107,4 +119,4 @@ def _line(effect: Effect) -> str:
 
 
 def _text(text: object) -> str:
-    return plain(text, limit=_CELL)
+    return plain(text, limit=_LONGEST)

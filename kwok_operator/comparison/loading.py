@@ -1,10 +1,11 @@
-"""The two arms of a comparison, read and checked whole before anything starts.
+"""The arms of a comparison, read and checked whole before anything starts.
 
-A.yaml B.yaml | one file with arms --> two scenarios with all that is wrong --> ComparisonArm
+A.yaml B.yaml ... | one file with arms --> scenarios with all that is wrong --> ComparisonArm
 """
 
 import hashlib
 import json
+import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,13 +17,17 @@ from kwok_operator.errors import SettingsError
 from kwok_operator.offline.files import Finding
 from kwok_operator.rehearsal.installing import sources_of
 from kwok_operator.rehearsal.loading import load_scenario
-from kwok_operator.rehearsal.scenario.arms import ARMS, names_of_arms
+from kwok_operator.rehearsal.scenario.arms import (
+    ARMS,
+    FEWEST_ARMS,
+    MOST_ARMS,
+    names_of_arms,
+)
 from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.scenario.scenariofile import ScenarioFile, read_document
 from kwok_operator.rehearsal.surroundings import LocalSurroundings, read_text
 from kwok_operator.userfiles import chunks
 
-_ENOUGH: Final = 2
 _READ: Final = (".py", ".sh", ".js", ".rb", ".lua", ".jar", ".yaml", ".yml", ".json", ".toml",
                 ".conf", ".cfg", ".ini")  # fmt: skip
 """Endings of files that a command is assumed to read. Other files, such as logs, it may write."""
@@ -35,35 +40,37 @@ class LoadedArms:
     name: str
     """The name of the comparison."""
     arms: tuple[ComparisonArm, ...]
-    """Both arms; empty if something is wrong with a scenario."""
+    """All arms; empty if something is wrong with a scenario."""
     findings: tuple[Finding, ...]
 
 
 def load_arms(paths: Sequence[Path], around: MakeSurroundings) -> LoadedArms:
-    """Loads the two arms. Raises SettingsError if a file can't be read, or there aren't exactly
-    two.
+    """Loads the arms. Raises SettingsError if a file can't be read, or the files are too few or
+    too many.
     """
-    if not 1 <= len(paths) <= _ENOUGH:
+    if not 1 <= len(paths) <= MOST_ARMS:
         raise SettingsError(
-            "SCENARIO: name one with two arms, or two scenarios, such as before.yaml after.yaml"
+            f"SCENARIO: name one with arms, or {FEWEST_ARMS} to {MOST_ARMS} scenarios, such as"
+            " before.yaml after.yaml"
         )
     if len(paths) == 1:
         (path,) = paths
         read = read_document(str(path), read_text(path))
         names = names_of_arms(read.document)
         if read.document and not read.findings and not read.document.value.get(ARMS):
-            message = "has no arms; give it two, or name two scenarios"
+            message = "has no arms; give it two or more, or name two or more scenarios"
             return LoadedArms(path.stem, (), (Finding(str(path), None, message),))
-        if len(names) != _ENOUGH:
+        if not FEWEST_ARMS <= len(names) <= MOST_ARMS:
             return _loaded(
                 path.stem, [("", path, load_scenario(path, around(path), arm=""))], around
             )
         found = [(name, path, load_scenario(path, around(path), arm=name)) for name in names]
         return _loaded(path.stem, found, around)
-    one, other = paths
-    names = [one.stem, other.stem] if one.stem != other.stem else ["a", "b"]
-    both = [(n, p, load_scenario(p, around(p))) for n, p in zip(names, paths, strict=True)]
-    return _loaded(f"{names[0]} and {names[1]}", both, around)
+    names = [path.stem for path in paths]
+    if len({*names}) < len(names):
+        names = [*string.ascii_lowercase[: len(names)]]
+    found = [(n, p, load_scenario(p, around(p))) for n, p in zip(names, paths, strict=True)]
+    return _loaded(" and ".join(names), found, around)
 
 
 def _loaded(

@@ -1,4 +1,4 @@
-"""What came of a comparison: its runs, the effect on each figure, and who has won.
+"""What came of a comparison: its runs, the effect of each arm on each figure, and who has won.
 
     ComparisonPlan, PlayedRun of each  --compared-->  Comparison  --comparison_json-->  the file
 
@@ -23,7 +23,7 @@ from kwok_operator.comparison.fairness import (
     fairness_checks,
     what_differs,
 )
-from kwok_operator.comparison.plan import ComparisonPlan
+from kwok_operator.comparison.plan import ComparisonArm, ComparisonPlan
 from kwok_operator.comparison.statistics import (
     DIFFERENCES,
     Effect,
@@ -35,8 +35,6 @@ from kwok_operator.formats.words import names_in_words
 from kwok_operator.rehearsal.judge.figures import FIGURES
 
 FORMAT: Final = 1
-FIRST_SHOWN: Final = DIFFERENCES
-_LOSERS: Final = {EffectVerdict.WORSE: 1, EffectVerdict.BETTER: 0}
 _LACKS: Final = (EffectVerdict.UNDECIDED, EffectVerdict.INCOMPLETE)
 _NO_EFFECT: Final = (*_LACKS, EffectVerdict.NOT_COMPARABLE)
 
@@ -72,37 +70,105 @@ class PlayedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    plan: ComparisonPlan
-    runs: tuple[PlayedRun, ...]
+class Contrast:
+    """One arm beside the first."""
+
+    arm: ComparisonArm
     effects: tuple[Effect, ...]
     explored: tuple[Effect, ...]
     """The effects on figures that were first named after runs had been seen."""
     fail_if: tuple[FailOutcome, ...]
-    checks: tuple[FairnessCheck, ...]
     differs: tuple[WhatDiffers, ...]
+    failing: EffectVerdict
+    """The verdict on how many of its runs fail, beside those of the first arm."""
+
+    @property
+    def has_differences(self) -> bool:
+        return any(effect.verdict in DIFFERENCES for effect in self.effects)
+
+    @property
+    def in_words(self) -> str:
+        """The verdict on the figures. It names the arm only if there is a difference."""
+        named = [self._named(verdict) for verdict in DIFFERENCES]
+        parts = [part for part in named if part]
+        if parts:
+            verb = "" if parts[0].startswith(EffectVerdict.DIFFERS) else "is "
+            parts[0] = f"{self.arm.name} {verb}{parts[0]}"
+        elif any(effect.verdict not in _NO_EFFECT for effect in self.effects):
+            parts = [EffectVerdict.NONE_SEEN.value]
+        elif undecided := [e for e in self.effects if e.verdict is EffectVerdict.UNDECIDED]:
+            return f"{EffectVerdict.UNDECIDED.value}: {undecided[0].reason}"
+        elif not any(effect.verdict is EffectVerdict.INCOMPLETE for effect in self.effects):
+            return "nothing could be compared"
+        return "; ".join([*parts, *(part for each in _LACKS if (part := self._named(each)))])
+
+    def _named(self, verdict: EffectVerdict) -> str:
+        names = [effect.figure for effect in self.effects if effect.verdict is verdict]
+        return f"{verdict.value} in {names_in_words(names, most=3)}" if names else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    plan: ComparisonPlan
+    runs: tuple[PlayedRun, ...]
+    contrasts: tuple[Contrast, ...]
+    """Each further arm beside the first."""
+    checks: tuple[FairnessCheck, ...]
     warm_ups: tuple[PlayedRun, ...] = ()
     """The warm-up runs. They don't count."""
     interrupted: bool = False
-    loser: int | None = None
-    """The number of the arm whose runs fail more often, beyond chance."""
+
+    @property
+    def effects(self) -> tuple[Effect, ...]:
+        return tuple(effect for each in self.contrasts for effect in each.effects)
+
+    @property
+    def explored(self) -> tuple[Effect, ...]:
+        return tuple(effect for each in self.contrasts for effect in each.explored)
+
+    @property
+    def fail_if(self) -> tuple[FailOutcome, ...]:
+        return tuple(outcome for each in self.contrasts for outcome in each.fail_if)
+
+    @property
+    def by_figure(self) -> dict[str, list[Effect | None]]:
+        """The effect of each further arm on each figure; None if neither run of any pair has it."""
+        arms = [{effect.figure: effect for effect in each.effects} for each in self.contrasts]
+        names = dict.fromkeys(effect.figure for effect in self.effects)
+        return {name: [each.get(name) for each in arms] for name in names}
+
+    def labels(self, contrast: Contrast) -> tuple[str, str]:
+        """The heads of the columns of the first arm and of another."""
+        return (
+            ("A", "B") if len(self.contrasts) == 1 else (self.plan.arms[0].name, contrast.arm.name)
+        )
 
     @property
     def complete(self) -> bool:
-        return len(self.runs) == 2 * self.plan.runs
+        return len(self.runs) == len(self.plan.arms) * self.plan.runs
+
+    @property
+    def losers(self) -> tuple[int, ...]:
+        """The numbers of the arms whose runs fail more often, beyond chance: more often than those
+        of the first arm; or the first, if one fails less often.
+        """
+        verdicts = [each.failing for each in self.contrasts]
+        first = (0,) if EffectVerdict.BETTER in verdicts else ()
+        return (*first, *(n for n, v in enumerate(verdicts, 1) if v is EffectVerdict.WORSE))
 
     @property
     def mostly(self) -> tuple[int, ...]:
         """The numbers of the arms that fail in more than half of their runs."""
-        return tuple(n for n in (0, 1) if 2 * len(self.failed_runs(n)) > len(self.of_arm(n)))
+        every = range(len(self.plan.arms))
+        return tuple(n for n in every if 2 * len(self.failed_runs(n)) > len(self.of_arm(n)))
 
     @property
     def fails(self) -> bool:
         """Whether the job should fail: an arm fails in most of its runs, or more often than the
-        other beyond chance; or a condition holds. A single failed run may be chance.
+        one it is compared with, beyond chance; or a condition holds. A single failed run may be
+        chance.
         """
-        lost = self.loser is not None or bool(self.mostly)
-        return lost or any(each.holds for each in self.fail_if)
+        return bool(self.losers or self.mostly) or any(each.holds for each in self.fail_if)
 
     @property
     def undecided(self) -> bool:
@@ -133,41 +199,42 @@ class Comparison:
         """How many runs of each arm failed, and whether that is beyond chance; empty if none
         failed.
         """
-        names, failed = [arm.name for arm in self.plan.arms], [*map(self.failed_runs, (0, 1))]
+        names = [arm.name for arm in self.plan.arms]
+        failed = [self.failed_runs(n) for n in range(len(names))]
         counts = [
             f"{name} failed in {len(failed[n])} of {len(self.of_arm(n))} runs"
             for n, name in enumerate(names)
         ]
         if not any(failed):
             return ""
-        if self.loser is not None:
-            return f"{names[1 - self.loser]} wins: {', '.join(counts)}"
+        every = ", ".join(counts)
+        if self.losers and len(names) == 2:
+            return f"{names[1 - self.losers[0]]} wins: {every}"
+        if self.losers:
+            lost = names_in_words([names[n] for n in self.losers])
+            return f"{lost} failed more often, beyond chance: {every}"
         chance = "(a difference not beyond chance)"
         if not self.mostly:
-            return f"{', '.join(counts[n] for n in (0, 1) if failed[n])} {chance}"
-        said = ", ".join(counts)
+            return f"{', '.join(counts[n] for n, runs in enumerate(failed) if runs)} {chance}"
         if len(self.mostly) == len(names):
-            return f"both arms fail: {said}"
-        return f"{names[self.mostly[0]]} fails: {said} {chance}"
+            return f"{'both' if len(names) == 2 else 'all'} arms fail: {every}"
+        fail = "fails" if len(self.mostly) == 1 else "fail"
+        return f"{names_in_words([names[n] for n in self.mostly])} {fail}: {every} {chance}"
 
     @property
     def _effects_in_words(self) -> str:
-        named = [(verdict, self._named(verdict)) for verdict in DIFFERENCES]
-        parts = [part for _, part in named if part]
-        if parts:
-            verb = "" if parts[0].startswith(EffectVerdict.DIFFERS) else "is "
-            parts[0] = f"{self.plan.arms[1].name} {verb}{parts[0]}"
-        elif any(effect.verdict not in _NO_EFFECT for effect in self.effects):
-            parts = [EffectVerdict.NONE_SEEN.value]
-        elif undecided := [e for e in self.effects if e.verdict is EffectVerdict.UNDECIDED]:
-            return f"{EffectVerdict.UNDECIDED.value}: {undecided[0].reason}"
-        elif not any(effect.verdict is EffectVerdict.INCOMPLETE for effect in self.effects):
-            return "nothing could be compared"
-        return "; ".join([*parts, *(part for each in _LACKS if (part := self._named(each)))])
+        texts = {each.in_words for each in self.contrasts}
+        if len(texts) == 1:
+            return texts.pop()
+        return "; ".join(
+            each.in_words if each.has_differences else f"{each.arm.name}: {each.in_words}"
+            for each in self.contrasts
+        )
 
-    def _named(self, verdict: EffectVerdict) -> str:
-        names = [effect.figure for effect in self.effects if effect.verdict is verdict]
-        return f"{verdict.value} in {names_in_words(names, most=3)}" if names else ""
+
+def differences_first(effects: Iterable[Effect]) -> list[Effect]:
+    order = {verdict: place for place, verdict in enumerate(DIFFERENCES)}
+    return sorted(effects, key=lambda each: order.get(each.verdict, len(order)))
 
 
 def compared(
@@ -180,31 +247,95 @@ def compared(
     """Computes the comparison from the runs that have been played so far."""
     by_arm = [{run.pair: run for run in runs if run.arm == arm.name} for arm in plan.arms]
     facts = [{pair: run.facts for pair, run in found.items()} for found in by_arm]
-    # A pair of which only one run is over is left out.
-    pairs = [n for n in range(1, plan.runs + 1) if all(n in found for found in by_arm)]
-    both = _Both([found[n] for n in pairs] for found in by_arm)
-    *effects, failed = _effects(plan, both)
+
+    def contrast(number: int) -> Contrast:
+        arm, found = plan.arms[number], (by_arm[0], by_arm[number])
+        # A pair of which only one run is over is left out.
+        pairs = [n for n in range(1, plan.runs + 1) if all(n in each for each in found)]
+        both = _Both(plan, arm, *([each[n] for n in pairs] for each in found))
+        *effects, failed = both.effects()
+        return Contrast(
+            arm=arm,
+            effects=tuple(effects),
+            explored=tuple(both.explored()),
+            fail_if=tuple(both.conditions(effects)),
+            differs=tuple(what_differs(plan.arms[0], arm, facts[0], facts[number])),
+            failing=failed.verdict,
+        )
+
     return Comparison(
         plan=plan,
         runs=tuple(runs),
-        effects=tuple(effects),
-        explored=tuple(_explored(plan, both)),
-        fail_if=tuple(_conditions(plan, both, effects)),
-        checks=tuple(fairness_checks(plan, *facts)),
-        differs=tuple(what_differs(plan, *facts)),
+        contrasts=tuple(map(contrast, range(1, len(plan.arms)))),
+        checks=tuple(fairness_checks(plan, facts)),
         warm_ups=tuple(warm_ups),
         interrupted=interrupted,
-        loser=_LOSERS.get(failed.verdict),
     )
 
 
 class _Both:
-    """The runs of both arms, only of pairs in which both have been played."""
+    """The runs of the first arm and of another, only of pairs in which both have been played."""
 
-    def __init__(self, arms: Iterable[Sequence[PlayedRun]]) -> None:
-        self._a, self._b = arms
+    def __init__(
+        self,
+        plan: ComparisonPlan,
+        arm: ComparisonArm,
+        a: Sequence[PlayedRun],
+        b: Sequence[PlayedRun],
+    ) -> None:
+        self._plan, self._arm, self._a, self._b = plan, arm, a, b
+        self._asked = [each for each in plan.fail_if if each.arm in ("", arm.name)]
 
-    def values(self, figures: Iterable[str]) -> tuple[_Values, _Values]:
+    def effects(self) -> Iterator[Effect]:
+        """Yields the effect on each figure, then the effect on how many runs fail."""
+        plan = self._plan
+        one, other = self._values(plan.compared)
+        named = {*plan.figures, *(each.figure for each in plan.fail_if)}
+        for figure in plan.compared:
+            nothing = all(v is None for v in (*one[figure], *other[figure]))
+            if nothing and figure not in named:
+                del one[figure], other[figure]  # such as the cost where nothing has a price
+        known, order = {name for name in one if not self._incomplete(name)}, [*one]
+        found = {effect.figure: effect for effect in self._compared(one, other, known)}
+        for name in order:
+            yield found.get(name) or self._of_a_part(name, one[name], other[name])
+
+    def explored(self) -> Iterator[Effect]:
+        """Yields the effect on each explored figure, tested alone, without a verdict."""
+        for name in self._plan.explored:
+            one, other = self._values([name])
+            if self._incomplete(name):
+                yield self._of_a_part(name, one[name], other[name])
+                continue
+            for effect in self._compared(one, other, [name]):
+                if effect.verdict is EffectVerdict.NOT_COMPARABLE:
+                    yield effect
+                else:
+                    yield replace(
+                        effect,
+                        verdict=EffectVerdict.EXPLORED,
+                        smallest=None,
+                        smallest_less=None,
+                        reason="",
+                    )
+
+    def conditions(self, effects: Sequence[Effect]) -> Iterator[FailOutcome]:
+        by_figure = {effect.figure: effect for effect in effects}
+        bounds = {bound_of(each) for each in self._asked}
+        complete = {bound for bound in bounds if not self._incomplete(bound.figure)}
+        values = self._values({bound.figure for bound in complete})
+        beside = against_bounds(*values, complete, rivals=self._plan.rivals)
+        died = sum(a.died and b.died for a, b in zip(self._a, self._b, strict=True))
+        name = self._arm.name if self._plan.rivals > 1 else ""
+        for each in self._asked:
+            outcome = judged(each, by_figure.get(each.figure), beside, both_died=died)
+            yield replace(outcome, arm=name)
+        for each in self._plan.explored_conditions:
+            if each.arm in ("", self._arm.name):
+                why = "runs had been seen before it was given; give it with a new --output"
+                yield FailOutcome(each, FailAnswer.EXPLORED, why, name)
+
+    def _values(self, figures: Iterable[str]) -> tuple[_Values, _Values]:
         """Returns A's and B's values by figure. Of a run that died, only whether it
         failed is used.
         """
@@ -216,12 +347,18 @@ class _Both:
         )
         return a, b
 
-    @property
-    def died(self) -> int:
-        """The number of pairs in which both runs died."""
-        return sum(a.died and b.died for a, b in zip(self._a, self._b, strict=True))
+    def _compared(self, a: _Values, b: _Values, names: Collection[str]) -> list[Effect]:
+        better = {name: name == _FAILED or FIGURES[name].lower_is_better for name in names}
+        return compare_figures(
+            {name: values for name, values in a.items() if name in names},
+            {name: values for name, values in b.items() if name in names},
+            lower_is_better=better,
+            first={each.figure for each in self._asked},
+            decided={name for name in names if name == _FAILED or FIGURES[name].decisions},
+            rivals=self._plan.rivals,
+        )
 
-    def incomplete(self, figure: str) -> str:
+    def _incomplete(self, figure: str) -> str:
         """In how many runs the figure is incomplete, and why in the first; empty if it is
         complete.
         """
@@ -229,79 +366,18 @@ class _Both:
         reasons = [run.incomplete[figure] for run in every if figure in run.incomplete]
         return f"in {len(reasons)} of {len(every)} runs: {reasons[0]}" if reasons else ""
 
-
-def _effects(plan: ComparisonPlan, both: _Both) -> Iterator[Effect]:
-    """Yields the effect on each figure, then the effect on how many runs fail."""
-    one, other = both.values(plan.compared)
-    named = {*plan.figures, *(each.figure for each in plan.fail_if)}
-    for figure in plan.compared:
-        nothing = all(v is None for v in (*one[figure], *other[figure]))
-        if nothing and figure not in named:
-            del one[figure], other[figure]  # such as the cost where nothing has a price
-    known, order = {name for name in one if not both.incomplete(name)}, [*one]
-    found = {effect.figure: effect for effect in _compared(plan, one, other, known)}
-    for name in order:
-        yield found.get(name) or _of_a_part(name, one[name], other[name], both.incomplete(name))
-
-
-def _compared(
-    plan: ComparisonPlan, a: _Values, b: _Values, names: Collection[str]
-) -> Iterator[Effect]:
-    yield from compare_figures(
-        {name: values for name, values in a.items() if name in names},
-        {name: values for name, values in b.items() if name in names},
-        lower_is_better={name: name == _FAILED or FIGURES[name].lower_is_better for name in names},
-        first={each.figure for each in plan.fail_if},
-        decided={name for name in names if name == _FAILED or FIGURES[name].decisions},
-    )
-
-
-def _of_a_part(name: str, a: Sequence[float | None], b: Sequence[float | None], why: str) -> Effect:
-    """Returns an effect without a verdict, for a figure that some runs know only in part."""
-    known = [[value for value in values if value is not None] for values in (a, b)]
-    one, other = (fmean(values) if values else None for values in known)
-    return Effect(name, a=one, b=other, verdict=EffectVerdict.INCOMPLETE, reason=why)
-
-
-def _explored(plan: ComparisonPlan, both: _Both) -> Iterator[Effect]:
-    """Yields the effect on each explored figure, tested alone, without a verdict."""
-    for name in plan.explored:
-        one, other = both.values([name])
-        why = both.incomplete(name)
-        if why:
-            yield _of_a_part(name, one[name], other[name], why)
-            continue
-        for effect in _compared(plan, one, other, [name]):
-            if effect.verdict is EffectVerdict.NOT_COMPARABLE:
-                yield effect
-            else:
-                yield replace(
-                    effect,
-                    verdict=EffectVerdict.EXPLORED,
-                    smallest=None,
-                    smallest_less=None,
-                    reason="",
-                )
-
-
-def _conditions(
-    plan: ComparisonPlan, both: _Both, effects: Sequence[Effect]
-) -> Iterator[FailOutcome]:
-    by_figure = {effect.figure: effect for effect in effects}
-    bounds = {bound_of(each) for each in plan.fail_if}
-    complete = {bound for bound in bounds if not both.incomplete(bound.figure)}
-    values = both.values({bound.figure for bound in complete})
-    beside = against_bounds(*values, complete)
-    for each in plan.fail_if:
-        yield judged(each, by_figure.get(each.figure), beside, both_died=both.died)
-    for each in plan.explored_conditions:
-        why = "runs had been seen before it was given; give it with a new --output"
-        yield FailOutcome(each, FailAnswer.EXPLORED, why)
+    def _of_a_part(self, name: str, a: Sequence[float | None], b: Sequence[float | None]) -> Effect:
+        """Returns an effect without a verdict, for a figure that some runs know only in part."""
+        known = [[value for value in values if value is not None] for values in (a, b)]
+        one, other = (fmean(values) if values else None for values in known)
+        why = self._incomplete(name)
+        return Effect(name, a=one, b=other, verdict=EffectVerdict.INCOMPLETE, reason=why)
 
 
 def comparison_json(found: Comparison) -> dict[str, Any]:
-    """Returns the content of comparison.json."""
+    """Returns the content of comparison.json. With more than two arms, each part names its arm."""
     plan = found.plan
+    parts = [({} if plan.rivals == 1 else {"arm": each.arm.name}, each) for each in found.contrasts]
     return {
         "format": FORMAT,
         "name": plan.name,
@@ -321,21 +397,27 @@ def comparison_json(found: Comparison) -> dict[str, Any]:
             }
             for number, arm in enumerate(plan.arms)
         ],
-        "effects": [_effect_json(effect) for effect in found.effects],
-        "explored": [_effect_json(effect) for effect in found.explored],
+        "effects": [arm | _effect_json(effect) for arm, each in parts for effect in each.effects],
+        "explored": [arm | _effect_json(effect) for arm, each in parts for effect in each.explored],
         "failIf": [
             {
-                "condition": each.condition.text,
-                "holds": each.holds,
-                "answer": each.answer.value,
-                "reason": each.reason,
+                **arm,
+                "condition": outcome.condition.text,
+                "holds": outcome.holds,
+                "answer": outcome.answer.value,
+                "reason": outcome.reason,
             }
-            for each in found.fail_if
+            for arm, each in parts
+            for outcome in each.fail_if
         ],
         "fairness": [
             {"what": each.what, "held": each.held, "said": each.said} for each in found.checks
         ],
-        "differs": [{"what": each.what, "a": each.a, "b": each.b} for each in found.differs],
+        "differs": [
+            {**arm, "what": fact.what, "a": fact.a, "b": fact.b}
+            for arm, each in parts
+            for fact in each.differs
+        ],
         "runs": [_run_json(run, [*plan.compared, *plan.explored]) for run in found.runs],
         "warmUps": [_run_json(run, plan.compared) for run in found.warm_ups],
     }

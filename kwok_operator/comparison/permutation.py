@@ -9,11 +9,15 @@ just enough combinations (128), so one other figure that moves far in one of the
 undecided.
 
 Against a bound, the bound is subtracted from every move, and the test is one-sided.
+
+Each further arm is tested against the first in the same way, and `rivals` share the 1 in 128: with
+three arms each of the two has 1 in 256, for which 9 pairs are just enough.
 """
 
 import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import add, sub
 from statistics import fmean
 from typing import Final, TypeVar
@@ -21,27 +25,19 @@ from typing import Final, TypeVar
 from kwok_operator.comparison import studentt
 
 BY_CHANCE: Final = 1 / 128
-"""At most this share of comparisons of A with A reports any difference: the least that 8 pairs
+"""At most this share of comparisons of alike arms reports any difference: the least that 8 pairs
 allow.
 """
 OUTSIDE: Final = 0.05
 """The share of intervals that miss the true difference."""
-FEWEST_PAIRS: Final = 8
+_FEWEST_PAIRS: Final = 8
 ALIKE: Final = 0.99
 """Pairs that reach this share of the farthest possible move alike: they vary by at most a seventh
 of their mean move.
 """
 _BITS: Final = 10
-"""With more pairs than this plus one, only 2 to the power of this many combinations of signs are
-tried; with fewer, all.
-"""
-_COLUMNS: Final = (
-    0,
-    *(1 << bit for bit in range(_BITS)),
-    *(column for n in range(1 << _BITS) if (column := n * 1237 % (1 << _BITS)).bit_count() > 1),
-)
-"""For each pair, the bits of a combination that decide whether its sign is flipped. The first
-pair's sign is never flipped.
+"""With more pairs than this plus one, and one rival, only 2 to the power of this many combinations
+of signs are tried; with fewer, all.
 """
 _DECIDED: Final = 0.95
 """The weight of figures that count decisions; figures that were named first have 1. Such counts are
@@ -111,6 +107,32 @@ class Reach:
         return self.found * (1 - 1e-9) > self.needed
 
 
+def fewest_pairs(rivals: int) -> int:
+    """Returns with how many pairs a difference can be reported, if so many arms are compared with
+    the first.
+    """
+    return _FEWEST_PAIRS + _doublings(rivals)
+
+
+def _doublings(rivals: int) -> int:
+    """How many times the number of combinations has to be doubled to share the level."""
+    return (rivals - 1).bit_length()
+
+
+def _allowed(combinations: int, rivals: int) -> int:
+    """In how many combinations a figure may move as far as it did."""
+    return int(BY_CHANCE * combinations / rivals)
+
+
+@lru_cache(maxsize=8)
+def _columns(bits: int) -> tuple[int, ...]:
+    """Returns for each pair the bits of a combination that decide whether its sign is flipped. The
+    first pair's sign is never flipped.
+    """
+    every = (n * 1237 % (1 << bits) for n in range(1 << bits))
+    return (0, *(1 << bit for bit in range(bits)), *(c for c in every if c.bit_count() > 1))
+
+
 def paired(a: Sequence[float | None], b: Sequence[float | None]) -> Paired | str:
     """Returns the pairs that have both values; or, as a text, why there are too few to compare."""
     having = {
@@ -133,30 +155,39 @@ def paired(a: Sequence[float | None], b: Sequence[float | None]) -> Paired | str
 
 
 def reaches(
-    pairs: Mapping[str, Paired], *, first: Collection[str], decided: Collection[str]
+    pairs: Mapping[str, Paired],
+    *,
+    first: Collection[str],
+    decided: Collection[str],
+    rivals: int = 1,
 ) -> dict[str, Reach]:
-    """Returns the reach of each figure that has at least FEWEST_PAIRS pairs."""
-    large = {name: each for name, each in pairs.items() if len(each.moves) >= FEWEST_PAIRS}
+    """Returns the reach of each figure that has at least `fewest_pairs` pairs. `rivals` is the
+    number of arms that are compared with the first.
+    """
+    fewest = fewest_pairs(rivals)
+    large = {name: each for name, each in pairs.items() if len(each.moves) >= fewest}
     total = 1 + max((each.places[-1] for each in large.values()), default=0)
     counts = {
         name: 1.0 if name in first else _DECIDED if name in decided else _LIGHTER for name in large
     }
     ways = {
-        name: [*map(abs, _turned(each.moves, each.places, total, counts[name]))]
+        name: [*map(abs, _turned(each.moves, each.places, total, counts[name], rivals))]
         for name, each in large.items()
     }
     return {
         name: Reach(
             ways[name][0] / counts[name],
             needed / counts[name],
-            _more_pairs(ways, name, counts[name] * math.sqrt(len(large[name].moves)), needed),
+            _more_pairs(
+                ways, name, counts[name] * math.sqrt(len(large[name].moves)), needed, rivals
+            ),
         )
-        for name, needed in _step_by_step(ways).items()
+        for name, needed in _step_by_step(ways, rivals).items()
     }
 
 
 def _more_pairs(
-    ways: Mapping[str, Sequence[float]], name: str, farthest: float, needed: float
+    ways: Mapping[str, Sequence[float]], name: str, farthest: float, needed: float, rivals: int
 ) -> int:
     """Returns how many more pairs are needed: each further pair doubles the number of combinations,
     while about as many as now reach far in other figures.
@@ -165,26 +196,29 @@ def _more_pairs(
         return 0
     others = zip(*(each[1:] for other, each in ways.items() if other != name), strict=True)
     hiding = sum(1 for way in others if max(way) >= ALIKE * farthest)
-    return max(hiding.bit_length() - int(BY_CHANCE * len(ways[name])).bit_length() + 1, 0)
+    return max(hiding.bit_length() - _allowed(len(ways[name]), rivals).bit_length() + 1, 0)
 
 
-def against(pairs: Mapping[str, Paired | str], bounds: Collection[Bound]) -> dict[Bound, Against]:
+def against(
+    pairs: Mapping[str, Paired | str], bounds: Collection[Bound], *, rivals: int = 1
+) -> dict[Bound, Against]:
     """Compares changes with bounds, for figures with enough pairs. If no true change is beyond its
-    bound, any is reported at most 1 time in 128.
+    bound, any is reported at most 1 time in 128, over all rivals.
     """
+    fewest = fewest_pairs(rivals)
     large = {
         bound: (_beside(found, bound), found)
         for bound in bounds
-        if isinstance(found := pairs.get(bound.figure), Paired) and len(found.moves) >= FEWEST_PAIRS
+        if isinstance(found := pairs.get(bound.figure), Paired) and len(found.moves) >= fewest
     }
     total = 1 + max((found.places[-1] for _, found in large.values()), default=0)
     # The test is one-sided, so each combination and its opposite count separately.
     ways = {
         bound: [*sums, *(-each for each in sums)]
         for bound, (beside, found) in large.items()
-        for sums in [_turned(beside, found.places, total, 1.0)]
+        for sums in [_turned(beside, found.places, total, 1.0, rivals)]
     }
-    needed = _step_by_step(ways)
+    needed = _step_by_step(ways, rivals)
     return {
         bound: Against(
             beyond=Reach(ways[bound][0], max(needed[bound], 0.0)).enough,
@@ -206,12 +240,12 @@ def _beside(found: Paired, bound: Bound) -> list[float]:
     return [sign * (b - a) - edge for a, b, edge in every]
 
 
-def _step_by_step(ways: Mapping[_Key, Sequence[float]]) -> dict[_Key, float]:
+def _step_by_step(ways: Mapping[_Key, Sequence[float]], rivals: int) -> dict[_Key, float]:
     """Returns how far each figure must reach: the farthest is tested against all figures, the next
     against all but that one, and so on.
     """
     most = [-math.inf] * len(next(iter(ways.values()), ()))
-    rarest = int(BY_CHANCE * len(most))
+    rarest = _allowed(len(most), rivals)
     of_so_many: dict[_Key, list[float]] = {}
     for name in sorted(ways, key=lambda each: ways[each][0]):
         of_so_many[name] = most = [*map(max, most, ways[name])]
@@ -226,7 +260,7 @@ def _step_by_step(ways: Mapping[_Key, Sequence[float]]) -> dict[_Key, float]:
 
 
 def _turned(
-    moves: Sequence[float], places: Sequence[int], total: int, counts: float
+    moves: Sequence[float], places: Sequence[int], total: int, counts: float, rivals: int
 ) -> list[float]:
     """Returns how far the pairs move together, for each combination of flipped signs.
 
@@ -234,12 +268,13 @@ def _turned(
     w and the column of p have an odd number of bits in common. With more pairs than bits, only some
     combinations are tried; these form a group, as the test requires.
     """
-    bits = min(total - 1, _BITS)
+    bits = min(total - 1, _BITS + _doublings(rivals))
+    columns = _columns(bits)
     largest = max(map(abs, moves)) or 1.0
     norm = math.sqrt(math.fsum((move / largest) ** 2 for move in moves)) * largest / counts or 1.0
     sums = [0.0] * (1 << bits)
     for place, move in zip(places, moves, strict=True):
-        sums[_COLUMNS[place % len(_COLUMNS)]] += move / norm
+        sums[columns[place % len(columns)]] += move / norm
     for _ in range(bits):
         one, other = sums[::2], sums[1::2]
         sums = [*map(add, one, other), *map(sub, one, other)]

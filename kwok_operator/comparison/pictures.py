@@ -11,6 +11,8 @@ from kwok_operator.formats.svg import COLOURS
 
 WIDTH: Final = 240
 _ROW: Final = 22
+_BAND: Final = 13
+"""The height of one arm's row of dots."""
 _PAD: Final = 8
 _LEAST: Final = 0.05
 _MOST: Final = 2.0
@@ -68,7 +70,7 @@ def dots_picture(figure: str, arms: Sequence[Sequence[float]]) -> str:
         return _PAD + share * (WIDTH - 2 * _PAD)
 
     def row(number: int, arm: Sequence[float]) -> Iterator[str]:
-        y = _ROW / 2 * (number + 0.5) + number * 2
+        y = _BAND * number + _ROW / 4
         yield f'<path class="grid" d="M{_PAD} {y:.1f}H{WIDTH - _PAD}"/>'
         # Dots of one place are drawn once, so the picture doesn't grow with the runs.
         places = sorted({round(at(value) * 2) / 2 for value in arm})
@@ -78,7 +80,7 @@ def dots_picture(figure: str, arms: Sequence[Sequence[float]]) -> str:
             ' stroke-opacity="0.65" fill="none"/>'
         )
 
-    head = f'<svg viewBox="0 0 {WIDTH} {_ROW + 4}" width="{WIDTH}" role="img"'
+    head = f'<svg viewBox="0 0 {WIDTH} {_BAND * len(arms)}" width="{WIDTH}" role="img"'
     rows = [part for number, arm in enumerate(arms) for part in row(number, arm)]
     return "".join([head, f' aria-label="runs, {figure}">', *rows, "</svg>"])
 

@@ -1,8 +1,9 @@
-"""What is compared: two arms, how many runs of each, which figures, what counts as failure.
+"""What is compared: the arms, how many runs of each, which figures, what counts as failure.
 
-    two scenarios, flags  --checked-->  ComparisonPlan  --under-->  one that is judged as Registered
+    scenarios, flags  --checked-->  ComparisonPlan  --under-->  one that is judged as Registered
 
-The two runs of pair i have the same seed, and which arm goes first is drawn. Figures, conditions,
+Round i plays each arm once, with the same seed, in an order that is drawn. Each arm's run and that
+of the first arm are a pair, and a round of two arms is called a pair, too. Figures, conditions,
 number and order are registered before the first run that counts. What is added later was chosen
 after runs could be seen, so it is only explored, and gets no verdict.
 """
@@ -13,16 +14,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kwok_operator.comparison.failing import FailCondition
-from kwok_operator.comparison.permutation import FEWEST_PAIRS
+from kwok_operator.comparison.permutation import fewest_pairs
 from kwok_operator.errors import SettingsError
 from kwok_operator.formats.words import names_in_words, nearest, shown
 from kwok_operator.rehearsal.judge.figures import FIGURES
 from kwok_operator.rehearsal.scenario.expectation import Expectation
 from kwok_operator.rehearsal.scenario.model import Scenario
 
-DEFAULT_RUNS: Final = 10
-"""The default is two more than the fewest: with 8 pairs, one noisy count can hide all other
-figures.
+_SPARE_RUNS: Final = 2
+"""By default so many more pairs are played than the fewest: with the fewest, one noisy count can
+hide all other figures.
 """
 _FEWEST_RUNS: Final = 2
 _MOST_RUNS: Final = 1_000
@@ -39,14 +40,18 @@ USUAL: Final = (
     "churn.created",
     "evictions",
 )
-"""The figures that are compared if the user names none, together with those that both scenarios
+"""The figures that are compared if the user names none, together with those that all scenarios
 have expectations of. Each further figure makes small differences harder to see.
 """
 _MOST_SEED: Final = 50
 # Part of every draw, and never changed: a comparison that goes on keeps its order.
 _DOMAIN: Final = "kwok-operator/order/1"
 WARM_UP: Final = 0
-"""The number of the warm-up pair, which is played before pair 1 and doesn't count."""
+"""The number of the warm-up round, which is played before round 1 and doesn't count."""
+
+
+def default_runs(arms: int) -> int:
+    return fewest_pairs(arms - 1) + _SPARE_RUNS
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,7 @@ class ComparisonArm:
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
     pair: int
-    """WARM_UP, or the number of the pair, from 1."""
+    """WARM_UP, or the number of the round, from 1."""
     arm: ComparisonArm
     seed: str
     attempt: int = 1
@@ -81,7 +86,7 @@ class PlannedRun:
 
     @property
     def scenario(self) -> Scenario:
-        """The scenario with the pair's seed, also in the groups and profiles that it applies."""
+        """The scenario with the round's seed, also in the groups and profiles that it applies."""
         scenario = self.arm.scenario
         apply = tuple(
             source
@@ -109,13 +114,16 @@ class Registered:
 @dataclass(frozen=True, slots=True)
 class ComparisonPlan:
     name: str
-    arms: tuple[ComparisonArm, ComparisonArm]
-    runs: int = DEFAULT_RUNS
+    arms: tuple[ComparisonArm, ...]
+    """At least two; each is compared with the first."""
+    runs: int = 10
     figures: tuple[str, ...] = ()
     """The figures that the user named; if empty, the usual ones are compared."""
     fail_if: tuple[FailCondition, ...] = ()
     repeat_busy: bool = True
-    """Whether a pair is played once more at the end, if the machine was busy in one of its runs."""
+    """Whether a round is played once more at the end, if the machine was busy in one of its
+    runs.
+    """
     warm_up: bool = True
     order_seed: str = ""
     registered: Registered | None = None
@@ -127,21 +135,38 @@ class ComparisonPlan:
 
     @property
     def seed(self) -> str:
-        """The seed of both arms. Each pair appends its number to it."""
+        """The seed of all arms. Each round appends its number to it."""
         return self.arms[0].scenario.draws_from[:_MOST_SEED]
 
-    def pair(self, number: int, attempt: int = 1) -> tuple[PlannedRun, PlannedRun]:
-        """Returns the two runs of a pair, in the order in which they are played."""
-        # The test turns pairs round. That is exact if, whatever befell the two places of a pair,
-        # each arm was as likely to have either of them, independently of all other pairs. A fixed
+    @property
+    def rivals(self) -> int:
+        """How many arms are compared with the first."""
+        return len(self.arms) - 1
+
+    @property
+    def unit(self) -> str:
+        """The word for a round: a pair if there are two arms."""
+        return "pair" if self.rivals == 1 else "round"
+
+    @property
+    def runs_in_words(self) -> str:
+        each = "" if self.rivals == 1 else f"{len(self.arms)} "
+        return f"{self.runs} {self.unit}s of {each}runs"
+
+    def round(self, number: int, attempt: int = 1) -> tuple[PlannedRun, ...]:
+        """Returns the runs of a round, one of each arm, in the order in which they are played."""
+        # The test turns pairs round. That is exact if, whatever befell the places of a round, each
+        # arm was as likely to have any of them, independently of all other rounds. A fixed
         # order lets a disturbance that keeps time hit one arm; an order that is kept balanced ties
-        # the pairs to each other. A repeat is drawn anew: whether there is one may depend on the
+        # the rounds to each other. A repeat is drawn anew: whether there is one may depend on the
         # first attempt in any way, its order included.
         drawn = f"{_DOMAIN}\0{self.order_seed}\0{number}\0{attempt}"
-        turned = hashlib.sha256(drawn.encode(errors="surrogatepass")).digest()[0] & 1
-        first, second = self.arms[::-1] if turned else self.arms
-        seed = f"{self.seed}-{number}"
-        return PlannedRun(number, first, seed, attempt), PlannedRun(number, second, seed, attempt)
+        digest = hashlib.sha256(drawn.encode(errors="surrogatepass")).digest()
+        order = [self.arms[0]]
+        for place, arm in enumerate(self.arms[1:], 1):
+            draw = int.from_bytes(digest[4 * place - 4 : 4 * place], "little")
+            order.insert(place - draw % (place + 1), arm)
+        return tuple(PlannedRun(number, arm, f"{self.seed}-{number}", attempt) for arm in order)
 
     def registering(self) -> "ComparisonPlan":
         """Returns the plan as it is registered: before any run was seen, with all that it will
@@ -177,12 +202,12 @@ class ComparisonPlan:
 
     @property
     def in_words(self) -> str:
-        """A sentence on how many pairs are played, and in which order."""
-        every = (self.pair(number) for number in range(1, self.runs + 1))
-        orders = [" ".join(run.arm.name for run in pair) for pair in every]
+        """A sentence on how many rounds are played, and in which order."""
+        every = (self.round(number) for number in range(1, self.runs + 1))
+        orders = [" ".join(run.arm.name for run in runs) for runs in every]
         warm_up = "a warm-up of each arm that doesn't count, then " if self.warm_up else ""
         return (
-            f"{warm_up}{self.runs} pairs of runs, in an order drawn by seed {self.order_seed}:"
+            f"{warm_up}{self.runs_in_words}, in an order drawn by seed {self.order_seed}:"
             f" {names_in_words(orders)}"
         )
 
@@ -191,7 +216,7 @@ class ComparisonPlan:
         figures = names_in_words(self.compared, most=3)
         conditions = names_in_words([each.text for each in self.fail_if]) or "no --fail-if"
         repeats = "" if self.repeat_busy else "not "
-        return f"{figures}; {conditions}; busy pairs are {repeats}repeated"
+        return f"{figures}; {conditions}; busy {self.unit}s are {repeats}repeated"
 
     @property
     def explored_in_words(self) -> str:
@@ -207,15 +232,16 @@ class ComparisonPlan:
         if self.figures:
             wanted: Sequence[str] = self.figures
         else:
-            one, other = (
+            first, *others = (
                 [each.figure for each in arm.scenario.expect if each.figure] for arm in self.arms
             )
-            wanted = [*USUAL, *(name for name in one if name in other)]
+            shared = [name for name in first if all(name in each for each in others)]
+            wanted = [*USUAL, *shared]
         return [*dict.fromkeys([*wanted, *(each.figure for each in self.fail_if)])]
 
 
 def _seeded(given: dict[str, Any], pair: int) -> dict[str, Any]:
-    """Returns an object with the pair's seed, if it is a group with a cloud or a pod profile."""
+    """Returns an object with the round's seed, if it is a group with a cloud or a pod profile."""
     spec, metadata = given.get("spec"), given.get("metadata")
     if not isinstance(spec, dict) or not isinstance(metadata, dict):
         return given
@@ -239,28 +265,39 @@ def checked(plan: ComparisonPlan) -> ComparisonPlan:
     if plan.runs < _FEWEST_RUNS:
         raise SettingsError(
             f"--runs: {plan.runs} of each arm can't tell a difference from chance;"
-            f" ask for {_FEWEST_RUNS} or more, such as {DEFAULT_RUNS}"
+            f" ask for {_FEWEST_RUNS} or more, such as {default_runs(len(plan.arms))}"
         )
     if plan.runs > _MOST_RUNS:
         raise SettingsError(f"--runs: {plan.runs:,} is more than {_MOST_RUNS:,}; ask for fewer")
-    if plan.fail_if and plan.runs < FEWEST_PAIRS:
+    fewest = fewest_pairs(plan.rivals)
+    if plan.fail_if and plan.runs < fewest:
         raise SettingsError(
             f"--fail-if: undecided, as {plan.runs} runs of each arm can't show any difference:"
-            f" {FEWEST_PAIRS} pairs are needed; ask for --runs={FEWEST_PAIRS} or more"
+            f" {fewest} {plan.unit}s are needed; ask for --runs={fewest} or more"
         )
     for name in plan.figures:
         known_figure(name, flag="--figures")
-    one, other = plan.arms
-    if one.digest == other.digest:
+    _check_conditions(plan)
+    if len({arm.digest for arm in plan.arms}) == 1:
         return plan  # A against A is how one learns what noise there is
-    shared = _expected(one.scenario) & _expected(other.scenario)
-    if not (shared or plan.figures):
+    if not (plan.figures or set.intersection(*(_expected(arm.scenario) for arm in plan.arms))):
         raise SettingsError(
-            f"{one.name}, {other.name}: they have nothing in common, as no expectation of one is"
-            " about what one of the other is; compare scenarios that expect the same, or name"
-            " --figures"
+            f"{names_in_words([arm.name for arm in plan.arms])}: they have nothing in common, as no"
+            " expectation of one is about what one of the others is; compare scenarios that expect"
+            " the same, or name --figures"
         )
     return plan
+
+
+def _check_conditions(plan: ComparisonPlan) -> None:
+    first, *others = (arm.name for arm in plan.arms)
+    for each in plan.fail_if:
+        if each.arm and each.arm not in others:
+            why = "is the first arm" if each.arm == first else "is no arm"
+            raise SettingsError(
+                f"--fail-if: {shown(each.text)}: {shown(each.arm)} {why}; write one that is"
+                f" compared with {first}: {names_in_words(others)}"
+            )
 
 
 def known_figure(name: str, *, flag: str) -> str:

@@ -1,11 +1,11 @@
 """A comparison, run by run: the arms in turn, each run a rehearsal on a cluster of its own.
 
     ComparisonPlan --> registered.json
-    next_pair --> its two runs --rehearse--> runs/ --compared--> comparison.json, .html, .md
+    next_round --> its runs --rehearse--> runs/ --compared--> comparison.json, .html, .md
 
 Runs that are in the folder already aren't played again, so an interrupted comparison can be
 continued. Each start, also a continuation, plays a warm-up first. The result files are written
-after every pair.
+after every round.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ from pathlib import Path
 
 from kwok_operator import controlplane
 from kwok_operator.comparison.course import (
-    WholePair,
+    WholeRound,
     in_minutes,
-    next_pair,
+    next_round,
     repeats_stopped,
     runs_left,
     time_left,
 )
-from kwok_operator.comparison.fairness import whole_pairs
+from kwok_operator.comparison.fairness import whole_rounds
 from kwok_operator.comparison.folders import ComparisonFolder
 from kwok_operator.comparison.load import metered
 from kwok_operator.comparison.outcome import Comparison, PlayedRun, compared
@@ -63,7 +63,7 @@ async def compare(
     await _find_tools(plan)
     with place.alone():
         plan = place.register(plan)
-        while place.has_pair(plan, plan.runs + 1):
+        while place.has_round(plan, plan.runs + 1):
             plan = replace(plan, runs=plan.runs + 1)  # what was played is never left out
         playing = _Playing(plan, place, find_program=find_program, report=report)
         playing.look()
@@ -86,18 +86,17 @@ class _Playing:
         self._report = report
         self._cold = plan.warm_up
         self._done: dict[tuple[int, str], PlayedRun] = {}
-        """The runs that count, by number of the pair and name of the arm."""
+        """The runs that count, by number of the round and name of the arm."""
         self._warm_ups: dict[str, PlayedRun] = {}
         self._over: set[str] = set()
         """The folders of runs that won't be played any more."""
         self._took: dict[str, list[float]] = {arm.name: [] for arm in plan.arms}
 
-    def _pairs(self) -> dict[int, WholePair]:
-        a, b = (
-            {pair: run.facts for (pair, name), run in self._done.items() if name == arm.name}
+    def _rounds(self) -> dict[int, WholeRound]:
+        return whole_rounds(
+            {number: run.facts for (number, name), run in self._done.items() if name == arm.name}
             for arm in self._plan.arms
         )
-        return whole_pairs(a, b)
 
     def result(self, *, interrupted: bool = False) -> Comparison:
         runs = [run for _, run in sorted(self._done.items(), key=lambda each: each[0][0])]
@@ -110,17 +109,17 @@ class _Playing:
 
     def look(self) -> None:
         """Loads the runs that are in the folder already; they count as if they were played now."""
-        for run in self._plan.pair(WARM_UP):
+        for run in self._plan.round(WARM_UP):
             if found := self._place.played(run):
                 self._warm_ups[run.arm.name] = found
         for number in range(1, self._plan.runs + 1):
             for attempt in (1, 2):
-                runs = self._plan.pair(number, attempt)
+                runs = self._plan.round(number, attempt)
                 there = [found for run in runs if (found := self._place.played(run))]
                 self._over |= {Path(found.folder).name for found in there}
                 for found in there:
                     self._took[found.arm] += [found.facts.took] if found.facts.took else []
-                # A repeat counts only once both its runs are over.
+                # A repeat counts only once all its runs are over.
                 if attempt == 1 or len(there) == len(runs):
                     self._done |= {(number, found.arm): found for found in there}
         self._report(f"{self._plan.in_words}, {self._left()}")
@@ -135,24 +134,27 @@ class _Playing:
     async def play_all(self) -> bool:
         """Plays all runs that are missing. Returns False if it was interrupted."""
         stopped = False
-        while (step := next_pair(self._plan, self._pairs())) is not None:
+        while (step := next_round(self._plan, self._rounds())) is not None:
             if self._cold and not await self._play(WARM_UP, 1):
                 return False
             self._cold = False
             if not await self._play(*step):
                 return False
-            if not stopped and repeats_stopped(self._plan, self._pairs()):
+            if not stopped and repeats_stopped(self._plan, self._rounds()):
                 stopped = True
                 self._report(
-                    "the machine was as busy in the repeats: no more pairs are repeated, and"
-                    " smaller differences go unseen"
+                    f"the machine was as busy in the repeats: no more {self._plan.unit}s are"
+                    " repeated, and smaller differences go unseen"
                 )
         return True
 
     async def _play(self, number: int, attempt: int) -> bool:
-        """Plays both runs of a pair, unless they are there. Returns False if it was interrupted."""
+        """Plays the runs of a round, unless they are there. Returns False if it was
+        interrupted.
+        """
         found: list[PlayedRun] = []
-        for run in self._plan.pair(number, attempt):
+        runs = self._plan.round(number, attempt)
+        for run in runs:
             # An earlier start's warm-up is of no use now.
             before = None if number == WARM_UP else self._place.played(run)
             played = before or await self._played(run)
@@ -162,8 +164,8 @@ class _Playing:
             self._over.add(run.folder)
             if number == WARM_UP:
                 self._warm_ups[played.arm] = played
-            elif attempt == 1 or len(found) == 2:
-                # A repeat replaces the whole pair, or nothing.
+            elif attempt == 1 or len(found) == len(runs):
+                # A repeat replaces the whole round, or nothing.
                 self._done |= {(number, each.arm): each for each in found}
                 self.result()
         return True
@@ -214,11 +216,11 @@ class _Playing:
         if run.pair == WARM_UP:
             return "warm-up, doesn't count"
         if run.attempt > 1:
-            return "the pair again, as the machine was busy"
-        return f"{len(self._done) + 1} of {2 * self._plan.runs}"
+            return f"the {self._plan.unit} again, as the machine was busy"
+        return f"{len(self._done) + 1} of {len(self._plan.arms) * self._plan.runs}"
 
     def _left(self) -> str:
-        runs = runs_left(self._plan, self._pairs(), cold=self._cold)
+        runs = runs_left(self._plan, self._rounds(), cold=self._cold)
         left = [run for run in runs if run.folder not in self._over]
         return f"{in_minutes(*time_left(left, self._took))} left"
 
@@ -228,7 +230,7 @@ def _show_nothing(progress: RunProgress) -> None:
 
 
 async def _find_tools(plan: ComparisonPlan) -> None:
-    """Finds the control plane tools that both arms need. Raises ControlPlaneError if there are
+    """Finds the control plane tools that the arms need. Raises ControlPlaneError if there are
     none.
     """
     versions = {arm.scenario.cluster.kubernetes for arm in plan.arms}

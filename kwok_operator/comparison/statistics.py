@@ -22,12 +22,12 @@ from typing import Final
 from kwok_operator.comparison import permutation, studentt
 from kwok_operator.comparison.permutation import (
     BY_CHANCE,
-    FEWEST_PAIRS,
     OUTSIDE,
     Against,
     Bound,
     Paired,
     Reach,
+    fewest_pairs,
     spread,
 )
 
@@ -100,21 +100,23 @@ def compare_figures(
     lower_is_better: Mapping[str, bool | None],
     first: Collection[str] = (),
     decided: Collection[str] = (),
+    rivals: int = 1,
 ) -> list[Effect]:
     """Returns the effect on each figure, in the order of `a`; figures that only `b` has come last.
 
     Value i of `a` and of `b` are a pair; None where a run has no such figure. The test is most
     sensitive for the figures in `first`, then for those in `decided`, which count decisions, and a
-    little less for all others.
+    little less for all others. `b` is one of so many `rivals`, which share the false alarms.
     """
     pairs = {name: permutation.paired(a.get(name, ()), b.get(name, ())) for name in {**a, **b}}
     there = {name: found for name, found in pairs.items() if isinstance(found, Paired)}
-    reach = permutation.reaches(there, first=first, decided=decided)
+    reach = permutation.reaches(there, first=first, decided=decided, rivals=rivals)
     family = _Family(
         # Figures that always move alike count as one; those equal in every pair raise no false
         # alarm.
         figures=len({found.moves for found in there.values() if any(found.moves)}),
         played=max((len(values) for values in (*a.values(), *b.values())), default=0),
+        rivals=rivals,
     )
     return [
         _effect(name, found, reach.get(name), family, lower_is_better=lower_is_better.get(name))
@@ -128,13 +130,15 @@ def against_bounds(
     a: Mapping[str, Sequence[float | None]],
     b: Mapping[str, Sequence[float | None]],
     bounds: Collection[Bound],
+    *,
+    rivals: int = 1,
 ) -> dict[Bound, Against]:
     """Returns how each change compares with its bounds. Leaves out figures that can't be
     compared.
     """
     names = {bound.figure for bound in bounds} & a.keys() & b.keys()
     return permutation.against(
-        {name: permutation.paired(a[name], b[name]) for name in names}, bounds
+        {name: permutation.paired(a[name], b[name]) for name in names}, bounds, rivals=rivals
     )
 
 
@@ -146,6 +150,8 @@ class _Family:
     """How many figures differ in any pair; figures that always move alike count as one."""
     played: int
     """The number of pairs that were played, with or without values."""
+    rivals: int
+    """How many arms are compared with the first, and share this rate, too."""
 
 
 def _effect(
@@ -170,7 +176,7 @@ def _effect(
     outside = abs(mean) > bar * error
     move, verdict = None, EffectVerdict.UNDECIDED
     if reach is not None:
-        move = _visible(found, reach.needed)
+        move = _visible(found, reach.needed, family.rivals)
         hidden = reach.more_pairs or (relative and as_change(move) > _HUNDREDFOLD)
         if reach.enough and outside:
             verdict = _direction(mean < 0, lower_is_better)
@@ -208,7 +214,7 @@ def _reasons(
 ) -> Iterator[str]:
     pairs = len(found.moves)
     if verdict is EffectVerdict.UNDECIDED:
-        more = reach.more_pairs if reach else FEWEST_PAIRS - pairs
+        more = reach.more_pairs if reach else fewest_pairs(family.rivals) - pairs
         needed = f"{more or ''} more {'pair is' if more == 1 else 'pairs are'} needed".lstrip()
         of = f" that have it, as {pairs} of {family.played} do" if pairs < family.played else ""
         why = ""
@@ -250,7 +256,7 @@ def _ratio(a: Sequence[float], b: Sequence[float], bar: float) -> tuple[float, f
     return max((middle - half) / square, 0.0) - 1, (middle + half) / square - 1
 
 
-def _visible(found: Paired, needed: float) -> float:
+def _visible(found: Paired, needed: float, rivals: int) -> float:
     """The smallest mean move that is reported in all but a share MISSED of comparisons."""
     pairs, normal = len(found.moves), NormalDist()
     # The spread of so few values is underestimated by this factor.
@@ -259,14 +265,14 @@ def _visible(found: Paired, needed: float) -> float:
     needed = min(needed, permutation.ALIKE * math.sqrt(pairs))
     bar = max(
         needed * math.sqrt((pairs - 1) / (pairs - needed**2)),
-        studentt.quantile(BY_CHANCE, pairs - 1),
+        studentt.quantile(BY_CHANCE / rivals, pairs - 1),
     )
     # Student's t with a true move varies by its own noise, and by that of its denominator.
     wide = math.sqrt(1 + bar**2 / (2 * pairs - 2))
     move = (bar + normal.inv_cdf(1 - MISSED) * wide) * noise / math.sqrt(pairs)
     # So few pairs must all move the same way.
     together = normal.inv_cdf((1 - MISSED) ** (1 / pairs)) * noise
-    return max(move, together) if pairs == FEWEST_PAIRS else move
+    return max(move, together) if pairs == fewest_pairs(rivals) else move
 
 
 def _direction(lower: bool, lower_is_better: bool | None) -> EffectVerdict:

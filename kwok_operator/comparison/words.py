@@ -38,6 +38,13 @@ def smallest(effect: Effect) -> str:
     return f"{less} or {_signed(effect, effect.smallest)}" if effect.smallest else "any"
 
 
+def in_a_cell(effect: Effect | None) -> str:
+    """The change and the verdict, for a table with a column for each arm."""
+    if effect is None:
+        return ""
+    return f"{change(effect)}, {effect.verdict.value}" if effect.pairs else effect.verdict.value
+
+
 def size(effect: Effect, value: float) -> str:
     """A change, or a difference with its unit, without the sign."""
     return _signed(effect, value).lstrip("+-")

@@ -9,7 +9,16 @@ from dataclasses import dataclass
 from typing import Final
 
 GREY: Final = "#848d97"
-COLOURS: Final = ("#3b82f6", "#f97316", "#22a06b", "#c026d3", "#ca8a04", "#ef4444", "#0891b2")
+COLOURS: Final = (
+    "#3b82f6",
+    "#f97316",
+    "#22a06b",
+    "#c026d3",
+    "#ca8a04",
+    "#ef4444",
+    "#0891b2",
+    "#64748b",
+)
 
 BOUNDS: Final = [step * 10.0**power for power in range(-6, 12) for step in (1, 2, 5)]
 

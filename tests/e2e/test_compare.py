@@ -3,6 +3,7 @@
 - nodes that come a third later in one arm are found, by a comparison that was killed in the middle
   and has gone on where it was; nothing is left of it
 - no difference is told of A against A, whose runs of one arm are there already
+- three arms are played in rounds, and each is compared with the first
 """
 
 import json
@@ -112,3 +113,30 @@ def test_a_planted_slow_down_is_found_and_nothing_in_a_against_a(tmp_path: Path)
     assert done.returncode in (0, 3), done.stdout + done.stderr
     (effect,) = told(same)["effects"]
     assert effect["verdict"] == "no difference seen"
+
+
+@pytest.mark.timeout(PATIENCE)
+def test_three_arms(tmp_path: Path) -> None:
+    """They have 1, 1 and 3 nodes; two rounds show the means, and no verdict."""
+    nodes = {"a": 1, "b": 1, "c": 3}
+    given = {
+        "until": {"atMost": "2s"},
+        "expect": [{"figure": "nodes.ready", "atLeast": 1}],
+        "arms": {name: {"apply": [{"object": group("g", n)}]} for name, n in nodes.items()},
+    }
+    path, output = tmp_path / "three.yaml", tmp_path / "out"
+    path.write_text(yaml.safe_dump(given))
+    flags = ["--runs=2", "--no-warm-up", "--no-repeat", "--figures=nodes.max", f"--output={output}"]
+    command = [sys.executable, "-m", "kwok_operator", "compare", *flags, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = told(output)
+    assert found["complete"] and len(found["runs"]) == 6
+    assert [(each["arm"], each["a"], each["b"]) for each in found["effects"]] == [
+        ("b", 1, 1),
+        ("c", 1, 3),
+    ]
+    held = {check["what"]: check["held"] for check in found["fairness"]}
+    assert held["seeds"] and held["arrivals as planned"]
+    assert not held["state at the beginning"]  # c begins with more nodes
+    assert "c does to each figure, beside a" in (output / "comparison.html").read_text()

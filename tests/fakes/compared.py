@@ -27,9 +27,15 @@ def arm(name: str, **parts: Any) -> ComparisonArm:
 
 
 def plan(
-    *, fail_if: Iterable[str] = (), b: dict[str, Any] | None = None, **more: Any
+    *,
+    fail_if: Iterable[str] = (),
+    b: dict[str, Any] | None = None,
+    beside: Iterable[str] = (),
+    **more: Any,
 ) -> ComparisonPlan:
-    arms = (arm("a"), arm("b", **({"until": {"atMost": "9m"}} if b is None else b)))
+    """Arms a and b, and those that are named `beside`, which are as b."""
+    differs = {"until": {"atMost": "9m"}} if b is None else b
+    arms = (arm("a"), *(arm(name, **differs) for name in ("b", *beside)))
     conditions = tuple(fail_condition(each) for each in fail_if)
     return ComparisonPlan("test", arms, fail_if=conditions, **more)
 

@@ -80,6 +80,27 @@ def test_runs_are_played_in_turn(path: Path, fake: FakeRehearse) -> None:
         assert (path.parent / "out" / name).is_file()
 
 
+def test_three_arms_are_played_in_rounds(
+    path: Path, fake: FakeRehearse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(path, scenario(seed="s", arms={**ARMS, "c": {}}, workloads=FOUR))
+    make_busy(monkeypatch, fake, "2-a")
+    fake.breaks_at = 5
+    assert compare(path) == 130
+    assert compare(path) == 0
+    drawn = json.loads((path.parent / "out" / "registered.json").read_text())["order"]
+    rounds = [[f"{n}-{name}" for name in order] for n, order in enumerate(drawn, 1)]
+    again = [each for each in fake.order if each.startswith("again-2-")]
+    assert fake.order == [*rounds[0], *rounds[1][:2], *rounds[1][1:], *again]
+    assert sorted(again) == ["again-2-a", "again-2-b", "again-2-c"]
+    found = told(path)
+    assert found["complete"] and found["verdict"] == "undecided: 7 more pairs are needed"
+    assert {run["folder"] for run in found["runs"] if run["pair"] == 2} == {
+        f"runs/{each}" for each in again
+    }
+    assert all(check["held"] for check in found["fairness"]), found["fairness"]
+
+
 def test_a_slow_down_is_found(path: Path, fake: FakeRehearse) -> None:
     fake.waits = lambda seed, arm: (2.0 + int(seed[-1]) / 10) * (1.3 if arm == "b" else 1)
     condition = "--fail-if=pendingSeconds.p95 worse than 10%"
@@ -472,7 +493,7 @@ def test_two_comparisons_do_not_play_into_one_folder(
         (["--figures=pendingSeconds.p96"], "did you mean"),
         (["--fail-if=bad"], "--fail-if"),
         (["--binary=x"], "--binary"),
-        (["{}", "{}"], "SCENARIO"),
+        (["{}"] * 8, "SCENARIO"),
         (["gone.yaml"], "gone.yaml"),
     ],
 )
@@ -502,6 +523,10 @@ def test_two_files(tmp_path: Path, fake: FakeRehearse, capsys: pytest.CaptureFix
     assert main(["compare", str(one), str(strange), "--check"]) == 2
     assert "nothing in common" in capsys.readouterr().err
     seeded = [write(tmp_path / f"{s}.yaml", scenario(seed=s)) for s in ("one", "other")]
+    assert main(["compare", str(one), str(other), str(seeded[0]), "--check"]) == 0
+    said = capsys.readouterr()
+    assert "differs in after: until: none, " in said.out
+    assert "all arms get the seed of before" in said.err
     again = ["compare", "--runs=2", f"--output={tmp_path / 'seeded'}"]
     assert main([*again, *map(str, seeded)]) == 0
     assert main([*again, *map(str, seeded[::-1])]) == 2  # the runs there are of another seed

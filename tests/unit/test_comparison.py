@@ -3,6 +3,7 @@
 - --fail-if: what it says, when it holds, when that can't be decided, and what can't be read
 - an arm loses whose runs fail more often, beyond chance; runs that died have no figures
 - figures that are incomplete, lack values or were named afterwards get no verdict
+- more than two arms: each is compared with the first, and they share the level
 - which figures are compared; plans that can tell nothing are refused
 - both arms have the same seeds, arrivals and beginning, or it is told; what differs is listed
 - the page asks nobody for anything, stays small, and has the numbers of comparison.json
@@ -193,7 +194,7 @@ def test_what_befalls_the_first_run_of_a_pair_favours_no_arm(pairs: int) -> None
                 runs.append(played(pair, name, {**values}, failures=failures))
         found = compared(made, runs)
         differs = any(each.verdict in DIFFERENCES for each in found.effects)
-        wrong += differs or found.loser is not None or any(each.holds for each in found.fail_if)
+        wrong += differs or bool(found.losers) or any(each.holds for each in found.fail_if)
     assert wrong <= 0.01 * 2**pairs
 
 
@@ -259,11 +260,63 @@ def test_an_arm_that_fails_more_often(of_a: int, of_b: int, headline: str, fails
     assert found.headline.endswith("no difference seen")
 
 
+def three(*, died: int = 0, **more: Any) -> Comparison:
+    """Arm b is as a is, c waits longer; in its last `died` runs b fails."""
+    made = plan(runs=9, beside=["c"], figures=(PENDING, "cost"), **more)
+    runs = []
+    for n in range(1, 10):
+        for name, times in (("a", 1.0), ("b", 1 + (-1) ** n / 100), ("c", 1.3)):
+            failures = ("pods.running: none",) * (name == "b" and n > 9 - died)
+            values = {PENDING: (10 + n % 4 / 10) * times, "cost": 1 + n % 2 / 10}
+            runs.append(played(n, name, {**values}, failures=failures))
+    return compared(made, runs)
+
+
+def test_each_further_arm_is_compared_with_the_first() -> None:
+    found = three(fail_if=[f"{PENDING} worse than 10%", "cost more in b"])
+    assert found.headline == f"b: no difference seen; c is worse in {PENDING}"
+    outcomes = [(each.text, each.said) for each in found.fail_if]
+    assert outcomes == [
+        (f"{PENDING} worse than 10% in b", "not so"),
+        ("cost more in b", "not so"),
+        (f"{PENDING} worse than 10% in c", "FAILS"),
+    ]
+    assert found.fails and found.complete and not found.losers
+    told = comparison_json(found)
+    for part, arms in (("effects", "bbcc"), ("failIf", "bbc"), ("differs", "bc")):
+        assert "".join(each["arm"] for each in told[part]) == arms
+    lines = [*in_lines(found)]
+    assert any(line.startswith(f"c: {PENDING}: 10.1 s and 13.2 s, +30.0 %") for line in lines)
+    assert f"| {PENDING} | -0.2 %, no difference seen | **+30.0 %, worse** |" in in_markdown(found)
+    assert "c does to each figure, beside a" in page(found)
+
+
+def test_the_first_arm_and_no_other_can_lose_to_one() -> None:
+    headline = three(died=9).headline
+    counts = "a failed in 0 of 9 runs, b failed in 9 of 9 runs, c failed in 0 of 9 runs"
+    assert headline.startswith(f"b failed more often, beyond chance: {counts}; ")
+    assert three(died=5).headline.startswith(f"b fails: {counts.replace('9 of', '5 of')} (a diff")
+    assert three(died=4).headline.startswith("b failed in 4 of 9 runs (a difference not beyond")
+
+
+def test_with_more_arms_more_rounds_are_needed() -> None:
+    eight = compare(plan(runs=8, beside=["c"], figures=(PENDING,)), slower=2.0)
+    assert eight.headline == ("b: undecided: 1 more pair is needed; c: nothing could be compared")
+    with pytest.raises(SettingsError, match="9 rounds are needed"):
+        checked(plan(runs=8, beside=["c"], fail_if=["cost worse"]))
+
+
+@pytest.mark.parametrize("name", ["a", "d"])
+def test_a_condition_is_about_a_further_arm(name: str) -> None:
+    with pytest.raises(SettingsError, match=f"'{name}' is .*: b"):
+        checked(plan(runs=8, fail_if=[f"cost worse in {name}"]))
+
+
 def test_a_chance_failure_names_no_winner() -> None:
     """A against A named a winner in 43 of 100 comparisons, and failed the job in 54."""
     made, random = plan(runs=8, figures=NINE), Random(1)
     found = [lognormal(made, random, fails=0.05) for _ in range(200)]
-    assert fmean(each.loser is not None for each in found) <= 0.01
+    assert fmean(bool(each.losers) for each in found) <= 0.01
     assert fmean(each.fails for each in found) <= 0.01
 
 
@@ -343,7 +396,8 @@ def test_what_was_named_afterwards_is_explored() -> None:
     assert (found.fails, found.undecided) == (False, True)
     assert "Explored" in page(found) and "cost" in in_markdown(found)
     assert "EXPLORED: cost worse" in "\n".join(in_lines(found))
-    assert "Explored" not in page(replace(found, explored=()))
+    (contrast,) = found.contrasts
+    assert "Explored" not in page(replace(found, contrasts=(replace(contrast, explored=()),)))
 
 
 def test_figures_that_one_arm_lacks_leave_the_others_as_they_are() -> None:
@@ -415,7 +469,7 @@ def test_pairs_have_a_seed_each() -> None:
     profile = {**GROUP, "kind": "KwokPodProfile", "spec": {"seed": "mine"}}
     apply = [{"object": group}, {"object": profile}]
     made = ComparisonPlan("x", (arm("a", apply=apply), arm("b")), runs=3)
-    runs = sorted((run for n in (1, 2, 3) for run in made.pair(n)), key=lambda run: run.folder)
+    runs = sorted((run for n in (1, 2, 3) for run in made.round(n)), key=lambda run: run.folder)
     assert [run.seed for run in runs] == ["s-1", "s-1", "s-2", "s-2", "s-3", "s-3"]
     first, last = (run.scenario.apply[0].object for run in (runs[0], runs[4]))
     assert first and last

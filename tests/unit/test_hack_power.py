@@ -5,7 +5,7 @@ from statistics import fmean
 
 import pytest
 
-from hack import power, rules
+from hack import arms, power, rules
 from hack.simulated import reported
 
 
@@ -29,6 +29,18 @@ def test_a_with_a_raises_no_alarm_whichever_figure_comes_first(pairs: int) -> No
     without, named, *_ = power.alarms(pairs, 300)
     # Of 300 at 1 in 100 more than 9 come by chance less than 1 time in 1000.
     assert without <= 9 / 300 and named <= 9 / 300
+
+
+@pytest.mark.parametrize("skewed", [False, True])
+@pytest.mark.parametrize(("of", "rounds"), [(3, 9), (5, 10)])
+def test_arms_that_are_alike_share_the_alarms(of: int, rounds: int, skewed: bool) -> None:
+    # Of 300 at 1 in 128 more than 8 come by chance less than 1 time in 1000.
+    assert arms.alarms(of, rounds, 300, skewed=skewed) <= 8 / 300
+
+
+def test_further_arms_hide_little() -> None:
+    found = [arms.power(of, 12, 100, 1.15) for of in (2, 3, 5)]
+    assert found[0] >= 0.9 and min(found) >= found[0] - 0.1, found
 
 
 @pytest.mark.parametrize("change", [1.08, 1.095])

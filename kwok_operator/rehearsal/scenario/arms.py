@@ -1,4 +1,4 @@
-"""A scenario with two arms: each is the scenario with what differs merged over it.
+"""A scenario with arms: each is the scenario with what differs merged over it.
 
     {..., arms: {a: {...}, b: {...}}}  --arm_of-->  one scenario, as if it stood alone in the file
 
@@ -19,6 +19,8 @@ from kwok_operator.rehearsal.scenario.problems import problem, unknown
 from kwok_operator.schema.check import FieldProblem
 
 ARMS: Final = "arms"
+FEWEST_ARMS: Final = 2
+MOST_ARMS: Final = 8
 _COMMON: Final = ("name", "teaches", "seed", ARMS)
 """The keys that an arm can't change."""
 
@@ -43,17 +45,18 @@ def wrong_with_arms(document: Document, chosen: str | None) -> list[FieldProblem
     if problems:
         return problems
     if chosen is None:
-        sentence = f"are {names_in_words([*arms])}; play one with --arm, or both with compare"
+        sentence = f"are {names_in_words([*arms])}; play one with --arm, or all with compare"
         return [problem((ARMS,), sentence)]
     return [] if chosen in arms else [unknown((ARMS,), "arm", arms, value=chosen)]
 
 
 def _form(arms: Any) -> Iterator[FieldProblem]:
     if not isinstance(arms, dict):
-        yield problem((ARMS,), "is no object; write two names, and what differs below each")
+        yield problem((ARMS,), "is no object; write two or more names, and what differs below each")
         return
-    if len(arms) != 2:
-        yield problem((ARMS,), f"must have two names, and has {len(arms)}")
+    if not FEWEST_ARMS <= len(arms) <= MOST_ARMS:
+        limits = f"{FEWEST_ARMS} to {MOST_ARMS}"
+        yield problem((ARMS,), f"must have {limits} names, and has {len(arms)}")
     for name, arm in arms.items():
         path: Path = (ARMS, name)
         if not re.fullmatch(NAME, name) or len(name) > MAX_NAME:
@@ -64,7 +67,7 @@ def _form(arms: Any) -> Iterator[FieldProblem]:
             continue
         for key in arm or {}:
             if key in _COMMON:
-                yield problem((*path, key), "is the same in both arms; take it out")
+                yield problem((*path, key), "is the same in all arms; take it out")
 
 
 def arm_of(document: Document, name: str) -> Document:
