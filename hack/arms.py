@@ -2,7 +2,8 @@
 
     rounds of runs with known truth ──> each arm beside the first ──> share of comparisons
 
-Part of `python -m hack.power`. The first run of each round takes longer, whichever arm has it.
+Part of `python -m hack.power`. Of alike arms the first run of each round takes longer, whichever
+arm has it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,17 +18,19 @@ COUNT: Final = "nodes.max"
 _FIRST: Final = 1.2
 _VARIES: Final = 0.05
 _ARMS: Final = (2, 3, 5, 8)
-_ROUNDS: Final = (11, 12, 16)
+_ROUNDS: Final = (11, 12)
 
 
 def alike(
-    random: Random, arms: int, rounds: int, *, skewed: bool = False
+    random: Random, arms: int, rounds: int, *, first: float = _FIRST, skewed: bool = False
 ) -> list[dict[str, list[float]]]:
-    """The figures of arms that don't differ. With `skewed`, noise is a rare, long delay."""
-    first = [random.randrange(arms) for _ in range(rounds)]
+    """The figures of arms that don't differ. The first run of a round takes `first` times as long.
+    With `skewed`, noise is a rare, long delay.
+    """
+    firsts = [random.randrange(arms) for _ in range(rounds)]
     found: list[dict[str, list[float]]] = []
     for arm in range(arms):
-        slower = [_FIRST if arm == each else 1.0 for each in first]
+        slower = [first if arm == each else 1.0 for each in firsts]
         waits: dict[str, list[float]] = {}
         for number in range(FIGURES):
             drawn = lognormal(noise(random, rounds), _VARIES)
@@ -53,7 +56,7 @@ def power(arms: int, rounds: int, times: int, change: float = 1.1) -> float:
     are there only shows in the level."""
     random, found = Random(arms * 100 + rounds), 0
     for _ in range(times):
-        first, other = alike(random, 2, rounds)
+        first, other = alike(random, 2, rounds, first=1.0)
         changed = other | {"0": [change * each for each in other["0"]]}
         found += "0" in reported(first, changed, rivals=arms - 1)
     return found / times

@@ -42,8 +42,11 @@ def _lines(found: Comparison) -> Iterator[str]:
             yield from ("", f"**{sentence}**: {_text(run.failures[0])}")
     yield ""
     if len(others) > 1:
-        rows = [(_text(name), *map(_cell, each)) for name, each in found.by_figure.items()]
-        yield from table(("Figure", *(f"{name}:" for name in others)), rows)
+        rows = [
+            (_text(name), words.of_first_arm(effects), *map(_cell, effects))
+            for name, effects in found.by_figure.items()
+        ]
+        yield from table(("Figure", *(f"{name}:" for name in (first, *others))), rows)
     for contrast in found.contrasts:
         if len(others) > 1:
             yield from ("", f"#### {_text(contrast.arm.name)}, beside {first}", "")

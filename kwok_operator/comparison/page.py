@@ -94,9 +94,13 @@ def _matrix(found: Comparison) -> Iterator[str]:
     """A column for each further arm, if there is more than one."""
     if len(found.contrasts) == 1:
         return
-    heads = ("Figure", *(contrast.arm.name for contrast in found.contrasts))
+    heads = ("Figure", *(arm.name for arm in found.plan.arms))
     rows = [
-        (f"<code>{escape(name)}</code>", *map(_cell, effects))
+        (
+            f"<code>{escape(name)}</code>",
+            together(escape(words.of_first_arm(effects))),
+            *map(_cell, effects),
+        )
         for name, effects in found.by_figure.items()
     ]
     yield from table(heads, rows)

@@ -1,5 +1,6 @@
 """Effects as people read them, such as `+12.3 %` or `from -2.1 % to +0.4 %`, for all outputs."""
 
+from collections.abc import Iterable
 from typing import Final
 
 from kwok_operator.comparison.statistics import Effect, EffectVerdict
@@ -36,6 +37,11 @@ def smallest(effect: Effect) -> str:
     if effect.smallest_less is not None:
         less = _signed(effect, effect.smallest_less)
     return f"{less} or {_signed(effect, effect.smallest)}" if effect.smallest else "any"
+
+
+def of_first_arm(effects: Iterable[Effect | None]) -> str:
+    """The mean of the first arm, by the first effect that has one."""
+    return next((amount(each, each.a) for each in effects if each and each.a is not None), "none")
 
 
 def in_a_cell(effect: Effect | None) -> str:

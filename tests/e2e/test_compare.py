@@ -18,6 +18,7 @@ import yaml
 
 from tests.e2e.rehearsals import cluster_of, is_there
 
+SMALL = {"shape": {"cpu": 1}}
 FIGURE = "pendingSeconds.p50"
 COMMAND = [
     *(sys.executable, "-m", "kwok_operator", "compare"),
@@ -46,7 +47,7 @@ def scenario(directory: Path, *, b: str) -> Path:
     path = directory / "two.yaml"
     given = {
         # Without any node the scheduler tries again at times of its own, not when nodes come.
-        "apply": [{"object": group("full", 1, template={"shape": {"cpu": 1}})}, late("6s")],
+        "apply": [{"object": group("full", 1, template=SMALL)}, late("6s")],
         "workloads": [{"name": "web", "kind": "Pods", "count": 6, "pods": {"cpu": "1500m"}}],
         "timeline": [{"at": "0s", "scale": {"what": "kng/a", "replicas": 3}}],
         "until": {"condition": {"figure": "pods.running", "atLeast": 6}, "atMost": "90s"},
@@ -122,7 +123,10 @@ def test_three_arms(tmp_path: Path) -> None:
     given = {
         "until": {"atMost": "2s"},
         "expect": [{"figure": "nodes.ready", "atLeast": 1}],
-        "arms": {name: {"apply": [{"object": group("g", n)}]} for name, n in nodes.items()},
+        "arms": {
+            name: {"apply": [{"object": group("g", n, template=SMALL)}]}
+            for name, n in nodes.items()
+        },
     }
     path, output = tmp_path / "three.yaml", tmp_path / "out"
     path.write_text(yaml.safe_dump(given))

@@ -524,9 +524,9 @@ def test_two_files(tmp_path: Path, fake: FakeRehearse, capsys: pytest.CaptureFix
     assert "nothing in common" in capsys.readouterr().err
     seeded = [write(tmp_path / f"{s}.yaml", scenario(seed=s)) for s in ("one", "other")]
     assert main(["compare", str(one), str(other), str(seeded[0]), "--check"]) == 0
-    said = capsys.readouterr()
-    assert "differs in after: until: none, " in said.out
-    assert "all arms get the seed of before" in said.err
+    printed = capsys.readouterr()
+    assert "differs in after: until: none, " in printed.out
+    assert "all arms get the seed of before" in printed.err
     again = ["compare", "--runs=2", f"--output={tmp_path / 'seeded'}"]
     assert main([*again, *map(str, seeded)]) == 0
     assert main([*again, *map(str, seeded[::-1])]) == 2  # the runs there are of another seed

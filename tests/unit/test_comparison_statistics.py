@@ -15,7 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hack.sureness import Independent, Recorded, compared, coverage, false_alarms, power, recorded
-from kwok_operator.comparison.statistics import DIFFERENCES, Effect, EffectVerdict, compare_figures
+from kwok_operator.comparison.permutation import Bound
+from kwok_operator.comparison.statistics import (
+    DIFFERENCES,
+    Effect,
+    EffectVerdict,
+    against_bounds,
+    compare_figures,
+)
 from kwok_operator.comparison.studentt import quantile, two_sided_p
 
 STEADY = [10.0, 10.1, 9.9, 10.0, 10.2, 9.8, 10.1, 9.9, 10.0, 10.1, 9.9, 10.0]
@@ -130,6 +137,17 @@ def test_chance_and_the_interval_have_to_say_so(
     a = [10.0 * 2**number for number in range(8)]
     found = compare(a, [value * (1 + move / 100) for value, move in zip(a, moves, strict=True)])
     assert found.verdict is verdict
+
+
+@pytest.mark.parametrize(("rivals", "told"), [(1, True), (2, False)])
+def test_rivals_share_the_alarms(rivals: int, told: bool) -> None:
+    """Eight pairs move alike and one hardly moves: 2 of 256 ways reach as far."""
+    a = [10.0 * 2**number for number in range(9)]
+    b = [value * (1.08 if number else 0.999) for number, value in enumerate(a)]
+    bound = Bound("f", more=True, by=0.0, relative=True)
+    (found,) = compare_figures({"f": a}, {"f": b}, lower_is_better={}, rivals=rivals)
+    beside = against_bounds({"f": a}, {"f": b}, [bound], rivals=rivals)
+    assert (found.verdict in DIFFERENCES, beside[bound].beyond) == (told, told)
 
 
 def test_equal_arms_are_equal() -> None:
