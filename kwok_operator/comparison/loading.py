@@ -94,7 +94,7 @@ def _without_effect(reads: Sequence[ScenarioFile]) -> Iterator[Finding]:
     having = [read for read in reads if read.scenario and read.scenario.karpenters]
     for read in having if len(having) < len(reads) else ():
         for what in read.ignored:
-            sentence = f"{what} has no effect on Karpenter's nodes, and the other arm has it"
+            sentence = f"{what} has no effect on Karpenter's nodes, and another arm has it"
             yield Finding(read.file, None, f"{sentence}; take it out to compare them")
 
 

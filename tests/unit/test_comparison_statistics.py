@@ -141,12 +141,13 @@ def test_chance_and_the_interval_have_to_say_so(
 
 @pytest.mark.parametrize(("rivals", "told"), [(1, True), (2, False)])
 def test_rivals_share_the_alarms(rivals: int, told: bool) -> None:
-    """Eight pairs move alike and one hardly moves: 2 of 256 ways reach as far."""
+    """Where one of nine pairs hardly moves, 2 of 256 ways reach as far; where two do, 4 of 512 in
+    one direction."""
     a = [10.0 * 2**number for number in range(9)]
-    b = [value * (1.08 if number else 0.999) for number, value in enumerate(a)]
+    one, two = ([v * (1.08 if n >= few else 0.999) for n, v in enumerate(a)] for few in (1, 2))
     bound = Bound("f", more=True, by=0.0, relative=True)
-    (found,) = compare_figures({"f": a}, {"f": b}, lower_is_better={}, rivals=rivals)
-    beside = against_bounds({"f": a}, {"f": b}, [bound], rivals=rivals)
+    (found,) = compare_figures({"f": a}, {"f": one}, lower_is_better={}, rivals=rivals)
+    beside = against_bounds({"f": a}, {"f": two}, [bound], rivals=rivals)
     assert (found.verdict in DIFFERENCES, beside[bound].beyond) == (told, told)
 
 
