@@ -121,7 +121,7 @@ def node(
         pool=_label(metadata, NODE_POOL_LABEL),
         zone=zone,
         instance_type=instance_type,
-        shape=_shape(shaping, instance_type, zone),
+        shape=_shape(shaping, instance_type, zone, _label(metadata, CAPACITY_TYPE_LABEL)),
         ready=_holds(status, "Ready") and not kept_off,
         schedulable=spec.get("unschedulable") is not True,
         deleting=bool(metadata.get("deletionTimestamp")),
@@ -506,9 +506,9 @@ def _waits_for(status: Mapping[str, Any]) -> str:
 
 
 @lru_cache(maxsize=1_024)
-def _shape(allocatable: tuple[tuple[str, float], ...], instance_type: str, zone: str) -> str:
+def _shape(allocatable: tuple[tuple[str, float], ...], *labels: str) -> str:
     # Thousands of nodes have the same few shapes.
-    text = json.dumps([allocatable, instance_type, zone])
+    text = json.dumps([allocatable, labels])
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
