@@ -89,14 +89,18 @@ async def test_refusals_are_logged_once_and_pass(
 async def test_of_what_is_optional_there_is_nothing_where_it_is_not_served(
     server: FakeApiServer, start: Start, sink: Names
 ) -> None:
-    restarts: list[str] = []
+    restarts, troubles = list[str](), list[str | None]()
     server.create(NODES, {"metadata": {"name": "n-0"}})
     server.fail(404, times=3, verb="list")
-    reflector = start(optional=True, on_restart=lambda _, cause: restarts.append(cause))
+    reflector = start(
+        optional=True,
+        on_restart=lambda _, cause: restarts.append(cause),
+        on_trouble=troubles.append,
+    )
     await until(reflector.synced.is_set)
     assert sink.names == set()
     await until(lambda: server.watchers)
-    assert (sink.names, restarts) == ({"n-0"}, [])
+    assert (sink.names, restarts, troubles) == ({"n-0"}, [], [])
 
     server.fail(404, verb="list")
     held = server.hold(verb="list")
