@@ -14,18 +14,21 @@ from pathlib import Path
 from typing import Any, Final
 
 from kwok_operator.constants import GROUPS_PATH
+from kwok_operator.errors import KwokOperatorError, NotFoundError
 from kwok_operator.formats.manifests import Manifest
 from kwok_operator.formats.words import names_in_words
-from kwok_operator.kube.client import KubeClient
+from kwok_operator.kube.client import APPLY, KubeClient
 from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
 from kwok_operator.nodegroups.api.status import ConditionType, KwokNodeGroupStatus
 from kwok_operator.rehearsal.installing import crds, read_objects, wait_for_crds
+from kwok_operator.rehearsal.karpenter.crds import KarpenterCrds
 from kwok_operator.rehearsal.karpenter.instancetypes import InstanceType, as_json, read_types
 from kwok_operator.rehearsal.karpenter.setup import (
     Groups,
     KarpenterSetupError,
     ignored,
     left_beside,
+    name_of,
     set_up,
 )
 from kwok_operator.rehearsal.kubectl import AsyncKubectl
@@ -34,7 +37,10 @@ from kwok_operator.userfiles import read_bytes
 
 _LOOK_SECONDS: Final = 0.2
 _RESOLVED_WITHIN: Final = 60.0
+_SERVED_WITHIN: Final = 30.0
+"""Seconds. The API server serves a kind shortly after its CRD is Established."""
 _MOST_NAMES: Final = 3
+_MANAGER: Final = "rehearsal"
 _APPLY: Final = ("apply", "--server-side", "--force-conflicts", "--filename=-")
 
 
@@ -60,7 +66,8 @@ class KarpenterPlace:
         """
         brought, own = await self._objects(name, wanted)
         definitions = crds(brought)
-        await self._apply(definitions)
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": definitions})
+        await self.kubectl(*_APPLY, stdin=text)
         await wait_for_crds(self.kubectl, definitions)
         types = self._types(wanted)
         groups = await self._groups() if types is None else {}
@@ -74,7 +81,9 @@ class KarpenterPlace:
         )
         path = self.logs / f"{name}.instance-types.json"
         path.write_text(as_json(setup.types), encoding="utf-8")
-        await self._apply(setup.objects)
+        known = KarpenterCrds.of(definitions)
+        for each in setup.objects:
+            await self._apply(each, known.path_of(each))
         specs = {group: spec for group, (spec, _) in groups.items()}
         lost = [
             f"has no effect on its nodes: {each}"
@@ -101,9 +110,23 @@ class KarpenterPlace:
         except (OSError, UnicodeDecodeError) as error:
             raise KarpenterSetupError(f"{wanted.types_file} can't be read: {error}") from error
 
-    async def _apply(self, objects: Any) -> None:
-        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [*objects]})
-        await self.kubectl(*_APPLY, stdin=text)
+    async def _apply(self, manifest: Manifest, path: str) -> None:
+        """Applies an object. kubectl isn't asked: for a while it may not know a new kind."""
+        until = time.monotonic() + _SERVED_WITHIN
+        params = {"fieldManager": _MANAGER, "force": "true"}
+        while True:
+            try:
+                await self.client.request(
+                    "PATCH", path, params=params, body=manifest, content_type=APPLY, retries=4
+                )
+                return
+            except NotFoundError:
+                if time.monotonic() > until:
+                    raise
+            except KwokOperatorError as error:
+                what = f"{manifest['kind']} {name_of(manifest)}"
+                raise KarpenterSetupError(f"{what} can't be applied: {error}") from error
+            await asyncio.sleep(_LOOK_SECONDS)
 
     async def _groups(self) -> Groups:
         """Returns the groups that an autoscaler may scale, once the operator has resolved their

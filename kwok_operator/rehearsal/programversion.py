@@ -22,8 +22,8 @@ def version_in_words(path: Path, module: str) -> str:
     digest, version, last = hashlib.sha256(), None, b""
     # A line of the list is: mod or dep, module, version, checksum, with tabs between them. A flag
     # of the build may set the version that the program itself prints.
-    name, version_of = re.escape(module.encode()), rb"(v?[0-9][-+.0-9A-Za-z]{0,100})"
-    line = re.compile(name + rb"(?:\t|/[/\w]+\.Version=)" + version_of + rb"[\t\n\"' ]")
+    said = rb"(?:\t(?=v)|/[/\w]+\.Version=)([-+.0-9A-Za-z]{1,100})[\t\n\"' ]"
+    line = re.compile(re.escape(module.encode()) + said)
     for chunk in chunks(path):
         digest.update(chunk)
         version = version or line.search(last + chunk)

@@ -38,10 +38,10 @@ class KarpenterCrdsError(KwokOperatorError):
 
 @dataclass(frozen=True, slots=True)
 class KarpenterCrds:
-    """The CRDs by name, and the schemas of the kinds by API version and kind."""
+    """The schemas of the kinds by API version and kind, and the specs of the CRDs by kind."""
 
-    names: frozenset[str]
     schemas: Mapping[tuple[str, str], Mapping[str, Any]]
+    specs: Mapping[str, Mapping[str, Any]]
 
     @classmethod
     def of(cls, objects: Iterable[Any], *, gates: Collection[str] = ()) -> "KarpenterCrds":
@@ -53,7 +53,8 @@ class KarpenterCrds:
         if missing := [_NAMES[kind] for kind in kinds if _NAMES[kind] not in crds]:
             raise KarpenterCrdsError(
                 f"has no CRD {names_in_words(missing)}; name the folder that has those of this"
-                " Karpenter's version, as kwok/charts/crds"
+                " Karpenter's version, as kwok/charts/crds (where one is a link, which must be"
+                " copied as a file)"
             )
         schemas = dict(entry for crd in crds.values() for entry in _schemas(crd))
         for kind, version in _VERSIONS.items():
@@ -69,7 +70,16 @@ class KarpenterCrds:
                 f"has a {NODE_CLASS} without nodeRegistrationDelay, so it is older than 1.4; name"
                 " the CRDs of Karpenter 1.4 or later"
             )
-        return cls(frozenset(crds), schemas)
+        specs = (as_map(each.get("spec")) for each in crds.values())
+        return cls(schemas, {text_at(each, "names", "kind"): each for each in specs})
+
+    def path_of(self, manifest: Mapping[str, Any]) -> str:
+        """Returns the path of an object without mistakes."""
+        spec, metadata = self.specs[manifest["kind"]], manifest["metadata"]
+        place = f"/apis/{manifest['apiVersion']}"
+        if spec.get("scope") == "Namespaced":
+            place = f"{place}/namespaces/{metadata.get('namespace', 'default')}"
+        return f"{place}/{text_at(spec, 'names', 'plural')}/{metadata['name']}"
 
     def problems(self, manifest: Mapping[str, Any]) -> list[FieldProblem]:
         """Returns the mistakes of an object that is to be applied."""
