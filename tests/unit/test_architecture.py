@@ -105,19 +105,6 @@ def test_a_name_means_one_class() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "calls"),
-    [
-        ("from datetime import datetime\nx = datetime.now()", ["datetime.now"]),
-        ("import datetime\nx = datetime.datetime.now(tz)", ["datetime.datetime.now"]),
-        ("def f():\n    return open('x')", ["open"]),
-        ("from datetime import datetime\ndef f(now: datetime): return now.date()", []),
-    ],
-)
-def test_an_impure_call_is_found(source: str, calls: list[str]) -> None:
-    assert list(impure_calls(source)) == calls
-
-
-@pytest.mark.parametrize(
     ("source", "problems"),
     [
         ("def f():\n" + "    x = 1\n" * MAX_FUNCTION_LINES, ["f has 61 lines"]),

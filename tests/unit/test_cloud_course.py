@@ -7,8 +7,7 @@ from hack.cloudpictures.course import Course
 from kwok_operator.cloud.api.cloud import Cloud
 from kwok_operator.cloud.arrival import phases
 from kwok_operator.cloud.draws import instance_seed
-from kwok_operator.cloud.life import DesiredNode
-from kwok_operator.cloud.states import Phase, State
+from kwok_operator.cloud.states import State
 from kwok_operator.cloud.terms import History
 from tests.unit.clouds import CLOUDS, GROUP, QUICK, cloud
 
@@ -60,43 +59,6 @@ def test_another_seed_or_group_gives_another_course() -> None:
     assert run("a", "two") != first
     assert run("b", "one") != first
     assert run("a", None) == run("a", "a"), "the seed is the group's name unless there is one"
-
-
-@given(CLOUDS, st.integers(0, 99), SPANS, st.lists(SPANS, max_size=3))
-@QUICK
-def test_looking_changes_nothing(spec: Cloud, serial: int, moment: int, looks: list[int]) -> None:
-    expected = course(spec, serial).at(T0 + moment)
-    restarted = course(spec, serial)
-    for look in looks:
-        restarted.at(T0 + look)
-    assert restarted.at(T0 + moment) == expected
-
-
-@given(CLOUDS, st.integers(0, 99), SPANS, SPANS)
-@QUICK
-def test_time_only_moves_forward(spec: Cloud, serial: int, one: int, other: int) -> None:
-    of = course(spec, serial)
-    early, late = (of.at(T0 + moment) for moment in sorted((one, other)))
-    assert T0 <= early.since <= late.since <= T0 + max(one, other)
-    if isinstance(early, DesiredNode):
-        assert isinstance(late, DesiredNode), "a Node that has appeared doesn't go back"
-    if isinstance(early, Phase) and isinstance(late, Phase):
-        assert early.tries <= late.tries
-
-
-@given(CLOUDS, st.integers(0, 99), SPANS)
-@QUICK
-def test_nothing_changes_before_the_next_change(spec: Cloud, serial: int, moment: int) -> None:
-    of = course(spec, serial)
-    now = of.at(T0 + moment)
-    change = of.next_change(T0 + moment)
-    assert change == now.until
-    if change is None:
-        assert of.at(T0 + moment + 10**12) == now
-    else:
-        assert change > T0 + moment
-        assert of.at(change - 1) == now
-        assert of.at(change) != now
 
 
 @given(CLOUDS, st.integers(0, 99))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwok_operator import constants
-from kwok_operator.cloud.annotations import Mark, load_life, mark_of
+from kwok_operator.cloud.annotations import Mark, mark_of
 from kwok_operator.cloud.api.cloud import Interruptions
 from kwok_operator.cloud.draws import instance_seed
 from kwok_operator.cloud.life import (
@@ -175,9 +175,6 @@ class TestShownText:
     def test_it_says_what_there_is_to_see(self, life: Life, at: int, text: str) -> None:
         assert shown_text(seen(life, at), Hold.STAGE) == text
 
-    def test_an_outage(self) -> None:
-        assert shown_text(seen(Life(BORN), 5, outage=True), Hold.STAGE) == "NotReady/Outage"
-
     def test_whether_it_tells_of_notice(self) -> None:
         taints = tuple(replace(AGENT, key=str(n) * 100, after=500 * SECOND) for n in range(3))
         for life in (SPOT, replace(SPOT, ready_after=None), replace(SPOT, taints=taints)):
@@ -202,18 +199,6 @@ class TestBirth:
         )
         assert same is made
 
-    def test_the_life_is_on_it_and_what_it_shows(self) -> None:
-        node = birth(BOOT)
-        life = node["metadata"]["annotations"][constants.LIFE_ANNOTATION]
-        assert (load_life(life), shown(node)) == (BOOT, "NotReady/Booting")
-
-    def test_it_is_not_ready_and_held_by_the_stage(self) -> None:
-        node = birth(BOOT)
-        assert node["metadata"]["labels"][constants.HOLD_LABEL] == constants.HOLD_LABEL_VALUE
-        assert (ready(node), condition(node)["reason"]) == ("False", "Booting")
-        assert condition(node)["lastTransitionTime"] == "2026-01-02T03:04:05Z"
-        assert condition(node, "MemoryPressure")["status"] == "False"
-
     @pytest.mark.parametrize("with_endpoint", [True, False])
     @pytest.mark.parametrize("hold", Hold)
     def test_it_is_never_ready_where_its_life_is_not(self, hold: Hold, with_endpoint: bool) -> None:
@@ -225,16 +210,6 @@ class TestBirth:
         assert taints(node) == [GUARD, "agent:NoSchedule"]
         assert node["spec"]["taints"][1]["value"] == "starts"
         assert ready(node) == "True"
-
-    def test_it_lacks_what_comes_late(self) -> None:
-        node = birth(LATE)
-        for part in ("capacity", "allocatable"):
-            assert GPU not in node["status"][part]
-            assert "cpu" in node["status"][part]
-
-    def test_what_the_template_never_had_is_missing_anyway(self) -> None:
-        life = Life(BORN, resources=(ComingResource("example.com/none", "", SECOND),))
-        assert shown(birth(life)) == "Ready;lacks=example.com/none"
 
     def test_a_short_life_begins_under_notice(self) -> None:
         life = Life(BORN, end=End(after=SECOND, notice=120 * SECOND, reason="Interrupted"))
@@ -266,22 +241,8 @@ class TestBirth:
         assert (ready(node), held(node), shown(node)) == ("False", True, "NotReady/Outage")
         assert constants.LIFE_ANNOTATION not in node["metadata"]["annotations"]
 
-    def test_nothing_is_to_be_written_then(self) -> None:
-        for life in (BOOT, LATE, SPOT, FLAPPING, Life(BORN, ready_after=None)):
-            node = birth(life)
-            assert not misshapen(node, seen(life, 0))
-            assert todo(node, life, 0) == ()
-
 
 class TestALiveNode:
-    def test_what_has_passed_goes_and_what_has_come_is_there(self) -> None:
-        node = aged(birth(LATE), LATE, 40)
-        assert (taints(node), shown(node)) == ([GUARD], f"Ready;lacks={GPU}")
-        assert GPU not in node["status"]["capacity"]
-        node = aged(node, LATE, 90)
-        assert node["status"]["capacity"][GPU] == node["status"]["allocatable"][GPU] == "4"
-        assert shown(node) == "Ready"
-
     def test_foreign_taints_stay_and_startup_taints_that_somebody_took_off_stay_off(self) -> None:
         node = birth(LATE)
         foreign = {"key": "agent", "effect": "NoExecute"}
@@ -394,27 +355,6 @@ class TestReadiness:
         assert misshapen(node, seen(BOOT, 1))
         assert ready(aged(node, BOOT, 1)) == "False"
 
-    def test_what_can_not_be_held_is_not_tried(self) -> None:
-        node = by_kwok(birth(BOOT, hold=Hold.NONE))
-        assert shown(node) == "Ready"
-        for at in (1, 19, 20, 30):
-            assert not misshapen(node, seen(BOOT, at), hold=Hold.NONE)
-        assert not needs_shaping(None, seen(Life(BORN), 1, outage=True), ready=True, hold=Hold.NONE)
-        assert todo(node, BOOT, 1, hold=Hold.NONE) == ()
-
-    def test_once_the_stage_is_there_it_is_held(self) -> None:
-        node = by_kwok(birth(BOOT, hold=Hold.NONE))
-        assert misshapen(node, seen(BOOT, 1))
-        node = aged(node, BOOT, 1)
-        assert (ready(node), held(node)) == ("False", True)
-
-    def test_once_the_stage_is_gone_the_label_goes(self) -> None:
-        node, view = birth(BOOT), seen(BOOT, 1)
-        assert misshapen(node, view, hold=Hold.NONE)
-        node = aged(node, BOOT, 1, hold=Hold.NONE)
-        assert (held(node), shown(node)) == (False, "Ready")
-        assert not misshapen(by_kwok(node), view, hold=Hold.NONE)
-
     def test_an_outage_holds_and_lets_go_of_nodes_without_a_record(self) -> None:
         node, life = json.loads(body()), Life(BORN)
         out, over = seen(life, 5, outage=True), seen(life, 9)
@@ -440,14 +380,6 @@ class TestReadiness:
         after_them = written(node, patches)
         assert after_them["spec"]["taints"] == ([new, *others] if left else others)
         assert after(patches, ready=False, tainted=True) == (at == 20, left)
-
-    @pytest.mark.parametrize("at", [60, 120])
-    def test_whether_a_node_is_ready_after_patches(self, at: int) -> None:
-        node = aged(birth(FLAPPING), FLAPPING, *([60] if at == 120 else []))
-        before = ready(node) == "True"
-        patches = todo(node, FLAPPING, at)
-        assert after(patches, ready=before, tainted=True) == (at == 120, True) != (before, True)
-        assert after((), ready=before, tainted=True) == (before, True)
 
 
 ALL = replace(

@@ -66,20 +66,6 @@ def test_all_pools_must_have_room_in_every_resource() -> None:
     assert len(alone.granted) == 8
 
 
-def test_who_asked_first_is_served_first_but_what_is_held_is_not_taken_away() -> None:
-    request, zone = StockRequest("a", [5, 0, 1], pools=["zone"]), pool("zone", instances=2)
-    assert decided(request, pools=[zone]).granted == (5, 0)
-    held = Holder("c", range(3), pools=["zone"])
-    assert refused(decided(request, pools=[zone], holders=[held])).serials == (5, 0, 1)
-
-
-def test_what_is_held_is_no_request() -> None:
-    held = Holder("a", [0, 1], pools=["zone"])
-    request = StockRequest("a", [0, 1, 2, 2], pools=["zone"])
-    decision = decided(request, pools=[pool("zone", instances=3)], holders=[held, held])
-    assert decision == StockDecision((2,))
-
-
 @pytest.mark.parametrize(
     ("pools", "reason"), [([], "PoolMissing"), ([pool("zone", outage=True)], "Outage")]
 )

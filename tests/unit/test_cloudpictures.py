@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 import yaml
 
-from hack.cloudpictures.__main__ import DIRECTORY, generate, main, picture
+from hack.cloudpictures.__main__ import DIRECTORY, generate, main
 from hack.cloudpictures.scenes import SAMPLES, SCENES
 from kwok_operator.cloud.states import State
 from kwok_operator.offline.validation import validate
@@ -24,28 +24,6 @@ def made() -> dict[str, bytes]:
 class TestTheFiles:
     def test_what_is_committed_is_fresh(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["--check"]) == 0, capsys.readouterr().err
-
-    def test_what_is_stale_is_named_and_then_put_right(
-        self, tmp_path: Path, made: dict[str, bytes], capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        for path in DIRECTORY.glob("cloud-*.svg"):
-            (tmp_path / path.name).write_bytes(path.read_bytes())
-        (tmp_path / "cloud-spot.svg").unlink()
-        (tmp_path / "cloud-gone.svg").write_text("of a sample that is no more")
-        assert main(["--check"], directory=tmp_path) == 1
-        assert "stale: cloud-gone.svg, cloud-spot.svg; run" in capsys.readouterr().err
-        assert main([], directory=tmp_path) == 0
-        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == made
-
-    def test_a_sample_that_is_edited_makes_its_picture_stale(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        (scene,) = (scene for scene in SCENES if scene.sample == "slow-boot")
-        text = (SAMPLES / "slow-boot.yaml").read_text()
-        (tmp_path / "slow-boot.yaml").write_text(text.replace("seed: monday", "seed: tuesday"))
-        before = picture(scene)
-        monkeypatch.setattr("hack.cloudpictures.scenes.SAMPLES", tmp_path)
-        assert picture(scene) != before
 
     def test_the_picture_of_the_states_names_all(self) -> None:
         text = (DIRECTORY / "instance-states.svg").read_text()

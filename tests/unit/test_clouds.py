@@ -447,21 +447,6 @@ def test_a_restart_at_any_time_changes_nothing(seed: str) -> None:
     assert len({text for _, _, text in undisturbed}) > 2
 
 
-def test_another_seed_is_another_course(world: World) -> None:
-    def nodes_of(seed: str) -> list[int]:
-        world = World()
-        delay = {"uniform": {"min": "1s", "max": "60s"}}
-        world.apply("a", targetSize=10, cloud={"seed": seed, "provisioningDelay": delay})
-        counts = []
-        for _ in range(60):
-            world.one_pass("a")
-            counts.append(world.count("a"))
-            world.now += 1_000
-        return counts
-
-    assert nodes_of("one") == nodes_of("one") != nodes_of("two")
-
-
 def test_so_many_at_a_time_get_notice(world: World) -> None:
     interruptions = {"lifetime": {"fixed": "5s"}, "notice": "10s", "atATime": 2}
     world.apply("a", targetSize=6, cloud={"interruptions": interruptions})

@@ -24,14 +24,6 @@ def test_what_is_committed_is_fresh(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--check"]) == 0, capsys.readouterr().err
 
 
-def test_another_directory_gives_the_same_bytes(checkout: Path) -> None:
-    committed = contents(checkout)
-    for name in [name for name in committed if "_pb2" in name]:
-        (checkout / DIRECTORY / name).unlink()
-    assert main([], root=checkout) == 0
-    assert contents(checkout) == committed
-
-
 def test_what_is_stale_is_named_and_then_put_right(
     checkout: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
