@@ -14,9 +14,8 @@ from typing import Final
 
 from hack.cloudpictures import drawing
 from hack.cloudpictures.rehearsal import rehearse
-from hack.cloudpictures.scenes import SCENES, Scene, groups_and_pools
+from hack.cloudpictures.scenes import SCENES, Scene, manifests
 from hack.generated import pictures
-from kwok_operator.cloud.draws import SECOND
 
 DIRECTORY: Final = Path(__file__).resolve().parents[2] / "docs" / "img"
 _PATTERN: Final = "cloud-*.svg"
@@ -24,8 +23,7 @@ _PATTERN: Final = "cloud-*.svg"
 
 def picture(scene: Scene) -> str:
     """The SVG of a scene."""
-    groups, pools = groups_and_pools(scene.sample)
-    tracks = rehearse(groups, pools, scene.wishes, end=scene.end * SECOND)
+    tracks = rehearse(manifests(scene.sample), scene.wishes, end=scene.end)
     return drawing.draw(scene.title, tracks, end=scene.end, marks=scene.marks)
 
 

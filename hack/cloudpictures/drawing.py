@@ -40,7 +40,7 @@ def draw(
     title: str, tracks: Sequence[Track], *, end: int, marks: Mapping[int, str] | None = None
 ) -> str:
     """`end` is in seconds, and so are the `marks`: what somebody does, by when."""
-    groups = list(dict.fromkeys(track.group.name for track in tracks))
+    groups = list(dict.fromkeys(track.group for track in tracks))
     row = _ROOMY if len(tracks) <= _MANY else _TIGHT
     axis = LinearAxis.up_to(end, start=_LEFT, end=WIDTH - RIGHT, ticks=12, steps=_STEPS)
     parts, y = list[str](), TOP
@@ -49,7 +49,7 @@ def draw(
             parts.append(f'<text x="{_LEFT}" y="{y + 13}" font-style="italic">{group}</text>')
             y += _HEADING
         for track in tracks:
-            if track.group.name == group:
+            if track.group == group:
                 parts += _bar(track, axis, y=y, row=row, end=end)
                 y += row
     parts += _marks(marks or {}, axis, bottom=y + 4)

@@ -2,15 +2,12 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import yaml
 
-from hack.cloudpictures.rehearsal import Group, Wish
-from kwok_operator.cloud.api.capacitypool import KwokCapacityPoolSpec
-from kwok_operator.cloud.stock import CapacityPool
+from hack.cloudpictures.rehearsal import Wish
 from kwok_operator.constants import KIND, POOL_KIND
-from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
 
 SAMPLES: Final = Path(__file__).resolve().parents[2] / "deploy" / "samples"
 
@@ -60,16 +57,7 @@ SCENES: Final = (
 )
 
 
-def groups_and_pools(sample: str) -> tuple[list[Group], dict[str, CapacityPool]]:
-    """What the sample's manifest has of the simulated cloud."""
+def manifests(sample: str) -> list[dict[str, Any]]:
+    """The groups and pools of a sample."""
     text = (SAMPLES / f"{sample}.yaml").read_text(encoding="utf-8")
-    groups: list[Group] = []
-    pools: dict[str, CapacityPool] = {}
-    for manifest in yaml.safe_load_all(text):
-        name = manifest["metadata"]["name"]
-        if manifest["kind"] == KIND:
-            groups.append(Group.of(name, KwokNodeGroupSpec.model_validate(manifest["spec"])))
-        elif manifest["kind"] == POOL_KIND:
-            spec = KwokCapacityPoolSpec.model_validate(manifest["spec"])
-            pools[name] = CapacityPool.of(name, spec)
-    return groups, pools
+    return [each for each in yaml.safe_load_all(text) if each["kind"] in (KIND, POOL_KIND)]

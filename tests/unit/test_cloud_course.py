@@ -12,7 +12,6 @@ from kwok_operator.cloud.terms import History
 from tests.unit.clouds import CLOUDS, GROUP, QUICK, cloud
 
 T0 = 1_800_000_000_000
-SPANS = st.integers(0, 3_600_000)
 ROUGH = cloud(
     provisioningDelay={"lognormal": {"p50": "40s", "p99": "3m"}},
     readinessDelay={"uniform": {"min": "5s", "max": "30s"}},
