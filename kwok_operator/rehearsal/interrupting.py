@@ -8,7 +8,8 @@ node. What isn't drained when the notice is over is lost.
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final, NoReturn
 
@@ -63,7 +64,8 @@ class Interrupter:
         ApiUnreachableError.
         """
         interrupts = isinstance(step, InterruptStep)
-        there = await self._machines(step)
+        there = await self._machines(*_selectors(step, of_groups=self._of_groups))
+        there = [each for each in there if step.group in (None, each.group)]
         if interrupts:
             there = [each for each in there if each.simulated or each.claim]
         if not there and step.count is not None:
@@ -73,7 +75,7 @@ class Interrupter:
         some = drawn(there, step, seed=self._seed, what=f"timeline/{number}")
         if isinstance(step, InterruptStep):
             notices = await self._notices(step, {each.group for each in some})
-            await self._each(some, lambda each: self._interrupt(each, notices[each.group]))
+            await self.interrupt([(each, notices[each.group]) for each in some])
         else:
             await self._each(some, self._lose)
         return f"{len(some)} of {len(there)} machines"
@@ -87,10 +89,22 @@ class Interrupter:
             self._ends = [(at, machine) for at, machine in self._ends if at > now]
             await self._each((each for each in due if not each.simulated), self._lose)
 
-    async def _machines(self, step: MachinesStep) -> list[Machine]:
-        selectors = [NODE_GROUP_LABEL] if step.group is not None or self._of_groups else []
-        selectors += [f"{NODE_POOL_LABEL}={step.node_pool}"] if step.node_pool is not None else []
-        selectors += [step.selector] if step.selector is not None else []
+    async def claimed(self) -> list[Machine]:
+        """Returns the machines of Karpenter that have no notice."""
+        return [each for each in await self._machines(NODE_POOL_LABEL) if each.claim]
+
+    def under_notice(self) -> Counter[str]:
+        """Returns how many machines of each group have notice."""
+        return Counter(machine.group for _, machine in self._ends)
+
+    async def interrupt(self, machines: Sequence[tuple[Machine, int]]) -> None:
+        """Gives machines notice, each as many milliseconds of it."""
+        notices = {machine.uid: notice for machine, notice in machines}
+        some = (machine for machine, _ in machines)
+        await self._each(some, lambda each: self._interrupt(each, notices[each.uid]))
+
+    async def _machines(self, *selectors: str) -> list[Machine]:
+        """Returns the machines whose Nodes have these labels, without those under notice."""
         answer = await self._client.request(
             "GET",
             NODES_PATH,
@@ -102,11 +116,7 @@ class Interrupter:
         nodes = json.loads(answer).get("items") or ()
         found = [read_machine(each["metadata"], now=now) for each in nodes]
         noticed = {machine.uid for _, machine in self._ends}
-        return [
-            each
-            for each in found
-            if each and each.uid not in noticed and step.group in (None, each.group)
-        ]
+        return [each for each in found if each and each.uid not in noticed]
 
     async def _notices(self, step: InterruptStep, groups: Iterable[str]) -> dict[str, int]:
         """Returns the notice that machines of each group get, in milliseconds."""
@@ -163,6 +173,15 @@ class Interrupter:
                     await end(machine)
 
         await asyncio.gather(*map(one, machines))
+
+
+def _selectors(step: MachinesStep, *, of_groups: bool) -> Iterator[str]:
+    if step.group is not None or of_groups:
+        yield NODE_GROUP_LABEL
+    if step.node_pool is not None:
+        yield f"{NODE_POOL_LABEL}={step.node_pool}"
+    if step.selector is not None:
+        yield step.selector
 
 
 def _now() -> int:

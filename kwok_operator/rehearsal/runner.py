@@ -42,6 +42,7 @@ from kwok_operator.rehearsal.judge.observed import StampClock
 from kwok_operator.rehearsal.judge.recording import EndLine, RecordingHeader, WaitLine
 from kwok_operator.rehearsal.judge.settling import still_to_come
 from kwok_operator.rehearsal.judge.verdict import Judged
+from kwok_operator.rehearsal.karpenterclouds import KarpenterClouds
 from kwok_operator.rehearsal.kubectl import CommandError
 from kwok_operator.rehearsal.logs import ProgramWarnings
 from kwok_operator.rehearsal.programs import ProgramError
@@ -273,6 +274,7 @@ class Rehearsal:
                 tasks.create_task(self._watch_components()),
                 tasks.create_task(self._ask_cluster()),
                 tasks.create_task(self._interrupter.keep()),
+                tasks.create_task(self._follow_clouds()),
                 tasks.create_task(self._follow_logs()),
                 tasks.create_task(self._show_progress()),
             ]
@@ -290,6 +292,16 @@ class Rehearsal:
             yield
             for task in going:
                 task.cancel()
+
+    async def _follow_clouds(self) -> None:
+        """Lets the simulated clouds of groups act on Karpenter's nodes, if Karpenter runs."""
+        if any(process.karpenter is not None for process in self._scenario.processes):
+            await KarpenterClouds(
+                self._testbed.client,
+                self._interrupter,
+                seed=self._scenario.operators_seed,
+                mark=self._course.mark,
+            ).follow()
 
     async def _counted(self, work: Callable[[], Awaitable[None]]) -> None:
         try:

@@ -256,8 +256,8 @@ async def testbed(
             _installed(made, scenario, clearing=clearing, keep=settings.keep)
         )
         flags = dict(scenario.cluster.flags.get(Component.OPERATOR, {}))
-        if scenario.seed is not None:
-            flags.setdefault("cloud-seed", scenario.seed)
+        if scenario.operators_seed:
+            flags["cloud-seed"] = scenario.operators_seed
         operator = await _operator(made, flags)
         if settings.demo and settings.keep:
             stack.push_async_callback(operator.leave, while_there=kubeconfig)

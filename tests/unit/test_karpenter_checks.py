@@ -182,5 +182,8 @@ def test_what_has_no_effect_on_its_nodes_is_named() -> None:
     assert unlike == ("spec.cloud.stock of a", "spec.cloud.provisioningDelay of a")
     no_autoscaling = GROUP | {"spec": slow}
     assert checked(played(group("a"), no_autoscaling), around()).ignored == ()
-    outage = played() | {"timeline": [{"at": 1, "outage": {"group": "batch"}}]}
-    assert checked(outage, around()).ignored == ("timeline[0].outage",)
+    spot = {"cloud": {"interruptions": {"hourlyRate": "0.1"}}}
+    outage = {"timeline": [{"at": 1, "outage": {"group": "a"}}]}
+    assert checked(played(group("a", **spot)) | outage, around()).ignored == ()
+    some = checked(played(group("a"), group("b")) | outage, around()).ignored
+    assert some == ("timeline[0].outage",)

@@ -63,7 +63,9 @@ _OF_THE_TYPE: Final = frozenset(
 _KARPENTERS: Final = ("karpenter.sh", "karpenter.kwok.sh")
 """Domains of labels that Karpenter and its provider set themselves."""
 _NO_CLOUD: Final = Cloud()
-_HEEDED: Final = frozenset({"seed", "provisioning_delay", "readiness_delay", "retry_after"})
+_HEEDED: Final = frozenset(
+    {"seed", "provisioning_delay", "readiness_delay", "retry_after", "interruptions"}
+)
 """Fields of spec.cloud that don't matter, or that are looked at apart."""
 
 

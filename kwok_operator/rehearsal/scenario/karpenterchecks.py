@@ -205,6 +205,11 @@ def _specs(known: Known) -> dict[str, KwokNodeGroupSpec]:
 def _ignored(wanted: Karpenter, scenario: Scenario, known: Known) -> Iterator[str]:
     specs = {n: spec for n, spec in _specs(known).items() if spec.autoscaling is not None}
     yield from ignored(specs, delay_given=wanted.node_class.registration_delay is not None)
-    for number, step in enumerate(scenario.timeline):
-        if step.outage is not None:
-            yield f"timeline[{number}].outage"
+    outages = {n: step.outage for n, step in enumerate(scenario.timeline) if step.outage}
+    out = {each.group for each in outages.values()}
+    pools = {each.pool for each in outages.values()} - {None}
+    for name, spec in specs.items():
+        if name not in out and (spec.cloud is None or pools.isdisjoint(spec.cloud.capacity_pools)):
+            # The class of Karpenter's nodes is out only if all groups are.
+            yield from (f"timeline[{number}].outage" for number in outages)
+            return

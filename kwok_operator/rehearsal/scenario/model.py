@@ -189,3 +189,9 @@ class Scenario(ScenarioPart):
     def draws_from(self) -> str:
         """The seed of all draws."""
         return self.seed or self.name
+
+    @property
+    def operators_seed(self) -> str:
+        """The seed of groups that have none; empty if the operator takes their names for it."""
+        given = self.cluster.flags.get(Component.OPERATOR, {}).get("cloud-seed")
+        return given or self.seed or ""

@@ -1,0 +1,72 @@
+"""How long Karpenter's nodes live, by spec.cloud.interruptions of their groups.
+
+The operator doesn't know these nodes. So the n-th node of a group gets the life that the operator
+would draw for serial n: cluster-autoscaler and Karpenter meet the same interruptions.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from kwok_operator.cloud.api.cloud import Cloud
+from kwok_operator.cloud.desired import give_notice
+from kwok_operator.cloud.draws import instance_seed
+from kwok_operator.cloud.life import Life, draw_life
+from kwok_operator.formats.times import parse_time
+from kwok_operator.rehearsal.machines import Machine
+
+
+@dataclass(frozen=True, slots=True)
+class _Lived:
+    machine: Machine
+    number: int
+    life: Life
+
+
+@dataclass(slots=True)
+class NodeLives:
+    """The lives of the nodes that exist. A life is drawn when a node is seen first."""
+
+    _lived: dict[str, _Lived] = field(default_factory=dict)
+    _numbers: Counter[str] = field(default_factory=Counter)
+    """How many nodes of each group have been seen."""
+
+    def due(
+        self,
+        machines: Iterable[Machine],
+        clouds: Mapping[str, Cloud],
+        *,
+        under_notice: Mapping[str, int],
+        now: int,
+    ) -> list[tuple[Machine, int]]:
+        """Returns the machines that get notice now, with its length in milliseconds.
+
+        `machines` are those without notice, `clouds` those of the groups, and `under_notice` is
+        how many machines of each group have notice.
+        """
+        there = sorted(machines, key=lambda each: (each.created, each.name))
+        self._lived = {m.uid: self._lived.get(m.uid) or self._born(m, clouds) for m in there}
+        due = []
+        for group, cloud in clouds.items():
+            mine = {each.number: each for each in self._of(group)}
+            noticed = under_notice.get(group, 0)
+            cap = cloud.interruptions.at_a_time if cloud.interruptions is not None else None
+            lives = {number: each.life for number, each in mine.items()}
+            most = noticed + len(mine) if cap is None else cap
+            for number in give_notice(lives, at_a_time=most, under_way=noticed, now=now):
+                end = lives[number].end
+                assert end is not None
+                due.append((mine[number].machine, end.notice))
+        return due
+
+    def _born(self, machine: Machine, clouds: Mapping[str, Cloud]) -> _Lived:
+        number = self._numbers[machine.group]
+        self._numbers[machine.group] += 1
+        born, cloud = parse_time(machine.created), clouds.get(machine.group)
+        if cloud is None:
+            return _Lived(machine, number, Life(born))
+        who = instance_seed(cloud, group=machine.group, serial=number)
+        return _Lived(machine, number, draw_life(cloud, who, born=born))
+
+    def _of(self, group: str) -> Iterable[_Lived]:
+        return (each for each in self._lived.values() if each.machine.group == group)

@@ -1,0 +1,126 @@
+"""Lets the simulated cloud of groups act on the nodes that Karpenter makes of them.
+
+    spec.cloud.interruptions of groups  -->  machines that are interrupted, by the operator's draws
+    an outage of all these groups       -->  Ready=False of the class, so Karpenter makes no node
+
+Karpenter's kwok provider has one class for all groups, so an outage of some of them does nothing.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final, NoReturn
+
+from kwok_operator.cloud.api.cloud import Cloud
+from kwok_operator.cloud.draws import group_seed
+from kwok_operator.cloud.terms import in_force
+from kwok_operator.constants import GROUPS_PATH
+from kwok_operator.errors import ApiUnreachableError, NotFoundError
+from kwok_operator.formats.times import format_time
+from kwok_operator.formats.untyped import as_list, as_map, value_at
+from kwok_operator.formats.words import names_in_words
+from kwok_operator.kube.client import MERGE_PATCH, KubeClient
+from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
+from kwok_operator.rehearsal.interrupting import Interrupter
+from kwok_operator.rehearsal.karpenter.lives import NodeLives
+from kwok_operator.rehearsal.karpenter.nodepools import CLASS_API_VERSION, DEFAULT_CLASS
+
+CLASS_PATH: Final = f"/apis/{CLASS_API_VERSION}/kwoknodeclasses/{DEFAULT_CLASS}"
+_LOOK_SECONDS: Final = 1.0
+_RETRIES: Final = 3
+_MOST_NAMES: Final = 3
+
+Mark = Callable[[str, str], None]
+
+
+class KarpenterClouds:
+    """The clouds of one run. `seed` is the operator's; `mark` records what was done."""
+
+    def __init__(
+        self, client: KubeClient, interrupter: Interrupter, *, seed: str, mark: Mark
+    ) -> None:
+        self._client = client
+        self._interrupter = interrupter
+        self._seed = seed
+        self._mark = mark
+        self._lives = NodeLives()
+        self._out = frozenset[str]()
+        """The groups that were in an outage at the last look."""
+
+    async def follow(self) -> NoReturn:
+        while True:
+            with suppress(ApiUnreachableError):  # the run ends if that lasts
+                await self.look()
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def look(self) -> None:
+        listed = (await self._client.get_json(GROUPS_PATH, retries=_RETRIES))["items"]
+        groups = {
+            str(each["metadata"]["name"]): each
+            for each in listed
+            if value_at(each, "spec", "autoscaling") is not None
+        }
+        await self._interrupt(_clouds(groups, seed=self._seed))
+        await self._show_outage(groups)
+
+    async def _interrupt(self, clouds: Mapping[str, Cloud]) -> None:
+        if all(cloud.interruptions is None for cloud in clouds.values()):
+            return
+        due = self._lives.due(
+            await self._interrupter.claimed(),
+            clouds,
+            under_notice=self._interrupter.under_notice(),
+            now=time.time_ns() // 1_000_000,
+        )
+        if due:
+            await self._interrupter.interrupt(due)
+            names = sorted({machine.group for machine, _ in due})
+            self._mark("interrupt", f"{len(due)} machines of {names_in_words(names)}")
+
+    async def _show_outage(self, groups: Mapping[str, Any]) -> None:
+        out = frozenset(name for name, body in groups.items() if _is_out(body))
+        if out == self._out:
+            return
+        before, self._out = self._out, out
+        whole = out == groups.keys()
+        if whole or (before and before == groups.keys()):
+            await self._set_ready(not whole)
+        elif out:
+            which = names_in_words(sorted(out), most=_MOST_NAMES)
+            self._mark("outage without effect on Karpenter", f"{which}; other groups are not out")
+
+    async def _set_ready(self, ready: bool) -> None:
+        condition = {
+            "type": "Ready",
+            "status": "True" if ready else "False",
+            "reason": "Ready" if ready else "Outage",
+            "message": "" if ready else "all groups are in an outage",
+            "lastTransitionTime": format_time(time.time_ns() // 1_000_000),
+        }
+        with suppress(NotFoundError):  # Karpenter isn't prepared yet
+            await self._client.request(
+                "PATCH",
+                f"{CLASS_PATH}/status",
+                body={"status": {"conditions": [condition]}},
+                content_type=MERGE_PATCH,
+                retries=_RETRIES,
+            )
+
+
+def _clouds(groups: Mapping[str, Any], *, seed: str) -> dict[str, Cloud]:
+    found = {}
+    for name, body in groups.items():
+        spec = KwokNodeGroupSpec.model_validate(body.get("spec"))
+        cloud = in_force(spec, seed=group_seed(seed, group=name) if seed else None)
+        if cloud is not None:
+            found[name] = cloud
+    return found
+
+
+def _is_out(group: Mapping[str, Any]) -> bool:
+    conditions = as_list(value_at(group, "status", "conditions"))
+    return any(
+        as_map(each).get("type") == "Outage" and as_map(each).get("status") == "True"
+        for each in conditions
+    )

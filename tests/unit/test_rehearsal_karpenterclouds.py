@@ -1,0 +1,144 @@
+"""The simulated clouds of groups, and the nodes that Karpenter makes of them.
+
+- the n-th node of a group lives as long as the operator's node with serial n; the cap holds
+- nodes are interrupted as spec.cloud says, and that is marked
+- an outage of all groups is one of the class; an outage of some is marked, and does nothing
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kwok_operator.cloud.api.cloud import Cloud
+from kwok_operator.cloud.draws import SECOND, instance_seed
+from kwok_operator.cloud.life import draw_life
+from kwok_operator.constants import NODE_CLAIMS_PATH, NODE_GROUP_LABEL, NODE_POOL_LABEL
+from kwok_operator.formats.times import format_time, parse_time
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.rehearsal.interrupting import Interrupter
+from kwok_operator.rehearsal.karpenter.lives import NodeLives
+from kwok_operator.rehearsal.karpenterclouds import CLASS_PATH, KarpenterClouds
+from kwok_operator.rehearsal.machines import Machine
+from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
+
+T0 = parse_time("2026-01-02T03:04:05Z")
+CLASSES = CLASS_PATH.rpartition("/")[0]
+
+
+def machine(number: int, *, born: int) -> Machine:
+    return Machine(
+        name=f"kwok-{hash(number) % 97}-{number}",
+        uid=str(number),
+        group="a",
+        pool="p",
+        zone="",
+        created=format_time(born),
+        claim=f"claim-{number}",
+        simulated=False,
+        life=None,
+    )
+
+
+def spot(**fields: Any) -> Cloud:
+    lifetime = {"uniform": {"min": "10s", "max": "60s"}}
+    return Cloud.model_validate({"seed": "s", "interruptions": {"lifetime": lifetime, **fields}})
+
+
+def played(cloud: Cloud, machines: list[Machine], *, notice: int) -> dict[str, int]:
+    """When each machine got notice, in seconds; each is there for `notice` more."""
+    lives, noticed = NodeLives(), dict[str, int]()
+    for second in range(400):
+        now = T0 + second * SECOND
+        left = [m for m in machines if m.uid not in noticed and parse_time(m.created) <= now]
+        going = {"a": sum(second < at + notice for at in noticed.values())}
+        for each, length in lives.due(left, {"a": cloud}, under_notice=going, now=now):
+            assert length == notice * SECOND
+            noticed[each.uid] = second
+            going["a"] += 1
+    return noticed
+
+
+@given(st.lists(st.integers(0, 90), min_size=1, max_size=12))
+def test_a_node_lives_as_long_as_the_operator_s_node_of_that_number(births: list[int]) -> None:
+    cloud = spot(notice="5s")
+    machines = [machine(n, born=T0 + at * SECOND) for n, at in enumerate(sorted(births))]
+    numbered = sorted(machines, key=lambda each: (each.created, each.name))
+    expected = {}
+    for serial, each in enumerate(numbered):
+        born = parse_time(each.created)
+        life = draw_life(cloud, instance_seed(cloud, group="a", serial=serial), born=born)
+        assert life.notice_at is not None
+        expected[each.uid] = -(-(life.notice_at - T0) // SECOND)
+    assert played(cloud, machines, notice=5) == expected
+
+
+def test_no_more_have_notice_at_a_time_than_may() -> None:
+    machines = [machine(n, born=T0) for n in range(12)]
+    times = sorted(played(spot(notice="20s", atATime=2), machines, notice=20).values())
+    assert len(times) == 12
+    assert all(later - first >= 20 for first, later in zip(times, times[2:], strict=False))
+
+
+def group(name: str, **cloud: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": {"autoscaling": {}, "cloud": cloud}}
+
+
+@pytest.fixture
+def marks() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def clouds(
+    server: FakeApiServer, client: KubeClient, marks: list[str]
+) -> Iterator[KarpenterClouds]:
+    server.serve(NODE_CLAIMS_PATH, kind="NodeClaim")
+    server.serve(CLASSES, kind="KWOKNodeClass")
+    server.create(CLASSES, {"metadata": {"name": "default"}})
+    yield KarpenterClouds(
+        client,
+        Interrupter(client, seed="s", of_groups=False),
+        seed="",
+        mark=lambda what, detail: marks.append(f"{what}: {detail}"),
+    )
+
+
+async def test_nodes_of_karpenter_are_interrupted(
+    server: FakeApiServer, clouds: KarpenterClouds, marks: list[str]
+) -> None:
+    server.create(GROUPS, group("a", interruptions={"lifetime": {"fixed": "1s"}, "notice": "1s"}))
+    server.create(GROUPS, group("b"))
+    for name in "ab":
+        labels = {NODE_GROUP_LABEL: name, NODE_POOL_LABEL: "p"}
+        owner = {"kind": "NodeClaim", "name": f"claim-{name}"}
+        metadata = {"name": f"n-{name}", "labels": labels, "ownerReferences": [owner]}
+        server.create(NODES, {"metadata": metadata})
+        server.create(NODE_CLAIMS_PATH, {"metadata": {"name": f"claim-{name}"}})
+    await clouds.look()
+    await clouds.look()
+    assert set(server.objects(NODE_CLAIMS_PATH)) == {"claim-b"}
+    assert marks == ["interrupt: 1 machines of a"]
+
+
+def is_ready(server: FakeApiServer) -> str:
+    conditions = server.objects(CLASSES)["default"].get("status", {}).get("conditions", [])
+    return "".join(each["status"] for each in conditions)
+
+
+async def test_only_an_outage_of_all_groups_is_one_of_the_class(
+    server: FakeApiServer, clouds: KarpenterClouds, marks: list[str]
+) -> None:
+    for name in "ab":
+        server.create(GROUPS, group(name))
+    server.create(GROUPS, {"metadata": {"name": "fixed"}, "spec": {}})
+    seen = []
+    for name, status in (("a", "True"), ("b", "True"), ("a", "False"), ("b", "False")):
+        condition = {"type": "Outage", "status": status}
+        server.patch(GROUPS, name, {"status": {"conditions": [condition]}}, subresource="status")
+        await clouds.look()
+        seen.append(is_ready(server))
+    assert seen == ["", "False", "True", "True"]
+    assert marks == ["outage without effect on Karpenter: a; other groups are not out"]
