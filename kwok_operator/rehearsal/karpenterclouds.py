@@ -23,8 +23,8 @@ from kwok_operator.formats.words import names_in_words
 from kwok_operator.kube.client import MERGE_PATCH, KubeClient
 from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
 from kwok_operator.rehearsal.interrupting import Interrupter
-from kwok_operator.rehearsal.karpenter.lives import NodeLives
 from kwok_operator.rehearsal.karpenter.nodepools import CLASS_API_VERSION, DEFAULT_CLASS
+from kwok_operator.rehearsal.machinelives import NodeLives
 
 CLASS_PATH: Final = f"/apis/{CLASS_API_VERSION}/kwoknodeclasses/{DEFAULT_CLASS}"
 _LOOK_SECONDS: Final = 1.0

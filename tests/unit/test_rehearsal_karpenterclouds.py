@@ -19,8 +19,8 @@ from kwok_operator.constants import NODE_CLAIMS_PATH, NODE_GROUP_LABEL, NODE_POO
 from kwok_operator.formats.times import format_time, parse_time
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.rehearsal.interrupting import Interrupter
-from kwok_operator.rehearsal.karpenter.lives import NodeLives
 from kwok_operator.rehearsal.karpenterclouds import CLASS_PATH, KarpenterClouds
+from kwok_operator.rehearsal.machinelives import NodeLives
 from kwok_operator.rehearsal.machines import Machine
 from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
 
