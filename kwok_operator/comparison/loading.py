@@ -23,6 +23,7 @@ from kwok_operator.rehearsal.scenario.arms import (
     MOST_ARMS,
     names_of_arms,
 )
+from kwok_operator.rehearsal.scenario.karpenter import CRDS_FOLDER
 from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.scenario.scenariofile import ScenarioFile, read_document
 from kwok_operator.rehearsal.surroundings import LocalSurroundings, read_text
@@ -104,7 +105,9 @@ def _files(scenario: Scenario, around: LocalSurroundings) -> dict[str, str]:
     """
     names = [source.path for source in sources_of(scenario)]
     names += [workload.arrivals.trace for workload in scenario.workloads]
-    names += [path for each in scenario.karpenters.values() for path in each.paths]
+    for each in scenario.karpenters.values():
+        crds = around.beside(each.binary, CRDS_FOLDER) if each.crds is None else None
+        names += [*each.paths, crds]
     commands = [process.command for process in scenario.processes]
     commands += [step.run.command for step in scenario.timeline if step.run is not None]
     # The program itself is found elsewhere; an argument may have the form --config=FILE.

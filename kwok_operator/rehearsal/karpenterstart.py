@@ -32,7 +32,8 @@ from kwok_operator.rehearsal.karpenter.setup import (
     set_up,
 )
 from kwok_operator.rehearsal.kubectl import AsyncKubectl
-from kwok_operator.rehearsal.scenario.karpenter import Karpenter
+from kwok_operator.rehearsal.scenario.karpenter import CRDS_FOLDER, Karpenter
+from kwok_operator.rehearsal.scenario.timeline import ApplySource
 from kwok_operator.userfiles import read_bytes
 
 _LOOK_SECONDS: Final = 0.2
@@ -60,11 +61,11 @@ class KarpenterPlace:
     """The folder of the scenario."""
     logs: Path
 
-    async def prepare(self, name: str, wanted: Karpenter) -> PreparedKarpenter:
+    async def prepare(self, name: str, wanted: Karpenter, program: Path) -> PreparedKarpenter:
         """Applies what Karpenter needs, and writes the file of its instance types. Raises
         KwokOperatorError.
         """
-        brought, own = await self._objects(name, wanted)
+        brought, own = await self._objects(name, wanted, program.parent)
         definitions = crds(brought)
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": definitions})
         await self.kubectl(*_APPLY, stdin=text)
@@ -89,10 +90,10 @@ class KarpenterPlace:
             f"has no effect on its nodes: {each}"
             for each in ignored(specs, delay_given=delay is not None)
         ]
-        return PreparedKarpenter(path, (*lost, *left_beside(specs)))
+        return PreparedKarpenter(path, (*setup.caveats, *lost, *left_beside(specs)))
 
     async def _objects(
-        self, name: str, wanted: Karpenter
+        self, name: str, wanted: Karpenter, beside: Path
     ) -> tuple[list[Manifest], list[Manifest] | None]:
         """Returns the objects of the folder of CRDs, and those for the NodePools, if given."""
 
@@ -100,7 +101,8 @@ class KarpenterPlace:
             return await read_objects(self.kubectl, sources, folder=self.folder, label=name)
 
         own = None if wanted.node_pools is None else await read(wanted.node_pools)
-        return await read([wanted.crds_source]), own
+        folder = wanted.crds or str(beside / CRDS_FOLDER)
+        return await read([ApplySource(path=folder)]), own
 
     def _types(self, wanted: Karpenter) -> list[InstanceType] | None:
         if wanted.types_file is None:

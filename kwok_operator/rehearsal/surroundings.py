@@ -122,6 +122,10 @@ class LocalSurroundings:
         path = self._place(name)
         return path if path is not None and not _why_not_executed(path) else None
 
+    def beside(self, program: str, name: str) -> str | None:
+        path = self.program(program)
+        return None if path is None else str(path.parent / name)
+
     def _place(self, name: str) -> Path | None:
         """Returns where a program must be; None if there is none of this name."""
         if name in self._binaries:
@@ -135,7 +139,7 @@ class LocalSurroundings:
             )
         except ValueError:
             return None
-        return Path(found) if found else None
+        return Path(found).absolute() if found else None
 
     def check_trace(self, path: str) -> None:
         settings = ReplaySettings(paths=(self._folder / path,))

@@ -113,8 +113,9 @@ class Testbed:
             ready, within = answers(f"http://{address}/health-check"), _AUTOSCALER_WITHIN
         elif process.karpenter is not None:
             address = _free_address()
-            given = await self._karpenter(process.name, process.karpenter, address)
-            command = [str(self.find_program(process.program) or process.program)]
+            path = self.find_program(process.program) or Path(process.program)
+            given = await self._karpenter(process.name, process.karpenter, path, address)
+            command = [str(path)]
             ready, within = answers(f"http://{address}/readyz"), _AUTOSCALER_WITHIN
         else:
             command = [self._filled(each) for each in process.command or ()]
@@ -169,11 +170,13 @@ class Testbed:
             return listens(host, int(port))
         return says(program.log, wanted.says or "")
 
-    async def _karpenter(self, name: str, wanted: Karpenter, address: str) -> dict[str, str]:
+    async def _karpenter(
+        self, name: str, wanted: Karpenter, program: Path, address: str
+    ) -> dict[str, str]:
         """Prepares the cluster for Karpenter, unless that was done, and returns its variables."""
         if name not in self._prepared:
             place = KarpenterPlace(self.kubectl, self.client, self.folder, self.logs)
-            self._prepared[name] = await place.prepare(name, wanted)
+            self._prepared[name] = await place.prepare(name, wanted, program)
             self.caveats += [(name, each) for each in self._prepared[name].caveats]
         return karpenter_environment(
             wanted,

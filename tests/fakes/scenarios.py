@@ -41,6 +41,9 @@ class Told:
         ((_, text),) = self.material(path).texts
         return text
 
+    def beside(self, program: str, name: str) -> str | None:
+        return name if program in self.programs else None
+
     def check_program(self, name: str) -> None:
         if name not in self.programs:
             raise UnusableReferenceError("is no program")

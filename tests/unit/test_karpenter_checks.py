@@ -41,7 +41,7 @@ def around(**more: str) -> Told:
 
 
 def played(*groups: Any, process: Any = None, **karpenter: Any) -> dict[str, Any]:
-    preset = {"name": "karpenter", "karpenter": {"crds": "crds", **karpenter}}
+    preset = {"name": "karpenter", "karpenter": karpenter}
     applied = [{"object": each} for each in groups or (group(),)]
     return scenario(apply=applied, processes=[preset | (process or {})])
 
@@ -59,7 +59,9 @@ def without_delay() -> dict[str, Any]:
     return changed
 
 
-@pytest.mark.parametrize("karpenter", [{}, WITH_FILE, {"nodePools": ["pools.yaml"]}])
+@pytest.mark.parametrize(
+    "karpenter", [{}, {"crds": "crds"}, WITH_FILE, {"nodePools": ["pools.yaml"]}]
+)
 def test_nothing_is_wrong_with_what_is_right(karpenter: dict[str, Any]) -> None:
     assert checked(played(**karpenter), around()).findings == ()
 

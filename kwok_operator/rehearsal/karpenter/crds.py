@@ -53,8 +53,7 @@ class KarpenterCrds:
         if missing := [_NAMES[kind] for kind in kinds if _NAMES[kind] not in crds]:
             raise KarpenterCrdsError(
                 f"has no CRD {names_in_words(missing)}; name the folder that has those of this"
-                " Karpenter's version, as kwok/charts/crds (where one is a link, which must be"
-                " copied as a file)"
+                " Karpenter's version (in kwok/charts/crds one is a link: `cp -rL` copies its file)"
             )
         schemas = dict(entry for crd in crds.values() for entry in _schemas(crd))
         for kind, version in _VERSIONS.items():

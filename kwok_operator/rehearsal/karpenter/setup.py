@@ -6,7 +6,7 @@ The same is done twice: by the check of a scenario, as far as files say what a g
 like, and when Karpenter is started, with the groups in the cluster.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -50,6 +50,8 @@ class KarpenterSetup:
     types: Sequence[InstanceType]
     objects: Sequence[Manifest]
     """The classes and NodePools, and whatever else the user gives, in the order of creation."""
+    caveats: Sequence[str] = ()
+    """Sentences on what Karpenter does otherwise than the groups say."""
 
 
 def offered(specs: Mapping[str, KwokNodeGroupSpec]) -> dict[str, KwokNodeGroupSpec]:
@@ -97,7 +99,18 @@ def set_up(
         if wrong := no_class(pool, classes) or misfit(pool, types):
             path, sentence = wrong
             raise KarpenterSetupError(f"{NODE_POOL} {name_of(pool)}: {in_words(path)}: {sentence}")
-    return KarpenterSetup(types, objects)
+    return KarpenterSetup(types, objects, [*_bounds(nodes)] if own is None else [])
+
+
+def _bounds(groups: Sequence[GroupNode]) -> Iterator[str]:
+    alike: dict[object, list[str]] = {}
+    for each in groups:
+        alike.setdefault(each.taints, []).append(each.name)
+    bounded = {each.name for each in groups if each.most is not None}
+    for names in alike.values():
+        if len(names) > 1 and bounded.intersection(names):
+            which = names_in_words(sorted(names), most=_MOST_NAMES)
+            yield f"keeps the maxSize of {which} together, not of each: they share a NodePool"
 
 
 def name_of(manifest: Manifest) -> str:

@@ -27,11 +27,13 @@ from kwok_operator.rehearsal.scenario.parts import (
     Span,
     seconds_of,
 )
-from kwok_operator.rehearsal.scenario.timeline import APPLYING_SCHEMA, Applying, ApplySource
+from kwok_operator.rehearsal.scenario.timeline import APPLYING_SCHEMA, Applying
 
 DEFAULT_BINARY: Final = "karpenter"
 KARPENTER_MODULE: Final = "sigs.k8s.io/karpenter"
 """The Go module that has Karpenter."""
+CRDS_FOLDER: Final = "crds"
+"""The folder of the CRDs, beside the program."""
 GROUPS: Final = "groups"
 """The word for what is made from the groups."""
 NEVER: Final = "Never"
@@ -145,9 +147,11 @@ class Karpenter(ScenarioPart):
         description="A program on PATH, or a path relative to the scenario; --binary NAME=PATH says"
         " otherwise. Default: karpenter.",
     )
-    crds: Line = Field(
+    crds: Line | None = Field(
+        default=None,
         description="The folder with the CRDs of this version: nodepools, nodeclaims,"
-        " kwoknodeclasses and others, as kwok/charts/crds has them. Example: karpenter-1.14/crds."
+        " kwoknodeclasses and others. Default: the folder crds beside the program. Example:"
+        " karpenter-1.14/crds.",
     )
     node_pools: Annotated[
         Annotated[Applying, Field(min_length=1)] | None,
@@ -215,12 +219,7 @@ class Karpenter(ScenarioPart):
         return frozenset(gate.value for gate, on in self.feature_gates.items() if on)
 
     @property
-    def crds_source(self) -> ApplySource:
-        """The CRDs, as something to apply."""
-        return ApplySource(path=self.crds)
-
-    @property
     def paths(self) -> list[str]:
         """The files and folders that it names, its program aside."""
-        pools = [each.path for each in self.node_pools or () if each.path is not None]
-        return [self.crds, *pools, *([self.types_file] if self.types_file is not None else ())]
+        pools = [each.path for each in self.node_pools or ()]
+        return [path for path in (self.crds, *pools, self.types_file) if path is not None]

@@ -31,7 +31,7 @@ from kwok_operator.rehearsal.karpenter.setup import (
     set_up,
 )
 from kwok_operator.rehearsal.scenario.applied import Known, read_sources
-from kwok_operator.rehearsal.scenario.karpenter import Karpenter
+from kwok_operator.rehearsal.scenario.karpenter import CRDS_FOLDER, Karpenter
 from kwok_operator.rehearsal.scenario.karpenterenv import GIVEN_VARIABLES
 from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.scenario.problems import problem
@@ -127,7 +127,9 @@ class _Looking:
         self.found.problems.append(problem((*self.path, name), sentence))
 
     def _crds(self) -> KarpenterCrds | None:
-        path = self.wanted.crds
+        path = self.wanted.crds or self.around.beside(self.wanted.binary, CRDS_FOLDER)
+        if path is None:
+            return None
         try:
             material = self.around.material(path)
         except UnusableReferenceError as error:

@@ -123,7 +123,7 @@ class ScenarioProcess(ScenarioPart):
     )
     karpenter: Karpenter | None = Field(
         default=None,
-        description="Karpenter with its kwok provider. Example: {crds: karpenter-1.14/crds}.",
+        description="Karpenter with its kwok provider. Example: {nodePools: [nodepools.yaml]}.",
     )
     command: Command | None = Field(
         default=None,

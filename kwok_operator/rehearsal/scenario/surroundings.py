@@ -46,6 +46,9 @@ class Surroundings(Protocol):
     def text(self, path: str) -> str:
         """Returns the text of a file that isn't applied."""
 
+    def beside(self, program: str, name: str) -> str | None:
+        """Returns the path of a file or folder beside a program; None if there is no program."""
+
     def check_program(self, name: str) -> None:
         """Checks that a program of a process or a step can be started."""
 
