@@ -110,9 +110,7 @@ def test_an_output_that_is_no_folder_is_reported(tmp_path: Path) -> None:
     assert "--output" in summary
 
 
-def test_what_is_printed_is_no_word_to_the_runner(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_printed_text_is_no_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def command(argv: Sequence[str]) -> int:
         print("::error::planted")
         sys.exit(2)

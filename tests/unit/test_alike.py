@@ -62,9 +62,7 @@ def test_pools_and_zones_of_the_clouds_are_not_compared(cloud: str) -> None:
         ("allocatable", "memory", "much", False),
     ],
 )
-def test_groups_are_alike_as_cluster_autoscaler_has_it(
-    part: str, key: str, value: str, alike: bool
-) -> None:
+def test_groups_alike_as_for_the_autoscaler(part: str, key: str, value: str, alike: bool) -> None:
     other = copy.deepcopy(NODE)
     other["metadata" if part == "labels" else "status"][part][key] = value
     assert (likeness(other) == likeness(NODE)) is alike

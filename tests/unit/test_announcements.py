@@ -214,9 +214,7 @@ TURNS: list[tuple[dict[str, Any], list[tuple[str, str]], dict[str, Any], list[st
 
 class TestConditions:
     @pytest.mark.parametrize("turn", TURNS, ids=lambda turn: turn[1][0][1])
-    def test_what_turns_and_turns_back_is_told_once_also_after_a_restart(
-        self, passes: Passes, turn: Any
-    ) -> None:
+    def test_each_turn_is_one_event_also_after_a_restart(self, passes: Passes, turn: Any) -> None:
         changes, told, back, over = turn
         for fields, events in ((changes, told), (back, [("Normal", reason) for reason in over])):
             assert passes.next(**fields) == events

@@ -12,7 +12,7 @@ STEPS = st.lists(st.tuples(GROUPS, st.none() | st.integers(0, 15), st.booleans()
 
 @settings(max_examples=40)
 @given(STEPS)
-def test_groups_share_the_limit_and_those_that_wait_hear_of_room(
+def test_groups_share_the_limit_and_hear_of_room(
     steps: list[tuple[str, int | None, bool]],
 ) -> None:
     """Each step grants a group so many nodes, or (None) has it go."""

@@ -183,9 +183,7 @@ class TestOurOwnWrites:
         assert world.names() == set(), "even of its end"
 
     @pytest.mark.parametrize("end_was_heard_of", [False, True])
-    def test_it_takes_the_place_of_somebody_elses(
-        self, world: World, end_was_heard_of: bool
-    ) -> None:
+    def test_it_replaces_somebody_elses(self, world: World, end_was_heard_of: bool) -> None:
         # Else the planner would take it for one that was there and vanished, and ask for another.
         world.cache.upsert(node(uid="before", owner_uids=(), version=1))
         if end_was_heard_of:
@@ -206,9 +204,7 @@ class TestOurOwnWrites:
         assert (len(world.cache), world.since()) == (0, [])
 
     @pytest.mark.parametrize("is_ready", [True, False])
-    def test_what_a_patch_has_made_of_a_node_is_there_at_once(
-        self, world: World, is_ready: bool
-    ) -> None:
+    def test_a_patched_node_is_known_at_once(self, world: World, is_ready: bool) -> None:
         world.cache.upsert(node(version=2, ready=not is_ready))
         world.since()
         world.cache.updated(marked(version=5), ready=is_ready)
@@ -220,9 +216,7 @@ class TestOurOwnWrites:
         assert world.cache.group("web")["web-1"].mark == marked().mark
         assert world.since() == [], "all of it was known"
 
-    def test_a_patch_that_does_not_tell_or_is_late_leaves_a_node_as_ready_as_it_was(
-        self, world: World
-    ) -> None:
+    def test_a_late_or_silent_patch_leaves_readiness_as_it_was(self, world: World) -> None:
         world.cache.upsert(ready(version=2))
         world.cache.updated(marked(version=5))
         assert world.state[1] is True
@@ -253,9 +247,7 @@ class TestLateEvents:
         assert world.state == ("another", False, False), "of that name, after a crash or by hand"
 
     @pytest.mark.parametrize("group", ["web", "gpu"])
-    def test_what_is_late_of_the_one_before_does_not_touch_it(
-        self, world: World, group: str
-    ) -> None:
+    def test_late_news_of_the_one_before_is_ignored(self, world: World, group: str) -> None:
         # Versions are those of the whole cluster: the older one is of the older node.
         world.cache.created("web", node(version=11))
         world.cache.upsert(node(uid="before", group=group, version=9))

@@ -58,15 +58,13 @@ def test_a_wrong_setting_is_one_line_and_exit_code_2(
     ],
     ids=lambda arguments: arguments[0],
 )
-def test_no_kubeconfig_is_one_line_and_exit_code_2(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_kubeconfig_is_exit_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*arguments, "--kubeconfig=/nowhere"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line == "kwok-operator: there is no kubeconfig at /nowhere: check --kubeconfig"
 
 
-def test_an_interrupt_while_modules_are_read_leaves_no_trace(
+def test_an_interrupt_during_imports_has_no_traceback(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Interrupted:

@@ -156,9 +156,7 @@ def test_a_walk_can_go_on_where_it_was(spec: Cloud, serial: int, times: list[int
 
 @pytest.mark.parametrize("probability", ["1", "0.9999"])
 @pytest.mark.parametrize("edited", [False, True])
-def test_what_has_failed_for_days_is_not_walked_through_phase_by_phase(
-    probability: str, edited: bool
-) -> None:
+def test_days_of_failures_are_not_walked_phase_by_phase(probability: str, edited: bool) -> None:
     asked = []
 
     class Counting(History):

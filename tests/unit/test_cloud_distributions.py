@@ -59,16 +59,12 @@ def test_quantiles(given: dict[str, Any], draw: float, seconds: float) -> None:
     ],
     ids=str,
 )
-def test_a_release_never_changes_what_a_draw_gives(
-    given: dict[str, Any], draw: float, expected: int
-) -> None:
+def test_draws_are_the_same_for_ever(given: dict[str, Any], draw: float, expected: int) -> None:
     assert span(delay(**given), draw) == expected
 
 
 @given(DELAYS, DRAWS, DRAWS)
-def test_spans_grow_with_the_draw_and_are_within_bounds(
-    given: dict[str, Any], one: float, other: float
-) -> None:
+def test_spans_grow_within_bounds(given: dict[str, Any], one: float, other: float) -> None:
     low, high = (span(delay(**given), draw) for draw in sorted((one, other)))
     assert 0 <= low <= high <= LONGEST
 

@@ -20,9 +20,7 @@ INSTANCES = st.builds(InstanceSeed, st.text(), st.text(), st.integers(0, 10**9))
         (InstanceSeed("ü", "spot", 999_999), "creation-failure/3", 0.0007772218169733724),
     ],
 )
-def test_a_release_never_changes_what_a_seed_gives(
-    who: InstanceSeed, what: str, number: float
-) -> None:
+def test_seeds_give_the_same_for_ever(who: InstanceSeed, what: str, number: float) -> None:
     assert who.draw(what) == number
 
 

@@ -22,9 +22,7 @@ def lives(*due: int | None) -> dict[int, Life]:
     ("at_a_time", "under_way", "given_"),
     [(9, 0, (1, 3, 0)), (3, 1, (1, 3)), (3, 5, ()), (0, 0, ())],
 )
-def test_who_is_due_first_goes_first(
-    at_a_time: int, under_way: int, given_: tuple[int, ...]
-) -> None:
+def test_first_due_first_noticed(at_a_time: int, under_way: int, given_: tuple[int, ...]) -> None:
     some = lives(30, 10, None, 10, 99)
     assert give_notice(some, at_a_time=at_a_time, under_way=under_way, now=T0 + 50) == given_
 

@@ -175,9 +175,7 @@ def test_a_node_is_born_when_it_was_due_unless_it_was_kept_back() -> None:
 
 @given(CLOUDS, st.integers(0, 99), st.integers(0, 10**7), st.integers(0, 10**7))
 @QUICK
-def test_time_moves_a_life_forward_and_nothing_changes_between(
-    spec: Cloud, serial: int, one: int, other: int
-) -> None:
+def test_a_life_moves_forward_in_steps(spec: Cloud, serial: int, one: int, other: int) -> None:
     of = draw_life(spec, who(serial), born=T0)
     early, late = (of.desired(T0 + age) for age in sorted((one, other)))
     assert early.since <= late.since <= T0 + max(one, other)

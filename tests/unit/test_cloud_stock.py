@@ -69,9 +69,7 @@ def test_all_pools_must_have_room_in_every_resource() -> None:
 @pytest.mark.parametrize(
     ("pools", "reason"), [([], "PoolMissing"), ([pool("zone", outage=True)], "Outage")]
 )
-def test_nothing_is_decided_where_a_pool_is_missing_or_out(
-    pools: list[CapacityPool], reason: str
-) -> None:
+def test_nothing_is_decided_without_the_pool(pools: list[CapacityPool], reason: str) -> None:
     decision = decided(StockRequest("a", [4, 5], pools=["zone"]), pools=pools)
     assert decision == StockDecision(refused=Refused((4, 5), "zone", reason, None))
 

@@ -50,9 +50,7 @@ class TestProvisioned:
             (NEVER, "NeverRegisters"),
         ],
     )
-    def test_one_in_trouble_goes_before_all_that_are_under_way(
-        self, phase: Phase, reason: str
-    ) -> None:
+    def test_trouble_counts_more_than_instances_on_the_way(self, phase: Phase, reason: str) -> None:
         assert of((99, CREATING), (1, phase)).reason == reason
 
     def test_the_reason_stays_whatever_the_counts(self) -> None:

@@ -463,9 +463,7 @@ def ill(body: Json) -> list[str]:
     return [each["name"] for each in body["spec"]["devices"] if each.get("taints")]
 
 
-async def test_devices_come_late_and_fail_as_the_cloud_says(
-    world: Companioned, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_devices_late_and_failed(world: Companioned, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "CREATED_AT", datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
     failures = {"serials": "0", "after": {"fixed": "60s"}}
     devices = {
@@ -492,9 +490,7 @@ async def test_devices_come_late_and_fail_as_the_cloud_says(
     await until(lambda: world.status["readyReplicas"] == 2)
 
 
-async def test_devices_that_are_due_one_by_one_gather(
-    world: Companioned, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_late_devices_gather(world: Companioned, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "CREATED_AT", datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
     spec = {"targetSize": 1, "template": {"companions": slices(2)}}
     cloud = {"devices": {"after": {"fixed": "60s"}}}

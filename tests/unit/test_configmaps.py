@@ -63,9 +63,7 @@ def parsing(monkeypatch: pytest.MonkeyPatch) -> Parsing:
 
 
 class TestNodes:
-    async def test_are_parsed_once_for_all_callers_off_the_event_loop(
-        self, known: ConfigMaps, parsing: Parsing
-    ) -> None:
+    async def test_are_parsed_once_in_a_thread(self, known: ConfigMaps, parsing: Parsing) -> None:
         one = configmap(nodes=NODE)
         first, second = await asyncio.gather(known.nodes(one, "nodes"), known.nodes(one, "nodes"))
         assert await known.nodes(one, "nodes") is first is second
@@ -73,9 +71,7 @@ class TestNodes:
         (thread,) = parsing.threads
         assert thread is not threading.main_thread()
 
-    async def test_are_parsed_again_where_they_may_be_others(
-        self, known: ConfigMaps, parsing: Parsing
-    ) -> None:
+    async def test_are_parsed_again_if_changed(self, known: ConfigMaps, parsing: Parsing) -> None:
         """In a new version, under another key, in a ConfigMap that was made again."""
         one = configmap(nodes=NODE)
         known.objects.seen(body_of(one), gone=False)
@@ -87,9 +83,7 @@ class TestNodes:
         await known.nodes(configmap(nodes=NODE, uid="other"), "nodes")
         assert len(parsing.threads) == 4
 
-    async def test_one_caller_that_stops_waiting_stops_no_other(
-        self, known: ConfigMaps, parsing: Parsing
-    ) -> None:
+    async def test_a_cancelled_caller_is_alone(self, known: ConfigMaps, parsing: Parsing) -> None:
         one = configmap(nodes=NODE)
         impatient = asyncio.create_task(known.nodes(one, "nodes"))
         patient = asyncio.create_task(known.nodes(one, "nodes"))
@@ -141,9 +135,7 @@ class TestNews:
             assert (news, known.get("templates")) == (["templates"], None)
             news.clear()
 
-    def test_is_the_difference_that_a_listing_makes(
-        self, known: ConfigMaps, news: list[str]
-    ) -> None:
+    def test_is_the_difference_of_a_listing(self, known: ConfigMaps, news: list[str]) -> None:
         for name in ("same", "other", "gone"):
             known.objects.seen(body_of(configmap(name, a="1")), gone=False)
         news.clear()

@@ -58,9 +58,7 @@ def test_what_kwokctl_is_given(tmp_path: Path, settings: Settings) -> None:
     assert names(settings=settings) == ["one"]
 
 
-def test_with_stages_kwoks_own_are_asked_for_and_applied(
-    tmp_path: Path, settings: Settings
-) -> None:
+def test_kwoks_own_stages_are_applied(tmp_path: Path, settings: Settings) -> None:
     (tmp_path / "silent").touch()
     factor = ["--slowly", "--heartbeat-factor", "2"]
     pid = create("one", settings=settings, stages=True, extra_args=factor).pid("etcd")

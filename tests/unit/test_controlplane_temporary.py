@@ -53,9 +53,7 @@ def left(settings: Settings) -> list[str]:
 
 
 @pytest.mark.parametrize("raised", [None, ValueError, KeyboardInterrupt])
-def test_it_is_there_as_long_as_the_block(
-    settings: Settings, raised: type[BaseException] | None
-) -> None:
+def test_it_lasts_for_the_block(settings: Settings, raised: type[BaseException] | None) -> None:
     try:
         with temporary("one", settings=settings) as cluster:
             assert cluster.name.startswith("one-") and cluster.answers()
@@ -67,9 +65,7 @@ def test_it_is_there_as_long_as_the_block(
     assert left(settings) == []
 
 
-def test_an_interrupt_while_it_is_removed(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_while_removed(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(name: str, **options: Any) -> None:
         signal.raise_signal(signal.SIGTERM)
         remove(name, **options)

@@ -102,9 +102,7 @@ def said(found: Converted) -> str:
 
 
 class TestTheCommand:
-    def test_the_sample_becomes_groups_that_can_be_applied(
-        self, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_the_sample_becomes_valid_groups(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["convert", str(SAMPLE)]) == 0
         out, err = capsys.readouterr()
         groups = {each["metadata"]["name"]: each for each in yaml.safe_load_all(out)}
@@ -208,9 +206,7 @@ class TestObjects:
             ({"status": {}}, {}, True),
         ],
     )
-    def test_a_status_that_git_never_has_is_noted(
-        self, parts: Any, exported: Any, known: bool
-    ) -> None:
+    def test_a_missing_status_is_noted(self, parts: Any, exported: Any, known: bool) -> None:
         """Cluster API's provider may write cpu, memory and arch into it."""
         metadata = {"name": "large", "namespace": "prod", **exported}
         template = LARGE | {"metadata": metadata}
@@ -233,9 +229,7 @@ class TestObjects:
             (crd("XTemplate", "xtemplatez"), False),
         ],
     )
-    def test_crds_say_which_templates_hang_cluster_autoscaler(
-        self, definition: Any, served: bool
-    ) -> None:
+    def test_crds_show_unserved_templates(self, definition: Any, served: bool) -> None:
         found = converted(definition, body(machine={"infrastructureRef": REFERENCE}), LARGE)
         used = {each.value["kind"] for each in found.looked_at}
         assert "XTemplate" in used
@@ -291,9 +285,7 @@ class TestObjects:
             ("spec.template.spec.infrastructureRef.kind", 1),
         ],
     )
-    def test_refusals_of_the_api_server_are_reported_at_their_line(
-        self, place: str, value: Any
-    ) -> None:
+    def test_what_the_api_server_refuses_has_a_line(self, place: str, value: Any) -> None:
         machine = {"infrastructureRef": dict(REFERENCE)}
         wrong = body(machine=machine, selector={"matchLabels": {}})
         wrong["metadata"]["annotations"]["A.io/free"] = "${ANY}"
@@ -323,9 +315,7 @@ class TestObjects:
             ("spec.replicas", 10),
         ],
     )
-    def test_refusals_of_cluster_api_and_its_autoscaler_are_reported(
-        self, place: str, value: Any
-    ) -> None:
+    def test_what_cluster_api_refuses_has_a_line(self, place: str, value: Any) -> None:
         wrong = body(handed_on={"pool": "web"})
         set_in(wrong, place, value)
         found = converted(wrong)
@@ -348,9 +338,7 @@ class TestObjects:
             ({"matchLabels": {"pool": "web", "cluster.x-k8s.io/cluster-name": "east"}}, False),
         ],
     )
-    def test_selectors_that_cluster_apis_webhook_completes_are_none(
-        self, selector: Any, noted: bool
-    ) -> None:
+    def test_selectors_that_a_webhook_completes(self, selector: Any, noted: bool) -> None:
         found = converted(set_in(body(handed_on={"pool": "web"}), "spec.selector", selector))
         assert not found.findings
         assert any("spec.selector" in note for note in found.notes) is noted

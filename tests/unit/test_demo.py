@@ -54,9 +54,7 @@ def test_the_part_with_cluster_autoscaler_can_be_played_alone() -> None:
 
 
 @pytest.mark.parametrize("more", [["scenario.yaml"], ["--kubeconfig=a"], ["--arm=a"]])
-def test_the_demo_goes_without_a_scenario_or_a_cluster(
-    more: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_scenario_with_the_demo(more: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rehearse", "--demo", *more]) == 2
     assert "--demo: goes without" in capsys.readouterr().err
 
@@ -75,9 +73,7 @@ def shell(script: str, **rest: Any) -> dict[str, Any]:
     return {"run": {"command": ["sh", "-c", script], **rest}}
 
 
-async def test_steps_without_a_time_come_one_after_the_other(
-    testbed: Testbed, tmp_path: Path
-) -> None:
+async def test_steps_without_a_time_are_in_sequence(testbed: Testbed, tmp_path: Path) -> None:
     late = tmp_path / "late"
     steps = [
         shell(f"sleep 0.3; touch {late}"),
@@ -104,9 +100,7 @@ async def test_what_a_step_says_and_shows_is_printed(testbed: Testbed) -> None:
     ("script", "passed"),
     [("echo no nodes >&2", True), ("echo no nodes; exit 1", True), ("echo node-1; exit 1", False)],
 )
-async def test_a_command_that_may_fail_must_print(
-    testbed: Testbed, script: str, passed: bool
-) -> None:
+async def test_a_failing_command_must_print(testbed: Testbed, script: str, passed: bool) -> None:
     judged = await play_on(testbed, timeline=[shell(script, mayFail=True, prints="^no nodes$")])
     assert judged.passed == passed
     if not passed:

@@ -257,7 +257,7 @@ def test_without_a_lease_one_is_created(candidate: Candidate) -> None:
     }
 
 
-def test_somebody_elses_lease_is_waited_for_from_when_a_change_was_seen(
+def test_anothers_lease_is_waited_for_since_its_last_change(
     candidate: Candidate,
 ) -> None:
     """For as long as it says itself; what time it is in it does not matter."""

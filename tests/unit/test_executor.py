@@ -47,7 +47,7 @@ class Calls:
 
 
 @pytest.mark.parametrize("concurrency", [1, 4, 32])
-async def test_every_job_is_done_once_begun_in_order_and_all_slots_are_used(
+async def test_each_job_is_done_once_in_order_in_all_slots(
     concurrency: int,
 ) -> None:
     calls = Calls(turns=20)

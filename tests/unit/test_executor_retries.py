@@ -317,7 +317,7 @@ async def test_metrics_have_the_limit_and_the_throttled_writes() -> None:
     assert scene.sample("_limit") == scene.pace.limit < 8
 
 
-async def test_log_has_its_begin_and_its_end(
+async def test_trouble_is_logged_at_begin_and_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)

@@ -103,9 +103,7 @@ class TestPut:
         )
         assert (sorted(store.names()), len(store)) == (["gpu", "web"], 2)
 
-    def test_another_uid_is_another_group_and_the_one_before_it_is_gone(
-        self, store: GroupStore, clock: Clock
-    ) -> None:
+    def test_another_uid_is_another_group(self, store: GroupStore, clock: Clock) -> None:
         # Deleted and made again at once: the end of the first may be heard of later, or never.
         store.put(group(uid="u-1", version=5))
         assert store.put(group(uid="u-2", version=6))
@@ -113,9 +111,7 @@ class TestPut:
         assert store.get("web") == group(uid="u-2", version=6)
         assert store.retired("web") == [Retired("web", "u-1", False, clock.now)]
 
-    def test_nor_does_a_late_sight_of_one_that_was_orphaned_take_its_place(
-        self, store: GroupStore
-    ) -> None:
+    def test_a_late_sight_of_an_orphan_is_ignored(self, store: GroupStore) -> None:
         store.put(group(uid="u-1", version=5, metadata={"finalizers": ["orphan"]}))
         store.remove(name="web", uid="u-1")
         store.put(group(uid="u-2", version=9))
@@ -152,9 +148,7 @@ class TestRemove:
         assert [[r.delete_pods for r in store.retired(name)] for name in "abc"] == [[True], [], []]
 
 
-def test_those_that_are_gone_are_remembered_by_name_for_a_minute(
-    store: GroupStore, clock: Clock
-) -> None:
+def test_gone_ones_are_remembered_for_a_minute(store: GroupStore, clock: Clock) -> None:
     for n in range(3):
         store.put(group(uid=f"u-{n}", version=n))
         clock.now += 1
@@ -172,9 +166,7 @@ def test_those_that_are_gone_are_remembered_by_name_for_a_minute(
 
 
 class TestReplace:
-    def test_a_listing_brings_in_what_was_missed_and_tells_which_are_gone(
-        self, store: GroupStore
-    ) -> None:
+    def test_a_listing_adds_the_missed_and_names_the_gone(self, store: GroupStore) -> None:
         store.put(group("web", uid="u-1", version=1))
         listed = [group("web", uid="u-1", version=3), group("gpu", uid="u-2")]
         assert store.replace(listed, version=99) == set()
@@ -237,9 +229,7 @@ class TestReplace:
         assert len(caplog.records) == 2
 
     @pytest.mark.parametrize("listed", [True, False])
-    def test_that_one_goes_is_known_although_it_can_not_be_read(
-        self, store: GroupStore, listed: bool
-    ) -> None:
+    def test_an_unreadable_one_can_be_deleted(self, store: GroupStore, listed: bool) -> None:
         store.put(group(version=5))
         odd = UnreadableGroup("web", "u-1", 6, "why", deleting=True, orphaning=True)
         if listed:
@@ -250,9 +240,7 @@ class TestReplace:
         known = store.get("web")
         assert known is not None and (known.deleting, known.orphaning) == (True, True)
 
-    def test_one_that_can_not_be_read_takes_the_place_of_one_that_is_gone(
-        self, store: GroupStore
-    ) -> None:
+    def test_an_unreadable_one_replaces_a_gone_one(self, store: GroupStore) -> None:
         store.put(group(version=5))
         assert store.replace([UnreadableGroup("web", "u-new", 20, "why")], version=21) == {"web"}
         assert store.get("web") is None

@@ -138,9 +138,7 @@ class TestApply:
         [ANOTHER, InvalidError("no", status=422), ForbiddenError("no", status=403)],
         ids=lambda error: type(error).__name__,
     )
-    async def test_does_not_try_again_after_any_other_answer(
-        self, error: KwokOperatorError
-    ) -> None:
+    async def test_tries_no_more_after_other_answers(self, error: KwokOperatorError) -> None:
         client = ScriptedClient(error)
         with pytest.raises(type(error)):
             await client.writer().apply(MANIFEST, uid="u")

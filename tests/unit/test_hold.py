@@ -101,9 +101,7 @@ class TestWay:
 
 
 class TestDisobeyed:
-    async def test_once_it_has_lasted_the_stage_counts_for_nothing_for_a_while(
-        self, world: World
-    ) -> None:
+    async def test_a_stage_that_is_disobeyed_is_ignored_for_a_while(self, world: World) -> None:
         world.install_stage()
         await world.hold.current()
         world.is_disobeyed()
@@ -187,9 +185,7 @@ def test_the_stage_selects_what_the_operator_labels() -> None:
     assert stages[HOLD_STAGE]["spec"]["selector"] == {"matchLabels": {HOLD_LABEL: HOLD_LABEL_VALUE}}
 
 
-async def test_an_answer_that_hangs_keeps_no_group_waiting(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_hung_answer_holds_up_nobody(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.install_stage()
     assert await world.hold.current() is Hold.STAGE
     monkeypatch.setattr(module, "LOOK_WITHIN", 0.01)

@@ -271,9 +271,7 @@ templates = st.builds(
 
 
 @given(before=templates, after=templates, by_hand=some)
-def test_once_patched_it_is_as_a_new_one_and_what_others_added(
-    before: Json, after: Json, by_hand: Json
-) -> None:
+def test_a_patched_node_is_as_new_but_for_others(before: Json, after: Json, by_hand: Json) -> None:
     live = created(before)
     others = {f"hand-{key}": value for key, value in by_hand.items()}
     others_write(live, "metadata", "labels", values=others)

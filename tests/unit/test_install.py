@@ -97,9 +97,7 @@ def writes(server: ApplyingApiServer) -> list[tuple[str, str]]:
     [["install"], ["install", "--dry-run", "--apply"], ["uninstall"]],
     ids=["neither", "both", "uninstall"],
 )
-def test_what_to_do_has_to_be_said(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_action_is_needed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli(arguments) == 2
     told = capsys.readouterr()
     assert told.out == ""

@@ -82,7 +82,7 @@ async def test_an_older_event_is_late_unless_a_list_says_else(world: World) -> N
     assert world.target() == 5
 
 
-async def test_nothing_is_sure_until_the_list_that_a_doubt_asked_for_is_there(
+async def test_a_doubt_lasts_until_the_next_list(
     world: World,
 ) -> None:
     world.server.create(GROUPS, group("web", targetSize=1))

@@ -280,9 +280,7 @@ async def test_closed_client_opens_again(client: KubeClient) -> None:
     st.lists(st.integers(min_value=1, max_value=9), min_size=1),
     st.binary().filter(lambda rest: b"\n" not in rest),
 )
-def test_any_chunking_gives_the_same_lines(
-    lines: list[bytes], sizes: list[int], rest: bytes
-) -> None:
+def test_any_chunks_give_the_same_lines(lines: list[bytes], sizes: list[int], rest: bytes) -> None:
     stream = b"".join(line + b"\n" for line in lines) + rest
     splitter, found, turn = LineSplitter(), [], 0
     while stream:
@@ -301,9 +299,7 @@ async def test_long_lines(server: FakeApiServer, client: KubeClient) -> None:
         assert json.loads(await anext(lines))["object"]["metadata"]["name"] == "b"
 
 
-async def test_watch_that_ends_and_one_that_is_cut(
-    server: FakeApiServer, client: KubeClient
-) -> None:
+async def test_a_watch_that_ends_or_is_cut(server: FakeApiServer, client: KubeClient) -> None:
     server.create(NODES, NODE)
     async with contextlib.aclosing(client.lines(NODES, WATCH)) as lines:
         assert b'"ADDED"' in await anext(lines)

@@ -96,9 +96,7 @@ async def test_exec_plugin_runs_again_after_401(tmp_path: Path) -> None:
     assert len(server.seen) == 2
 
 
-async def test_exec_plugin_with_certificate_and_cluster(
-    tmp_path: Path, certificates: Certificates
-) -> None:
+async def test_exec_plugin_with_certificate(tmp_path: Path, certificates: Certificates) -> None:
     status = {
         "clientCertificateData": certificates.text("client.crt"),
         "clientKeyData": certificates.text("client.key"),

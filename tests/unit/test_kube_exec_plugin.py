@@ -152,9 +152,7 @@ async def test_no_program_at_all(tmp_path: Path) -> None:
         await run(spec)
 
 
-async def test_time_out_leaves_nothing_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_timeout_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exec_plugin, "TIMEOUT", 0.2)
     pid = tmp_path / "pid"
     spec = plugin(tmp_path, f"echo $$ > {pid}; exec sleep 600")

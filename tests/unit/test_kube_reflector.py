@@ -42,9 +42,7 @@ async def test_list_in_pages(server: FakeApiServer, start: Start, sink: Names) -
     assert (watch["allowWatchBookmarks"], watch["timeoutSeconds"]) == ("true", "270")
 
 
-async def test_pages_are_handed_on_before_the_whole_list(
-    server: FakeApiServer, start: Start, sink: Names
-) -> None:
+async def test_pages_come_first(server: FakeApiServer, start: Start, sink: Names) -> None:
     for i in range(5):
         server.create(NODES, node(f"n-{i}"))
     pages: list[tuple[list[str], int]] = []
@@ -66,9 +64,7 @@ async def test_events(server: FakeApiServer, start: Start, sink: Names) -> None:
     assert sink.log == ["+b", "+b", "-a", "-b"]
 
 
-async def test_nothing_is_lost_between_list_and_watch(
-    server: FakeApiServer, start: Start, sink: Names
-) -> None:
+async def test_no_loss_before_the_watch(server: FakeApiServer, start: Start, sink: Names) -> None:
     server.create(NODES, node("a"))
     released = server.hold(verb="watch")
     await until(start().synced.is_set)
@@ -79,9 +75,7 @@ async def test_nothing_is_lost_between_list_and_watch(
     assert sink.log == ["+b", "-a"]
 
 
-async def test_nothing_is_lost_while_paging(
-    server: FakeApiServer, start: Start, sink: Names
-) -> None:
+async def test_no_loss_while_paging(server: FakeApiServer, start: Start, sink: Names) -> None:
     for i in range(4):
         server.create(NODES, node(f"n-{i}"))
     first = server.hold(verb="list")
@@ -239,9 +233,7 @@ async def test_trouble_is_reported_when_it_begins_changes_and_ends(
     assert troubles[3] is not None and troubles[4] is None
 
 
-async def test_what_is_normal_is_no_trouble(
-    server: FakeApiServer, start: Start, sink: Names
-) -> None:
+async def test_normal_ends_are_no_trouble(server: FakeApiServer, start: Start, sink: Names) -> None:
     troubles: list[str | None] = []
     start(on_trouble=troubles.append)
     await until(lambda: server.watchers)

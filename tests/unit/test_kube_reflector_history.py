@@ -62,9 +62,7 @@ async def test_silence_of_a_server_whose_history_ends_before_ours(start: Start) 
     assert (script.lists, script.looks, told) == (2, 1, ["restored"])
 
 
-async def test_one_that_refuses_after_a_cut_is_listed_anew(
-    server: FakeApiServer, start: Start, sink: Names
-) -> None:
+async def test_refused_after_a_cut(server: FakeApiServer, start: Start, sink: Names) -> None:
     start()
     await until(lambda: server.watchers)
     server.fail(503, verb="list", times=1)
@@ -75,9 +73,7 @@ async def test_one_that_refuses_after_a_cut_is_listed_anew(
 
 
 @pytest.mark.parametrize(("seconds", "lists"), [(0.9, 1), (1.1, 2)])
-async def test_one_that_answers_late_is_listed_anew(
-    start: Start, seconds: float, lists: int
-) -> None:
+async def test_a_late_answer_lists_anew(start: Start, seconds: float, lists: int) -> None:
     script = Script(silent)
     script.look_seconds = seconds
     start(client=script, clock=lambda: script.now)

@@ -30,9 +30,7 @@ class Machine:
 
 
 @pytest.mark.parametrize("ahead", [0.0, -20.0, 20.0])
-def test_a_clock_that_agrees_with_the_servers_holds(
-    ahead: float, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_agreeing_clock_holds(ahead: float, caplog: pytest.LogCaptureFixture) -> None:
     machine = Machine(ahead=ahead)
     clock = machine.clock()
     for machine.passed in (0.0, 3.5, 86_400.0):
@@ -55,7 +53,7 @@ def test_a_clock_that_is_wrong_is_replaced_and_its_jumps_change_nothing(
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
 
 
-def test_one_server_of_several_whose_clock_is_wrong_changes_nothing(
+def test_one_wrong_server_of_several_changes_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     machine = Machine()

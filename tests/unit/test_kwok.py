@@ -115,9 +115,7 @@ async def taught(
 
 
 @pytest.mark.parametrize("leases", [[], NODES], ids=["nothing", "a live lease alone"])
-async def test_at_first_no_node_is_born_ready_and_nobody_is_silent(
-    world: World, leases: list[str]
-) -> None:
+async def test_nothing_is_known_at_first(world: World, leases: list[str]) -> None:
     # After a restart: kwok lives, but where it serves the kubelet API is to be learned.
     world.renew(*leases)
     assert await world.kwok.endpoint(leases) is None
@@ -139,9 +137,7 @@ class TestScout:
         await world.kwok.scout("web-0", post)
         assert await world.kwok.endpoint([]) == ENDPOINT
 
-    async def test_not_answered_kwok_is_silent_and_the_next_is_sent_after_a_while(
-        self, world: World
-    ) -> None:
+    async def test_not_answered_kwok_is_silent_and_asked_later(self, world: World) -> None:
         await world.kwok.scout("web-0", posting(world.kwok, "web-0", answer=None))
         assert await world.kwok.endpoint([]) is None
         assert world.kwok.silent is not None
@@ -154,9 +150,7 @@ class TestScout:
         await world.kwok.scout("web-1", posting(world.kwok, "web-1", answer=OTHER))
         assert await world.kwok.endpoint([]) == OTHER
 
-    async def test_not_answered_a_lease_that_is_still_fresh_does_not_bring_kwok_back(
-        self, world: World
-    ) -> None:
+    async def test_not_answered_a_fresh_lease_does_not_count(self, world: World) -> None:
         await taught(world)
         world.renew(*NODES)
         world.seconds += 1
@@ -191,9 +185,7 @@ class TestScout:
         assert world.kwok.silent is None
         assert not world.kwok.wants_scout()
 
-    async def test_not_answered_kwok_is_not_silent_before_it_must_have_renewed(
-        self, world: World
-    ) -> None:
+    async def test_not_answered_kwok_may_still_be_renewing(self, world: World) -> None:
         """With 10,000 nodes to renew, kwok may take its time for a new one."""
         world.renew(*NODES)
         await world.kwok.look(NODES)
@@ -237,9 +229,7 @@ class TestLease:
         assert world.asked != []
 
     @pytest.mark.parametrize("ahead", [-3_600, -45, 45, 3_600])
-    async def test_clocks_that_differ_are_no_sign_of_death_or_life(
-        self, world: World, ahead: float
-    ) -> None:
+    async def test_clocks_that_differ_mean_nothing(self, world: World, ahead: float) -> None:
         world.kwoks_clock += timedelta(seconds=ahead)
         await taught(world)
         await world.pass_by(100.0, renewing=True)
@@ -257,9 +247,7 @@ class TestLease:
         await world.pass_by(100.0, renewing=True)
         assert (await world.kwok.endpoint(NODES), world.kwok.silent) == (ENDPOINT, None)
 
-    async def test_seen_for_the_first_time_it_tells_nothing_and_a_scout_has_to(
-        self, world: World
-    ) -> None:
+    async def test_the_first_sight_of_it_shows_nothing(self, world: World) -> None:
         """After a restart: kwok may be gone for an hour, or have renewed it a moment ago."""
         world.renew(*NODES)
         await world.kwok.look(NODES)
@@ -278,9 +266,7 @@ class TestLease:
         assert world.kwok.silent is None
         assert world.kwok.wants_scout()
 
-    async def test_unchanged_for_its_duration_kwok_is_silent_until_it_is_renewed(
-        self, world: World
-    ) -> None:
+    async def test_unchanged_kwok_is_silent_until_it_renews(self, world: World) -> None:
         await taught(world)
         world.renew(*NODES)
         world.seconds += TRUSTED_FOR
@@ -299,9 +285,7 @@ class TestLease:
         assert world.kwok.wants_scout()
 
     @pytest.mark.parametrize("alive", [True, False])
-    async def test_of_many_groups_they_tell_as_soon_as_those_of_one(
-        self, world: World, *, alive: bool
-    ) -> None:
+    async def test_many_groups_are_as_soon_known(self, world: World, *, alive: bool) -> None:
         """Each group that looks has a Lease that is newer than the one that was read before."""
         groups = [f"group-{n:03}-0" for n in range(500)]
         await taught(world)
@@ -330,9 +314,7 @@ class TestLease:
         await world.pass_by(DURATION, renewing=False)
         assert "was last renewed at" in str(world.kwok.silent)
 
-    async def test_of_a_node_that_is_gone_since_nobody_looked_does_not_tell_how_long(
-        self, world: World
-    ) -> None:
+    async def test_of_a_node_that_is_gone_it_shows_nothing(self, world: World) -> None:
         world.renew(*NODES)
         await world.kwok.look(NODES)
         del world.leases["web-2"]
@@ -343,9 +325,7 @@ class TestLease:
         assert world.kwok.silent is not None
 
     @pytest.mark.parametrize("leases", [{}, dict.fromkeys(NODES, ("kwok-a", 1, None))], ids=bool)
-    async def test_nobody_takes_it_kwok_is_silent_after_a_while(
-        self, world: World, leases: dict[str, Any]
-    ) -> None:
+    async def test_untaken_kwok_is_silent(self, world: World, leases: dict[str, Any]) -> None:
         """One that was never renewed is none."""
         world.leases = leases
         await world.kwok.look(NODES)
@@ -357,9 +337,7 @@ class TestLease:
         assert "nobody has taken the Lease of web-0" in str(world.kwok.silent)
 
     @pytest.mark.parametrize("quiet", [0.75, 2], ids=["untold", "told"])
-    async def test_a_quiet_kwok_is_not_looked_for_by_each_group(
-        self, world: World, quiet: float
-    ) -> None:
+    async def test_one_look_for_all_while_quiet(self, world: World, quiet: float) -> None:
         await taught(world)
         await world.pass_by(quiet * DURATION + TRUSTED_FOR, renewing=False)
         assert (world.kwok.silent is not None, world.kwok.alive) == (quiet > 1, False)
@@ -393,9 +371,7 @@ class TestLease:
         await world.pass_by(DURATION, renewing=False)
         assert await world.kwok.endpoint(nodes) is None
 
-    async def test_of_nodes_that_another_kwok_has_left_is_none_of_the_others(
-        self, world: World
-    ) -> None:
+    async def test_those_that_another_kwok_left_are_passed_over(self, world: World) -> None:
         """The Lease that was read first is nobody's any more; kwok goes on with another node."""
         world.renew(*NODES)
         await world.kwok.look(NODES[:1])
@@ -449,7 +425,7 @@ class TestAnotherKwok:
         assert await world.kwok.endpoint(NODES) == ENDPOINT
 
 
-async def test_of_what_stages_give_to_nodes_nothing_is_learned_but_that_kwok_is_there(
+async def test_nodes_of_users_stages_only_show_that_kwok_lives(
     world: World,
 ) -> None:
     client, clock = cast(KubeClient, world), world.monotonic
@@ -466,9 +442,7 @@ async def test_of_what_stages_give_to_nodes_nothing_is_learned_but_that_kwok_is_
         assert await kwok.endpoint(NODES) == ENDPOINT
 
 
-async def test_silence_and_return_are_logged_once(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_each_turn_is_logged_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     await taught(world)
     await world.pass_by(300.0, renewing=False)
@@ -480,9 +454,7 @@ async def test_silence_and_return_are_logged_once(
     ]
 
 
-async def test_a_lease_whose_answer_hangs_keeps_nobody_waiting(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_hung_lease_blocks_nobody(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOOK_WITHIN", 0.01)
     world.hangs = True
     await asyncio.gather(*(world.kwok.look([node]) for node in NODES))

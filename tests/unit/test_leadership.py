@@ -118,9 +118,7 @@ async def test_the_first_one_creates_the_lease(server: FakeApiServer, me: Replic
     assert server.objects(LEASES)["lead"]["metadata"]["namespace"] == "ops"
 
 
-async def test_a_standby_waits_for_as_long_as_it_sees_no_change(
-    server: FakeApiServer, me: Replica
-) -> None:
+async def test_a_standby_waits_for_the_duration(server: FakeApiServer, me: Replica) -> None:
     hold(server, "you", leaseTransitions=4)
     await me.elector.acquire()
     assert me.clock.now == pytest.approx(1_010)
@@ -128,9 +126,7 @@ async def test_a_standby_waits_for_as_long_as_it_sees_no_change(
     assert (spec(server)["holderIdentity"], spec(server)["leaseTransitions"]) == ("me", 5)
 
 
-async def test_a_released_lease_is_taken_at_the_next_look(
-    server: FakeApiServer, me: Replica
-) -> None:
+async def test_a_released_lease_is_taken_at_once(server: FakeApiServer, me: Replica) -> None:
     hold(server, "you")
 
     async def release(seconds: float) -> None:
@@ -192,9 +188,7 @@ FAULTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_a_leader_goes_on_through_a_fault(
-    server: FakeApiServer, me: Replica, fault: str
-) -> None:
+async def test_a_leader_survives_a_fault(server: FakeApiServer, me: Replica, fault: str) -> None:
     async with me.keeping() as keeping:
         for _ in range(4):
             server.fail(verb="update", times=2, **FAULTS[fault])
@@ -214,9 +208,7 @@ async def test_a_deleted_lease_is_created_again_and_what_others_write_there_is_k
         assert server.objects(LEASES)["lead"]["metadata"]["annotations"] == {"note": "hands off"}
 
 
-async def test_a_leader_that_cannot_renew_ends_at_the_deadline(
-    server: FakeApiServer, me: Replica
-) -> None:
+async def test_without_renewal_it_ends_in_time(server: FakeApiServer, me: Replica) -> None:
     await me.elector.acquire()
     server.fail(503, times=100, message="etcd is away")
     reason = await me.keep()
@@ -225,9 +217,7 @@ async def test_a_leader_that_cannot_renew_ends_at_the_deadline(
     assert "etcd is away" in reason
 
 
-async def test_a_hung_api_server_does_not_hold_it(
-    server: FakeApiServer, client: KubeClient
-) -> None:
+async def test_a_hung_api_server_ends_it(server: FakeApiServer, client: KubeClient) -> None:
     """In real time: the request is given up when the lead ends."""
     fence = Fence()
     elector = Elector(
@@ -248,9 +238,7 @@ async def test_a_hung_api_server_does_not_hold_it(
         released.set()
 
 
-async def test_a_lease_that_was_taken_or_released_ends_it_at_once(
-    server: FakeApiServer, me: Replica
-) -> None:
+async def test_a_taken_lease_ends_it_at_once(server: FakeApiServer, me: Replica) -> None:
     await me.elector.acquire()
     hold(server, "you")
     assert await me.keep() == "lost the Lease ops/lead: it is held by you"
@@ -265,9 +253,7 @@ async def test_so_does_one_that_somebody_else_released(server: FakeApiServer, me
     assert "it is held by nobody: it was released by somebody else" in await me.keep()
 
 
-async def test_a_process_that_stood_still_writes_nothing_more(
-    server: FakeApiServer, me: Replica
-) -> None:
+async def test_a_frozen_process_writes_no_more(server: FakeApiServer, me: Replica) -> None:
     await me.elector.acquire()
     me.clock.now += 60
     assert not me.may_write(), "before anything else has run"
@@ -275,9 +261,7 @@ async def test_a_process_that_stood_still_writes_nothing_more(
     assert server.calls["update", "leases"] == 0, "it does not even try"
 
 
-async def test_an_answer_that_comes_after_the_deadline_opens_nothing(
-    server: FakeApiServer, me: Replica
-) -> None:
+async def test_a_late_answer_opens_nothing(server: FakeApiServer, me: Replica) -> None:
     await me.elector.acquire()
     released = server.hold(verb="update")
     keeping = asyncio.create_task(me.keep())
@@ -288,9 +272,7 @@ async def test_an_answer_that_comes_after_the_deadline_opens_nothing(
     assert not me.may_write()
 
 
-async def test_the_lead_counts_from_when_the_claim_was_sent(
-    server: FakeApiServer, me: Replica
-) -> None:
+async def test_the_lead_begins_with_the_request(server: FakeApiServer, me: Replica) -> None:
     released = server.hold(verb="create")
     acquiring = asyncio.create_task(me.elector.acquire())
     await until(lambda: server.calls["create", "leases"])
@@ -316,9 +298,7 @@ async def test_a_release_lets_the_next_one_in(
     assert (spec(server)["holderIdentity"], spec(server)["leaseTransitions"]) == ("you", 1)
 
 
-async def test_a_release_wins_over_a_renewal_that_was_under_way(
-    server: FakeApiServer, me: Replica
-) -> None:
+async def test_a_release_beats_a_renewal(server: FakeApiServer, me: Replica) -> None:
     await me.elector.acquire()
     hold(server, "me", renewTime="1970-01-01T00:16:42.000000Z")
     await me.elector.release()

@@ -80,9 +80,7 @@ class TestLiveNodes:
         ],
         ids=["capacity", "readiness", "labels", "annotations", "cordon"],
     )
-    def test_news_is_what_a_template_depends_on(
-        self, known: LiveNodes, news: News, later: Json
-    ) -> None:
+    def test_what_is_news(self, known: LiveNodes, news: News, later: Json) -> None:
         known.upsert(live_node(later))
         assert news.told == [("a", "a")], "as it was, and as it is"
 
@@ -125,16 +123,12 @@ class TestThisCluster:
         server.delete(NODES, "a")
         await until(lambda: names(link.nodes) == {"b"})
 
-    async def test_our_own_nodes_are_not_requested(
-        self, link: NodeLink, server: FakeApiServer
-    ) -> None:
+    async def test_skips_our_own_nodes(self, link: NodeLink, server: FakeApiServer) -> None:
         await synced(link, server)
         asked = {seen.query["labelSelector"] for seen in server.seen}
         assert asked == {"!kwok-operator.io/node-group"}
 
-    async def test_is_listed_once_however_often_it_is_needed(
-        self, link: NodeLink, server: FakeApiServer
-    ) -> None:
+    async def test_is_listed_once(self, link: NodeLink, server: FakeApiServer) -> None:
         link.start()
         await synced(link, server)
         assert server.calls["list", "nodes"] == server.calls["watch", "nodes"] == 1
@@ -150,9 +144,7 @@ class TestThisCluster:
         link.start()
         await until(lambda: names(link.nodes) == {"b"})
 
-    async def test_is_not_listed_before_it_is_needed(
-        self, link: NodeLink, server: FakeApiServer
-    ) -> None:
+    async def test_is_listed_when_needed(self, link: NodeLink, server: FakeApiServer) -> None:
         assert (following(), server.seen, link.problem) == ([], [], None)
 
     async def test_gives_a_node_whole(self, link: NodeLink, server: FakeApiServer) -> None:
@@ -161,9 +153,7 @@ class TestThisCluster:
         assert found is not None and found["status"]["capacity"]["cpu"] == "8"
         assert await link.get(f"{NODES}/b") is None
 
-    async def test_can_be_out_of_reach_for_a_node(
-        self, link: NodeLink, server: FakeApiServer
-    ) -> None:
+    async def test_can_be_out_of_reach(self, link: NodeLink, server: FakeApiServer) -> None:
         server.cut(times=20, verb="get")
         with pytest.raises(ApiUnreachableError):
             await link.get(f"{NODES}/a")

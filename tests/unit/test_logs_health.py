@@ -167,9 +167,7 @@ class TestHealth:
         assert (status, body) == (503, "waiting for the CRD\n")
         assert (await get(port, "/healthz"))[0] == 200
 
-    async def test_a_remark_is_a_line_of_its_own_and_no_reason_to_be_unready(
-        self, port: int, probes: Probes
-    ) -> None:
+    async def test_a_remark_is_no_reason_to_be_unready(self, port: int, probes: Probes) -> None:
         probes.remarks = ("standby: web-0 leads", "no kwok controller")
         status, _, body = await get(port, "/readyz")
         assert (status, body) == (200, "ok\nstandby: web-0 leads\nno kwok controller\n")

@@ -60,9 +60,7 @@ def test_maps_are_merged_by_key_and_lists_replaced(base: Json, overlay: Json, re
         ([], {"taints": [SPOT]}, [SPOT]),
     ],
 )
-def test_taints_are_merged_by_key_and_effect(
-    base: list[Json], overlay: Json, result: list[Json]
-) -> None:
+def test_taints_by_key_and_effect(base: list[Json], overlay: Json, result: list[Json]) -> None:
     assert merge_nodes(node(spec={"taints": base}), node(spec=overlay))["spec"]["taints"] == result
 
 

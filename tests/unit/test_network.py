@@ -98,7 +98,7 @@ CHANGES = st.lists(
 
 
 @given(CHANGES)
-def test_a_block_is_free_where_no_other_node_has_an_address_of_it(
+def test_a_block_is_free_or_taken(
     changes: list[tuple[str, str | None, str]],
 ) -> None:
     held, plain = HeldBlocks(), dict[str, ipaddress.IPv4Network]()

@@ -178,9 +178,7 @@ async def test_a_readiness_that_was_seen_by_the_way_is_entered_too(world: World)
 
 
 @pytest.mark.parametrize("resource", ["nodes", "nodes/status"])
-async def test_where_somebody_is_quicker_the_change_is_made_anew(
-    world: World, resource: str
-) -> None:
+async def test_a_conflict_is_tried_again(world: World, resource: str) -> None:
     record = await world.birth()
     world.server.fail(409, verb="patch", resource=resource, times=2)
     assert await world.reshape(record, 20)
@@ -229,9 +227,7 @@ async def test_of_a_node_that_is_gone_there_is_nothing_to_put_off(world: World) 
 
 
 @pytest.mark.parametrize("refusal", [None, (422, "Invalid")])
-async def test_nor_of_another_node_of_its_name(
-    world: World, refusal: tuple[int, str] | None
-) -> None:
+async def test_nor_of_its_namesake(world: World, refusal: tuple[int, str] | None) -> None:
     record = await world.birth()
     world.server.delete(NODES, NAME)
     another = json.loads(body(ready=True))

@@ -263,9 +263,7 @@ class TestMemoryOfStatus:
         world.memory.refresh(self.group(version, 41))
         assert (world.memory.status.next_serial, world.memory.status_version) == known
 
-    def test_after_a_restore_the_status_counts_and_no_serial_is_given_out_again(
-        self, world: World
-    ) -> None:
+    def test_after_a_restore_no_serial_is_given_out_again(self, world: World) -> None:
         world.memory.refresh(self.group(5, 41))
         world.memory.refresh(self.group(9, 60))
         world.memory.refresh(self.group(3, 41))

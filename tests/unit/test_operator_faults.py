@@ -160,9 +160,7 @@ async def gone_as_event(world: World) -> None:
     [cut, cut_in_the_middle_of_a_line, error_event, gone_as_status, gone_as_event],
     ids=lambda happens: happens.__name__,
 )
-async def test_nodes_that_go_while_nobody_watches_are_replaced(
-    world: World, happens: Callable[[World], Any]
-) -> None:
+async def test_unseen_losses_are_replaced(world: World, happens: Callable[[World], Any]) -> None:
     await settled_at(world, SIZE)
     await happens(world)
     await world.settled(SIZE)
@@ -237,9 +235,7 @@ async def test_a_status_that_is_not_found_is_no_end_of_its_group(world: World) -
 
 
 @pytest.mark.parametrize("verb", ["delete", "patch"])
-async def test_a_node_that_is_not_found_is_there_until_its_end_is_seen(
-    world: World, verb: str
-) -> None:
+async def test_a_404_is_no_end_of_a_node(world: World, verb: str) -> None:
     """A proxy answers 404, too: the node would be forgotten, and another one made for it."""
     await settled_at(world, 20)
     if verb == "delete":
@@ -426,9 +422,7 @@ def altered(world: World) -> bool:
 
 
 @pytest.mark.parametrize("mark", TAKEN_OFF)
-async def test_marks_that_are_taken_off_later_are_put_back_and_no_node_is_made_meanwhile(
-    world: World, mark: str
-) -> None:
+async def test_lost_marks_are_restored_and_no_node_is_made(world: World, mark: str) -> None:
     there, rounds = 0, 0
 
     async def strip() -> None:
@@ -467,9 +461,7 @@ async def test_a_stray_that_is_not_found_once_is_no_reason_to_make_another(world
 
 
 @pytest.mark.parametrize("dry_runs", [True, False])
-async def test_nodes_that_get_other_names_on_their_way_are_not_made_without_end(
-    world: World, dry_runs: bool
-) -> None:
+async def test_renamed_nodes_are_not_made_without_end(world: World, dry_runs: bool) -> None:
     names = map("renamed-{}".format, itertools.count())
 
     def admit(body: Json, dry_run: bool) -> None:

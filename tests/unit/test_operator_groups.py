@@ -77,9 +77,7 @@ async def test_what_was_deleted_before_history_was_lost_is_noticed(world: World,
 @pytest.mark.parametrize(
     ("code", "reason"), [(500, "InternalError"), (403, "Forbidden"), (799, "OfNoKnownKind")]
 )
-async def test_an_error_told_by_a_watch_ends_the_program(
-    world: World, code: int, reason: str
-) -> None:
+async def test_an_error_event_ends_the_program(world: World, code: int, reason: str) -> None:
     world.server.send_error(code, reason)
     await until(lambda: world.ends)
     assert "kopf has ended" in str(world.ends[0])
@@ -113,7 +111,7 @@ async def test_a_crd_that_goes_and_comes_back_is_followed_again(world: World, pa
     await knows(world, "late", path=path)
 
 
-async def test_an_outage_ends_nothing_where_a_crd_is_missing(
+async def test_a_missing_crd_is_no_outage(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(preflight, "_CRD_POLL", 0.0)
@@ -130,9 +128,7 @@ async def test_an_outage_ends_nothing_where_a_crd_is_missing(
             await waiting
 
 
-async def test_a_kind_that_cannot_be_listed_holds_up_no_group(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_unlisted_kind_blocks_none(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.server.fail(403, times=1000, verb="list", resource="configmaps")
     world.parts.resync_soon()
     await until(lambda: "listing failed" in caplog.text)
@@ -222,9 +218,7 @@ async def test_a_group_that_nests_too_deep_is_listed_beside_others(world: World)
     assert not world.ends
 
 
-async def test_a_resync_that_fails_is_done_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failed_resync_is_repeated(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     keep_only = AsyncMock(side_effect=[KwokOperatorError("not now"), None])
     monkeypatch.setattr(world.parts.sources, "keep_only", keep_only)
     world.parts.resync_soon()

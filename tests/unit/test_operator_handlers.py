@@ -86,7 +86,7 @@ async def test_what_overhears_that_it_is_cancelled_is_cancelled_again() -> None:
     assert not cleanup.cancelled()
 
 
-async def test_logins_are_made_at_once_and_then_not_too_often(
+async def test_logins_are_at_once_and_then_rare(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     waits: list[float] = []

@@ -105,9 +105,7 @@ async def test_hashes_that_are_taken_off_one_after_the_other(world: World) -> No
 
 
 @pytest.mark.parametrize("code", [0, 401, 409, 410, 429, 451])
-async def test_a_node_that_can_not_be_deleted_keeps_no_other_from_being_made(
-    world: World, code: int
-) -> None:
+async def test_an_undeletable_node_holds_up_no_other(world: World, code: int) -> None:
     """Whatever the status: a webhook may choose any."""
     name = sorted(world.server.objects(NODES))[3]
     always(world, code, verb="delete", resource="nodes", name=name)
@@ -119,9 +117,7 @@ async def test_a_node_that_can_not_be_deleted_keeps_no_other_from_being_made(
 
 
 @pytest.mark.parametrize("code", [500, 429, 0])
-async def test_a_template_that_can_not_be_tried_keeps_no_node_from_going(
-    world: World, code: int
-) -> None:
+async def test_an_untried_template_holds_up_no_deletion(world: World, code: int) -> None:
     always(world, code, verb="create", resource="nodes")
     shape = {"template": {"shape": {"cpu": 7}}}
     world.server.patch(GROUPS, NAME, {"spec": {"targetSize": 5, **shape}})

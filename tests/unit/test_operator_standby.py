@@ -105,9 +105,7 @@ async def test_nodes_that_go_are_looked_for_only_once_it_has_begun(standby: Stan
         standby.parts.begin()
 
 
-async def test_nothing_is_worked_on_while_all_has_to_be_listed(
-    standby: Standby, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_work_before_lists(standby: Standby, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a restored cluster groups and nodes may be of another time."""
     passes: list[bool] = []
 

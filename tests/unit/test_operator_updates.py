@@ -59,9 +59,7 @@ async def test_all_is_well(world: Updating) -> None:
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
-async def test_updates_in_trouble_end_with_all_nodes_up_to_date(
-    world: Updating, trouble: str
-) -> None:
+async def test_updates_in_trouble_end_well(world: Updating, trouble: str) -> None:
     for verb in ("patch", "get"):
         cause(world.server, trouble, verb=verb)
     world.edit("2", cpu=4)

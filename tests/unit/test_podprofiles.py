@@ -289,9 +289,7 @@ async def test_rights_that_were_granted_are_noticed_without_other_news(
         ('admission webhook "policy.example.com" denied the request: no team', "Refused"),
     ],
 )
-async def test_a_refusal_is_reported_once_and_a_policy_is_no_missing_right(
-    world: World, message: str, reason: str
-) -> None:
+async def test_a_refusal_is_reported_once(world: World, message: str, reason: str) -> None:
     world.server.fail(403, verb="patch", resource="stages", message=message, times=9)
     world.apply(**SLOW)
     await world.settled(present="False")
@@ -319,9 +317,7 @@ async def test_an_unreadable_spec_costs_the_others_nothing(world: World, spec: A
     assert world.stages()
 
 
-async def test_others_run_while_many_are_compiled(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_others_run_meanwhile(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     turn, compiled_in = 0, list[int]()
 
     async def others() -> None:

@@ -162,9 +162,7 @@ async def test_a_pool_that_was_made_again_is_news(world: World) -> None:
     assert not world.pools.known
 
 
-async def test_where_the_crd_is_missing_there_are_no_pools(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_without_the_crd(world: World, caplog: pytest.LogCaptureFixture) -> None:
     del world.server.store.collections[POOLS_PATH]
     pools = await world.start()
     assert (pools.known, world.news) == ({}, [])
@@ -186,9 +184,7 @@ async def test_a_crd_that_goes_takes_the_pools_with_it(world: World) -> None:
     assert world.news[-1] == ["zone"]
 
 
-async def test_a_pool_that_cant_be_read_is_not_there(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_unreadable_pool(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.create("zone", instances=3)
     world.create("odd", instances="many")
     pools = await world.start()
@@ -288,9 +284,7 @@ async def test_an_outage_began_when_it_was_seen(world: World) -> None:
     await until(lambda: world.condition("Outage") == ("False", "NoOutage", world.now))
 
 
-async def test_what_cant_be_written_is_told_once_and_tried_again(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_failed_write_is_repeated(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.create(instances=5)
     world.server.fail(403, times=3, resource=WRITES[1])
     await world.start()

@@ -24,9 +24,7 @@ def test_what_is_committed_is_fresh(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--check"]) == 0, capsys.readouterr().err
 
 
-def test_what_is_stale_is_named_and_then_put_right(
-    checkout: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_stale_files_are_renewed(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
     committed = contents(checkout)
     directory = checkout / DIRECTORY
     (directory / "health_pb2.py").unlink()
@@ -47,9 +45,7 @@ def test_a_new_field_makes_the_files_stale(checkout: Path) -> None:
     assert main(["--check"], root=checkout) == 1
 
 
-def test_a_mistake_is_told_and_nothing_is_written(
-    checkout: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mistake_writes_nothing(checkout: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (checkout / DIRECTORY / "health.proto").write_text("syntax = 'proto3'; message {}")
     before = contents(checkout)
     assert main([], root=checkout) == 1

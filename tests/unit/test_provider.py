@@ -56,9 +56,7 @@ class TestGroups:
         assert world.groups.bodies["batch"]["spec"]["autoscaling"]["maxSize"] == 3
         assert world.groups.uids[-2:] == [uid, None], "that very group, and one that isn't there"
 
-    async def test_are_looked_at_after_a_change_of_their_configmaps_only(
-        self, world: ProviderWorld
-    ) -> None:
+    async def test_are_reconciled_after_their_configmaps_only(self, world: ProviderWorld) -> None:
         await world.derived("batch")
         begun = world.begun
         world.configmap("another", config="x")
@@ -97,9 +95,7 @@ class TestGroups:
         assert world.written() == [("apply", "batch")]
 
     @pytest.mark.parametrize("slowly", [False, True], ids=["at once", "slowly"])
-    async def test_that_somebody_deletes_are_made_again(
-        self, world: ProviderWorld, slowly: bool
-    ) -> None:
+    async def test_deleted_are_made_again(self, world: ProviderWorld, slowly: bool) -> None:
         await world.derived("batch")
         if slowly:
             world.groups.put("batch", {"metadata": {"deletionTimestamp": NOW}})
@@ -116,9 +112,7 @@ class TestGroups:
         await world.quiet()
         assert sorted(world.written()) == [("apply", "batch"), ("apply", "web")]
 
-    async def test_of_one_that_goes_when_an_operator_starts_are_made_again(
-        self, world: ProviderWorld
-    ) -> None:
+    async def test_deleting_at_start_are_made_again(self, world: ProviderWorld) -> None:
         owned = {"annotations": {OWNER: f"ops/{CONFIG}"}, "deletionTimestamp": NOW}
         world.groups.put("batch", {"metadata": owned})
         world.configure(config(), template("batch"))
@@ -245,17 +239,13 @@ class TestNoLongerDerived:
         assert (world.written(), sorted(world.groups.bodies)) == ([], ["batch", "web"])
 
     @pytest.mark.parametrize("name", [CONFIG, TEMPLATES])
-    async def test_is_nothing_when_a_configmap_has_gone(
-        self, world: ProviderWorld, name: str
-    ) -> None:
+    async def test_is_nothing_without_a_configmap(self, world: ProviderWorld, name: str) -> None:
         await world.derived("batch", prune=True)
         world.forget(name)
         await world.quiet()
         assert (world.written(), list(world.groups.bodies)) == ([], ["batch"])
 
-    async def test_is_nothing_while_the_api_server_refuses_a_group(
-        self, world: ProviderWorld
-    ) -> None:
+    async def test_is_nothing_while_a_group_is_refused(self, world: ProviderWorld) -> None:
         await world.derived("batch", "web", prune=True)
         world.groups.refusals["new"] = InvalidError("no", status=422)
         world.configure(config(prune=True), template("new"))
@@ -290,9 +280,7 @@ class TestLiveNodes:
         await world.quiet()
         assert (world.written(), world.problems()) == ([], {})
 
-    async def test_that_are_not_known_yet_keep_everything_as_it_is(
-        self, world: ProviderWorld
-    ) -> None:
+    async def test_not_known_yet_change_nothing(self, world: ProviderWorld) -> None:
         await world.derived("batch", "web", prune=True)
         world.link.problem = "403: nodes is forbidden"
         world.configure(config(readNodesFrom="both", prune=True), template("web"))
@@ -328,9 +316,7 @@ class TestAnotherCluster:
         assert list(world.groups.bodies) == ["batch"]
         assert world.groups.bodies["batch"]["spec"]["targetSize"] == 2
 
-    async def test_that_can_not_be_read_keeps_everything_as_it_is(
-        self, world: ProviderWorld
-    ) -> None:
+    async def test_unreadable_changes_nothing(self, world: ProviderWorld) -> None:
         nodes = real("a", "batch"), real("b", "batch")
         world.live(*nodes, link=world.far)
         world.configure(config(**FAR))

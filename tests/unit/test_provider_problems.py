@@ -48,9 +48,7 @@ class TestProblems:
         await configured(world, config(apiVersion="v2", readNodesFrom="nowhere", nodegroups={}))
         assert len(world.events.said) == sum(world.problems().values()) == 3
 
-    async def test_are_reported_again_of_a_configmap_that_was_made_again(
-        self, world: ProviderWorld
-    ) -> None:
+    async def test_are_reported_again_of_a_new_configmap(self, world: ProviderWorld) -> None:
         await configured(world, MISSPELT)
         world.configmap(CONFIG, uid="another", config=MISSPELT)
         await world.quiet()
@@ -64,17 +62,13 @@ class TestProblems:
         assert world.events.said[1:] == [Said(CONFIG, "Normal", "ProviderConfigValid", message)]
         assert world.problems() == {}
 
-    async def test_end_without_a_word_when_the_configmap_has_gone(
-        self, world: ProviderWorld
-    ) -> None:
+    async def test_end_silently_with_the_configmap(self, world: ProviderWorld) -> None:
         await configured(world, MISSPELT)
         world.forget(CONFIG)
         await world.quiet()
         assert (world.events.reasons, world.problems()) == (["UnknownKey"], {})
 
-    async def test_nothing_is_reported_where_all_is_well_or_there_is_no_config(
-        self, world: ProviderWorld
-    ) -> None:
+    async def test_none_where_all_is_well(self, world: ProviderWorld) -> None:
         world.configmap("another", config="x")
         await world.settled()
         assert (world.events.said, world.problems(), world.metrics.passes > 0) == ([], {}, True)
@@ -94,17 +88,13 @@ class TestProblems:
         (event,) = world.said("MissingKey")
         assert "has no key config, only: a, b; rename it" in event.message
 
-    async def test_of_templates_that_are_missing_name_the_configmap(
-        self, world: ProviderWorld
-    ) -> None:
+    async def test_of_missing_templates_name_the_configmap(self, world: ProviderWorld) -> None:
         world.configure(config())
         await world.quiet()
         (event,) = world.said("InvalidTemplates")
         assert f"ConfigMap ops/{TEMPLATES}, which configmap.name names, does not" in event.message
 
-    async def test_that_the_templates_alone_have_are_healed_there(
-        self, world: ProviderWorld
-    ) -> None:
+    async def test_of_templates_are_healed_there(self, world: ProviderWorld) -> None:
         world.configmap(TEMPLATES, templates="{")
         world.configure(config())
         await world.quiet()
@@ -153,7 +143,7 @@ def leftover(name: str) -> dict[str, object]:
     return {"metadata": {"name": name, "annotations": annotations}}
 
 
-async def test_leftovers_of_cluster_autoscalers_provider_are_reported_and_left_alone(
+async def test_leftovers_of_cas_provider_are_reported(
     world: ProviderWorld,
 ) -> None:
     await configured(world, config())

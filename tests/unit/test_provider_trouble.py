@@ -42,9 +42,7 @@ def _without_trouble(world: ProviderWorld) -> Any:
     ],
     ids=lambda error: str(error.status),
 )
-async def test_a_group_that_is_refused_is_reported_and_the_others_are_made(
-    world: ProviderWorld, refusal: ApiError
-) -> None:
+async def test_a_refused_group_blocks_no_other(world: ProviderWorld, refusal: ApiError) -> None:
     world.groups.refusals["batch"] = refusal
     world.configure(config(), template("batch"), template("web"))
     await world.quiet()
@@ -121,9 +119,7 @@ async def test_what_was_written_before_a_trouble_is_not_written_twice(world: Pro
 @pytest.mark.parametrize(
     ("error", "tried"), [(ServerError("away", status=500), "abc"), (ValueError("a defect"), "a")]
 )
-async def test_where_no_group_can_be_written_the_others_are_not_tried(
-    error: Any, tried: str, world: ProviderWorld
-) -> None:
+async def test_after_three_failures_none(error: Any, tried: str, world: ProviderWorld) -> None:
     world.groups.refusals = dict.fromkeys("abcde", error)
     world.configure(config(), *[template(pool) for pool in "abcde"])
     await until(lambda: world.naps)

@@ -91,9 +91,7 @@ def test_an_event_has_a_name_that_the_api_server_takes(name: str) -> None:
     assert is_object_name(event_name(About(name).reference, "Warning", "Stalled", "broken"))
 
 
-async def test_the_log_says_of_what_kind_an_object_is(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_the_log_names_the_kind(world: World, caplog: pytest.LogCaptureFixture) -> None:
     for kind, called in (("KwokNodeGroup", "group"), ("KwokPodProfile", "kwokpodprofile")):
         await world.say("broken", about=About(kind=kind))
         assert f"Stalled: {called}=web broken" in caplog.messages
@@ -249,7 +247,7 @@ async def test_a_node_is_told_where_kubectl_looks_for_it(world: World) -> None:
     assert event["count"] == 1
 
 
-async def test_a_restarted_operator_that_tells_a_node_again_makes_no_second_event(
+async def test_a_restart_makes_no_second_event_of_a_node(
     world: World,
 ) -> None:
     for _ in range(2):

@@ -142,7 +142,7 @@ class TestAnotherCluster:
         await until(lambda: remote.problem is None)
         assert server.seen[-1].headers["Authorization"] == "Bearer two"
 
-    async def test_a_token_that_is_no_good_is_a_problem(
+    async def test_a_bad_token_is_a_problem(
         self, remote: RemoteLink, server: FakeApiServer
     ) -> None:
         server.tokens = {"another"}

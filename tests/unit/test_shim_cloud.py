@@ -126,9 +126,7 @@ class TestInstanceStates:
         clock.now += 1
         assert instances(shim)[0][1] is not None
 
-    def test_an_error_ends_with_the_next_try_by_draws_or_when_others_have_decided(
-        self, clock: Clock
-    ) -> None:
+    def test_an_error_ends_with_the_next_try(self, clock: Clock) -> None:
         drawn = {**fails(times=1), "retryAfter": "1m", **SLOW}
         decided = {"retryAfter": "1m"}
         by_draws = Shim(waiting(drawn), clock=clock)
@@ -242,9 +240,7 @@ class TestKeptPhases:
             assert len(instances(shim)) == 2_000
         assert sorted(drawn) == list(range(2_000))
 
-    def test_other_calls_have_their_turn_while_many_are_drawn(
-        self, clock: Clock, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_draws_let_others_run(self, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(record, "TRIES_AT_ONCE", 100)
         shim = Shim(waiting(SLOW, count=2_000), clock=clock)
         call: Any = shim.calls[f"{SERVICE}NodeGroupNodes"](put(1, "web"))

@@ -193,9 +193,7 @@ def test_calls_wait_for_room(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     run(work())
 
 
-def test_what_waits_is_bounded_on_all_connections_together(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiting_is_bounded_over_all(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grpcconnection, "MAX_UNSENT", 3 * BIG)
 
     async def work() -> None:
@@ -300,9 +298,7 @@ def test_connections_that_say_nothing_make_room(run: Run, monkeypatch: pytest.Mo
     run(work())
 
 
-def test_silent_connections_are_closed(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_silence_is_closed(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grpcconnection, "FIRST_FRAME_TIMEOUT", 0.1)
     context = make_certificates(tmp_path).server_context()
 
@@ -316,9 +312,7 @@ def test_silent_connections_are_closed(
     run(work())
 
 
-def test_idle_connections_are_pinged_and_dead_ones_go(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_idle_ones_are_pinged_and_dead_ones_go(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grpcconnection, "FIRST_FRAME_TIMEOUT", 0.3)
     monkeypatch.setattr(grpcconnection, "IDLE_BEFORE_PING", 0.01)
     monkeypatch.setattr(grpcconnection, "PING_TIMEOUT", 0.5)

@@ -119,7 +119,7 @@ async def test_one_turn_one_write() -> None:
         ({"method": "GET"}, b"405"),
     ],
 )
-async def test_other_requests_than_grpc_get_an_http_error(
+async def test_other_requests_are_http_errors(
     changed: dict[str, str | None], status: bytes
 ) -> None:
     wire = Wire()

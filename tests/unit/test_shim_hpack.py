@@ -18,7 +18,7 @@ def decoder() -> HeaderDecoder:
 
 
 @given(st.lists(st.tuples(FIELDS, st.booleans(), st.integers(0, 4096)), max_size=6))
-def test_blocks_of_hpacks_encoder_are_decoded(
+def test_blocks_are_decoded(
     blocks: list[tuple[list[tuple[bytes, bytes]], bool, int]],
 ) -> None:
     encoder, ours = hpack.Encoder(), decoder()

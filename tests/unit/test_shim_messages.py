@@ -61,9 +61,7 @@ def test_the_defaults_of_either_generation_are_read(generation: Callable[..., by
     [(b"", 15 * MINUTE), (old(MINUTE, MINUTE), 15 * MINUTE), (old(0, 0, 0), 0)],
     ids=["nothing", "one-is-missing", "zero"],
 )
-def test_a_missing_time_is_what_cluster_autoscaler_takes_without_flags(
-    given_defaults: bytes, provision_time: int
-) -> None:
+def test_a_missing_time_is_cas_default(given_defaults: bytes, provision_time: int) -> None:
     # 1.28 has no MaxNodeProvisionTime. Zero would have new nodes deleted in the next loop.
     assert defaults_of(given_defaults).max_node_provision_time == provision_time
     assert messages.options_request(put(1, "g")) == ("g", GroupOptions())

@@ -87,7 +87,7 @@ class TestFromZero:
         assert found["status"]["allocatable"]["pods"] == "110"
         assert "taints" not in self.node({"taints": []})["spec"]
 
-    def test_labels_that_the_provider_reads_from_a_node_are_the_nodes_once_there_is_one(
+    def test_labels_are_those_of_a_node_once_there_is_one(
         self,
     ) -> None:
         wrong = {"kubernetes.io/arch": "", "new": "x"}
@@ -130,7 +130,7 @@ class TestFromZero:
         amounts = decode_node(shim.template().nodeBytes)["status"]["allocatable"]
         assert (amounts["cpu"], amounts["pods"]) == ("0", "0")
 
-    def test_of_cluster_apis_objects_those_at_zero_are_alike_and_not_like_those_with_nodes(
+    def test_of_cluster_api_those_at_zero_are_alike(
         self,
     ) -> None:
         """Its view from zero lacks labels that each node has, so CA's provider balances neither."""

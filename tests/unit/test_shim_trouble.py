@@ -340,9 +340,7 @@ class TestWrites:
         assert story.server.calls["patch", "kwoknodegroups"] == 0
 
     @pytest.mark.parametrize(("after", "target"), [(False, 0), (True, 3)])
-    async def test_without_an_answer_it_may_have(
-        self, story: Story, after: bool, target: int
-    ) -> None:
+    async def test_no_answer_may_hide_a_write(self, story: Story, after: bool, target: int) -> None:
         silent = {"name": "NodeGroupIncreaseSize", "timeout": {"probability": 1, "after": after}}
         met: list[str] = []
         trouble = troubled(story, silent, count=lambda rpc, kind: met.append(kind))

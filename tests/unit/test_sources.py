@@ -74,9 +74,7 @@ class TestFound:
         assert loaded.field == "ConfigMap ops/templates, Node big"
         assert loaded.node["metadata"]["name"] == "big"
 
-    async def test_its_version_is_that_of_the_node_and_not_of_its_neighbours(
-        self, world: World
-    ) -> None:
+    async def test_its_version_is_the_nodes_not_its_neighbours(self, world: World) -> None:
         labelled = "{name: %s, labels: {a: b}}"
         changed = {
             name: TEMPLATES.replace(f"{{name: {name}}}", labelled % name)
@@ -117,9 +115,7 @@ class TestMissing:
             (BATCH, "2 nodes of this cluster are labelled pool=batch, but none is Ready"),
         ],
     )
-    async def test_no_node_fits_that_is_an_example(
-        self, world: World, source: Json, words: str
-    ) -> None:
+    async def test_no_usable_node_fits(self, world: World, source: Json, words: str) -> None:
         world.server.create(NODES, node("web-1", ready="False"))
         world.server.create(NODES, node("web-2", ready="Unknown"))
         missing = await world.missing(source)

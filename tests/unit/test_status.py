@@ -220,9 +220,7 @@ def test_which_conditions_hold_and_why(
         ("Reconciling", {"terminating": ["c"]}, ["c", "finalizer", "not counted"]),
     ],
 )
-def test_a_sentence_says_why_and_what_to_do(
-    kind: str, facts: dict[str, Any], words: list[str]
-) -> None:
+def test_sentences_say_what_to_do(kind: str, facts: dict[str, Any], words: list[str]) -> None:
     message = conditions(**facts)[kind].message
     assert [word for word in words if word not in message] == []
 

@@ -147,9 +147,7 @@ class TestResources:
             ({"reserved": {"ephemeralStorage": "1Gi"}}, "ephemeralStorage", "1Gi"),
         ],
     )
-    def test_more_reserved_than_there_is_names_field_and_value(
-        self, shape: dict[str, Any], field: str, value: str
-    ) -> None:
+    def test_too_much_reserved(self, shape: dict[str, Any], field: str, value: str) -> None:
         with pytest.raises(TemplateError, match="more than the capacity") as refused:
             resolved(None, shape)
         assert refused.value.field == f"spec.template.shape.reserved.{field}"
@@ -169,9 +167,7 @@ class TestResources:
             ({}, "is not a number or a string"),
         ],
     )
-    def test_a_bad_quantity_names_field_and_value(
-        self, where: str, value: object, problem: str
-    ) -> None:
+    def test_a_bad_quantity_of_the_node(self, where: str, value: object, problem: str) -> None:
         with pytest.raises(TemplateError, match=problem) as refused:
             resolved({"status": {where: {"memory": value}}})
         assert refused.value.field == f"spec.template.node.status.{where}.memory"
@@ -189,9 +185,7 @@ class TestResources:
             ({"reserved": {"ephemeralStorage": "1e100"}}, "reserved.ephemeralStorage"),
         ],
     )
-    def test_a_bad_quantity_of_the_shape_has_the_name_that_users_wrote(
-        self, shape: dict[str, Any], field: str
-    ) -> None:
+    def test_a_bad_quantity_of_the_shape(self, shape: dict[str, Any], field: str) -> None:
         # The schema lets exponents through that are beyond reason.
         with pytest.raises(TemplateError) as refused:
             resolved(None, shape)
@@ -214,9 +208,7 @@ class TestLabels:
             ),
         ],
     )
-    def test_arch_and_os_are_label_and_node_info_alike(
-        self, node: dict[str, Any], shape: dict[str, Any]
-    ) -> None:
+    def test_arch_and_os_are_in_both(self, node: dict[str, Any], shape: dict[str, Any]) -> None:
         answer = resolved(node, {"os": "windows", **shape})
         labels, info = answer["metadata"]["labels"], answer["status"]["nodeInfo"]
         assert labels["kubernetes.io/arch"] == info["architecture"] == "arm64"
@@ -352,9 +344,7 @@ def test_a_node_that_is_too_large_for_status_is_refused() -> None:
         {"status": {"capacity": {f"example.com/r-{n}": "1" for n in range(20_000)}}},
     ],
 )
-def test_one_that_is_far_too_large_is_not_looked_through(
-    node: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_huge_ones_are_not_read(node: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     template = Template.model_validate({"node": node})
     copy = "kwok_operator.nodegroups.cleaning.copy.deepcopy"
     monkeypatch.setattr(copy, lambda _: pytest.fail("copy"))

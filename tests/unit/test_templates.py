@@ -64,9 +64,7 @@ def group(*, generation: int = 1, **status: object) -> Group:
     return Group.parse({"metadata": metadata, "spec": {}, "status": status})
 
 
-async def test_it_is_tried_once_per_generation_and_when_it_was_forgotten(
-    templates: Templates, dry_runs: DryRuns
-) -> None:
+async def test_it_is_tried_once_per_generation(templates: Templates, dry_runs: DryRuns) -> None:
     first = await templates.resolve(group())
     assert await templates.resolve(group()) == first
     assert first.node is not None
@@ -91,9 +89,7 @@ async def test_a_refusal_is_told_with_the_api_servers_words(
     assert "Correct spec.template" in str(resolution.error)
 
 
-async def test_fields_are_named_as_users_write_them(
-    templates: Templates, dry_runs: DryRuns
-) -> None:
+async def test_fields_have_the_users_names(templates: Templates, dry_runs: DryRuns) -> None:
     cause = ErrorCause(field="metadata.taints[0].effect", message="Unsupported value", reason="")
     dry_runs.refusal = InvalidError("invalid", status=422, details=(cause,))
     resolution = await templates.resolve(group())
@@ -123,9 +119,7 @@ async def test_an_api_server_in_trouble_gives_no_verdict(
     assert (resolution.node is not None, resolution.retry_in) == (True, None)
 
 
-async def test_what_was_accepted_before_a_restart_is_not_tried_again(
-    templates: Templates, dry_runs: DryRuns
-) -> None:
+async def test_a_restart_tries_nothing_again(templates: Templates, dry_runs: DryRuns) -> None:
     accepted = (await templates.resolve(group())).hash
     condition = {
         "type": "TemplateResolved",
@@ -193,9 +187,7 @@ async def test_the_last_template_stays_when_the_source_has_gone(
     assert (await templates.resolve(group(generation=2))).why_last is None
 
 
-async def test_the_last_template_is_in_status_after_a_restart(
-    templates: Templates, sources: ScriptedSources
-) -> None:
+async def test_status_keeps_the_last_one(templates: Templates, sources: ScriptedSources) -> None:
     sources.missing = GONE
     node = {"metadata": {}, "spec": {}, "status": {"capacity": {"cpu": "4"}}}
     known = group(resolvedTemplate=node, templateHash="abc", templateSource="Live")
@@ -204,9 +196,7 @@ async def test_the_last_template_is_in_status_after_a_restart(
     assert resolution.why_last is not None
 
 
-async def test_without_a_last_template_nothing_can_be_made(
-    templates: Templates, sources: ScriptedSources
-) -> None:
+async def test_without_a_last_one(templates: Templates, sources: ScriptedSources) -> None:
     sources.missing = GONE
     resolution = await templates.resolve(group())
     assert (resolution.node, resolution.reason) == (None, "NodeNotFound")
@@ -225,9 +215,7 @@ async def test_the_last_template_of_a_former_group_of_that_name_is_not_taken(
     assert (await templates.resolve(again)).node is None
 
 
-async def test_a_mistake_at_the_source_is_told_with_its_place(
-    templates: Templates, sources: ScriptedSources
-) -> None:
+async def test_a_mistake_has_its_place(templates: Templates, sources: ScriptedSources) -> None:
     place = "ConfigMap ops/templates, Node web-1"
     sources.nodes, sources.version = (machine("10Gib", field=place),), "one"
     resolution = await templates.resolve(group())

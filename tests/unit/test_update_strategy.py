@@ -123,9 +123,7 @@ class TestRollingUpdate:
             ("7", 5, 7),
         ],
     )
-    def test_a_share_is_of_the_target_rounded_down_and_at_least_one(
-        self, limit: str, target: int, nodes: int
-    ) -> None:
+    def test_a_share_is_rounded_down_to_one(self, limit: str, target: int, nodes: int) -> None:
         assert max_unavailable(limit, target=target) == nodes
 
     def test_what_is_not_ready_or_missing_counts(self) -> None:

@@ -113,9 +113,7 @@ CHANGES = (
 
 
 @given(seen=NODES.filter(lambda node: untaint(node) is not None), data=st.data())
-def test_a_node_that_has_changed_loses_what_was_seen_or_nothing(
-    seen: Json, data: st.DataObject
-) -> None:
+def test_a_changed_node_loses_what_was_seen_or_nothing(seen: Json, data: st.DataObject) -> None:
     now = copy.deepcopy(seen)
     for change in data.draw(st.lists(st.sampled_from(CHANGES), max_size=3)):
         change(now)

@@ -102,9 +102,7 @@ class TestTheCommand:
         assert rows[1][1:] == ["Big_Pool", "0", "200", "5", "configmap", "8", "32Gi"]
         assert captured.err == "2 groups, no problems\n"
 
-    def test_a_directory_means_its_files(
-        self, write: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_directories_are_read(self, write: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (write / "config.yaml").write_text(CONFIG)
         (write / "templates.json").write_text(yaml.safe_dump(yaml.safe_load(TEMPLATES)))
         (write / "README.md").write_text("{")
@@ -118,9 +116,7 @@ class TestTheCommand:
         assert main(["validate", "-"]) == 1
         assert capsys.readouterr().err.startswith("standard input:2: is not YAML: ")
 
-    def test_problems_are_on_standard_error(
-        self, write: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_problems_are_on_stderr(self, write: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (write / "group.yaml").write_text(GROUP.replace("cpu: 4", "cpus: 4"))
         assert main(["validate", "group.yaml"]) == 1
         captured = capsys.readouterr()
@@ -158,9 +154,7 @@ class TestTheCommand:
             main(["validate"])
         assert caught.value.code == 2
 
-    def test_terminals_are_not_commanded(
-        self, write: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_no_escape_sequences(self, write: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (write / "a.yaml").write_text(GROUP.replace("batch", '"a\\e[2J"'))
         assert main(["validate", "a.yaml"]) == 1
         assert "\x1b" not in capsys.readouterr().err
@@ -179,9 +173,7 @@ class TestGroups:
         line = next(n for n, row in enumerate(text.splitlines(), 1) if "targetsize" in row)
         assert sentence.startswith(f"f0.yaml:{line}: items[1]: spec.targetsize: there is no such")
 
-    def test_pools_are_counted_and_found_by_groups(
-        self, write: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_pools_are_counted(self, write: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (write / "group.yaml").write_text(f"{GROUP}  cloud: {{capacityPools: [zone-b, quota]}}\n")
         (write / "pool.yaml").write_text(POOL)
         assert main(["validate", "."]) == 0
