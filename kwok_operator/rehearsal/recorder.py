@@ -225,11 +225,7 @@ class RunRecorder:
         self._selectors: dict[str, object] = {}
         self._nodes = _Kind[NodeState](
             lambda body, before, seen: observed.node(
-                body,
-                price=self._prices.get(observed.group_of(body)),
-                before=before,
-                seen=seen,
-                clock=clock,
+                body, price=self._price_of(body), before=before, seen=seen, clock=clock
             ),
             lambda t, name, state: write(NodeLine(t, name, state)),
             now=now,
@@ -255,18 +251,6 @@ class RunRecorder:
             now=now,
             counts=counts,
         )
-        claims = _Kind[NodeClaimState](
-            lambda body, before, seen: observed.node_claim(
-                body,
-                price=self._prices.get(observed.group_of(body)),
-                before=before,
-                seen=seen,
-                clock=clock,
-            ),
-            lambda t, name, state: write(NodeClaimLine(t, name, state)),
-            now=now,
-            counts=counts,
-        )
         self._pools = _Kind[float](
             lambda body, _, __: observed.consolidates_after(body), lambda *_: None, now=now
         )
@@ -277,9 +261,9 @@ class RunRecorder:
             EVENTS_PATH: _Events(write=write, now=now),
             BUDGETS_PATH: budgets,
             JOBS_PATH: jobs,
-            NODE_CLAIMS_PATH: claims,
-            NODE_POOLS_PATH: self._pools,
         }
+        if not marked_only:  # another's Karpenter has no part in the run, and needs more rights
+            sinks |= self._of_karpenter(clock)
         self._reflectors = [self._reflector(client, path, sink) for path, sink in sinks.items()]
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -346,6 +330,21 @@ class RunRecorder:
         one by one.
         """
         return GATHER - (self._now() - later) % GATHER
+
+    def _of_karpenter(self, clock: StampClock) -> dict[str, Any]:
+        """Returns the sinks of Karpenter's kinds, by path."""
+        claims = _Kind[NodeClaimState](
+            lambda body, before, seen: observed.node_claim(
+                body, price=self._price_of(body), before=before, seen=seen, clock=clock
+            ),
+            lambda t, name, state: self._write(NodeClaimLine(t, name, state)),
+            now=self._now,
+        )
+        return {NODE_CLAIMS_PATH: claims, NODE_POOLS_PATH: self._pools}
+
+    def _price_of(self, body: Body) -> float | None:
+        """Returns the price of an object's group; None if it has none."""
+        return self._prices.get(observed.group_of(body))
 
     def _budget(self, body: Body) -> BudgetState:
         self._selectors[_name(body)] = as_map(body.get("spec")).get("selector")

@@ -116,6 +116,16 @@ def test_there_is_no_half_of_a_node() -> None:
     assert "1" in counts and not [text for text in counts if text.startswith("0.")]
 
 
+def test_nodes_of_no_group_are_drawn_by_their_node_pool() -> None:
+    pooled = node(1, "n-1", "", pool="spot-pool")
+    for lines, by, drawn_is in (
+        ([pooled], "Nodes by NodePool and state", "spot-pool"),
+        ([pooled, node(2, "n-2", "a")], "Nodes by group and state", "all others"),
+    ):
+        texts = drawn(run(*lines)).texts
+        assert drawn_is in texts[texts.index(by) : texts.index("Pods")]
+
+
 def test_marks_and_what_the_autoscaler_did_are_drawn() -> None:
     calls = [
         CallLine(10, "NodeGroupIncreaseSize", "a", "3", "OK"),
@@ -277,6 +287,10 @@ def storm(offset: float = 0.0, *, boot: float = 3.0, size: str = "2") -> list[Re
         (
             [*storm(0.7)[:-1], node(99, "a-efgh-000003"), storm()[-1]],
             {"cloud"},
+        ),
+        (
+            [*storm(0.7)[:-1], NodeClaimLine(99, "p-1", NodeClaimState(99, pool="p")), storm()[-1]],
+            {"autoscaler"},
         ),
     ],
 )

@@ -16,10 +16,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kwok_operator.errors import one_line
+from kwok_operator.rehearsal.judge.claimledger import ends
 from kwok_operator.rehearsal.judge.recording import (
     CallLine,
     GroupLine,
     MarkLine,
+    NodeClaimLine,
+    NodeClaimState,
     NodeLine,
     NodeState,
     PodLine,
@@ -58,10 +61,14 @@ class RecordingTraits:
     asked: defaultdict[str, list[tuple[float, str]]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    """The requests for each group, in order: new targets, or calls."""
+    """The requests for each group, in order: new targets, or calls; for each NodePool, its
+    NodeClaims.
+    """
     bound: Counter[tuple[str, str]] = field(default_factory=Counter)
     """The number of bound pods, by workload and the group of their node."""
     targets: dict[str, int] = field(default_factory=dict)
+    claims: dict[str, NodeClaimState] = field(default_factory=dict)
+    """The NodeClaims that exist."""
     called: bool = False
 
 
@@ -129,6 +136,16 @@ def _step(found: RecordingTraits, line: RecordedLine) -> None:
             found.called = True
             argument = _NODE_NAME.sub(r"\1#\2", line.argument)
             _asked(found, line.group, line.t, f"{line.method} {argument}")
+        case NodeClaimLine():
+            found.called = True
+            before, after = found.claims.pop(line.name, None), line.state
+            if after is not None:
+                found.claims[line.name] = after
+                if before is None and after.created >= 0:
+                    _asked(found, f"NodePool {after.pool}", line.t, "a NodeClaim more")
+            if (over := ends(before, after)) is not None:
+                why = f" ({over.reason})" if over.reason else ""
+                _asked(found, f"NodePool {over.pool}", line.t, f"a NodeClaim less{why}")
         case GroupLine() if line.state is not None:
             if found.targets.get(line.name) != line.state.target:
                 found.targets[line.name] = line.state.target
