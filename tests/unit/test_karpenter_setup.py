@@ -113,13 +113,20 @@ def test_names_of_pools_can_be_told_apart() -> None:
     some = [group(f"g{n}", template=shape(taints=each)) for n, each in enumerate(taints)]
     names = [each["metadata"]["name"] for each in pools_of(some)]
     assert names == ["x" * 30, "x-y", "x-y-2"]
+    (guarded,) = pools_of([group(guardTaint={})])
+    assert guarded["metadata"]["name"] == "default"
 
 
-def test_a_users_pool_is_completed() -> None:
-    types = types_of([group()])
-    made = completed(
-        pool("own", {"key": CAPACITY, "operator": "In", "values": ["spot", "on-demand"]}), types
-    )
+@pytest.mark.parametrize(
+    "given",
+    [
+        [],
+        [{"key": CAPACITY, "operator": "In", "values": ["spot", "on-demand"]}],
+        [{"key": CAPACITY, "operator": "NotIn", "values": ["reserved"]}],
+    ],
+)
+def test_a_users_pool_is_completed(given: list[dict[str, Any]]) -> None:
+    made = completed(pool("own", *given), types_of([group()]))
     spec = made["spec"]["template"]["spec"]
     assert spec["nodeClassRef"] == {
         "group": "karpenter.kwok.sh",
@@ -129,7 +136,6 @@ def test_a_users_pool_is_completed() -> None:
     # Karpenter would replace nodes by spot ones, and its provider crash.
     only = [{"key": CAPACITY, "operator": "In", "values": ["on-demand"]}]
     assert spec["requirements"] == only
-    assert completed(pool("own"), types)["spec"]["template"]["spec"]["requirements"] == only
 
 
 @pytest.mark.parametrize(

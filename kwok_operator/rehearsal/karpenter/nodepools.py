@@ -153,10 +153,10 @@ def completed(pool: Manifest, types: Sequence[InstanceType]) -> Manifest:
 
 def _possible(requirement: Any, capacity_types: frozenset[str]) -> Any:
     each = as_map(requirement)
-    if each.get("key") != CAPACITY_TYPE_LABEL or each.get("operator") != "In":
+    if each.get("key") != CAPACITY_TYPE_LABEL:
         return requirement
-    left = [value for value in as_list(each.get("values")) if value in capacity_types]
-    return {**each, "values": left} if left else requirement
+    left = [value for value in sorted(capacity_types) if _meets((value,), each)]
+    return _one_of(CAPACITY_TYPE_LABEL, left) if left else requirement
 
 
 def no_class(pool: Manifest, classes: Collection[str]) -> tuple[Path, str] | None:
