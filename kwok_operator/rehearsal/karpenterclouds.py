@@ -76,7 +76,8 @@ class KarpenterClouds:
         if due:
             await self._interrupter.interrupt(due)
             names = sorted({machine.group for machine, _ in due})
-            self._mark("interrupt", f"{len(due)} machines of {names_in_words(names)}")
+            machines = "1 machine" if len(due) == 1 else f"{len(due)} machines"
+            self._mark("interrupt", f"{machines} of {names_in_words(names)}")
 
     async def _show_outage(self, groups: Mapping[str, Any]) -> None:
         out = frozenset(name for name, body in groups.items() if _is_out(body))

@@ -120,7 +120,7 @@ async def test_nodes_of_karpenter_are_interrupted(
     await clouds.look()
     await clouds.look()
     assert set(server.objects(NODE_CLAIMS_PATH)) == {"claim-b"}
-    assert marks == ["interrupt: 1 machines of a"]
+    assert marks == ["interrupt: 1 machine of a"]
 
 
 def is_ready(server: FakeApiServer) -> str:
