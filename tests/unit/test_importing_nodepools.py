@@ -18,6 +18,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kwok_operator.importing.anonymous import Anonymizer
 from kwok_operator.importing.importer import run_import
 from kwok_operator.importing.kinds import KINDS
 from kwok_operator.importing.nodes.nodepools import NodePools
@@ -52,7 +53,7 @@ LEFT_OUT = {"key": f"{AWS}/instance-local-nvme", "operator": "Gt", "values": ["1
 TAINT = {"key": "dedicated", "value": "web", "effect": "NoSchedule"}
 DISRUPTION = {
     "consolidationPolicy": "WhenEmptyOrUnderutilized",
-    "consolidateAfter": "30s",
+    "consolidateAfter": "1h30m",
     "budgets": [
         {"nodes": "10%"},
         {"nodes": "0", "schedule": "@daily", "duration": "1h30m", "reasons": ["Drifted"]},
@@ -149,6 +150,20 @@ def test_fields_of_v1beta1_have_moved() -> None:
     (found,), _ = made({"metadata": {"name": "a"}, "spec": {"disruption": disruption}})
     assert found["spec"]["disruption"] == {"consolidationPolicy": "WhenEmptyOrUnderutilized"}
     assert found["spec"]["template"]["spec"]["expireAfter"] == "Never"
+
+
+@pytest.mark.parametrize("odd", [5, {"operator": "In"}, {"key": "a"}, {"key": 5, "operator": "In"}])
+def test_a_requirement_that_says_nothing_is_left_out(odd: Any) -> None:
+    template = {"spec": {"requirements": [odd, KEPT[-1]]}}
+    (found,), notes = made({"metadata": {"name": "a"}, "spec": {"template": template}})
+    assert found["spec"]["template"]["spec"]["requirements"] == [KEPT[-1]]
+    assert notes[Reason.INVALID_FIELD] == "spec.template.spec.requirements"
+
+
+def test_a_pool_and_a_label_that_names_it_get_one_anonymous_name() -> None:
+    anonymizer = Anonymizer(b"key" * 20)
+    for name in ("web", "42", "default", "true"):
+        assert anonymizer.label_value("karpenter.sh/nodepool", name) == anonymizer.name(name)
 
 
 JSON = st.recursive(

@@ -40,10 +40,11 @@ def test_without_a_column_for_zones() -> None:
 
 
 def test_a_price_of_spot_goes_before_one_of_the_zone() -> None:
-    text = "instanceType,zone,capacityType,hourly\na,z,,3\na,,spot,1\na,z,spot,2\nb,,on-demand,4\n"
+    text = "instanceType,zone,capacityType,hourly\n"
+    text += "a,z,,3\na,x,,5\na,,spot,1\na,z,spot,2\nb,,on-demand,4\n"
     prices = read_prices(text, where="p")
-    found = [prices.of("a", zone, kind) for zone in "zy" for kind in ("spot", "on-demand")]
-    assert found == ["2", "3", "1", None]
+    found = [prices.of("a", zone, kind) for zone in "zyx" for kind in ("spot", "on-demand")]
+    assert found == ["2", "3", "1", None, "1", "5"]
     assert (prices.of("b", "z", "on-demand"), prices.of("b", "z", "spot")) == ("4", None)
 
 
