@@ -21,7 +21,7 @@ from typing import Any, Final
 from kwok_operator import constants
 from kwok_operator.cloud.clouds import Clouds
 from kwok_operator.clusterapi.consent import Consent
-from kwok_operator.clusterapi.keys import LABELS
+from kwok_operator.clusterapi.keys import KARPENTER_MEMBER, LABELS
 from kwok_operator.clusterapi.machines import (
     MACHINES,
     EmulationTerms,
@@ -59,6 +59,7 @@ from kwok_operator.clusterapi.scaling import (
     deletion_order,
     follow,
     needs_machines,
+    without_retries,
 )
 from kwok_operator.errors import (
     REFUSED,
@@ -90,6 +91,9 @@ STATUS_INTERVAL: Final = 1.0
 """Seconds between two writes of the counts of one group."""
 LOOK_AGAIN: Final = 0.2
 TAKEN_RECHECK: Final = 5.0
+RETRIES_WITHIN: Final = 3.0
+"""Seconds in which Karpenter may lower the replicas again for a Machine that goes: its provider
+gathers calls for up to one second, and sees changes a little later."""
 GRACE: Final = 2.0
 """Seconds that `close` waits for requests in flight."""
 
@@ -103,6 +107,8 @@ class _Known:
     """Names of the group's Machines that are taken by Machines of somebody else."""
     status_at: float = float("-inf")
     """When counts were last written, in monotonic seconds."""
+    chosen_at: float = float("-inf")
+    """When Karpenter last chose Machines to delete, in monotonic seconds."""
     refused_at: int = -1
     """The group's generation at which the API server refused to scale it."""
 
@@ -312,15 +318,29 @@ class Emulation:
         annotations = {LABELS: labels} if labels != scalable.annotations.get(LABELS) else {}
         if spec or annotations:
             try:
-                await self._writer.default(played, spec, annotations)
+                await self._writer.amend(played, spec, annotations)
             except (ConflictError, NotFoundError):
                 self._wake(group.name, LOOK_AGAIN)
         return bool(spec)
 
     async def _scale(self, this: _Pass) -> bool:
         """Writes the group's target and the nodes to delete; returns whether it had to write."""
+        replicas = min(this.played.scalable.replicas or 0, MAX_TARGET_SIZE)
+        wishes = await self._wishes(this, replicas)
+        wanted = replicas
+        if needs_machines(this.fleet, replicas):
+            wanted = self._without_retries(this, replicas, wishes)
+        scaled = await self._scale_group(this, wanted, wishes)
+        if wanted != replicas:
+            try:
+                await self._writer.amend(this.played, {"replicas": wanted}, {})
+            except (ConflictError, NotFoundError):
+                self._wake(this.group.name, LOOK_AGAIN)
+        return scaled
+
+    async def _wishes(self, this: _Pass, replicas: int) -> Machines:
+        """Returns which Machines are to go; they are listed again if there are fewer replicas."""
         group, fleet, scalable = this.group, this.fleet, this.played.scalable
-        replicas = min(scalable.replicas or 0, MAX_TARGET_SIZE)
         machines = self.machines.group(group.name)
         lost = self._deleted.setdefault(group.name, set())
         lost |= {
@@ -334,9 +354,23 @@ class Emulation:
                 self.machines.upsert(record)
             annotated = {record.name for record in afresh if record.annotated}
             lost |= machines.keys() - {record.name for record in afresh if not record.deleting}
-        wishes = Machines(annotated, lost, usable={record.name for record in this.seen.ready})
-        change = follow(fleet, replicas, wishes, order=deletion_order(scalable))
         lost &= {*fleet.present.values(), *map(fleet.names.name, fleet.waiting)}
+        usable = {record.name for record in this.seen.ready}
+        return Machines(annotated, frozenset(lost), usable=usable)
+
+    def _without_retries(self, this: _Pass, replicas: int, wishes: Machines) -> int:
+        known, now = this.known, self._clock.monotonic()
+        if KARPENTER_MEMBER not in this.played.scalable.labels:
+            return replicas
+        recently = now - known.chosen_at <= RETRIES_WITHIN
+        wanted, chosen = without_retries(this.fleet, replicas, wishes, recently=recently)
+        if chosen:
+            known.chosen_at = now
+        return wanted
+
+    async def _scale_group(self, this: _Pass, replicas: int, wishes: Machines) -> bool:
+        group = this.group
+        change = follow(this.fleet, replicas, wishes, order=deletion_order(this.played.scalable))
         if change is None:
             return False
         try:
@@ -352,7 +386,7 @@ class Emulation:
             self._wake(group.name, LOOK_AGAIN)
             return True
         logger.info("scaled: group=%s target=%d", group.name, change.target)
-        # At once, as Karpenter lowers the replicas again while it sees no deletionTimestamp.
+        # At once: Karpenter waits for the deletionTimestamps.
         self._wake(group.name, 0.0)
         return True
 

@@ -12,6 +12,9 @@ DEPLOYMENT_NAME: Final = "cluster.x-k8s.io/deployment-name"
 SET_NAME: Final = "cluster.x-k8s.io/set-name"
 REVISION: Final = "machinedeployment.clusters.x-k8s.io/revision"
 
+KARPENTER_MEMBER: Final = "node.cluster.x-k8s.io/karpenter-member"
+"""On MachineDeployments that Karpenter's provider scales."""
+
 CAPACITY: Final = "capacity.cluster-autoscaler.kubernetes.io/"
 CPU: Final = f"{CAPACITY}cpu"
 MEMORY: Final = f"{CAPACITY}memory"

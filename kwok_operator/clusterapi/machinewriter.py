@@ -164,10 +164,10 @@ class MachineWriter:
         )
         return decode_dict(answer)
 
-    async def default(
+    async def amend(
         self, played: Played, spec: Mapping[str, Any], annotations: Mapping[str, str]
     ) -> None:
-        """Writes a webhook's defaults. Raises ConflictError if the object has changed meanwhile."""
+        """Writes fields of a scalable. Raises ConflictError if it has changed meanwhile."""
         metadata = {
             "uid": played.scalable.uid,
             "resourceVersion": str(played.resource_version),

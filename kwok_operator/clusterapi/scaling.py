@@ -80,6 +80,21 @@ def follow(
     return Change(replicas, names if names != fleet.named else None)
 
 
+def without_retries(
+    fleet: Fleet, replicas: int, machines: Machines, *, recently: bool
+) -> tuple[int, bool]:
+    """Returns the replicas that Karpenter wants, and whether it has chosen Machines to delete.
+
+    Karpenter annotates each Machine that it deletes, and may lower the replicas again for the same
+    one until it sees that it is being deleted. So while it chooses some, or `recently` has, no
+    other Machine goes.
+    """
+    alive = frozenset(_alive(fleet).values())
+    chosen = alive & machines.annotated
+    retries = bool(chosen) or recently
+    return max(replicas, len(alive - chosen)) if retries else replicas, bool(chosen)
+
+
 def needs_machines(fleet: Fleet, replicas: int) -> bool:
     """Whether instances to delete have to be chosen; then Machines have to be read again."""
     return max(replicas, fleet.min_size) < fleet.target

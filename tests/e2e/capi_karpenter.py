@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from kwok_operator.constants import EMULATED_NODE_GROUP, NODE_GROUP_LABEL
 from tests.e2e.api import NODES, Refused, path_of
 from tests.e2e.capi import CAPACITY, GROUP, Object, Provider, deployment
 from tests.e2e.kubectl import PATIENCE, Kubectl, eventually
@@ -25,8 +26,9 @@ FINALIZER: Final = "karpenter.sh/termination"
 UNREGISTERED: Final = "karpenter.sh/unregistered"
 DELETE: Final = f"{GROUP}/delete-machine"
 INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
-AGAIN: Final = 1.0
-"""Seconds after which the stand-in looks again at what it ends; Karpenter takes five."""
+AGAIN: Final = 0.1
+"""Seconds after which the stand-in looks again at what it ends. Karpenter mostly takes five, but
+was seen to lower the replicas again after 0.3."""
 
 
 def karpenters(name: str, *, cpu: int) -> Object:
@@ -150,8 +152,9 @@ NODE_POOL: Final = {
     "spec": {
         "template": {
             "spec": {
+                # Or the provider finds that the instance type, which has it, doesn't fit.
                 "requirements": [
-                    {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}
+                    {"key": NODE_GROUP_LABEL, "operator": "In", "values": [EMULATED_NODE_GROUP]}
                 ],
                 "nodeClassRef": {
                     "group": "karpenter.cluster.x-k8s.io",

@@ -3,7 +3,8 @@
 - each instance has a Machine with the providerID of its Node; counts are in the status of both
 - who goes is read when the smaller number is known, whatever the watch has told until then
 - a deleted Machine takes its Node with it, and another comes; no name is used twice
-- a Node that Karpenter's finalizer keeps is an instance until its Machine is to go
+- a Node that Karpenter's finalizer keeps is an instance until its Machine is to go; replicas that
+  Karpenter lowers twice for one Machine are put back
 - a restored cluster is as it was: nothing goes because one watch is ahead of another
 - nodes have one label of ours, which cluster-autoscaler is told of
 - Machines go with their group; those of somebody else are left alone, and told
@@ -17,7 +18,7 @@ from unittest.mock import AsyncMock
 import pytest
 
 from kwok_operator.clusterapi import emulate
-from kwok_operator.clusterapi.keys import LABELS, Keys
+from kwok_operator.clusterapi.keys import KARPENTER_MEMBER, LABELS, Keys
 from kwok_operator.clusterapi.machines import FailureStyle
 from kwok_operator.clusterapi.settings import ClusterApiSettings, Mode, Replicas
 from kwok_operator.constants import (
@@ -249,6 +250,23 @@ async def test_karpenters_nodes_go_with_their_machines(world: Fleet, cloud: Json
     assert await world.played(2) == before - {each.node for each in gone}
     assert [each.lowered for each in gone] == [1, 1]
     assert world.server.calls["create", "nodes"] == created
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_what_karpenter_lowers_twice_is_put_back(world: Fleet, waits: bool) -> None:
+    world.deploy(5)
+    before = await world.played(5)
+    world.server.patch(DEPLOYMENTS, "web", {"metadata": {"labels": {KARPENTER_MEMBER: ""}}})
+    karpenter = Karpenter(world, min(before))
+    karpenter.disrupt()
+    world.server.patch(MACHINES, karpenter.node, ANNOTATED)
+    if waits:
+        world.resize(4)
+        await until(lambda: world.server.objects(GROUPS)[GROUP]["spec"]["targetSize"] == 4)
+    world.resize(3)
+    await karpenter.terminate()
+    assert await world.played(4) == before - {karpenter.node}
+    assert world.server.objects(DEPLOYMENTS)["web"]["spec"]["replicas"] == 4
 
 
 async def test_an_interrupted_machine_goes_although_karpenter_keeps_its_node(world: Fleet) -> None:

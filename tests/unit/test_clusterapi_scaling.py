@@ -4,6 +4,7 @@
 - annotated Machines first, then those of no use yet, then by the order of either version
 - a deleted Machine takes its instance with it: counted once, and replaced unless fewer are wanted
 - none go in whose place a minimum of the group would bring others
+- while Karpenter chooses Machines, or has just done so, no other goes
 - what has been decided is not decided again; what has no serial yet needs no name
 """
 
@@ -15,7 +16,13 @@ from hypothesis import strategies as st
 
 from kwok_operator.clusterapi.keys import Keys
 from kwok_operator.clusterapi.scalable import read_scalable
-from kwok_operator.clusterapi.scaling import DeletionOrder, Machines, deletion_order, follow
+from kwok_operator.clusterapi.scaling import (
+    DeletionOrder,
+    Machines,
+    deletion_order,
+    follow,
+    without_retries,
+)
 from kwok_operator.nodegroups.autoscaler import Change
 from tests.scalables import NAMES, instances, named
 
@@ -81,6 +88,22 @@ def test_the_groups_minimum_keeps_instances(present: set[int], replicas: int, le
     change = follow(before, replicas, machines(usable=present), order=DeletionOrder.RANDOM)
     gone = {NAMES.serial(name) for name in (change and change.names) or ()}
     assert len(alive - gone) >= min(len(alive), max(replicas, least))
+
+
+@given(SERIALS, SERIALS, SERIALS, st.integers(0, 12), st.booleans())
+def test_karpenters_retries_take_no_machine(
+    present: set[int], annotated: set[int], going: set[int], replicas: int, recently: bool
+) -> None:
+    before = instances(present=present, named=going)
+    left = (present - going).union(before.waiting)
+    chosen = annotated & left
+    known = machines(annotated)
+    wanted, chooses = without_retries(before, replicas, known, recently=recently)
+    assert chooses == bool(chosen)
+    if not (chosen or recently):
+        assert wanted == replicas
+    else:
+        assert wanted == max(replicas, len(left - chosen))
 
 
 @pytest.mark.parametrize(
