@@ -576,13 +576,13 @@ def test_the_page_stays_small() -> None:
 @pytest.mark.parametrize(
     ("figures", "better"),
     [
-        (("pendingSeconds", "startSeconds", "gangs", "churn", "disruptions"), True),
+        (("pendingSeconds", "startSeconds", "gangs", "churn", "disruptions.beyond"), True),
         (("pods.pending", "pods.failed", "pods.gone", "pods.orphaned", "pods.unserved"), True),
         (("nodes.notReady", "nodeHours", "cost"), True),
         (("evictions", "restarts", "losses", "warnings"), True),
         (("pods.running", "pods.succeeded", "utilisation"), False),
         (("nodes.total", "nodes.max", "nodes.ready", "nodes.cordoned", "instances"), None),
-        (("preemptions", "events"), None),
+        (("preemptions", "events", "disruptions.E", "disruptions.Drifted"), None),
     ],
 )
 def test_which_way_is_better(figures: tuple[str, ...], better: bool | None) -> None:
