@@ -116,7 +116,7 @@ class ComparisonPlan:
     name: str
     arms: tuple[ComparisonArm, ...]
     """At least two; each is compared with the first."""
-    runs: int = 10
+    runs: int = default_runs(2)
     figures: tuple[str, ...] = ()
     """The figures that the user named; if empty, the usual ones are compared."""
     fail_if: tuple[FailCondition, ...] = ()
