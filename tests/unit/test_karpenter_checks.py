@@ -92,7 +92,7 @@ def test_nothing_is_wrong_with_what_is_right(karpenter: dict[str, Any]) -> None:
             {"nodePools": [{"object": pool("a", IN_ZONE)}]},
             {},
             "nodePools",
-            "NodePool a: spec.template.spec.requirements[0]: no instance type has the label",
+            "NodePool a: spec.template.spec.requirements[0]: no instance type fits",
         ),
         ({"nodePools": [{"object": CLASSES}]}, {}, "", "is nothing that Karpenter takes"),
         (

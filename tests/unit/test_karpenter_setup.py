@@ -77,6 +77,11 @@ def test_a_node_has_what_its_group_has() -> None:
     assert "karpenter.sh/nodepool" not in offering.labels, "Karpenter sets it"
 
 
+def test_a_node_has_a_zone_without_which_it_is_never_consolidated() -> None:
+    (found,) = types_of([group(template=shape())])
+    assert [len(each.labels[ZONE]) for each in found.offerings] == [1]
+
+
 def test_a_type_for_each_shape_and_an_offering_for_each_group() -> None:
     small = [group("a", template=shape(zone="z")), group("b", template=shape(zone="y"))]
     big = group("c", template=shape(cpu=8))

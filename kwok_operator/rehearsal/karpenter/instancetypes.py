@@ -21,12 +21,15 @@ from kwok_operator.constants import (
     INSTANCE_TYPE_LABEL,
     NODE_GROUP_LABEL,
     OS_LABEL,
+    ZONE_LABEL,
 )
 from kwok_operator.errors import KwokOperatorError, one_line
 from kwok_operator.formats.quantity import format_quantity, parse_quantity
 from kwok_operator.formats.words import names_in_words, nearest, shown
 from kwok_operator.rehearsal.karpenter.groups import CAPACITY_TYPES, GroupNode
 
+NO_ZONE: Final = "no-zone"
+"""The zone of offerings whose group has none."""
 MAX_TYPES: Final = 5_000
 _MAX_OFFERINGS: Final = 1_000
 _OVERHEAD: Final = {"cpu": "100m", "memory": "10Mi"}
@@ -98,7 +101,8 @@ def types_of(groups: Sequence[GroupNode]) -> list[InstanceType]:
 
 
 def _offering(group: GroupNode) -> Offering:
-    labels = {key: (value,) for key, value in group.labels.items()}
+    # Karpenter never consolidates a node without a zone.
+    labels = {ZONE_LABEL: (NO_ZONE,), **{key: (value,) for key, value in group.labels.items()}}
     labels[CAPACITY_TYPE_LABEL] = (group.capacity_type,)
     labels[NODE_GROUP_LABEL] = (group.name,)
     return Offering(group.price, labels)
