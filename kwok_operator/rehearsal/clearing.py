@@ -11,6 +11,7 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from kwok_operator.constants import (
@@ -40,6 +41,11 @@ _OTHERS_HAVE: Final = 10.0
 """How many seconds owners, nodes and pods have to go by themselves, before they are
 deleted here.
 """
+_KARPENTER_HAS: Final = 30.0
+"""How many seconds Karpenter has before its finalizer is taken off what is left: it may have
+ended.
+"""
+_FINALIZER: Final = "karpenter.sh/termination"
 _LOOK_SECONDS: Final = 0.3
 _TELL_SECONDS: Final = 5.0
 _NAMED: Final = 5
@@ -72,6 +78,19 @@ class _Made(NamedTuple):
     def goes_with_others(self) -> bool:
         return bool(self.metadata.get("ownerReferences"))
 
+    @property
+    def is_held_by_karpenter(self) -> bool:
+        return self.is_going and _FINALIZER in (self.metadata.get("finalizers") or ())
+
+    async def release(self, client: KubeClient) -> None:
+        """Takes Karpenter's finalizer off, and no other."""
+        others = [each for each in self.metadata["finalizers"] if each != _FINALIZER]
+        version = self.metadata["resourceVersion"]
+        body = {"metadata": {"finalizers": others, "resourceVersion": version}}
+        path = self.resource.path(self.metadata.get("namespace", ""), self.metadata["name"])
+        with suppress(NotFoundError, ConflictError):  # it is gone, or is looked at again
+            await client.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+
     async def delete(self, client: KubeClient, *, at_once: bool) -> str:
         """Deletes the object. Returns why it can't be deleted; an empty text if it is gone or
         going.
@@ -102,6 +121,7 @@ class Clearing:
         self._nodes = {SCOUT}
         """The names of the rehearsal's nodes that were seen."""
         self._claimed = False
+        self._released = False
 
     async def clear(self, turns: Iterable[Turn]) -> list[str]:
         """Deletes the objects of these turns, and waits until they are gone. Returns what is left,
@@ -145,6 +165,8 @@ class Clearing:
             for_others = time.monotonic() - began > _OTHERS_HAVE
             self._nodes |= {each.metadata["name"] for each in there if each.resource.kind == "Node"}
             refused |= await self._delete(there, for_others=for_others)
+            if time.monotonic() - began > _KARPENTER_HAS:
+                await self._release([each for each in there if each.is_held_by_karpenter])
             if there and time.monotonic() - told > _TELL_SECONDS:
                 told = time.monotonic()
                 self._report(f"waiting until these are gone: {in_words(map(str, there))}")
@@ -167,6 +189,16 @@ class Clearing:
             *(each.delete(self._client, at_once=at_once) for each, at_once in due)
         )
         return {str(each): f" ({why})" for (each, _), why in zip(due, answers, strict=True) if why}
+
+    async def _release(self, held: list[_Made]) -> None:
+        if held:
+            if not self._released:
+                self._report(
+                    "Karpenter does not take these away, so they go without it:"
+                    f" {in_words(map(str, held))}"
+                )
+            self._released = True
+            await asyncio.gather(*(each.release(self._client) for each in held))
 
     async def _labelled(self, kinds: Iterable[ApiResource]) -> list[_Made]:
         found = await asyncio.gather(*(self._made(each, REHEARSAL_LABEL) for each in kinds))

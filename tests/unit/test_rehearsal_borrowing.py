@@ -107,6 +107,11 @@ def test_claims_and_jobs_of_an_object_are_labelled() -> None:
     assert found["jobTemplate"]["metadata"]["labels"] == {REHEARSAL_LABEL: "it"}
 
 
+def test_nodes_of_a_pool_are_labelled() -> None:
+    found = marked({"kind": "NodePool", "spec": {"template": {"spec": {}}}}, "it")
+    assert found["spec"]["template"]["metadata"]["labels"] == {REHEARSAL_LABEL: "it"}
+
+
 def test_what_stands_in_a_schema_is_no_object() -> None:
     schema = {"properties": {"jobTemplate": {"type": "object"}}}
     crd = {"kind": "CustomResourceDefinition", "spec": {"versions": [{"schema": schema}]}}

@@ -4,6 +4,8 @@
   last; what is labelled by nobody stays, and all of it where nobody has rehearsed
 - a CRD with objects of others stays with them, and their nodes; it is theirs from now on
 - nodes and pods that nobody takes away are taken away; pods of others on nodes of ours, too
+- what Karpenter has made goes while it may still run; what its finalizer holds after that, goes
+  without it, and another finalizer stays
 - what can't be deleted is told with the reason, and the claim stays
 """
 
@@ -12,7 +14,12 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.constants import DERIVED_LABEL, NODE_GROUP_LABEL, REHEARSAL_LABEL
+from kwok_operator.constants import (
+    DERIVED_LABEL,
+    NODE_GROUP_LABEL,
+    NODE_POOL_LABEL,
+    REHEARSAL_LABEL,
+)
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.rehearsal import clearing
 from kwok_operator.rehearsal.clearing import Clearing
@@ -28,7 +35,15 @@ from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
 PODS = "/api/v1/pods"
 NAMESPACES = "/api/v1/namespaces"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-KINDS = {PODS: "Pod", NAMESPACES: "Namespace", CRDS: "CustomResourceDefinition"}
+POOLS = "/apis/karpenter.sh/v1/nodepools"
+CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
+KINDS = {
+    PODS: "Pod",
+    NAMESPACES: "Namespace",
+    CRDS: "CustomResourceDefinition",
+    POOLS: "NodePool",
+    CLAIMS: "NodeClaim",
+}
 SERVED = {NODES: "Node", GROUPS: "KwokNodeGroup", **KINDS}
 NAMESPACED = (PODS,)
 CRD = "kwoknodegroups.kwok-operator.io"
@@ -75,7 +90,12 @@ class Cluster(FakeApiServer):
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, seconds in (("_ALL_WITHIN", 20), ("_OTHERS_HAVE", 0.1), ("_LOOK_SECONDS", 0.01)):
+    for name, seconds in (
+        ("_ALL_WITHIN", 20),
+        ("_OTHERS_HAVE", 0.1),
+        ("_LOOK_SECONDS", 0.01),
+        ("_KARPENTER_HAS", 0.2),
+    ):
         monkeypatch.setattr(clearing, name, seconds)
 
 
@@ -151,3 +171,34 @@ async def test_what_cannot_be_deleted_is_reported(monkeypatch: pytest.MonkeyPatc
     assert len(left) == 1
     assert "Pod web (403 the webhook says no)" in left[0]
     assert cluster.names == {"web", REHEARSAL_NAMESPACE}
+
+
+async def test_nodes_of_karpenter_go_before_groups_and_without_it_if_it_has_ended() -> None:
+    cluster = Cluster()
+    cluster.put(NAMESPACES, REHEARSAL_NAMESPACE, INSTALLED)
+    cluster.put(PODS, "web", OURS)
+    cluster.put(POOLS, "general", OURS)
+    cluster.put(POOLS, "theirs", {})
+    cluster.put(GROUPS, "a", OURS)
+    labels = {**OURS, NODE_GROUP_LABEL: "a", NODE_POOL_LABEL: "general"}
+    held = {"finalizers": ["karpenter.sh/termination"]}
+    cluster.put(CLAIMS, "general-1", labels, metadata=held)
+    cluster.put(NODES, "kwok-general-1", labels, metadata=held)
+    left, told = await cleared(cluster)
+    assert left == []
+    assert cluster.names == {"theirs"}
+    assert len(told) == 1
+    order = list(dict.fromkeys(cluster.deleted()))
+    assert order[0] == "web"
+    assert {*order[1:4]} == {"general", "general-1", "kwok-general-1"}
+
+
+async def test_no_finalizer_of_others_is_taken_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clearing, "_ALL_WITHIN", 1)
+    cluster = Cluster()
+    theirs = {"finalizers": ["example.com/theirs", "karpenter.sh/termination"]}
+    cluster.put(CLAIMS, "general-1", OURS, metadata=theirs)
+    left, _ = await cleared(cluster)
+    assert left == ["NodeClaim general-1"]
+    metadata = cluster.objects(CLAIMS)["general-1"]["metadata"]
+    assert metadata["finalizers"] == ["example.com/theirs"]

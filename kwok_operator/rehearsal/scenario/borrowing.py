@@ -13,7 +13,12 @@ from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from typing import Any, Final
 
-from kwok_operator.constants import API_GROUP, NODE_GROUP_LABEL, REHEARSAL_LABEL
+from kwok_operator.constants import (
+    API_GROUP,
+    NODE_GROUP_LABEL,
+    NODE_POOL_LABEL,
+    REHEARSAL_LABEL,
+)
 from kwok_operator.formats.untyped import as_list, as_map, as_texts
 from kwok_operator.podprofiles.api import LabelSelector
 from kwok_operator.podprofiles.selectors import labels_match
@@ -30,6 +35,8 @@ SCOUT: Final = "kwok-rehearsal-scout"
 PART_OF_LABEL: Final = "app.kubernetes.io/part-of"
 PART_OF: Final = "kwok-operator"
 
+_KARPENTER_GROUP: Final = "karpenter.sh"
+_NODE_POOL: Final = "NodePool"
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _ON_GROUPS: Final = {"key": NODE_GROUP_LABEL, "operator": "Exists"}
 
@@ -38,14 +45,20 @@ class Turn(IntEnum):
     """What goes together."""
 
     OBJECTS = 0
-    GROUPS = 1
-    CLUSTER_WIDE = 2
-    INSTALLED = 3
-    CLAIM = 4
+    NODE_POOLS = 1
+    """What is Karpenter's: NodePools, NodeClaims, their Nodes."""
+    GROUPS = 2
+    CLUSTER_WIDE = 3
+    INSTALLED = 4
+    CLAIM = 5
     """The namespace that marks the cluster as in use by a rehearsal."""
 
 
-BEFORE_THE_OPERATOR: Final = (Turn.OBJECTS, Turn.GROUPS)
+BEFORE_KARPENTER: Final = (Turn.OBJECTS, Turn.NODE_POOLS)
+"""The turns to delete while Karpenter still runs, as its finalizers keep NodeClaims and Nodes. The
+objects come first, as no node can be drained of pods that are created again.
+"""
+BEFORE_THE_OPERATOR: Final = (Turn.OBJECTS, Turn.NODE_POOLS, Turn.GROUPS)
 """The turns to delete while the operator still runs, as it deletes nodes fastest."""
 
 
@@ -56,6 +69,8 @@ def turn_of(group: str, kind: str, *, namespaced: bool, metadata: Mapping[str, A
     if kind == "Namespace" and metadata.get("name") == REHEARSAL_NAMESPACE:
         return Turn.CLAIM
     labels = as_map(metadata.get("labels"))
+    if group == _KARPENTER_GROUP or {NODE_POOL_LABEL, REHEARSAL_LABEL} <= labels.keys():
+        return Turn.NODE_POOLS
     if group == API_GROUP or NODE_GROUP_LABEL in labels:
         return Turn.GROUPS
     if labels.get(PART_OF_LABEL) == PART_OF or kind in ("CustomResourceDefinition", "Namespace"):
@@ -78,6 +93,9 @@ def marked(manifest: Mapping[str, Any], rehearsal: str) -> Manifest:
                 _label(value, rehearsal)
                 _keep_on_groups(value["spec"])
                 continue
+            template = as_map(value.get("spec")).get("template")
+            if value.get("kind") == _NODE_POOL and isinstance(template, dict):
+                _label(template, rehearsal)  # so its NodeClaims and their Nodes have the label
             if isinstance(value.get("jobTemplate"), dict):
                 _label(value["jobTemplate"], rehearsal)
             for claim in as_list(value.get("volumeClaimTemplates")):
