@@ -8,12 +8,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from kwok_operator.controlplane import Settings, processes
 from kwok_operator.controlplane.kwokctl import cluster_directory
 from kwok_operator.controlplane.lifecycle import names
 from tests.e2e.deploying import ROOT
+from tests.e2e.karpenterobjects import crds
 
 COMMAND = [sys.executable, "-m", "kwok_operator", "rehearse"]
+KARPENTER, KARPENTER_CRDS = (os.environ.get(each, "") for each in ("KARPENTER", "KARPENTER_CRDS"))
 GROUP: dict[str, Any] = {
     "apiVersion": "kwok-operator.io/v1alpha1",
     "kind": "KwokNodeGroup",
@@ -44,11 +48,32 @@ def play(path: Path, output: Path, *flags: str) -> subprocess.CompletedProcess[s
 
 def autoscaler_in(directory: Path) -> dict[str, Any]:
     """A process of a scenario in this folder: what stands in for cluster-autoscaler."""
-    program = directory / "autoscaler"
-    player = f'cd {ROOT}; exec {sys.executable} -m tests.e2e.autoscaler_program "$@"'
+    _stand_in(directory / "autoscaler", "autoscaler_program")
+    return {"name": "ca", "clusterAutoscaler": {"binary": "./autoscaler"}}
+
+
+def karpenter_in(directory: Path, **fields: Any) -> dict[str, Any]:
+    """A process of a scenario in this folder: Karpenter where KARPENTER names it, and
+    KARPENTER_CRDS the folder of its CRDs, else what stands in for it.
+    """
+    program = directory / "karpenter" / "karpenter"
+    program.parent.mkdir()
+    if KARPENTER:
+        program.symlink_to(Path(KARPENTER).expanduser().absolute())
+        (program.parent / "crds").symlink_to(Path(KARPENTER_CRDS).expanduser().absolute())
+    else:
+        _stand_in(program, "karpenter_program")
+        (program.parent / "crds").mkdir()
+        for crd in crds():
+            path = program.parent / "crds" / f"{crd['metadata']['name']}.yaml"
+            path.write_text(yaml.safe_dump(crd))
+    return {"name": "karpenter", "karpenter": {"binary": "karpenter/karpenter", **fields}}
+
+
+def _stand_in(program: Path, module: str) -> None:
+    player = f'cd {ROOT}; exec {sys.executable} -m tests.e2e.{module} "$@"'
     program.write_text(f"#!/bin/sh\n{player}\n")
     program.chmod(0o755)
-    return {"name": "ca", "clusterAutoscaler": {"binary": "./autoscaler"}}
 
 
 def verdict(output: Path) -> dict[str, Any]:

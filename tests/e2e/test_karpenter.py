@@ -1,0 +1,77 @@
+"""Karpenter in a rehearsal, as people play it: with KARPENTER its program, else a stand-in.
+
+- pending pods get nodes of groups, as large and as dear as the groups'; empty ones go; its version
+  is in the verdict
+- a NodePool of one's own: its nodes are late by the registration delay, and replaced when they
+  drift
+- in a cluster of others its NodePools, NodeClaims and Nodes go while it still runs
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.e2e.rehearsals import GROUP, karpenter_in, play
+
+PRICED: dict[str, Any] = {
+    **GROUP,
+    "spec": {
+        "template": GROUP["spec"]["template"],
+        "autoscaling": {"minSize": 0, "maxSize": 5},
+        "price": {"hourly": "0.5"},
+    },
+}
+WEB = {"name": "web", "count": 8, "pods": {"cpu": "900m", "memory": "1Gi"}}
+POOL: dict[str, Any] = {
+    "apiVersion": "karpenter.sh/v1",
+    "kind": "NodePool",
+    "metadata": {"name": "own"},
+    "spec": {
+        "template": {
+            "spec": {
+                "nodeClassRef": {
+                    "group": "karpenter.kwok.sh",
+                    "kind": "KWOKNodeClass",
+                    "name": "default",
+                },
+                "requirements": [],
+                "expireAfter": "Never",
+            }
+        },
+        "disruption": {"consolidateAfter": "Never", "budgets": [{"nodes": "100%"}]},
+    },
+}
+
+
+def scenario(directory: Path, **parts: Any) -> Path:
+    path = directory / "scenario.yaml"
+    given = {"apply": [{"object": PRICED}], "workloads": [WEB], **parts}
+    path.write_text(yaml.safe_dump(given))
+    return path
+
+
+@pytest.mark.core
+def test_pods_get_nodes_and_empty_nodes_go(tmp_path: Path) -> None:
+    soon = {"consolidateAfter": "1s", "budgets": [{"nodes": "100%"}]}
+    path = scenario(
+        tmp_path,
+        processes=[karpenter_in(tmp_path, disruption=soon)],
+        timeline=[
+            {
+                "after": {"figure": "pods.running", "of": {"workload": "web"}, "atLeast": 8},
+                "scale": {"what": "deployment/web", "replicas": 0},
+            }
+        ],
+        until={"condition": {"figure": "churn.deleted", "atLeast": 2}, "atMost": "3m"},
+        expect=[
+            {"figure": "nodes.max", "of": {"group": "a"}, "equals": 2},
+            {"figure": "nodes.final", "equals": 0},
+            {"figure": "cost", "atLeast": 0.0001},
+            {"figure": "utilisation.cpu.max", "equals": 0.9},
+            {"figure": "warnings", "equals": 0},
+        ],
+    )
+    done = play(path, tmp_path / "out")
+    assert done.returncode == 0, done.stdout + done.stderr
