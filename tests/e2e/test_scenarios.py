@@ -1,51 +1,72 @@
 """The scenarios in deploy/scenarios, played as their users play them: each passes.
 
-CLUSTER_AUTOSCALER names a cluster-autoscaler, and all of them are played: half an hour. Without it,
-`autoscaler_program` stands in, and the shortest are played of which it can play each: the loss of a
-zone, a choice by price, and a zone that is sold out. (`smoke` is in test_rehearse.)
+CLUSTER_AUTOSCALER names a cluster-autoscaler, and all scenarios with one are played: half an hour.
+Without it, `autoscaler_program` stands in, and the shortest are played of which it can play each:
+the loss of a zone, a choice by price, and a zone that is sold out. KARPENTER names a Karpenter, and
+KARPENTER_CRDS its CRDs, for all scenarios with one; without it, `karpenter_program` stands in for
+spot machines that are taken back. (`smoke` is in test_rehearse.)
 """
 
 import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from tests.e2e.deploying import ROOT
-from tests.e2e.rehearsals import COMMAND, autoscaler_in, verdict
+from tests.e2e.rehearsals import COMMAND, KARPENTER, autoscaler_in, karpenter_in, verdict
 
 FOLDER = ROOT / "deploy" / "scenarios"
 REAL = os.environ.get("CLUSTER_AUTOSCALER", "")
 SHORT = [("imported-cluster", ""), ("cheapest-group", ""), ("sold-out-zone", "")]
+SHORT_WITH_KARPENTER = [("karpenter-spot", "")]
 OTHER_TOOLS = ("kubernetes-upgrade", "from-1-35")
 """Plays on a Kubernetes that would have to be built first."""
-PROGRAMS = ("cluster-autoscaler", "ca-before", "ca-after")
 
 
-def shipped() -> list[tuple[str, str]]:
-    """Each scenario; each arm of those that have two."""
-    found = []
+def shipped() -> dict[tuple[str, str], Any]:
+    """The processes of each scenario, and of each arm of those that have arms."""
+    found = {}
     for path in sorted(FOLDER.glob("*.yaml")):
-        arms = yaml.safe_load(path.read_text()).get("arms") or {"": {}}
-        found += [(path.stem, arm) for arm in arms]
+        scenario = yaml.safe_load(path.read_text())
+        for name, arm in (scenario.get("arms") or {"": {}}).items():
+            found[path.stem, name] = (arm or {}).get("processes") or scenario.get("processes") or []
     return found
 
 
+def binary(process: Any) -> tuple[str, str]:
+    """The preset of a process, and the name of its program."""
+    defaults = {"clusterAutoscaler": "cluster-autoscaler", "karpenter": "karpenter"}
+    (preset,) = defaults.keys() & process.keys()
+    return preset, process[preset].get("binary", defaults[preset])
+
+
+def played() -> list[tuple[str, str]]:
+    every = {
+        each: any("karpenter" in process for process in processes)
+        for each, processes in shipped().items()
+        if each != OTHER_TOOLS
+    }
+    others = [each for each, karpenter in every.items() if not karpenter] if REAL else SHORT
+    with_karpenter = [each for each, karpenter in every.items() if karpenter]
+    return [*others, *(with_karpenter if KARPENTER else SHORT_WITH_KARPENTER)]
+
+
 def test_each_is_played_as_it_is_named() -> None:
-    assert {*SHORT, OTHER_TOOLS} <= {*shipped()}
+    assert {*SHORT, *SHORT_WITH_KARPENTER, OTHER_TOOLS} <= {*shipped()}
 
 
-@pytest.mark.parametrize(
-    "name, arm", [each for each in shipped() if each != OTHER_TOOLS] if REAL else SHORT
-)
+@pytest.mark.parametrize("name, arm", played())
 def test_it_passes(name: str, arm: str, tmp_path: Path) -> None:
     autoscaler_in(tmp_path)
-    program = shutil.which(os.path.expanduser(REAL)) if REAL else tmp_path / "autoscaler"
-    text = (FOLDER / f"{name}.yaml").read_text()
-    named = [each for each in PROGRAMS[1:] if each in text] or PROGRAMS[:1]
-    binaries = [f"--binary={each}={program}" for each in named if "clusterAutoscaler" in text]
+    karpenter_in(tmp_path)
+    autoscaler = shutil.which(os.path.expanduser(REAL)) if REAL else tmp_path / "autoscaler"
+    programs = {"clusterAutoscaler": autoscaler, "karpenter": tmp_path / "karpenter/karpenter"}
+    named = [binary(process) for process in shipped()[name, arm]]
+    binaries = [f"--binary={program}={programs[preset]}" for preset, program in named]
     arms = [f"--arm={arm}"] if arm else []
     output = tmp_path / "out"
     done = subprocess.run(
