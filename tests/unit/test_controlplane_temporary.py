@@ -162,7 +162,8 @@ async def test_cancelled_while_another_is_made(settings: Settings) -> None:
     assert left(settings) == []
 
 
-def test_one_that_does_not_come_up(settings: Settings) -> None:
+@pytest.mark.parametrize("deleted", [False, True])
+def test_one_that_does_not_come_up(settings: Settings, deleted: bool) -> None:
     with (
         pytest.raises(ClusterError, match="etcd ended"),
         temporary("one", extra_args=["--break=etcd"], settings=settings),
@@ -172,19 +173,11 @@ def test_one_that_does_not_come_up(settings: Settings) -> None:
     cluster = get(name, settings=settings)
     assert running(settings.cache) == {}
     assert cluster.log("etcd").is_file()
-    with temporary("two", settings=settings) as another:
-        assert names(settings=settings) == [another.name]
-    assert left(settings) == []
-
-
-def test_one_that_did_not_come_up_can_be_deleted(settings: Settings) -> None:
-    with (
-        pytest.raises(ClusterError, match="etcd ended"),
-        temporary("one", extra_args=["--break=etcd"], settings=settings),
-    ):
-        raise AssertionError
-    (name,) = names(settings=settings)
-    delete(name, settings=settings)
+    if deleted:
+        delete(name, settings=settings)
+    else:
+        with temporary("two", settings=settings) as another:
+            assert names(settings=settings) == [another.name]
     assert left(settings) == []
 
 

@@ -39,15 +39,11 @@ def test_a_hash_is_four_lower_case_letters_or_digits(uid: str) -> None:
 
 @given(group=group_names, uid=uids, serial=serials)
 @quick
-def test_every_name_can_be_a_hostname_label(group: str, uid: str, serial: int) -> None:
-    name = NodeNames.of(group, uid).name(serial)
-    assert re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name)
-
-
-@given(group=group_names, uid=uids, serial=serials)
-@quick
-def test_a_serial_comes_back_from_its_name(group: str, uid: str, serial: int) -> None:
+def test_every_name_is_a_hostname_label_and_has_its_serial(
+    group: str, uid: str, serial: int
+) -> None:
     names = NodeNames.of(group, uid)
+    assert re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", names.name(serial))
     assert names.serial(names.name(serial)) == serial
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kwok_operator.errors import TemplateError
 from kwok_operator.formats.yamltext import is_text_without_quotes
 from kwok_operator.nodegroups.api.template import GuardTaint, Template
-from kwok_operator.nodegroups.template import MAX_RESOLVED_BYTES, resolve, source, template_hash
+from kwok_operator.nodegroups.template import MAX_RESOLVED_BYTES, resolve, template_hash
 
 GUARD = GuardTaint()
 NO_GUARD = GuardTaint(enabled=False)
@@ -384,17 +384,3 @@ def test_the_hash_of_a_node_never_changes() -> None:
 def test_the_hash_changes_with_the_node(shape: dict[str, Any]) -> None:
     assert template_hash(resolved(None, shape)) != template_hash(resolved())
     assert template_hash(resolved(guard=NO_GUARD)) != template_hash(resolved())
-
-
-@pytest.mark.parametrize(
-    ("template", "word"),
-    [
-        ({}, "Default"),
-        ({"node": {}, "shape": {}}, "Default"),
-        ({"node": {"metadata": {}}}, "Node"),
-        ({"shape": {"cpu": 1}}, "Shape"),
-        ({"node": {"kind": "Node"}, "shape": {"cpu": 1}}, "Node+Shape"),
-    ],
-)
-def test_where_the_node_comes_from_is_told_in_a_word(template: dict[str, Any], word: str) -> None:
-    assert source(Template.model_validate(template)) == word
