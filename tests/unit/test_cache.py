@@ -232,12 +232,6 @@ class TestOurOwnWrites:
 
 
 class TestLateEvents:
-    def test_an_older_version_changes_nothing(self, world: World) -> None:
-        world.cache.upsert(ready(version=5))
-        world.since()
-        world.cache.upsert(node(version=4))
-        assert (world.state[1], world.since()) == (True, [])
-
     def test_what_was_deleted_stays_on_its_way_out(self, world: World) -> None:
         world.cache.upsert(node(version=1))
         world.cache.deleted("web-1")
@@ -367,11 +361,6 @@ class TestEndpoints:
         assert world.endpoints == [("web-1", 10247, False)]
         world.cache.upsert(ready(version=6, port=32769))
         assert world.endpoints[1:] == [("web-1", 32769, False)]
-
-    def test_at_first_sight_it_may_be_one_that_we_gave(self, world: World) -> None:
-        world.cache.created("web", ready())
-        world.cache.upsert(ready("web-2"))
-        assert world.endpoints == [("web-1", 10247, True), ("web-2", 10247, True)]
 
     def test_one_that_is_nobodys_or_not_ready_is_not_told(self, world: World) -> None:
         # A real node with our label has a real kubelet.

@@ -79,18 +79,6 @@ def zone(instances: int, **more: Any) -> dict[str, CapacityPool]:
     return {"zone-b": CapacityPool("zone-b", instances, **more)}
 
 
-def test_who_finds_no_room_is_failed_until_the_next_try() -> None:
-    decision = decide(ask(*range(5)), pools=zone(3))
-    record = settle(record_of(cloud()), decision, wanted=set(range(5)))
-    assert record.refused(set(range(5))) == {3, 4}
-    found = phases_of(record, batch(0, 4))
-    assert counts(found.values()) == {State.DUE: 3, State.FAILED: 2}
-    assert found[4].until == T0 + 5 * MINUTE
-    assert found[4].fault is not None
-    assert not list(record.asking(T0 + 5 * MINUTE - 1))
-    assert list(record.asking(T0 + 5 * MINUTE)) == [(T0 + 5 * MINUTE, frozenset({3, 4}))]
-
-
 def test_who_finds_room_later_begins_then() -> None:
     spec = cloud(provisioningDelay={"fixed": "30s"})
     record = record_of(spec, refusal(3, 4))
@@ -149,11 +137,6 @@ def test_a_try_that_meets_an_outage_waits() -> None:
     record = settle(record, out, wanted={3}, now=again)
     phase = phases_of(record, batch(3, 3), now=again)[3]
     assert (phase.state, phase.since, phase.until) == (State.WAITING, again, None)
-
-
-def test_what_is_taken_back_is_forgotten() -> None:
-    record = record_of(cloud(), refusal(3, 4), refusal(7))
-    assert settle(record, StockDecision(), wanted={3}).refusals == (refusal(3),)
 
 
 def test_an_outage_keeps_back_what_is_due() -> None:

@@ -57,9 +57,6 @@ class TestProvisioned:
         assert of((2, FAILED), (3, REFUSED)).reason == "PoolExhausted"
         assert of((3, FAILED), (2, REFUSED)).reason == "PoolExhausted"
 
-    def test_of_as_many_it_is_always_the_same(self) -> None:
-        assert of((1, FAILED), (1, REFUSED)).reason == of((1, REFUSED), (1, FAILED)).reason
-
     def test_what_is_a_failure_is_told_as_one(self) -> None:
         told = {of((1, phase)).reason for phase in (FAILED, REFUSED, NO_POOL, NEVER)}
         assert told == set(FAILURES) - {"OutOfStock"}

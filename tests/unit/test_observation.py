@@ -118,11 +118,6 @@ class TestOurs:
         assert (seen.count_updated("new"), seen.count_updated("old")) == (2, 1)
         assert seen.count_updated("other") == 0
 
-    def test_another_groups_nodes_are_not_looked_at(self, world: World) -> None:
-        other = node(NAMES.name(0))
-        other.labels[constants.NODE_GROUP_LABEL] = "other"
-        assert world.look([other]).records == {}
-
 
 def test_a_node_of_karpenters_is_nobodys_here(world: World) -> None:
     theirs, own = node("web-x7k2p", owner=""), ours(0)
@@ -175,13 +170,6 @@ class TestGone:
         world.memory.taken[4] = NAMES.name(4)
         assert world.plan_for([]).gone == {4}
 
-    def test_without_an_open_batch_nothing_is_remembered(self) -> None:
-        for world in (World({"nextSerial": 10}), World(OPEN)):
-            world.look(ours(*range(10)))
-            world.memory.status = KwokNodeGroupStatus(next_serial=10)
-            assert world.plan_for(ours(0)).gone == frozenset()
-            assert world.memory.seen == set()
-
     def test_only_what_lies_in_an_open_batch_is_remembered(self) -> None:
         # Serials go by the hundred thousand where nodes churn while one is waited for.
         world = World({"nextSerial": 101, "pending": [{"first": 0, "last": 0, "requestedAt": NOW}]})
@@ -200,11 +188,6 @@ class TestGone:
         assert world.plan_for(ours(4)).gone == frozenset()
         assert world.memory.seen == {4}
 
-    def test_a_crash_forgets(self) -> None:
-        # The record alone is left, and the serial is made again while its batch is open.
-        World(OPEN).look(ours(0, 1))
-        assert World(OPEN).plan_for(ours(0)).gone == frozenset()
-
 
 class TestForThePlanner:
     def test_everything_is_handed_on(self) -> None:
@@ -219,10 +202,6 @@ class TestForThePlanner:
             held=7,
             room=50,
         )
-
-    def test_a_new_group_holds_nothing(self, world: World) -> None:
-        plan = world.plan_for([])
-        assert (plan.held, plan.next_serial, plan.batches) == (None, 0, ())
 
     def test_a_status_that_was_wiped_does_not_give_serials_out_again(self) -> None:
         # Not even where the nodes that had the last ones are gone.
