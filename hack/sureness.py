@@ -19,6 +19,7 @@ from random import Random
 from statistics import fmean
 from typing import Final
 
+from hack.simulated import head, percent, row
 from kwok_operator.comparison.statistics import (
     DIFFERENCES,
     Effect,
@@ -204,11 +205,7 @@ def _row_of_power(of: tuple[str, str], times: int) -> str:
 
 
 def _row(name: str, shares: Sequence[float]) -> str:
-    return f"| {name} | " + " | ".join(f"{100 * share:.2f}" for share in shares) + " |"
-
-
-def _head(*columns: str) -> str:
-    return f"\n| {' | '.join(columns)} |\n|---|{'---:|' * (len(columns) - 1)}"
+    return row(name, [percent(share, digits=2) for share in shares])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -219,15 +216,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     times = options.times
     with Pool(2) as pool:
         if options.only != "recorded":
-            print(_head("%", *(f"{what}, {pairs} pairs" for what in
+            print(head("%", *(f"{what}, {pairs} pairs" for what in
                         ("alarms of 1 figure", "of 10", "intervals that hold")
                         for pairs in _PAIRS)))  # fmt: skip
-            row = partial(_row_of_distribution, times=times)
-            _printed(pool.imap(row, DISTRIBUTIONS))
+            of_one = partial(_row_of_distribution, times=times)
+            _printed(pool.imap(of_one, DISTRIBUTIONS))
         if options.only != "distributions":
-            print(_head("%", *(f"alarms, {pairs} pairs" for pairs in _PAIRS)))
+            print(head("%", *(f"alarms, {pairs} pairs" for pairs in _PAIRS)))
             _printed(pool.imap(partial(_row_of_recorded, times=times), recorded()))
-            print(_head("%", "noise of a pair", "found of 8 pairs", "of 12",
+            print(head("%", "noise of a pair", "found of 8 pairs", "of 12",
                         "of 12, in --fail-if", "of 12, alone",
                         "intervals of 8", "of 12", "smallest at 12"))  # fmt: skip
             each = [(name, figure) for name, all_ in recorded().items()
@@ -247,8 +244,8 @@ MEASURED: Final = (
 
 
 def _printed(rows: Iterable[str]) -> None:
-    for row in rows:
-        print(row, flush=True)
+    for line in rows:
+        print(line, flush=True)
 
 
 if __name__ == "__main__":

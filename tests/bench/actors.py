@@ -36,6 +36,7 @@ LAG: Final = "kwok_operator_event_loop_lag_seconds"
 _OTHER_GROUP = "ceiling"
 _SECONDS = 1800.0
 _ACCEPTED_SECONDS = 30.0
+_END_SECONDS = 20.0
 
 
 class ActorError(Exception):
@@ -52,6 +53,17 @@ class Told:
     began: float
     accepted: float
     ended: float
+
+
+def end(process: "subprocess.Popen[Any]", *, ask: bool = True) -> None:
+    """End a process, by force where it takes long; `ask` it to, unless it knows already."""
+    if ask:
+        process.terminate()
+    try:
+        process.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 class Actor(Protocol):
@@ -265,11 +277,7 @@ class Ceiling:
             assert self._popen.stdin is not None
             with suppress(BrokenPipeError):
                 self._popen.stdin.close()
-            try:
-                self._popen.wait(10)
-            except subprocess.TimeoutExpired:
-                self._popen.kill()
-                self._popen.wait()
+            end(self._popen, ask=False)
             assert self._popen.stdout is not None
             self._popen.stdout.close()
         self._popen = None

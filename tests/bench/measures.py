@@ -8,7 +8,7 @@ come from the same run.
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final, Self
 
 CEILING: Final = "ceiling"
@@ -44,31 +44,14 @@ class Measure:
 
     def as_json(self) -> dict[str, Any]:
         """For the results file; the median stands there for those who read it by eye."""
-        return {
-            "case": self.case,
-            "work": self.work,
-            "n": self.n,
-            "who": self.who,
-            "figure": self.figure,
-            "unit": self.unit,
-            "reference": self.reference,
-            "median": rounded(self.median),
-            "values": [rounded(value) for value in self.values],
-        }
+        values = [rounded(value) for value in self.values]
+        return {**asdict(self), "median": rounded(self.median), "values": values}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Raises KeyError where a field is missing."""
-        return cls(
-            case=data["case"],
-            work=data["work"],
-            n=data["n"],
-            who=data["who"],
-            figure=data["figure"],
-            unit=data["unit"],
-            reference=data["reference"],
-            values=tuple(float(value) for value in data["values"]),
-        )
+        given = {field.name: data[field.name] for field in fields(cls)}
+        return cls(**given | {"values": tuple(map(float, data["values"]))})
 
 
 def rounded(value: float) -> float:

@@ -23,7 +23,7 @@ from typing import Any, Final
 from kwok_operator.constants import NODE_GROUP_LABEL
 from kwok_operator.nodegroups.template import DEFAULT_CAPACITY, KubeletEndpoint
 from tests.bench import body
-from tests.bench.actors import GROUP, Operator, running
+from tests.bench.actors import GROUP, Operator, end, running
 from tests.bench.cases.pods import let_wait, note_runs, watched
 from tests.bench.cases.shim import ShimProcess
 from tests.bench.cluster import NAMESPACE, BenchCluster
@@ -39,7 +39,6 @@ nodegroups: {fromNodeLabelKey: %s}
 configmap: {name: kwok-templates}
 """
 _KUBE_PROXY_MILLIS = 100
-_END_SECONDS = 20.0
 
 
 def run(context: Context) -> None:
@@ -159,9 +158,4 @@ def _autoscaler(
         if process.poll() is not None:
             raise RuntimeError(f"cluster-autoscaler has ended: {log.read_text()[-300:]}")
     finally:
-        process.terminate()
-        try:
-            process.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(process)

@@ -18,7 +18,7 @@ from typing import Final
 
 import yaml
 
-from tests.bench.actors import ROOT
+from tests.bench.actors import ROOT, end
 from tests.bench.context import Context
 from tests.bench.procfs import Usage, usage
 
@@ -96,5 +96,4 @@ def _cluster(nodes: int, pods: int) -> Iterator[str]:
         with process.stdout:
             yield process.stdout.readline().strip()
     finally:
-        process.terminate()
-        process.wait()
+        end(process)

@@ -14,7 +14,7 @@ from typing import Final
 
 import grpc
 
-from tests.bench.actors import ROOT, Operator, running
+from tests.bench.actors import ROOT, Operator, end, running
 from tests.bench.cluster import SHIM, BenchCluster
 from tests.bench.context import Context
 from tests.bench.growth import Growth, steps
@@ -54,12 +54,7 @@ class ShimProcess:
 
     def stop(self) -> None:
         if self._popen is not None:
-            self._popen.terminate()
-            try:
-                self._popen.wait(20)
-            except subprocess.TimeoutExpired:
-                self._popen.kill()
-                self._popen.wait()
+            end(self._popen)
         self._popen = None
 
     def usage(self) -> Usage:
@@ -108,9 +103,7 @@ def _calls(context: Context) -> None:
         try:
             status = process.wait()
         finally:
-            if process.poll() is None:
-                process.terminate()
-                process.wait()
+            end(process)
     if status:
         context.note(f"failed: the calls could not be measured: {log.read_text()[-300:]}")
         return
