@@ -1,6 +1,6 @@
 """Which parts of a node belong to one machine: the rules one by one.
 
-Whole nodes are in test_corpus.py.
+Whole nodes are in test_corpus.py: keys that stay or go there are not here.
 """
 
 from typing import Any
@@ -54,19 +54,9 @@ def test_a_label_of_one_instance_goes_whatever_it_says(key: str) -> None:
 @pytest.mark.parametrize(
     "key",
     """
-        agentpool alibabacloud.com/nodepool-id alpha.eksctl.io/nodegroup-name
-        cloud.google.com/gce-topology-block cloud.google.com/gke-nodepool
-        doks.digitalocean.com/node-pool-id eks.amazonaws.com/nodegroup
-        eks.amazonaws.com/sourceLaunchTemplateId example.com/hostname-policy
-        feature.node.kubernetes.io/cpu-model.id ibm-cloud.kubernetes.io/subnet-id
-        ibm-cloud.kubernetes.io/worker-pool-id k8s.io/cloud-provider-aws
-        karpenter.k8s.aws/capacity-reservation-id karpenter.k8s.aws/instance-hypervisor
-        karpenter.sh/nodepool kubernetes.azure.com/node-image-version kubernetes.io/role
-        machine.openshift.io/interruptible-instance node-role.kubernetes.io/node
-        node-role.kubernetes.io/worker node.cluster.x-k8s.io/tier node.kubernetes.io/instance-type
-        node.openshift.io/os_id nvidia.com/gpu.product oci.oraclecloud.com/fault-domain
-        svccontroller.k3s.cattle.io/enablelb topology.ebs.csi.aws.com/zone topology.k8s.aws/zone-id
-        type
+        doks.digitalocean.com/node-pool-id example.com/hostname-policy
+        feature.node.kubernetes.io/cpu-model.id karpenter.k8s.aws/capacity-reservation-id
+        kubernetes.io/role node-role.kubernetes.io/node node.cluster.x-k8s.io/tier type
     """.split(),
 )
 def test_a_label_of_the_group_stays(key: str) -> None:
@@ -173,15 +163,9 @@ def test_an_annotation_of_one_instance_goes_whatever_it_says(key: str) -> None:
 
 @pytest.mark.parametrize(
     "key",
-    [
-        "cluster-autoscaler.kubernetes.io/scale-down-disabled",
-        "extensions.talos.dev/schematic",
-        "karpenter.sh/nodepool-hash",
-        "kwok.x-k8s.io/node",
-        "node.gke.io/last-applied-node-taints",
-        "oci.oraclecloud.com/compartment-id",
-        "volumes.kubernetes.io/controller-managed-attach-detach",
-    ],
+    """
+        cluster-autoscaler.kubernetes.io/scale-down-disabled extensions.talos.dev/schematic
+    """.split(),
 )
 def test_an_annotation_that_all_nodes_of_a_group_have_stays(key: str) -> None:
     node = {"metadata": {"annotations": {key: "x"}}}
@@ -230,21 +214,12 @@ def test_a_short_name_is_not_looked_for_in_other_values() -> None:
 @pytest.mark.parametrize(
     "key",
     """
-        ToBeDeletedByClusterAutoscaler DeletionCandidateOfClusterAutoscaler
-        node.cloudprovider.kubernetes.io/uninitialized node.cloudprovider.kubernetes.io/shutdown
-        node.kubernetes.io/not-ready node.kubernetes.io/unreachable node.kubernetes.io/unschedulable
-        node.kubernetes.io/memory-pressure node.kubernetes.io/disk-pressure
-        node.kubernetes.io/pid-pressure node.kubernetes.io/network-unavailable
-        node.kubernetes.io/out-of-service node-role.kubernetes.io/control-plane
-        node-role.kubernetes.io/master node-role.kubernetes.io/etcd karpenter.sh/disrupted
-        karpenter.sh/disruption karpenter.sh/unregistered
-        cloud.google.com/impending-node-termination aws-node-termination-handler/spot-itn
-        node.cilium.io/agent-not-ready ebs.csi.aws.com/agent-not-ready
-        startup-taint.cluster-autoscaler.kubernetes.io/driver
+        node.cloudprovider.kubernetes.io/shutdown node.kubernetes.io/memory-pressure
+        node.kubernetes.io/pid-pressure node.kubernetes.io/out-of-service karpenter.sh/disruption
+        karpenter.sh/unregistered startup-taint.cluster-autoscaler.kubernetes.io/driver
         ignore-taint.cluster-autoscaler.kubernetes.io/driver cni.istio.io/not-ready medik8s.io/drain
-        node-role.kubernetes.io/controlplane node.cluster.x-k8s.io/outdated-revision
-        node.cluster.x-k8s.io/uninitialized node.gardener.cloud/critical-components-not-ready
-        remediator.aks.microsoft.com/unschedulable UpdateInProgress
+        node-role.kubernetes.io/controlplane node.cluster.x-k8s.io/uninitialized
+        node.gardener.cloud/critical-components-not-ready
     """.split(),
 )
 @pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute", "PreferNoSchedule"])
@@ -254,20 +229,8 @@ def test_a_taint_that_comes_and_goes_is_left_out(key: str, effect: str) -> None:
     assert clean({"spec": {"taints": taints}})["spec"]["taints"] == [stays]
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        "CriticalAddonsOnly",
-        "cloud.google.com/gke-spot",
-        "kubernetes.azure.com/scalesetpriority",
-        "kwok-provider",
-        "node-role.kubernetes.io/infra",
-        "node.kubernetes.io/os",
-        "nvidia.com/gpu",
-    ],
-)
-def test_a_taint_of_the_group_stays(key: str) -> None:
-    taint = {"key": key, "value": "x", "effect": "NoSchedule"}
+def test_a_taint_of_the_group_stays() -> None:
+    taint = {"key": "node.kubernetes.io/os", "value": "x", "effect": "NoSchedule"}
     assert clean({"spec": {"taints": [taint]}})["spec"]["taints"] == [taint]
 
 

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from kwok_operator.errors import TemplateError
 from kwok_operator.nodegroups.api.template import GuardTaint, Template
-from kwok_operator.nodegroups.cleaning import clean_node
 from kwok_operator.nodegroups.merge import merge_nodes
 from kwok_operator.nodegroups.template import SourceNode, resolve, source
 
@@ -251,16 +250,6 @@ class TestTemplates:
         assert labels["beta.kubernetes.io/instance-type"] == "m5.xlarge"
         assert labels["kubernetes.io/arch"] == labels["beta.kubernetes.io/arch"] == "arm64"
         assert node["status"]["nodeInfo"]["architecture"] == "arm64"
-
-    def test_sources_are_not_changed(self) -> None:
-        before = copy.deepcopy(LIVE.node)
-        resolved(LIVE, written(pool="x"), shape={"cpu": 1})
-        assert LIVE.node == before
-
-    def test_a_source_over_nothing_is_the_node_itself(self) -> None:
-        node = resolved(LIVE)
-        assert node["spec"] == clean_node(LIVE.node, field="Node")["spec"]
-        assert node["status"]["allocatable"]["memory"] == "30Gi"
 
 
 NODES: Json = {"nodes": {"name": "a"}}
