@@ -107,6 +107,7 @@ def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
 
 def run(flags: argparse.Namespace) -> int:
     """Checks the scenarios or plays the comparison, and returns the exit code."""
+    from kwok_operator.comparison.autoscalers import unlike_autoscalers
     from kwok_operator.comparison.course import in_minutes, runs_left, time_left
     from kwok_operator.comparison.fairness import what_differs
     from kwok_operator.comparison.folders import ComparisonFolder
@@ -143,6 +144,8 @@ def run(flags: argparse.Namespace) -> int:
             of = f" in {arm.name}" if len(others) > 1 else ""
             for each in what_differs(first, arm, {}, {}):
                 print(f"differs{of}: {each.what}: {each.a}, {each.b}")
+        if kinds := unlike_autoscalers([(arm.name, arm.scenario) for arm in plan.arms]):
+            print(f"autoscalers: {kinds[1]}")
         return 0
     return _play(plan, folder, given)
 

@@ -33,6 +33,16 @@ WHOLE = scenario(
             "ready": {"http": "http://127.0.0.1:1/readyz", "within": "30s"},
             "ends": "may",
         },
+        {
+            "name": "karpenter",
+            "karpenter": {
+                "crds": "crds",
+                "disruption": {"consolidateAfter": "Never", "budgets": [{"nodes": 2}]},
+                "featureGates": {"NodeOverlay": True},
+                "nodeClass": {"registrationDelay": "40s"},
+                "nodePools": "groups",
+            },
+        },
     ],
     timeline=[
         {"at": "30s", "scale": {"what": "deployment/web", "replicas": 9}},
@@ -299,8 +309,8 @@ ANYTHING = st.recursive(
 )
 KEYS = st.sampled_from(
     "name kind count each pods arrivals at after rate wave trace apply object path processes"
-    " clusterAutoscaler command ready workloads timeline scale what until expect figure of when"
-    " event wait cluster flags template".split()
+    " clusterAutoscaler karpenter nodePools disruption budgets command ready workloads timeline"
+    " scale what until expect figure of when event wait cluster flags template".split()
 )
 SHAPED = st.recursive(
     ANYTHING,

@@ -88,6 +88,7 @@ def schema_refuses(value: Any) -> list[str]:
         {"cluster": {"kubernetes": 1.36}},
         {"begin": "at once"},
         {"steadyWithin": "0"},
+        {"processes": [{"name": "a", "karpenter": {"nodePools": "pools"}}]},
     ],
 )
 def test_the_schema_refuses_what_is_wrong(parts: dict[str, Any]) -> None:
