@@ -145,6 +145,26 @@ def test_a_pool_without_nodes_is_noted_and_asks_for_no_group() -> None:
     assert Reason.POOL_WITHOUT_NODES in notes
 
 
+@pytest.mark.parametrize(
+    "key",
+    [
+        "karpenter.azure.com/sku-family",
+        "karpenter.k8s.gcp/instance-category",
+        "cloud.google.com/machine-family",
+        "kubernetes.azure.com/mode",
+        "topology.kubernetes.io/region",
+    ],
+)
+def test_a_requirement_of_any_cloud_stays_if_nodes_have_its_label(key: str) -> None:
+    requirement = {"key": key, "operator": "In", "values": ["D"]}
+    template = {"spec": {"requirements": [requirement]}}
+    body = {"metadata": {"name": "a"}, "spec": {"template": template}}
+    for labels, left in (({key: "D"}, [requirement]), ({}, [])):
+        (found,), notes = made(body, groups={"other": labels})
+        assert found["spec"]["template"]["spec"]["requirements"] == left
+        assert (Reason.REQUIREMENT_UNKNOWN in notes) is not bool(left)
+
+
 def test_fields_of_v1beta1_have_moved() -> None:
     disruption = {"consolidationPolicy": "WhenUnderutilized", "expireAfter": "Never"}
     (found,), _ = made({"metadata": {"name": "a"}, "spec": {"disruption": disruption}})
