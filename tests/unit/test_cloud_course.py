@@ -60,6 +60,21 @@ def test_another_seed_or_group_gives_another_course() -> None:
     assert run("a", None) == run("a", "a"), "the seed is the group's name unless there is one"
 
 
+@given(CLOUDS, st.integers(0, 99), st.integers(0, 3_600_000))
+@QUICK
+def test_nothing_changes_before_the_next_change(spec: Cloud, serial: int, moment: int) -> None:
+    of = course(spec, serial)
+    now = of.at(T0 + moment)
+    change = of.next_change(T0 + moment)
+    assert change == now.until
+    if change is None:
+        assert of.at(T0 + moment + 10**12) == now
+    else:
+        assert change > T0 + moment
+        assert of.at(change - 1) == now
+        assert of.at(change) != now
+
+
 @given(CLOUDS, st.integers(0, 99))
 @QUICK
 def test_the_life_is_that_of_the_node(spec: Cloud, serial: int) -> None:

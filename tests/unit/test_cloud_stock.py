@@ -66,6 +66,13 @@ def test_all_pools_must_have_room_in_every_resource() -> None:
     assert len(alone.granted) == 8
 
 
+def test_what_is_held_is_no_request() -> None:
+    held = Holder("a", [0, 1], pools=["zone"])
+    request = StockRequest("a", [0, 1, 2, 2], pools=["zone"])
+    decision = decided(request, pools=[pool("zone", instances=3)], holders=[held, held])
+    assert decision == StockDecision((2,))
+
+
 @pytest.mark.parametrize(
     ("pools", "reason"), [([], "PoolMissing"), ([pool("zone", outage=True)], "Outage")]
 )

@@ -25,6 +25,17 @@ class TestTheFiles:
     def test_what_is_committed_is_fresh(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["--check"]) == 0, capsys.readouterr().err
 
+    def test_stale_ones_are_named_and_renewed(
+        self, tmp_path: Path, made: dict[str, bytes], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        for name in made.keys() - {"cloud-spot.svg"}:
+            (tmp_path / name).write_bytes(made[name])
+        (tmp_path / "cloud-gone.svg").write_text("of a sample that is no more")
+        assert main(["--check"], directory=tmp_path) == 1
+        assert "stale: cloud-gone.svg, cloud-spot.svg; run" in capsys.readouterr().err
+        assert main([], directory=tmp_path) == 0
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == made
+
     def test_the_picture_of_the_states_names_all(self) -> None:
         text = (DIRECTORY / "instance-states.svg").read_text()
         assert set(re.findall(r"<text[^>]*>(\w+)</text>", text)) >= {each.value for each in State}
