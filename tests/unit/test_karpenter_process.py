@@ -14,11 +14,12 @@ import yaml
 
 from kwok_operator.comparison.autoscalers import unlike_autoscalers
 from kwok_operator.comparison.loading import LoadedArms, load_arms
+from kwok_operator.rehearsal.loading import load_scenario
 from kwok_operator.rehearsal.programversion import version_in_words
 from kwok_operator.rehearsal.scenario.karpenter import Karpenter
 from kwok_operator.rehearsal.scenario.karpenterenv import GIVEN_VARIABLES, karpenter_environment
 from kwok_operator.rehearsal.scenario.model import Scenario
-from kwok_operator.rehearsal.surroundings import LocalSurroundings
+from kwok_operator.rehearsal.surroundings import MAX_BYTES, LocalSurroundings
 from tests.fakes.karpenter import CRDS, as_text, group
 from tests.fakes.scenarios import scenario
 
@@ -104,6 +105,16 @@ def test_only_one_arm_could_have_it(tmp_path: Path) -> None:
     assert (len(alike.arms), alike.findings) == (2, ())
     # Other CRDs make another arm.
     assert alike.arms[0].files.keys() == {"crds.yaml"}
+
+
+def test_what_it_brings_is_checked_beside_a_huge_import(tmp_path: Path) -> None:
+    whole = scenario(apply=["import.yaml"], processes=[KARPENTER])
+    (tmp_path / "import.yaml").write_text("#" * (MAX_BYTES + 1), encoding="utf-8")
+    (tmp_path / "crds.yaml").write_text(as_text(*CRDS[1:]), encoding="utf-8")
+    path = tmp_path / "s.yaml"
+    path.write_text(yaml.safe_dump(whole), encoding="utf-8")
+    (finding,) = load_scenario(path, LocalSurroundings(path, programs_later=True)).findings
+    assert "nodepools.karpenter.sh" in finding.message
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from kwok_operator.rehearsal.scenario.applied import Known, look_at, pools_that_
 from kwok_operator.rehearsal.scenario.arrivals import last_arrival
 from kwok_operator.rehearsal.scenario.autoscaler import GIVEN_FLAGS, OPERATOR_FLAGS
 from kwok_operator.rehearsal.scenario.figurechecks import figure_checks
-from kwok_operator.rehearsal.scenario.karpenterchecks import look_at_karpenter
+from kwok_operator.rehearsal.scenario.karpenterchecks import KarpenterLook
 from kwok_operator.rehearsal.scenario.manifests import is_object_of
 from kwok_operator.rehearsal.scenario.model import Component, Scenario
 from kwok_operator.rehearsal.scenario.parts import MAX_PODS
@@ -49,10 +49,11 @@ def check(read: ScenarioFile, around: Surroundings) -> ScenarioFile:
     scenario, document = read.scenario, read.document
     if scenario is None or document is None:
         return read
+    brought = KarpenterLook(scenario, document, around, file=read.file)
     applied = look_at(scenario, document, around, file=read.file)
     known = applied.known
     known.complete &= around.own_cluster and not _makes_more(scenario)
-    karpenter = look_at_karpenter(scenario, document, around, known, file=read.file)
+    karpenter = brought.at(known)
     problems = [
         *applied.problems,
         *karpenter.problems,

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from pydantic import ValidationError
 
 from kwok_operator.errors import TemplateError
+from kwok_operator.formats.manifests import Manifest
 from kwok_operator.formats.words import shown
-from kwok_operator.formats.yamltext import Document, Path
+from kwok_operator.formats.yamltext import Document, Path, in_words
 from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
 from kwok_operator.nodegroups.cleaning import Node
 from kwok_operator.nodegroups.template import resolve
@@ -45,38 +46,58 @@ class KarpenterFindings:
     """The problems in the scenario itself."""
     findings: list[Finding] = field(default_factory=list)
     """The findings in files that it names, and in objects that it contains."""
-    notes: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
     """What of the groups and of the timeline has no effect on Karpenter's nodes."""
 
 
-def look_at_karpenter(
-    scenario: Scenario, document: Document, around: Surroundings, known: Known, *, file: str
-) -> KarpenterFindings:
-    """Checks the processes that are Karpenter."""
-    found = KarpenterFindings()
-    several = [n for n, each in enumerate(scenario.processes) if each.karpenter is not None]
-    for number in several:
-        process, path = scenario.processes[number], ("processes", number)
-        if number != several[0]:
-            sentence = f"there is one already, processes[{several[0]}], and both would take all"
-            found.problems.append(problem((*path, "karpenter"), f"{sentence} pods; remove one"))
-        if not around.own_cluster:
+class KarpenterLook:
+    """One look at the processes that are Karpenter. What they bring is read at once, as only so
+    much is read of all files together, and an import has many.
+    """
+
+    def __init__(
+        self, scenario: Scenario, document: Document, around: Surroundings, *, file: str
+    ) -> None:
+        self._scenario = scenario
+        self._around = around
+        self._found = KarpenterFindings()
+        self._brought = [
+            _Brought(
+                wanted, ("processes", number, "karpenter"), document, around, file, self._found
+            )
+            for number, process in enumerate(scenario.processes)
+            if (wanted := process.karpenter) is not None
+        ]
+        for each in self._brought:
+            each.read()
+
+    def at(self, known: Known) -> KarpenterFindings:
+        """Checks it all, once it is known which groups there are."""
+        found = self._found
+        for brought in self._brought:
+            self._check_process(brought.path)
+            known.zones_known &= brought.wanted.types_file is None
+            brought.check(known)
+            found.ignored += _ignored(brought.wanted, self._scenario, known)
+        return found
+
+    def _check_process(self, path: Path) -> None:
+        first, problems = self._brought[0].path, self._found.problems
+        if path != first:
+            sentence = f"there is one already, {in_words(first[:2])}, and both would take all pods"
+            problems.append(problem(path, f"{sentence}; remove one"))
+        if not self._around.own_cluster:
             sentence = "is for a cluster that is made; leave it out, or --kubeconfig"
-            found.problems.append(problem((*path, "karpenter"), sentence))
-        for name in process.env:
+            problems.append(problem(path, sentence))
+        (_, number, _) = path
+        for name in self._scenario.processes[int(number)].env:
             if why := GIVEN_VARIABLES.get(name):
-                found.problems.append(problem((*path, "env", name), f"is {why}"))
-        assert process.karpenter is not None
-        known.zones_known &= process.karpenter.types_file is None
-        _Looking(process.karpenter, (*path, "karpenter"), document, around, file, found).at(known)
-        found.ignored += _ignored(process.karpenter, scenario, known)
-    return found
+                problems.append(problem((*path[:2], "env", name), f"is {why}"))
 
 
 @dataclass(slots=True)
-class _Looking:
-    """One look at a Karpenter of the scenario."""
+class _Brought:
+    """What one Karpenter of the scenario brings."""
 
     wanted: Karpenter
     path: Path
@@ -84,24 +105,33 @@ class _Looking:
     around: Surroundings
     file: str
     found: KarpenterFindings
+    crds: KarpenterCrds | None = None
+    types: list[InstanceType] | None = None
+    """The types of a file; None if they are made from groups."""
+    own: list[FoundObject] | None = None
+    """The objects for the NodePools; None if they are made from groups, or not all known."""
 
-    def at(self, known: Known) -> None:
+    def read(self) -> None:
+        self.crds, self.types, self.own = self._crds(), self._types(), self._own()
+
+    def check(self, known: Known) -> None:
         others_known, known.node_pools_known = known.node_pools_known, False
-        crds, types, own = self._crds(), self._types(), self._own()
+        own, crds = self.own, self.crds
         if own is not None and crds is not None:
             for each in own:
                 for wrong in crds.problems(each.value):
                     self.found.findings.append(each.finding(wrong.message, wrong.path))
         self._class_is_given_once(own or ())
         groups: dict[str, tuple[KwokNodeGroupSpec, Node]] | None = {}
-        if types is None:
+        if self.types is None:
             groups = _groups(known)
-        if self.found.problems or self.found.findings or groups is None:
+        hidden = own is None and self.wanted.node_pools is not None
+        if self.found.problems or self.found.findings or groups is None or hidden:
             return
         try:
             setup = set_up(
                 groups,
-                types=types,
+                types=self.types,
                 own=None if own is None else [each.value for each in own],
                 disruption=self.wanted.disruption_of_pools,
                 delay=self.wanted.node_class.registration_delay,
@@ -110,13 +140,14 @@ class _Looking:
             given = "instanceTypesFrom" if own is None else "nodePools"
             self._problem(given, str(error))
             return
-        if own is not None or self.wanted.node_pools is None:
-            pools = (each for each in setup.objects if each.get("kind") == NODE_POOL)
-            known.node_pools.update(map(name_of, pools))
-            known.node_pools_known = others_known
-        if own is not None or crds is None:
-            return
-        for made in setup.objects:
+        pools = (each for each in setup.objects if each.get("kind") == NODE_POOL)
+        known.node_pools.update(map(name_of, pools))
+        known.node_pools_known = others_known
+        if own is None and crds is not None:
+            self._check_made(setup.objects, crds)
+
+    def _check_made(self, objects: Sequence[Manifest], crds: KarpenterCrds) -> None:
+        for made in objects:
             if problems := crds.problems(made):
                 sentence = problems[0].message
                 what = f"{made['kind']} {name_of(made)} would not be accepted: {sentence}"
@@ -158,9 +189,6 @@ class _Looking:
             return []
 
     def _own(self) -> list[FoundObject] | None:
-        """Returns the objects for the NodePools; None if they are made from groups, or not all
-        known.
-        """
         if self.wanted.node_pools is None:
             return None
         read = read_sources(
