@@ -4,6 +4,8 @@
   is in the verdict
 - a NodePool of one's own: its nodes are late by the registration delay, and replaced when they
   drift
+- the cloud takes nodes back, by a step and by a group's interruptions: they are drained, and
+  replaced
 - in a cluster of others its NodePools, NodeClaims and Nodes go while it still runs
 """
 
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from kwok_operator.constants import NODE_GROUP_LABEL
 from tests.e2e.rehearsals import GROUP, karpenter_in, play
 
 PRICED: dict[str, Any] = {
@@ -71,6 +74,35 @@ def test_pods_get_nodes_and_empty_nodes_go(tmp_path: Path) -> None:
             {"figure": "cost", "atLeast": 0.0001},
             {"figure": "utilisation.cpu.max", "equals": 0.9},
             {"figure": "warnings", "equals": 0},
+        ],
+    )
+    done = play(path, tmp_path / "out")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_node_that_is_interrupted_is_drained_and_another_comes(tmp_path: Path) -> None:
+    spot = {"interruptions": {"lifetime": {"fixed": "12s"}, "notice": "6s", "atATime": 1}}
+    b = {"metadata": {"name": "b"}, "spec": {**PRICED["spec"], "cloud": spot}}
+    path = scenario(
+        tmp_path,
+        apply=[{"object": PRICED}, {"object": PRICED | b}],
+        processes=[karpenter_in(tmp_path, disruption={"consolidateAfter": "Never"})],
+        workloads=[
+            WEB | {"pods": WEB["pods"] | {"nodeSelector": {NODE_GROUP_LABEL: "a"}}},
+            {"name": "batch", "pods": WEB["pods"] | {"nodeSelector": {NODE_GROUP_LABEL: "b"}}},
+        ],
+        timeline=[
+            {
+                "after": {"figure": "pods.running", "of": {"workload": "web"}, "atLeast": 8},
+                "interrupt": {"group": "a", "count": 1, "notice": "20s"},
+            }
+        ],
+        until={"condition": {"figure": "churn.created", "atLeast": 5}, "atMost": "3m"},
+        expect=[
+            {"figure": "churn.deleted", "of": {"group": "a"}, "equals": 1},
+            {"figure": "churn.deleted", "of": {"group": "b"}, "atLeast": 1},
+            {"figure": "losses", "equals": 0},
+            {"figure": "warnings", "of": {"program": "operator"}, "equals": 0},
         ],
     )
     done = play(path, tmp_path / "out")
