@@ -26,7 +26,7 @@ PRICED: dict[str, Any] = {
         "price": {"hourly": "0.5"},
     },
 }
-WEB = {"name": "web", "count": 8, "pods": {"cpu": "900m", "memory": "1Gi"}}
+WEB: dict[str, Any] = {"name": "web", "count": 8, "pods": {"cpu": "900m", "memory": "1Gi"}}
 POOL: dict[str, Any] = {
     "apiVersion": "karpenter.sh/v1",
     "kind": "NodePool",
