@@ -430,14 +430,34 @@ def _replaced(all_: History, created: Iterable[Life], scope: FigureScope) -> int
             ),
             key=lambda each: each[:2],
         )
-        if went:
-            replaced.add(went[0][2])
+        leaving = (
+            old
+            for old in all_.nodes
+            if old.lines[0][0] < index < old.gone_after
+            and old not in replaced
+            and _kind(_as_of(old, index)) == _kind(state)
+            and _leaves(all_, old, index)
+        )
+        old = went[0][2] if went else min(leaving, key=lambda each: each.name, default=None)
+        if old is not None:
+            replaced.add(old)
             count += _at(scope, state)
     return count
 
 
 def _kind(node: NodeState) -> tuple[str, ...]:
     return node.group, node.pool, node.shape
+
+
+def _as_of(life: Life, index: int) -> Any:
+    return [state for at, _, state in life.lines if at <= index][-1]
+
+
+def _leaves(all_: History, node: Life, index: int) -> bool:
+    """Whether its NodeClaim is being disrupted or deleted."""
+    there = (c for c in all_.claims if c.lines[0][0] < index < c.gone_after)
+    states: Iterator[NodeClaimState] = (_as_of(claim, index) for claim in there)
+    return any(c.node == node.name and (c.reason or c.deleting) for c in states)
 
 
 def _gone_before(all_: History, node: Life, index: int) -> bool:
@@ -520,7 +540,7 @@ def _counts(all_: History, scope: FigureScope, values: dict[str, float | None]) 
 def _claims(all_: History, scope: FigureScope, values: dict[str, float | None]) -> None:
     there: list[list[NodeClaimState]] = [
         [
-            [state for at, _, state in claim.lines if at <= snap.index][-1]
+            _as_of(claim, snap.index)
             for claim in all_.claims
             if claim.lines[0][0] <= snap.index < claim.gone_after
         ]

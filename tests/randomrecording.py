@@ -79,7 +79,7 @@ class _World:
                 node,
                 group=GROUPS[place % len(GROUPS)],
                 zone=ZONES[place // 2 % len(ZONES)],
-                pool=("", *NODE_POOLS)[place % 3],
+                pool=(NODE_POOLS[0], "")[place // 4],
                 shape=self.draw.choice(("s", "m")),
             )
         elif self.chance(0.15):
@@ -207,7 +207,8 @@ class _World:
         if self.chance(0.5):
             claim = self._launched(claim)
         if claim.launched is not None and self.chance(0.5):
-            claim = replace(claim, registered=claim.registered or self.moment())
+            node = claim.node or self.draw.choice(_NODES)
+            claim = replace(claim, registered=claim.registered or self.moment(), node=node)
         if not claim.deleting and self.chance(0.5):
             reasons = ("", "Underutilized", "Empty", "Drifted", "Expired", "Interrupted")
             claim = replace(claim, reason=self.draw.choice(reasons), deleting=self.chance(0.5))

@@ -22,6 +22,8 @@ from kwok_operator.rehearsal.judge.recording import (
     GroupLine,
     GroupState,
     JobLine,
+    NodeClaimLine,
+    NodeClaimState,
     PodLine,
     RecordedLine,
 )
@@ -120,6 +122,24 @@ def test_replacements_by_the_same_shape_are_counted_apart() -> None:
     assert figure(lines, "churn.deleted") == 3
     assert figure(lines, "churn.replacedSameShape") == 1
     assert figure(lines, "churn.created", FigureScope(group="b")) == 1
+
+
+def test_karpenter_replaces_a_node_before_it_ends_it() -> None:
+    claim = NodeClaimState(1, node="n-1", registered=1, reason="Drifted")
+    lines = run(
+        node(1, "n-1"),
+        node(2, "n-2"),  # nothing leaves yet
+        NodeClaimLine(10, "c-1", claim),
+        node(20, "n-3", shape="other"),
+        node(20, "n-4"),
+        node(21, "n-5"),  # n-1 is replaced once
+        gone(30, "n-1"),
+        NodeClaimLine(30, "c-1", None),
+        node(31, "n-6"),
+    )
+    for until in (20, 21, 100):
+        there = [line for line in lines if line.t <= until]
+        assert figure(there, "churn.replacedSameShape") == 1
 
 
 def covered(t: float, name: str, *budgets: str, **state: Any) -> PodLine:

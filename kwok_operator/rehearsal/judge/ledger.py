@@ -108,23 +108,33 @@ class _Unpriced:
 
 @dataclass(slots=True)
 class _Replacements:
-    """When nodes of each group, NodePool and shape were deleted that haven't been replaced yet."""
+    """Which nodes have been replaced by one of their group, NodePool and shape."""
 
-    gone: defaultdict[tuple[str, str, str], deque[float]] = field(
+    gone: defaultdict[tuple[str, ...], deque[float]] = field(
         default_factory=lambda: defaultdict(deque)
     )
+    """When nodes of each kind were deleted that haven't been replaced yet."""
+    replaced: set[str] = field(default_factory=set)
+    """The nodes that exist and have been replaced."""
 
-    def went(self, node: NodeState, t: float) -> None:
-        self.gone[node.group, node.pool, node.shape].append(t)
+    def went(self, name: str, node: NodeState, t: float) -> None:
+        if name not in self.replaced:
+            self.gone[_kind(node)].append(t)
+        self.replaced.discard(name)
 
-    def came(self, node: NodeState, t: float) -> bool:
-        waiting = self.gone.get((node.group, node.pool, node.shape))
+    def came(self, node: NodeState, t: float, leaving: Mapping[str, NodeState]) -> bool:
+        """Records a new node. Returns whether it replaces one that is gone, or is `leaving`."""
+        waiting = self.gone.get(_kind(node))
         while waiting and waiting[0] < t - REPLACED_WITHIN - _ROUNDING:
             waiting.popleft()
-        if not waiting:
-            return False
-        waiting.popleft()
-        return True
+        if waiting:
+            waiting.popleft()
+            return True
+        alike = (name for name, other in leaving.items() if _kind(other) == _kind(node))
+        first = min((name for name in alike if name not in self.replaced), default=None)
+        if first is not None:
+            self.replaced.add(first)
+        return first is not None
 
 
 class ClusterLedger:
@@ -231,7 +241,7 @@ class ClusterLedger:
         if before is None and after is not None:
             self._came(after, t)
         elif after is None and before is not None:
-            self._went(before, t)
+            self._went(line.name, before, t)
         if after is not None and before is not None and after.price is None is not before.price:
             after = replace(after, price=before.price)
         used = self.pods.node_used(line.name)
@@ -275,13 +285,15 @@ class ClusterLedger:
     def _came(self, node: NodeState, t: float) -> None:
         if node.created is not None and node.created < 0:
             return  # it was there before the run
-        replaces = self._replacements.came(node, t)
+        # Karpenter makes the new node before it ends the old one.
+        leaving = {n: self.nodes[n] for n in self.claims.leaving if n in self.nodes}
+        replaces = self._replacements.came(node, t, leaving)
         for tally in self.tallies(_place(node)):
             tally.counts["churn.created"] += 1
             tally.counts["churn.replacedSameShape"] += replaces
 
-    def _went(self, node: NodeState, t: float) -> None:
-        self._replacements.went(node, t)
+    def _went(self, name: str, node: NodeState, t: float) -> None:
+        self._replacements.went(name, node, t)
         for tally in self.tallies(_place(node)):
             tally.counts["churn.deleted"] += 1
 
@@ -379,6 +391,10 @@ class ClusterLedger:
             else:
                 tally.gangs.give_up(name)
                 tally.counts["gangs.unfinished"] += 1
+
+
+def _kind(node: NodeState) -> tuple[str, ...]:
+    return node.group, node.pool, node.shape
 
 
 def _amounts(node: NodeState) -> tuple[object, ...]:
