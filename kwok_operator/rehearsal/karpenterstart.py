@@ -161,11 +161,6 @@ class KarpenterPlace:
 
 
 def _is_resolved(status: KwokNodeGroupStatus, generation: int) -> bool:
-    condition = next(
-        (c for c in status.conditions if c.type == ConditionType.TEMPLATE_RESOLVED), None
-    )
-    return (
-        condition is not None
-        and condition.status == "True"
-        and status.observed_generation == generation
-    )
+    said = {each.type: each.status for each in status.conditions}
+    resolved = said.get(ConditionType.TEMPLATE_RESOLVED) == "True"
+    return resolved and status.observed_generation == generation
