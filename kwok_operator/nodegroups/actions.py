@@ -80,7 +80,8 @@ class Actions:
             await self._writer.delete(by_name[name], pods=pods)
             self._metrics.node_deleted(result.group.name)
 
-        await self._executor.run(result.plan.delete, delete, group=result.group.name, stop=stop)
+        names = [name for name in result.plan.delete if not by_name[name].dismissed]
+        await self._executor.run(names, delete, group=result.group.name, stop=stop)
 
     async def _let_pods_on(
         self, result: PassResult, opening: Sequence[NodeRecord], stop: Stop

@@ -169,10 +169,10 @@ class Observation:
     `usable` is how many of the Ready ones take pods; `tainted` are Ready nodes that still have the
     taint of new nodes, and can be opened to pods (nodegroups/usable.py). `terminating` are being
     deleted; the simulated cloud delays that for those that are `stuck`. `held` are deleted nodes
-    that a finalizer keeps. Where nodes have Machines, one that somebody else deletes and a
-    finalizer keeps is still among the `records`: its instance ends with its Machine. `marked` are
-    those about which the cloud has decided something. `gone` are serials of open batches whose node
-    existed and no longer does, or whose name belongs to a foreign node.
+    that a finalizer keeps. Where nodes have Machines, one that a finalizer keeps is still among the
+    `records` until the spec names it: its instance ends with its Machine. `marked` are those about
+    which the cloud has decided something. `gone` are serials of open batches whose node existed and
+    no longer does, or whose name belongs to a foreign node.
     """
 
     names: NodeNames
@@ -203,6 +203,7 @@ def observe(group: Group, memory: Memory, cache: NodeCache) -> Observation:
     marked: dict[int, NodeRecord] = {}
     held: list[str] = []
     has_machines = MACHINES_ANNOTATION in group.annotations
+    named = group.spec.scale_down.nodes_to_delete
     foreign, strays = list(memory.taken.values()), cache.strays(group.name)
     for record in cache.group(group.name).values():
         serial = record.serial
@@ -210,7 +211,7 @@ def observe(group: Group, memory: Memory, cache: NodeCache) -> Observation:
             # Those of a former group of this name are the garbage collector's.
             if not record.deleting and serial is None and record.name not in strays:
                 foreign.append(record.name)
-        elif record.deleting and (record.dismissed or not (record.held and has_machines)):
+        elif record.deleting and not (has_machines and _goes_on(record, named)):
             terminating[serial] = record
             if record.held:
                 held.append(record.name)
@@ -222,7 +223,7 @@ def observe(group: Group, memory: Memory, cache: NodeCache) -> Observation:
                 ready.append(record)
                 if record.tainted:
                     tainted.append(record)
-            if record.mark is not None:
+            if record.mark is not None and not record.deleting:
                 marked[serial] = record
     # Only what is asked for: while one instance is waited for, others may come and go without end.
     asked = {serial for batch in batches_of(memory.status) for serial in batch}
@@ -243,6 +244,12 @@ def observe(group: Group, memory: Memory, cache: NodeCache) -> Observation:
         usable=len([1 for record in ready if record.usable]),
         gone=frozenset([*lost, *memory.taken, *memory.given_up]),
     )
+
+
+def _goes_on(record: NodeRecord, named: Set[str]) -> bool:
+    """Whether the instance of a deleted node that has a Machine goes on: a finalizer keeps the
+    node, and we have not deleted it because the spec names it."""
+    return record.held and not (record.dismissed and record.name in named)
 
 
 class _Names(Mapping[int, str]):
@@ -282,6 +289,7 @@ def observed(
             serial
             for serial, record in records.items()
             if record.template_hash != template_hash
+            and not record.deleting
             and not memory.stamped.has_lost(record, template_hash)
         ]
         if template_hash is not None

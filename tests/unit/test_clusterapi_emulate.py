@@ -269,7 +269,9 @@ async def test_what_karpenter_lowers_twice_is_put_back(world: Fleet, waits: bool
     assert world.server.objects(DEPLOYMENTS)["web"]["spec"]["replicas"] == 4
 
 
-async def test_an_interrupted_machine_goes_although_karpenter_keeps_its_node(world: Fleet) -> None:
+async def test_an_interrupted_machine_is_replaced_by_karpenter_if_it_keeps_the_node(
+    world: Fleet,
+) -> None:
     world.deploy(0)
     world.server.patch(GROUPS, GROUP, {"spec": {"cloud": INTERRUPTED}})
     world.resize(1)
@@ -277,10 +279,13 @@ async def test_an_interrupted_machine_goes_although_karpenter_keeps_its_node(wor
     karpenter = Karpenter(world, name)
     karpenter.keep_node()
     world.server.patch(GROUPS, GROUP, {"spec": {"cloud": None}})
-    await until(lambda: name not in world.machines)
-    assert name in world.nodes
+    await until(lambda: "deletionTimestamp" in world.nodes[name]["metadata"])
+    await until(lambda: not (world.parts.queue.depth or world.emulation._queue.depth))
+    assert world.machines.keys() == world.nodes.keys() == {name}
+    deletions = world.server.calls["delete", "nodes"]
     await karpenter.terminate()
-    assert (name in await world.played(1), karpenter.lowered) == (False, 0)
+    assert (await world.played(0), karpenter.lowered) == (set(), 1)
+    assert world.server.calls["delete", "nodes"] == deletions
 
 
 async def test_machines_go_with_their_group(world: Fleet) -> None:
