@@ -53,8 +53,8 @@ class Values:
         return given is not None or bool(self._environ.get(_variable(flag)))
 
     def refusal(self, flag: str, why: str) -> SettingsError:
-        """Returns the error for a flag's or its variable's value that doesn't fit another
-        flag's."""
+        """Returns the error for a flag that contradicts another one; it names the flag, or the
+        variable that sets it, and says `why`."""
         text = getattr(self._flags, flag.replace("-", "_"))
         source = _variable(flag) if text is None else f"--{flag}"
         return SettingsError(f"{source}: {text or self._environ.get(source)!r} {why}")

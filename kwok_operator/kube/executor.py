@@ -52,7 +52,7 @@ WEIGHT_OF_ACCIDENT = 4
 """The weight of a failure: five use PATIENCE up. A request to wait weighs less, unless a webhook or
 policy sent it."""
 SOON = 5
-"""The PATIENCE of plans that are tried again later anyway: two failures, or some seconds."""
+"""The PATIENCE of plans that their caller tries again soon anyway: two failures use it up."""
 REFUSALS = 20
 """Refused jobs in a row after which the plan ends: the others would be refused, too."""
 RETRY_TURN = 8

@@ -168,8 +168,8 @@ class NodeWriter:
     async def settle_gone(self, strays: Iterable[str], *, group: str) -> frozenset[str]:
         """Removes those of a group's strays that no longer exist, and returns their names.
 
-        It lists all nodes: one that has its label again is missing from lists of those without.
-        Returns none if the list fails.
+        It lists all nodes, not only those without a label: a stray may have its label again. If the
+        list fails, it removes none.
         """
         try:
             pages = [page async for page in list_nodes(self._client, labelled=True)]

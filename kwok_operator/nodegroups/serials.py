@@ -53,8 +53,8 @@ def _as_text(pairs: Iterable[tuple[int, int]]) -> str:
 
 
 class Serials(Set[int]):
-    """A set whose memory grows with its text, not with its size; sets derived from it are
-    ordinary sets."""
+    """A set of serials that takes as much memory as its text, however many serials it has; sets
+    derived from it are ordinary sets."""
 
     __slots__ = ()
 
