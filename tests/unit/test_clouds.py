@@ -169,6 +169,22 @@ def test_a_deletion_that_is_slow_is_put_off_and_counts_no_more(world: World) -> 
     assert name not in world.nodes
 
 
+def test_a_node_that_the_cloud_takes_back_goes_in_time_however_slow_deletions_are(
+    world: World,
+) -> None:
+    slow = {"probability": "1", "delay": {"fixed": "30s"}}
+    interruptions = {"lifetime": {"fixed": "5s"}, "notice": "1s"}
+    cloud = {"failures": {"slowDeletion": slow}, "interruptions": interruptions}
+    world.apply("a", targetSize=1, cloud=cloud)
+    world.one_pass("a")
+    [name] = world.nodes
+    world.now += 6_000
+    turn = world.one_pass("a")
+    assert turn is not None
+    assert not turn.postpone
+    assert name not in world.nodes
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_pools_are_never_oversold_and_never_leak(world: World, seed: int) -> None:
     chance = random.Random(seed)

@@ -7,8 +7,13 @@ from itertools import pairwise
 
 import pytest
 
-from kwok_operator.errors import ApiUnreachableError, ServerError, TooManyRequestsError
-from kwok_operator.kube.executor import REMEMBERED, Executor
+from kwok_operator.errors import (
+    ApiUnreachableError,
+    InvalidError,
+    ServerError,
+    TooManyRequestsError,
+)
+from kwok_operator.kube.executor import REFUSALS, REMEMBERED, Executor
 from kwok_operator.kube.pacing import Pace
 from kwok_operator.observability.metrics import Metrics
 from tests.fakes.waiting import until
@@ -17,6 +22,10 @@ JOBS = list(range(50))
 WAIT = TooManyRequestsError("slow down", status=429, retry_after=3.0)
 BROKEN = ServerError("no leader", status=500)
 AWAY = ApiUnreachableError(server="https://k8s", cause="refused")
+DENIED = TooManyRequestsError(
+    'admission webhook "quota" denied the request', status=429, retry_after=30.0
+)
+INVALID = InvalidError("no", status=422)
 
 
 def never() -> bool:
@@ -213,15 +222,19 @@ class TestFailures:
 
     async def test_of_a_policy_are_their_groups_affair_whatever_it_asks_for(self) -> None:
         scene = Scene(most=8)
-        denied = TooManyRequestsError(
-            'admission webhook "quota" denied the request', status=429, retry_after=30.0
-        )
-        bad, calls = scene.calls(once(denied, [0])), scene.calls()
+        bad, calls = scene.calls(once(DENIED, [0])), scene.calls()
         await asyncio.gather(
             scene.executor.run(JOBS[:8], bad, group="bad", stop=never),
             scene.executor.run(JOBS, calls, group="good", stop=never),
         )
         assert max(calls.times) < 30.0 <= max(bad.times)
+
+    async def test_of_a_policy_are_given_up_like_errors(self) -> None:
+        scene = Scene()
+        calls = scene.calls(always(DENIED))
+        with pytest.raises(TooManyRequestsError):
+            await scene.run(calls, [0])
+        assert calls.begun == [0] * 5
 
     async def test_are_forgotten_some_day(self) -> None:
         scene = Scene()
@@ -231,6 +244,19 @@ class TestFailures:
         scene.now += REMEMBERED + 1
         await scene.executor.run(JOBS, scene.calls(), group="other", stop=never)
         assert not scene.executor.throttled("web")
+
+
+async def test_refused_jobs_end_their_plan_unless_others_succeed_in_between() -> None:
+    scene = Scene(most=1)
+    calls, some = (
+        scene.calls(always(INVALID)),
+        scene.calls(always(INVALID, set(JOBS) - {*JOBS[::5]})),
+    )
+    for each in (calls, some):
+        with pytest.raises(InvalidError):
+            await scene.run(each)
+    assert calls.begun == JOBS[:REFUSALS]
+    assert some.begun == JOBS
 
 
 class TestThePlanThatWaits:

@@ -41,6 +41,7 @@ def plan(
     batches: tuple[Batch, ...] = (),
     next_serial: int = 0,
     room: int = 10_000,
+    finalizing: int = 0,
     may_create: bool = True,
     **fields: Any,
 ) -> Plan:
@@ -57,6 +58,7 @@ def plan(
         ready=frozenset(there) - frozenset(not_ready),
         usable=frozenset(there) - frozenset(not_ready) - frozenset(shut),
         outdated=frozenset(there) & frozenset(outdated),
+        finalizing=finalizing,
     )
     return make_plan(
         KwokNodeGroupSpec.model_validate(spec),
@@ -181,6 +183,11 @@ class TestRollingUpdate:
         assert touched(todo) == ((), (), ())
         assert todo.rollout == Rollout(UpdateStrategyType.ROLLING_UPDATE, 2, held=True)
         assert plan(rolling(), room=6).replaced == 2
+
+    def test_where_deleted_nodes_stay_each_new_one_needs_room_beside_them(self) -> None:
+        full = plan(rolling(), room=6, finalizing=1)
+        assert full.rollout == Rollout(UpdateStrategyType.ROLLING_UPDATE, 2, held=True)
+        assert plan(rolling(), room=7, finalizing=1).delete == named(0)
 
 
 @pytest.mark.parametrize("strategy", [IN_PLACE, rolling()], ids=str)
