@@ -3,6 +3,8 @@
 Time stands still unless a test moves it.
 """
 
+import asyncio
+
 import pytest
 import yaml
 
@@ -83,6 +85,10 @@ class TestWay:
         world.install_stage()
         assert await world.way_after(1) is Hold.STAGE
         assert world.asked() == before + 1
+
+    async def test_passes_that_come_together_make_one_request(self, world: World) -> None:
+        await asyncio.gather(*(world.hold.current() for _ in range(5)))
+        assert world.asked() == 1
 
     async def test_in_trouble_what_was_known_stands(self, world: World) -> None:
         world.install_stage()

@@ -137,8 +137,17 @@ async def test_one_reload_serves_all() -> None:
     clock = Clock()
     loader = Loader(replace(PLAIN, token="two"), replace(PLAIN, token="three"))
     connection = ApiConnection(replace(PLAIN, token="one"), load=loader, clock=clock)
-    await asyncio.gather(*(connection.reload() for _ in range(64)))
-    assert (loader.calls, connection.endpoint.token) == (1, "two")
+
+    async def reloaded() -> str | None:
+        await connection.reload()
+        return connection.endpoint.token
+
+    loader.allowed.clear()
+    tasks = [asyncio.create_task(reloaded()) for _ in range(64)]
+    await asyncio.sleep(0)
+    loader.allowed.set()
+    assert {*await asyncio.gather(*tasks)} == {"two"}, "all wait for it"
+    assert loader.calls == 1
     clock.now += 4
     await connection.reload()
     assert loader.calls == 1

@@ -114,12 +114,14 @@ def test_requests_are_those_that_the_scheduler_counts() -> None:
     def asks(cpu: str, **more: str) -> dict[str, Any]:
         return {"resources": {"requests": {"cpu": cpu}}, **more}
 
-    spec = {
+    spec: dict[str, Any] = {
         "containers": [asks("500m"), asks("1")],
         "initContainers": [asks("250m", restartPolicy="Always"), asks("2")],
         "overhead": {"cpu": "10m"},
     }
     assert observed.requests(spec) == {"cpu": 2_260}
+    beside_containers = {**spec, "initContainers": spec["initContainers"][:1]}
+    assert observed.requests(beside_containers) == {"cpu": 1_760}
     assert observed.requests({**spec, "resources": {"requests": {"cpu": "4"}}}) == {"cpu": 4_010}
 
 

@@ -256,6 +256,7 @@ def test_of_a_cancelled_stream_nothing_stays() -> None:
         client.exchange()
         client.h2.reset_stream(stream_id, ErrorCode.CANCEL)
         client.exchange()
+    assert client.server.unsent == 0
     gc.collect()
     assert not [each for each in gc.get_objects() if isinstance(each, Stream)]
 
