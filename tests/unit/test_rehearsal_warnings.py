@@ -98,6 +98,15 @@ def test_the_same_text_is_one_line_a_second_with_a_count() -> None:
     assert [(line.t, line.count) for line in lines] == [(0, 1), (1, 10), (2, 10), (2.5, 4)]
 
 
+def test_a_text_of_before_the_run_is_new_in_it() -> None:
+    counts = WarningCounts()
+    counts.add("shim", "again")
+    [earlier] = counts.due(0.0, every=True, before=True)
+    assert earlier.before
+    assert counts.add("shim", "again")
+    assert list(counts.due(0.1)) == [WarningLine(0.1, "shim", "again", 1)]
+
+
 def test_texts_beyond_the_most_are_counted() -> None:
     counts = WarningCounts()
     for number in range(3 * MOST_TEXTS):

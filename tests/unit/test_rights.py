@@ -2,11 +2,13 @@
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 import yaml
 
 from kwok_operator.clusterapi.keys import DEFAULT_GROUP
+from kwok_operator.operator import preflight
 from kwok_operator.operator.preflight import (
     NEEDED,
     NEEDED_FOR_CSI_NODES,
@@ -36,6 +38,16 @@ def test_what_is_checked_at_the_start_is_what_the_base_grants() -> None:
 
 
 EVENT_VERBS = ("create", "patch")
+
+
+async def test_the_lease_is_checked_by_name_but_its_creation_which_has_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    checked = AsyncMock(return_value=[])
+    monkeypatch.setattr(preflight, "missing_rights", checked)
+    await preflight.check_permissions(AsyncMock(), namespace=NAMESPACE, lease=("ops", "leader"))
+    rights = [right for right in checked.call_args.args[1] if right.namespace == "ops"]
+    assert {r.verb: r.name for r in rights} == {"get": "leader", "create": "", "update": "leader"}
 
 
 def test_nothing_is_granted_by_wildcard() -> None:
