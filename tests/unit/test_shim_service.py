@@ -81,11 +81,6 @@ class TestNodeGroups:
         expected = dict.fromkeys(texts, (1, 9)) | {"a": (2, 9), "d": (9, 9)}
         assert shim.loop() == expected
 
-    def test_only_those_that_are_served(self) -> None:
-        shim = Shim(group_of("a", paused=True), group_of("b", autoscaling=None), group_of("c"))
-        assert shim.loop().keys() == {"c"}
-        assert Shim().loop() == {}, "none is an answer"
-
 
 class TestTemplateChangedAtZero:
     """CA copies a group's last node for years, unless the group was away for a loop."""
@@ -148,13 +143,6 @@ class TestTemplateChangedAtZero:
 
 
 class TestNodeGroupForNode:
-    def test_a_node_of_ours(self) -> None:
-        group = group_of(status={"nextSerial": 1})
-        shim, name = Shim(group), group.names.name(0)
-        for _ in "before", "after":
-            assert shim.group_of(name=name, providerID=f"kwok:{name}") == "web"
-            shim.store.put_node(node_of(group, 0))
-
     def test_a_placeholder_is_known_by_its_providerid(self) -> None:
         """Also where its node has come meanwhile: CA looks every two minutes only."""
         group = group_of(status={"nextSerial": 1})
@@ -188,11 +176,6 @@ class TestNodeGroupForNode:
             shim.store.put_group(group_of(autoscaling=bounds, status={"nextSerial": 1}))
             answer = shim.ask("NodeGroupForNode", request, pb.NodeGroupForNodeResponse)
             assert answer.nodeGroup.maxSize == most
-
-    def test_a_group_that_is_paused_has_no_nodes_for_cluster_autoscaler(self) -> None:
-        group = group_of(paused=True, status={"nextSerial": 1})
-        name = group.names.name(0)
-        assert Shim(group).group_of(name=name, providerID=f"kwok:{name}") == ""
 
 
 class TestNodeGroupNodes:
@@ -262,19 +245,6 @@ class TestNodeGroupNodes:
         error = missing.status.errorInfo
         assert (error.errorCode, error.errorMessage) == ("Refused", "the quota of nodes is used up")
         assert error.instanceErrorClass == 99
-
-
-def test_target_size_is_that_within_the_bounds() -> None:
-    shim = Shim(group_of("a", targetSize=3), group_of("b", targetSize=99), group_of("c"))
-    targets = [
-        shim.ask(
-            "NodeGroupTargetSize",
-            pb.NodeGroupTargetSizeRequest(id=name),
-            pb.NodeGroupTargetSizeResponse,
-        ).targetSize
-        for name in "abc"
-    ]
-    assert targets == [3, 10, 0]
 
 
 def test_of_groups_that_are_gone_nothing_is_kept() -> None:
