@@ -11,6 +11,8 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from tests.fakes.karpenter import CLAIMS, CLASSES, CRDS, POOLS, as_text, group, pool
 from tests.fakes.scenarios import GROUP, Told, checked, fields, scenario
@@ -189,3 +191,43 @@ def test_what_has_no_effect_on_its_nodes_is_named() -> None:
     assert checked(played(group("a", **spot)) | outage, around()).ignored == ()
     some = checked(played(group("a"), group("b")) | outage, around()).ignored
     assert some == ("timeline[0].outage",)
+
+
+WORDS = (
+    "apiVersion kind metadata name spec template requirements key operator values nodeClassRef"
+    " group names versions served schema openAPIV3Schema properties type items required enum v1"
+    " NodePool KWOKNodeClass karpenter.sh/v1 karpenter.sh karpenter.kwok.sh In Exists"
+    " nodepools.karpenter.sh nodeclaims.karpenter.sh kwoknodeclasses.karpenter.kwok.sh"
+).split()
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.sampled_from(WORDS),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(WORDS), inner, max_size=6)
+        | st.fixed_dictionaries({"template": st.fixed_dictionaries({"spec": inner})})
+    ),
+    max_leaves=25,
+)
+
+
+ODD = {"template": {"spec": {"requirements": [{"key": "kubernetes.io/odd", "operator": []}]}}}
+
+
+@example(ODD, "spec", True)
+@given(ANYTHING, st.sampled_from(("spec", "metadata", "kind")), st.booleans())
+def test_whatever_a_node_pool_is_it_is_reported(value: Any, part: str, with_program: bool) -> None:
+    there = around()
+    there.programs = frozenset({"karpenter"} if with_program else ())
+    found = checked(played(nodePools=[{"object": pool() | {part: value}}]), there).findings
+    assert all("\n" not in str(each) and len(str(each)) < 2_000 for each in found)
+
+
+@given(ANYTHING, st.sampled_from(("spec", "metadata", "schema", "kind")))
+def test_whatever_a_crd_is_it_is_reported(value: Any, part: str) -> None:
+    changed = deepcopy(POOLS)
+    if part == "schema":
+        changed["spec"]["versions"][0]["schema"] = {"openAPIV3Schema": value}
+    else:
+        changed[part] = value
+    found = checked(played(), around(crds=as_text(changed, CLAIMS, CLASSES))).findings
+    assert all("\n" not in str(each) and len(str(each)) < 2_000 for each in found)

@@ -183,7 +183,7 @@ def misfit(pool: Manifest, types: Sequence[InstanceType]) -> tuple[Path, str] | 
         path: Path = (*_REQUIREMENTS, number)
         if key not in known and key.startswith(_OF_THE_PROVIDER):
             continue
-        if key not in known and not _is_custom(key) and each.get("operator") in _NEEDS_LABEL:
+        if key not in known and not _is_custom(key) and str(each.get("operator")) in _NEEDS_LABEL:
             return path, (
                 f"no instance type has the label {shown(key)}, and Karpenter's kwok provider would"
                 " ignore this; take it out, or give the types this label"

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from kwok_operator.errors import KwokOperatorError
 from kwok_operator.formats.manifests import Manifest
+from kwok_operator.formats.untyped import text_at
 from kwok_operator.formats.words import names_in_words
 from kwok_operator.formats.yamltext import in_words
 from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
@@ -114,7 +115,7 @@ def _bounds(groups: Sequence[GroupNode]) -> Iterator[str]:
 
 
 def name_of(manifest: Manifest) -> str:
-    return str(manifest["metadata"]["name"])
+    return text_at(manifest, "metadata", "name")
 
 
 def ignored(specs: Mapping[str, KwokNodeGroupSpec], *, delay_given: bool) -> list[str]:
