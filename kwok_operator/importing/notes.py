@@ -89,6 +89,10 @@ class Reason(StrEnum):
         "PoolWithoutNodes",
         "the NodePool had no node; it may take types of instances that nodes of others have",
     )
+    POOL_UNKNOWN = (
+        "PoolUnknown",
+        "the NodePool had no node, and no node of others can be one of it",
+    )
     REQUIREMENT_UNKNOWN = (
         "RequirementUnknown",
         "no imported node has the label, so Karpenter's kwok provider can't choose by it; the"

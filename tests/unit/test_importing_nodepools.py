@@ -138,11 +138,21 @@ def test_what_karpenter_decides_by_is_kept() -> None:
     }
 
 
-def test_a_pool_without_nodes_is_noted_and_asks_for_no_group() -> None:
-    (found,), notes = made(POOL, groups={})
-    requirements = found["spec"]["template"]["spec"]["requirements"]
-    assert requirements == [{**SPOT, "values": ["on-demand", "spot"]}, *KEPT[3:]]
-    assert Reason.POOL_WITHOUT_NODES in notes
+def empty(*requirements: Any) -> dict[str, Any]:
+    template = {"spec": {"requirements": list(requirements)}}
+    return {"metadata": {"name": "empty"}, "spec": {"template": template}}
+
+
+def test_a_pool_without_nodes_may_have_those_of_others() -> None:
+    family = {**KEPT[0], "values": ["r5", "m5"]}
+    (found,), notes = made(empty(family, KEPT[1], KEPT[-1]))
+    assert found["spec"]["template"]["spec"]["requirements"] == [family, KEPT[1], KEPT[-1]]
+    assert notes == {Reason.POOL_WITHOUT_NODES: ""}
+
+
+@pytest.mark.parametrize("requirement", [LEFT_OUT, {**KEPT[0], "values": ["p5"]}])
+def test_a_pool_that_could_have_no_node_is_left_out(requirement: Any) -> None:
+    assert made(empty(requirement), groups={"web-a": LABELS}) == ([], {Reason.POOL_UNKNOWN: ""})
 
 
 @pytest.mark.parametrize(
@@ -158,10 +168,10 @@ def test_a_pool_without_nodes_is_noted_and_asks_for_no_group() -> None:
 def test_a_requirement_of_any_cloud_stays_if_nodes_have_its_label(key: str) -> None:
     requirement = {"key": key, "operator": "In", "values": ["D"]}
     template = {"spec": {"requirements": [requirement]}}
-    body = {"metadata": {"name": "a"}, "spec": {"template": template}}
-    for labels, left in (({key: "D"}, [requirement]), ({}, [])):
-        (found,), notes = made(body, groups={"other": labels})
-        assert found["spec"]["template"]["spec"]["requirements"] == left
+    body = {"metadata": {"name": "web"}, "spec": {"template": template}}
+    for labels, left in ((LABELS | {key: "D"}, [requirement]), (LABELS, [])):
+        (found,), notes = made(body, groups={"a": labels})
+        assert found["spec"]["template"]["spec"]["requirements"][2:] == left
         assert (Reason.REQUIREMENT_UNKNOWN in notes) is not bool(left)
 
 

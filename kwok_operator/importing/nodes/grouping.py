@@ -269,10 +269,10 @@ class _Grouping:
         price = self._price(kept)
         if price is not None:
             spec["price"] = {"hourly": price}
-        ref = Ref(constants.KIND, "", name)
+        ref, pool = Ref(constants.KIND, "", name), kept["labels"].get(constants.NODE_POOL_LABEL, "")
         if self.prices is not None and price is None:
             self.notes.append(Note(ref, Reason.NO_PRICE, field="spec.price"))
-        elif price is None and self.bounds.node_pools:
+        elif price is None and pool in self.bounds.node_pools:
             self.notes.append(Note(ref, Reason.PRICE_NEEDED, field="spec.price"))
         self.notes += _differences(ref, members, kept)
         self.notes += _lost_labels(ref, members)

@@ -96,8 +96,12 @@ class NodePools:
         for name, body in sorted(self._bodies.items()):
             of_pool = {group: labels_of[group] for group in groups[name]}
             pool = _Pool(name, as_map(body.get("spec")), of_pool, known)
-            manifests.append(pool.manifest())
-            notes += pool.notes
+            manifest = pool.manifest()
+            if of_pool or pool.fits(manifest, labels_of.values()):
+                manifests.append(manifest)
+                notes += pool.notes
+            else:
+                notes.append(Note(Ref(KIND, "", name), Reason.POOL_UNKNOWN, dropped=True))
         return manifests, notes
 
 
@@ -146,6 +150,19 @@ class _Pool:
                 },
             },
         }
+
+    def fits(self, manifest: Mapping[str, Any], nodes: Iterable[Mapping[str, str]]) -> bool:
+        """Whether nodes of others, with these labels, can be its nodes, as it had none. A NodePool
+        for GPUs whose requirements are left out would take any.
+        """
+        if any(note.reason is Reason.REQUIREMENT_UNKNOWN for note in self.notes):
+            return False
+        requirements = manifest["spec"]["template"]["spec"]["requirements"]
+        wanted = [each for each in requirements if each["operator"] == "In"]
+        return any(
+            all(labels.get(each["key"]) in (None, *each.get("values", ())) for each in wanted)
+            for labels in nodes
+        )
 
     def _of_groups(self) -> Iterator[dict[str, Any]]:
         """Yields the requirements by which the nodes are those of the groups of this NodePool.
