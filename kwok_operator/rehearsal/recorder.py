@@ -60,9 +60,9 @@ _KINDS: Final = {
 _OPTIONAL: Final = frozenset({GROUPS_PATH, NODE_CLAIMS_PATH, NODE_POOLS_PATH})
 """Karpenter's kinds are served once their CRDs are installed, which may be in the run."""
 _SYNCED_WITHIN: Final = 60.0
-_AFTER_PODS: Final = 0.01
-"""Seconds. Budgets are read a little later than pods: an eviction must be recorded before the
-budget that it has lowered.
+_LATER: Final = {BUDGETS_PATH: 0.01, NODE_CLAIMS_PATH: -0.02}
+"""Seconds by which some kinds are read later than others. An eviction must be recorded before the
+budget that it has lowered, and why Karpenter replaces a node before the new node.
 """
 _BEFORE: Final = -0.001
 """The time for objects of the first list, in seconds: they were there before the run."""
@@ -322,7 +322,7 @@ class RunRecorder:
             decoder=DECODER,
             optional=path in _OPTIONAL,
             on_trouble=in_trouble,
-            gather_for=lambda: self._until_all_look(_AFTER_PODS if path == BUDGETS_PATH else 0.0),
+            gather_for=lambda: self._until_all_look(_LATER.get(path, 0.0)),
         )
 
     def _until_all_look(self, later: float) -> float:
