@@ -21,6 +21,7 @@ from kwok_operator.rehearsal.judge import observed, settling
 from kwok_operator.rehearsal.judge.observed import StampClock
 from kwok_operator.rehearsal.judge.recording import NodeClaimState
 from kwok_operator.rehearsal.judge.settling import CONSOLIDATION_SECONDS, still_to_come
+from kwok_operator.rehearsal.recorder import RunRecorder
 from tests.fakes.apiserver import NODES, FakeApiServer
 from tests.fakes.rehearsaltestbed import fake_testbed, play_on, serve_quiet_cluster
 
@@ -92,6 +93,19 @@ async def test_a_run_waits_for_a_consolidation_that_may_come(
     found = await play_on(place, until=UNTIL)
     assert found.end.reason == "settled"
     assert found.t >= least
+
+
+async def test_a_recorder_on_a_borrowed_cluster_needs_no_rights_to_karpenters_kinds(
+    testbed: Place,
+) -> None:
+    server, place = testbed
+    installs_karpenter(server)
+    recorder = RunRecorder(
+        client=place.client, write=lambda line: None, clock=CLOCK, now=lambda: 1.0, marked_only=True
+    )
+    await recorder.start()
+    await recorder.stop()
+    assert not {"nodeclaims", "nodepools"} & {resource for _, resource in server.calls}
 
 
 @pytest.mark.parametrize(
