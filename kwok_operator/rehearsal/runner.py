@@ -131,17 +131,7 @@ async def rehearse(
                         say=say,
                     ) as ready,
                 ):
-                    report("applying what is there at the beginning")
-                    await make_namespaces(ready, scenario)
-                    await apply(ready, scenario.apply)
-                    if scenario.apply and scenario.begin is Begin.STEADY:
-                        await until_steady(ready, within=scenario.steady_within)
-                    for process in scenario.processes:
-                        if process.starts is Starts.AT_ONCE:
-                            report(f"starting {process.name}")
-                            await ready.start(process)
-                    for name, sentence in ready.caveats:
-                        warnings.note(name, sentence)
+                    await _set_up(ready, scenario, warnings)
                     shown = show or in_lines(report)
                     run = Rehearsal(ready, scenario, path, warnings, report=report, show=shown)
                     await run.play()
@@ -158,6 +148,21 @@ async def rehearse(
         if left is not None:
             raise LeftBehindError(left, found) from left
         return found
+
+
+async def _set_up(ready: Testbed, scenario: Scenario, warnings: ProgramWarnings) -> None:
+    """Does what comes before the clock starts. Raises KwokOperatorError."""
+    ready.report("applying what is there at the beginning")
+    await make_namespaces(ready, scenario)
+    await apply(ready, scenario.apply)
+    if scenario.apply and scenario.begin is Begin.STEADY:
+        await until_steady(ready, within=scenario.steady_within)
+    for process in scenario.processes:
+        if process.starts is Starts.AT_ONCE:
+            ready.report(f"starting {process.name}")
+            await ready.start(process)
+    for name, sentence in ready.caveats:
+        warnings.note(name, sentence)
 
 
 def _warnings(scenario: Scenario, logs: Path, *, report: Report) -> ProgramWarnings:

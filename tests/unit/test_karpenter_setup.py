@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kwok_operator.formats.quantity import parse_quantity
 from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
 from kwok_operator.nodegroups.template import resolve
-from kwok_operator.rehearsal.karpenter.groups import GroupNode, group_node
+from kwok_operator.rehearsal.karpenter.groups import GroupOffering, offering_of
 from kwok_operator.rehearsal.karpenter.instancetypes import (
     InstanceTypesError,
     as_json,
@@ -33,10 +33,10 @@ ZONE = "topology.kubernetes.io/zone"
 GROUP = "kwok-operator.io/node-group"
 
 
-def group(name: str = "a", **spec: Any) -> GroupNode:
+def group(name: str = "a", **spec: Any) -> GroupOffering:
     given = {"autoscaling": {"maxSize": 10}, "price": {"hourly": "0.5"}, "guardTaint": NO_GUARD}
     whole = KwokNodeGroupSpec.model_validate(given | spec)
-    return group_node(name, whole, resolve(whole.template, guard=whole.guard_taint))
+    return offering_of(name, whole, resolve(whole.template, guard=whole.guard_taint))
 
 
 def shape(**fields: Any) -> dict[str, Any]:

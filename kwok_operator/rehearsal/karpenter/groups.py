@@ -1,6 +1,6 @@
 """Groups as Karpenter's kwok provider can have them, and what of them it can't.
 
-    KwokNodeGroup and its resolved node  --group_node-->  GroupNode
+    KwokNodeGroup and its resolved node  --offering_of-->  GroupOffering
     specs of groups  --common_delay--> the registration delay of the class
                      --unheeded-->     the fields that have no effect
 
@@ -70,7 +70,7 @@ _HEEDED: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class GroupNode:
+class GroupOffering:
     """A group's nodes, as an offering of an instance type."""
 
     name: str
@@ -87,14 +87,14 @@ class GroupNode:
     """How many nodes Karpenter may make; None: any number."""
 
 
-def group_node(name: str, spec: KwokNodeGroupSpec, node: Node) -> GroupNode:
+def offering_of(name: str, spec: KwokNodeGroupSpec, node: Node) -> GroupOffering:
     """Makes a group's offering from its resolved node. The group must have bounds and a price."""
     assert spec.autoscaling is not None and spec.price is not None
     labels: Mapping[str, str] = node["metadata"]["labels"]
     interrupted = spec.cloud is not None and spec.cloud.interruptions is not None
     spot = interrupted or not _SPOT.isdisjoint(labels.items())
     most = spec.autoscaling.max_size
-    return GroupNode(
+    return GroupOffering(
         name=name,
         labels={key: value for key, value in labels.items() if not _is_set_elsewhere(key)},
         allocatable={key: str(value) for key, value in node["status"]["allocatable"].items()},

@@ -26,7 +26,7 @@ from kwok_operator.constants import (
 from kwok_operator.errors import KwokOperatorError, one_line
 from kwok_operator.formats.quantity import format_quantity, parse_quantity
 from kwok_operator.formats.words import names_in_words, nearest, shown
-from kwok_operator.rehearsal.karpenter.groups import CAPACITY_TYPES, GroupNode
+from kwok_operator.rehearsal.karpenter.groups import CAPACITY_TYPES, GroupOffering
 
 NO_ZONE: Final = "no-zone"
 """The zone of offerings whose group has none."""
@@ -74,11 +74,11 @@ class InstanceType:
         return frozenset(value for some in values for value in some)
 
 
-def types_of(groups: Sequence[GroupNode]) -> list[InstanceType]:
+def types_of(groups: Sequence[GroupOffering]) -> list[InstanceType]:
     """Returns a type for each shape among the groups, called after its instance type if it has one
     of its own.
     """
-    shapes: dict[tuple[object, ...], list[GroupNode]] = {}
+    shapes: dict[tuple[object, ...], list[GroupOffering]] = {}
     for group in groups:
         amounts = sorted((name, parse_quantity(v)) for name, v in group.allocatable.items())
         key = (group.instance_type, group.architecture, group.system, tuple(amounts))
@@ -100,7 +100,7 @@ def types_of(groups: Sequence[GroupNode]) -> list[InstanceType]:
     return found
 
 
-def _offering(group: GroupNode) -> Offering:
+def _offering(group: GroupOffering) -> Offering:
     # Karpenter never consolidates a node without a zone.
     labels = {ZONE_LABEL: (NO_ZONE,), **{key: (value,) for key, value in group.labels.items()}}
     labels[CAPACITY_TYPE_LABEL] = (group.capacity_type,)
@@ -108,7 +108,7 @@ def _offering(group: GroupNode) -> Offering:
     return Offering(group.price, labels)
 
 
-def _name_of(group: GroupNode) -> str:
+def _name_of(group: GroupOffering) -> str:
     """Returns a name such as 4-cpu-16-gi."""
     cpu = parse_quantity(group.allocatable.get("cpu", 0))
     memory = parse_quantity(group.allocatable.get("memory", 0)) / 2**30

@@ -15,7 +15,7 @@ from kwok_operator.formats.quantity import format_quantity, parse_quantity
 from kwok_operator.formats.untyped import as_list, as_map, text_at
 from kwok_operator.formats.words import names_in_words, shown
 from kwok_operator.formats.yamltext import Path
-from kwok_operator.rehearsal.karpenter.groups import GroupNode
+from kwok_operator.rehearsal.karpenter.groups import GroupOffering
 from kwok_operator.rehearsal.karpenter.instancetypes import InstanceType
 
 API_VERSION: Final = "karpenter.sh/v1"
@@ -36,10 +36,10 @@ _NO_CUSTOM_LABEL: Final = re.compile(r"(.*\.)?(kubernetes\.io|k8s\.io)|karpenter
 
 
 def pools_of(
-    groups: Sequence[GroupNode], *, disruption: Mapping[str, Any] | None = None
+    groups: Sequence[GroupOffering], *, disruption: Mapping[str, Any] | None = None
 ) -> list[Manifest]:
     """Returns a NodePool for each set of taints among the groups."""
-    alike: dict[tuple[tuple[str, str, str], ...], list[GroupNode]] = {}
+    alike: dict[tuple[tuple[str, str, str], ...], list[GroupOffering]] = {}
     for group in sorted(groups, key=lambda each: each.name):
         alike.setdefault(group.taints, []).append(group)
     taken, found = set[str](), []
@@ -69,7 +69,7 @@ def _name(taints: Sequence[tuple[str, str, str]], taken: set[str]) -> str:
 def _pool(
     name: str,
     taints: Sequence[tuple[str, str, str]],
-    groups: Sequence[GroupNode],
+    groups: Sequence[GroupOffering],
     disruption: Mapping[str, Any] | None,
 ) -> Manifest:
     template: dict[str, Any] = {
@@ -102,7 +102,7 @@ def _class_ref(name: str) -> dict[str, str]:
     return {"group": CLASS_GROUP, "kind": NODE_CLASS, "name": name}
 
 
-def _limits(groups: Sequence[GroupNode]) -> dict[str, str]:
+def _limits(groups: Sequence[GroupOffering]) -> dict[str, str]:
     """Returns the most that the groups together may have; nothing if one of them has no bound.
 
     Karpenter limits nodes from 1.12 on. Before, the limit of CPU is the nearest.

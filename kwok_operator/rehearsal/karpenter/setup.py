@@ -18,10 +18,10 @@ from kwok_operator.formats.yamltext import in_words
 from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
 from kwok_operator.nodegroups.cleaning import Node
 from kwok_operator.rehearsal.karpenter.groups import (
-    GroupNode,
+    GroupOffering,
     common_delay,
-    group_node,
     kept,
+    offering_of,
     unheeded,
 )
 from kwok_operator.rehearsal.karpenter.instancetypes import InstanceType, types_of
@@ -82,10 +82,10 @@ def set_up(
     """Makes what isn't given: `types` of a file, objects of the user's `own`, the `delay` of the
     nodes. Raises KarpenterSetupError.
     """
-    nodes: list[GroupNode] = []
+    nodes: list[GroupOffering] = []
     if types is None:
         specs = offered({name: spec for name, (spec, _) in groups.items()})
-        nodes = [group_node(name, spec, groups[name][1]) for name, spec in specs.items()]
+        nodes = [offering_of(name, spec, groups[name][1]) for name, spec in specs.items()]
         delay = (common_delay(specs) or 0) if delay is None else delay
     types = types_of(nodes) if types is None else types
     objects = [*own] if own is not None else pools_of(nodes, disruption=disruption)
@@ -103,7 +103,7 @@ def set_up(
     return KarpenterSetup(types, objects, [*_bounds(nodes)] if own is None else [])
 
 
-def _bounds(groups: Sequence[GroupNode]) -> Iterator[str]:
+def _bounds(groups: Sequence[GroupOffering]) -> Iterator[str]:
     alike: dict[object, list[str]] = {}
     for each in groups:
         alike.setdefault(each.taints, []).append(each.name)
