@@ -88,6 +88,13 @@ class BorrowedCluster:
             if each.get("kind") != "Namespace" or _name(each) not in there
         ]
 
+    async def to_create(self, objects: Sequence[Manifest]) -> list[Manifest]:
+        """Returns the objects, labelled. Raises BorrowedClusterError if one of others has the same
+        name.
+        """
+        await self._in_the_way(await discover(self._client), objects)
+        return [self.marked(each) for each in objects]
+
     async def read(self, sources: Sequence[ApplySource]) -> list[Manifest]:
         """Reads the objects to apply. Raises CommandError."""
         return await read_objects(

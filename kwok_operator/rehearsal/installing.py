@@ -134,6 +134,8 @@ async def read_objects(
             continue
         for source in some:
             path = folder / (source.path or "")
+            if path.is_dir():
+                path = path.resolve()  # kubectl reads no folder through a link
             flag = "--kustomize" if is_kustomization(path) else "--filename"
             found += await read(f"{flag}={path}")
     return found

@@ -9,6 +9,7 @@ This is done once: a timeline may change the NodePools, stop Karpenter and start
 import asyncio
 import json
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +21,7 @@ from kwok_operator.formats.words import names_in_words
 from kwok_operator.kube.client import APPLY, KubeClient
 from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
 from kwok_operator.nodegroups.api.status import ConditionType, KwokNodeGroupStatus
+from kwok_operator.rehearsal.borrowed import BorrowedCluster
 from kwok_operator.rehearsal.installing import crds, read_objects, wait_for_crds
 from kwok_operator.rehearsal.karpenter.crds import KarpenterCrds
 from kwok_operator.rehearsal.karpenter.instancetypes import InstanceType, as_json, read_types
@@ -60,16 +62,21 @@ class KarpenterPlace:
     folder: Path
     """The folder of the scenario."""
     logs: Path
+    borrowed: BorrowedCluster | None = None
+    """The cluster of others that is used: the CRDs are installed there already."""
 
     async def prepare(self, name: str, wanted: Karpenter, program: Path) -> PreparedKarpenter:
         """Applies what Karpenter needs, and writes the file of its instance types. Raises
         KwokOperatorError.
         """
-        brought, own = await self._objects(name, wanted, program.parent)
-        definitions = crds(brought)
-        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": definitions})
-        await self.kubectl(*_APPLY, stdin=text)
-        await wait_for_crds(self.kubectl, definitions)
+        definitions = await self.crds(name, wanted, program)
+        own = None
+        if wanted.node_pools is not None:
+            own = await self._read(name, wanted.node_pools)
+        if self.borrowed is None:
+            text = json.dumps({"apiVersion": "v1", "kind": "List", "items": definitions})
+            await self.kubectl(*_APPLY, stdin=text)
+            await wait_for_crds(self.kubectl, definitions)
         types = self._types(wanted)
         groups = await self._groups() if types is None else {}
         delay = wanted.node_class.registration_delay
@@ -83,7 +90,10 @@ class KarpenterPlace:
         path = self.logs / f"{name}.instance-types.json"
         path.write_text(as_json(setup.types), encoding="utf-8")
         known = KarpenterCrds.of(definitions)
-        for each in setup.objects:
+        objects = setup.objects
+        if self.borrowed is not None:
+            objects = await self.borrowed.to_create(objects)
+        for each in objects:
             await self._apply(each, known.path_of(each))
         specs = {group: spec for group, (spec, _) in groups.items()}
         lost = [
@@ -92,17 +102,13 @@ class KarpenterPlace:
         ]
         return PreparedKarpenter(path, (*setup.caveats, *lost, *left_beside(specs)))
 
-    async def _objects(
-        self, name: str, wanted: Karpenter, beside: Path
-    ) -> tuple[list[Manifest], list[Manifest] | None]:
-        """Returns the objects of the folder of CRDs, and those for the NodePools, if given."""
+    async def crds(self, name: str, wanted: Karpenter, program: Path) -> list[Manifest]:
+        """Returns the CRDs of the folder that the scenario names, or that is beside the program."""
+        folder = wanted.crds or str(program.parent / CRDS_FOLDER)
+        return crds(await self._read(name, [ApplySource(path=folder)]))
 
-        async def read(sources: Any) -> list[Manifest]:
-            return await read_objects(self.kubectl, sources, folder=self.folder, label=name)
-
-        own = None if wanted.node_pools is None else await read(wanted.node_pools)
-        folder = wanted.crds or str(beside / CRDS_FOLDER)
-        return await read([ApplySource(path=folder)]), own
+    async def _read(self, name: str, sources: Iterable[ApplySource]) -> list[Manifest]:
+        return await read_objects(self.kubectl, sources, folder=self.folder, label=name)
 
     def _types(self, wanted: Karpenter) -> list[InstanceType] | None:
         if wanted.types_file is None:

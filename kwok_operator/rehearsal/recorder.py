@@ -203,7 +203,8 @@ class RunRecorder:
     changes.
 
     `now()` returns the seconds since the run began; `clock` converts timestamps to such seconds.
-    With `marked_only`, nodes, pods and the like that aren't the rehearsal's are left out.
+    With `marked_only`, nodes, pods and the like that aren't the rehearsal's are left out, and with
+    them all of Karpenter's, unless the scenario has a `karpenter`.
     """
 
     def __init__(
@@ -214,6 +215,7 @@ class RunRecorder:
         clock: StampClock,
         now: Callable[[], float],
         marked_only: bool = False,
+        karpenter: bool = False,
     ) -> None:
         counts = is_marked if marked_only else lambda body: True
         self._write = write
@@ -252,7 +254,10 @@ class RunRecorder:
             counts=counts,
         )
         self._pools = _Kind[float](
-            lambda body, _, __: observed.consolidates_after(body), lambda *_: None, now=now
+            lambda body, _, __: observed.consolidates_after(body),
+            lambda *_: None,
+            now=now,
+            counts=counts,
         )
         sinks: dict[str, Any] = {
             GROUPS_PATH: self._groups,
@@ -262,8 +267,8 @@ class RunRecorder:
             BUDGETS_PATH: budgets,
             JOBS_PATH: jobs,
         }
-        if not marked_only:  # another's Karpenter has no part in the run, and needs more rights
-            sinks |= self._of_karpenter(clock)
+        if karpenter or not marked_only:  # to list those of others needs more rights
+            sinks |= self._of_karpenter(clock, counts)
         self._reflectors = [self._reflector(client, path, sink) for path, sink in sinks.items()]
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -331,7 +336,7 @@ class RunRecorder:
         """
         return GATHER - (self._now() - later) % GATHER
 
-    def _of_karpenter(self, clock: StampClock) -> dict[str, Any]:
+    def _of_karpenter(self, clock: StampClock, counts: Callable[[Body], bool]) -> dict[str, Any]:
         """Returns the sinks of Karpenter's kinds, by path."""
         claims = _Kind[NodeClaimState](
             lambda body, before, seen: observed.node_claim(
@@ -339,6 +344,7 @@ class RunRecorder:
             ),
             lambda t, name, state: self._write(NodeClaimLine(t, name, state)),
             now=self._now,
+            counts=counts,
         )
         return {NODE_CLAIMS_PATH: claims, NODE_POOLS_PATH: self._pools}
 

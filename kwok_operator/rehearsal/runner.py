@@ -213,6 +213,7 @@ class Rehearsal:
             clock=self._clock,
             now=self._course.now,
             marked_only=testbed.borrowed is not None,
+            karpenter=bool(scenario.karpenters),
         )
         self._interrupter = Interrupter(
             testbed.client, seed=scenario.draws_from, of_groups=testbed.borrowed is not None

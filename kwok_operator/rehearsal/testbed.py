@@ -15,7 +15,7 @@ import os
 import shutil
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,7 +48,11 @@ from kwok_operator.rehearsal.programs import Program, Ready, answers, listens, s
 from kwok_operator.rehearsal.programversion import version_in_words
 from kwok_operator.rehearsal.progress import Report, Say
 from kwok_operator.rehearsal.scenario.autoscaler import autoscaler_flags
-from kwok_operator.rehearsal.scenario.borrowing import BEFORE_THE_OPERATOR, REHEARSAL_NAMESPACE
+from kwok_operator.rehearsal.scenario.borrowing import (
+    BEFORE_KARPENTER,
+    BEFORE_THE_OPERATOR,
+    REHEARSAL_NAMESPACE,
+)
 from kwok_operator.rehearsal.scenario.karpenter import KARPENTER_MODULE, Karpenter
 from kwok_operator.rehearsal.scenario.karpenterenv import karpenter_environment
 from kwok_operator.rehearsal.scenario.model import Component, Scenario
@@ -140,9 +144,9 @@ class Testbed:
         for each in [*([program] if program else ()), *self._beside.pop(name, ())]:
             await each.stop()
 
-    async def stop_all(self) -> None:
+    async def stop_all(self, *, but: Collection[str] = ()) -> None:
         """Ends all processes at the same time, so several slow ones take no longer than one."""
-        await asyncio.gather(*(self.stop(name) for name in [*self.programs]))
+        await asyncio.gather(*(self.stop(name) for name in [*self.programs] if name not in but))
 
     def marked(self, manifest: Manifest) -> Manifest:
         """Returns the object as it is to be created: with the rehearsal's marks if others use the
@@ -170,13 +174,24 @@ class Testbed:
             return listens(host, int(port))
         return says(program.log, wanted.says or "")
 
+    @property
+    def _place(self) -> KarpenterPlace:
+        return KarpenterPlace(self.kubectl, self.client, self.folder, self.logs, self.borrowed)
+
+    async def crds_of_karpenter(self, scenario: Scenario) -> list[Manifest]:
+        """Returns the CRDs that the Karpenter of the scenario brings."""
+        found = []
+        for name, wanted in scenario.karpenters.items():
+            program = self.find_program(wanted.binary) or Path(wanted.binary)
+            found += await self._place.crds(name, wanted, program)
+        return found
+
     async def _karpenter(
         self, name: str, wanted: Karpenter, program: Path, address: str
     ) -> dict[str, str]:
         """Prepares the cluster for Karpenter, unless that was done, and returns its variables."""
         if name not in self._prepared:
-            place = KarpenterPlace(self.kubectl, self.client, self.folder, self.logs)
-            self._prepared[name] = await place.prepare(name, wanted, program)
+            self._prepared[name] = await self._place.prepare(name, wanted, program)
             self.caveats += [(name, each) for each in self._prepared[name].caveats]
         return karpenter_environment(
             wanted,
@@ -270,7 +285,21 @@ async def testbed(
             # While the operator still runs, as it deletes nodes fastest.
             stack.push_async_callback(clear, clearing, BEFORE_THE_OPERATOR, report=report)
         stack.push_async_callback(lambda: to_its_end(made.stop_all()))
+        if made.borrowed is not None and not settings.keep and scenario.karpenters:
+            stack.push_async_callback(_clear_karpenter, made, scenario, clearing, report=report)
         yield made
+
+
+async def _clear_karpenter(
+    made: Testbed, scenario: Scenario, clearing: Clearing, *, report: Report
+) -> None:
+    """Has Karpenter take away what it has made. Once it has ended, its finalizers would keep its
+    nodes.
+    """
+    running = scenario.karpenters.keys() & made.programs.keys()
+    await to_its_end(made.stop_all(but=running))
+    if running:
+        await clear(clearing, BEFORE_KARPENTER, report=report)
 
 
 async def _cluster(
@@ -343,6 +372,7 @@ async def _installed(
         await wait_for_crds(kubectl, wanted)
         yield
         return
+    wanted += await made.crds_of_karpenter(scenario)
     async with borrow(
         borrowed, wanted, applied=applied, clearing=clearing, keep=keep, report=made.report
     ):

@@ -2,6 +2,7 @@
 
 - played, interrupted, or killed and cleared up: every object of the cluster is as before, and
   nothing is there that wasn't; nodes and pods of others aren't counted
+- so it is with Karpenter, whose finalizers hold its nodes
 - a cluster whose clock is off loses no wait; one that is off by more than a minute is refused
 - what would touch something of others, and what can't be, is refused, and nothing is changed
 """
@@ -27,7 +28,7 @@ from tests import chaos as clock_of_chaos
 from tests.e2e.api import GROUPS
 from tests.e2e.bare_cluster import bare_cluster
 from tests.e2e.kubectl import PATIENCE, Kubectl, eventually
-from tests.e2e.rehearsals import COMMAND, GROUP, verdict
+from tests.e2e.rehearsals import COMMAND, GROUP, karpenter_in, verdict
 
 ROOM = {"cpu": "4", "memory": "8Gi", "pods": "10"}
 PODS = {"containers": [{"name": "main", "image": "none"}]}
@@ -230,6 +231,22 @@ def test_a_played_scenario_leaves_all_as_it_was(theirs: Theirs, tmp_path: Path) 
         assert done.returncode == 0, done.stdout + done.stderr
     assert verdict(tmp_path / "out")["end"]["reason"] == "settled"
     assert not list((tmp_path / "out" / "logs").glob("*kubeconfig*"))
+
+
+def test_karpenter_takes_its_nodes_away_before_it_ends(theirs: Theirs, tmp_path: Path) -> None:
+    spec = {"autoscaling": {}, "price": {"hourly": "0.5"}, "template": GROUP["spec"]["template"]}
+    path = scenario(
+        tmp_path,
+        apply=[{"object": {**GROUP, "spec": spec}}],
+        processes=[karpenter_in(tmp_path)],
+        workloads=[{"name": "web", "count": 6, "pods": {"cpu": 1}}],
+        until={"condition": {"figure": "nodeClaims.registered", "atLeast": 2}, "atMost": "2m"},
+        expect=[{"figure": "nodes.total", "of": {"group": "a"}, "equals": 2}],
+    )
+    with theirs.unchanged():
+        done = theirs.run(path, f"--output={tmp_path / 'out'}")
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert "Karpenter does not take" not in done.stderr
 
 
 def test_a_clock_that_is_off_loses_no_wait(theirs: Theirs, tmp_path: Path) -> None:

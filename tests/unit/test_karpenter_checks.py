@@ -164,14 +164,19 @@ def test_figures_of_its_node_pools(karpenter: dict[str, Any], pool: str, said: s
     assert len(found) == (len(names) if said else 0)
 
 
-def test_one_karpenter_on_a_cluster_that_is_made() -> None:
+def test_there_is_one_karpenter() -> None:
     whole = played()
     (process,) = whole["processes"]
     two = whole | {"processes": [process, process | {"name": "other"}]}
     assert fields(checked(two, around()).findings) == ["processes[1].karpenter"]
+
+
+def test_on_a_cluster_of_others_instance_types_are_those_of_groups() -> None:
     borrowed = around()
     borrowed.own_cluster = False
-    assert fields(checked(whole, borrowed).findings) == ["processes[0].karpenter"]
+    assert checked(played(), borrowed).findings == ()
+    found = checked(played(**WITH_FILE), borrowed).findings
+    assert fields(found) == ["processes[0].karpenter.instanceTypesFrom"]
 
 
 def test_what_has_no_effect_on_its_nodes_is_named() -> None:

@@ -75,20 +75,21 @@ class KarpenterLook:
         """Checks it all, once it is known which groups there are."""
         found = self._found
         for brought in self._brought:
-            self._check_process(brought.path)
+            self._check_process(brought.path, brought.wanted)
             known.zones_known &= brought.wanted.types_file is None
             brought.check(known)
             found.ignored += _ignored(brought.wanted, self._scenario, known)
         return found
 
-    def _check_process(self, path: Path) -> None:
+    def _check_process(self, path: Path, wanted: Karpenter) -> None:
         first, problems = self._brought[0].path, self._found.problems
         if path != first:
             sentence = f"there is one already, {in_words(first[:2])}, and both would take all pods"
             problems.append(problem(path, f"{sentence}; remove one"))
-        if not self._around.own_cluster:
-            sentence = "is for a cluster that is made; leave it out, or --kubeconfig"
-            problems.append(problem(path, sentence))
+        if not self._around.own_cluster and wanted.types_file is not None:
+            # Its pods stay on nodes with the label of a group, so that no other node takes them.
+            sentence = "is a file; with --kubeconfig take groups, whose label its nodes must have"
+            problems.append(problem((*path, "instanceTypesFrom"), sentence))
         (_, number, _) = path
         for name in self._scenario.processes[int(number)].env:
             if why := GIVEN_VARIABLES.get(name):
