@@ -135,7 +135,7 @@ def share(bound: object, figure: str = "utilisation.cpu") -> dict[str, Any]:
         ("workloads", [None], "workloads[0]", "is empty; write its fields below it"),
         ("seed", "", "seed", "at least one character"),
         ("cluster", {"flags": {"etcd": {"v": None}}}, "cluster.flags.etcd.v", "is empty; give it"),
-        ("arms", {"a": {}}, "arms", "must have two names, and has 1"),
+        ("arms", {"a": {}}, "arms", "must have 2 to 8 names, and has 1"),
         ("timeline", [{"at": "3s", "apply": []}], "timeline[0].apply", "is empty"),
         ("workloads", [WEB | {"cont": 5}], "workloads[0].cont", "did you mean count?"),
         ("workloads", [WEB | {"count": True}], "workloads[0].count", "is no whole number"),
