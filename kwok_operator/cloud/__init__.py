@@ -2,7 +2,7 @@
 
     terms:     the spec.cloud in force when a try began, despite later edits; recorded in status
     draws:     seed, group, serial, purpose ──> a random number ──> a span of time
-    arrival:   requested ──> failed, tried again, its Node appears       (drawn again at any time)
+    arrival:   requested ──> failed, tried again, its Node appears       (drawn anew, always alike)
     life:      Node ──> Ready, taints off, devices there, notice, gone   (recorded on the Node)
     stock:     which instances get room in stock and pools; asking, record: how that is recorded
     desired:   how each Node of a group should be now, and which Nodes get notice
@@ -15,13 +15,20 @@ are exact, so that a course is the same whenever it is computed.
 
 What the names mean:
 
-    ObservedCloud, Mark                   what a pass observed: of the cloud; on a Node (its mark)
-    DesiredNode, DesiredNodes             how a Node, and all Nodes of a group, should be now
-    DesiredShape                          a DesiredNode and all else that patching the Node needs
-    StockDecision, SettledRequests        what stock and pools grant; what to record of it
-    CloudDecision                         how the cloud changes a pass's plan
-    Life, Birth                           all that was decided about a Node; and its first JSON
-    InstanceSeed                          what the draws of one instance depend on
-    Phase, State, Fault                   an instance's state, until when; why its creation failed
-    Terms, History                        a spec.cloud and since when it holds; all of them
+    State            what an instance is doing
+    Phase            a State, and until when it lasts
+    Fault            why the creation of an instance failed
+    Terms            a spec.cloud, and since when it holds
+    History          all Terms of a group
+    InstanceSeed     what the draws of one instance depend on
+    Life             all that was decided about a Node
+    Birth            the first JSON of a Node
+    Mark             what the cloud has recorded on a Node
+    ObservedCloud    what a pass knows of the cloud before it plans
+    CloudDecision    how the cloud changes the plan of a pass
+    StockDecision    what stock and pools grant
+    SettledRequests  what to record of that
+    DesiredNode      how a Node should be now
+    DesiredNodes     how all Nodes of a group should be now
+    DesiredShape     a DesiredNode, and all else that patching the Node needs
 """

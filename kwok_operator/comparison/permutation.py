@@ -4,13 +4,14 @@
 
 A permutation test: flip the sign of each pair's move, in all combinations, in all figures at once.
 In at most 1 of 128 combinations may any figure move as far as this one did (Westfall and Young,
-1993, step by step). Figures that move alike count for little more than one. With 8 pairs there are
-just enough combinations (128), so one other figure that moves far in one of them leaves the rest
-undecided.
+1993, step by step). Figures that always move alike count for little more than one figure. 8 pairs
+have 256 combinations of signs, 128 without their mirror images: just enough. So if another figure
+moves as far in a single combination, the result stays open.
 
 Against a bound, the bound is subtracted from every move, and the test is one-sided.
 
-Each further arm is tested against the first in the same way, and `rivals` share the 1 in 128: with
+Each further arm is tested against the first in the same way. `rivals` is the number of further
+arms; they share the 1 in 128: with
 three arms each of the two has 1 in 256, for which 9 pairs are just enough.
 """
 

@@ -101,7 +101,9 @@ class Anonymizer:
         return Ref(kind, self.name(ref.namespace), self.name(ref.name))
 
     def field_path(self, path: str) -> str:
-        """Renames a path in an object, in which keys of labels and resources are names, too."""
+        """Returns the path of a field with the names in it made anonymous, also keys of labels and
+        names of resources.
+        """
         if found := _IN_A_MAP.fullmatch(path):
             above, key = found[1], found[2] or found[3]
             in_labels = above.rpartition(".")[2] in _LABELS

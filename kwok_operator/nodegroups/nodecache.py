@@ -220,9 +220,10 @@ class NodeCache:
             self.upsert(item)
 
     def replace(self, items: Sequence[NodeRecord], resource_version: int) -> None:
-        """Enters a full listing, as of `resource_version`; nodes entered since then stay.
+        """Enters a full listing that was made at `resource_version`.
 
-        For older entries the listing is right, even if it shows an older state of the node.
+        Records newer than that stay. All others are replaced by what is listed, or removed if their
+        node isn't listed.
         """
         listed = {item.name for item in items}
         for record in list(self._nodes.values()):

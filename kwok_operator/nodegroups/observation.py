@@ -50,11 +50,12 @@ class Openings:
 
 @dataclass(slots=True)
 class Stamped:
-    """Remembers which nodes had the hash of the present template: if one of them has it no longer,
-    it isn't outdated, somebody has removed the annotation.
+    """Remembers which nodes had the hash of the present template. If one of them no longer has it,
+    somebody has removed the annotation: the node isn't outdated.
 
-    Nodes with the hash of the `former` template may have been given it by us, late. If a node's
-    version is older than the one remembered, the cluster was restored, and the memory starts anew.
+    A node that now has the hash of the `former` template lost nothing: a late write of ours put it
+    there. If a node's version is older than the one remembered, the cluster was restored, and the
+    memory starts anew.
     """
 
     template_hash: str | None = None

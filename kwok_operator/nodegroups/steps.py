@@ -132,8 +132,9 @@ class GroupStep:
         return ()
 
     def shown_by_nodes_only(self, spec: KwokNodeGroupSpec) -> bool:
-        """Whether cluster-autoscaler learns what this step adds to nodes only from an existing
-        node."""
+        """Whether the template doesn't show what this step adds to nodes, so that
+        cluster-autoscaler must have seen an existing node.
+        """
         return False
 
     def forget(self, name: str) -> None:

@@ -1,9 +1,9 @@
 """Assembles the parts that work on groups: each gets the others it needs, and its callbacks.
 
-    kopf (handlers.py) ─┐                       ┌──> reconciler ──> nodes, status, Events
-    reflector ──────┼──> store, cache ──> queue
-    resync ─────────┤
-    sources ────────┘ <── ConfigMaps, real nodes ──> provider config ──> groups
+    kopf (handlers.py) ─┐                         ┌──> reconciler ──> nodes, status, Events
+    reflector ──────────┼──> store, cache ──> queue
+    resync ─────────────┤
+    sources ────────────┘ <── ConfigMaps, real nodes ──> provider config ──> groups
 
 Nothing runs yet: process.py starts and stops the parts. Until `begin()` no group is worked on,
 whatever the watches report; so a standby can have them run.

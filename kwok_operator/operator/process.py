@@ -89,7 +89,9 @@ class Operator:
         )
 
     async def start(self) -> None:
-        """Starts all parts, until groups are worked on; if that fails, stops everything again."""
+        """Starts all parts, and returns once groups are worked on. If that fails, stops everything
+        again.
+        """
         try:
             logger.info("kwok-operator %s: %s", __version__, self.connection.description)
             if self._settings.listen:

@@ -33,7 +33,9 @@ _TIMES: Final = frozenset(
 
 
 def merged_options(defaults: GroupOptions, wanted: autoscaling.AutoscalingOptions) -> GroupOptions:
-    """Returns the options of all groups, with this group's own in their place."""
+    """Returns `defaults`, the options that CA sent for all groups, overridden by those that this
+    group sets.
+    """
     changes: dict[str, Any] = wanted.model_dump(exclude_none=True)
     for field in _SHARES & changes.keys():
         changes[field] = float(changes[field])

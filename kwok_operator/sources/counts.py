@@ -29,7 +29,9 @@ _COUNT = re.compile(r"\+?[0-9]{1,18}")
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Numbers of nodes; `desired` is None if no template has one."""
+    """The minimum, maximum and desired number of nodes of a derived group; `desired` is None if no
+    template has that annotation.
+    """
 
     minimum: int = DEFAULT_MIN
     maximum: int = DEFAULT_MAX

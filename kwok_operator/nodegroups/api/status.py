@@ -27,10 +27,10 @@ name is no serial."""
 
 
 class ConditionType(StrEnum):
-    """The conditions of a group; each is always present once the operator has seen the group.
+    """The conditions of a group. Most are present once the operator has seen the group.
 
-    But for Autoscalable, there only where there is a `spec.autoscaling`, CompanionsPresent, only
-    with `spec.template.companions`, and the last three, only with a `spec.cloud`.
+    Autoscalable needs `spec.autoscaling`, CompanionsPresent `spec.template.companions`, and the
+    last three `spec.cloud`, or instances of an earlier one.
     """
 
     READY = "Ready"

@@ -109,7 +109,9 @@ def offering_of(name: str, spec: KwokNodeGroupSpec, node: Node) -> GroupOffering
 
 
 def kept(spec: KwokNodeGroupSpec) -> int:
-    """Returns how many nodes the operator keeps of a group, which Karpenter leaves alone."""
+    """Returns how many nodes of a group the operator makes itself: the larger of targetSize and
+    minSize. Karpenter doesn't touch them.
+    """
     least = spec.autoscaling.min_size if spec.autoscaling is not None else 0
     return max(spec.target_size or 0, least)
 

@@ -3,9 +3,9 @@
     groups  --types_of-->  InstanceType  <--read_types--  JSON
             InstanceType  --as_json-->  the file of INSTANCE_TYPES_FILE_PATH
 
-There is one type for each shape of node, with one offering for each group. The provider makes each
-requirement of an offering that has one value a label of the node, so a node has the labels of its
-group, and its price. Karpenter only logs what is wrong with the file, and then has no types.
+There is one type for each shape of node, with one offering for each group. Each requirement of an
+offering with a single value becomes a label of the node. So a node has the labels of its group, and
+its price. Karpenter only logs what is wrong with the file, and then has no types.
 """
 
 import json

@@ -132,8 +132,9 @@ def node_class(name: str, *, delay: float) -> Manifest:
 def completed(pool: Manifest, types: Sequence[InstanceType]) -> Manifest:
     """Returns a user's NodePool as the kwok provider needs it.
 
-    Its class becomes ours unless it is the provider's. It may use only capacity types that there
-    are: else Karpenter takes spot nodes for possible, and its provider crashes without an offering.
+    If its nodeClassRef names no KWOKNodeClass, it gets our default one. Its capacity types are
+    limited to those that some instance type offers: else Karpenter would try, say, spot nodes, and
+    the provider crashes for want of an offering.
     """
     there = frozenset[str]().union(*(each.capacity_types for each in types))
     spec, template = as_map(pool.get("spec")), as_map(as_map(pool.get("spec")).get("template"))

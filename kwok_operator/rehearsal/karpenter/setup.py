@@ -43,7 +43,9 @@ Groups = Mapping[str, tuple[KwokNodeGroupSpec, Node]]
 
 
 class KarpenterSetupError(KwokOperatorError):
-    """Karpenter could do nothing with this. The text says what is wrong, and what to do."""
+    """Karpenter can't make nodes from the groups, instance types or NodePools. The text says what
+    is wrong, and what to do.
+    """
 
 
 @dataclass(frozen=True, slots=True)
