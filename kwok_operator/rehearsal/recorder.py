@@ -236,14 +236,6 @@ class RunRecorder:
         self._groups = _Kind[GroupState](
             lambda body, _, __: observed.group(body), self._write_group, now=now
         )
-        pods = _Kind[PodState](
-            lambda body, before, seen: observed.pod(
-                body, before=before, seen=seen, clock=clock, selectors=self._selectors
-            ),
-            lambda t, name, state: write(PodLine(t, name, state)),
-            now=now,
-            counts=counts,
-        )
         budgets = _Kind[BudgetState](
             lambda body, _, __: self._budget(body), self._write_budget, now=now, counts=counts
         )
@@ -262,7 +254,7 @@ class RunRecorder:
         sinks: dict[str, Any] = {
             GROUPS_PATH: self._groups,
             NODES_PATH: self._nodes,
-            PODS_PATH: pods,
+            PODS_PATH: self._of_pods(clock, counts),
             EVENTS_PATH: _Events(write=write, now=now),
             BUDGETS_PATH: budgets,
             JOBS_PATH: jobs,
@@ -335,6 +327,16 @@ class RunRecorder:
         one by one.
         """
         return GATHER - (self._now() - later) % GATHER
+
+    def _of_pods(self, clock: StampClock, counts: Callable[[Body], bool]) -> "_Kind[PodState]":
+        return _Kind(
+            lambda body, before, seen: observed.pod(
+                body, before=before, seen=seen, clock=clock, selectors=self._selectors
+            ),
+            lambda t, name, state: self._write(PodLine(t, name, state)),
+            now=self._now,
+            counts=counts,
+        )
 
     def _of_karpenter(self, clock: StampClock, counts: Callable[[Body], bool]) -> dict[str, Any]:
         """Returns the sinks of Karpenter's kinds, by path."""
