@@ -107,3 +107,30 @@ def test_a_node_that_is_interrupted_is_drained_and_another_comes(tmp_path: Path)
     )
     done = play(path, tmp_path / "out")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_nodes_of_an_own_pool_are_late_and_drift(tmp_path: Path) -> None:
+    changed = {"spec": {"template": {"metadata": {"labels": {"example.com/image": "v2"}}}}}
+    own = {"nodePools": [{"object": POOL}], "nodeClass": {"registrationDelay": "8s"}}
+    path = scenario(
+        tmp_path,
+        processes=[karpenter_in(tmp_path, **own)],
+        timeline=[
+            {
+                "after": {"figure": "pods.running", "of": {"workload": "web"}, "atLeast": 8},
+                "patch": {"what": "nodepool/own", "patch": changed},
+            }
+        ],
+        until={
+            "condition": {"figure": "disruptions.Drifted", "atLeast": 2},
+            "atMost": "3m",
+        },
+        expect=[
+            {"figure": "nodes.max", "of": {"nodePool": "own"}, "atLeast": 2},
+            {"figure": "pendingSeconds.max", "atLeast": "8s"},
+            {"figure": "nodeClaims.neverRegistered", "equals": 0},
+            {"figure": "disruptions.Empty", "equals": 0},
+        ],
+    )
+    done = play(path, tmp_path / "out")
+    assert done.returncode == 0, done.stdout + done.stderr
