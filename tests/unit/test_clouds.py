@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import random
 from typing import Any
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -116,7 +116,32 @@ def test_a_pool_is_shared_by_the_time_of_the_request(world: World) -> None:
     assert (world.count("b"), world.count("a")) == (2, 3)
 
 
-def test_what_a_group_held_is_free_when_it_is_gone(world: World) -> None:
+def test_an_edit_in_the_second_of_a_request_applies_to_it(world: World) -> None:
+    for delay in ("60s", "10s"):
+        world.apply("a", targetSize=1, cloud={"provisioningDelay": {"fixed": delay}})
+        world.one_pass("a")
+    world.now += 10_000
+    world.one_pass("a")
+    assert world.count("a") == 1
+
+
+def test_a_paused_group_is_granted_nothing(world: World) -> None:
+    cloud = {"stock": 1, "retryAfter": "5s"}
+    world.apply("a", targetSize=2, cloud=cloud)
+    world.one_pass("a")
+    world.apply("a", paused=True, cloud=cloud | {"stock": 2})
+    world.now += 10_000
+    held = world.one_pass("a")
+    assert held is not None
+    assert held.failed == 1
+    world.apply("a", paused=False)
+    world.settle(within=2)
+    assert world.count("a") == 2
+
+
+def test_what_a_group_held_is_free_when_it_is_gone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.set_pool("quota", resources={"cpu": "16"})
     cloud = {"capacityPools": ["quota"], "retryAfter": "5s"}
     world.apply("a", targetSize=3, cloud=cloud)
@@ -124,7 +149,10 @@ def test_what_a_group_held_is_free_when_it_is_gone(world: World) -> None:
     world.apply("b", targetSize=3, cloud=cloud)
     world.settle(within=2)
     assert (world.count("a"), world.count("b")) == (3, 1)
+    touched = Mock()
+    monkeypatch.setattr(world.clouds.pools, "touched", touched)
     world.remove("a")
+    assert list(touched.call_args.args[0]) == ["quota"], "its status is written again"
     world.settle(within=8)
     assert world.count("b") == 3
 
