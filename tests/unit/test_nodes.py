@@ -209,6 +209,24 @@ async def test_a_node_that_is_gone_is_forgotten(world: World) -> None:
     assert world.cache.group(GROUP) == {}
 
 
+async def test_its_namesake_is_neither_changed_nor_deleted(world: World) -> None:
+    record = await world.birth()
+    world.server.delete(NODES, NAME)
+    world.server.create(NODES, json.loads(body(ready=True)))
+    before = world.node
+    assert not await world.reshape(record, 20)
+    await world.writer.delete(record, pods=False)
+    await world.writer.delete_owned(record, owner=UID, pods=False)
+    assert world.node == before
+
+
+async def test_a_node_that_its_deleted_group_let_go_of_stays(world: World) -> None:
+    record = await world.birth()
+    world.patch(ownerReferences=[])
+    await world.writer.delete_owned(record, owner=UID, pods=False)
+    assert NAME in world.server.objects(NODES)
+
+
 async def test_a_deletion_is_put_off(world: World) -> None:
     record = await world.birth()
     await world.writer.postpone(record, BORN + 600_500)
