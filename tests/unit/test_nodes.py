@@ -22,7 +22,7 @@ from kwok_operator.cloud.shaping import (
     needs_shaping,
 )
 from kwok_operator.cloud.step import read_mark
-from kwok_operator.errors import ConflictError, InvalidError
+from kwok_operator.errors import ConflictError, InvalidError, ServerError
 from kwok_operator.formats.times import parse_time
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.decode import NODES as NODE_DECODER
@@ -225,6 +225,27 @@ async def test_a_node_that_its_deleted_group_let_go_of_stays(world: World) -> No
     world.patch(ownerReferences=[])
     await world.writer.delete_owned(record, owner=UID, pods=False)
     assert NAME in world.server.objects(NODES)
+
+
+async def test_a_404_is_an_error_while_a_list_has_the_node(world: World) -> None:
+    record = await world.birth()
+    for verb in ("delete", "get"):
+        world.server.fail(404, times=1, verb=verb, resource="nodes")
+        with pytest.raises(ServerError):
+            await (
+                world.writer.delete(record, pods=False)
+                if verb == "delete"
+                else world.reshape(record, 20)
+            )
+        assert NAME in world.cache
+
+
+async def test_marks_are_not_put_back_once_the_group_is_gone(world: World) -> None:
+    record = await world.birth()
+    world.patch(ownerReferences=[])
+    lost = await world.writer.regain(record, group=GROUP, uid=UID, label=GROUP)
+    assert "ownerReference" in lost
+    assert not world.node["metadata"]["ownerReferences"]
 
 
 async def test_a_deletion_is_put_off(world: World) -> None:
