@@ -1,9 +1,9 @@
 """Lets the simulated cloud of groups act on the nodes that Karpenter makes of them.
 
     spec.cloud.interruptions of groups  -->  machines that are interrupted, by the operator's draws
-    an outage of all these groups       -->  Ready=False of the class, so Karpenter makes no node
+    an outage of all these groups       -->  Ready=False of each class, so Karpenter makes no node
 
-Karpenter's kwok provider has one class for all groups, so an outage of some of them does nothing.
+A class of Karpenter's kwok provider isn't for certain groups, so an outage of some does nothing.
 """
 
 import asyncio
@@ -16,17 +16,17 @@ from kwok_operator.cloud.api.cloud import Cloud
 from kwok_operator.cloud.draws import group_seed
 from kwok_operator.cloud.terms import in_force
 from kwok_operator.constants import GROUPS_PATH
-from kwok_operator.errors import ApiUnreachableError, NotFoundError
+from kwok_operator.errors import ApiError, ApiUnreachableError, NotFoundError
 from kwok_operator.formats.times import format_time
 from kwok_operator.formats.untyped import as_list, as_map, value_at
 from kwok_operator.formats.words import names_in_words
 from kwok_operator.kube.client import MERGE_PATCH, KubeClient
 from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
 from kwok_operator.rehearsal.interrupting import Interrupter
-from kwok_operator.rehearsal.karpenter.nodepools import CLASS_API_VERSION, DEFAULT_CLASS
+from kwok_operator.rehearsal.karpenter.nodepools import CLASS_API_VERSION
 from kwok_operator.rehearsal.machinelives import NodeLives
 
-CLASS_PATH: Final = f"/apis/{CLASS_API_VERSION}/kwoknodeclasses/{DEFAULT_CLASS}"
+CLASSES_PATH: Final = f"/apis/{CLASS_API_VERSION}/kwoknodeclasses"
 _LOOK_SECONDS: Final = 1.0
 _RETRIES: Final = 3
 _MOST_NAMES: Final = 3
@@ -47,10 +47,13 @@ class KarpenterClouds:
         self._lives = NodeLives()
         self._out = frozenset[str]()
         """The groups that were in an outage at the last look."""
+        self._not_ready = set[str]()
+        """The classes that were made not Ready."""
 
     async def follow(self) -> NoReturn:
         while True:
-            with suppress(ApiUnreachableError):  # the run ends if that lasts
+            # The next look tries again; if that lasts, others who watch the cluster end the run.
+            with suppress(ApiError, ApiUnreachableError):
                 await self.look()
             await asyncio.sleep(_LOOK_SECONDS)
 
@@ -80,18 +83,28 @@ class KarpenterClouds:
             self._mark("interrupt", f"{machines} of {names_in_words(names)}")
 
     async def _show_outage(self, groups: Mapping[str, Any]) -> None:
-        out = frozenset(name for name, body in groups.items() if _is_out(body))
-        if out == self._out:
-            return
-        before, self._out = self._out, out
-        whole = out == groups.keys()
-        if whole or (before and before == groups.keys()):
-            await self._set_ready(not whole)
-        elif out:
-            which = names_in_words(sorted(out), most=_MOST_NAMES)
+        before, self._out = self._out, frozenset(n for n, body in groups.items() if _is_out(body))
+        whole = bool(groups) and self._out == groups.keys()
+        if whole or self._not_ready:
+            await self._show_in_classes(ready=not whole)
+        all_were = bool(before) and before == groups.keys()
+        if self._out and self._out != before and not whole and not all_were:
+            which = names_in_words(sorted(self._out), most=_MOST_NAMES)
             self._mark("outage without effect on Karpenter", f"{which}; other groups are not out")
 
-    async def _set_ready(self, ready: bool) -> None:
+    async def _show_in_classes(self, *, ready: bool) -> None:
+        """Changes the classes that don't show it yet; others may come during the outage."""
+        try:
+            listed = (await self._client.get_json(CLASSES_PATH, retries=_RETRIES))["items"]
+        except NotFoundError:  # Karpenter isn't prepared yet
+            return
+        there = {str(each["metadata"]["name"]) for each in listed}
+        self._not_ready &= there
+        for name in sorted(self._not_ready if ready else there - self._not_ready):
+            await self._set_ready(name, ready)
+            self._not_ready ^= {name}
+
+    async def _set_ready(self, name: str, ready: bool) -> None:
         condition = {
             "type": "Ready",
             "status": "True" if ready else "False",
@@ -99,14 +112,13 @@ class KarpenterClouds:
             "message": "" if ready else "all groups are in an outage",
             "lastTransitionTime": format_time(time.time_ns() // 1_000_000),
         }
-        with suppress(NotFoundError):  # Karpenter isn't prepared yet
-            await self._client.request(
-                "PATCH",
-                f"{CLASS_PATH}/status",
-                body={"status": {"conditions": [condition]}},
-                content_type=MERGE_PATCH,
-                retries=_RETRIES,
-            )
+        await self._client.request(
+            "PATCH",
+            f"{CLASSES_PATH}/{name}/status",
+            body={"status": {"conditions": [condition]}},
+            content_type=MERGE_PATCH,
+            retries=_RETRIES,
+        )
 
 
 def _clouds(groups: Mapping[str, Any], *, seed: str) -> dict[str, Cloud]:

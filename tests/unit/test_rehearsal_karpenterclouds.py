@@ -2,9 +2,11 @@
 
 - the n-th node of a group lives as long as the operator's node with serial n; the cap holds
 - nodes are interrupted as spec.cloud says, and that is marked
-- an outage of all groups is one of the class; an outage of some is marked, and does nothing
+- an outage of all groups is one of each class; an outage of some is marked, and does nothing
+- what the API server refuses is tried again at the next look
 """
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,13 +21,12 @@ from kwok_operator.constants import NODE_CLAIMS_PATH, NODE_GROUP_LABEL, NODE_POO
 from kwok_operator.formats.times import format_time, parse_time
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.rehearsal.interrupting import Interrupter
-from kwok_operator.rehearsal.karpenterclouds import CLASS_PATH, KarpenterClouds
+from kwok_operator.rehearsal.karpenterclouds import CLASSES_PATH, KarpenterClouds
 from kwok_operator.rehearsal.machinelives import NodeLives
 from kwok_operator.rehearsal.machines import Machine
 from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
 
 T0 = parse_time("2026-01-02T03:04:05Z")
-CLASSES = CLASS_PATH.rpartition("/")[0]
 
 
 def machine(number: int, *, born: int) -> Machine:
@@ -96,8 +97,8 @@ def clouds(
     server: FakeApiServer, client: KubeClient, marks: list[str]
 ) -> Iterator[KarpenterClouds]:
     server.serve(NODE_CLAIMS_PATH, kind="NodeClaim")
-    server.serve(CLASSES, kind="KWOKNodeClass")
-    server.create(CLASSES, {"metadata": {"name": "default"}})
+    server.serve(CLASSES_PATH, kind="KWOKNodeClass")
+    server.create(CLASSES_PATH, {"metadata": {"name": "default"}})
     yield KarpenterClouds(
         client,
         Interrupter(client, seed="s", of_groups=False),
@@ -123,9 +124,14 @@ async def test_nodes_of_karpenter_are_interrupted(
     assert marks == ["interrupt: 1 machine of a"]
 
 
-def is_ready(server: FakeApiServer) -> str:
-    conditions = server.objects(CLASSES)["default"].get("status", {}).get("conditions", [])
+def is_ready(server: FakeApiServer, name: str = "default") -> str:
+    conditions = server.objects(CLASSES_PATH)[name].get("status", {}).get("conditions", [])
     return "".join(each["status"] for each in conditions)
+
+
+def set_outage(server: FakeApiServer, name: str, status: str) -> None:
+    conditions = [{"type": "Outage", "status": status}]
+    server.patch(GROUPS, name, {"status": {"conditions": conditions}}, subresource="status")
 
 
 async def test_only_an_outage_of_all_groups_is_one_of_the_class(
@@ -136,9 +142,38 @@ async def test_only_an_outage_of_all_groups_is_one_of_the_class(
     server.create(GROUPS, {"metadata": {"name": "fixed"}, "spec": {}})
     seen = []
     for name, status in (("a", "True"), ("b", "True"), ("a", "False"), ("b", "False")):
-        condition = {"type": "Outage", "status": status}
-        server.patch(GROUPS, name, {"status": {"conditions": [condition]}}, subresource="status")
+        set_outage(server, name, status)
         await clouds.look()
         seen.append(is_ready(server))
     assert seen == ["", "False", "True", "True"]
     assert marks == ["outage without effect on Karpenter: a; other groups are not out"]
+
+
+async def test_an_outage_reaches_each_class_however_late_it_comes(
+    server: FakeApiServer, clouds: KarpenterClouds
+) -> None:
+    server.create(GROUPS, group("a"))
+    set_outage(server, "a", "True")
+    server.delete(CLASSES_PATH, "default")
+    await clouds.look()
+    for name in ("default", "own"):
+        server.create(CLASSES_PATH, {"metadata": {"name": name}})
+        await clouds.look()
+    assert [is_ready(server, name) for name in ("default", "own")] == ["False", "False"]
+    set_outage(server, "a", "False")
+    await clouds.look()
+    assert [is_ready(server, name) for name in ("default", "own")] == ["True", "True"]
+
+
+async def test_an_error_of_the_api_server_does_not_end_it(
+    server: FakeApiServer, clouds: KarpenterClouds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kwok_operator.rehearsal.karpenterclouds._LOOK_SECONDS", 0.01)
+    server.fail(403, verb="list")
+    server.create(GROUPS, group("a"))
+    set_outage(server, "a", "True")
+    following = asyncio.create_task(clouds.follow())
+    while not following.done() and not is_ready(server):
+        await asyncio.sleep(0.01)
+    assert not following.done()
+    following.cancel()
