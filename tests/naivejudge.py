@@ -415,33 +415,25 @@ def _node_sums(
 
 
 def _replaced(all_: History, created: Iterable[Life], scope: FigureScope) -> int:
-    replaced, count = set[Life](), 0
-    for node in created:
-        index, t, state = node.lines[0]
-        went = sorted(
-            (
-                (old.gone, old.lines[-1][0], old)
-                for old in all_.nodes
-                if old.gone is not None
-                and old not in replaced
-                and _gone_before(all_, old, index)
-                and round(t - old.gone, 3) <= 600
-                and _kind(old.last) == _kind(state)
-            ),
-            key=lambda each: each[:2],
-        )
-        leaving = (
-            old
-            for old in all_.nodes
-            if old.lines[0][0] < index < old.gone_after
-            and old not in replaced
-            and _kind(_as_of(old, index)) == _kind(state)
-            and _leaves(all_, old, index)
-        )
-        old = went[0][2] if went else min(leaving, key=lambda each: each.name, default=None)
-        if old is not None:
+    new = {node.lines[0][0]: node for node in created}
+    went = {node.gone_after: node for node in all_.nodes if node.gone is not None}
+    free, replaced, count = [*new.values()], set[Life](), 0
+    for index in sorted({*new, *went}):
+        node: Life | None = new.get(index)
+        old: Life | None = went.get(index)
+        if node is not None:
+            kind, t = _kind(node.first), node.lines[0][1]
+            before = [each for at, each in sorted(went.items()) if at < index]
+            left = (each for each in before if round(t - (each.gone or 0), 3) <= 600)
+            old = next((o for o in left if o not in replaced and _kind(o.last) == kind), None)
+        elif old is not None:
+            kind, since = _kind(old.last), _left_since(all_, old)
+            came = (each for each in free if since < each.lines[0][0] < index)
+            node = next((n for n in came if _kind(n.first) == kind), None)
+        if node is not None and old is not None:
+            free.remove(node)
             replaced.add(old)
-            count += _at(scope, state)
+            count += _at(scope, node.first)
     return count
 
 
@@ -453,19 +445,19 @@ def _as_of(life: Life, index: int) -> Any:
     return [state for at, _, state in life.lines if at <= index][-1]
 
 
-def _leaves(all_: History, node: Life, index: int) -> bool:
-    """Whether its NodeClaim is being disrupted or deleted."""
-    there = (c for c in all_.claims if c.lines[0][0] < index < c.gone_after)
-    states: Iterator[NodeClaimState] = (_as_of(claim, index) for claim in there)
-    return any(c.node == node.name and (c.reason or c.deleting) for c in states)
-
-
-def _gone_before(all_: History, node: Life, index: int) -> bool:
-    after = node.lines[-1][0]
-    return any(
-        isinstance(line, NodeLine) and line.name == node.name and line.state is None
-        for line in all_.lines[after + 1 : index]
-    )
+def _left_since(all_: History, node: Life) -> float:
+    """From which line on it was there and its NodeClaim was being disrupted or deleted until it
+    went.
+    """
+    lives = [each.gone_after for each in all_.nodes if each.name == node.name]
+    begin = max([at for at in lives if at < node.gone_after], default=-1)
+    since = math.inf
+    for index in range(begin + 1, node.gone_after):
+        line = all_.lines[index]
+        if isinstance(line, NodeClaimLine) and line.state and line.state.node == node.name:
+            leaves = line.state.reason or line.state.deleting
+            since = min(since, index) if leaves else math.inf
+    return max(since, node.lines[0][0])
 
 
 def _uses(all_: History, scope: FigureScope, values: dict[str, float | None]) -> None:

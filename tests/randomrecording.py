@@ -52,6 +52,8 @@ class _World:
         self.claims: dict[str, NodeClaimState] = {}
         self.jobs: dict[str, dict[str, Any]] = {}
         self.priced = self.draw.random()
+        self.karpenters = self.chance(0.3)
+        """Whether all nodes are alike, and often have NodeClaims: then more are replaced."""
         self.gaps = 0.1 if self.draw.random() < 0.2 else 0.0
 
     def chance(self, share: float) -> bool:
@@ -74,15 +76,15 @@ class _World:
     def _node(self, name: str, node: NodeState) -> RecordedLine:
         if not node.group:
             # A node of the name that comes again is of the same place: names aren't used twice.
-            place = _NODES.index(name)
+            place = 0 if self.karpenters else _NODES.index(name)
             node = replace(
                 node,
                 group=GROUPS[place % len(GROUPS)],
                 zone=ZONES[place // 2 % len(ZONES)],
                 pool=(NODE_POOLS[0], "")[place // 4],
-                shape=self.draw.choice(("s", "m")),
+                shape="s" if self.karpenters else self.draw.choice(("s", "m")),
             )
-        elif self.chance(0.15):
+        elif not self.karpenters and self.chance(0.15):
             places: dict[str, Any] = {"zone": ZONES, "group": GROUPS, "pool": NODE_POOLS}
             part = self.draw.choice(list(places))
             node = replace(node, **{part: self.draw.choice(places[part])})
@@ -201,17 +203,17 @@ class _World:
         if claim is None and self.chance(0.95):
             pool = self.draw.choice(("", *NODE_POOLS))
             claim = NodeClaimState(created=self.created(), pool=pool)
-        elif claim is None or self.chance(0.25):
+        elif claim is None or self.chance(0.1):
             self.claims.pop(name, None)
             return NodeClaimLine(self.t, name, None)
-        if self.chance(0.5):
+        if self.chance(0.7):
             claim = self._launched(claim)
-        if claim.launched is not None and self.chance(0.5):
-            node = claim.node or self.draw.choice(_NODES)
+        if claim.launched is not None and self.chance(0.7):
+            node = claim.node or self.draw.choice([*self.nodes, *_NODES])
             claim = replace(claim, registered=claim.registered or self.moment(), node=node)
         if not claim.deleting and self.chance(0.5):
             reasons = ("", "Underutilized", "Empty", "Drifted", "Expired", "Interrupted")
-            claim = replace(claim, reason=self.draw.choice(reasons), deleting=self.chance(0.5))
+            claim = replace(claim, reason=self.draw.choice(reasons), deleting=self.chance(0.2))
         self.claims[name] = claim
         return NodeClaimLine(self.t, name, claim)
 
@@ -252,7 +254,7 @@ class _World:
     def actions(self) -> list[Callable[[], RecordedLine | None]]:
         nodes = [self.node_came] * 4 + [self.node_changed] * 4 + [self.node_went] * 2
         pods = [self.pod_came] * 5 + [self.pod_changed] * 9 + [self.pod_went] * 2
-        others = [self.job] * 4 + [self.budget] * 2 + [self.claim] * 4
+        others = [self.job] * 4 + [self.budget] * 2 + [self.claim] * (16 if self.karpenters else 4)
         return [*nodes, *pods, *others, self.group, self.other]
 
     def lines(self) -> Iterator[RecordedLine]:

@@ -5,6 +5,7 @@
 - the order in which two watches report one moment makes no difference
 """
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -131,15 +132,28 @@ def test_karpenter_replaces_a_node_before_it_ends_it() -> None:
         node(2, "n-2"),  # nothing leaves yet
         NodeClaimLine(10, "c-1", claim),
         node(20, "n-3", shape="other"),
-        node(20, "n-4"),
+        node(20, "n-4", zone="x"),
         node(21, "n-5"),  # n-1 is replaced once
-        gone(30, "n-1"),
         NodeClaimLine(30, "c-1", None),
+        gone(30, "n-1"),
         node(31, "n-6"),
     )
-    for until in (20, 21, 100):
+    for until, count in ((21, 0), (30, 1), (100, 1)):
         there = [line for line in lines if line.t <= until]
-        assert figure(there, "churn.replacedSameShape") == 1
+        assert figure(there, "churn.replacedSameShape") == count
+    assert figure(lines, "churn.replacedSameShape", FigureScope(zone="x")) == 1
+
+
+def test_a_disruption_that_karpenter_gives_up_replaces_nothing() -> None:
+    stays = NodeClaimState(1, node="n-1", registered=1)
+    lines = run(
+        node(1, "n-1"),
+        NodeClaimLine(10, "c-1", replace(stays, reason="Underutilized")),
+        node(20, "n-2"),
+        NodeClaimLine(30, "c-1", stays),
+        gone(40, "n-1"),
+    )
+    assert figure(lines, "churn.replacedSameShape") == 0
 
 
 def covered(t: float, name: str, *budgets: str, **state: Any) -> PodLine:

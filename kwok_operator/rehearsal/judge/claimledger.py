@@ -7,7 +7,6 @@ A NodeClaim belongs to its NodePool from the beginning, to a group and a zone on
 so, mostly when it is launched.
 """
 
-from collections import Counter
 from collections.abc import Callable
 
 from kwok_operator.rehearsal.judge.figures import DISRUPTIONS, NODE_CLAIM_LEVELS, Place, Tally
@@ -18,10 +17,6 @@ class NodeClaimLedger:
     def __init__(self, tallies: Callable[[Place], tuple[Tally, ...]]) -> None:
         self._tallies = tallies
         self.live: dict[str, NodeClaimState] = {}
-        self.leaving: Counter[str] = Counter()
-        """The nodes whose NodeClaims are being disrupted or deleted, each with how many these
-        are.
-        """
 
     def apply(self, line: NodeClaimLine) -> None:
         before, after = self.live.pop(line.name, None), line.state
@@ -30,10 +25,6 @@ class NodeClaimLedger:
         for claim, sign in ((before, -1), (after, 1)):
             if claim is None:
                 continue
-            if claim.reason or claim.deleting:
-                self.leaving[claim.node] += sign
-                if not self.leaving[claim.node]:
-                    del self.leaving[claim.node]
             levels = [name for name, counts in NODE_CLAIM_LEVELS.items() if counts(claim)]
             for tally in self._tallies(_place(claim)):
                 for name in levels:

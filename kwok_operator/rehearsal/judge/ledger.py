@@ -9,10 +9,12 @@ the cluster, with the pods that have waited and with the nodes that are gone, bu
 number of lines.
 """
 
+from bisect import bisect
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from operator import itemgetter
+from typing import Final, TypeAlias
 
 from kwok_operator.rehearsal.judge.claimledger import NodeClaimLedger
 from kwok_operator.rehearsal.judge.figures import NODE_LEVELS, FigureScope, Place, Tally
@@ -25,6 +27,7 @@ from kwok_operator.rehearsal.judge.recording import (
     GroupState,
     JobLine,
     NodeClaimLine,
+    NodeClaimState,
     NodeLine,
     NodeState,
     PodLine,
@@ -50,6 +53,7 @@ _HEARD_APART: Final = 1.0
 cause.
 """
 _NO_NODE: Final = NodeState()
+_Kind: TypeAlias = tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -108,33 +112,57 @@ class _Unpriced:
 
 @dataclass(slots=True)
 class _Replacements:
-    """Which nodes have been replaced by one of their group, NodePool and shape."""
+    """Which nodes have been replaced by one of their group, NodePool and shape.
 
-    gone: defaultdict[tuple[str, ...], deque[float]] = field(
-        default_factory=lambda: defaultdict(deque)
-    )
+    Karpenter makes the new node before it ends the old one, and may give the disruption up: so a
+    node that comes while another one is leaving replaces it once that is gone.
+    """
+
+    gone: defaultdict[_Kind, deque[float]] = field(default_factory=lambda: defaultdict(deque))
     """When nodes of each kind were deleted that haven't been replaced yet."""
-    replaced: set[str] = field(default_factory=set)
-    """The nodes that exist and have been replaced."""
+    came: defaultdict[_Kind, list[tuple[int, Place]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    """The nodes that came while others were leaving and have replaced none yet."""
+    leaving: dict[str, int] = field(default_factory=dict)
+    """Since when each node is there and its NodeClaim is being disrupted or deleted."""
+    _steps: int = 0
 
-    def went(self, name: str, node: NodeState, t: float) -> None:
-        if name not in self.replaced:
-            self.gone[_kind(node)].append(t)
-        self.replaced.discard(name)
+    def looks(self, claim: NodeClaimState) -> None:
+        if not (claim.reason or claim.deleting):
+            self.leaving.pop(claim.node, None)
+        elif claim.node not in self.leaving:
+            self.leaving[claim.node] = self._step()
 
-    def came(self, node: NodeState, t: float, leaving: Mapping[str, NodeState]) -> bool:
-        """Records a new node. Returns whether it replaces one that is gone, or is `leaving`."""
+    def replaces(self, name: str, node: NodeState, t: float, *, new: bool) -> bool:
+        """Records a node that is there now. Returns whether it replaces one that is gone."""
+        step = self._step()
+        if name in self.leaving:
+            self.leaving[name] = step
+        if not new:
+            return False
         waiting = self.gone.get(_kind(node))
         while waiting and waiting[0] < t - REPLACED_WITHIN - _ROUNDING:
             waiting.popleft()
         if waiting:
             waiting.popleft()
             return True
-        alike = (name for name, other in leaving.items() if _kind(other) == _kind(node))
-        first = min((name for name in alike if name not in self.replaced), default=None)
-        if first is not None:
-            self.replaced.add(first)
-        return first is not None
+        if self.leaving:
+            self.came[_kind(node)].append((step, _place(node)))
+        return False
+
+    def went(self, name: str, node: NodeState, t: float) -> Place | None:
+        """Records that a node is gone. Returns the place of the one that has replaced it before."""
+        since, came = self.leaving.pop(name, None), self.came[_kind(node)]
+        first = len(came) if since is None else bisect(came, since, key=itemgetter(0))
+        if first < len(came):
+            return came.pop(first)[1]
+        self.gone[_kind(node)].append(t)
+        return None
+
+    def _step(self) -> int:
+        self._steps += 1
+        return self._steps
 
 
 class ClusterLedger:
@@ -208,6 +236,8 @@ class ClusterLedger:
                 self._gang(line)
             case NodeClaimLine():
                 self.claims.apply(line)
+                if line.state is not None:
+                    self._replacements.looks(line.state)
 
     def tallies(self, place: Place) -> tuple[Tally, ...]:
         """Returns all tallies that count what belongs to this place."""
@@ -239,7 +269,7 @@ class ClusterLedger:
         t, after = line.t, line.state
         before = self.nodes.pop(line.name, None)
         if before is None and after is not None:
-            self._came(after, t)
+            self._came(line.name, after, t)
         elif after is None and before is not None:
             self._went(line.name, before, t)
         if after is not None and before is not None and after.price is None is not before.price:
@@ -282,20 +312,19 @@ class ClusterLedger:
                 tally.price.add(after.price * seconds)
                 tally.unpriced.add(-seconds)
 
-    def _came(self, node: NodeState, t: float) -> None:
-        if node.created is not None and node.created < 0:
-            return  # it was there before the run
-        # Karpenter makes the new node before it ends the old one.
-        leaving = {n: self.nodes[n] for n in self.claims.leaving if n in self.nodes}
-        replaces = self._replacements.came(node, t, leaving)
-        for tally in self.tallies(_place(node)):
+    def _came(self, name: str, node: NodeState, t: float) -> None:
+        new = node.created is None or node.created >= 0
+        replaces = self._replacements.replaces(name, node, t, new=new)
+        for tally in self.tallies(_place(node)) if new else ():
             tally.counts["churn.created"] += 1
             tally.counts["churn.replacedSameShape"] += replaces
 
     def _went(self, name: str, node: NodeState, t: float) -> None:
-        self._replacements.went(name, node, t)
         for tally in self.tallies(_place(node)):
             tally.counts["churn.deleted"] += 1
+        if (place := self._replacements.went(name, node, t)) is not None:
+            for tally in self.tallies(place):
+                tally.counts["churn.replacedSameShape"] += 1
 
     def _move_node(
         self, node: NodeState, used: Mapping[str, float], *, t: float, sign: int
@@ -393,7 +422,7 @@ class ClusterLedger:
                 tally.counts["gangs.unfinished"] += 1
 
 
-def _kind(node: NodeState) -> tuple[str, ...]:
+def _kind(node: NodeState) -> _Kind:
     return node.group, node.pool, node.shape
 
 
