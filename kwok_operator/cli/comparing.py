@@ -144,8 +144,9 @@ def run(flags: argparse.Namespace) -> int:
             of = f" in {arm.name}" if len(others) > 1 else ""
             for each in what_differs(first, arm, {}, {}):
                 print(f"differs{of}: {each.what}: {each.a}, {each.b}")
-        if kinds := unlike_autoscalers([(arm.name, arm.scenario) for arm in plan.arms]):
-            print(f"autoscalers: {kinds[1]}")
+        if kinds := unlike_autoscalers(plan.arms):
+            alike, said = kinds
+            print(f"autoscalers{'' if alike else ', not alike'}: {said}")
         return 0
     return _play(plan, folder, given)
 

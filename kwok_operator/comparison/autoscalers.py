@@ -5,22 +5,22 @@ arms --unlike_autoscalers--> whether it is fair, and what differs; None without 
 
 from collections.abc import Sequence
 
+from kwok_operator.comparison.plan import ComparisonArm
 from kwok_operator.formats.words import names_in_words
-from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.scenario.process import FlagSet
 
 
-def unlike_autoscalers(arms: Sequence[tuple[str, Scenario]]) -> tuple[bool, str] | None:
+def unlike_autoscalers(arms: Sequence[ComparisonArm]) -> tuple[bool, str] | None:
     """Returns whether Karpenter and what the other arms have differ in nothing but what they
     decide, and a sentence; None if all arms have Karpenter, or none.
     """
-    having = [name for name, scenario in arms if scenario.karpenters]
+    having = [arm for arm in arms if arm.scenario.karpenters]
     if not having or len(having) == len(arms):
         return None
     fast = [
-        name
-        for name, scenario in arms
-        for each in scenario.processes
+        arm.name
+        for arm in arms
+        for each in arm.scenario.processes
         if each.cluster_autoscaler is not None and each.cluster_autoscaler.values is FlagSet.FAST
     ]
     said = []
@@ -33,10 +33,11 @@ def unlike_autoscalers(arms: Sequence[tuple[str, Scenario]]) -> tuple[bool, str]
         )
     else:
         said.append("each has its own delays, of which Karpenter's can't be set")
-    karpenters = [each for _, scenario in arms for each in scenario.karpenters.values()]
+    karpenters = [each for arm in having for each in arm.scenario.karpenters.values()]
     if any(each.node_pools is None for each in karpenters):
         said.append(
             "Karpenter keeps the maxSize of all groups of a NodePool together, cluster-autoscaler"
             " that of each group"
         )
-    return not fast, "; ".join(said)
+    unlike = [f"Karpenter of {arm.name} {each}" for arm in having for each in arm.unlike]
+    return not fast and not unlike, "; ".join([*said, *unlike])

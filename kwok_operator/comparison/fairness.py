@@ -168,7 +168,7 @@ def fairness_checks(plan: ComparisonPlan, arms: Sequence[Facts]) -> Iterator[Fai
             said += f"; up to {max(missing):,} pods did not come, in {len(missing)} runs"
             held = False
         yield FairnessCheck(what, held, said)
-    if kinds := unlike_autoscalers([(arm.name, arm.scenario) for arm in plan.arms]):
+    if kinds := unlike_autoscalers(plan.arms):
         yield FairnessCheck("autoscalers", *kinds)
     yield _came(rounds.values())
     yield _unchanged(plan, arms)

@@ -85,7 +85,7 @@ def _loaded(
             continue
         files = _files(read.scenario, around(path))
         digest = _digest(read.scenario, files, around(path))
-        arms.append(ComparisonArm(arm, str(path), read.scenario, digest, files))
+        arms.append(ComparisonArm(arm, str(path), read.scenario, digest, files, read.unlike))
     findings = [*dict.fromkeys(findings)]
     return LoadedArms(name, () if findings else tuple(arms), tuple(findings))
 

@@ -66,6 +66,8 @@ class ComparisonArm:
     """
     files: Mapping[str, str] = field(default_factory=dict)
     """A digest of each file that the scenario reads, by the path that the scenario names."""
+    unlike: tuple[str, ...] = ()
+    """Sentences on what makes Karpenter's nodes other than those of the groups."""
 
 
 @dataclass(frozen=True, slots=True)

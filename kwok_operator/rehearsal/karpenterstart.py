@@ -32,6 +32,7 @@ from kwok_operator.rehearsal.karpenter.setup import (
     left_beside,
     name_of,
     set_up,
+    unpaid,
 )
 from kwok_operator.rehearsal.kubectl import AsyncKubectl
 from kwok_operator.rehearsal.scenario.karpenter import CRDS_FOLDER, Karpenter
@@ -100,7 +101,8 @@ class KarpenterPlace:
             f"has no effect on its nodes: {each}"
             for each in ignored(specs, delay_given=delay is not None)
         ]
-        return PreparedKarpenter(path, (*setup.caveats, *lost, *left_beside(specs)))
+        beside = (*unpaid(specs), *left_beside(specs))
+        return PreparedKarpenter(path, (*setup.caveats, *lost, *beside))
 
     async def crds(self, name: str, wanted: Karpenter, program: Path) -> list[Manifest]:
         """Returns the CRDs of the folder that the scenario names, or that is beside the program."""

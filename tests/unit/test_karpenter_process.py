@@ -14,13 +14,17 @@ import yaml
 
 from kwok_operator.comparison.autoscalers import unlike_autoscalers
 from kwok_operator.comparison.loading import LoadedArms, load_arms
+from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
+from kwok_operator.nodegroups.template import resolve
+from kwok_operator.rehearsal.karpenter.groups import offering_of
+from kwok_operator.rehearsal.karpenter.instancetypes import as_json, types_of
 from kwok_operator.rehearsal.loading import load_scenario
 from kwok_operator.rehearsal.programversion import version_in_words
 from kwok_operator.rehearsal.scenario.karpenter import Karpenter
 from kwok_operator.rehearsal.scenario.karpenterenv import GIVEN_VARIABLES, karpenter_environment
-from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.surroundings import MAX_BYTES, LocalSurroundings
-from tests.fakes.karpenter import CRDS, as_text, group
+from tests.fakes.compared import arm
+from tests.fakes.karpenter import CRDS, as_text, group, pool
 from tests.fakes.scenarios import scenario
 
 MODULE = "sigs.k8s.io/karpenter"
@@ -86,9 +90,9 @@ def test_version_of_a_program(tmp_path: Path, content: str, version: str) -> Non
     assert version_in_words(path, MODULE) == (f"{version}({sha})" if version else sha)
 
 
-def arms(tmp_path: Path, a: dict[str, Any], b: dict[str, Any]) -> LoadedArms:
-    """Two arms, of which both have a group with a stock."""
-    whole = scenario(apply=[{"object": group(cloud={"stock": 3})}])
+def arms(tmp_path: Path, a: dict[str, Any], b: dict[str, Any], **of_group: Any) -> LoadedArms:
+    """Two arms, of which both have a group; by default it has a stock."""
+    whole = scenario(apply=[{"object": group(**(of_group or {"cloud": {"stock": 3}}))}])
     whole["arms"] = {"a": {"processes": [a]}, "b": {"processes": [b]}}
     path = tmp_path / "s.yaml"
     path.write_text(yaml.safe_dump(whole), encoding="utf-8")
@@ -130,11 +134,44 @@ def test_what_it_brings_is_checked_beside_a_huge_import(tmp_path: Path) -> None:
 def test_whether_two_autoscalers_are_alike(
     a: dict[str, Any], b: dict[str, Any], fair: bool | None
 ) -> None:
-    some = [
-        (name, Scenario.model_validate({"name": "s", **scenario(processes=[each])}))
-        for name, each in (("a", a), ("b", b))
-    ]
-    found = unlike_autoscalers(some)
+    found = unlike_autoscalers([arm("a", processes=[a]), arm("b", processes=[b])])
     assert (found and found[0]) == fair
     if found:
         assert "maxSize" in found[1]
+
+
+SLOWLY = {"cloud": {"provisioningDelay": {"fixed": "60s"}}}
+OWN_CLASS = {
+    "apiVersion": "karpenter.kwok.sh/v1alpha1",
+    "kind": "KWOKNodeClass",
+    "metadata": {"name": "default"},
+    "spec": {"nodeRegistrationDelay": "1s"},
+}
+
+
+@pytest.mark.parametrize(
+    ("karpenter", "of_group", "said"),
+    [
+        ({}, SLOWLY, ""),
+        ({"nodeClass": {"registrationDelay": "60s"}}, SLOWLY, ""),
+        ({"nodeClass": {"registrationDelay": "1s"}}, SLOWLY, "after 1 s"),
+        ({"nodePools": [{"object": pool()}, {"object": OWN_CLASS}]}, SLOWLY, "after 1 s"),
+        ({"nodePools": [{"object": pool()}], "instanceTypesFrom": "types.json"}, SLOWLY, "a file"),
+        ({}, {"cloud": {"readinessDelay": {"fixed": "60s"}}}, "readinessDelay"),
+        ({}, {"targetSize": 6}, "targetSize"),
+    ],
+    ids=["alike", "same delay", "delay", "class", "types", "unpaid", "left beside"],
+)
+def test_other_nodes_are_not_fair(
+    tmp_path: Path, karpenter: dict[str, Any], of_group: dict[str, Any], said: str
+) -> None:
+    spec = KwokNodeGroupSpec.model_validate(group()["spec"])
+    node = resolve(spec.template, guard=spec.guard_taint)
+    types = types_of([offering_of("batch", spec, node)])
+    (tmp_path / "types.json").write_text(as_json(types), encoding="utf-8")
+    preset = KARPENTER | {"karpenter": {"crds": "crds.yaml", **karpenter}}
+    loaded = arms(tmp_path, SLOW, preset, **of_group)
+    assert loaded.findings == ()
+    found = unlike_autoscalers(loaded.arms)
+    assert found is not None
+    assert (found[0], said in found[1]) == (not said, True)

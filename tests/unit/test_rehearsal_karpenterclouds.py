@@ -25,6 +25,7 @@ from kwok_operator.rehearsal.karpenterclouds import CLASSES_PATH, KarpenterCloud
 from kwok_operator.rehearsal.machinelives import NodeLives
 from kwok_operator.rehearsal.machines import Machine
 from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
+from tests.fakes.waiting import until
 
 T0 = parse_time("2026-01-02T03:04:05Z")
 
@@ -173,7 +174,6 @@ async def test_an_error_of_the_api_server_does_not_end_it(
     server.create(GROUPS, group("a"))
     set_outage(server, "a", "True")
     following = asyncio.create_task(clouds.follow())
-    while not following.done() and not is_ready(server):
-        await asyncio.sleep(0.01)
+    await until(lambda: following.done() or is_ready(server))
     assert not following.done()
     following.cancel()

@@ -12,6 +12,7 @@ from typing import Any, Final
 from kwok_operator.constants import CAPACITY_TYPE_LABEL, GUARD_TAINT_KEY, NODE_GROUP_LABEL
 from kwok_operator.formats.manifests import Manifest
 from kwok_operator.formats.quantity import format_quantity, parse_quantity
+from kwok_operator.formats.times import parse_duration
 from kwok_operator.formats.untyped import as_list, as_map, text_at
 from kwok_operator.formats.words import names_in_words, shown
 from kwok_operator.formats.yamltext import Path
@@ -127,6 +128,15 @@ def node_class(name: str, *, delay: float) -> Manifest:
         "metadata": {"name": name},
         "spec": spec,
     }
+
+
+def delay_of(node_class: Manifest) -> float | None:
+    """Returns the delay of a KWOKNodeClass in seconds; None if it can't be read."""
+    text = text_at(node_class, "spec", "nodeRegistrationDelay")
+    try:
+        return float(parse_duration(text)) if text else 0.0
+    except ValueError:
+        return None
 
 
 def completed(pool: Manifest, types: Sequence[InstanceType]) -> Manifest:

@@ -6,7 +6,7 @@ The same is done twice: by the check of a scenario, as far as files say what a g
 like, and when Karpenter is started, with the groups in the cluster.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -125,6 +125,36 @@ def ignored(specs: Mapping[str, KwokNodeGroupSpec], *, delay_given: bool) -> lis
     return [
         f"{field} of {names_in_words(names, most=_MOST_NAMES)}"
         for field, names in unheeded(specs, delay_given=delay_given).items()
+    ]
+
+
+def unlike_groups(
+    specs: Mapping[str, KwokNodeGroupSpec], *, delays: Collection[float | None]
+) -> list[str]:
+    """Returns sentences on what makes Karpenter's nodes come sooner, or cost less, than those of
+    groups. `delays` are those of its classes, as far as the user gives them; None: no constant.
+    """
+    of_groups = common_delay(specs)
+    own = sorted(each for each in delays if each is not None and each != of_groups)
+    found = []
+    if own or None in delays:
+        said = names_in_words([f"{each:g} s" for each in own]) or "times of its own"
+        theirs = "delays of their own" if of_groups is None else f"{of_groups} s"
+        found.append(f"makes nodes after {said} by its class, and groups after {theirs}")
+    return [*found, *unpaid(specs), *left_beside(specs)]
+
+
+def unpaid(specs: Mapping[str, KwokNodeGroupSpec]) -> list[str]:
+    """Returns a sentence on the delays during which a group's node costs, and Karpenter's isn't
+    there yet.
+    """
+    names = [n for n, spec in sorted(specs.items()) if spec.cloud and spec.cloud.readiness_delay]
+    if not names:
+        return []
+    which = names_in_words(names, most=_MOST_NAMES)
+    return [
+        f"has nodes that appear, and cost, only after readinessDelay, unlike those of {which};"
+        " write it as provisioningDelay"
     ]
 
 

@@ -68,7 +68,7 @@ def check(read: ScenarioFile, around: Surroundings) -> ScenarioFile:
         *wait_checks(scenario, known),
         *figure_checks(scenario, known),
     ]
-    read = replace(read, ignored=tuple(karpenter.ignored))
+    read = replace(read, ignored=(*karpenter.ignored,), unlike=(*karpenter.unlike,))
     return read.with_findings(problems, [*applied.findings, *karpenter.findings])
 
 

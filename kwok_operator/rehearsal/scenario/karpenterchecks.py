@@ -24,12 +24,18 @@ from kwok_operator.rehearsal.karpenter.instancetypes import (
     InstanceTypesError,
     read_types,
 )
-from kwok_operator.rehearsal.karpenter.nodepools import DEFAULT_CLASS, NODE_CLASS, NODE_POOL
+from kwok_operator.rehearsal.karpenter.nodepools import (
+    DEFAULT_CLASS,
+    NODE_CLASS,
+    NODE_POOL,
+    delay_of,
+)
 from kwok_operator.rehearsal.karpenter.setup import (
     KarpenterSetupError,
     ignored,
     name_of,
     set_up,
+    unlike_groups,
 )
 from kwok_operator.rehearsal.scenario.applied import Known, read_sources
 from kwok_operator.rehearsal.scenario.karpenter import CRDS_FOLDER, Karpenter
@@ -48,6 +54,8 @@ class KarpenterFindings:
     """The findings in files that it names, and in objects that it contains."""
     ignored: list[str] = field(default_factory=list)
     """What of the groups and of the timeline has no effect on Karpenter's nodes."""
+    unlike: list[str] = field(default_factory=list)
+    """Sentences on what makes Karpenter's nodes other than those of the groups."""
 
 
 class KarpenterLook:
@@ -79,6 +87,7 @@ class KarpenterLook:
             known.zones_known &= brought.wanted.types_file is None
             brought.check(known)
             found.ignored += _ignored(brought.wanted, self._scenario, known)
+            found.unlike += brought.unlike(known)
         return found
 
     def _check_process(self, path: Path, wanted: Karpenter) -> None:
@@ -146,6 +155,16 @@ class _Brought:
         known.node_pools_known = others_known
         if own is None and crds is not None:
             self._check_made(setup.objects, crds)
+
+    def unlike(self, known: Known) -> list[str]:
+        if self.types is not None:
+            return ["takes its instance types from a file, not from groups"]
+        delays = {self.wanted.node_class.registration_delay} - {None}
+        for each in self.own or ():
+            if each.value.get("kind") == NODE_CLASS:
+                delays.add(delay_of(each.value))
+        specs = _scaled(known) if known.complete else {}
+        return unlike_groups(specs, delays=delays) if specs or delays else []
 
     def _check_made(self, objects: Sequence[Manifest], crds: KarpenterCrds) -> None:
         for made in objects:
@@ -233,8 +252,13 @@ def _specs(known: Known) -> dict[str, KwokNodeGroupSpec]:
     return found
 
 
+def _scaled(known: Known) -> dict[str, KwokNodeGroupSpec]:
+    """Returns the groups that an autoscaler may scale."""
+    return {n: spec for n, spec in _specs(known).items() if spec.autoscaling is not None}
+
+
 def _ignored(wanted: Karpenter, scenario: Scenario, known: Known) -> Iterator[str]:
-    specs = {n: spec for n, spec in _specs(known).items() if spec.autoscaling is not None}
+    specs = _scaled(known)
     yield from ignored(specs, delay_given=wanted.node_class.registration_delay is not None)
     outages = {n: step.outage for n, step in enumerate(scenario.timeline) if step.outage}
     out = {each.group for each in outages.values()}

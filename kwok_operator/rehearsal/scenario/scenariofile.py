@@ -35,6 +35,8 @@ class ScenarioFile:
     findings: tuple[Finding, ...] = ()
     ignored: tuple[str, ...] = ()
     """What of the groups and of the timeline has no effect on Karpenter's nodes."""
+    unlike: tuple[str, ...] = ()
+    """Sentences on what makes Karpenter's nodes other than those of the groups."""
 
     def with_findings(
         self, problems: Iterable[FieldProblem], findings: Iterable[Finding] = ()
