@@ -245,9 +245,11 @@ class RunRecorder:
             now=now,
             counts=counts,
         )
-        self._pools = _Kind[float](
-            lambda body, _, __: observed.consolidates_after(body),
-            lambda *_: None,
+        self.pools_changed_at = 0.0
+        """When a NodePool of Karpenter last changed; they aren't recorded."""
+        self._pools = _Kind[Mapping[str, Any]](
+            lambda body, _, __: as_map(body.get("spec")),
+            lambda t, *_: self._pool_changed(t),
             now=now,
             counts=counts,
         )
@@ -269,12 +271,12 @@ class RunRecorder:
         """The nodes that exist now."""
         return self._nodes.states
 
-    @property
     def node_pools(self) -> Mapping[str, float]:
-        """After how many seconds without a change Karpenter may consolidate nodes of each NodePool;
-        infinity for never.
+        """Returns after how many seconds without a change Karpenter may consolidate nodes of each
+        NodePool; infinity for never.
         """
-        return self._pools.states
+        pools = self._pools.states.items()
+        return {name: observed.consolidates_after(spec) for name, spec in pools}
 
     async def start(self) -> None:
         """Starts the watches. Returns once all existing objects have been recorded. Raises
@@ -357,6 +359,9 @@ class RunRecorder:
     def _budget(self, body: Body) -> BudgetState:
         self._selectors[_name(body)] = as_map(body.get("spec")).get("selector")
         return observed.budget(body)
+
+    def _pool_changed(self, t: float) -> None:
+        self.pools_changed_at = t
 
     def _write_budget(self, t: float, name: str, state: BudgetState | None) -> None:
         self._write(BudgetLine(t, f"PodDisruptionBudget/{name}", state))

@@ -330,7 +330,7 @@ class Rehearsal:
                         await asyncio.wait_for(self._arrived.wait(), _ANSWER_SECONDS)
                     return self._end_of("condition", "")
             elif until.settled is not None and not self._busy:
-                quiet = course.now() - course.changed_at
+                quiet = course.now() - max(course.changed_at, self._recorder.pools_changed_at)
                 self._waits_for = self._still_to_come(quiet) if quiet >= until.settled else ""
                 settled = quiet >= until.settled and not self._waits_for
                 if settled and not self._recorder.trouble and self._is_answered:
@@ -344,9 +344,10 @@ class Rehearsal:
         return still_to_come(
             quiet=quiet,
             under_way=round(ledger.all.claims["underWay"].value),
+            left_over=ledger.left_over(),
             consolidates_after=[
                 seconds
-                for name, seconds in self._recorder.node_pools.items()
+                for name, seconds in self._recorder.node_pools().items()
                 if name in ledger.node_pools and ledger.node_pools[name].nodes["total"].value
             ],
         )

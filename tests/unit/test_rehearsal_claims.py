@@ -1,7 +1,7 @@
 """NodeClaims of Karpenter, from the API server to the record of a run:
 
 - Karpenter's CRDs may come in the run; what is made then came in it, and nothing is missing
-- a run is settled once no NodeClaim is under way, and no consolidation is to come
+- a run is settled once no NodeClaim is under way, and nothing is to come of Karpenter
 - why a NodeClaim ends is what Karpenter wrote, or that its time was over
 - a node of Karpenter is ready once it is registered, and costs what its label says
 """
@@ -20,7 +20,12 @@ from kwok_operator.kube.client import KubeClient
 from kwok_operator.rehearsal.judge import observed, settling
 from kwok_operator.rehearsal.judge.observed import StampClock
 from kwok_operator.rehearsal.judge.recording import NodeClaimState
-from kwok_operator.rehearsal.judge.settling import CONSOLIDATION_SECONDS, still_to_come
+from kwok_operator.rehearsal.judge.settling import (
+    COLLECTION_SECONDS,
+    CONSOLIDATION_SECONDS,
+    LOOK_SECONDS,
+    still_to_come,
+)
 from kwok_operator.rehearsal.recorder import RunRecorder
 from tests.fakes.apiserver import NODES, FakeApiServer
 from tests.fakes.rehearsaltestbed import fake_testbed, play_on, serve_quiet_cluster
@@ -55,11 +60,10 @@ def installs_karpenter(server: FakeApiServer, *, consolidate_after: str = "Never
     server.create(NODE_CLAIMS_PATH, {"metadata": {"name": "web-1", "labels": LABELS}})
 
 
-def registers(server: FakeApiServer) -> None:
+def registers(server: FakeApiServer, *, node: str = "") -> None:
     conditions = [{"type": kind, "status": "True"} for kind in ("Launched", "Registered")]
-    server.patch(
-        NODE_CLAIMS_PATH, "web-1", {"status": {"conditions": conditions}}, subresource="status"
-    )
+    status = {"conditions": conditions, "nodeName": node}
+    server.patch(NODE_CLAIMS_PATH, "web-1", {"status": status}, subresource="status")
 
 
 async def test_what_comes_with_its_crd_came_in_the_run_and_is_waited_for(
@@ -78,21 +82,35 @@ async def test_what_comes_with_its_crd_came_in_the_run_and_is_waited_for(
     assert [claims.what for claims in found.story.claims] == ["launched", "registered"]
 
 
-@pytest.mark.parametrize(("consolidate_after", "least"), [("1s", 2.0), ("Never", 0.0)])
-async def test_a_run_waits_for_a_consolidation_that_may_come(
+@pytest.mark.parametrize(("consolidate_after", "least"), [("1s", 2.0), ("Never", 1.5)])
+async def test_a_run_waits_for_what_karpenter_may_do_next(
     testbed: Place,
     monkeypatch: pytest.MonkeyPatch,
     consolidate_after: str,
     least: float,
 ) -> None:
     monkeypatch.setattr(settling, "CONSOLIDATION_SECONDS", 1.0)
+    monkeypatch.setattr(settling, "LOOK_SECONDS", 1.0)
     server, place = testbed
     installs_karpenter(server, consolidate_after=consolidate_after)
     registers(server)
     server.create(NODES, {"metadata": {"name": "n", "labels": LABELS}})
+    drifts = {"spec": {"template": {"metadata": {"labels": {"os": "new"}}}}}
+    later(0.5, server.patch, NODE_POOLS_PATH, "web", drifts)
     found = await play_on(place, until=UNTIL)
     assert found.end.reason == "settled"
     assert found.t >= least
+
+
+async def test_a_run_waits_for_what_is_collected_with_a_node_that_is_lost(
+    testbed: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settling, "COLLECTION_SECONDS", 1.5)
+    server, place = testbed
+    installs_karpenter(server)
+    registers(server, node="lost")
+    found = await play_on(place, until=UNTIL)
+    assert (found.end.reason, found.t >= 1.5) == ("settled", True)
 
 
 async def test_a_recorder_on_a_borrowed_cluster_needs_no_rights_to_karpenters_kinds(
@@ -109,21 +127,25 @@ async def test_a_recorder_on_a_borrowed_cluster_needs_no_rights_to_karpenters_ki
 
 
 @pytest.mark.parametrize(
-    ("quiet", "under_way", "after", "says"),
+    ("quiet", "waits", "after", "says"),
     [
-        (1_000.0, 1, [], "1 NodeClaim under way"),
-        (1_000.0, 2_000, [], "2,000 NodeClaims under way"),
-        (10.0, 0, [], ""),
-        (10.0, 0, [math.inf], ""),
-        (10.0, 0, [0.0, math.inf], f"within {CONSOLIDATION_SECONDS - 10:g} s"),
-        (30.0, 0, [0.0, 60.0], f"within {CONSOLIDATION_SECONDS + 30:g} s"),
-        (60.0 + CONSOLIDATION_SECONDS, 0, [0.0, 60.0], ""),
+        (1_000.0, {"under_way": 1}, [], "1 NodeClaim under way"),
+        (1_000.0, {"under_way": 2_000}, [], "2,000 NodeClaims under way"),
+        (10.0, {}, [], ""),
+        (10.0, {}, [math.inf], f"within {LOOK_SECONDS - 10:g} s"),
+        (LOOK_SECONDS, {}, [math.inf], ""),
+        (10.0, {}, [0.0, math.inf], f"within {CONSOLIDATION_SECONDS - 10:g} s"),
+        (30.0, {}, [0.0, 60.0], f"within {CONSOLIDATION_SECONDS + 30:g} s"),
+        (60.0 + CONSOLIDATION_SECONDS, {}, [0.0, 60.0], ""),
+        (10.0, {"left_over": 2}, [], f"within {COLLECTION_SECONDS - 10:g} s"),
+        (COLLECTION_SECONDS, {"left_over": 2}, [], ""),
     ],
 )
 def test_what_a_quiet_run_waits_for(
-    quiet: float, under_way: int, after: list[float], says: str
+    quiet: float, waits: dict[str, int], after: list[float], says: str
 ) -> None:
-    found = still_to_come(quiet=quiet, under_way=under_way, consolidates_after=after)
+    waits = {"under_way": 0, "left_over": 0, **waits}
+    found = still_to_come(quiet=quiet, consolidates_after=after, **waits)
     assert says in found
     assert bool(found) is bool(says)
 

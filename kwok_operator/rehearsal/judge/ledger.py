@@ -211,6 +211,12 @@ class ClusterLedger:
                 return found
         return {}
 
+    def left_over(self) -> int:
+        """Returns how many pods and registered NodeClaims there are whose node is gone."""
+        nodes = (each.node for each in self.claims.live.values() if each.registered is not None)
+        lost = sum(name != "" and name not in self.nodes for name in nodes)
+        return lost + round(self.all.pods["orphaned"].value)
+
     def apply(self, line: RecordedLine) -> None:
         self.now = line.t
         match line:

@@ -382,11 +382,11 @@ def _why_disrupted(claim: Mapping[str, Any]) -> str:
     return "Expired" if deleted >= expires else ""
 
 
-def consolidates_after(pool: Mapping[str, Any]) -> float:
+def consolidates_after(spec: Mapping[str, Any]) -> float:
     """Returns after how many seconds without a change Karpenter may consolidate nodes of a
-    NodePool; infinity for never.
+    NodePool with this spec; infinity for never.
     """
-    disruption = as_map(as_map(pool.get("spec")).get("disruption"))
+    disruption = as_map(spec.get("disruption"))
     try:
         return float(parse_duration(str(disruption.get("consolidateAfter"))))
     except (ValueError, OverflowError):  # Never

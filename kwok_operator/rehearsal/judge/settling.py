@@ -1,30 +1,48 @@
 """Decides what a quiet run still waits for before it counts as settled.
 
-    NodeClaims under way, NodePools with nodes  --still_to_come-->  a clause, or nothing
+    NodeClaims, pods without their node, NodePools with nodes  --still_to_come-->  a clause, or
+                                                                                   nothing
 
-Karpenter is quiet before it acts: while a machine boots, and before it consolidates.
+Karpenter is quiet before it acts: while a machine boots, before it consolidates, and before it
+looks at all. So are the controllers that collect what a lost node leaves behind.
 """
 
 import math
 from collections.abc import Iterable
 from typing import Final
 
-CONSOLIDATION_SECONDS: Final = 45.0
-"""Seconds after consolidateAfter until Karpenter has consolidated, if it will: it looks every 10 s
-(disruption/controller.go, pollingPeriod), leaves out nodes that it nominated for pods in the last
-20 s (state/statenode.go, nominationWindow), and checks its decision again after 15 s
-(disruption/consolidation.go, commandValidationDelay).
+LOOK_SECONDS: Final = 30.0
+"""Seconds until Karpenter has acted on a change, such as one of a NodePool by which nodes are
+drifted: it looks every 10 s (disruption/controller.go, pollingPeriod), and leaves out nodes that it
+nominated for pods in the last 20 s (state/statenode.go, nominationWindow). If it has done nothing
+by then, budgets or pods forbid it, and it decides the same until something changes.
+"""
+CONSOLIDATION_SECONDS: Final = LOOK_SECONDS + 15.0
+"""Seconds after consolidateAfter until Karpenter has consolidated, if it will: it checks its
+decision again after 15 s (disruption/consolidation.go, commandValidationDelay).
+"""
+COLLECTION_SECONDS: Final = 130.0
+"""Seconds until what a lost node leaves behind is collected: Karpenter looks for NodeClaims every
+2 min (nodeclaim/garbagecollection/controller.go); Kubernetes looks for pods every 20 s, and leaves
+a node 40 s to come back (podgc/gc_controller.go).
 """
 
 
-def still_to_come(*, quiet: float, under_way: int, consolidates_after: Iterable[float]) -> str:
+def still_to_come(
+    *, quiet: float, under_way: int, left_over: int, consolidates_after: Iterable[float]
+) -> str:
     """Returns what a run waits for that has been quiet for so many seconds; empty for nothing.
 
-    `consolidates_after` has the seconds of consolidateAfter of each NodePool with nodes; infinity
-    for Never.
+    `left_over` are the pods and NodeClaims whose node is gone. `consolidates_after` has the seconds
+    of consolidateAfter of each NodePool with nodes; infinity for Never.
     """
     if under_way:
         return f"{under_way:,} NodeClaim{'s' if under_way > 1 else ''} under way"
-    longest = max((each for each in consolidates_after if each < math.inf), default=None)
-    left = 0.0 if longest is None else longest + CONSOLIDATION_SECONDS - quiet
-    return f"a consolidation by Karpenter, which may come within {left:,.0f} s" if left > 0 else ""
+    if left_over and (left := COLLECTION_SECONDS - quiet) > 0:
+        return f"the end of what lost nodes have left, which should come within {left:,.0f} s"
+    every = [
+        LOOK_SECONDS if each == math.inf else each + CONSOLIDATION_SECONDS
+        for each in consolidates_after
+    ]
+    left = max(every, default=0.0) - quiet
+    return f"what Karpenter may do next, within {left:,.0f} s" if left > 0 else ""
