@@ -198,6 +198,34 @@ def test_what_has_no_effect_on_its_nodes_is_named() -> None:
     assert some == ("timeline[0].outage",)
 
 
+def test_a_patch_that_has_no_effect_on_its_nodes_is_named() -> None:
+    cloud = {"stock": 3, "interruptions": {"hourlyRate": "0.1"}}
+    spec = {"targetSize": 2, "price": {"hourly": "0.3"}, "cloud": cloud}
+    patch = {"what": "kwoknodegroup/batch", "patch": {"spec": spec}}
+    found = checked(played() | {"timeline": [{"at": 1, "patch": patch}]}, around())
+    assert found.ignored == (
+        "timeline[0].patch of spec.price",
+        "timeline[0].patch of spec.cloud.stock",
+    )
+    assert found.findings == ()
+    other = patch | {"what": "kng/" + GROUP["metadata"]["name"]}
+    of_another = checked(
+        played(group(), GROUP) | {"timeline": [{"at": 1, "patch": other}]},
+        around(),
+    )
+    assert of_another.ignored == ()
+
+
+def test_types_that_share_a_name_are_unlike_those_of_the_groups() -> None:
+    some = [
+        group(name, template={"shape": {"cpu": 4, "memory": memory, "instanceType": "m5.xlarge"}})
+        for name, memory in (("a", "16Gi"), ("b", "15Gi"))
+    ]
+    (sentence,) = checked(played(*some), around()).unlike
+    assert "m5.xlarge-2" in sentence
+    assert checked(played(some[0]), around()).unlike == ()
+
+
 WORDS = (
     "apiVersion kind metadata name spec template requirements key operator values nodeClassRef"
     " group names versions served schema openAPIV3Schema properties type items required enum v1"

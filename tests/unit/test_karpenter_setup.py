@@ -24,7 +24,7 @@ from kwok_operator.rehearsal.karpenter.instancetypes import (
     types_of,
 )
 from kwok_operator.rehearsal.karpenter.nodepools import completed, misfit, pools_of
-from kwok_operator.rehearsal.karpenter.setup import KarpenterSetupError, set_up
+from kwok_operator.rehearsal.karpenter.setup import KarpenterSetupError, renamed, set_up
 from tests.fakes.karpenter import pool
 
 NO_GUARD = {"enabled": False}
@@ -91,6 +91,18 @@ def test_a_type_for_each_shape_and_an_offering_for_each_group() -> None:
     names = ["4-cpu-16-gi", "8-cpu-16-gi", "m5", "m5-2"]
     assert [each.name for each in found] == names
     assert [len(each.offerings) for each in found] == [2, 1, 1, 1]
+
+
+def test_a_pool_finds_the_second_type_of_a_name() -> None:
+    some = [group(n, template=shape(memory=m, instanceType="m5")) for n, m in ("a1", "b2", "c3")]
+    types = types_of(some)
+    wanted = [{"key": GROUP, "operator": "In", "values": ["b"]}]
+    wanted.append({"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m5"]})
+    made = completed(pool("own", *wanted), types)
+    assert misfit(made, types) is None
+    assert made["spec"]["template"]["spec"]["requirements"][1]["values"] == ["m5", "m5-2", "m5-3"]
+    (caveat,) = renamed(types)
+    assert "m5-2 of b, m5-3 of c" in caveat
 
 
 def test_a_pool_for_each_set_of_taints_with_the_bounds_of_its_groups() -> None:

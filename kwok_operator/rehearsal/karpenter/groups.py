@@ -10,7 +10,7 @@ autoscaler makes nodes of them.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from pydantic.alias_generators import to_camel
 
@@ -29,6 +29,7 @@ from kwok_operator.constants import (
     OS_LABEL,
 )
 from kwok_operator.formats.times import parse_duration
+from kwok_operator.formats.untyped import as_map
 from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
 from kwok_operator.nodegroups.cleaning import Node
 
@@ -67,6 +68,10 @@ _HEEDED: Final = frozenset(
     {"seed", "provisioning_delay", "readiness_delay", "retry_after", "interruptions"}
 )
 """Fields of spec.cloud that don't matter, or that are looked at apart."""
+
+_ACTING: Final = frozenset({"seed", "retryAfter", "interruptions"})
+"""Fields of spec.cloud whose change acts on nodes that are there, or doesn't matter."""
+_MADE_AT_START: Final = ("autoscaling", "price", "template")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +150,18 @@ def _constant(delay: Delay | None) -> int | None:
     if delay is None:
         return 0
     return parse_duration(delay.fixed) if delay.fixed is not None else None
+
+
+def unheeded_changes(spec: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the fields of a group's changed spec that Karpenter, which has made its instance types
+    and NodePools, and its nodes pay no heed to.
+    """
+    for field in _MADE_AT_START:
+        if field in spec:
+            yield f"spec.{field}"
+    for field in as_map(spec.get("cloud")):
+        if field not in _ACTING:
+            yield f"spec.cloud.{field}"
 
 
 def unheeded(specs: Mapping[str, KwokNodeGroupSpec], *, delay_given: bool) -> dict[str, list[str]]:

@@ -58,6 +58,8 @@ class InstanceType:
     systems: tuple[str, ...]
     resources: Mapping[str, str]
     offerings: tuple[Offering, ...]
+    renamed_from: str = ""
+    """The instance type of its groups, if a type of another shape has that name."""
 
     @property
     def labels(self) -> dict[str, tuple[str, ...]]:
@@ -95,6 +97,7 @@ def types_of(groups: Sequence[GroupOffering]) -> list[InstanceType]:
                 systems=(first.system,),
                 resources=_with_overhead(first.allocatable),
                 offerings=tuple(_offering(each) for each in alike),
+                renamed_from=first.instance_type if name != first.instance_type else "",
             )
         )
     return found

@@ -9,7 +9,12 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from kwok_operator.constants import CAPACITY_TYPE_LABEL, GUARD_TAINT_KEY, NODE_GROUP_LABEL
+from kwok_operator.constants import (
+    CAPACITY_TYPE_LABEL,
+    GUARD_TAINT_KEY,
+    INSTANCE_TYPE_LABEL,
+    NODE_GROUP_LABEL,
+)
 from kwok_operator.formats.manifests import Manifest
 from kwok_operator.formats.quantity import format_quantity, parse_quantity
 from kwok_operator.formats.times import parse_duration
@@ -144,13 +149,15 @@ def completed(pool: Manifest, types: Sequence[InstanceType]) -> Manifest:
 
     If its nodeClassRef names no KWOKNodeClass, it gets our default one. Its capacity types are
     limited to those that some instance type offers: else Karpenter would try, say, spot nodes, and
-    the provider crashes for want of an offering.
+    the provider crashes for want of an offering. If it names an instance type of which groups have
+    several shapes, it gets the types of all of them.
     """
     there = frozenset[str]().union(*(each.capacity_types for each in types))
     spec, template = as_map(pool.get("spec")), as_map(as_map(pool.get("spec")).get("template"))
     inner = as_map(template.get("spec"))
     ref = as_map(inner.get("nodeClassRef"))
-    requirements = [_possible(each, there) for each in as_list(inner.get("requirements"))]
+    given = [_with_renamed(each, types) for each in as_list(inner.get("requirements"))]
+    requirements = [_possible(each, there) for each in given]
     if not any(as_map(each).get("key") == CAPACITY_TYPE_LABEL for each in requirements):
         requirements.append(_one_of(CAPACITY_TYPE_LABEL, sorted(there)))
     known = ref.get("group") == CLASS_GROUP and ref.get("kind") == NODE_CLASS
@@ -160,6 +167,15 @@ def completed(pool: Manifest, types: Sequence[InstanceType]) -> Manifest:
         "requirements": requirements,
     }
     return {**pool, "spec": {**spec, "template": {**template, "spec": inner}}}
+
+
+def _with_renamed(requirement: Any, types: Sequence[InstanceType]) -> Any:
+    each = as_map(requirement)
+    values = as_list(each.get("values"))
+    if each.get("key") != INSTANCE_TYPE_LABEL or each.get("operator") not in ("In", "NotIn"):
+        return requirement
+    more = [t.name for t in types if t.renamed_from in values and t.name not in values]
+    return {**each, "values": [*values, *more]} if more else requirement
 
 
 def _possible(requirement: Any, capacity_types: frozenset[str]) -> Any:

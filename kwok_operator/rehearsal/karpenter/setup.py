@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kwok_operator.constants import NODE_GROUP_LABEL
 from kwok_operator.errors import KwokOperatorError
 from kwok_operator.formats.manifests import Manifest
 from kwok_operator.formats.untyped import text_at
@@ -102,7 +103,29 @@ def set_up(
         if wrong := no_class(pool, classes) or misfit(pool, types):
             path, sentence = wrong
             raise KarpenterSetupError(f"{NODE_POOL} {name_of(pool)}: {in_words(path)}: {sentence}")
-    return KarpenterSetup(types, objects, [*_bounds(nodes)] if own is None else [])
+    bounds = _bounds(nodes) if own is None else ()
+    return KarpenterSetup(types, objects, [*bounds, *renamed(types)])
+
+
+def renamed(types: Sequence[InstanceType]) -> list[str]:
+    """Returns a sentence on types that don't have the name of their groups' instance type."""
+    some = [
+        f"{each.name} of {names_in_words(_groups_of(each), most=_MOST_NAMES)}"
+        for each in types
+        if each.renamed_from
+    ]
+    if not some:
+        return []
+    return [
+        f"has another instance type for each shape, {names_in_words(some, most=_MOST_NAMES)}, so"
+        " pods that choose the instance type of these groups don't get its nodes; give groups of"
+        " one instance type the same shape"
+    ]
+
+
+def _groups_of(each: InstanceType) -> list[str]:
+    names = (offering.labels[NODE_GROUP_LABEL] for offering in each.offerings)
+    return sorted(name for some in names for name in some)
 
 
 def _bounds(groups: Sequence[GroupOffering]) -> Iterator[str]:

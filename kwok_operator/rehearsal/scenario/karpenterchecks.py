@@ -4,14 +4,16 @@ What it needs of the groups is known only if the files say all of their nodes. T
 again when Karpenter is started (rehearsal/karpenterstart.py).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Final
 
 from pydantic import ValidationError
 
 from kwok_operator.errors import TemplateError
 from kwok_operator.formats.manifests import Manifest
+from kwok_operator.formats.untyped import as_map
 from kwok_operator.formats.words import shown
 from kwok_operator.formats.yamltext import Document, Path, in_words
 from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
@@ -19,6 +21,7 @@ from kwok_operator.nodegroups.cleaning import Node
 from kwok_operator.nodegroups.template import resolve
 from kwok_operator.offline.files import Files, Finding, FoundObject
 from kwok_operator.rehearsal.karpenter.crds import KarpenterCrds, KarpenterCrdsError
+from kwok_operator.rehearsal.karpenter.groups import unheeded_changes
 from kwok_operator.rehearsal.karpenter.instancetypes import (
     InstanceType,
     InstanceTypesError,
@@ -34,6 +37,7 @@ from kwok_operator.rehearsal.karpenter.setup import (
     KarpenterSetupError,
     ignored,
     name_of,
+    renamed,
     set_up,
     unlike_groups,
 )
@@ -44,6 +48,8 @@ from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.scenario.problems import problem
 from kwok_operator.rehearsal.scenario.surroundings import Surroundings, UnusableReferenceError
 from kwok_operator.schema.check import FieldProblem
+
+_GROUP_WORDS: Final = frozenset({"kng", "kwoknodegroup", "kwoknodegroups"})
 
 
 @dataclass(slots=True)
@@ -120,6 +126,8 @@ class _Brought:
     """The types of a file; None if they are made from groups."""
     own: list[FoundObject] | None = None
     """The objects for the NodePools; None if they are made from groups, or not all known."""
+    made: Sequence[InstanceType] = ()
+    """The types that are made from groups, as far as files say."""
 
     def read(self) -> None:
         self.crds, self.types, self.own = self._crds(), self._types(), self._own()
@@ -150,6 +158,7 @@ class _Brought:
             given = "instanceTypesFrom" if own is None else "nodePools"
             self._problem(given, str(error))
             return
+        self.made = setup.types if self.types is None else ()
         pools = (each for each in setup.objects if each.get("kind") == NODE_POOL)
         known.node_pools.update(map(name_of, pools))
         known.node_pools_known = others_known
@@ -164,7 +173,8 @@ class _Brought:
             if each.value.get("kind") == NODE_CLASS:
                 delays.add(delay_of(each.value))
         specs = _scaled(known) if known.complete else {}
-        return unlike_groups(specs, delays=delays) if specs or delays else []
+        found = unlike_groups(specs, delays=delays) if specs or delays else []
+        return [*found, *renamed(self.made)]
 
     def _check_made(self, objects: Sequence[Manifest], crds: KarpenterCrds) -> None:
         for made in objects:
@@ -257,8 +267,19 @@ def _scaled(known: Known) -> dict[str, KwokNodeGroupSpec]:
     return {n: spec for n, spec in _specs(known).items() if spec.autoscaling is not None}
 
 
+def _is_of_group(what: str, known: Known, specs: Collection[str]) -> bool:
+    """Whether it is a group of which an autoscaler may make nodes."""
+    kind, _, name = what.partition("/")
+    is_group = kind.lower().partition(".")[0] in _GROUP_WORDS
+    return is_group and (name in specs or name not in known.groups)
+
+
 def _ignored(wanted: Karpenter, scenario: Scenario, known: Known) -> Iterator[str]:
     specs = _scaled(known)
+    for number, step in enumerate(scenario.timeline):
+        if step.patch is not None and _is_of_group(step.patch.what, known, specs):
+            for path in unheeded_changes(as_map(step.patch.patch.get("spec"))):
+                yield f"timeline[{number}].patch of {path}"
     yield from ignored(specs, delay_given=wanted.node_class.registration_delay is not None)
     outages = {n: step.outage for n, step in enumerate(scenario.timeline) if step.outage}
     out = {each.group for each in outages.values()}
