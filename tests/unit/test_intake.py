@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from kwok_operator.kube.client import KubeClient
+from kwok_operator.nodegroups.api.status import KwokNodeGroupStatus
 from kwok_operator.nodegroups.budget import NodeBudget
 from kwok_operator.nodegroups.groupstore import GroupStore
 from kwok_operator.nodegroups.intake import Intake
 from kwok_operator.nodegroups.nodecache import NodeCache
-from kwok_operator.nodegroups.statuswriter import StatusWriter
+from kwok_operator.nodegroups.statuswriter import GroupDoubtedError, StatusWriter
 from tests.fakes.apiserver import GROUPS, FakeApiServer
 
 
@@ -53,6 +54,20 @@ async def test_one_that_can_not_be_read_takes_no_other_with_it(world: World) -> 
     assert not world.tell("odd")
     assert await world.intake.list_anew() == {"odd", "web", "new"}
     assert [world.target(name) for name in ("odd", "web", "new")] == [1, 7, 2]
+
+
+async def test_a_status_is_not_written_to_another_group_of_that_name(
+    world: World, client: KubeClient
+) -> None:
+    world.server.create(GROUPS, group("web", targetSize=1))
+    await world.intake.take_over()
+    known = world.store.get("web")
+    assert known is not None
+    world.server.delete(GROUPS, "web")
+    world.server.create(GROUPS, group("web", targetSize=1))
+    with pytest.raises(GroupDoubtedError):
+        await StatusWriter(client=client).write(known, KwokNodeGroupStatus())
+    assert "status" not in world.server.objects(GROUPS)["web"]
 
 
 async def test_an_older_event_is_late_unless_a_list_says_else(world: World) -> None:

@@ -43,6 +43,10 @@ async def test_all_is_well(world: World) -> None:
     await settled_at(world, SIZE)
     assert world.serials() == list(range(SIZE))
     assert world.status["nextSerial"] == SIZE
+    made = [s for s in world.server.seen if (s.verb, s.resource) == ("create", "nodes")]
+    first = next(s for s in made if "dryRun" not in s.query)
+    before = world.server.seen[: world.server.seen.index(first)]
+    assert STATUS in [s.resource for s in before], "requests are recorded first"
     await settled_at(world, 15)
     assert world.serials() == list(range(15))
     # One dry run for the template.
