@@ -9,6 +9,7 @@ machine, load.
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -24,6 +25,8 @@ from kwok_operator.rehearsal.judge.figures import is_workload
 from kwok_operator.rehearsal.judge.recording import (
     GroupLine,
     GroupState,
+    NodeLine,
+    NodeState,
     PodLine,
     PodState,
     RecordingReader,
@@ -60,7 +63,9 @@ class RunFacts:
     missing: int = 0
     """How many pods of workloads should have come, and didn't."""
     start: str = ""
-    """A digest of the groups' targets in the first second."""
+    """A digest of the groups' targets in the first second, and of how many nodes of each shape
+    Karpenter's NodePools had before; empty if there was neither.
+    """
     versions: Mapping[str, str] = field(default_factory=dict)
     programs: Mapping[str, str] = field(default_factory=dict)
     """A digest of each program's file, by name of the program."""
@@ -110,6 +115,7 @@ def recorded_facts(recording: RecordingReader, scenario: Scenario) -> RunFacts:
     owners: dict[tuple[str, str], str | None] = {}
     seen: set[str] = set()
     start: dict[str, int] = {}
+    nodes = Counter[str]()
     for line in recording.lines():
         match line:
             case PodLine(state=PodState() as state) if line.name not in seen:
@@ -123,12 +129,15 @@ def recorded_facts(recording: RecordingReader, scenario: Scenario) -> RunFacts:
                     created[owner].append(state.created)
             case GroupLine(state=GroupState() as group) if line.t < _BEGINNING:
                 start.setdefault(line.name, group.target)
+            case NodeLine(t=0, state=NodeState(pool=pool) as node) if pool:
+                nodes[f"{pool} {node.shape}"] += 1
     # A pod that replaces another one is no arrival.
     first = {w.name: sorted(created[w.name])[: w.pod_count] for w in scenario.workloads}
     came = {name: round(fmean(times), 3) for name, times in first.items() if times}
-    text = json.dumps(sorted(start.items())).encode()
+    there = [sorted(each.items()) for each in (start, nodes)]
+    digest = hashlib.sha256(json.dumps(there).encode()).hexdigest()[:16] if any(there) else ""
     missing = sum(w.pod_count - len(first[w.name]) for w in scenario.workloads)
-    return RunFacts(came=came, missing=missing, start=hashlib.sha256(text).hexdigest()[:16])
+    return RunFacts(came=came, missing=missing, start=digest)
 
 
 def whole_rounds(arms: Iterable[Facts]) -> dict[int, WholeRound]:
@@ -167,6 +176,10 @@ def fairness_checks(plan: ComparisonPlan, arms: Sequence[Facts]) -> Iterator[Fai
         if field_name == "arrivals" and missing:
             said += f"; up to {max(missing):,} pods did not come, in {len(missing)} runs"
             held = False
+        if field_name == "start":
+            nothing = not any(run.start for each in rounds.values() for run in each)
+            of_what = "nothing is there" if nothing else "targets of groups, Karpenter's nodes"
+            said = f"{of_what}: {said}"
         yield FairnessCheck(what, held, said)
     if kinds := unlike_autoscalers(plan.arms):
         yield FairnessCheck("autoscalers", *kinds)

@@ -13,6 +13,7 @@ import json
 import math
 import re
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from random import Random
 from statistics import fmean
@@ -21,7 +22,7 @@ from typing import Any
 import pytest
 
 from kwok_operator.comparison.failing import fail_condition
-from kwok_operator.comparison.fairness import planned_arrivals
+from kwok_operator.comparison.fairness import planned_arrivals, recorded_facts
 from kwok_operator.comparison.inmarkdown import in_lines, in_markdown
 from kwok_operator.comparison.outcome import Comparison, PlayedRun, compared, comparison_json
 from kwok_operator.comparison.page import page
@@ -29,7 +30,9 @@ from kwok_operator.comparison.plan import ComparisonPlan, checked
 from kwok_operator.comparison.statistics import DIFFERENCES, EffectVerdict
 from kwok_operator.errors import SettingsError
 from kwok_operator.rehearsal.judge.figures import FIGURES
+from kwok_operator.rehearsal.judge.recording import RecordedLine
 from tests.fakes.compared import PENDING, arm, plan, played
+from tests.fakes.rehearsed import content, node, reader
 from tests.fakes.scenarios import GROUP, scenario
 from tests.reportpages import HOSTILE, Seen
 
@@ -498,6 +501,22 @@ def test_what_has_to_be_equal(of_b: dict[str, Any], unlike: list[str]) -> None:
     assert [check.what for check in found.checks if not check.held] == unlike
     said = in_markdown(found)
     assert all(what in said for what in unlike)
+
+
+def test_karpenters_nodes_are_part_of_the_beginning() -> None:
+    def start(*nodes: RecordedLine) -> str:
+        facts = recorded_facts(reader(content(nodes)), plan().arms[0].scenario)
+        return facts.start
+
+    node_of = partial(node, group="general", pool="default")
+    one, later = node_of(0, "n-1"), node_of(0.5, "n-2")
+    assert start() == start(node(0, "n-1")) == ""
+    assert start(one) == start(node_of(0, "another"), later) != ""
+    for unlike in (node_of(0, "n-2"), node_of(0, "n-2", shape="other")):
+        assert start(one) != start(one, unlike)
+    assert start(one) != start(node_of(0, "n-1", shape="other"))
+    checks = {each.what: each.said for each in compare(plan(runs=2), start="").checks}
+    assert "nothing is there" in checks["state at the beginning"]
 
 
 def test_runs_of_another_tool_or_machine_are_reported() -> None:
