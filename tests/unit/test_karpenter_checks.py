@@ -14,7 +14,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.fakes.karpenter import CLAIMS, CLASSES, CRDS, POOLS, as_text, group, pool
+from kwok_operator.rehearsal.karpenter.crds import KarpenterCrds
+from tests.fakes.karpenter import CLAIMS, CLASSES, CRDS, POOLS, as_text, crd, group, pool
 from tests.fakes.scenarios import GROUP, Told, checked, fields, scenario
 
 TYPES = [
@@ -34,6 +35,16 @@ TYPES = [
     }
 ]
 IN_ZONE = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["b"]}
+ANY: dict[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+STATIC: dict[str, Any] = pool()
+STATIC["spec"]["replicas"] = 3
+OVERLAYS = crd("karpenter.sh", "NodeOverlay", "v1alpha1", ANY)
+OVERLAY = {
+    "apiVersion": "karpenter.sh/v1alpha1",
+    "kind": "NodeOverlay",
+    "metadata": {"name": "cheap"},
+    "spec": {"price": "0.1"},
+}
 WITH_FILE = {"instanceTypesFrom": "types.json", "nodePools": ["pools.yaml"]}
 
 
@@ -102,6 +113,21 @@ def test_nothing_is_wrong_with_what_is_right(karpenter: dict[str, Any]) -> None:
             {"pools.yaml": as_text({"apiVersion": "karpenter.sh/v1", "kind": "NodePool"})},
             "",
             "metadata.name",
+        ),
+        ({"nodePools": [{"object": pool("a/../b")}]}, {}, "", "metadata.name: 'a/../b'"),
+        ({"nodePools": [{"object": pool("a" * 80)}]}, {}, "", "metadata.name: 'aaa"),
+        ({"nodePools": [{"object": pool()}] * 2}, {}, "", "NodePool pool is there twice"),
+        (
+            {"nodePools": ["pools.yaml"]},
+            {"pools.yaml": as_text(pool(), OVERLAY), "crds": as_text(*CRDS, OVERLAYS)},
+            "",
+            "kind: NodeOverlay has no effect without the feature gate NodeOverlay",
+        ),
+        (
+            {"nodePools": [{"object": STATIC}]},
+            {"crds": as_text(crd("karpenter.sh", "NodePool", "v1", ANY), CLAIMS, CLASSES)},
+            "",
+            "spec.replicas: has no effect without the feature gate StaticCapacity",
         ),
     ],
 )
@@ -216,6 +242,16 @@ def test_a_patch_that_has_no_effect_on_its_nodes_is_named() -> None:
     assert of_another.ignored == ()
 
 
+def test_a_group_that_is_applied_after_its_start_is_named() -> None:
+    timeline = {"timeline": [{"at": 1, "apply": [{"object": group("later")}]}]}
+    late = {"starts": "byTimeline"}
+    assert checked(played() | timeline, around()).ignored == (
+        "timeline[0].apply of KwokNodeGroup later",
+    )
+    timeline["timeline"].append({"at": 2, "start": "karpenter"})
+    assert checked(played(process=late) | timeline, around()).ignored == ()
+
+
 def test_types_that_share_a_name_are_unlike_those_of_the_groups() -> None:
     some = [
         group(name, template={"shape": {"cpu": 4, "memory": memory, "instanceType": "m5.xlarge"}})
@@ -264,3 +300,11 @@ def test_whatever_a_crd_is_it_is_reported(value: Any, part: str) -> None:
         changed[part] = value
     found = checked(played(), around(crds=as_text(changed, CLAIMS, CLASSES))).findings
     assert all("\n" not in str(each) and len(str(each)) < 2_000 for each in found)
+
+
+def test_a_kind_of_the_same_name_is_of_no_concern() -> None:
+    other = crd("example.com", "NodePool", "v1", ANY)
+    other["spec"]["names"]["plural"] = "pools"
+    other["metadata"]["name"] = "pools.example.com"
+    crds = KarpenterCrds.of([*CRDS, other])
+    assert crds.path_of(pool("a")) == "/apis/karpenter.sh/v1/nodepools/a"

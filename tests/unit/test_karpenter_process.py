@@ -38,6 +38,7 @@ def test_variables() -> None:
         "crds": "crds",
         "featureGates": {"NodeOverlay": True, "NodeRepair": False},
         "batchIdle": "1500ms",
+        "batchMax": 0.00001,
         "logLevel": "debug",
     }
     found = karpenter_environment(
@@ -48,7 +49,8 @@ def test_variables() -> None:
         metrics_port=2,
     )
     assert found == {
-        "BATCH_IDLE_DURATION": "1.5s",
+        "BATCH_IDLE_DURATION": "1.500s",
+        "BATCH_MAX_DURATION": "0.001s",
         "DISABLE_LEADER_ELECTION": "true",
         "FEATURE_GATES": "NodeOverlay=true,NodeRepair=false",
         "HEALTH_PROBE_PORT": "1",

@@ -8,9 +8,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kwok_operator.api.base import is_label_value
 from kwok_operator.errors import KwokOperatorError
 from kwok_operator.formats.untyped import as_list, as_map, text_at, value_at
 from kwok_operator.formats.words import names_in_words, shown
+from kwok_operator.nodegroups.naming import is_object_name
 from kwok_operator.rehearsal.karpenter.nodepools import NODE_CLASS, NODE_POOL
 from kwok_operator.schema.check import FieldProblem, check_by_schema
 
@@ -55,6 +57,7 @@ class KarpenterCrds:
                 f"has no CRD {names_in_words(missing)}; name the folder that has those of this"
                 " Karpenter's version (in kwok/charts/crds one is a link: `cp -rL` copies its file)"
             )
+        crds = {name: crd for name, crd in crds.items() if name in _NAMES.values()}
         schemas = dict(entry for crd in crds.values() for entry in _schemas(crd))
         for kind, version in _VERSIONS.items():
             served = {v.partition("/")[2] for v, each in schemas if each == kind}
@@ -72,6 +75,17 @@ class KarpenterCrds:
         specs = (as_map(each.get("spec")) for each in crds.values())
         return cls(schemas, {text_at(each, "names", "kind"): each for each in specs})
 
+    @staticmethod
+    def gate_of(manifest: Mapping[str, Any]) -> tuple[str, str] | None:
+        """Returns the field because of which an object has no effect without a feature gate, and
+        the gate.
+        """
+        kind = manifest.get("kind")
+        if kind == NODE_POOL and value_at(manifest, "spec", "replicas") is not None:
+            return "spec.replicas", "StaticCapacity"
+        gates = [gate for gate, needed in _GATES.items() if needed == kind]
+        return (f"kind: {kind}", gates[0]) if gates else None
+
     def path_of(self, manifest: Mapping[str, Any]) -> str:
         """Returns the path of an object without mistakes."""
         spec, metadata = self.specs[manifest["kind"]], manifest["metadata"]
@@ -88,8 +102,12 @@ class KarpenterCrds:
             can = sorted(f"{each} ({v})" for v, each in self.schemas if each != NODE_CLAIM)
             said = f"{shown(kind)} ({shown(version)}) is nothing that Karpenter takes"
             return [FieldProblem(("kind",), f"kind: {said}; it takes {names_in_words(can)}")]
-        if not text_at(manifest, "metadata", "name"):
+        name = text_at(manifest, "metadata", "name")
+        if not name:
             return [FieldProblem(("metadata",), "metadata.name: is missing, and must be given")]
+        if not (is_object_name(name) and is_label_value(name)):  # nodes have it as a label
+            sentence = f"metadata.name: {shown(name)} is no name of at most 63 characters"
+            return [FieldProblem(("metadata", "name"), f"{sentence}; use a-z, 0-9, - and .")]
         try:
             return check_by_schema(manifest, schema)
         except (AttributeError, KeyError, TypeError, ValueError):

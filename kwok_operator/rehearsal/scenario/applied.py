@@ -32,6 +32,8 @@ class Known:
 
     groups: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     """The spec of each group, by name."""
+    later: dict[int, list[str]] = field(default_factory=dict)
+    """The groups that steps of the timeline apply, by the step's number."""
     pools: set[str] = field(default_factory=set)
     zones: set[str] = field(default_factory=set)
     """The zones of nodes, as far as the files name them. `zones_known` says whether all
@@ -77,6 +79,8 @@ def look_at(
         applied.known.complete &= read.complete
         applied.findings += validate_files(read.files).findings
         _note(applied.known, read.files)
+        if place[0] == "timeline":
+            applied.known.later[int(place[1])] = [found.name for found in read.files.groups]
     return applied
 
 

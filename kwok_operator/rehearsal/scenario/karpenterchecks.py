@@ -46,6 +46,7 @@ from kwok_operator.rehearsal.scenario.karpenter import CRDS_FOLDER, Karpenter
 from kwok_operator.rehearsal.scenario.karpenterenv import GIVEN_VARIABLES
 from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.scenario.problems import problem
+from kwok_operator.rehearsal.scenario.process import Starts
 from kwok_operator.rehearsal.scenario.surroundings import Surroundings, UnusableReferenceError
 from kwok_operator.schema.check import FieldProblem
 
@@ -93,6 +94,7 @@ class KarpenterLook:
             known.zones_known &= brought.wanted.types_file is None
             brought.check(known)
             found.ignored += _ignored(brought.wanted, self._scenario, known)
+            found.ignored += _comes_late(self._scenario, int(brought.path[1]), known)
             found.unlike += brought.unlike(known)
         return found
 
@@ -136,9 +138,7 @@ class _Brought:
         others_known, known.node_pools_known = known.node_pools_known, False
         own, crds = self.own, self.crds
         if own is not None and crds is not None:
-            for each in own:
-                for wrong in crds.problems(each.value):
-                    self.found.findings.append(each.finding(wrong.message, wrong.path))
+            self.found.findings += self._wrong_objects(own, crds)
         self._class_is_given_once(own or ())
         groups: dict[str, tuple[KwokNodeGroupSpec, Node]] | None = {}
         if self.types is None:
@@ -164,6 +164,23 @@ class _Brought:
         known.node_pools_known = others_known
         if own is None and crds is not None:
             self._check_made(setup.objects, crds)
+
+    def _wrong_objects(self, own: Sequence[FoundObject], crds: KarpenterCrds) -> Iterator[Finding]:
+        seen = set[tuple[str, str]]()
+        for each in own:
+            for wrong in crds.problems(each.value):
+                yield each.finding(wrong.message, wrong.path)
+            kind = str(each.value.get("kind"))
+            if each.name and (kind, each.name) in seen:
+                yield each.finding(f"{kind} {each.name} is there twice; keep one", ("metadata",))
+            seen.add((kind, each.name))
+            needed = crds.gate_of(each.value)
+            if needed is not None and needed[1] not in self.wanted.gates_on:
+                what, gate = needed
+                # `kind: NodeOverlay` reads as a sentence, and so does the path of a field.
+                said = f"{what}{'' if ' ' in what else ':'} has no effect without the feature gate"
+                remedy = f"add featureGates: {{{gate}: true}} to this karpenter"
+                yield each.finding(f"{said} {gate}; {remedy}", ("kind",))
 
     def unlike(self, known: Known) -> list[str]:
         if self.types is not None:
@@ -274,12 +291,24 @@ def _is_of_group(what: str, known: Known, specs: Collection[str]) -> bool:
     return is_group and (name in specs or name not in known.groups)
 
 
-def _ignored(wanted: Karpenter, scenario: Scenario, known: Known) -> Iterator[str]:
-    specs = _scaled(known)
-    for number, step in enumerate(scenario.timeline):
+def _comes_late(scenario: Scenario, number: int, known: Known) -> Iterator[str]:
+    """Yields what steps change of groups after Karpenter has made instance types of them."""
+    specs, process = _scaled(known), scenario.processes[number]
+    steps = [*enumerate(scenario.timeline)]
+    if process.starts is Starts.BY_TIMELINE:
+        first = next((n for n, step in steps if step.start == process.name), len(steps))
+        steps = steps[first:]
+    for n, step in steps:
+        for name in known.later.get(n, ()):
+            if name in specs:
+                yield f"timeline[{n}].apply of KwokNodeGroup {name}"
         if step.patch is not None and _is_of_group(step.patch.what, known, specs):
             for path in unheeded_changes(as_map(step.patch.patch.get("spec"))):
-                yield f"timeline[{number}].patch of {path}"
+                yield f"timeline[{n}].patch of {path}"
+
+
+def _ignored(wanted: Karpenter, scenario: Scenario, known: Known) -> Iterator[str]:
+    specs = _scaled(known)
     yield from ignored(specs, delay_given=wanted.node_class.registration_delay is not None)
     outages = {n: step.outage for n, step in enumerate(scenario.timeline) if step.outage}
     out = {each.group for each in outages.values()}

@@ -50,4 +50,5 @@ def karpenter_environment(
 
 
 def _duration(seconds: float | None) -> str:
-    return "" if seconds is None else f"{seconds:g}s"
+    # Go reads no exponents.
+    return "" if seconds is None else f"{max(seconds, 0.001):.3f}s"
