@@ -200,7 +200,8 @@ def test_there_is_one_karpenter() -> None:
 def test_on_a_cluster_of_others_instance_types_are_those_of_groups() -> None:
     borrowed = around()
     borrowed.own_cluster = False
-    assert checked(played(), borrowed).findings == ()
+    expect = [{"figure": "nodeClaims.neverRegistered", "equals": 0}]
+    assert checked({**played(), "expect": expect}, borrowed).findings == ()
     found = checked(played(**WITH_FILE), borrowed).findings
     assert fields(found) == ["processes[0].karpenter.instanceTypesFrom"]
 

@@ -426,6 +426,15 @@ def test_a_figure_of_which_no_line_can_be_is_refused(
         assert texts == []
 
 
+@pytest.mark.parametrize("figure", ["nodeClaims.neverRegistered", "disruptions.Drifted"])
+def test_node_claims_of_a_cluster_of_others_are_recorded_for_a_karpenter_only(figure: str) -> None:
+    """Else the figure would be 0 whatever happens, though a NodePool is applied there."""
+    parts = {"apply": [{"object": NODE_CLAIM}], "processes": [TOOL]}
+    expect = [{"figure": figure, "equals": 0}]
+    found = checked(scenario(**parts, expect=expect), Told(own_cluster=False)).findings
+    assert fields(found) == ["expect[0].figure"]
+
+
 BOUNDS = st.integers(0, 12).map(lambda quarters: quarters / 4)
 BOUNDED = st.one_of(
     BOUNDS.map(lambda n: {"equals": n}),

@@ -66,7 +66,7 @@ def check(read: ScenarioFile, around: Surroundings) -> ScenarioFile:
         *_references(scenario, known),
         *_traces(scenario, around),
         *wait_checks(scenario, known),
-        *figure_checks(scenario, known),
+        *figure_checks(scenario, known, own_cluster=around.own_cluster),
     ]
     read = replace(read, ignored=(*karpenter.ignored,), unlike=(*karpenter.unlike,))
     return read.with_findings(problems, [*applied.findings, *karpenter.findings])

@@ -34,7 +34,7 @@ _ALWAYS_THERE: Final = frozenset({"default", "kube-system", "kwok-operator"})
 """The namespaces that a cluster of a rehearsal has from the start."""
 
 
-def figure_checks(scenario: Scenario, known: Known) -> Iterator[FieldProblem]:
+def figure_checks(scenario: Scenario, known: Known, *, own_cluster: bool) -> Iterator[FieldProblem]:
     """Yields all that is wrong with figures and their bounds."""
     for path, compared in scenario.compared():
         if compared.event is not None:
@@ -53,18 +53,33 @@ def figure_checks(scenario: Scenario, known: Known) -> Iterator[FieldProblem]:
             what = "program whose warnings are recorded"
             yield unknown((*path, "of", "program"), what, there, value=of.program)
         yield from _of_what_is_there((*path, "of"), of, scenario, known)
-        if known.complete and (why := _without_lines(compared.figure, of, scenario, known)):
+        why = "" if own_cluster else _not_recorded(compared.figure, scenario)
+        if not why and known.complete:
+            why = _without_lines(compared.figure, of, scenario, known)
+        if why:
             sentence = f"{shown(compared.figure)} can't be measured: {why}"
             yield problem((*path, "figure"), f"{sentence}, or take the figure out")
         found = [*_says_nothing(path, compared, figure)]
         yield from found or _too_many_pods(path, compared, scenario, known)
 
 
+def _not_recorded(figure: str, scenario: Scenario) -> str:
+    """Returns why the figure isn't recorded in a cluster of others, and the remedy; empty if
+    it is.
+    """
+    if figure.startswith(_OF_NODE_CLAIMS) and not scenario.karpenters:
+        return (
+            "NodeClaims of an existing cluster are recorded for a Karpenter of the scenario only;"
+            " add it to processes"
+        )
+    return ""
+
+
 def _without_lines(figure: str, of: FigureScope, scenario: Scenario, known: Known) -> str:
     """Returns why the figure can't be measured in this scenario, and the remedy; empty if
     it can.
     """
-    karpenter = any(process.karpenter is not None for process in scenario.processes)
+    karpenter = bool(scenario.karpenters)
     whose = f"the group {of.group} has" if of.group else "no group that is applied has"
     if figure.startswith("instances.") and not _any_group(known, of, scenario, "cloud"):
         return f"{whose} {'no ' if of.group else ''}spec.cloud; give it one"
