@@ -223,9 +223,9 @@ class Rehearsal:
         self._answered = self._course.now()
         """When the cluster last answered, in seconds since the run began."""
         self._busy = 0
-        """How many parts of the scenario are still going on: steps, and the arrival of the
-        workloads.
-        """
+        """How many parts of the scenario are going on: steps, and the arrival of workloads."""
+        self._played_at = 0.0
+        """When a part of the scenario was last over: a step may have started Karpenter."""
         self._waits_for = ""
         """What a run that is quiet still waits for before it is settled."""
         self.ended = False
@@ -314,6 +314,7 @@ class Rehearsal:
             await work()
         finally:
             self._busy -= 1
+            self._played_at = self._course.now()
 
     async def _arrive(self) -> None:
         await arrive(self._testbed, self._course, self._scenario, self._to_come)
@@ -338,6 +339,7 @@ class Rehearsal:
         return self._end_of("atMost", f"after {until.at_most:g} s")
 
     def _still_to_come(self, quiet: float) -> str:
+        quiet = min(quiet, self._course.now() - self._played_at)
         if self._interrupter.going_on:
             return "the end of machines that have notice"
         ledger = self._course.ledger
@@ -345,6 +347,7 @@ class Rehearsal:
             quiet=quiet,
             under_way=round(ledger.all.claims["underWay"].value),
             left_over=ledger.left_over(),
+            gathers=self._scenario.gathers_pods if ledger.all.pods["pending"].value else None,
             consolidates_after=[
                 seconds
                 for name, seconds in self._recorder.node_pools().items()

@@ -26,7 +26,7 @@ from kwok_operator.rehearsal.judge.settling import (
     LOOK_SECONDS,
     still_to_come,
 )
-from kwok_operator.rehearsal.recorder import RunRecorder
+from kwok_operator.rehearsal.recorder import PODS_PATH, RunRecorder
 from tests.fakes.apiserver import NODES, FakeApiServer
 from tests.fakes.rehearsaltestbed import fake_testbed, play_on, serve_quiet_cluster
 
@@ -102,6 +102,17 @@ async def test_a_run_waits_for_what_karpenter_may_do_next(
     assert found.t >= least
 
 
+async def test_a_run_waits_for_the_batch_of_pods_that_karpenter_gathers(
+    testbed: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settling, "POLL_SECONDS", 0.5)
+    server, place = testbed
+    server.create(PODS_PATH, {"metadata": {"name": "web", "namespace": "default"}})
+    process = {"name": "karpenter", "starts": "byTimeline", "karpenter": {"batchIdle": "1s"}}
+    found = await play_on(place, until=UNTIL, processes=[process])
+    assert (found.end.reason, found.t >= 1.5) == ("settled", True)
+
+
 async def test_a_run_waits_for_what_is_collected_with_a_node_that_is_lost(
     testbed: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,12 +150,14 @@ async def test_a_recorder_on_a_borrowed_cluster_needs_no_rights_to_karpenters_ki
         (60.0 + CONSOLIDATION_SECONDS, {}, [0.0, 60.0], ""),
         (10.0, {"left_over": 2}, [], f"within {COLLECTION_SECONDS - 10:g} s"),
         (COLLECTION_SECONDS, {"left_over": 2}, [], ""),
+        (20.0, {"gathers": 15.0}, [], "a batch of pods, which should come within 5 s"),
+        (25.0, {"gathers": 15.0}, [], ""),
     ],
 )
 def test_what_a_quiet_run_waits_for(
-    quiet: float, waits: dict[str, int], after: list[float], says: str
+    quiet: float, waits: dict[str, Any], after: list[float], says: str
 ) -> None:
-    waits = {"under_way": 0, "left_over": 0, **waits}
+    waits = {"under_way": 0, "left_over": 0, "gathers": None, **waits}
     found = still_to_come(quiet=quiet, consolidates_after=after, **waits)
     assert says in found
     assert bool(found) is bool(says)

@@ -11,11 +11,15 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
-LOOK_SECONDS: Final = 30.0
+POLL_SECONDS: Final = 10.0
+"""Seconds until Karpenter looks again at a pod that is pending (provisioning/controller.go), and at
+what it may disrupt (disruption/controller.go, pollingPeriod).
+"""
+LOOK_SECONDS: Final = POLL_SECONDS + 20.0
 """Seconds until Karpenter has acted on a change, such as one of a NodePool by which nodes are
-drifted: it looks every 10 s (disruption/controller.go, pollingPeriod), and leaves out nodes that it
-nominated for pods in the last 20 s (state/statenode.go, nominationWindow). If it has done nothing
-by then, budgets or pods forbid it, and it decides the same until something changes.
+drifted: it leaves out nodes that it nominated for pods in the last 20 s (state/statenode.go,
+nominationWindow). If it has done nothing by then, budgets or pods forbid it, and it will decide
+the same until something changes.
 """
 CONSOLIDATION_SECONDS: Final = LOOK_SECONDS + 15.0
 """Seconds after consolidateAfter until Karpenter has consolidated, if it will: it checks its
@@ -29,17 +33,25 @@ a node 40 s to come back (podgc/gc_controller.go).
 
 
 def still_to_come(
-    *, quiet: float, under_way: int, left_over: int, consolidates_after: Iterable[float]
+    *,
+    quiet: float,
+    under_way: int,
+    left_over: int,
+    gathers: float | None,
+    consolidates_after: Iterable[float],
 ) -> str:
     """Returns what a run waits for that has been quiet for so many seconds; empty for nothing.
 
-    `left_over` are the pods and NodeClaims whose node is gone. `consolidates_after` has the seconds
-    of consolidateAfter of each NodePool with nodes; infinity for Never.
+    `left_over` are the pods and NodeClaims whose node is gone. For `gathers` seconds Karpenter
+    gathers pods that are pending; None: none are, or there is no Karpenter. `consolidates_after`
+    has the seconds of consolidateAfter of each NodePool with nodes; infinity for Never.
     """
     if under_way:
         return f"{under_way:,} NodeClaim{'s' if under_way > 1 else ''} under way"
     if left_over and (left := COLLECTION_SECONDS - quiet) > 0:
         return f"the end of what lost nodes have left, which should come within {left:,.0f} s"
+    if gathers is not None and (left := gathers + POLL_SECONDS - quiet) > 0:
+        return f"Karpenter's nodes for a batch of pods, which should come within {left:,.0f} s"
     every = [
         LOOK_SECONDS if each == math.inf else each + CONSOLIDATION_SECONDS
         for each in consolidates_after

@@ -214,6 +214,11 @@ class Karpenter(ScenarioPart):
         return self.disruption.dump() if self.disruption is not None else None
 
     @property
+    def gathers_pods(self) -> float:
+        """For how many seconds it waits for more pods once none come."""
+        return min(self.batch_idle or 1.0, self.batch_max or 10.0)
+
+    @property
     def gates_on(self) -> frozenset[str]:
         """The feature gates that the scenario turns on."""
         return frozenset(gate.value for gate, on in self.feature_gates.items() if on)

@@ -186,6 +186,11 @@ class Scenario(ScenarioPart):
         return {each.name: each.karpenter for each in self.processes if each.karpenter is not None}
 
     @property
+    def gathers_pods(self) -> float | None:
+        """For how many seconds Karpenter waits for more pods once none come; None without one."""
+        return max((each.gathers_pods for each in self.karpenters.values()), default=None)
+
+    @property
     def draws_from(self) -> str:
         """The seed of all draws."""
         return self.seed or self.name
