@@ -45,6 +45,13 @@ OVERLAY = {
     "metadata": {"name": "cheap"},
     "spec": {"price": "0.1"},
 }
+BUFFERS = crd("autoscaling.x-k8s.io", "CapacityBuffer", "v1", ANY)
+BUFFERS["spec"]["scope"] = "Namespaced"
+BUFFER = {
+    "apiVersion": "autoscaling.x-k8s.io/v1",
+    "kind": "CapacityBuffer",
+    "metadata": {"name": "spare", "namespace": "a/../b"},
+}
 WITH_FILE = {"instanceTypesFrom": "types.json", "nodePools": ["pools.yaml"]}
 
 
@@ -116,6 +123,12 @@ def test_nothing_is_wrong_with_what_is_right(karpenter: dict[str, Any]) -> None:
         ),
         ({"nodePools": [{"object": pool("a/../b")}]}, {}, "", "metadata.name: 'a/../b'"),
         ({"nodePools": [{"object": pool("a" * 80)}]}, {}, "", "metadata.name: 'aaa"),
+        (
+            {"nodePools": ["pools.yaml"], "featureGates": {"CapacityBuffer": True}},
+            {"pools.yaml": as_text(pool(), BUFFER), "crds": as_text(*CRDS, BUFFERS)},
+            "",
+            "metadata.namespace: 'a/../b'",
+        ),
         ({"nodePools": [{"object": pool()}] * 2}, {}, "", "NodePool pool is there twice"),
         (
             {"nodePools": ["pools.yaml"]},

@@ -108,6 +108,10 @@ class KarpenterCrds:
         if not (is_object_name(name) and is_label_value(name)):  # nodes have it as a label
             sentence = f"metadata.name: {shown(name)} is no name of at most 63 characters"
             return [FieldProblem(("metadata", "name"), f"{sentence}; use a-z, 0-9, - and .")]
+        namespace = as_map(manifest.get("metadata")).get("namespace")
+        if namespace is not None and not (isinstance(namespace, str) and is_object_name(namespace)):
+            sentence = f"metadata.namespace: {shown(namespace)} is no name of a namespace"
+            return [FieldProblem(("metadata", "namespace"), f"{sentence}; correct it")]
         try:
             return check_by_schema(manifest, schema)
         except (AttributeError, KeyError, TypeError, ValueError):
