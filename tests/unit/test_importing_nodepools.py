@@ -150,7 +150,17 @@ def test_a_pool_without_nodes_may_have_those_of_others() -> None:
     assert notes == {Reason.POOL_WITHOUT_NODES: ""}
 
 
-@pytest.mark.parametrize("requirement", [LEFT_OUT, {**KEPT[0], "values": ["p5"]}])
+@pytest.mark.parametrize(
+    "requirement",
+    [
+        LEFT_OUT,
+        {**KEPT[0], "values": ["p5"]},
+        {**KEPT[0], "operator": "NotIn"},
+        {"key": KEPT[0]["key"], "operator": "DoesNotExist"},
+        {**KEPT[1], "values": ["4"]},
+        {**KEPT[1], "operator": "Lt", "values": ["4"]},
+    ],
+)
 def test_a_pool_that_could_have_no_node_is_left_out(requirement: Any) -> None:
     assert made(empty(requirement), groups={"web-a": LABELS}) == ([], {Reason.POOL_UNKNOWN: ""})
 

@@ -6,6 +6,7 @@ Their nodes are those of the imported groups: a type of instance that had no nod
 a requirement is kept if the nodes have its label, whatever cloud it belongs to.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -158,10 +159,8 @@ class _Pool:
         if any(note.reason is Reason.REQUIREMENT_UNKNOWN for note in self.notes):
             return False
         requirements = manifest["spec"]["template"]["spec"]["requirements"]
-        wanted = [each for each in requirements if each["operator"] == "In"]
         return any(
-            all(labels.get(each["key"]) in (None, *each.get("values", ())) for each in wanted)
-            for labels in nodes
+            all(_allows(each, labels.get(each["key"])) for each in requirements) for labels in nodes
         )
 
     def _of_groups(self) -> Iterator[dict[str, Any]]:
@@ -221,6 +220,33 @@ class _Pool:
 
 def _one_of(key: str, values: Iterable[str]) -> dict[str, Any]:
     return {"key": key, "operator": "In", "values": sorted(values)}
+
+
+def _allows(requirement: Mapping[str, Any], label: str | None) -> bool:
+    """Whether a node with this label may be one of a NodePool. One without it may get it."""
+    values = requirement.get("values", ())
+    match requirement["operator"]:
+        case "In":
+            return label is None or label in values
+        case "NotIn":
+            return label not in values
+        case "DoesNotExist":
+            return label is None
+        case "Gt" | "Lt" | "Gte" | "Lte" as operator if label is not None and values:
+            number, bound = _number(label), _number(values[0])
+            if number is None or bound is None:
+                return False
+            return {
+                "Gt": number > bound,
+                "Lt": number < bound,
+                "Gte": number >= bound,
+                "Lte": number <= bound,
+            }[operator]
+    return True
+
+
+def _number(text: str) -> int | None:
+    return int(text) if re.fullmatch(r"[0-9]{1,30}", text) else None
 
 
 def _is_karpenters(key: str) -> bool:
