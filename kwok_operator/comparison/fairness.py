@@ -25,6 +25,7 @@ from kwok_operator.rehearsal.judge.figures import is_workload
 from kwok_operator.rehearsal.judge.recording import (
     GroupLine,
     GroupState,
+    MarkLine,
     NodeLine,
     NodeState,
     PodLine,
@@ -62,6 +63,8 @@ class RunFacts:
     """
     missing: int = 0
     """How many pods of workloads should have come, and didn't."""
+    lacked: int = 0
+    """How many machines fewer the steps of the timeline took than they count."""
     start: str = ""
     """A digest of the groups' targets in the first second, and of how many nodes of each shape
     Karpenter's NodePools had before; empty if there was neither.
@@ -108,14 +111,17 @@ def planned_arrivals(scenario: Scenario) -> str:
 
 
 def recorded_facts(recording: RecordingReader, scenario: Scenario) -> RunFacts:
-    """Reads from a recording when the pods came, how many are missing, and a digest of the
-    beginning.
+    """Reads from a recording when the pods came, how many are missing, how many machines were, and
+    a digest of the beginning.
     """
     created: dict[str, list[float]] = {workload.name: [] for workload in scenario.workloads}
     owners: dict[tuple[str, str], str | None] = {}
     seen: set[str] = set()
     start: dict[str, int] = {}
     nodes = Counter[str]()
+    steps = [step.interrupt or step.lose for step in scenario.timeline]
+    counts = [each.count for each in steps if each is not None]
+    taken = 0
     for line in recording.lines():
         match line:
             case PodLine(state=PodState() as state) if line.name not in seen:
@@ -131,13 +137,18 @@ def recorded_facts(recording: RecordingReader, scenario: Scenario) -> RunFacts:
                 start.setdefault(line.name, group.target)
             case NodeLine(t=0, state=NodeState(pool=pool) as node) if pool:
                 nodes[f"{pool} {node.shape}"] += 1
+            case MarkLine(what="interrupt" | "lose"):
+                number, _, rest = line.detail.partition(" of ")
+                taken += int(number) if rest and number.isdecimal() else 0
     # A pod that replaces another one is no arrival.
     first = {w.name: sorted(created[w.name])[: w.pod_count] for w in scenario.workloads}
     came = {name: round(fmean(times), 3) for name, times in first.items() if times}
     there = [sorted(each.items()) for each in (start, nodes)]
     digest = hashlib.sha256(json.dumps(there).encode()).hexdigest()[:16] if any(there) else ""
     missing = sum(w.pod_count - len(first[w.name]) for w in scenario.workloads)
-    return RunFacts(came=came, missing=missing, start=digest)
+    # Steps that take a share, or all, take more where there are more.
+    lacked = 0 if None in counts else max(0, sum(each or 0 for each in counts) - taken)
+    return RunFacts(came=came, missing=missing, lacked=lacked, start=digest)
 
 
 def whole_rounds(arms: Iterable[Facts]) -> dict[int, WholeRound]:
@@ -181,6 +192,9 @@ def fairness_checks(plan: ComparisonPlan, arms: Sequence[Facts]) -> Iterator[Fai
             of_what = "nothing is there" if nothing else "targets of groups, Karpenter's nodes"
             said = f"{of_what}: {said}"
         yield FairnessCheck(what, held, said)
+    if lacked := [run.lacked for facts in arms for run in facts.values() if run.lacked]:
+        said = f"up to {max(lacked):,} fewer than counted were there, in {len(lacked)} runs"
+        yield FairnessCheck("machines that steps take", False, said)
     if kinds := unlike_autoscalers(plan.arms):
         yield FairnessCheck("autoscalers", *kinds)
     yield _came(rounds.values())

@@ -30,7 +30,7 @@ from kwok_operator.comparison.plan import ComparisonPlan, checked
 from kwok_operator.comparison.statistics import DIFFERENCES, EffectVerdict
 from kwok_operator.errors import SettingsError
 from kwok_operator.rehearsal.judge.figures import FIGURES
-from kwok_operator.rehearsal.judge.recording import RecordedLine
+from kwok_operator.rehearsal.judge.recording import MarkLine, RecordedLine
 from tests.fakes.compared import PENDING, arm, plan, played
 from tests.fakes.rehearsed import content, node, reader
 from tests.fakes.scenarios import GROUP, scenario
@@ -517,6 +517,18 @@ def test_karpenters_nodes_are_part_of_the_beginning() -> None:
     assert start(one) != start(node_of(0, "n-1", shape="other"))
     checks = {each.what: each.said for each in compare(plan(runs=2), start="").checks}
     assert "nothing is there" in checks["state at the beginning"]
+
+
+def test_machines_that_a_step_lacked_are_reported() -> None:
+    takes = [{"at": "1s", "lose": {"group": "general", "count": 5}}]
+    shares = [*takes, {"at": "2s", "lose": {"group": "general", "share": 0.1}}]
+    taken = MarkLine(1.0, "lose", "3 of 3 machines")
+    for timeline, lacked in ((takes, 2), (shares, 0), ([], 0)):
+        of = arm("a", timeline=timeline).scenario
+        assert recorded_facts(reader(content([taken])), of).lacked == lacked
+    checks = {each.what: each for each in compare(plan(runs=2), lacked=2).checks}
+    lacking = checks["machines that steps take"]
+    assert not lacking.held and "2" in lacking.said
 
 
 def test_runs_of_another_tool_or_machine_are_reported() -> None:
