@@ -161,8 +161,13 @@ async def _set_up(ready: Testbed, scenario: Scenario, warnings: ProgramWarnings)
         if process.starts is Starts.AT_ONCE:
             ready.report(f"starting {process.name}")
             await ready.start(process)
-    for name, sentence in ready.caveats:
-        warnings.note(name, sentence)
+    _note_caveats(ready, warnings)
+
+
+def _note_caveats(testbed: Testbed, warnings: ProgramWarnings) -> None:
+    """Makes warnings of the caveats there are. Others may come: the timeline starts programs."""
+    while testbed.caveats:
+        warnings.note(*testbed.caveats.pop(0))
 
 
 def _warnings(scenario: Scenario, logs: Path, *, report: Report) -> ProgramWarnings:
@@ -516,6 +521,7 @@ class Rehearsal:
 
     def _record_logs(self, *, last: bool = False) -> None:
         self._calls.look()
+        _note_caveats(self._testbed, self._warnings)
         self._warnings.record(self._course.write, t=self._course.now(), last=last)
 
     async def _ask_at_the_end(self) -> None:

@@ -102,7 +102,9 @@ class Testbed:
     programs: dict[str, Program] = field(default_factory=dict)
     """The running processes of the scenario, by name."""
     caveats: list[tuple[str, str]] = field(default_factory=list)
-    """What is different than the scenario may expect: the process, and a sentence."""
+    """What is different than the scenario may expect, and isn't noted yet: the process, and a
+    sentence.
+    """
     _beside: dict[str, list[Program]] = field(default_factory=dict)
     _prepared: dict[str, PreparedKarpenter] = field(default_factory=dict)
 

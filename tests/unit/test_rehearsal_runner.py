@@ -254,6 +254,18 @@ async def test_what_is_there_before_the_run_is_there_always(
     assert (await play_on(place, expect=expect)).passed
 
 
+async def test_what_a_process_that_the_timeline_starts_does_otherwise_is_in_the_verdict(
+    testbed: tuple[FakeApiServer, Testbed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def started(place: Testbed, process: Any) -> None:
+        place.caveats.append((process.name, "does it otherwise"))
+
+    monkeypatch.setattr(Testbed, "start", started)
+    late = {"name": "tool", "command": ["tool"], "starts": "byTimeline"}
+    found = await play_on(testbed[1], processes=[late], timeline=[{"start": "tool"}])
+    assert [each.message for each in found.warnings] == ["does it otherwise"]
+
+
 async def test_what_was_made_a_moment_before_the_run_is_none_of_it(
     testbed: tuple[FakeApiServer, Testbed],
 ) -> None:
