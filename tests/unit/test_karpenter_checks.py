@@ -245,6 +245,7 @@ def test_a_patch_that_has_no_effect_on_its_nodes_is_named() -> None:
     found = checked(played() | {"timeline": [{"at": 1, "patch": patch}]}, around())
     assert found.ignored == (
         "timeline[0].patch of spec.price",
+        "timeline[0].patch of spec.targetSize",
         "timeline[0].patch of spec.cloud.stock",
     )
     assert found.findings == ()
@@ -254,6 +255,18 @@ def test_a_patch_that_has_no_effect_on_its_nodes_is_named() -> None:
         around(),
     )
     assert of_another.ignored == ()
+
+
+@pytest.mark.parametrize("step", [{"scale": {"replicas": 6}}, {"delete": {}}])
+def test_steps_of_groups_of_which_it_makes_nodes_are_named(step: dict[str, Any]) -> None:
+    ((action, fields_),) = step.items()
+
+    def ignored(name: str) -> tuple[str, ...]:
+        timeline = [{action: fields_ | {"what": f"kng/{name}"}}]
+        return checked(played(group("a"), GROUP) | {"timeline": timeline}, around()).ignored
+
+    assert ignored("a") == (f"timeline[0].{action} of KwokNodeGroup a",)
+    assert ignored("batch") == (), "no autoscaler scales it"
 
 
 def test_a_group_that_is_applied_after_its_start_is_named() -> None:

@@ -71,7 +71,8 @@ _HEEDED: Final = frozenset(
 
 _ACTING: Final = frozenset({"seed", "retryAfter", "interruptions"})
 """Fields of spec.cloud whose change acts on nodes that are there, or doesn't matter."""
-_MADE_AT_START: Final = ("autoscaling", "price", "template")
+_UNHEEDED: Final = ("autoscaling", "price", "targetSize", "template")
+"""Fields of spec whose change doesn't act. Nodes by targetSize stay beside Karpenter's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +157,7 @@ def unheeded_changes(spec: Mapping[str, Any]) -> Iterator[str]:
     """Yields the fields of a group's changed spec that Karpenter, which has made its instance types
     and NodePools, and its nodes pay no heed to.
     """
-    for field in _MADE_AT_START:
+    for field in _UNHEEDED:
         if field in spec:
             yield f"spec.{field}"
     for field in as_map(spec.get("cloud")):

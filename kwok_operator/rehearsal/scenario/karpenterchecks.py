@@ -292,7 +292,7 @@ def _is_of_group(what: str, known: Known, specs: Collection[str]) -> bool:
 
 
 def _comes_late(scenario: Scenario, number: int, known: Known) -> Iterator[str]:
-    """Yields what steps change of groups after Karpenter has made instance types of them."""
+    """Yields what steps do to groups after Karpenter has made instance types of them."""
     specs, process = _scaled(known), scenario.processes[number]
     steps = [*enumerate(scenario.timeline)]
     if process.starts is Starts.BY_TIMELINE:
@@ -305,6 +305,9 @@ def _comes_late(scenario: Scenario, number: int, known: Known) -> Iterator[str]:
         if step.patch is not None and _is_of_group(step.patch.what, known, specs):
             for path in unheeded_changes(as_map(step.patch.patch.get("spec"))):
                 yield f"timeline[{n}].patch of {path}"
+        target = step.scale or step.delete
+        if target is not None and _is_of_group(target.what, known, specs):
+            yield f"timeline[{n}].{step.action} of KwokNodeGroup {target.what.partition('/')[2]}"
 
 
 def _ignored(wanted: Karpenter, scenario: Scenario, known: Known) -> Iterator[str]:
