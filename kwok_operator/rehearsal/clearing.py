@@ -23,10 +23,11 @@ from kwok_operator.constants import (
     REHEARSAL_LABEL,
 )
 from kwok_operator.errors import ApiError, ConflictError, NotFoundError
-from kwok_operator.formats.untyped import as_map
+from kwok_operator.formats.untyped import as_map, text_at
 from kwok_operator.kube.client import MERGE_PATCH, KubeClient
 from kwok_operator.kube.resources import ApiResource, ApiResources, discover
 from kwok_operator.nodegroups.naming import group_of_node
+from kwok_operator.rehearsal.karpenter.nodepools import CLASS_GROUP
 from kwok_operator.rehearsal.progress import Report
 from kwok_operator.rehearsal.scenario.borrowing import (
     REHEARSAL_NAMESPACE,
@@ -42,10 +43,14 @@ _OTHERS_HAVE: Final = 10.0
 deleted here.
 """
 _KARPENTER_HAS: Final = 30.0
-"""How many seconds Karpenter has before its finalizer is taken off what is left: it may have
-ended.
+"""For how many seconds nothing goes before Karpenter's finalizer is taken off what is left: a
+Karpenter that isn't the rehearsal's may be draining it.
 """
+_WITHOUT_KARPENTER: Final = 60.0
+"""How many of the seconds for all are kept for what is left once Karpenter was ended."""
 _FINALIZER: Final = "karpenter.sh/termination"
+_FAKE_MACHINE: Final = "kwok://"
+"""How the providerID of a node of Karpenter's kwok provider begins."""
 _LOOK_SECONDS: Final = 0.3
 _TELL_SECONDS: Final = 5.0
 _NAMED: Final = 5
@@ -71,6 +76,10 @@ class _Made(NamedTuple):
         )
 
     @property
+    def _path(self) -> str:
+        return self.resource.path(self.metadata.get("namespace", ""), self.metadata["name"])
+
+    @property
     def is_going(self) -> bool:
         return "deletionTimestamp" in self.metadata
 
@@ -82,14 +91,24 @@ class _Made(NamedTuple):
     def is_held_by_karpenter(self) -> bool:
         return self.is_going and _FINALIZER in (self.metadata.get("finalizers") or ())
 
+    async def has_machine(self, client: KubeClient) -> bool:
+        """Whether a cloud's machine is behind it, which only that cloud's Karpenter can end."""
+        try:
+            spec = (await client.get_json(self._path)).get("spec")
+        except NotFoundError:
+            return False
+        if self.resource.kind == "NodeClaim":
+            return text_at(spec, "nodeClassRef", "group") not in ("", CLASS_GROUP)
+        provider = text_at(spec, "providerID")
+        return bool(provider) and not provider.startswith(_FAKE_MACHINE)
+
     async def release(self, client: KubeClient) -> None:
         """Takes Karpenter's finalizer off, and no other."""
         others = [each for each in self.metadata["finalizers"] if each != _FINALIZER]
         version = self.metadata["resourceVersion"]
         body = {"metadata": {"finalizers": others, "resourceVersion": version}}
-        path = self.resource.path(self.metadata.get("namespace", ""), self.metadata["name"])
         with suppress(NotFoundError, ConflictError):  # it is gone, or is looked at again
-            await client.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+            await client.request("PATCH", self._path, body=body, content_type=MERGE_PATCH)
 
     async def delete(self, client: KubeClient, *, at_once: bool) -> str:
         """Deletes the object. Returns why it can't be deleted; an empty text if it is gone or
@@ -101,9 +120,8 @@ class _Made(NamedTuple):
             "preconditions": {"uid": self.metadata["uid"]},
             **grace,
         }
-        path = self.resource.path(self.metadata.get("namespace", ""), self.metadata["name"])
         try:
-            await client.request("DELETE", path, body=body, retries=3)
+            await client.request("DELETE", self._path, body=body, retries=3)
         except (NotFoundError, ConflictError):
             pass  # it is gone, or another one has its name now
         except ApiError as error:
@@ -111,12 +129,41 @@ class _Made(NamedTuple):
         return ""
 
 
-class Clearing:
-    """Clears one cluster. `report` gets a line when it takes long."""
+class _Patience:
+    """Knows for how long nothing has gone, and each object has been going."""
 
-    def __init__(self, client: KubeClient, *, report: Report) -> None:
+    def __init__(self) -> None:
+        self._going: dict[str, float] = {}
+        self._last = time.monotonic()
+
+    def over(self, there: Iterable[_Made]) -> list[_Made]:
+        """Returns what has been going for too long while nothing else went."""
+        now = time.monotonic()
+        going = {each.metadata["uid"]: each for each in there if each.is_going}
+        if self._going.keys() - going.keys():
+            self._last = now
+        self._going = {uid: self._going.get(uid, now) for uid in going}
+        if now - self._last <= _KARPENTER_HAS:
+            return []
+        return [e for uid, e in going.items() if now - self._going[uid] > _KARPENTER_HAS]
+
+
+class Clearing:
+    """Clears one cluster. `report` gets a line when it takes long.
+
+    While `karpenter_lives`, what its finalizer holds is left to it.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        report: Report,
+        karpenter_lives: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._client = client
         self._report = report
+        self._karpenter_lives = karpenter_lives
         self._until: float | None = None
         self._nodes = {SCOUT}
         """The names of the rehearsal's nodes that were seen."""
@@ -139,6 +186,9 @@ class Clearing:
             left += await self._until_gone(turn, served, look)
             if turn >= Turn.CLUSTER_WIDE:
                 await self._delete_stranded_pods(served)
+        if left and self._karpenter_lives():
+            self._report(f"Karpenter is ended, as these are still there: {in_words(left)}")
+            return []
         return left
 
     async def _is_claimed(self) -> bool:
@@ -156,17 +206,20 @@ class Clearing:
         all_kinds = kinds = served.deletable
         refused: dict[str, str] = {}
         for_others = False
+        patience = _Patience()
         while True:
             there = [each for each in await look(kinds) if each.turn is turn]
             if not there and kinds is all_kinds:
                 return []
-            if time.monotonic() > self._until and for_others:
+            without = _WITHOUT_KARPENTER if self._karpenter_lives() else 0
+            if time.monotonic() > self._until - without and for_others:
                 return [f"{each}{refused.get(str(each), '')}" for each in there]
             for_others = time.monotonic() - began > _OTHERS_HAVE
             self._nodes |= {each.metadata["name"] for each in there if each.resource.kind == "Node"}
             refused |= await self._delete(there, for_others=for_others)
-            if time.monotonic() - began > _KARPENTER_HAS:
-                await self._release([each for each in there if each.is_held_by_karpenter])
+            stuck = patience.over(there)
+            if not self._karpenter_lives():
+                await self._release([each for each in stuck if each.is_held_by_karpenter])
             if there and time.monotonic() - told > _TELL_SECONDS:
                 told = time.monotonic()
                 self._report(f"waiting until these are gone: {in_words(map(str, there))}")
@@ -191,14 +244,16 @@ class Clearing:
         return {str(each): f" ({why})" for (each, _), why in zip(due, answers, strict=True) if why}
 
     async def _release(self, held: list[_Made]) -> None:
-        if held:
+        real = await asyncio.gather(*(each.has_machine(self._client) for each in held))
+        fake = [each for each, it_has in zip(held, real, strict=True) if not it_has]
+        if fake:
             if not self._released:
                 self._report(
-                    "Karpenter does not take these away, so they go without it:"
-                    f" {in_words(map(str, held))}"
+                    f"no Karpenter has taken these away for {_KARPENTER_HAS:g} s, so they go"
+                    f" without it: {in_words(map(str, fake))}"
                 )
             self._released = True
-            await asyncio.gather(*(each.release(self._client) for each in held))
+            await asyncio.gather(*(each.release(self._client) for each in fake))
 
     async def _labelled(self, kinds: Iterable[ApiResource]) -> list[_Made]:
         found = await asyncio.gather(*(self._made(each, REHEARSAL_LABEL) for each in kinds))

@@ -140,6 +140,11 @@ class Testbed:
         """The programs that were started along with processes, such as shims, by name."""
         return {each.name: each for some in self._beside.values() for each in some}
 
+    def karpenter_lives(self) -> bool:
+        """Whether a Karpenter of the scenario runs."""
+        running = self.programs.keys() & self._prepared.keys()
+        return any(self.programs[name].status is None for name in running)
+
     async def stop(self, name: str) -> None:
         """Ends a process of the scenario, and the programs that were started along with it."""
         program = self.programs.pop(name, None)
@@ -269,7 +274,7 @@ async def testbed(
             say=say or (lambda line, style="": report(line)),
             check_cluster=check,
         )
-        clearing = Clearing(client, report=report)
+        clearing = Clearing(client, report=report, karpenter_lives=made.karpenter_lives)
         if not settings.own_cluster:
             made.borrowed = BorrowedCluster(client, kubectl, scenario, folder=made.folder)
         await stack.enter_async_context(

@@ -6,6 +6,8 @@
 - nodes and pods that nobody takes away are taken away; pods of others on nodes of ours, too
 - what Karpenter has made goes while it may still run; what its finalizer holds after that, goes
   without it, and another finalizer stays
+- no finalizer is taken off while Karpenter lives or something goes, nor of what a cloud's Karpenter
+  has made
 - what can't be deleted is told with the reason, and the claim stays
 """
 
@@ -21,6 +23,7 @@ from kwok_operator.constants import (
     REHEARSAL_LABEL,
 )
 from kwok_operator.kube.client import KubeClient
+from kwok_operator.kube.resources import ApiResource
 from kwok_operator.rehearsal import clearing
 from kwok_operator.rehearsal.clearing import Clearing
 from kwok_operator.rehearsal.scenario.borrowing import (
@@ -99,11 +102,14 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(clearing, name, seconds)
 
 
-async def cleared(cluster: Cluster) -> tuple[list[str], list[str]]:
+async def cleared(
+    cluster: Cluster, *, karpenter_lives: bool = False
+) -> tuple[list[str], list[str]]:
     """What is left, and what was told."""
     told: list[str] = []
     async with cluster, KubeClient(connection=cluster.connection()) as client:
-        left = await Clearing(client, report=told.append).clear(Turn)
+        made = Clearing(client, report=told.append, karpenter_lives=lambda: karpenter_lives)
+        left = await made.clear(Turn)
     return left, told
 
 
@@ -202,3 +208,43 @@ async def test_no_finalizer_of_others_is_taken_off(monkeypatch: pytest.MonkeyPat
     assert left == ["NodeClaim general-1"]
     metadata = cluster.objects(CLAIMS)["general-1"]["metadata"]
     assert metadata["finalizers"] == ["example.com/theirs"]
+
+
+HELD: dict[str, Any] = {"finalizers": ["karpenter.sh/termination"]}
+
+
+async def test_what_karpenter_holds_is_left_to_it_while_it_lives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(clearing, "_ALL_WITHIN", 2)
+    monkeypatch.setattr(clearing, "_WITHOUT_KARPENTER", 1)
+    cluster = Cluster()
+    cluster.put(CLAIMS, "general-1", OURS, metadata=HELD)
+    left, told = await cleared(cluster, karpenter_lives=True)
+    assert (left, cluster.names) == ([], {"general-1"})
+    assert any(line.startswith("Karpenter is ended") for line in told)
+
+
+async def test_no_machine_of_a_cloud_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clearing, "_ALL_WITHIN", 1)
+    cluster = Cluster()
+    for name, group in ("theirs", "karpenter.k8s.aws"), ("fake", "karpenter.kwok.sh"):
+        cluster.put(CLAIMS, name, OURS, metadata=HELD, spec={"nodeClassRef": {"group": group}})
+    for name, provider in ("real", "aws:///i-1"), ("kwok", "kwok://kwok"):
+        labels = {**OURS, NODE_POOL_LABEL: "general"}
+        cluster.put(NODES, name, labels, metadata=HELD, spec={"providerID": provider})
+    left, _ = await cleared(cluster)
+    assert set(left) == {"NodeClaim theirs", "Node real"}
+
+
+def test_nothing_is_stuck_while_something_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter((0.0, 0.0, 29.0, 31.0, 60.0, 62.0))
+    monkeypatch.setattr(clearing.__name__ + ".time.monotonic", lambda: next(clock))
+    monkeypatch.setattr(clearing, "_KARPENTER_HAS", 30)
+    kind = ApiResource("karpenter.sh", "v1", "nodeclaims", "NodeClaim", False, frozenset())
+    a, b = (
+        clearing._Made(kind, {"name": uid, "uid": uid, "deletionTimestamp": "now"}) for uid in "ab"
+    )
+    patience = clearing._Patience()
+    looks = [patience.over(there) for there in ([a, b], [a, b], [b], [b], [b])]
+    assert looks == [[], [], [], [], [b]]
