@@ -172,6 +172,7 @@ def claim(**body: Any) -> NodeClaimState:
     [
         ("Never", None, {}, ""),
         ("1m30s", "22:14:50", {}, "Expired"),
+        ("30s30s30s", "22:14:50", {}, "Expired"),
         ("1m30s", "22:14:49", {}, ""),
         ("1m30s", None, {}, ""),
         ("Never", "23:00:00", {}, ""),
@@ -192,6 +193,15 @@ def test_why_a_node_claim_ends(
     found = claim(metadata=metadata, spec=spec, status=status)
     assert (found.reason, found.deleting) == (reason, deleted is not None)
     assert (found.pool, found.price) == ("web", 0.25)
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [("30s1m", 90), ("1h", 3_600), ("Never", math.inf), ("9" * 400 + "s", math.inf)],
+)
+def test_after_how_long_karpenter_consolidates(written: str, seconds: float) -> None:
+    spec = {"disruption": {"consolidateAfter": written}}
+    assert observed.consolidates_after(spec) == seconds
 
 
 def test_a_node_is_ready_once_it_is_registered() -> None:

@@ -14,6 +14,7 @@ whatever timestamps say: the cluster's clock may differ from ours.
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -376,7 +377,7 @@ def _why_disrupted(claim: Mapping[str, Any]) -> str:
     stamps = ("creationTimestamp", "deletionTimestamp")
     try:
         created, deleted = (parse_time(str(metadata.get(key))) for key in stamps)
-        expires = created + parse_duration(str(spec.get("expireAfter"))) * 1_000
+        expires = created + _span(spec.get("expireAfter")) * 1_000
     except ValueError:  # it isn't being deleted, or never expires
         return ""
     return "Expired" if deleted >= expires else ""
@@ -388,9 +389,19 @@ def consolidates_after(spec: Mapping[str, Any]) -> float:
     """
     disruption = as_map(spec.get("disruption"))
     try:
-        return float(parse_duration(str(disruption.get("consolidateAfter"))))
+        return float(_span(disruption.get("consolidateAfter")))
     except (ValueError, OverflowError):  # Never
         return math.inf
+
+
+def _span(value: object) -> int:
+    """Reads a duration of Karpenter, in seconds, whose parts may come in any order, and more than
+    once. Raises ValueError, also for Never.
+    """
+    parts = re.findall(r"[0-9]+[hms]", text := str(value))
+    if not parts or "".join(parts) != text:
+        raise ValueError(f"{text!r} is no duration")
+    return sum(map(parse_duration, parts))
 
 
 def amounts(quantities: object) -> dict[str, float]:
