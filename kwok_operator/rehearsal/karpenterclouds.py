@@ -2,13 +2,14 @@
 
     spec.cloud.interruptions of groups  -->  machines that are interrupted, by the operator's draws
     an outage of all these groups       -->  Ready=False of each class, so Karpenter makes no node
+    groups that come, change or go      -->  a caveat, as Karpenter has its instance types by then
 
 A class of Karpenter's kwok provider isn't for certain groups, so an outage of some does nothing.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final, NoReturn
 
@@ -23,6 +24,7 @@ from kwok_operator.formats.words import names_in_words
 from kwok_operator.kube.client import MERGE_PATCH, KubeClient
 from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
 from kwok_operator.rehearsal.interrupting import Interrupter
+from kwok_operator.rehearsal.karpenter.groups import unheeded_changes
 from kwok_operator.rehearsal.karpenter.nodepools import CLASS_API_VERSION
 from kwok_operator.rehearsal.machinelives import NodeLives
 
@@ -35,15 +37,30 @@ Mark = Callable[[str, str], None]
 
 
 class KarpenterClouds:
-    """The clouds of one run. `seed` is the operator's; `mark` records what was done."""
+    """The clouds of one run. `seed` is the operator's; `mark` records what was done.
+
+    `made_of` returns the groups of which Karpenter has made its instance types, or None; `caveat`
+    takes a sentence on what became of them since.
+    """
 
     def __init__(
-        self, client: KubeClient, interrupter: Interrupter, *, seed: str, mark: Mark
+        self,
+        client: KubeClient,
+        interrupter: Interrupter,
+        *,
+        seed: str,
+        mark: Mark,
+        made_of: Callable[[], Mapping[str, KwokNodeGroupSpec] | None],
+        caveat: Callable[[str], None],
     ) -> None:
         self._client = client
         self._interrupter = interrupter
         self._seed = seed
         self._mark = mark
+        self._made_of = made_of
+        self._caveat = caveat
+        self._said = set[str]()
+        """The caveats so far."""
         self._lives = NodeLives()
         self._out = frozenset[str]()
         """The groups that were in an outage at the last look."""
@@ -59,13 +76,35 @@ class KarpenterClouds:
 
     async def look(self) -> None:
         listed = (await self._client.get_json(GROUPS_PATH, retries=_RETRIES))["items"]
+        there = {str(each["metadata"]["name"]): each for each in listed}
         groups = {
-            str(each["metadata"]["name"]): each
-            for each in listed
+            name: each
+            for name, each in there.items()
             if value_at(each, "spec", "autoscaling") is not None
         }
+        self._compare(there, groups.keys())
         await self._interrupt(_clouds(groups, seed=self._seed))
         await self._show_outage(groups)
+
+    def _compare(self, there: Mapping[str, Any], scaled: Collection[str]) -> None:
+        """Says what became of the groups since Karpenter's start, once."""
+        made_of = self._made_of()
+        if made_of is None:
+            return
+        for name in sorted({*made_of, *scaled}):
+            if name not in there:
+                sentence = f"still makes nodes of KwokNodeGroup {name}, which is deleted"
+            elif name not in made_of:
+                sentence = f"makes no nodes of KwokNodeGroup {name}, which came after its start"
+            else:
+                now = KwokNodeGroupSpec.model_validate(there[name].get("spec"))
+                fields = ", ".join(_unheeded(made_of[name], now))
+                if not fields:
+                    continue
+                sentence = f"heeds no change of KwokNodeGroup {name}: {fields}"
+            if sentence not in self._said:
+                self._said.add(sentence)
+                self._caveat(sentence)
 
     async def _interrupt(self, clouds: Mapping[str, Cloud]) -> None:
         if all(cloud.interruptions is None for cloud in clouds.values()):
@@ -119,6 +158,22 @@ class KarpenterClouds:
             content_type=MERGE_PATCH,
             retries=_RETRIES,
         )
+
+
+def _unheeded(before: KwokNodeGroupSpec, now: KwokNodeGroupSpec) -> Iterator[str]:
+    """Yields the fields that have changed without effect. Those that are looked at here aside, and
+    targetSize: its nodes stand beside Karpenter's, and cluster-autoscaler may set it.
+    """
+    changed = _differences(before.dump(), now.dump())
+    one, other = ((each.cloud or Cloud()).dump() for each in (before, now))
+    clouds = _differences(one, other)
+    changed["cloud"] = {key: value for key, value in clouds.items() if key != "outage"}
+    changed.pop("targetSize", None)
+    yield from unheeded_changes(changed)
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: now.get(k) for k in {**before, **now} if before.get(k) != now.get(k)}
 
 
 def _clouds(groups: Mapping[str, Any], *, seed: str) -> dict[str, Cloud]:

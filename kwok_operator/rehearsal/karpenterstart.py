@@ -9,7 +9,7 @@ This is done once: a timeline may change the NodePools, stop Karpenter and start
 import asyncio
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -54,6 +54,8 @@ class PreparedKarpenter:
     """The file of its instance types."""
     caveats: tuple[str, ...]
     """Sentences on what of the groups is different with Karpenter."""
+    groups: Mapping[str, KwokNodeGroupSpec] | None = None
+    """The groups of which its instance types are made; None if they are from a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,8 @@ class KarpenterPlace:
             for each in ignored(specs, delay_given=delay is not None)
         ]
         beside = (*unpaid(specs), *left_beside(specs))
-        return PreparedKarpenter(path, (*setup.caveats, *lost, *beside))
+        caveats = (*setup.caveats, *lost, *beside)
+        return PreparedKarpenter(path, caveats, specs if types is None else None)
 
     async def crds(self, name: str, wanted: Karpenter, program: Path) -> list[Manifest]:
         """Returns the CRDs of the folder that the scenario names, or that is beside the program."""

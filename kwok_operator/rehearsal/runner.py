@@ -306,13 +306,18 @@ class Rehearsal:
 
     async def _follow_clouds(self) -> None:
         """Lets the simulated clouds of groups act on Karpenter's nodes, if Karpenter runs."""
-        if any(process.karpenter is not None for process in self._scenario.processes):
+        for name in self._scenario.karpenters:  # there is one at most
             await KarpenterClouds(
                 self._testbed.client,
                 self._interrupter,
                 seed=self._scenario.operators_seed,
                 mark=self._course.mark,
+                made_of=self._testbed.groups_of_karpenter,
+                caveat=partial(self._add_caveat, name),
             ).follow()
+
+    def _add_caveat(self, process: str, sentence: str) -> None:
+        self._testbed.caveats.append((process, sentence))
 
     async def _counted(self, work: Callable[[], Awaitable[None]]) -> None:
         try:

@@ -29,6 +29,7 @@ from kwok_operator.formats.manifests import Manifest
 from kwok_operator.formats.words import names_in_words
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.config import load_connection
+from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
 from kwok_operator.rehearsal.borrowed import BorrowedCluster, borrow, clear, only_this_cluster
 from kwok_operator.rehearsal.calls import ShimCalls
 from kwok_operator.rehearsal.clearing import Clearing
@@ -192,6 +193,12 @@ class Testbed:
             program = self.find_program(wanted.binary) or Path(wanted.binary)
             found += await self._place.crds(name, wanted, program)
         return found
+
+    def groups_of_karpenter(self) -> Mapping[str, KwokNodeGroupSpec] | None:
+        """Returns the groups of which Karpenter has made its instance types; None if that wasn't
+        done yet, or if they are from a file.
+        """
+        return next((each.groups for each in self._prepared.values()), None)
 
     async def _karpenter(
         self, name: str, wanted: Karpenter, program: Path, address: str

@@ -81,6 +81,7 @@ async def test_all_is_there_before_it_starts(
     assert pool == "default"
     assert server.objects(CLASSES)["default"]["spec"] == {"nodeRegistrationDelay": "40s"}
     assert found.caveats == ("has no effect on its nodes: spec.cloud.stock of batch",)
+    assert found.groups is not None and [*found.groups] == ["batch"]
     kubectl: Any = place.kubectl
     assert kubectl.verbs == ["label", "apply", "wait"], "the CRDs are Established first"
 

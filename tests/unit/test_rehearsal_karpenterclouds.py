@@ -2,6 +2,7 @@
 
 - the n-th node of a group lives as long as the operator's node with serial n; the cap holds
 - nodes are interrupted as spec.cloud says, and that is marked
+- what becomes of a group after Karpenter's start is a caveat, once for each
 - an outage of all groups is one of each class; an outage of some is marked, and does nothing
 - what the API server refuses is tried again at the next look
 """
@@ -20,6 +21,7 @@ from kwok_operator.cloud.life import draw_life
 from kwok_operator.constants import NODE_CLAIMS_PATH, NODE_GROUP_LABEL, NODE_POOL_LABEL
 from kwok_operator.formats.times import format_time, parse_time
 from kwok_operator.kube.client import KubeClient
+from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
 from kwok_operator.rehearsal.interrupting import Interrupter
 from kwok_operator.rehearsal.karpenterclouds import CLASSES_PATH, KarpenterClouds
 from kwok_operator.rehearsal.machinelives import NodeLives
@@ -94,8 +96,23 @@ def marks() -> list[str]:
 
 
 @pytest.fixture
+def caveats() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def made_of() -> dict[str, KwokNodeGroupSpec]:
+    """The specs of the groups that Karpenter was prepared with."""
+    return {}
+
+
+@pytest.fixture
 def clouds(
-    server: FakeApiServer, client: KubeClient, marks: list[str]
+    server: FakeApiServer,
+    client: KubeClient,
+    marks: list[str],
+    caveats: list[str],
+    made_of: dict[str, KwokNodeGroupSpec],
 ) -> Iterator[KarpenterClouds]:
     server.serve(NODE_CLAIMS_PATH, kind="NodeClaim")
     server.serve(CLASSES_PATH, kind="KWOKNodeClass")
@@ -105,6 +122,8 @@ def clouds(
         Interrupter(client, seed="s", of_groups=False),
         seed="",
         mark=lambda what, detail: marks.append(f"{what}: {detail}"),
+        made_of=lambda: made_of or None,
+        caveat=caveats.append,
     )
 
 
@@ -123,6 +142,30 @@ async def test_nodes_of_karpenter_are_interrupted(
     await clouds.look()
     assert set(server.objects(NODE_CLAIMS_PATH)) == {"claim-b"}
     assert marks == ["interrupt: 1 machine of a"]
+
+
+async def test_what_becomes_of_a_group_after_the_start_is_said_once(
+    server: FakeApiServer,
+    clouds: KarpenterClouds,
+    caveats: list[str],
+    made_of: dict[str, KwokNodeGroupSpec],
+) -> None:
+    await clouds.look()
+    for name in "abc":
+        server.create(GROUPS, group(name))
+    await clouds.look()
+    assert caveats == [], "Karpenter isn't prepared yet, or has its instance types from a file"
+    made_of |= {n: KwokNodeGroupSpec.model_validate(group(n)["spec"]) for n in "abx"}
+    heeded = {"outage": True, "interruptions": {"lifetime": {"fixed": "1h"}}}
+    server.patch(GROUPS, "a", {"spec": {"cloud": heeded, "targetSize": 1}})
+    server.patch(GROUPS, "b", {"spec": {"cloud": {"stock": 3}, "price": {"hourly": "1"}}})
+    for _ in range(2):
+        await clouds.look()
+    assert caveats == [
+        "heeds no change of KwokNodeGroup b: spec.price, spec.cloud.stock",
+        "makes no nodes of KwokNodeGroup c, which came after its start",
+        "still makes nodes of KwokNodeGroup x, which is deleted",
+    ]
 
 
 def is_ready(server: FakeApiServer, name: str = "default") -> str:
