@@ -210,6 +210,17 @@ def test_there_is_one_karpenter() -> None:
     assert fields(checked(two, around()).findings) == ["processes[1].karpenter"]
 
 
+@pytest.mark.parametrize("late", [{}, {"starts": "byTimeline"}])
+def test_cluster_autoscaler_beside_it_is_started_by_the_timeline(late: dict[str, str]) -> None:
+    whole = played()
+    ca = {"name": "ca", "clusterAutoscaler": {"binary": "ca"}, **late}
+    whole["processes"] = [ca, *whole["processes"]]
+    if late:
+        whole["timeline"] = [{"at": 1, "start": "ca"}]
+    found = fields(checked(whole, around()).findings)
+    assert found == ([] if late else ["processes[1].karpenter"])
+
+
 def test_on_a_cluster_of_others_instance_types_are_those_of_groups() -> None:
     borrowed = around()
     borrowed.own_cluster = False

@@ -47,6 +47,7 @@ from kwok_operator.rehearsal.scenario.karpenterenv import GIVEN_VARIABLES
 from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.scenario.problems import problem
 from kwok_operator.rehearsal.scenario.process import Starts
+from kwok_operator.rehearsal.scenario.process import Starts
 from kwok_operator.rehearsal.scenario.surroundings import Surroundings, UnusableReferenceError
 from kwok_operator.schema.check import FieldProblem
 
@@ -103,6 +104,7 @@ class KarpenterLook:
         if path != first:
             sentence = f"there is one already, {in_words(first[:2])}, and both would take all pods"
             problems.append(problem(path, f"{sentence}; remove one"))
+        problems += self._beside_cluster_autoscaler(path)
         if not self._around.own_cluster and wanted.types_file is not None:
             # Its pods stay on nodes with the label of a group, so that no other node takes them.
             sentence = "is a file; with --kubeconfig take groups, whose label its nodes must have"
@@ -111,6 +113,21 @@ class KarpenterLook:
         for name in self._scenario.processes[int(number)].env:
             if why := GIVEN_VARIABLES.get(name):
                 problems.append(problem((*path[:2], "env", name), f"is {why}"))
+
+    def _beside_cluster_autoscaler(self, path: Path) -> Iterator[FieldProblem]:
+        """Yields a problem if both autoscalers run from the start, and both add nodes for the same
+        pods.
+        """
+        (_, own, _) = path
+        processes = self._scenario.processes
+        if processes[int(own)].starts is Starts.BY_TIMELINE:
+            return
+        for each in processes:
+            if each.cluster_autoscaler is not None and each.starts is not Starts.BY_TIMELINE:
+                sentence = (
+                    f"{each.name} is cluster-autoscaler, and both would add nodes for all pods"
+                )
+                yield problem(path, f"{sentence}; remove one, or give one starts: byTimeline")
 
 
 @dataclass(slots=True)
