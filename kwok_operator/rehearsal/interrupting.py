@@ -58,7 +58,7 @@ class Interrupter:
         return bool(self._ends)
 
     async def play(self, number: int, step: MachinesStep) -> str:
-        """Plays step `number` of the timeline, and returns how many machines it took.
+        """Plays step `number` of the timeline, and returns how many machines it took, of how many.
 
         Raises CommandError if machines are counted and there is none, ApiError,
         ApiUnreachableError.
@@ -78,7 +78,8 @@ class Interrupter:
             await self.interrupt([(each, notices[each.group]) for each in some])
         else:
             await self._each(some, self._lose)
-        return f"{len(some)} of {len(there)} machines"
+        short = f"; {step.count} were to go" if len(some) < (step.count or 0) else ""
+        return f"{len(some)} of {len(there)} machines{short}"
 
     async def keep(self) -> NoReturn:
         """Loses what Karpenter hasn't drained when its notice is over."""

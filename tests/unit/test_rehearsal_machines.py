@@ -155,7 +155,8 @@ async def test_machines_are_lost_without_a_drain(server: FakeApiServer, client: 
     plays = Interrupter(client, seed="s", of_groups=True)
     assert await plays.play(0, MachinesStep(node_pool="p", share=0.5)) == "2 of 3 machines"
     assert await plays.play(0, MachinesStep(selector="zone=z")) == "0 of 0 machines"
-    assert await plays.play(0, MachinesStep(group="a")) == "4 of 4 machines"
+    found = await plays.play(0, MachinesStep(group="a", count=9))
+    assert found == "4 of 4 machines; 9 were to go"
     assert set(server.objects(NODES)) == {"real"}
     assert set(server.objects(NODE_CLAIMS_PATH)), "Karpenter sees for itself that it is gone"
     with pytest.raises(CommandError, match="no machine"):

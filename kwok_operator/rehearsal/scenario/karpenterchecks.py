@@ -47,7 +47,6 @@ from kwok_operator.rehearsal.scenario.karpenterenv import GIVEN_VARIABLES
 from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.scenario.problems import problem
 from kwok_operator.rehearsal.scenario.process import Starts
-from kwok_operator.rehearsal.scenario.process import Starts
 from kwok_operator.rehearsal.scenario.surroundings import Surroundings, UnusableReferenceError
 from kwok_operator.schema.check import FieldProblem
 
