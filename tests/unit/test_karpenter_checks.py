@@ -268,6 +268,14 @@ def test_a_patch_that_has_no_effect_on_its_nodes_is_named() -> None:
     assert of_another.ignored == ()
 
 
+def test_what_a_step_applies_may_need_a_feature_gate() -> None:
+    step = {"timeline": [{"at": 1, "apply": [{"object": STATIC}]}]}
+    (finding,) = checked(played() | step, around()).findings
+    assert "spec.replicas" in finding.message and "StaticCapacity" in finding.message
+    on = played(featureGates={"StaticCapacity": True})
+    assert checked(on | step, around()).findings == ()
+
+
 @pytest.mark.parametrize("step", [{"scale": {"replicas": 6}}, {"delete": {}}])
 def test_steps_of_groups_of_which_it_makes_nodes_are_named(step: dict[str, Any]) -> None:
     ((action, fields_),) = step.items()

@@ -45,6 +45,8 @@ class Known:
     whether all are known.
     """
     node_pools_known: bool = True
+    of_karpenter: list[FoundObject] = field(default_factory=list)
+    """What Karpenter acts on, of steps of the timeline: at the beginning it has no CRDs."""
     objects: set[Key] = field(default_factory=set)
     pods: bool = False
     """Whether the files create pods besides those of the scenario's workloads."""
@@ -68,6 +70,9 @@ _MAKES_PODS = frozenset(
 )
 
 
+_OF_KARPENTER = frozenset("NodePool NodeOverlay CapacityBuffer".split())
+
+
 def look_at(
     scenario: Scenario, document: Document, around: Surroundings, *, file: str
 ) -> AppliedObjects:
@@ -81,6 +86,10 @@ def look_at(
         _note(applied.known, read.files)
         if place[0] == "timeline":
             applied.known.later[int(place[1])] = [found.name for found in read.files.groups]
+            others = read.files.others
+            applied.known.of_karpenter += [
+                found for found in others if str(found.value.get("kind")) in _OF_KARPENTER
+            ]
     return applied
 
 

@@ -155,6 +155,8 @@ class _Brought:
         own, crds = self.own, self.crds
         if own is not None and crds is not None:
             self.found.findings += self._wrong_objects(own, crds)
+        for each in (*(own or ()), *known.of_karpenter):
+            self.found.findings += self._without_gate(each)
         self._class_is_given_once(own or ())
         groups: dict[str, tuple[KwokNodeGroupSpec, Node]] | None = {}
         if self.types is None:
@@ -182,21 +184,23 @@ class _Brought:
             self._check_made(setup.objects, crds)
 
     def _wrong_objects(self, own: Sequence[FoundObject], crds: KarpenterCrds) -> Iterator[Finding]:
-        seen = set[tuple[str, str]]()
+        seen = set[tuple[str, str, str]]()
         for each in own:
             for wrong in crds.problems(each.value):
                 yield each.finding(wrong.message, wrong.path)
             kind = str(each.value.get("kind"))
-            if each.name and (kind, each.name) in seen:
+            if each.name and (kind, *each.identity) in seen:
                 yield each.finding(f"{kind} {each.name} is there twice; keep one", ("metadata",))
-            seen.add((kind, each.name))
-            needed = crds.gate_of(each.value)
-            if needed is not None and needed[1] not in self.wanted.gates_on:
-                what, gate = needed
-                # `kind: NodeOverlay` reads as a sentence, and so does the path of a field.
-                said = f"{what}{'' if ' ' in what else ':'} has no effect without the feature gate"
-                remedy = f"add featureGates: {{{gate}: true}} to this karpenter"
-                yield each.finding(f"{said} {gate}; {remedy}", ("kind",))
+            seen.add((kind, *each.identity))
+
+    def _without_gate(self, each: FoundObject) -> Iterator[Finding]:
+        needed = KarpenterCrds.gate_of(each.value)
+        if needed is not None and needed[1] not in self.wanted.gates_on:
+            what, gate = needed
+            # `kind: NodeOverlay` reads as a sentence, and so does the path of a field.
+            said = f"{what}{'' if ' ' in what else ':'} has no effect without the feature gate"
+            remedy = f"add featureGates: {{{gate}: true}} to this karpenter"
+            yield each.finding(f"{said} {gate}; {remedy}", ("kind",))
 
     def unlike(self, known: Known) -> list[str]:
         if self.types is not None:
