@@ -336,6 +336,11 @@ class Emulation:
                 await self._writer.amend(this.played, {"replicas": wanted}, {})
             except (ConflictError, NotFoundError):
                 self._wake(this.group.name, LOOK_AGAIN)
+            else:
+                words = (
+                    "replicas put back, as Karpenter chose fewer Machines: group=%s from=%d to=%d"
+                )
+                logger.info(words, this.group.name, replicas, wanted)
         return scaled
 
     async def _wishes(self, this: _Pass, replicas: int) -> Machines:

@@ -253,7 +253,10 @@ async def test_karpenters_nodes_go_with_their_machines(world: Fleet, cloud: Json
 
 
 @pytest.mark.parametrize("waits", [True, False])
-async def test_what_karpenter_lowers_twice_is_put_back(world: Fleet, waits: bool) -> None:
+async def test_what_karpenter_lowers_twice_is_put_back(
+    world: Fleet, waits: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="kwok_operator")
     world.deploy(5)
     before = await world.played(5)
     world.server.patch(DEPLOYMENTS, "web", {"metadata": {"labels": {KARPENTER_MEMBER: ""}}})
@@ -267,6 +270,7 @@ async def test_what_karpenter_lowers_twice_is_put_back(world: Fleet, waits: bool
     await karpenter.terminate()
     assert await world.played(4) == before - {karpenter.node}
     assert world.server.objects(DEPLOYMENTS)["web"]["spec"]["replicas"] == 4
+    assert f"replicas put back, as Karpenter chose fewer Machines: group={GROUP}" in caplog.text
 
 
 async def test_an_interrupted_machine_is_replaced_by_karpenter_if_it_keeps_the_node(
