@@ -93,6 +93,23 @@ def test_a_type_for_each_shape_and_an_offering_for_each_group() -> None:
     assert [len(each.offerings) for each in found] == [2, 1, 1, 1]
 
 
+def test_no_other_type_has_the_name_of_a_groups_instance_type() -> None:
+    kinds = [
+        ("a", "m5", 4),
+        ("b", "m5", 8),
+        ("c", "", 2),
+        ("d", "m5-2", 4),
+        ("e", "2-cpu-16-gi", 4),
+    ]
+    found = types_of(
+        [
+            group(n, template=shape(cpu=cpu, **({"instanceType": k} if k else {})))
+            for n, k, cpu in kinds
+        ]
+    )
+    assert [each.name for each in found] == ["m5", "m5-3", "2-cpu-16-gi-2", "m5-2", "2-cpu-16-gi"]
+
+
 def test_a_pool_finds_the_second_type_of_a_name() -> None:
     some = [group(n, template=shape(memory=m, instanceType="m5")) for n, m in ("a1", "b2", "c3")]
     types = types_of(some)

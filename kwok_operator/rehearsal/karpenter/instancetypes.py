@@ -85,10 +85,12 @@ def types_of(groups: Sequence[GroupOffering]) -> list[InstanceType]:
         amounts = sorted((name, parse_quantity(v)) for name, v in group.allocatable.items())
         key = (group.instance_type, group.architecture, group.system, tuple(amounts))
         shapes.setdefault(key, []).append(group)
-    found, taken = [], set[str]()
+    found, taken, theirs = [], set[str](), {each.instance_type for each in groups}
     for alike in shapes.values():
         first = alike[0]
-        name = _free(first.instance_type or _name_of(first), taken)
+        name = first.instance_type
+        if not name or name in taken:
+            name = _free(name or _name_of(first), taken | theirs)
         taken.add(name)
         found.append(
             InstanceType(
