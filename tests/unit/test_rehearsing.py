@@ -48,11 +48,6 @@ def test_the_page_shows_what_the_smoke_test_prints() -> None:
     assert f"passed: {len(held)} of {len(held)} expectations held" in shown
 
 
-def test_there_are_ten_a_smoke_test_and_two_comparisons() -> None:
-    assert len(SHIPPED) == 13
-    assert sum("arms" in yaml.safe_load(path.read_text()) for path in SHIPPED) == 2
-
-
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_those_that_come_along_are_right(
     path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -63,7 +58,7 @@ def test_those_that_come_along_are_right(
     command = "compare" if "arms" in value else "rehearse"
     assert main([command, "--check", str(path)]) == 0, capsys.readouterr().err
     assert path.stem in capsys.readouterr().out
-    assert len(text.splitlines()) <= 60
+    assert len(text.splitlines()) <= 70
     assert len(value["teaches"]) > 30
     assert schema_refuses(value) == []
 
