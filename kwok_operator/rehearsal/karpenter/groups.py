@@ -21,7 +21,6 @@ from kwok_operator.constants import (
     ARCH_LABEL,
     BETA_ARCH_LABEL,
     BETA_OS_LABEL,
-    CAPACITY_TYPE_LABEL,
     HOSTNAME_LABEL,
     INSTANCE_PRICE_LABEL,
     INSTANCE_TYPE_LABEL,
@@ -30,20 +29,11 @@ from kwok_operator.constants import (
 )
 from kwok_operator.formats.times import parse_duration
 from kwok_operator.formats.untyped import as_map
+from kwok_operator.importing.nodes.pools import capacity_type
 from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
 from kwok_operator.nodegroups.cleaning import Node
 
 CAPACITY_TYPES: Final = frozenset({"on-demand", "spot", "reserved"})
-_SPOT: Final = frozenset(
-    {
-        (CAPACITY_TYPE_LABEL, "spot"),
-        ("eks.amazonaws.com/capacityType", "SPOT"),
-        ("cloud.google.com/gke-spot", "true"),
-        ("cloud.google.com/gke-preemptible", "true"),
-        ("kubernetes.azure.com/scalesetpriority", "spot"),
-    }
-)
-"""The labels by which clouds mark spot nodes."""
 _OF_THE_TYPE: Final = frozenset(
     {
         ALIKE_LABEL,
@@ -98,7 +88,6 @@ def offering_of(name: str, spec: KwokNodeGroupSpec, node: Node) -> GroupOffering
     assert spec.autoscaling is not None and spec.price is not None
     labels: Mapping[str, str] = node["metadata"]["labels"]
     interrupted = spec.cloud is not None and spec.cloud.interruptions is not None
-    spot = interrupted or not _SPOT.isdisjoint(labels.items())
     most = spec.autoscaling.max_size
     return GroupOffering(
         name=name,
@@ -109,7 +98,7 @@ def offering_of(name: str, spec: KwokNodeGroupSpec, node: Node) -> GroupOffering
         architecture=labels.get(ARCH_LABEL, "amd64"),
         system=labels.get(OS_LABEL, "linux"),
         instance_type=labels.get(INSTANCE_TYPE_LABEL, ""),
-        capacity_type="spot" if spot else "on-demand",
+        capacity_type="spot" if interrupted else capacity_type(labels),
         most=None if most is None else max(most - kept(spec), 0),
     )
 
