@@ -169,6 +169,8 @@ class Clearing:
         """The names of the rehearsal's nodes that were seen."""
         self._claimed = False
         self._released = False
+        self._of_clouds = set[str]()
+        """The UIDs of objects that only a cloud's Karpenter may take away."""
 
     async def clear(self, turns: Iterable[Turn]) -> list[str]:
         """Deletes the objects of these turns, and waits until they are gone. Returns what is left,
@@ -244,8 +246,10 @@ class Clearing:
         return {str(each): f" ({why})" for (each, _), why in zip(due, answers, strict=True) if why}
 
     async def _release(self, held: list[_Made]) -> None:
+        held = [each for each in held if each.metadata["uid"] not in self._of_clouds]
         real = await asyncio.gather(*(each.has_machine(self._client) for each in held))
         fake = [each for each, it_has in zip(held, real, strict=True) if not it_has]
+        self._of_clouds |= {e.metadata["uid"] for e in held} - {e.metadata["uid"] for e in fake}
         if fake:
             if not self._released:
                 self._report(

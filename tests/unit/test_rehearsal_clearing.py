@@ -235,6 +235,7 @@ async def test_no_machine_of_a_cloud_is_released(monkeypatch: pytest.MonkeyPatch
         cluster.put(NODES, name, labels, metadata=HELD, spec={"providerID": provider})
     left, _ = await cleared(cluster)
     assert set(left) == {"NodeClaim theirs", "Node real"}
+    assert [seen.verb for seen in cluster.seen if seen.name == "theirs"].count("get") == 1
 
 
 def test_nothing_is_stuck_while_something_goes(monkeypatch: pytest.MonkeyPatch) -> None:
