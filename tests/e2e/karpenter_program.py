@@ -181,7 +181,9 @@ class Karpenter:
         after = pool["spec"].get("disruption", {}).get("consolidateAfter", "0s")
         if claim["metadata"]["annotations"][HASH] != objects.template_hash(pool):
             reason = "Drifted"
-        elif not pods and after != "Never" and time.monotonic() - since >= objects.seconds(after):
+        elif pods or after == "Never" or self._is_nominated(claim, world):
+            return
+        elif time.monotonic() - since >= objects.seconds(after):
             reason = "Empty"
         else:
             return
@@ -192,6 +194,13 @@ class Karpenter:
         self.api.delete(f"{CLAIMS}/{claim['metadata']['name']}")
         for kind, about in (("Node", node), ("NodeClaim", claim)):
             self.api.create(path_of("events"), objects.event(kind, about, reason))
+
+    def _is_nominated(self, claim: Any, world: World) -> bool:
+        """Whether a pod that is pending may still come to the node: Karpenter ends no such node."""
+        each = objects.chosen(claim, self.offered)
+        left = objects.room(each.allocatable, world.pods_on(world.node_of(claim)))
+        waiting = filter(objects.is_unschedulable, world.pods)
+        return any(_has_room(pod, claim, each, left) for pod in waiting)
 
     def _end(self, claim: Any, world: World) -> None:
         """Drains and deletes the node of a NodeClaim that is being deleted, then lets both go."""
