@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
-from kwok_operator.constants import HOSTNAME_LABEL, INSTANCE_TYPE_LABEL, ZONE_LABEL
+from kwok_operator.constants import HOSTNAME_LABEL, INSTANCE_TYPE_LABEL, NODE_POOL_LABEL, ZONE_LABEL
 from kwok_operator.errors import one_line
 
 MANY: Final = 20
@@ -64,7 +64,7 @@ _USEFUL: Final = (
     "cloud.google.com/gke-nodepool",
     "kubernetes.azure.com/agentpool",
     "agentpool",
-    "karpenter.sh/nodepool",
+    NODE_POOL_LABEL,
     "kops.k8s.io/instancegroup",
     ZONE_LABEL,
 )

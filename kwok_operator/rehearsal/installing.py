@@ -61,8 +61,12 @@ async def install(kubectl: AsyncKubectl, manifests: Sequence[Manifest]) -> None:
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": REHEARSAL_NAMESPACE}}
     rest = [namespace, *(m for m in manifests if m["kind"] != _CRD)]
     for some in (crds(manifests), rest):
-        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": some})
-        await kubectl("apply", "--server-side", "--force-conflicts", "--filename=-", stdin=text)
+        await apply_list(kubectl, some)
+
+
+async def apply_list(kubectl: AsyncKubectl, manifests: Sequence[Manifest]) -> None:
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [*manifests]})
+    await kubectl("apply", "--server-side", "--force-conflicts", "--filename=-", stdin=text)
 
 
 async def wait_for_crds(kubectl: AsyncKubectl, manifests: Iterable[Manifest]) -> None:

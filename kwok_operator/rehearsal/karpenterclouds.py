@@ -18,8 +18,9 @@ from kwok_operator.cloud.draws import group_seed
 from kwok_operator.cloud.terms import in_force
 from kwok_operator.constants import GROUPS_PATH
 from kwok_operator.errors import ApiError, ApiUnreachableError, NotFoundError
+from kwok_operator.formats.manifests import condition_is_true
 from kwok_operator.formats.times import format_time
-from kwok_operator.formats.untyped import as_list, as_map, value_at
+from kwok_operator.formats.untyped import value_at
 from kwok_operator.formats.words import names_in_words
 from kwok_operator.kube.client import MERGE_PATCH, KubeClient
 from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
@@ -122,7 +123,8 @@ class KarpenterClouds:
             self._mark("interrupt", f"{machines} of {names_in_words(names)}")
 
     async def _show_outage(self, groups: Mapping[str, Any]) -> None:
-        before, self._out = self._out, frozenset(n for n, body in groups.items() if _is_out(body))
+        before = self._out
+        self._out = frozenset(n for n, body in groups.items() if condition_is_true(body, "Outage"))
         whole = bool(groups) and self._out == groups.keys()
         if whole or self._not_ready:
             await self._show_in_classes(ready=not whole)
@@ -184,11 +186,3 @@ def _clouds(groups: Mapping[str, Any], *, seed: str) -> dict[str, Cloud]:
         if cloud is not None:
             found[name] = cloud
     return found
-
-
-def _is_out(group: Mapping[str, Any]) -> bool:
-    conditions = as_list(value_at(group, "status", "conditions"))
-    return any(
-        as_map(each).get("type") == "Outage" and as_map(each).get("status") == "True"
-        for each in conditions
-    )

@@ -7,7 +7,6 @@ This is done once: a timeline may change the NodePools, stop Karpenter and start
 """
 
 import asyncio
-import json
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from kwok_operator.kube.client import APPLY, KubeClient
 from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
 from kwok_operator.nodegroups.api.status import ConditionType, KwokNodeGroupStatus
 from kwok_operator.rehearsal.borrowed import BorrowedCluster
-from kwok_operator.rehearsal.installing import crds, read_objects, wait_for_crds
+from kwok_operator.rehearsal.installing import apply_list, crds, read_objects, wait_for_crds
 from kwok_operator.rehearsal.karpenter.crds import KarpenterCrds
 from kwok_operator.rehearsal.karpenter.instancetypes import InstanceType, as_json, read_types
 from kwok_operator.rehearsal.karpenter.setup import (
@@ -45,7 +44,6 @@ _SERVED_WITHIN: Final = 30.0
 """Seconds. The API server serves a kind shortly after its CRD is Established."""
 _MOST_NAMES: Final = 3
 _MANAGER: Final = "rehearsal"
-_APPLY: Final = ("apply", "--server-side", "--force-conflicts", "--filename=-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +75,7 @@ class KarpenterPlace:
         if wanted.node_pools is not None:
             own = await self._read(name, wanted.node_pools)
         if self.borrowed is None:
-            text = json.dumps({"apiVersion": "v1", "kind": "List", "items": definitions})
-            await self.kubectl(*_APPLY, stdin=text)
+            await apply_list(self.kubectl, definitions)
             await wait_for_crds(self.kubectl, definitions)
         types = self._types(wanted)
         groups = await self._groups() if types is None else {}

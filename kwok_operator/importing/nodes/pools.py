@@ -32,7 +32,7 @@ _SPOT: Final = frozenset(
     }
 )
 """Labels by which clouds mark nodes that they may take back."""
-_KARPENTER: Final = ("karpenter.sh/nodepool", "karpenter.sh/provisioner-name")
+_KARPENTER: Final = (constants.NODE_POOL_LABEL, "karpenter.sh/provisioner-name")
 _LABELS: Final = (
     constants.NODE_GROUP_LABEL,
     *_KARPENTER,
