@@ -153,6 +153,11 @@ class Reflector(Generic[T]):
         """Set once the sink has received the first full list, and never cleared."""
         self.last_contact = clock()
         """When the server last sent anything; with bookmarks, at least once a minute."""
+        self.just_served = optional
+        """Whether an optional resource has been listed at most, and never watched. A list can be
+        older than the watch cache that the server makes at the first request: then the first watch
+        is refused as expired, and all is listed again.
+        """
         self._client = client
         self._path = path
         self._params = dict(params or {})
@@ -201,6 +206,7 @@ class Reflector(Generic[T]):
                     await self._watch(self._version)
                 finally:
                     self._ended_at = self._clock()
+                self.just_served = False
                 self._restarts("closed")
             except GoneError as error:
                 self._restarts("expired")
@@ -216,6 +222,7 @@ class Reflector(Generic[T]):
                     await self._sleep(SERVED_WITHIN)
                     continue
                 self._report(error)
+                self.just_served &= self._opened_at is None
                 away = self._cut or isinstance(error, ApiUnreachableError)
                 if self._opened_at is None and away:
                     self._version = None  # it may be restored meanwhile: see the module
@@ -231,7 +238,7 @@ class Reflector(Generic[T]):
 
     def _has_none(self) -> None:
         """Passes on that the resource isn't served, so there is no object."""
-        self.last_contact, self._version = self._clock(), None
+        self.last_contact, self._version, self.just_served = self._clock(), None, True
         self._sink.replace((), 0)
         self.synced.set()
 
@@ -351,7 +358,7 @@ class Reflector(Generic[T]):
         self._version = event.resource_version or self._version
         self._newest = max(self._newest, self.version)
         self._failures = self._useless_streams = 0
-        self._gone_before = False
+        self._gone_before = self.just_served = False
         self._recovered()
 
     def _opened(self) -> None:

@@ -10,7 +10,6 @@ Changes during a broken watch are recorded when the next list shows them.
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from typing_extensions import TypedDict  # pydantic wants this one below Python 3.12
@@ -311,10 +310,7 @@ class RunRecorder:
                 self.trouble.setdefault(path, (self._now(), why))
             look(BROKEN if why else BACK, why or "")
 
-        if path != EVENTS_PATH:  # they stay for an hour: no list lacks one
-            sink.listed_anew = partial(look, LISTED)
-
-        return Reflector(
+        reflector: Reflector[Body] = Reflector(
             client=client,
             path=path,
             sink=sink,
@@ -323,6 +319,14 @@ class RunRecorder:
             on_trouble=in_trouble,
             gather_for=lambda: self._until_all_look(_LATER.get(path, 0.0)),
         )
+
+        def listed_anew() -> None:
+            if not reflector.just_served:
+                look(LISTED)
+
+        if path != EVENTS_PATH:  # they stay for an hour: no list lacks one
+            sink.listed_anew = listed_anew
+        return reflector
 
     def _until_all_look(self, later: float) -> float:
         """Returns how long to wait so that all watches wake at the same time, which costs less than

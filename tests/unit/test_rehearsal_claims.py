@@ -71,6 +71,7 @@ async def test_what_comes_with_its_crd_came_in_the_run_and_is_waited_for(
 ) -> None:
     monkeypatch.setattr(reflector, "SERVED_WITHIN", 0.1)
     server, place = testbed
+    server.fail(410, verb="watch", resource="nodeclaims")  # as of a cache newer than the list
     later(0.3, installs_karpenter, server)
     later(2, registers, server)
     expect = [
