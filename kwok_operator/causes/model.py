@@ -1,0 +1,306 @@
+"""The chain of causes of a pod: what happened when, and in one sentence why it waits or waited.
+
+    a recording --recorded-->  Chain --words--> lines of text
+    a cluster   --live------>
+
+Owns the kinds of causes, with the sentence and the remedy of each. Doesn't know where facts come
+from, nor how they are shown.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+
+class StepKind(StrEnum):
+    """What a step is about, in the order in which steps of one moment are shown."""
+
+    CREATED = "created"
+    UNSCHEDULABLE = "unschedulable"
+    """The scheduler found no node."""
+    REFUSED = "refused"
+    """The autoscaler adds no node for the pod, at least not now."""
+    DECIDED = "decided"
+    """The autoscaler adds a node for the pod."""
+    REQUESTED = "requested"
+    """The node's instance was requested."""
+    FAILED = "failed"
+    """The cloud could not create an instance."""
+    CREATING = "creating"
+    NODE = "node"
+    """The Node object exists."""
+    USABLE = "usable"
+    """The node is Ready, without a taint that keeps pods off new nodes."""
+    BOUND = "bound"
+    RUNNING = "running"
+    HELD = "held"
+    """A PodDisruptionBudget kept the pod from being evicted."""
+    DISRUPTED = "disrupted"
+    """The pod was evicted or preempted."""
+    ENDED = "ended"
+    """The pod has succeeded, failed, or was deleted."""
+
+
+_ORDER: Final = {kind: place for place, kind in enumerate(StepKind)}
+
+
+@dataclass(frozen=True, slots=True)
+class ChainStep:
+    at: float
+    """In seconds: of a recording, since the run began; of a live cluster, since the pod was
+    created. Negative for what was before.
+    """
+    kind: StepKind
+    text: str
+    """A clause such as `bound to a-000003`; may quote other programs, so may have any length."""
+
+
+class CauseKind(StrEnum):
+    """Why a pod waits; for a pod that waits no more, what became of it."""
+
+    NO_AUTOSCALER = "noAutoscaler"
+    """Nothing shows that an autoscaler runs."""
+    UNDECIDED = "undecided"
+    """An autoscaler runs, and hasn't decided yet."""
+    REFUSED = "refused"
+    """The autoscaler adds no node now; it may later."""
+    NEVER = "never"
+    """No node that exists or could be added fits, as long as pod and groups stay as they are."""
+    CREATING = "creating"
+    NO_STOCK = "noStock"
+    """The cloud fails to create the instances that the autoscaler requested."""
+    NOT_READY = "notReady"
+    """The node exists, and isn't usable yet."""
+    UNSCHEDULED = "unscheduled"
+    """A node that fits is there, and the scheduler hasn't bound the pod yet."""
+    STARTING = "starting"
+    """Bound, and not running yet."""
+    RUNNING = "running"
+    HELD = "held"
+    """It runs, and a PodDisruptionBudget kept it from being evicted."""
+    DISRUPTED = "disrupted"
+    ENDED = "ended"
+    UNKNOWN = "unknown"
+    """What is known doesn't show the cause; Chain.unknown says what is missing."""
+
+
+WAITS: Final = frozenset(CauseKind) - {
+    CauseKind.RUNNING,
+    CauseKind.HELD,
+    CauseKind.DISRUPTED,
+    CauseKind.ENDED,
+}
+"""The kinds of pods that still wait."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class GroupRefusal:
+    """Why an autoscaler adds no node to some groups, in its own words."""
+
+    reason: str
+    groups: int = 1
+    names: tuple[str, ...] = ()
+    """The groups, where they are known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    kind: CauseKind
+    sentence: str
+    """One sentence about `the pod`, without a full stop."""
+    remedy: str = ""
+    """What to do about it, as an imperative clause; empty if there is nothing to do."""
+    refusals: tuple[GroupRefusal, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    pod: str
+    """NAMESPACE/NAME."""
+    workload: str
+    """As Kind/NAMESPACE/NAME."""
+    steps: tuple[ChainStep, ...]
+    """In the order of their times."""
+    cause: Cause
+    phases: Mapping[str, float] = field(default_factory=dict)
+    """Seconds by figure, such as `wait.decision`. They add up to the time until the pod ran."""
+    waited: float = 0.0
+    """How long the pod waited to run; if it still waits, so far. In seconds."""
+    node: str = ""
+    group: str = ""
+    """The group or NodePool of its node, or of the node that it waits for."""
+    unknown: tuple[str, ...] = ()
+    """What can't be known, each with what would show it."""
+
+    @property
+    def waits(self) -> bool:
+        return self.cause.kind in WAITS
+
+
+def in_order(steps: Iterable[ChainStep]) -> tuple[ChainStep, ...]:
+    return tuple(sorted(steps, key=lambda step: (step.at, _ORDER[step.kind])))
+
+
+_PASSING: Final = {
+    "in backoff": "end what makes scale-ups of the group fail, or wait until its back-off is over",
+    "max node group size reached": "raise the group's maximum size",
+    "max cluster cpu limit reached": "raise cluster-autoscaler's --cores-total",
+    "max cluster memory limit reached": "raise cluster-autoscaler's --memory-total",
+    "max cluster": "raise cluster-autoscaler's limits of resources",
+    "max limit reached": "raise the limit of the cluster's resources",
+    "not ready for scale-up": "see why the group's nodes don't become ready",
+    "limits": "raise spec.limits of the NodePool",
+}
+"""Reasons of refusals that may pass while pod and groups stay as they are, each with its remedy.
+See cluster-autoscaler's core/scaleup/orchestrator/skippedreasons.go and
+estimator/threshold_based_limiter.go, and Karpenter's scheduling/scheduler.go.
+"""
+_FITTING: Final = {
+    "Insufficient": "let the pod request less, or add a group with larger nodes",
+    "Too many pods": "add a group whose nodes take more pods",
+    "anti-affinity": "loosen the pod's anti-affinity, or add a group in another domain",
+    "pod affinity": "loosen the pod's affinity, or run the pod that it wants to be near",
+    "node affinity": "correct the pod's selector or affinity, or label a group's template so",
+    "untolerated taint": "let the pod tolerate the taint, or add a group without it",
+    "topology spread": "loosen the pod's topologySpreadConstraints, or add a group in that domain",
+    "volume": "see the pod's volumes: a volume may be used only in its own zone",
+    "instance type": "let the pod request less, or let the NodePool have larger instance types",
+    "requirement": "correct the pod's selector, or let a NodePool have these labels",
+}
+"""Reasons why a pod doesn't fit a group's nodes, each with its remedy: those of the scheduler's
+plugins, which autoscalers repeat.
+"""
+
+
+def passes(reason: str) -> bool:
+    """Whether the reason of a refusal may pass by itself, or by what others do."""
+    return any(text in reason for text in _PASSING)
+
+
+def remedy_of(reasons: Iterable[str]) -> str:
+    """Returns what to do about these reasons; empty if none is known."""
+    known = {**_PASSING, **_FITTING}
+    found = [next((k for k in known if k in reason), "") for reason in reasons]
+    return "; or ".join(dict.fromkeys(known[key] for key in found if key))
+
+
+def refusals_in_words(refusals: Sequence[GroupRefusal]) -> str:
+    """Lists the groups and the reasons: `2 groups: max node group size reached; a, b: ...`."""
+    return "; ".join(
+        f"{', '.join(each.names) or _groups(each.groups)}: {each.reason}" for each in refusals
+    )
+
+
+def _groups(number: int) -> str:
+    return f"{number:,} group{'' if number == 1 else 's'}"
+
+
+def no_autoscaler(scheduler: str) -> Cause:
+    """`scheduler` is the scheduler's message; empty if there is none."""
+    return Cause(
+        CauseKind.NO_AUTOSCALER,
+        f"no node fits the pod ({scheduler or 'the scheduler has not said why'}), and nothing"
+        " shows that an autoscaler runs",
+        "run an autoscaler, or add a node that fits the pod",
+    )
+
+
+def undecided(scheduler: str) -> Cause:
+    return Cause(
+        CauseKind.UNDECIDED,
+        f"no node fits the pod ({scheduler or 'the scheduler has not said why'}), and the"
+        " autoscaler hasn't decided yet",
+        "wait for its next loop: cluster-autoscaler's --scan-interval, Karpenter's"
+        " --batch-idle-duration; see its log if nothing comes",
+    )
+
+
+def refused(refusals: Sequence[GroupRefusal]) -> Cause:
+    """What an autoscaler says that adds no node: REFUSED, or NEVER if no reason can pass."""
+    lasting = all(not passes(each.reason) for each in refusals)
+    says = refusals_in_words(refusals)
+    return Cause(
+        CauseKind.NEVER if lasting else CauseKind.REFUSED,
+        f"no node that could be added fits the pod: {says}"
+        if lasting
+        else f"the autoscaler adds no node now: {says}",
+        remedy_of(each.reason for each in refusals),
+        tuple(refusals),
+    )
+
+
+def never(why: str) -> Cause:
+    """`why` is a clause: `it requests 64 CPUs, and the largest node has 16`."""
+    return Cause(CauseKind.NEVER, f"the pod fits no node: {why}", remedy_of([why]))
+
+
+def creating(group: str, *, since: float, of: str = "") -> Cause:
+    """`since` is how many seconds ago the node was requested; `of` is the node or NodeClaim."""
+    what = f"its node{f' {of}' if of else ''}{f' of {group}' if group else ''}"
+    return Cause(
+        CauseKind.CREATING, f"{what} was requested {since:.1f} s ago, and doesn't exist yet"
+    )
+
+
+def no_stock(group: str, says: str) -> Cause:
+    """`says` is what the cloud answers."""
+    return Cause(
+        CauseKind.NO_STOCK,
+        f"the cloud can't create the node that was requested of {group}: {says}",
+        "let the autoscaler choose another group (zone, instance type) for this pod, or wait",
+    )
+
+
+def not_ready(node: str, *, since: float, says: str = "") -> Cause:
+    """`since` is how many seconds the Node has existed; `says` is what keeps it from being used."""
+    return Cause(
+        CauseKind.NOT_READY,
+        f"its node {node} has existed for {since:.1f} s, and isn't usable yet"
+        f"{f': {says}' if says else ''}",
+        "see the node's conditions and taints",
+    )
+
+
+def unscheduled(node: str, *, since: float, scheduler: str = "") -> Cause:
+    return Cause(
+        CauseKind.UNSCHEDULED,
+        f"{node} has been usable for {since:.1f} s, and the scheduler hasn't bound the pod to it"
+        f"{f': {scheduler}' if scheduler else ''}",
+        "wait for the scheduler's back-off (up to 10 s); if nothing comes, see what keeps the pod"
+        " off this node",
+    )
+
+
+def starting(node: str, *, since: float, reason: str = "") -> Cause:
+    return Cause(
+        CauseKind.STARTING,
+        f"the pod was bound to {node} {since:.1f} s ago, and doesn't run yet"
+        f"{f' ({reason})' if reason else ''}",
+        "see the Events of the pod, and the kubelet of its node",
+    )
+
+
+def running(waited: float, longest: str = "") -> Cause:
+    """`longest` is a clause on what took most of the time."""
+    return Cause(
+        CauseKind.RUNNING, f"the pod ran after {waited:.1f} s{f', {longest}' if longest else ''}"
+    )
+
+
+def held(by: str) -> Cause:
+    """`by` says what was blocked, such as `the PodDisruptionBudget a/b kept it from ...`."""
+    return Cause(
+        CauseKind.HELD,
+        f"the pod runs, and {by}",
+        "run more replicas, or raise the budget's maxUnavailable",
+    )
+
+
+def disrupted(how: str) -> Cause:
+    """`how` says how and by whom: `evicted by cluster-autoscaler: its node was not needed`."""
+    return Cause(CauseKind.DISRUPTED, f"the pod was {how}")
+
+
+def ended(how: str) -> Cause:
+    return Cause(CauseKind.ENDED, f"the pod {how}")
