@@ -153,11 +153,6 @@ class Reflector(Generic[T]):
         """Set once the sink has received the first full list, and never cleared."""
         self.last_contact = clock()
         """When the server last sent anything; with bookmarks, at least once a minute."""
-        self.just_served = optional
-        """Whether an optional resource has been listed at most, and never watched. A list can be
-        older than the watch cache that the server makes at the first request: then the first watch
-        is refused as expired, and all is listed again.
-        """
         self._client = client
         self._path = path
         self._params = dict(params or {})
@@ -173,8 +168,8 @@ class Reflector(Generic[T]):
         self._on_restart = on_restart
         self._on_restored = on_restored
         self._gather_for = gather_for
-        self._optional = optional
-        self._served = False
+        self._optional = self._just_served = optional
+        self._served = self._gone_before = False
         self._version: int | None = None
         self._newest = 0
         self._opened_at: float | None = None
@@ -182,7 +177,6 @@ class Reflector(Generic[T]):
         """Whether the last stream ended early, and the server has not been checked since."""
         self._ended_at = 0.0
         self._failures = self._useless_streams = 0
-        self._gone_before = False
         self._trouble: str | None = None
 
     @property
@@ -190,6 +184,15 @@ class Reflector(Generic[T]):
         """The version up to which the sink has all changes; 0 if everything must be listed
         again."""
         return self._version or 0
+
+    @property
+    def just_served(self) -> bool:
+        """Whether an optional resource has been listed at most, and never watched.
+
+        A list can be older than the watch cache that the server makes at the first request: then
+        the first watch is refused as expired, and all is listed again.
+        """
+        return self._just_served
 
     async def run(self) -> None:
         """Lists and watches until cancelled; run again, it continues from the last version.
@@ -206,7 +209,7 @@ class Reflector(Generic[T]):
                     await self._watch(self._version)
                 finally:
                     self._ended_at = self._clock()
-                self.just_served = False
+                self._just_served = False
                 self._restarts("closed")
             except GoneError as error:
                 self._restarts("expired")
@@ -222,7 +225,7 @@ class Reflector(Generic[T]):
                     await self._sleep(SERVED_WITHIN)
                     continue
                 self._report(error)
-                self.just_served &= self._opened_at is None
+                self._just_served &= self._opened_at is None
                 away = self._cut or isinstance(error, ApiUnreachableError)
                 if self._opened_at is None and away:
                     self._version = None  # it may be restored meanwhile: see the module
@@ -238,7 +241,7 @@ class Reflector(Generic[T]):
 
     def _has_none(self) -> None:
         """Passes on that the resource isn't served, so there is no object."""
-        self.last_contact, self._version, self.just_served = self._clock(), None, True
+        self.last_contact, self._version, self._just_served = self._clock(), None, True
         self._sink.replace((), 0)
         self.synced.set()
 
@@ -358,7 +361,7 @@ class Reflector(Generic[T]):
         self._version = event.resource_version or self._version
         self._newest = max(self._newest, self.version)
         self._failures = self._useless_streams = 0
-        self._gone_before = self.just_served = False
+        self._gone_before = self._just_served = False
         self._recovered()
 
     def _opened(self) -> None:
