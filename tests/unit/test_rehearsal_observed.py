@@ -15,6 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kwok_operator.constants import REHEARSED_LABEL, REQUESTED_AT_ANNOTATION
+from kwok_operator.formats import podparts
 from kwok_operator.formats.times import format_time
 from kwok_operator.rehearsal.judge import observed
 from kwok_operator.rehearsal.judge.clocks import ClockOffset
@@ -119,22 +120,22 @@ def test_requests_are_those_that_the_scheduler_counts() -> None:
         "initContainers": [asks("250m", restartPolicy="Always"), asks("2")],
         "overhead": {"cpu": "10m"},
     }
-    assert observed.requests(spec) == {"cpu": 2_260}
+    assert podparts.requests(spec) == {"cpu": 2_260}
     beside_containers = {**spec, "initContainers": spec["initContainers"][:1]}
-    assert observed.requests(beside_containers) == {"cpu": 1_760}
-    assert observed.requests({**spec, "resources": {"requests": {"cpu": "4"}}}) == {"cpu": 4_010}
+    assert podparts.requests(beside_containers) == {"cpu": 1_760}
+    assert podparts.requests({**spec, "resources": {"requests": {"cpu": "4"}}}) == {"cpu": 4_010}
 
 
 def test_pods_belong_to_what_people_wrote() -> None:
     def owned(kind: str, name: str, **labels: str) -> str:
         owner = {"kind": kind, "name": name, "controller": True}
         metadata = {"namespace": "shop", "name": "x", "ownerReferences": [owner], "labels": labels}
-        return observed.workload(metadata)
+        return podparts.workload(metadata)
 
     assert owned("ReplicaSet", "web-7d9", **{"pod-template-hash": "7d9"}) == "Deployment/shop/web"
     assert owned("ReplicaSet", "plain") == "ReplicaSet/shop/plain"
     assert owned("Job", "batch") == "Job/shop/batch"
-    assert observed.workload({"namespace": "shop", "name": "a-1", "generateName": "a-"}) == (
+    assert podparts.workload({"namespace": "shop", "name": "a-1", "generateName": "a-"}) == (
         "Pod/shop/a"
     )
 

@@ -31,6 +31,15 @@ from kwok_operator.constants import (
     UNREGISTERED_TAINT_KEY,
     ZONE_LABEL,
 )
+from kwok_operator.formats.podparts import (
+    MAX_AMOUNT,
+    amounts,
+    dicts,
+    is_sidecar,
+    requests,
+    selects,
+    workload,
+)
 from kwok_operator.formats.quantity import parse_quantity
 from kwok_operator.formats.times import parse_duration, parse_time
 from kwok_operator.formats.untyped import as_list, as_map, as_texts
@@ -39,7 +48,6 @@ from kwok_operator.nodegroups.naming import group_of_node
 from kwok_operator.rehearsal.judge.clocks import ClockOffset
 from kwok_operator.rehearsal.judge.recording import (
     EARLIEST,
-    MAX_AMOUNT,
     MAX_COUNT,
     MAX_SECONDS,
     BudgetState,
@@ -110,7 +118,7 @@ def node(
     metadata, spec, status = _parts(body)
     asked = as_map(metadata.get("annotations")).get(REQUESTED_AT_ANNOTATION)
     born = metadata.get("creationTimestamp")
-    kept_off = any(map(_keeps_off, _dicts(spec.get("taints"))))
+    kept_off = any(map(_keeps_off, dicts(spec.get("taints"))))
     allocatable = amounts(status.get("allocatable"))
     # Devices may come late: without them a new node is like the one that it replaces.
     shaping = tuple(sorted((k, v) for k, v in allocatable.items() if "/" not in k))
@@ -214,48 +222,9 @@ def _covering(metadata: Mapping[str, Any], selectors: Mapping[str, object]) -> t
         sorted(
             name
             for (where, _, name), selector in split
-            if where == namespace and _selects(selector, labels)
+            if where == namespace and selects(selector, labels)
         )
     )
-
-
-def _selects(selector: object, labels: Mapping[str, Any]) -> bool:
-    """Whether a selector selects these labels. As in policy/v1, an empty selector selects all pods,
-    and a missing one selects none.
-    """
-    if not isinstance(selector, Mapping):
-        return False
-    wanted = as_map(selector.get("matchLabels"))
-    return wanted.items() <= labels.items() and all(
-        _meets(labels.get(_text(each.get("key"))), each)
-        for each in _dicts(selector.get("matchExpressions"))
-    )
-
-
-def _meets(value: object, requirement: Mapping[str, Any]) -> bool:
-    listed = value in as_list(requirement.get("values"))
-    return {
-        "In": listed,
-        "NotIn": not listed,
-        "Exists": value is not None,
-        "DoesNotExist": value is None,
-    }.get(_text(requirement.get("operator")), False)
-
-
-def workload(metadata: Mapping[str, Any]) -> str:
-    """Returns the owner of a pod as Kind/NAMESPACE/NAME; for a ReplicaSet of a Deployment, the
-    Deployment.
-    """
-    namespace = _text(metadata.get("namespace"))
-    for owner in _dicts(metadata.get("ownerReferences")):
-        if owner.get("controller") is True:
-            kind, name = _text(owner.get("kind")), _text(owner.get("name"))
-            digest = _label(metadata, "pod-template-hash")
-            if kind == "ReplicaSet" and digest and name.endswith(f"-{digest}"):
-                kind, name = "Deployment", name.removesuffix(f"-{digest}")
-            return f"{kind}/{namespace}/{name}"
-    prefix = _text(metadata.get("generateName")).rstrip("-")
-    return f"Pod/{namespace}/{prefix or _text(metadata.get('name'))}"
 
 
 def _rehearsed(metadata: Mapping[str, Any], workload: str) -> str:
@@ -280,7 +249,7 @@ def group(body: Mapping[str, Any]) -> GroupState:
         price=_number(as_map(spec.get("price")).get("hourly")),
         conditions={
             _text(each.get("type")): _text(each.get("status"))
-            for each in _dicts(status.get("conditions"))
+            for each in dicts(status.get("conditions"))
         },
     )
 
@@ -404,63 +373,6 @@ def _span(value: object) -> int:
     return sum(map(parse_duration, parts))
 
 
-def amounts(quantities: object) -> dict[str, float]:
-    """Converts a map of quantities to amounts. Values that are no quantities are left out."""
-    found: dict[str, float] = {}
-    for name, value in as_map(quantities).items():
-        if isinstance(value, str | int | float):
-            amount = _amount(value, 1_000 if name == "cpu" else 1)
-            if amount is not None:
-                found[_text(name)] = amount
-    return found
-
-
-@lru_cache(maxsize=4_096, typed=True)
-def _amount(value: str | float, parts: int) -> int | None:
-    # Thousands of nodes have the same few quantities.
-    try:
-        amount = round(parse_quantity(value) * parts)
-    except ValueError:
-        return None
-    return amount if 0 <= amount <= MAX_AMOUNT else None
-
-
-def requests(spec: Mapping[str, Any]) -> dict[str, float]:
-    """Returns what the scheduler counts for a pod: its own requests, else those of its containers.
-
-    Containers and sidecars run at the same time, other init containers one after the other, each
-    with the sidecars before it. See component-helpers' resource.PodRequests.
-    """
-    running: dict[str, float] = {}
-    peak: dict[str, float] = {}
-    sidecars: dict[str, float] = {}
-    for container in _dicts(spec.get("initContainers")):
-        asked = _asked(container)
-        if _is_sidecar(container):
-            sidecars = _sum(sidecars, asked)
-            peak = _most(peak, sidecars)
-        else:
-            peak = _most(peak, _sum(sidecars, asked))
-    for container in _dicts(spec.get("containers")):
-        running = _sum(running, _asked(container))
-    total = _most(_sum(running, sidecars), peak)
-    total |= _asked(spec)
-    total = _sum(total, amounts(spec.get("overhead")))
-    return {name: min(n, MAX_AMOUNT) for name, n in total.items() if n}
-
-
-def _asked(holder: Mapping[str, Any]) -> dict[str, float]:
-    return amounts(as_map(holder.get("resources")).get("requests"))
-
-
-def _sum(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
-    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
-
-
-def _most(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
-    return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
-
-
 def _parts(body: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
     return tuple(as_map(body.get(part)) for part in ("metadata", "spec", "status"))
 
@@ -481,21 +393,17 @@ def _holds(status: Mapping[str, Any], condition: str) -> bool:
 
 
 def _containers(status: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return _dicts(status.get("containerStatuses"))
+    return dicts(status.get("containerStatuses"))
 
 
 def _kept_running(spec: Mapping[str, Any], status: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The statuses of a pod's containers and of its sidecars, which are init containers that don't
     end.
     """
-    inits = _dicts(spec.get("initContainers"))
-    sidecars = {_text(each.get("name")) for each in inits if _is_sidecar(each)}
-    of_inits = _dicts(status.get("initContainerStatuses"))
+    inits = dicts(spec.get("initContainers"))
+    sidecars = {_text(each.get("name")) for each in inits if is_sidecar(each)}
+    of_inits = dicts(status.get("initContainerStatuses"))
     return [*_containers(status), *(e for e in of_inits if _text(e.get("name")) in sidecars)]
-
-
-def _is_sidecar(container: Mapping[str, Any]) -> bool:
-    return container.get("restartPolicy") == "Always"
 
 
 def _started(status: Mapping[str, Any]) -> str:
@@ -521,10 +429,6 @@ def _shape(allocatable: tuple[tuple[str, float], ...], *labels: str) -> str:
     # Thousands of nodes have the same few shapes.
     text = json.dumps([allocatable, labels])
     return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
-def _dicts(value: object) -> list[dict[str, Any]]:
-    return [each for each in as_list(value) if isinstance(each, dict)]
 
 
 def _text(value: object, *, limit: int | None = _MAX_TEXT) -> str:

@@ -39,6 +39,7 @@ from pydantic.dataclasses import dataclass
 from kwok_operator.cloud.summary import COUNTED
 from kwok_operator.errors import RecordingError
 from kwok_operator.formats.jsonlines import numbered_lines, unzipped
+from kwok_operator.formats.podparts import MAX_AMOUNT
 from kwok_operator.formats.yamltext import in_words
 from kwok_operator.rehearsal.judge.clocks import ClockOffset
 from kwok_operator.rehearsal.scenario.expectation import A_TIME, A_WORD, Expectation
@@ -51,7 +52,6 @@ it.
 """
 MAX_SECONDS: Final = 366 * 86_400.0
 EARLIEST: Final = -100 * MAX_SECONDS
-MAX_AMOUNT: Final = 2.0**80
 MAX_COUNT: Final = 2**62
 """Values beyond these bounds are refused when a recording is read, so they must not be recorded."""
 _MAX_STEP_BACK: Final = 5.0

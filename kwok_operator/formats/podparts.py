@@ -1,0 +1,138 @@
+"""Reads in pods' manifests what schedulers and figures go by: requests, selectors, owners.
+
+Amounts are whole numbers: CPU in thousandths, everything else in its own unit. Values that can't be
+read count as nothing.
+"""
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+from kwok_operator.formats.quantity import parse_quantity
+from kwok_operator.formats.untyped import as_list, as_map, text_at
+
+MAX_AMOUNT: Final = 2.0**80
+"""Larger amounts count as nothing; sums are at most this."""
+
+
+def selects(selector: object, labels: Mapping[str, Any]) -> bool:
+    """Whether a selector selects these labels. As in policy/v1, an empty selector selects all pods,
+    and a missing one selects none.
+    """
+    if not isinstance(selector, Mapping):
+        return False
+    wanted = as_map(selector.get("matchLabels"))
+    return wanted.items() <= labels.items() and all(
+        meets(labels.get(text_at(each, "key")), each)
+        for each in dicts(selector.get("matchExpressions"))
+    )
+
+
+def meets(value: object, requirement: Mapping[str, Any]) -> bool:
+    """Whether a label's value (None: no such label) meets a requirement of a selector. Gt and Lt
+    are for nodes.
+    """
+    values = as_list(requirement.get("values"))
+    match requirement.get("operator"):
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt" as operator if len(values) == 1:
+            one, other = _integer(value), _integer(values[0])
+            if one is None or other is None:
+                return False
+            return one > other if operator == "Gt" else one < other
+    return False
+
+
+def _integer(text: object) -> int | None:
+    found = isinstance(text, str) and re.fullmatch(r"[+-]?[0-9]{1,30}", text)
+    return int(found[0]) if found else None
+
+
+def workload(metadata: Mapping[str, Any]) -> str:
+    """Returns the owner of a pod as Kind/NAMESPACE/NAME; for a ReplicaSet of a Deployment, the
+    Deployment.
+    """
+    namespace = text_at(metadata, "namespace")
+    for owner in dicts(metadata.get("ownerReferences")):
+        if owner.get("controller") is True:
+            kind, name = text_at(owner, "kind"), text_at(owner, "name")
+            digest = text_at(metadata, "labels", "pod-template-hash")
+            if kind == "ReplicaSet" and digest and name.endswith(f"-{digest}"):
+                kind, name = "Deployment", name.removesuffix(f"-{digest}")
+            return f"{kind}/{namespace}/{name}"
+    prefix = text_at(metadata, "generateName").rstrip("-")
+    return f"Pod/{namespace}/{prefix or text_at(metadata, 'name')}"
+
+
+def amounts(quantities: object) -> dict[str, float]:
+    """Converts a map of quantities to amounts. Values that are no quantities are left out."""
+    found: dict[str, float] = {}
+    for name, value in as_map(quantities).items():
+        if isinstance(value, str | int | float):
+            amount = _amount(value, 1_000 if name == "cpu" else 1)
+            if amount is not None:
+                found[name] = amount
+    return found
+
+
+@lru_cache(maxsize=4_096, typed=True)
+def _amount(value: str | float, parts: int) -> int | None:
+    # Thousands of nodes have the same few quantities.
+    try:
+        amount = round(parse_quantity(value) * parts)
+    except ValueError:
+        return None
+    return amount if 0 <= amount <= MAX_AMOUNT else None
+
+
+def requests(spec: Mapping[str, Any]) -> dict[str, float]:
+    """Returns what the scheduler counts for a pod: its own requests, else those of its containers.
+
+    Containers and sidecars run at the same time, other init containers one after the other, each
+    with the sidecars before it. See component-helpers' resource.PodRequests.
+    """
+    running: dict[str, float] = {}
+    peak: dict[str, float] = {}
+    sidecars: dict[str, float] = {}
+    for container in dicts(spec.get("initContainers")):
+        asked = _asked(container)
+        if is_sidecar(container):
+            sidecars = _sum(sidecars, asked)
+            peak = _most(peak, sidecars)
+        else:
+            peak = _most(peak, _sum(sidecars, asked))
+    for container in dicts(spec.get("containers")):
+        running = _sum(running, _asked(container))
+    total = _most(_sum(running, sidecars), peak)
+    total |= _asked(spec)
+    total = _sum(total, amounts(spec.get("overhead")))
+    return {name: min(n, MAX_AMOUNT) for name, n in total.items() if n}
+
+
+def _asked(holder: Mapping[str, Any]) -> dict[str, float]:
+    return amounts(as_map(holder.get("resources")).get("requests"))
+
+
+def _sum(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
+
+
+def _most(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
+    return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
+
+
+def is_sidecar(container: Mapping[str, Any]) -> bool:
+    return container.get("restartPolicy") == "Always"
+
+
+def dicts(value: object) -> list[dict[str, Any]]:
+    """Returns the objects in a list; what else is in it is left out."""
+    return [each for each in as_list(value) if isinstance(each, dict)]
