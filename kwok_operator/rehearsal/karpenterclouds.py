@@ -11,16 +11,14 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 from kwok_operator.cloud.api.cloud import Cloud
 from kwok_operator.cloud.draws import group_seed
 from kwok_operator.cloud.terms import in_force
-from kwok_operator.constants import GROUPS_PATH
 from kwok_operator.errors import ApiError, ApiUnreachableError, NotFoundError
 from kwok_operator.formats.manifests import condition_is_true
 from kwok_operator.formats.times import format_time
-from kwok_operator.formats.untyped import value_at
 from kwok_operator.formats.words import names_in_words
 from kwok_operator.kube.client import MERGE_PATCH, KubeClient
 from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
@@ -37,9 +35,15 @@ _MOST_NAMES: Final = 3
 Mark = Callable[[str, str], None]
 
 
+class _Group(NamedTuple):
+    body: Mapping[str, Any]
+    spec: KwokNodeGroupSpec
+
+
 class KarpenterClouds:
     """The clouds of one run. `seed` is the operator's; `mark` records what was done.
 
+    `groups` returns the bodies of all groups by name, the same object until a group changes.
     `made_of` returns the groups of which Karpenter has made its instance types, or None; `caveat`
     takes a sentence on what became of them since.
     """
@@ -49,6 +53,7 @@ class KarpenterClouds:
         client: KubeClient,
         interrupter: Interrupter,
         *,
+        groups: Callable[[], Mapping[str, Mapping[str, Any]]],
         seed: str,
         mark: Mark,
         made_of: Callable[[], Mapping[str, KwokNodeGroupSpec] | None],
@@ -56,6 +61,13 @@ class KarpenterClouds:
     ) -> None:
         self._client = client
         self._interrupter = interrupter
+        self._groups = groups
+        self._known: dict[str, _Group] = {}
+        """The groups at the last look."""
+        self._clouds: dict[str, Cloud] = {}
+        """The clouds that are in force of groups that an autoscaler may scale."""
+        self._compared: Mapping[str, KwokNodeGroupSpec] | None = None
+        """The groups of which Karpenter's instance types were made, at the last look."""
         self._seed = seed
         self._mark = mark
         self._made_of = made_of
@@ -76,30 +88,35 @@ class KarpenterClouds:
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def look(self) -> None:
-        listed = (await self._client.get_json(GROUPS_PATH, retries=_RETRIES))["items"]
-        there = {str(each["metadata"]["name"]): each for each in listed}
-        groups = {
-            name: each
-            for name, each in there.items()
-            if value_at(each, "spec", "autoscaling") is not None
-        }
-        self._compare(there, groups.keys())
-        await self._interrupt(_clouds(groups, seed=self._seed))
-        await self._show_outage(groups)
+        there, made_of = self._groups(), self._made_of()
+        if made_of is not self._compared or not _same(there, self._known):
+            known = self._known
+            self._known = {
+                name: known[name] if name in known and known[name].body is body else _read(body)
+                for name, body in there.items()
+            }
+            self._clouds = _clouds(self._scaled(), seed=self._seed)
+            self._compared = made_of
+            if made_of is not None:
+                self._compare(made_of, self._scaled())
+        await self._interrupt(self._clouds)
+        await self._show_outage({name: self._known[name].body for name in self._scaled()})
 
-    def _compare(self, there: Mapping[str, Any], scaled: Collection[str]) -> None:
+    def _scaled(self) -> dict[str, KwokNodeGroupSpec]:
+        """Returns the groups that an autoscaler may scale."""
+        return {
+            n: each.spec for n, each in self._known.items() if each.spec.autoscaling is not None
+        }
+
+    def _compare(self, made_of: Mapping[str, KwokNodeGroupSpec], scaled: Collection[str]) -> None:
         """Says what became of the groups since Karpenter's start, once."""
-        made_of = self._made_of()
-        if made_of is None:
-            return
         for name in sorted({*made_of, *scaled}):
-            if name not in there:
+            if name not in self._known:
                 sentence = f"still makes nodes of KwokNodeGroup {name}, which is deleted"
             elif name not in made_of:
                 sentence = f"makes no nodes of KwokNodeGroup {name}, which came after its start"
             else:
-                now = KwokNodeGroupSpec.model_validate(there[name].get("spec"))
-                fields = ", ".join(_unheeded(made_of[name], now))
+                fields = ", ".join(_unheeded(made_of[name], self._known[name].spec))
                 if not fields:
                     continue
                 sentence = f"heeds no change of KwokNodeGroup {name}: {fields}"
@@ -178,10 +195,19 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str,
     return {k: now.get(k) for k in {**before, **now} if before.get(k) != now.get(k)}
 
 
-def _clouds(groups: Mapping[str, Any], *, seed: str) -> dict[str, Cloud]:
+def _read(body: Mapping[str, Any]) -> _Group:
+    return _Group(body, KwokNodeGroupSpec.model_validate(body.get("spec")))
+
+
+def _same(there: Mapping[str, Any], known: Mapping[str, _Group]) -> bool:
+    return there.keys() == known.keys() and all(
+        known[name].body is body for name, body in there.items()
+    )
+
+
+def _clouds(groups: Mapping[str, KwokNodeGroupSpec], *, seed: str) -> dict[str, Cloud]:
     found = {}
-    for name, body in groups.items():
-        spec = KwokNodeGroupSpec.model_validate(body.get("spec"))
+    for name, spec in groups.items():
         cloud = in_force(spec, seed=group_seed(seed, group=name) if seed else None)
         if cloud is not None:
             found[name] = cloud

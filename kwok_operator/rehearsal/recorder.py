@@ -232,8 +232,10 @@ class RunRecorder:
             now=now,
             counts=counts,
         )
+        self.groups: dict[str, Body] = {}
+        """The groups that exist now, as the API server has sent them."""
         self._groups = _Kind[GroupState](
-            lambda body, _, __: observed.group(body), self._write_group, now=now
+            lambda body, _, __: self._group(body), self._write_group, now=now
         )
         budgets = _Kind[BudgetState](
             lambda body, _, __: self._budget(body), self._write_budget, now=now, counts=counts
@@ -360,6 +362,10 @@ class RunRecorder:
         """Returns the price of an object's group; None if it has none."""
         return self._prices.get(observed.group_of(body))
 
+    def _group(self, body: Body) -> GroupState:
+        self.groups[_name(body)] = body
+        return observed.group(body)
+
     def _budget(self, body: Body) -> BudgetState:
         self._selectors[_name(body)] = as_map(body.get("spec")).get("selector")
         return observed.budget(body)
@@ -374,6 +380,8 @@ class RunRecorder:
 
     def _write_group(self, t: float, name: str, state: GroupState | None) -> None:
         self._write(GroupLine(t, name, state))
+        if state is None:
+            self.groups.pop(name, None)
         if state is None or state.price == self._prices.get(name):
             return
         self._prices[name] = state.price

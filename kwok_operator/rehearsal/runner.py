@@ -310,6 +310,7 @@ class Rehearsal:
             await KarpenterClouds(
                 self._testbed.client,
                 self._interrupter,
+                groups=lambda: self._recorder.groups,
                 seed=self._scenario.operators_seed,
                 mark=self._course.mark,
                 made_of=self._testbed.groups_of_karpenter,

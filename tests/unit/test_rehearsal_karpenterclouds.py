@@ -120,6 +120,7 @@ def clouds(
     yield KarpenterClouds(
         client,
         Interrupter(client, seed="s", of_groups=False),
+        groups=lambda: server.objects(GROUPS),
         seed="",
         mark=lambda what, detail: marks.append(f"{what}: {detail}"),
         made_of=lambda: made_of or None,
@@ -220,3 +221,25 @@ async def test_an_error_of_the_api_server_does_not_end_it(
     await until(lambda: following.done() or is_ready(server))
     assert not following.done()
     following.cancel()
+
+
+async def test_what_does_not_change_is_neither_asked_for_nor_read_again(
+    server: FakeApiServer, clouds: KarpenterClouds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "ab":
+        server.create(GROUPS, group(name))
+    await clouds.look()
+    read: list[Any] = []
+    validate = KwokNodeGroupSpec.model_validate
+
+    def noted(spec: Any) -> KwokNodeGroupSpec:
+        read.append(spec)
+        return validate(spec)
+
+    monkeypatch.setattr(KwokNodeGroupSpec, "model_validate", noted)
+    server.calls.clear()
+    await clouds.look()
+    assert (read, dict(server.calls)) == ([], {})
+    server.patch(GROUPS, "b", {"spec": {"cloud": {"stock": 1}}})
+    await clouds.look()
+    assert read == [server.objects(GROUPS)["b"]["spec"]]
