@@ -9,8 +9,9 @@ from typing import Final
 from kwok_operator.errors import RecordingError, SettingsError
 
 _REPORT_HELP: Final = """\
-Judges the recording of a rehearsal again, and writes verdict.json, junit.xml, report.html and
-summary.md beside it, or into another folder. The same recording gives the same files.
+Judges the recording of a rehearsal again, and writes verdict.json, junit.xml, report.html,
+summary.md and trace.json.gz beside it, or into another folder. The same recording gives the same
+files.
 
   kwok-operator report results/recording.jsonl.gz
   kwok-operator report results --output /tmp/again
@@ -53,7 +54,7 @@ def run_report(flags: argparse.Namespace) -> int:
     try:
         found = outputs.judge(recording)
         beside = recording if recording.is_dir() else recording.parent
-        written = outputs.write(found, flags.output or beside)
+        written = outputs.write(found, flags.output or beside, recording=recording)
     except (RecordingError, SettingsError) as error:
         return _unreadable(error)
     if found.cut:

@@ -1,25 +1,27 @@
 """The files of a rehearsal: reads a recording, and writes its verdict and reports beside it.
 
-    recording.jsonl.gz --> verdict.json, junit.xml, report.html, summary.md
+    recording.jsonl.gz --> verdict.json, junit.xml, report.html, summary.md, trace.json.gz
 
-A recording is read once, as a stream. Other files are replaced at once, so nobody reads half of
-one.
+A recording is read as a stream: once for its verdict, once for its trace. Other files are
+replaced at once, so nobody reads half of one.
 """
 
 import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
 
 from kwok_operator.errors import SettingsError
 from kwok_operator.rehearsal.judge.recording import RecordingReader
 from kwok_operator.rehearsal.judge.verdict import Judged, judged, junit_xml, verdict_json
 from kwok_operator.rehearsal.report.inmarkdown import in_markdown
 from kwok_operator.rehearsal.report.page import page
+from kwok_operator.rehearsal.report.runtrace import run_trace
 
 RECORDING: Final = "recording.jsonl.gz"
 VERDICT: Final = "verdict.json"
@@ -28,8 +30,11 @@ LOGS: Final = "logs"
 JUNIT: Final = "junit.xml"
 REPORT: Final = "report.html"
 SUMMARY: Final = "summary.md"
-_MADE: Final = (SUMMARY, REPORT, JUNIT, VERDICT, RECORDING)
+TRACE: Final = "trace.json.gz"
+_MADE: Final = (TRACE, SUMMARY, REPORT, JUNIT, VERDICT, RECORDING)
 _CHUNK: Final = 2**16
+_GZIP: Final = 31
+"""zlib's number for gzip with a header, in which it writes no time: a trace is the same again."""
 
 
 @contextmanager
@@ -140,8 +145,10 @@ def _ignore(folder: Path) -> None:
         put(folder / GITIGNORE, "*\n")
 
 
-def write(found: Judged, folder: Path) -> list[Path]:
-    """Writes verdict and reports of a run, and returns their paths. Raises SettingsError."""
+def write(found: Judged, folder: Path, *, recording: Path) -> list[Path]:
+    """Writes verdict, reports and trace of a run, and returns their paths. `recording` is the one
+    that was judged, or its folder. Raises SettingsError.
+    """
     texts = {
         VERDICT: json.dumps(verdict_json(found), indent=2) + "\n",
         JUNIT: junit_xml(found),
@@ -149,14 +156,28 @@ def write(found: Judged, folder: Path) -> list[Path]:
         SUMMARY: in_markdown(found),
     }
     with writing(folder):
-        return [put(folder / name, text) for name, text in texts.items()]
+        made = [put(folder / name, text) for name, text in texts.items()]
+        return [*made, _replaced(folder / TRACE, _trace(recording))]
 
 
 def put(path: Path, text: str) -> Path:
     """Writes a file at once: readers see the old content or the new one, never half of it."""
+    return _replaced(path, (text.encode(errors="replace"),))
+
+
+def _trace(recording: Path) -> Iterator[bytes]:
+    pack: Any = zlib.compressobj(wbits=_GZIP)
+    with opened(recording) as reader:
+        for text in run_trace(reader):
+            yield pack.compress(text.encode())
+    yield pack.flush()
+
+
+def _replaced(path: Path, content: Iterable[bytes]) -> Path:
     new = path.with_name(f".{path.name}.new")
     try:
-        new.write_text(text, encoding="utf-8", errors="replace")
+        with new.open("wb") as file:
+            file.writelines(content)
         os.replace(new, path)
     except OSError:
         new.unlink(missing_ok=True)

@@ -142,7 +142,7 @@ async def rehearse(
                 left = error if isinstance(error, KwokOperatorError) else None
         found = outputs.judge(path)
         try:
-            outputs.write(found, folder)
+            outputs.write(found, folder, recording=path)
         except SettingsError as error:
             left = left or error
         if left is not None:

@@ -86,7 +86,7 @@ def test_a_scenario_is_played_judged_and_cleared_up(tmp_path: Path) -> None:
         [*again, f"--output={tmp_path / 'again'}"], capture_output=True, text=True, check=True
     )
     assert judged.stdout.splitlines() == done.stdout.splitlines()[:-1]
-    for name in ("verdict.json", "junit.xml", "report.html", "summary.md"):
+    for name in ("verdict.json", "junit.xml", "report.html", "summary.md", "trace.json.gz"):
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "out" / name).read_bytes()
     assert not is_there(cluster_of(done.stderr))
 

@@ -232,7 +232,7 @@ def test_report_writes_the_same_files_again(tmp_path: Path, given: str) -> None:
     again = tmp_path / f"{given} again"
     assert main(["report", str(named), "--output", str(again)]) == code
     files = sorted(file.name for file in again.iterdir())
-    assert files == ["junit.xml", "report.html", "summary.md", "verdict.json"]
+    assert files == ["junit.xml", "report.html", "summary.md", "trace.json.gz", "verdict.json"]
     for name in files:
         assert (again / name).read_bytes() == (path.parent / name).read_bytes()
     verdict = json.loads((again / "verdict.json").read_text())

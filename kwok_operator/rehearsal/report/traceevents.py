@@ -1,0 +1,185 @@
+"""Writes single events of Chrome's Trace Event format, which chrome://tracing and Perfetto read.
+
+    process, thread, Lanes --numbers--> metadata events with their names and order
+    slice, begin, end, instant, counter, flow --> one JSON object each, as text
+
+Times are whole microseconds. What a run has to show is decided in runtrace.py.
+
+Rules of the format, and of its two readers: slices of one thread nest, so what overlaps gets lanes,
+each a thread. A flow leads from slice to slice, never from an instant; each of its events comes
+after the beginning of its slice in the file, as readers sort by time alone. Numbers of processes
+and threads differ all from one another, and none is 0: Perfetto takes that for the idle process.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from heapq import heappop, heappush
+from itertools import count
+from typing import Final, NamedTuple
+
+from kwok_operator.errors import one_line
+
+_MOST_TEXT: Final = 1_000
+_LANES: Final = 1_000
+"""How many lanes of one track are kept in order."""
+
+Value = str | float
+
+
+class TraceThread(NamedTuple):
+    pid: int
+    tid: int
+
+
+class TracePoint(NamedTuple):
+    """A place for an end of a flow: a moment at which a slice of this thread has begun."""
+
+    thread: TraceThread
+    at: int
+
+
+def microseconds(t: float) -> int:
+    """Converts seconds since the run began. What was before counts as its beginning."""
+    return max(round(t * 1e6), 0)
+
+
+class TraceEvents:
+    """Collects events until they are taken. `names` are users' input, and may be anything."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._numbers = count(1)
+        self._flows = count(1)
+        self._tracks = count(1)
+        self._processes: dict[str, int] = {}
+
+    def taken(self) -> list[str]:
+        """Returns the events since the last call."""
+        texts, self._texts = self._texts, []
+        return texts
+
+    @property
+    def waiting(self) -> int:
+        """How many events haven't been taken."""
+        return len(self._texts)
+
+    def process(self, name: str, *, rank: int) -> int:
+        """Returns the number of a process. Those of a lower rank are shown first."""
+        if name not in self._processes:
+            pid = self._processes[name] = next(self._numbers)
+            self._name("process", TraceThread(pid, pid), name, rank * 10**6 + pid)
+        return self._processes[name]
+
+    def thread(self, pid: int, name: str, *, track: int | None = None) -> TraceThread:
+        """Makes a thread. It is shown after those that were made before, or at a given place."""
+        thread = TraceThread(pid, next(self._numbers))
+        self._name("thread", thread, name, self.track() if track is None else track)
+        return thread
+
+    def track(self) -> int:
+        """Returns the next place in the order of threads, with room for lanes after it."""
+        return next(self._tracks) * _LANES
+
+    def slice(
+        self, thread: TraceThread, name: str, what: str, since: int, until: int, **args: Value
+    ) -> None:
+        rest = f'"name":{_quoted(name)},"cat":{_quoted(what)},"ts":{since},"dur":{until - since}'
+        self._put("X", thread, rest, args)
+
+    def begin(self, thread: TraceThread, name: str, what: str, at: int) -> None:
+        self._put("B", thread, f'"name":{_quoted(name)},"cat":{_quoted(what)},"ts":{at}')
+
+    def end(self, thread: TraceThread, at: int, **args: Value) -> None:
+        self._put("E", thread, f'"ts":{at}', args)
+
+    def instant(
+        self,
+        thread: TraceThread,
+        name: str,
+        what: str,
+        at: int,
+        *,
+        wide: bool = False,
+        **args: Value,
+    ) -> None:
+        """Writes a moment of a thread, or with `wide` of all that is shown."""
+        rest = (
+            f'"name":{_quoted(name)},"cat":{_quoted(what)},"ts":{at},"s":"{"g" if wide else "t"}"'
+        )
+        self._put("i", thread, rest, args)
+
+    def counter(self, pid: int, name: str, at: int, values: Mapping[str, float]) -> None:
+        self._put("C", TraceThread(pid, pid), f'"name":{_quoted(name)},"ts":{at}', values)
+
+    def flow(self, points: Sequence[TracePoint], what: str) -> None:
+        """Writes arrows from point to point, of which there are two at least."""
+        number, last = next(self._flows), len(points) - 1
+        for place, (thread, at) in enumerate(points):
+            phase = "f" if place == last else "t" if place else "s"
+            # Without `bp`, the last arrow leads to the slice after the moment, not around it.
+            bound = ',"bp":"e"' if phase == "f" else ""
+            rest = f'"name":{_quoted(what)},"cat":"flow","ts":{at},"id":{number}{bound}'
+            self._put(phase, thread, rest)
+
+    def _name(self, what: str, thread: TraceThread, name: str, place: int) -> None:
+        self._put("M", thread, f'"name":"{what}_name","ts":0', {"name": name})
+        self._put("M", thread, f'"name":"{what}_sort_index","ts":0', {"sort_index": place})
+
+    def _put(
+        self,
+        phase: str,
+        thread: TraceThread,
+        rest: str,
+        args: Mapping[str, Value] | None = None,
+    ) -> None:
+        if args:
+            given = (
+                f'"{key}":{_quoted(value) if isinstance(value, str) else value}'
+                for key, value in args.items()
+                if value != ""
+            )
+            rest += f',"args":{{{",".join(given)}}}'
+        pid, tid = thread
+        self._texts.append(f'{{"ph":"{phase}","pid":{pid},"tid":{tid},{rest}}}')
+
+
+@dataclass(slots=True)
+class Lanes:
+    """Threads for slices that may overlap. At most `most` are made."""
+
+    events: TraceEvents
+    pid: int
+    name: str
+    most: int | None = None
+    first: TraceThread = field(init=False)
+    """The thread with the plain name, which is always there."""
+    _track: int = field(init=False)
+    _made: int = 1
+    _free: list[tuple[int, TraceThread]] = field(init=False)
+    """Since when each thread is free that is."""
+
+    def __post_init__(self) -> None:
+        self._track = self.events.track()
+        self.first = self.events.thread(self.pid, self.name, track=self._track)
+        self._free = [(0, self.first)]
+
+    def take(self, since: int) -> TraceThread | None:
+        """Returns a thread that is free from then on; None if there are as many as there may be."""
+        if self._free and self._free[0][0] <= since:
+            return heappop(self._free)[1]
+        if self._made == self.most:
+            return None
+        self._made += 1
+        place = self._track + min(self._made, _LANES) - 1
+        return self.events.thread(self.pid, f"{self.name} ({self._made})", track=place)
+
+    def give(self, thread: TraceThread, until: int) -> None:
+        """Gives a thread back, whose slice ended then."""
+        heappush(self._free, (until, thread))
+
+
+@lru_cache(maxsize=2**14)  # names of pods come again soon, those of workloads all the time
+def _quoted(text: str) -> str:
+    return json.dumps(one_line(text, limit=_MOST_TEXT))
