@@ -11,6 +11,7 @@ from kwok_operator.cli.rehearsing import (
     binaries,
     check_binaries,
     report_findings,
+    report_unchecked,
     summary,
     surroundings,
 )
@@ -134,6 +135,7 @@ def run(flags: argparse.Namespace) -> int:
         return 2
     _warn(plan.under(registered) if registered else plan)
     if flags.check:
+        report_unchecked(loaded.name, loaded.unchecked)
         for arm in plan.arms:
             print(f"{arm.name}: {summary(arm.scenario)}")
         runs = [*runs_left(plan, {}, cold=plan.warm_up)]

@@ -5,7 +5,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -122,6 +122,7 @@ def run(flags: argparse.Namespace) -> int:
             complain(
                 f"kwok-operator: {settings.scenario}: {what} has no effect on Karpenter's nodes"
             )
+        report_unchecked(str(settings.scenario), read.unchecked)
         print(summary(read.scenario))
         return 0
     return _play(read.scenario, settings)
@@ -276,6 +277,12 @@ def check_binaries(given: Iterable[str], scenarios: Iterable[Scenario]) -> None:
 def report_findings(findings: Iterable[Finding]) -> None:
     for finding in sorted(findings, key=lambda each: (each.file, each.line or 0)):
         complain(str(finding))
+
+
+def report_unchecked(scenario: str, unchecked: Sequence[str]) -> None:
+    """Says on one line what a check has left out; it is no problem."""
+    if unchecked:
+        complain(f"kwok-operator: {scenario}: not checked: {'; '.join(unchecked)}")
 
 
 def binaries(given: Iterable[str]) -> dict[str, Path]:

@@ -43,6 +43,8 @@ class LoadedArms:
     arms: tuple[ComparisonArm, ...]
     """All arms; empty if something is wrong with a scenario."""
     findings: tuple[Finding, ...]
+    unchecked: tuple[str, ...] = ()
+    """What could not be checked, as programs are lacking."""
 
 
 def load_arms(paths: Sequence[Path], around: MakeSurroundings) -> LoadedArms:
@@ -87,7 +89,8 @@ def _loaded(
         digest = _digest(read.scenario, files, around(path))
         arms.append(ComparisonArm(arm, str(path), read.scenario, digest, files, read.unlike))
     findings = [*dict.fromkeys(findings)]
-    return LoadedArms(name, () if findings else tuple(arms), tuple(findings))
+    unchecked = tuple(dict.fromkeys(each for _, _, read in found for each in read.unchecked))
+    return LoadedArms(name, () if findings else tuple(arms), tuple(findings), unchecked)
 
 
 def _without_effect(reads: Sequence[ScenarioFile]) -> Iterator[Finding]:

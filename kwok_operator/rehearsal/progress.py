@@ -41,12 +41,20 @@ class RunProgress:
     decided: Sequence[ExpectationOutcome]
     expected: int
     waits_for: str = ""
-    """What a run that is quiet still waits for before it is settled."""
+    """What the run still waits for before it ends."""
+    left: float | None = None
+    """After how many seconds it ends in any case."""
 
     def __str__(self) -> str:
         pods = f"{self.running} running, {self.pending} pending"
         waits = f"; waits for {self.waits_for}" if self.waits_for else ""
-        return f"{self.t:5.0f} s: nodes {self.ready} of {self.nodes} ready; pods {pods}{waits}"
+        left = f"; {self.time_left}" if self.time_left else ""
+        nodes = f"{self.ready} of {self.nodes} ready"
+        return f"{self.t:5.0f} s: nodes {nodes}; pods {pods}{waits}{left}"
+
+    @property
+    def time_left(self) -> str:
+        return "" if self.left is None else f"at most {max(self.left, 0):,.0f} s left"
 
 
 Show = Callable[[RunProgress], None]
@@ -124,7 +132,7 @@ def _table(now: RunProgress) -> "Table":
     def row(head: str, text: str, style: str = "") -> None:
         table.add_row(Text(head, style=style), Text(one_line(text)))
 
-    row("time", f"{now.t:.0f} s")
+    row("time", f"{now.t:.0f} s" + (f", {now.time_left}" if now.time_left else ""))
     row("pods", f"{now.running} running, {now.pending} pending")
     row("nodes", f"{now.ready} of {now.nodes} ready")
     largest = sorted(now.groups.items(), key=lambda each: (-each[1][1], each[0]))

@@ -40,7 +40,7 @@ from kwok_operator.rehearsal.interrupting import Interrupter
 from kwok_operator.rehearsal.judge.clocks import ClockOffset, DatedAnswer, moved_by
 from kwok_operator.rehearsal.judge.observed import StampClock
 from kwok_operator.rehearsal.judge.recording import EndLine, RecordingHeader, WaitLine
-from kwok_operator.rehearsal.judge.settling import still_to_come
+from kwok_operator.rehearsal.judge.settling import in_words, still_to_come
 from kwok_operator.rehearsal.judge.verdict import Judged
 from kwok_operator.rehearsal.karpenterclouds import KarpenterClouds
 from kwok_operator.rehearsal.kubectl import CommandError
@@ -231,7 +231,7 @@ class Rehearsal:
         """How many parts of the scenario are going on: steps, and the arrival of workloads."""
         self._played_at = 0.0
         """When a part of the scenario was last over: a step may have started Karpenter."""
-        self._waits_for = ""
+        self._more = ""
         """What a run that is quiet still waits for before it is settled."""
         self.ended = False
         """Whether the recording is complete."""
@@ -342,12 +342,30 @@ class Rehearsal:
                         await asyncio.wait_for(self._arrived.wait(), _ANSWER_SECONDS)
                     return self._end_of("condition", "")
             elif until.settled is not None and not self._busy:
-                quiet = course.now() - max(course.changed_at, self._recorder.pools_changed_at)
-                self._waits_for = self._still_to_come(quiet) if quiet >= until.settled else ""
-                settled = quiet >= until.settled and not self._waits_for
+                quiet = self._quiet
+                self._more = self._still_to_come(quiet) if quiet >= until.settled else ""
+                settled = quiet >= until.settled and not self._more
                 if settled and not self._recorder.trouble and self._is_answered:
                     return "settled", ""
         return self._end_of("atMost", f"after {until.at_most:g} s")
+
+    @property
+    def _quiet(self) -> float:
+        """For how many seconds nothing has changed."""
+        last = max(self._course.changed_at, self._recorder.pools_changed_at)
+        return self._course.now() - last
+
+    def _waits_for(self) -> str:
+        until = self._scenario.until
+        to_play = [f"the arrival of {name}" for name, left in self._to_come.items() if left > 0]
+        to_play += [f"timeline[{n}], {action}" for n, action in self._unplayed.items()]
+        return in_words(
+            condition=str(until.condition or ""),
+            settled=until.settled,
+            quiet=self._quiet,
+            to_play=to_play or ["the end of a step"] * bool(self._busy),
+            more=self._more,
+        )
 
     def _still_to_come(self, quiet: float) -> str:
         quiet = min(quiet, self._course.now() - self._played_at)
@@ -555,7 +573,9 @@ class Rehearsal:
     async def _show_progress(self) -> None:
         while True:
             await asyncio.sleep(_PROGRESS_SECONDS)
-            self._show(replace(self._course.progress(), waits_for=self._waits_for))
+            now = self._course.progress()
+            left = self._scenario.until.at_most - now.t
+            self._show(replace(now, waits_for=self._waits_for(), left=left))
 
 
 def _first(group: BaseExceptionGroup[KwokOperatorError | OSError]) -> str:

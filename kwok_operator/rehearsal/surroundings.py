@@ -45,7 +45,8 @@ CheckTrouble = Callable[[object], object]
 class LocalSurroundings:
     """Resolves names relative to the scenario's file; `binaries` has the paths of programs by name.
 
-    With `programs_later`, a program that isn't on PATH is no problem: a mere check doesn't need it.
+    With `programs_later`, a program that isn't there is no problem, unless --binary says where it
+    is: a mere check doesn't need it.
     """
 
     def __init__(
@@ -104,14 +105,22 @@ class LocalSurroundings:
 
     def check_program(self, name: str) -> None:
         path = self._place(name)
+        if self.lacks(name):
+            return
         if path is not None:
             if why := _why_not_executed(path):
                 said = f"--binary {name}={path}: it" if name in self._binaries else str(path)
                 raise UnusableReferenceError(f"can't be started: {said} {why}")
-        elif name not in _BROUGHT and not self._programs_later:
+        elif name not in _BROUGHT:
             raise UnusableReferenceError(
                 f"is no program on PATH; install it, or say --binary {name}=PATH"
             )
+
+    def lacks(self, name: str) -> bool:
+        if not self._programs_later or name in self._binaries or name in _BROUGHT:
+            return False
+        path = self._place(name)
+        return path is None or not path.exists()
 
     def program(self, name: str) -> Path | None:
         """Returns the path of a program that can be started: from --binary, beside the scenario, or

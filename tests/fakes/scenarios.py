@@ -48,6 +48,9 @@ class Told:
         if name not in self.programs:
             raise UnusableReferenceError("is no program")
 
+    def lacks(self, name: str) -> bool:
+        return False
+
     def check_trace(self, path: str) -> None:
         if path not in self.traces:
             raise UnusableReferenceError("can't be played")

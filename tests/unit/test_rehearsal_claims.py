@@ -24,6 +24,7 @@ from kwok_operator.rehearsal.judge.settling import (
     COLLECTION_SECONDS,
     CONSOLIDATION_SECONDS,
     LOOK_SECONDS,
+    in_words,
     still_to_come,
 )
 from kwok_operator.rehearsal.recorder import PODS_PATH, RunRecorder
@@ -162,6 +163,24 @@ def test_what_a_quiet_run_waits_for(
     found = still_to_come(quiet=quiet, consolidates_after=after, **waits)
     assert says in found
     assert bool(found) is bool(says)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({}, "quiet, 32 of 40 s"),
+        ({"quiet": 61.0}, "quiet, 40 of 40 s"),
+        ({"quiet": 61.0, "more": "1 NodeClaim under way"}, "1 NodeClaim under way"),
+        ({"more": "1 NodeClaim under way"}, "quiet, 32 of 40 s"),
+        ({"to_play": ["the arrival of web"]}, "the arrival of web"),
+        ({"to_play": ["timeline[1], scale", "timeline[2], run"]}, "timeline[1], scale and 1 more"),
+        ({"settled": None}, ""),
+        ({"condition": "pods.running: at least 3", "to_play": ["x"]}, "pods.running: at least 3"),
+    ],
+)
+def test_what_a_run_waits_for_in_words(given: dict[str, Any], says: str) -> None:
+    usual: dict[str, Any] = {"condition": "", "settled": 40.0, "quiet": 32.4, "to_play": []}
+    assert in_words(**{**usual, "more": "", **given}) == says
 
 
 def claim(**body: Any) -> NodeClaimState:

@@ -170,6 +170,14 @@ def test_without_rich_there_are_lines(
     assert seen.split() == ["here"]
 
 
+def test_a_line_says_what_is_waited_for_and_how_long_at_most(progress: RunProgress) -> None:
+    from dataclasses import replace
+
+    waits = replace(progress, t=12.0, waits_for="quiet, 2 of 40 s", left=1_288.0)
+    assert str(waits).endswith("1 pending; waits for quiet, 2 of 40 s; at most 1,288 s left")
+    assert str(replace(progress, t=12.0)).endswith("1 pending")
+
+
 def test_lines_come_now_and_then(progress: RunProgress) -> None:
     told = list[str]()
     show = in_lines(told.append)

@@ -176,6 +176,33 @@ def test_a_binary_that_the_scenario_does_not_name_is_refused(
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", [["rehearse"], ["compare", "--runs=2"]])
+def test_a_check_says_what_it_could_not_check_without_the_programs(
+    command: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    processes = [
+        {"name": "ca", "clusterAutoscaler": {"binary": "./ca"}},
+        {"name": "k", "karpenter": {}, "starts": "byTimeline"},
+        {"name": "own", "command": ["no-such-program"]},
+    ]
+    parts = {
+        "processes": processes,
+        "timeline": [{"at": "1s", "start": "k"}],
+        "arms": {"a": {}, "b": {"until": {"atMost": "1m"}}} if "compare" in command else None,
+    }
+    path = write(tmp_path / "s.yaml", scenario(**parts))
+    monkeypatch.setenv("PATH", "")
+    assert main([*command, "--check", str(path)]) == 0
+    (line,) = (each for each in capsys.readouterr().err.splitlines() if "not checked" in each)
+    assert "./ca, karpenter, no-such-program: not on this machine; NodePools" in line
+    wrong = write(tmp_path / "wrong.yaml", scenario(**{**parts, "until": {"settledFor": "20m"}}))
+    assert main([*command, "--check", str(wrong)]) == 2
+    assert main(["rehearse", "--check", f"--binary=karpenter={tmp_path / 'no'}", str(path)]) == 2
+
+
 def test_the_fast_flags_are_those_of_the_docs() -> None:
     page = (ROOT / "docs" / "cluster-autoscaler.md").read_text()
     table = page.partition("## Flags of cluster-autoscaler")[2].partition("\n\nKeep ")[0]
@@ -346,10 +373,16 @@ class TestSurroundings:
     def test_a_check_needs_no_program_that_is_only_named(self, tmp_path: Path) -> None:
         gone = {"given": tmp_path / "gone"}
         around = self.around(tmp_path, programs_later=True, binaries=gone, search_path="")
-        around.check_program("cluster-autoscaler")
-        for name in ("given", "bin/gone"):
+        write(tmp_path / "bin/plain", "")
+        for name in ("cluster-autoscaler", "bin/gone"):
+            around.check_program(name)
+            assert around.lacks(name)
+        for name in ("given", "bin/plain"):
             with pytest.raises(UnusableReferenceError):
                 around.check_program(name)
+            assert not around.lacks(name)
+        assert not around.lacks("kubectl")
+        assert not self.around(tmp_path, search_path="").lacks("cluster-autoscaler")
 
     def test_traces(self, tmp_path: Path) -> None:
         around = self.around(tmp_path)

@@ -5,10 +5,12 @@
 
 Karpenter is quiet before it acts: while a machine boots, before it consolidates, and before it
 looks at all. So are the controllers that collect what a lost node leaves behind.
+
+What a run waits for in other ways is put into words here, too.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 POLL_SECONDS: Final = 10.0
@@ -58,3 +60,26 @@ def still_to_come(
     ]
     left = max(every, default=0.0) - quiet
     return f"what Karpenter may do next, within {left:,.0f} s" if left > 0 else ""
+
+
+def in_words(
+    *,
+    condition: str,
+    settled: float | None,
+    quiet: float,
+    to_play: Sequence[str],
+    more: str,
+) -> str:
+    """Returns what a run waits for before it ends: a clause, empty if only its time ends it.
+
+    `condition` is that of `until`. Or the run ends once it has been quiet for `settled` seconds;
+    before, the parts `to_play` are awaited, and afterwards what still_to_come says, `more`.
+    """
+    if condition or settled is None:
+        return condition
+    if to_play:
+        others = f" and {len(to_play) - 1} more" if len(to_play) > 1 else ""
+        return f"{to_play[0]}{others}"
+    if quiet < settled or not more:
+        return f"quiet, {min(quiet, settled):.0f} of {settled:g} s"
+    return more

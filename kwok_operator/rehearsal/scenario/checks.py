@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from kwok_operator.formats.words import shown
+from kwok_operator.formats.words import names_in_words, shown
 from kwok_operator.formats.yamltext import Path
 from kwok_operator.rehearsal.judge.recording import OPERATOR, SHIM
 from kwok_operator.rehearsal.scenario.applied import Known, look_at, pools_that_lack
@@ -68,7 +68,14 @@ def check(read: ScenarioFile, around: Surroundings) -> ScenarioFile:
         *wait_checks(scenario, known),
         *figure_checks(scenario, known, own_cluster=around.own_cluster),
     ]
-    read = replace(read, ignored=(*karpenter.ignored,), unlike=(*karpenter.unlike,))
+    lacking = [name for name in sorted(scenario.programs) if around.lacks(name)]
+    programs = [f"{names_in_words(lacking)}: not on this machine"] if lacking else []
+    read = replace(
+        read,
+        ignored=(*karpenter.ignored,),
+        unlike=(*karpenter.unlike,),
+        unchecked=(*programs, *karpenter.unchecked),
+    )
     return read.with_findings(problems, [*applied.findings, *karpenter.findings])
 
 

@@ -183,6 +183,15 @@ class Compared(ScenarioPart):
         return FIGURES[self.figure] if self.figure else EVENT_COUNT
 
     @property
+    def subject(self) -> str:
+        """What is compared, in words."""
+        if self.wait is not None:
+            return f"kubectl wait {self.wait}"
+        return (str(self.event) if self.event else f"{self.figure}") + (
+            f" of {self.of}" if self.of.by else ""
+        )
+
+    @property
     def wanted(self) -> str:
         return " and ".join(
             f"{_BOUNDS[key]} {in_words(number, self.measured.unit, exact=True)}"
@@ -227,6 +236,10 @@ class Compared(ScenarioPart):
 class ScenarioCondition(Compared):
     """What something waits for: until it holds for the first time."""
 
+    def __str__(self) -> str:
+        wanted = f": {self.wanted}" if self.wanted else ""
+        return one_line(f"{self.subject}{wanted}", limit=_MOST_TEXT)
+
 
 class Expectation(Compared):
     """What must hold; one case of the verdict."""
@@ -265,9 +278,7 @@ class Expectation(Compared):
             return self.name
         if self.wait is not None:
             within = "" if self.within is None else f" within {self.within:g} s"
-            return one_line(f"kubectl wait {self.wait}{within}", limit=_MOST_TEXT)
-        what = str(self.event) if self.event else f"{self.figure}"
-        what += f" of {self.of}" if self.of.by else ""
+            return one_line(f"{self.subject}{within}", limit=_MOST_TEXT)
         at = "at the end" if self.at is None else f"at {self.at:g} s"
         moment = "always" if self.always else at
-        return one_line(f"{what}: {self.wanted}, {moment}", limit=_MOST_TEXT)
+        return one_line(f"{self.subject}: {self.wanted}, {moment}", limit=_MOST_TEXT)

@@ -63,6 +63,8 @@ class KarpenterFindings:
     """What of the groups and of the timeline has no effect on Karpenter's nodes."""
     unlike: list[str] = field(default_factory=list)
     """Sentences on what makes Karpenter's nodes other than those of the groups."""
+    unchecked: list[str] = field(default_factory=list)
+    """What could not be checked without Karpenter's program."""
 
 
 class KarpenterLook:
@@ -227,6 +229,9 @@ class _Brought:
     def _crds(self) -> KarpenterCrds | None:
         path = self.wanted.crds or self.around.beside(self.wanted.binary, CRDS_FOLDER)
         if path is None:
+            if self.around.lacks(self.wanted.binary):
+                what = "NodePools and Karpenter's other objects: its CRDs are not here; name crds"
+                self.found.unchecked.append(what)
             return None
         try:
             material = self.around.material(path)

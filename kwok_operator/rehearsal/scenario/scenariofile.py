@@ -37,6 +37,8 @@ class ScenarioFile:
     """What of the groups and of the timeline has no effect on Karpenter's nodes."""
     unlike: tuple[str, ...] = ()
     """Sentences on what makes Karpenter's nodes other than those of the groups."""
+    unchecked: tuple[str, ...] = ()
+    """What could not be checked, as programs are lacking that a mere check doesn't need."""
 
     def with_findings(
         self, problems: Iterable[FieldProblem], findings: Iterable[Finding] = ()

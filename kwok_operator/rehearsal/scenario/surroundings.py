@@ -50,7 +50,10 @@ class Surroundings(Protocol):
         """Returns the path of a file or folder beside a program; None if there is no program."""
 
     def check_program(self, name: str) -> None:
-        """Checks that a program of a process or a step can be started."""
+        """Checks that a program of a process or a step can be started, unless it `lacks` it."""
+
+    def lacks(self, name: str) -> bool:
+        """Whether a program isn't there, and need not be, as nothing will be played."""
 
     def check_trace(self, path: str) -> None:
         """Checks that a trace can be replayed."""
