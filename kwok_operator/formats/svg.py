@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import Final
 
 GREY: Final = "#848d97"
+RED: Final = "#ef4444"
 COLOURS: Final = (
     "#3b82f6",
     "#f97316",
     "#22a06b",
     "#c026d3",
     "#ca8a04",
-    "#ef4444",
+    RED,
     "#0891b2",
     "#64748b",
 )

@@ -20,6 +20,7 @@ from kwok_operator.errors import SettingsError
 from kwok_operator.rehearsal.judge.recording import RecordingReader
 from kwok_operator.rehearsal.judge.verdict import Judged, judged, junit_xml, verdict_json
 from kwok_operator.rehearsal.report.inmarkdown import in_markdown
+from kwok_operator.rehearsal.report.livepage import PageScript
 from kwok_operator.rehearsal.report.page import page
 from kwok_operator.rehearsal.report.runtrace import run_trace
 
@@ -35,6 +36,8 @@ _MADE: Final = (TRACE, SUMMARY, REPORT, JUNIT, VERDICT, RECORDING)
 _CHUNK: Final = 2**16
 _GZIP: Final = 31
 """zlib's number for gzip with a header, in which it writes no time: a trace is the same again."""
+_LIVE: Final = Path(__file__).parent / "report" / "live"
+_SCRIPTS: Final = ("lanes.js", "report.js")
 
 
 @contextmanager
@@ -152,12 +155,23 @@ def write(found: Judged, folder: Path, *, recording: Path) -> list[Path]:
     texts = {
         VERDICT: json.dumps(verdict_json(found), indent=2) + "\n",
         JUNIT: junit_xml(found),
-        REPORT: page(found),
+        REPORT: page(found, page_script()),
         SUMMARY: in_markdown(found),
     }
     with writing(folder):
         made = [put(folder / name, text) for name, text in texts.items()]
         return [*made, _replaced(folder / TRACE, _trace(recording))]
+
+
+def page_script() -> PageScript:
+    """Reads the files that report.html has in it."""
+    vendored = _LIVE / "uplot"
+    return PageScript(
+        library=(vendored / "uPlot.iife.min.js").read_text(encoding="utf-8"),
+        style=(vendored / "uPlot.min.css").read_text(encoding="utf-8"),
+        licence=(vendored / "LICENSE").read_text(encoding="utf-8"),
+        own="".join((_LIVE / name).read_text(encoding="utf-8") for name in _SCRIPTS),
+    )
 
 
 def put(path: Path, text: str) -> Path:

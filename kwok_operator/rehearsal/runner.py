@@ -207,6 +207,7 @@ class Rehearsal:
             started=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             versions={"kwok-operator": __version__, **testbed.versions},
             expect=scenario.expect,
+            currency=scenario.currency,
             clock=testbed.borrowed.clock if testbed.borrowed is not None else None,
         )
         self._course = RunCourse(path, header, conditions)

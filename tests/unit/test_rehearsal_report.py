@@ -1,13 +1,22 @@
 """report.html, and the commands `report` and `diff`:
 
-- one small file that asks nobody for anything, whatever names are in the recording
+- one small file that asks nobody for anything, whatever names are in the recording; its policy
+  allows its own scripts and no others, and no name gets out of the data for them
 - every figure on it is the one of verdict.json; the verdict comes first
-- what is drawn: a plot for each thing over time, with the marks of what was done
+- what is drawn: a plot for each thing over time, with the marks of what was done; instances under
+  way; what was given back is no scale-down; a row for each node, or for as many as fit
+- figures have names in words; cost is extrapolated from the run's average
 - the same recording gives the same bytes; exit codes say passed, failed, can't be read
 """
 
+import base64
 import gzip
+import hashlib
 import json
+import random
+import re
+import zlib
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +24,7 @@ from typing import Any
 import pytest
 
 from kwok_operator.cli.main import main
+from kwok_operator.rehearsal.judge.figures import FIGURES
 from kwok_operator.rehearsal.judge.recording import (
     CallLine,
     EventLine,
@@ -24,12 +34,17 @@ from kwok_operator.rehearsal.judge.recording import (
     NodeClaimLine,
     NodeClaimState,
     NodeLine,
+    PodLine,
     RecordedLine,
     WaitLine,
 )
-from kwok_operator.rehearsal.judge.story import MOST_CALLS, MOST_MARKS, MOST_SAMPLES
+from kwok_operator.rehearsal.judge.story import MOST_CALLS, MOST_MARKS, MOST_SAMPLES, NodeCounts
 from kwok_operator.rehearsal.judge.verdict import verdict_json
-from kwok_operator.rehearsal.report.page import page
+from kwok_operator.rehearsal.outputs import page_script
+from kwok_operator.rehearsal.report import livepage
+from kwok_operator.rehearsal.report.figurenames import figure_in_words
+from kwok_operator.rehearsal.report.livepage import lanes_data
+from kwok_operator.rehearsal.report.page import GLANCE, page
 from tests.fakes.rehearsed import content, gone, judge, node, pod, random_run, run
 from tests.reportpages import HOSTILE, Seen
 
@@ -61,19 +76,32 @@ def drawn(lines: list[RecordedLine], **header: Any) -> Seen:
     return Seen(page(judge(lines, expect=EXPECT, **header)))
 
 
+@pytest.mark.parametrize("alive", [False, True])
 @pytest.mark.parametrize("lines", [random_run(5), hostile_run(), run(), []])
-def test_it_asks_nobody_for_anything(lines: list[RecordedLine]) -> None:
-    text = page(judge(lines, expect=EXPECT, scenario=HOSTILE, teaches=HOSTILE, seed=HOSTILE))
-    found = Seen(text)
-    names = {name for _, attributes in found.tags for name in attributes}
+def test_it_asks_nobody_for_anything(lines: list[RecordedLine], alive: bool) -> None:
+    found = judge(lines, expect=EXPECT, scenario=HOSTILE, teaches=HOSTILE, seed=HOSTILE)
+    text = page(found, page_script() if alive else None)
+    seen = Seen(text)
+    names = {name for _, attributes in seen.tags for name in attributes}
     assert not names & {"src", "href", "srcset", "action", "data", "xlink:href", "background"}
     assert not any(name.startswith("on") for name in names)
-    tags = {tag for tag, _ in found.tags}
-    assert not tags & {"script", "link", "img", "iframe", "object", "embed", "use", "image", "a"}
+    tags = {tag for tag, _ in seen.tags}
+    assert not tags & {"link", "img", "iframe", "object", "embed", "use", "image", "a"}
     styles = text[text.index("<style>") : text.index("</style>")]
     assert "url(" not in styles and "@import" not in styles
-    assert not any("url(" in str(attributes) for _, attributes in found.tags)
+    assert not any("url(" in str(attributes) for _, attributes in seen.tags)
     assert "default-src 'none'" in text
+    allowed = set(re.findall(r"'sha256-([^']+)'", text))
+    scripts = re.findall(r"<script([^>]*)>(.*?)</script>", text, re.DOTALL)
+    assert len(scripts) == sum(tag == "script" for tag, _ in seen.tags)
+    run_by_browsers = [script for attributes, script in scripts if not attributes]
+    hashes = {base64.b64encode(hashlib.sha256(each.encode()).digest()) for each in run_by_browsers}
+    assert {each.decode() for each in hashes} == allowed
+    assert len(allowed) == (2 if alive else 0)
+    for attributes, script in scripts:
+        if attributes:
+            json.loads(script)
+            assert not {"<", ">", "&"}.intersection(script)
 
 
 @pytest.mark.parametrize("lines", [random_run(n) for n in range(4)])
@@ -105,7 +133,7 @@ def test_the_verdict_comes_first_and_says_why() -> None:
     assert (
         head.index("failed") < head.index("the cluster was never asked") < head.index("At a glance")
     )
-    titles = [told["aria-label"] for tag, told in parsed.tags if "aria-label" in told]
+    titles = [told["aria-label"] for tag, told in parsed.tags if tag == "svg" and "role" in told]
     assert len(titles) == 5
 
 
@@ -135,14 +163,16 @@ def test_marks_and_what_the_autoscaler_did_are_drawn() -> None:
         *(CallLine(30, "NodeGroupIncreaseSize", "b", "1", "OK") for _ in range(MOST_CALLS)),
         CallLine(90, "NodeGroupIncreaseSize", "b", "1", "OK"),
     ]
-    parsed = drawn(run(*calls, MarkLine(30, "scale", "web to 5"), MarkLine(40, "outage", "a")))
+    marks = (MarkLine(30, "scale", "web to 5"), MarkLine(40, "outage", "a"))
+    parsed = drawn(run(node(1, "a-abcd-000001"), *calls, *marks))
     classes = [told.get("class", "") for tag, told in parsed.tags if tag == "path"]
     (path, *_) = [told["d"] for tag, told in parsed.tags if told.get("class") == "up"]
     assert path.count("M") == 3  # at 10, 30 and 90 s, though the last is in no row of the table
     plots = classes.count("up")
     assert plots == classes.count("down") > 0
     assert classes.count("mark") == 2 * plots
-    assert {"web to 5", "NodeGroupDeleteNodes", "a-abcd-000001"} <= set(parsed.texts)
+    assert {"web to 5", "deletes nodes", "a-abcd-000001"} <= set(parsed.texts)
+    assert "NodeGroupDeleteNodes" in {told.get("title") for _, told in parsed.tags}
     assert "NodeGroups" not in parsed.texts
     assert parsed.texts.count("b") == 2  # calls that follow one another are one row
     at = parsed.texts.index("b")
@@ -166,7 +196,8 @@ def test_a_thousand_node_claims_are_a_few_rows_and_triangles() -> None:
         )
     ]
     parsed = drawn(run(*lines))
-    rows = [parsed.texts[at - 1 : at + 4] for at, word in enumerate(parsed.texts) if word == "p"]
+    texts = parsed.texts[parsed.texts.index("What the autoscaler did") :]
+    rows = [texts[at - 1 : at + 4] for at, word in enumerate(texts) if word == "p"]
     types = "143 m.0, 143 m.1, 143 m.2, 143 m.3 and 3 more"
     assert rows[:2] == [
         ["2\xa0s", "p", "launched", "1,000", types],
@@ -206,7 +237,157 @@ def test_however_long_the_run_the_page_is_small() -> None:
     assert len(found.story.samples) <= MOST_SAMPLES + 1
     assert (len(found.story.calls), found.story.more_calls) == (MOST_CALLS, 4_000 - MOST_CALLS)
     assert (len(found.story.marks), found.story.more_marks) == (MOST_MARKS, 4_000 - MOST_MARKS)
-    assert len(page(found).encode()) < 500_000
+    assert len(page(found, page_script()).encode()) < 500_000
+
+
+def test_instances_under_way_are_counted() -> None:
+    def group(t: float, target: int, name: str = "a", **states: int) -> GroupLine:
+        return GroupLine(t, name, GroupState(target=target, states=states))
+
+    claim = NodeClaimState(5, pool="p")
+    cases: list[tuple[list[RecordedLine], tuple[int, ...]]] = [
+        ([group(0, 3, Creating=2, Failed=1), node(1, "n-1", ready=False)], (1, 0, 1, 1, 3)),
+        ([group(0, 2), node(1, "n-1"), node(1, "n-2")], (2, 2, 0, 0, 2)),
+        ([group(0, 0), node(1, "n-1", ready=False)], (1, 0, 0, 0, 0)),
+    ]
+    for lines, wanted in cases:
+        found = judge(run(*lines))
+        assert found.story.samples[-1].nodes == {"a": NodeCounts(*wanted)}
+    claims = [NodeClaimLine(5, f"c-{n}", claim) for n in range(3)]
+    found = judge(run(*claims, node(6, "n-1", "", pool="p", ready=False)))
+    assert found.story.samples[-1].nodes == {"p": NodeCounts(1, 0, 2, 0, 3)}
+    legend = drawn(run(group(0, 3, Creating=2, Failed=1), node(1, "n-1", ready=False))).texts
+    assert {"lighter: not ready", "lightest: being created", "no node came", "target"} <= {*legend}
+
+
+def test_what_never_was_a_node_is_given_back() -> None:
+    never = NodeClaimState(1, pool="p", deleting=True)
+    found = judge(
+        run(
+            node(1, "n-1"),
+            CallLine(10, "NodeGroupDeleteNodes", "a", "kwok://n-7, kwok://n-8 and 4 more", "OK"),
+            CallLine(20, "NodeGroupDecreaseTargetSize", "a", "-2", "OK"),
+            CallLine(30, "NodeGroupDeleteNodes", "a", "n-1", "OK"),
+            gone(31, "n-1"),
+            CallLine(40, "NodeGroupDeleteNodes", "a", "n-1", "OK"),
+            NodeClaimLine(50, "c-1", never),
+            NodeClaimLine(60, "c-2", replace(never, registered=2)),
+        )
+    )
+    assert found.story.asked["back"] == {10, 20, 50}
+    assert found.story.asked["down"] == {30, 40, 60}
+    kinds = {told.get("class") for tag, told in Seen(page(found)).tags if tag == "path"}
+    assert {"down", "back"} <= kinds
+
+
+def unpacked(block: str) -> dict[str, Any]:
+    packed = json.loads(block[block.index(">") + 1 : block.index("</script>")])
+    found: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(packed)))
+    return found
+
+
+def test_lanes_have_each_life_or_say_what_is_left_out() -> None:
+    told: dict[str, Any] = {"created": 2, "node": "n-1", "bound": 4, "running": 5}
+    lines: list[RecordedLine] = [
+        node(3, "n-1", ready=False, requested=1),
+        node(6, "n-1"),
+        node(8, "n-1", ready=False),
+        gone(9, "n-1"),
+        node(20, "n-1"),
+        pod(2, "web-1", created=2),
+        pod(2.5, "web-1", **{**told, "running": None}),  # before its node is seen
+        pod(5, "web-1", **told),
+        PodLine(7, "default/web-1", None),
+        pod(30, "web-1", **{**told, "bound": 25, "running": None}),
+        pod(40, "job-1", phase="Succeeded", **told),
+    ]
+    block, left_out = lanes_data(judge(run(*lines)).story.lanes, most=10_000)
+    found = unpacked(block)
+    assert found["nodes"]["name"] == ["n-1", "n-1"]
+    assert found["nodes"]["came"] == [30, 200] and found["nodes"]["gone"] == [90, None]
+    assert found["nodes"]["requested"] == [10, None]
+    assert found["nodes"]["turns"] == [[60, 80], [200]]
+    assert found["pods"]["node"] == [0, 1, 1]
+    assert found["pods"]["bound"] == [40, 250, 40] and found["pods"]["ended"] == [70, None, 400]
+    assert left_out == ""
+    many = judge(run(*(line for n in range(2_000) for line in _lane(n)))).story.lanes
+    sizes = []
+    for most in (100_000, 30_000, 15_000, 4_000):
+        block, left_out = lanes_data(many, most=most)
+        assert len(block) <= most
+        found = unpacked(block)
+        nodes, pods = (len(found[kind]["name"]) for kind in ("nodes", "pods"))
+        assert (f"{nodes:,} of 2,000 nodes" in left_out) == (nodes < 2_000)
+        assert (f"{pods:,} of 2,000 pods" in left_out) == (pods < 2_000)
+        assert all(0 <= at < nodes for at in found["pods"]["node"])
+        sizes.append((nodes, pods))
+    assert sizes[0] == (2_000, 2_000) and sizes == sorted(sizes, reverse=True)
+    assert sizes[-1][0] > 100 and len({*sizes}) == 4
+    assert lanes_data(many, most=50) == ("", "")
+
+
+def _lane(n: int) -> Iterator[RecordedLine]:
+    draw = random.Random(n)
+    name = f"n-{draw.randrange(16**8):08x}"
+    yield node(draw.uniform(0, 90), name)
+    yield pod(95, f"web-{draw.randrange(16**8):08x}", created=2, node=name, bound=90)
+
+
+def test_every_figure_has_a_name_in_words() -> None:
+    words = [figure_in_words(name) for name in FIGURES]
+    assert not [word for word in words if "." in word]
+    # `nodes.max` is `nodes.total.max`.
+    assert len(words) - len(set(words)) == 2
+    found = Seen(page(judge(run(node(1, "n-1")))))
+    hints = {told.get("title") for _, told in found.tags}
+    assert set(GLANCE) <= hints
+    assert figure_in_words("new.figure") == "new.figure"
+
+
+def test_cost_is_extrapolated_and_says_so() -> None:
+    lines = run(node(0, "n-1", price=0.5), node(50, "n-2", price=0.5), until=100)
+    texts = drawn(lines, currency="EUR").texts
+    assert {"0.0208\xa0EUR", "0.75\xa0EUR", "1\xa0EUR", "18\xa0EUR", "540\xa0EUR"} <= {*texts}
+    assert "Extrapolated" in " ".join(texts)
+    assert "The scenario names no currency." in " ".join(drawn(lines).texts)
+
+
+def test_groups_that_did_not_grow_say_why_as_far_as_is_known() -> None:
+    state = GroupState(price=2.0)
+    texts = drawn(
+        run(
+            *(GroupLine(0, name, state) for name in ("grown", "idle", "refused")),
+            GroupLine(50, "sold-out", replace(state, states={"Failed": 3})),
+            GroupLine(50, "full", replace(state, conditions={"Provisioned": "False"})),
+            CallLine(2, "NodeGroupIncreaseSize", "refused", "1", "RESOURCE_EXHAUSTED"),
+            CallLine(2, "NodeGroupIncreaseSize", "sold-out", "3", "OK"),
+            node(3, "n-1", "grown"),
+        )
+    ).texts
+    start = texts.index("Groups that did not grow")
+    reasons = {
+        texts[at]: texts[at + 3]
+        for at in range(start, len(texts))
+        if texts[at + 1 : at + 2] == ["2"]
+    }
+    assert reasons == {
+        "idle": "no autoscaler asked for it",
+        "refused": "the autoscaler asked, and the answer was RESOURCE_EXHAUSTED",
+        "sold-out": "the autoscaler asked, and no node came; at the end 3 instances had failed",
+        "full": "no autoscaler asked for it; at the end not Provisioned",
+    }
+
+
+def test_vendored_files_are_those_that_are_noted() -> None:
+    folder = Path(livepage.__file__).parent / "live" / "uplot"
+    noted = dict(
+        re.findall(
+            r"^\| (\S+) \| .* \| ([0-9a-f]{64}) \|$", (folder / "README.md").read_text(), re.M
+        )
+    )
+    sums = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+    del sums["README.md"]
+    assert noted == sums and len(sums) == 3
 
 
 def test_a_level_that_lasts_is_drawn_when_it_was() -> None:

@@ -53,6 +53,8 @@ _HEARD_APART: Final = 1.0
 cause.
 """
 _NO_NODE: Final = NodeState()
+_NO_NODE_COMES: Final = ("Failed", "Unregistered")
+"""States of instances: docs/cloud.md."""
 _Kind: TypeAlias = tuple[str, ...]
 
 
@@ -210,6 +212,23 @@ class ClusterLedger:
             if found:
                 return found
         return {}
+
+    def under_way(self) -> dict[str, tuple[int, int, int]]:
+        """Returns the instances that are being created, those of which no node comes, and the
+        target of each group that isn't empty; without groups, of each NodePool.
+        """
+        if not self._group_states:
+            return _claims_under_way(self.node_pools)
+        found = {}
+        for name, state in self._group_states.items():
+            tally, states = self.groups.get(name), state.states
+            nodes = 0 if tally is None else round(tally.nodes["total"].value)
+            lost = sum(states.get(each, 0) for each in _NO_NODE_COMES)
+            # The target is set at once; what the status counts follows.
+            creating = max(state.target - nodes - lost, 0)
+            if state.target or lost or nodes:
+                found[name] = (creating, lost, state.target)
+        return found
 
     def left_over(self) -> int:
         """Returns how many pods and registered NodeClaims there are whose node is gone."""
@@ -426,6 +445,16 @@ class ClusterLedger:
             else:
                 tally.gangs.give_up(name)
                 tally.counts["gangs.unfinished"] += 1
+
+
+def _claims_under_way(pools: Mapping[str, Tally]) -> dict[str, tuple[int, int, int]]:
+    found = {}
+    for name, tally in pools.items():
+        claims, nodes = tally.claims, round(tally.nodes["total"].value)
+        wanted = round(claims["underWay"].value + claims["registered"].value)
+        if wanted > nodes:
+            found[name] = (wanted - nodes, 0, wanted)
+    return found
 
 
 def _kind(node: NodeState) -> _Kind:

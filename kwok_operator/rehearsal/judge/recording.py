@@ -108,6 +108,8 @@ class RecordingHeader:
     started: str = ""
     versions: dict[str, str] = Field(default_factory=dict)
     expect: tuple[Expectation, ...] = ()
+    currency: Text = ""
+    """That of all prices, if the scenario names one."""
     clock: Annotated[ClockOffset | None, Field(exclude_if=_is_none)] = None
     """The offset of the cluster's clock, if the cluster isn't the rehearsal's own. All times in the
     recording are by our clock.

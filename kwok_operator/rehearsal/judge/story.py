@@ -7,16 +7,20 @@ with the recording. Samples are thinned out; further ones of the others are only
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from kwok_operator.rehearsal.judge.claimledger import ends
-from kwok_operator.rehearsal.judge.ledger import ClusterLedger
+from kwok_operator.rehearsal.judge.lanes import Lanes
+from kwok_operator.rehearsal.judge.ledger import MOST_GROUPS, ClusterLedger
 from kwok_operator.rehearsal.judge.recording import (
     CallLine,
     EventLine,
+    GroupLine,
+    GroupState,
     MarkLine,
     NodeClaimLine,
     NodeClaimState,
+    NodeLine,
     RecordedLine,
     WarningLine,
     WatchLine,
@@ -33,17 +37,30 @@ _ONE_AFTER_ANOTHER: Final = 15.0
 row.
 """
 _DIGITS: Final = 10
+BACK: Final = "back"
+_DECREASE: Final = "NodeGroupDecreaseTargetSize"
+_DELETIONS: Final = frozenset({"NodeGroupDeleteNodes", "NodeGroupForceDeleteNodes"})
 WRITES: Final = {
     "NodeGroupIncreaseSize": "up",
     "NodeGroupDeleteNodes": "down",
     "NodeGroupForceDeleteNodes": "down",
-    "NodeGroupDecreaseTargetSize": "down",
+    _DECREASE: "down",
 }
 """The calls with which an autoscaler changes a group, and whether that group gets larger or
 smaller.
 """
 
-NodeCounts = Mapping[str, tuple[int, int]]
+
+class NodeCounts(NamedTuple):
+    """The nodes of a group or NodePool, and the instances of which no node has come."""
+
+    total: int = 0
+    ready: int = 0
+    creating: int = 0
+    failed: int = 0
+    """Instances that could not be created, or that no node ever comes of."""
+    target: int | None = None
+    """The size that is wanted, if that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +71,8 @@ class Sample:
     pending: int
     running: int
     orphaned: int
-    nodes: NodeCounts
-    """All nodes and the ready ones of each group that has any, or else of each NodePool; the key ""
-    has all other nodes.
-    """
+    nodes: Mapping[str, NodeCounts]
+    """Of each group that has any, or else of each NodePool; the key "" has all other nodes."""
     price: float
     cost: float
     cpu: float | None
@@ -70,6 +85,8 @@ class EventsOfAKind:
     last: float
     count: int
     message: str
+    about: str = ""
+    """What the first of them is about, as Kind/namespace/name."""
 
 
 @dataclass(slots=True)
@@ -129,10 +146,15 @@ class Story:
     """The calls that change a group, and those that failed."""
     claims: list[ClaimsOfAKind] = field(default_factory=list)
     """What happened to NodeClaims of Karpenter."""
-    asked: dict[str, set[int]] = field(default_factory=lambda: {"up": set(), "down": set()})
+    asked: dict[str, set[int]] = field(
+        default_factory=lambda: {"up": set(), "down": set(), BACK: set()}
+    )
     """The seconds in which an autoscaler asked for a larger (`up`) or smaller (`down`) group, or
-    began to make or to end NodeClaims.
+    began to make or to end NodeClaims; or gave back (BACK) what never became a node.
     """
+    lanes: Lanes = field(default_factory=Lanes)
+    groups: dict[str, GroupState] = field(default_factory=dict)
+    """The last state of each group that was there."""
     more_marks: int = 0
     more_calls: int = 0
     more_claims: int = 0
@@ -141,6 +163,8 @@ class Story:
     more_events: int = 0
     warnings: dict[tuple[str, str, bool], LoggedWarning] = field(default_factory=dict)
     more_warnings: int = 0
+    _seen: set[str] = field(default_factory=set)
+    """The names of all nodes so far."""
     _step: float = _FIRST_STEP
     _latest: dict[tuple[str, str, str], CallsOfAKind] = field(default_factory=dict)
     _latest_claims: dict[tuple[str, str], ClaimsOfAKind] = field(default_factory=dict)
@@ -165,6 +189,7 @@ class Story:
         self.samples.append(_sample(ledger, t))
 
     def look(self, line: RecordedLine) -> None:
+        self.lanes.look(line)
         match line:
             case WatchLine():
                 detail = f"{line.state} {line.detail}".rstrip()
@@ -176,14 +201,28 @@ class Story:
                     self.more_marks += 1
             case CallLine() if line.method in WRITES or line.code != "OK":
                 if line.method in WRITES:
-                    self.asked[WRITES[line.method]].add(round(line.t))
+                    self.asked[self._way(line)].add(round(line.t))
                 self._call(line)
+            case GroupLine(state=GroupState() as state):
+                if line.name in self.groups or len(self.groups) < MOST_GROUPS:
+                    self.groups[line.name] = state
+            case NodeLine():
+                self._seen.add(line.name)
             case NodeClaimLine():
                 self._claim(line)
             case EventLine():
                 self._event(line)
             case WarningLine():
                 self._warning(line)
+
+    def _way(self, call: CallLine) -> str:
+        """Returns whether a call asks for more or for fewer nodes, or gives back what never became
+        one. Such a deletion names instances, of which no node was seen.
+        """
+        if call.method not in _DELETIONS:
+            return BACK if call.method == _DECREASE else WRITES[call.method]
+        names = call.argument.split(" and ")[0].split(", ")
+        return "down" if self._seen.intersection(names) else BACK
 
     def _call(self, line: CallLine) -> None:
         key = (line.method, line.group, line.code)
@@ -210,7 +249,7 @@ class Story:
             if after.registered is not None and (before is None or before.registered is None):
                 self._note_claim(after, "registered", t)
         if (ended := ends(before, after)) is not None:
-            self.asked["down"].add(round(t))
+            self.asked[BACK if ended.registered is None else "down"].add(round(t))
             how = f"disrupted: {ended.reason}" if ended.reason else "deleted"
             never = ", never registered" if ended.registered is None else ""
             self._note_claim(ended, f"{how}{never}", t)
@@ -235,7 +274,7 @@ class Story:
             found.last = line.t
             found.count += line.count
         elif len(self.events) < MOST_KINDS_OF_EVENTS:
-            self.events[key] = EventsOfAKind(line.t, line.t, line.count, line.message)
+            self.events[key] = EventsOfAKind(line.t, line.t, line.count, line.message, line.about)
         else:
             self.more_events += line.count
 
@@ -261,17 +300,21 @@ class Story:
 
 def _sample(ledger: ClusterLedger, t: float) -> Sample:
     every = ledger.all
-    counts = ledger.counts()
-    rest = (
+    counts, under_way = ledger.counts(), ledger.under_way()
+    rest = NodeCounts(
         round(every.nodes["total"].value) - sum(total for total, _ in counts.values()),
         round(every.nodes["ready"].value) - sum(ready for _, ready in counts.values()),
     )
+    nodes = {
+        name: NodeCounts(*counts.get(name, (0, 0)), *under_way.get(name, ()))
+        for name in [*counts, *(name for name in under_way if name not in counts)]
+    }
     return Sample(
         t=t,
         pending=round(every.pods["pending"].value),
         running=round(every.pods["running"].value),
         orphaned=round(every.pods["orphaned"].value),
-        nodes={**counts, "": rest} if rest[0] else counts,
+        nodes={**nodes, "": rest} if rest.total else nodes,
         price=every.price.value,
         cost=every.price.area(t) / 3_600,
         cpu=every.use["cpu"].value,

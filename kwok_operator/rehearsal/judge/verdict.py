@@ -248,15 +248,15 @@ def verdict_in_words(judged: Judged) -> str:
     return f"{'passed' if judged.passed else 'failed'}{but}"
 
 
-def warnings_in_words(judged: Judged) -> Iterator[tuple[str, str]]:
+def warnings_in_words(judged: Judged, *, most: int = _MOST_WARNINGS) -> Iterator[tuple[str, str]]:
     """Yields each warning as its program, and when, how often and what it logged. The rest is in
     verdict.json.
     """
-    for each in judged.warnings[:_MOST_WARNINGS]:
+    for each in judged.warnings[:most]:
         when = "before the run" if each.before else f"at {each.first:.1f} s"
         often = f", {each.count:,} times" if each.count > 1 else ""
         yield program_in_words(each.program), f"{when}{often}: {each.message}"
-    more = sum(each.count for each in judged.warnings[_MOST_WARNINGS:])
+    more = sum(each.count for each in judged.warnings[most:])
     if more := more + judged.story.more_warnings:
         yield "all programs", f"{more:,} times: other texts; see verdict.json and their logs"
 

@@ -1,18 +1,23 @@
 """report.html: one file, to be read anywhere, offline, and for as long as there are browsers.
 
 The verdict comes first, then plots over time, what was done when, and all figures, as in
-verdict.json: nothing is computed here. The page has no script and loads nothing; the policy in its
-head forbids both. All texts of the recording are escaped.
+verdict.json: nothing is computed here, but what the cost would be of more time. The page loads
+nothing. All of it can be read without a script; with one, plots can be zoomed, what one picks is
+marked everywhere, and each node has a row. All texts of the recording are escaped.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from html import escape
 from typing import Final
 
 from kwok_operator.formats.words import names_in_words
 from kwok_operator.rehearsal.judge.figures import FIGURES, in_words
-from kwok_operator.rehearsal.judge.story import WRITES, CallsOfAKind, ClaimsOfAKind, Sample
+from kwok_operator.rehearsal.judge.story import (
+    MOST_WARNINGS,
+    WRITES,
+    CallsOfAKind,
+    ClaimsOfAKind,
+)
 from kwok_operator.rehearsal.judge.verdict import (
     Judged,
     held_in_words,
@@ -20,14 +25,27 @@ from kwok_operator.rehearsal.judge.verdict import (
     verdict_in_words,
     warnings_in_words,
 )
-from kwok_operator.rehearsal.report.pageparts import beginning, section, table, text, together
-from kwok_operator.rehearsal.report.plots import PlotLine, TimePlot, draw, in_time
+from kwok_operator.rehearsal.report.charts import time_plots
+from kwok_operator.rehearsal.report.figurenames import figure_in_words
+from kwok_operator.rehearsal.report.livepage import PageScript, data_block, lanes_data
+from kwok_operator.rehearsal.report.money import money, not_grown
+from kwok_operator.rehearsal.report.pageparts import (
+    POLICY,
+    beginning,
+    marking,
+    section,
+    subject,
+    table,
+    text,
+    together,
+)
+from kwok_operator.rehearsal.report.plots import TimePlot, draw, in_time, live
 
 MOST_BYTES: Final = 480_000
 MOST_ROWS: Final = 60
 _LONG: Final = 3_000
+_FEW_WARNINGS: Final = 30
 _MOST_EXPECTATIONS: Final = 100
-_MOST_GROUPS_DRAWN: Final = 6
 _MOST_REASONS: Final = 10
 _MOST_TYPES: Final = 4
 GLANCE: Final = (
@@ -44,10 +62,20 @@ GLANCE: Final = (
     "churn.created",
     "churn.deleted",
 )
+_METHODS: Final = {
+    "NodeGroupIncreaseSize": "asks for more",
+    "NodeGroupDeleteNodes": "deletes nodes",
+    "NodeGroupForceDeleteNodes": "deletes nodes by force",
+    "NodeGroupDecreaseTargetSize": "takes a request back",
+}
 _AUTOSCALERS: Final = frozenset({"cluster-autoscaler", "karpenter"})
 _OF_GROUPS: Final = ("nodes.max", "nodes.final", "nodeHours", "cost", "utilisation.cpu")
 _OF_WORKLOADS: Final = ("pods.running", "pods.pending", "pendingSeconds.p95", "pendingSeconds.max")
 
+_LANES: Final = "Nodes and their pods"
+_ALWAYS: Final = frozenset({"Verdict", "Warnings", "At a glance", "Over time"})
+_LANES_HTML: Final = 1_000
+"""Bytes around the data of the lanes, at most."""
 _TOO_LARGE: Final = (
     '<p class="small">Left out, as the page would be too large: see verdict.json and the'
     " recording.</p>"
@@ -56,35 +84,81 @@ _TOO_LARGE: Final = (
 Figures = Mapping[str, float | None]
 
 
-def page(judged: Judged) -> str:
+def page(judged: Judged, script: PageScript | None = None) -> str:
+    """Returns the page; without a script, one of pictures and tables only."""
     header = judged.header
     name = header.scenario or "rehearsal"
     verdict = "passed" if judged.passed else "failed"
+    plots = [*time_plots(judged)]
+    head = beginning(
+        f"{name}: {verdict_in_words(judged)}",
+        policy=script.policy if script else POLICY,
+        style=script.style if script else "",
+    )
     first = [
-        beginning(f"{name}: {verdict_in_words(judged)}"),
+        head,
         f'<header class="{verdict}"><h1>{text(name)} <b>{text(verdict_in_words(judged))}</b></h1>',
         f"<p>{text(header.teaches)}</p>" if header.teaches else "",
         f"<p>{_run_in_words(judged)}</p></header><main>",
-        *section("Verdict", _expectations(judged)),
-        *section("Warnings", _warnings(judged)),
-        *section("At a glance", _glance(judged)),
-        *section("Over time", _plots(judged)),
     ]
-    then = {
+    last = ["</main>", _live(judged, plots, script) if script else "", "</body></html>\n"]
+    contents = {
+        "Verdict": _expectations(judged),
+        "Warnings": _warnings(judged, most=MOST_WARNINGS),
+        "At a glance": _glance(judged),
+        "Over time": _plots(judged, plots),
+        _LANES: iter(()),
         "What was done when": _timeline(judged),
         "What the autoscaler did": _autoscaler(judged),
+        "Groups that did not grow": not_grown(judged),
         "Why pods waited, and the slowest": _slowest(judged),
         "Groups": _parts(judged, judged.groups, _OF_GROUPS, "group"),
         "NodePools": _parts(judged, judged.node_pools, _OF_GROUPS, "nodePool"),
         "Workloads": _parts(judged, judged.workloads, _OF_WORKLOADS, "workload"),
+        "Cost": money(judged),
         "Events of others": _events(judged),
         "All figures": _every_figure(judged),
     }
-    sections = {title: "".join(section(title, content)) for title, content in then.items()}
+    sections = {title: "".join(section(title, content)) for title, content in contents.items()}
+
+    def room() -> int:
+        return MOST_BYTES - _size([*first, *sections.values(), *last])
+
+    if room() < 0:
+        sections["Warnings"] = "".join(section("Warnings", _warnings(judged)))
     for title in sorted(sections, key=lambda title: -len(sections[title])):
-        if _size([*first, *sections.values()]) > MOST_BYTES:
+        if room() < 0 and title not in _ALWAYS:
             sections[title] = "".join(section(title, [_TOO_LARGE]))
-    return "".join([*first, *sections.values(), "</main></body></html>\n"])
+    if script:
+        sections[_LANES] = _lanes(judged, most=room())
+    return "".join([*first, *sections.values(), *last])
+
+
+def _live(judged: Judged, plots: Sequence[TimePlot], script: PageScript) -> str:
+    data = {
+        "until": round(judged.t, 3),
+        "times": [round(sample.t, 3) for sample in judged.story.samples],
+        "plots": [*live(plots)],
+        "marks": [round(t, 3) for t in plots[0].marks],
+        "asked": {"up": plots[0].ups, "down": plots[0].downs, "back": plots[0].backs},
+    }
+    return data_block("run", data) + script.tags()
+
+
+def _lanes(judged: Judged, *, most: int) -> str:
+    block, told = lanes_data(judged.story.lanes, most=most - _LANES_HTML)
+    if not block:
+        return ""
+    return "".join(
+        section(
+            _LANES,
+            [
+                '<div id="rows"><p class="small">This picture needs a script.</p></div>',
+                f'<p class="small">{text(told)}</p>' if told else "",
+                block,
+            ],
+        )
+    )
 
 
 def _size(parts: Iterable[str]) -> int:
@@ -121,8 +195,9 @@ def _expectations(judged: Judged) -> Iterator[str]:
         yield "<p>Nothing was expected.</p>"
 
 
-def _warnings(judged: Judged) -> Iterator[str]:
-    rows = [(text(who), text(what, limit=_LONG)) for who, what in warnings_in_words(judged)]
+def _warnings(judged: Judged, *, most: int = _FEW_WARNINGS) -> Iterator[str]:
+    told = warnings_in_words(judged, most=most)
+    rows = [(text(who), text(what, limit=_LONG)) for who, what in told]
     yield from table(("Of", "When, how often, and what it logged"), rows, ends_long=True)
 
 
@@ -130,78 +205,24 @@ def _glance(judged: Judged) -> Iterator[str]:
     yield '<dl class="glance">'
     for name in GLANCE:
         shown = _figure(name, judged.figures.get(name), whole=name not in judged.incomplete)
-        yield f"<div><dt>{name}</dt><dd>{shown}</dd></div>"
+        shown += f" {text(judged.header.currency)}" if name == "cost" else ""
+        words = escape(figure_in_words(name))
+        yield f'<div title="{name}"><dt>{words}</dt><dd>{shown}</dd></div>'
     yield "</dl>"
     rows = [(text(what), text(sentence)) for what, sentence in notes(judged)]
     yield from table(("Besides", ""), rows, ends_long=True)
 
 
-def time_plots(judged: Judged) -> Iterator[TimePlot]:
-    """Returns the plots over time."""
-    samples = judged.story.samples
-    marks = [mark.t for mark in judged.story.marks]
-    ups, downs = (sorted(judged.story.asked[way]) for way in ("up", "down"))
-
-    def plot(title: str, *lines: PlotLine, **more: bool) -> TimePlot:
-        return TimePlot(title, lines, marks=marks, ups=ups, downs=downs, **more)
-
-    def line(name: str, values: Iterable[float | None], colour: int) -> PlotLine:
-        steps = zip((sample.t for sample in samples), values, strict=True)
-        return PlotLine(name, [(t, value or 0.0) for t, value in steps], colour)
-
-    names = {name for sample in samples for name in sample.nodes} - {""}
-    by = "NodePool" if names and not names & judged.groups.keys() else "group"
-    yield plot(f"Nodes by {by} and state", *_nodes_of_groups(samples), stacked=True, counts=True)
-    running = line("running", (sample.running for sample in samples), 2)
-    pending = line("pending", (sample.pending for sample in samples), 1)
-    orphaned = line("on nodes that are gone", (sample.orphaned for sample in samples), 3)
-    some = [orphaned] if any(sample.orphaned for sample in samples) else []
-    yield plot("Pods", running, pending, *some, counts=True)
-    cpu = line("CPU", (sample.cpu for sample in samples), 0)
-    memory = line("memory", (sample.memory for sample in samples), 3)
-    yield plot("Utilisation: requests over allocatable", cpu, memory, percent=True)
-    if judged.figures["cost"] is not None:
-        cost = line("so far", (sample.cost for sample in samples), 4)
-        yield plot("Cost", replace(cost, smooth=True))
-        price = line("of all nodes", (sample.price for sample in samples), 4)
-        yield plot("Price per hour", price)
-
-
-def _plots(judged: Judged) -> Iterator[str]:
-    yield '<div class="plots">'
-    yield from (draw(plot, until=judged.t) for plot in time_plots(judged))
+def _plots(judged: Judged, plots: Sequence[TimePlot]) -> Iterator[str]:
+    yield '<div class="plots" id="plots">'
+    yield from (draw(plot, until=judged.t) for plot in plots)
     yield "</div>"
     if judged.story.marks or any(judged.story.asked.values()):
         yield (
             '<p class="small">Dashed lines have the numbers of what was done, below. Triangles: the'
-            " autoscaler asked for more (up), for less (down).</p>"
+            " autoscaler asked for more (up), for less (down); grey: it gave back instances that"
+            " never became nodes.</p>"
         )
-
-
-def _nodes_of_groups(samples: Sequence[Sample]) -> list[PlotLine]:
-    """Returns lines of ready and other nodes for the larger groups, and for the smaller ones
-    together.
-    """
-    most: dict[str, int] = {}
-    for sample in samples:
-        for group, (total, _) in sample.nodes.items():
-            most[group] = max(most.get(group, 0), total)
-    drawn = sorted((g for g in most if g), key=lambda g: (-most[g], g))[:_MOST_GROUPS_DRAWN]
-    rest = [group for group in most if group not in drawn]
-    lines = []
-    for colour, group in enumerate([*drawn, ""] if rest else drawn):
-        members = [group] if group else rest
-        name = group or ("all others" if drawn else "nodes")
-        ready, other = [], []
-        for sample in samples:
-            counts = [sample.nodes.get(member, (0, 0)) for member in members]
-            usable = sum(count for _, count in counts)
-            ready.append((sample.t, float(usable)))
-            other.append((sample.t, float(sum(count for count, _ in counts) - usable)))
-        lines.append(PlotLine(name, ready, colour))
-        if any(count for _, count in other):
-            lines.append(PlotLine("lighter: not ready", other, colour, faint=True))
-    return lines
 
 
 def _timeline(judged: Judged) -> Iterator[str]:
@@ -210,7 +231,11 @@ def _timeline(judged: Judged) -> Iterator[str]:
         (str(number), _moment(mark.t), text(mark.what), text(mark.detail))
         for number, mark in enumerate(story.marks, start=1)
     ]
-    yield from table(("", "When", "What", ""), rows, more=story.more_marks)
+    marks = [
+        marking(subject("mark", number), start=mark.t)
+        for number, mark in enumerate(story.marks, start=1)
+    ]
+    yield from table(("", "When", "What", ""), rows, more=story.more_marks, marks=marks)
 
 
 def _autoscaler(judged: Judged) -> Iterator[str]:
@@ -219,7 +244,7 @@ def _autoscaler(judged: Judged) -> Iterator[str]:
         (
             _span(calls),
             text(calls.group),
-            text(calls.method),
+            _method(calls.method),
             text(_what(calls)),
             f"{calls.count:,}",
             text(calls.code),
@@ -229,7 +254,16 @@ def _autoscaler(judged: Judged) -> Iterator[str]:
     ]
     more = story.more_calls + sum(calls.count for calls in story.calls[MOST_ROWS:])
     heads = ("When", "Group", "Call", "What", "Calls", "Answer", "Took at most")
-    yield from table(heads, rows, more=more)
+    marks = [
+        marking(
+            subject("call", number),
+            of=[subject("group", calls.group)] if calls.group else (),
+            start=calls.first,
+            end=calls.last,
+        )
+        for number, calls in enumerate(story.calls[:MOST_ROWS])
+    ]
+    yield from table(heads, rows, more=more, marks=marks)
     yield from _node_claims(judged)
     yield from _events(judged, of_autoscalers=True)
 
@@ -248,11 +282,24 @@ def _node_claims(judged: Judged) -> Iterator[str]:
     ]
     more = story.more_claims + sum(claims.count for claims in story.claims[MOST_ROWS:])
     heads = ("When", "NodePool", "What happened", "NodeClaims", "Instance types")
-    yield from table(heads, rows, more=more)
+    marks = [
+        marking(
+            subject("claims", number),
+            of=[subject("group", claims.pool)],
+            start=claims.first,
+            end=claims.last,
+        )
+        for number, claims in enumerate(story.claims[:MOST_ROWS])
+    ]
+    yield from table(heads, rows, more=more, marks=marks)
 
 
 def _types(claims: ClaimsOfAKind) -> list[str]:
     return [f"{count:,} {name}" for name, count in claims.types.most_common() if name]
+
+
+def _method(name: str) -> str:
+    return f'<span title="{text(name)}">{text(_METHODS.get(name, name))}</span>'
 
 
 def _span(some: CallsOfAKind | ClaimsOfAKind) -> str:
@@ -270,6 +317,7 @@ def _slowest(judged: Judged) -> Iterator[str]:
     reasons = [(text(why), f"{count:,}") for why, count in judged.reasons[:_MOST_REASONS]]
     more = max(len(judged.reasons) - _MOST_REASONS, 0)
     yield from table(("What the scheduler said", "Pods"), reasons, more=more)
+    slowest = [pod for pod in judged.slowest if pod.seconds >= 0.001]
     rows = [
         (
             together(in_words(round(pod.seconds, 3), "s")),
@@ -277,13 +325,21 @@ def _slowest(judged: Judged) -> Iterator[str]:
             text(pod.workload),
             _moment(max(pod.created, 0.0)),
             text(pod.outcome),
-            text(pod.why),
+            text(pod.why, limit=_LONG),
         )
-        for pod in judged.slowest
-        if pod.seconds >= 0.001
+        for pod in slowest
+    ]
+    marks = [
+        marking(
+            subject("pod", pod.name),
+            of=[subject("workload", pod.workload)],
+            start=max(pod.created, 0.0),
+            end=max(pod.created, 0.0) + pod.seconds,
+        )
+        for pod in slowest
     ]
     heads = ("Waited", "Pod", "Workload", "Created", "Then", "What the scheduler said last")
-    yield from table(heads, rows, ends_long=True)
+    yield from table(heads, rows, ends_long=True, marks=marks)
 
 
 def _parts(
@@ -298,7 +354,11 @@ def _parts(
         ]
         rows.append((text(part), *cells))
     more = max(len(parts) - MOST_ROWS, 0)
-    yield from table((by[0].upper() + by[1:], *names), rows, more=more)
+    heads = [(figure_in_words(name), name) for name in names]
+    kind = "workload" if by == "workload" else "group"
+    marks = [marking(subject(kind, part)) for part in parts]
+    first = by[0].upper() + by[1:]
+    yield from table((first, *heads), rows, more=more, marks=marks[:MOST_ROWS])
 
 
 def _events(judged: Judged, *, of_autoscalers: bool = False) -> Iterator[str]:
@@ -315,23 +375,46 @@ def _events(judged: Judged, *, of_autoscalers: bool = False) -> Iterator[str]:
             f"{event.count:,}",
             text(component),
             text(reason),
-            text(event.message),
+            text(event.message, limit=_LONG),
         )
         for (component, reason, _), event in found[:MOST_ROWS]
+    ]
+    marks = [
+        marking(
+            subject("event", "/".join(kind)),
+            *_about(event.about),
+            start=event.first,
+            end=event.last,
+        )
+        for kind, event in found[:MOST_ROWS]
     ]
     more = sum(event.count for _, event in found[MOST_ROWS:])
     more += 0 if of_autoscalers else story.more_events
     heads = ("First", "Last", "Count", "From", "Reason", "The first of them said")
-    yield from table(heads, rows, more=more, ends_long=True)
+    yield from table(heads, rows, more=more, ends_long=True, marks=marks)
+
+
+def _about(about: str) -> list[str]:
+    """Returns the subject of Kind/namespace/name, if the page knows things of this kind."""
+    kind, _, name = about.partition("/")
+    if kind == "Pod":
+        return [subject("pod", name)]
+    if kind in ("Node", "KwokNodeGroup"):
+        return [subject("node" if kind == "Node" else "group", name.rpartition("/")[2])]
+    return []
 
 
 def _every_figure(judged: Judged) -> Iterator[str]:
     rows = [
-        (f"<code>{name}</code>", _figure(name, number, whole=name not in judged.incomplete))
+        (
+            escape(figure_in_words(name)),
+            f"<code>{name}</code>",
+            _figure(name, number, whole=name not in judged.incomplete),
+        )
         for name, number in judged.figures.items()
     ]
     yield "<details><summary>As in verdict.json</summary>"
-    yield from table(("Figure", ""), rows)
+    yield from table(("Figure", "Its name", "Value"), rows)
     yield "</details>"
 
 

@@ -1,27 +1,31 @@
 """Builds the parts of the pages of rehearsals and comparisons: the head, sections, tables, texts.
 
-No script, nothing from elsewhere: the policy in the head forbids both. Texts are escaped here.
+Nothing from elsewhere, and no script but those that a policy names: the policy in the head sees to
+that. Texts are escaped here. On a narrow screen each row of a table is a card, whose cells begin
+with their column's name.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
+from itertools import zip_longest
 from typing import Final
 
 from kwok_operator.errors import one_line
 from kwok_operator.rehearsal.report.pagestyle import STYLE
 
-_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
+POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 _CELL: Final = 200
 
 
-def beginning(title: str) -> str:
+def beginning(title: str, *, policy: str = POLICY, style: str = "") -> str:
     """Returns the page up to its body."""
     return "".join(
         [
             '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{text(title)}</title><style>{STYLE}</style></head><body>",
+            f"<title>{text(title)}</title><style>{style}{STYLE}</style></head><body>",
         ]
     )
 
@@ -33,21 +37,59 @@ def section(title: str, content: Iterable[str]) -> Iterator[str]:
 
 
 def table(
-    heads: Sequence[str], rows: Sequence[Sequence[str]], *, more: int = 0, ends_long: bool = False
+    heads: Sequence[str | tuple[str, str]],
+    rows: Sequence[Sequence[str]],
+    *,
+    more: int = 0,
+    ends_long: bool = False,
+    marks: Sequence[str] = (),
 ) -> Iterator[str]:
     """A table; empty without rows. Cells are HTML already. With `ends_long`, the last ones may be
-    sentences.
+    sentences. A head may have a hint. `marks` has what `marking` returns for each row.
     """
     if not rows:
         return
-    top = "".join(f"<th>{escape(head)}</th>" for head in heads)
+    names = [head if isinstance(head, str) else head[0] for head in heads]
+    hints = ["" if isinstance(head, str) else f' title="{escape(head[1])}"' for head in heads]
+    top = "".join(
+        f'<th scope="col"{hint}>{escape(name)}</th>'
+        for name, hint in zip(names, hints, strict=True)
+    )
+    starts = [f'<td data-h="{escape(name)}">' if name else "<td>" for name in names]
+    caption = escape(", ".join(filter(None, names)))
     kind = ' class="ends-long"' if ends_long else ""
-    yield f'<div class="wide"><table{kind}><thead><tr>{top}</tr></thead><tbody>'
-    for row in rows:
-        yield f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>"
+    yield f'<div class="wide" role="region" tabindex="0" aria-label="Table: {caption}">'
+    yield f'<table{kind}><caption class="unseen">{caption}</caption>'
+    yield f"<thead><tr>{top}</tr></thead><tbody>"
+    for row, mark in zip_longest(rows, marks, fillvalue=""):
+        cells = (f"{start}{cell}</td>" for start, cell in zip(starts, row, strict=True))
+        yield f"<tr{mark}>{''.join(cells)}</tr>"
     yield "</tbody></table></div>"
     if more:
         yield f'<p class="small">and {more:,} more</p>'
+
+
+def subject(kind: str, name: object) -> str:
+    """Names a thing, such as a pod, in the same way wherever it is on a page."""
+    return f"{kind}:{subject_name(name)}"
+
+
+def subject_name(name: object) -> str:
+    return one_line(name, limit=_CELL)
+
+
+def marking(
+    *subjects: str, of: Iterable[str] = (), start: float | None = None, end: float | None = None
+) -> str:
+    """Returns attributes of a row: what it shows, what else it is about, and from when to when in
+    seconds. A script marks all rows on what one has picked.
+    """
+    parts = {"is": [*subjects], "of": [*of]}
+    found = "".join(
+        f' data-{key}="{escape(json.dumps(names))}"' for key, names in parts.items() if names
+    )
+    times = {"from": start, "to": end}
+    return found + "".join(f' data-{key}="{t:.6g}"' for key, t in times.items() if t is not None)
 
 
 def together(text: str) -> str:

@@ -7,25 +7,33 @@ light and dark mode. Names are users' input, and are escaped here.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
-from typing import Final
+from typing import Any, Final
 
 from kwok_operator.errors import one_line
 from kwok_operator.formats.svg import (
     BOUNDS,
     COLOURS,
     GREY,
+    RED,
     LinearAxis,
     short_number,
     smooth_path,
     steps_path,
 )
 
-WIDTH: Final = 460
-HEIGHT: Final = 210
-_LEFT, _RIGHT, _TOP, _BOTTOM = 44, 10, 14, 40
+_WIDTH: Final = 460
+_HEIGHT: Final = 226
+_LEFT, _RIGHT, _TOP, _BOTTOM = 44, 10, 14, 56
 _SECONDS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200)
 _LONG: Final = (86_400.0, 172_800.0, 604_800.0, 2_592_000.0)
 _NAME: Final = 40
+SHADES: Final = {
+    "faint": "lighter: not ready",
+    "fainter": "lightest: being created",
+    "failing": "no node came",
+}
+"""The lighter shades by their CSS classes, in words."""
+_COLOUR_OF: Final = {"failing": RED}
 _WHOLE: Final = [bound for bound in BOUNDS if bound >= 1]
 
 Steps = Sequence[tuple[float, float]]
@@ -39,10 +47,16 @@ class PlotLine:
     colour: int = 0
     smooth: bool = False
     """Whether the line is straight between two times, rather than a step."""
-    faint: bool = False
-    """Whether the line is drawn lighter, as a part of what the line of the same colour shows. All
-    such lines have the same name.
+    shade: str = ""
+    """One of SHADES, if the line is drawn lighter, as a part of what the line of the same colour
+    shows.
     """
+    over: bool = False
+    """Whether the line is drawn dashed over stacked areas, and isn't one of them."""
+    wide: bool = False
+    """Whether the line is drawn wide and lighter, so that it doesn't hide one at the same place."""
+    of: str = ""
+    """What the line is about, such as a group: see `pageparts.marking`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,25 +73,25 @@ class TimePlot:
     ups: Sequence[float] = field(default_factory=tuple)
     downs: Sequence[float] = field(default_factory=tuple)
     """When the autoscaler asked for more nodes (`ups`) and for fewer (`downs`)."""
+    backs: Sequence[float] = field(default_factory=tuple)
+    """When the autoscaler gave back what had never become a node."""
 
 
 def draw(plot: TimePlot, *, until: float) -> str:
     """Draws a plot with its title and legend."""
     caption = f"<figure><figcaption>{escape(plot.title)}</figcaption>"
-    return "".join([caption, picture(plot, until=until), *_legend(plot.lines), "</figure>"])
+    return "".join([caption, _picture(plot, until=until), *_legend(plot.lines), "</figure>"])
 
 
-def picture(plot: TimePlot, *, until: float, attributes: str = "") -> str:
-    """Draws the plot alone, without title and legend."""
+def _picture(plot: TimePlot, *, until: float) -> str:
     lines = _stacked(plot.lines) if plot.stacked else list(plot.lines)
     most = max((value for line in lines for _, value in line.steps), default=0.0)
     across = _time_axis(until)
     highest = 1.0 if plot.percent and most <= 1 else most
     steps = _WHOLE if plot.counts else BOUNDS
-    up = LinearAxis.up_to(highest, start=HEIGHT - _BOTTOM, end=_TOP, ticks=5, steps=steps)
+    up = LinearAxis.up_to(highest, start=_HEIGHT - _BOTTOM, end=_TOP, ticks=5, steps=steps)
     parts = [
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img"'
-        f' aria-label="{escape(plot.title)}"{attributes}>',
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(plot.title)}">',
         *_grid(across, up, percent=plot.percent),
         *_marks(plot, across),
         *(_areas(lines, across, up) if plot.stacked else _lines(lines, across, up)),
@@ -99,7 +113,7 @@ def in_time(seconds: float) -> str:
 
 def _time_axis(until: float) -> LinearAxis:
     axis = LinearAxis.up_to(
-        until, start=_LEFT, end=WIDTH - _RIGHT, ticks=6, steps=(*map(float, _SECONDS), *_LONG)
+        until, start=_LEFT, end=_WIDTH - _RIGHT, ticks=6, steps=(*map(float, _SECONDS), *_LONG)
     )
     # Its end is that of the run, which need not be at a tick.
     return LinearAxis(max(until, 1e-3), axis.step, axis.start, axis.end)
@@ -110,6 +124,9 @@ def _stacked(lines: Sequence[PlotLine]) -> list[PlotLine]:
     total: list[float] = [0.0] * (len(lines[0].steps) if lines else 0)
     found = []
     for line in lines:
+        if line.over:
+            found.append(line)
+            continue
         total = [below + value for below, (_, value) in zip(total, line.steps, strict=True)]
         steps = [(t, value) for (t, _), value in zip(line.steps, total, strict=True)]
         found.append(replace(line, steps=steps))
@@ -117,7 +134,7 @@ def _stacked(lines: Sequence[PlotLine]) -> list[PlotLine]:
 
 
 def _grid(across: LinearAxis, up: LinearAxis, *, percent: bool) -> Iterator[str]:
-    bottom, right = HEIGHT - _BOTTOM, WIDTH - _RIGHT
+    bottom, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
     ticks = [n * across.step for n in range(int(across.high / across.step + 1e-9) + 1)]
     path = "".join(f"M{across.at(tick):.1f} {_TOP}V{bottom}" for tick in ticks)
     path += "".join(f"M{_LEFT} {up.at(tick):.1f}H{right}" for tick in up.ticks())
@@ -125,7 +142,7 @@ def _grid(across: LinearAxis, up: LinearAxis, *, percent: bool) -> Iterator[str]
     for tick in ticks:
         at_the_end = across.at(tick) > right - 20
         x = right + 6 if at_the_end else across.at(tick)
-        yield _text(x, bottom + 26, in_time(tick), anchor="end" if at_the_end else "middle")
+        yield _text(x, bottom + 46, in_time(tick), anchor="end" if at_the_end else "middle")
     for tick in up.ticks():
         told = f"{tick * 100:g} %" if percent else short_number(round(tick, 9))
         yield _text(_LEFT - 5, up.at(tick) + 4, told, anchor="end")
@@ -135,18 +152,19 @@ def _marks(plot: TimePlot, across: LinearAxis) -> Iterator[str]:
     shown_at = -100.0
     for number, t in enumerate(plot.marks, start=1):
         x = across.at(min(t, across.high))
-        yield f'<path class="mark" d="M{x:.1f} {_TOP}V{HEIGHT - _BOTTOM}"/>'
+        yield f'<path class="mark" d="M{x:.1f} {_TOP}V{_HEIGHT - _BOTTOM}"/>'
         if x - shown_at > 12:  # numbers would run into each other
             yield _text(x, _TOP - 4, str(number), anchor="middle")
             shown_at = x
 
 
 def _triangles(plot: TimePlot, across: LinearAxis) -> Iterator[str]:
-    """Draws the autoscaler's requests as triangles below the plot. Those at the same place are
-    drawn once.
+    """Draws the autoscaler's requests as triangles below the plot, each kind in a row of its own.
+    Those at the same place are drawn once.
     """
-    base = HEIGHT - _BOTTOM
-    for name, times, tip, foot in (("up", plot.ups, 3, 11), ("down", plot.downs, 11, 3)):
+    base = _HEIGHT - _BOTTOM
+    kinds = (("up", plot.ups, 2, 10), ("down", plot.downs, 20, 12), ("back", plot.backs, 30, 22))
+    for name, times, tip, foot in kinds:
         places = sorted({round(across.at(min(t, across.high)), 0) for t in times})
         path = "".join(f"M{x:.0f} {base + tip}l4 {foot - tip}h-8z" for x in places)
         if path:
@@ -156,45 +174,82 @@ def _triangles(plot: TimePlot, across: LinearAxis) -> Iterator[str]:
 def _areas(lines: Sequence[PlotLine], across: LinearAxis, up: LinearAxis) -> Iterator[str]:
     below = f"H{across.start:.1f}Z"
     bottom = up.at(0)
+    areas, over = [line for line in lines if not line.over], [line for line in lines if line.over]
     paths = []
-    for line in lines:
+    for line in areas:
         path = steps_path([(across.at(t), up.at(value)) for t, value in line.steps])
         paths.append(f"{path}V{bottom:.1f}{below}" if path else "")
     # The highest is drawn first, and those below it over it.
-    for line, path in reversed(list(zip(lines, paths, strict=True))):
-        if line.faint:
+    for line, path in reversed(list(zip(areas, paths, strict=True))):
+        if line.shade:
             # The areas below must not shine through.
             yield f'<path class="under" d="{path}"/>'
-        shade = ' class="faint"' if line.faint else ""
+        shade = f' class="{line.shade}"' if line.shade else ""
         yield f'<path{shade} fill="{_colour(line)}" d="{path}"/>'
+    yield from _lines(over, across, up)
 
 
 def _lines(lines: Sequence[PlotLine], across: LinearAxis, up: LinearAxis) -> Iterator[str]:
     for line in lines:
         places = [(across.at(t), up.at(value)) for t, value in line.steps]
         path = smooth_path(places) if line.smooth else steps_path(places)
-        yield f'<path class="line" stroke="{_colour(line)}" d="{path}"/>'
+        kind = "line over" if line.over else "line wide" if line.wide else "line"
+        yield f'<path class="{kind}" stroke="{_colour(line)}" d="{path}"/>'
 
 
 def _legend(lines: Sequence[PlotLine]) -> Iterator[str]:
     yield '<ul class="legend">'
-    for name, fill, shade in keys(lines):
+    for name, fill, shade in _keys(lines):
         key = f'<rect{shade} width="10" height="10" fill="{fill}"/>'
         yield f'<li><svg viewBox="0 0 10 10">{key}</svg>{name}</li>'
     yield "</ul>"
 
 
-def keys(lines: Sequence[PlotLine]) -> Iterator[tuple[str, str, str]]:
-    """Returns name, colour and class of each line for the legend; faint lines share one entry."""
+def _keys(lines: Sequence[PlotLine]) -> Iterator[tuple[str, str, str]]:
+    """Returns name, colour and class of each line for the legend; lines of one shade share one
+    entry.
+    """
     for line in lines:
-        if not line.faint:
+        if not line.shade:
             yield escape(one_line(line.name, limit=_NAME)), _colour(line), ""
-    for line in [line for line in lines if line.faint][:1]:
-        yield escape(line.name), GREY, ' class="faint"'
+    for shade, words in SHADES.items():
+        if any(line.shade == shade for line in lines):
+            yield words, _COLOUR_OF.get(shade, GREY), f' class="{shade}"'
 
 
 def _colour(line: PlotLine) -> str:
-    return COLOURS[line.colour % len(COLOURS)]
+    if line.over:
+        return GREY
+    return _COLOUR_OF.get(line.shade, COLOURS[line.colour % len(COLOURS)])
+
+
+def live(plots: Sequence[TimePlot]) -> Iterator[dict[str, Any]]:
+    """Yields what a script needs to draw each plot, as JSON. All lines must have the same times."""
+    for plot in plots:
+        lines = [
+            {
+                "name": one_line(line.name, limit=_NAME),
+                "colour": _colour(line),
+                "shade": line.shade,
+                "over": line.over,
+                "wide": line.wide,
+                "smooth": line.smooth,
+                "of": line.of,
+                "values": [_short(value) for _, value in line.steps],
+            }
+            for line in plot.lines
+        ]
+        yield {
+            "title": plot.title,
+            "stacked": plot.stacked,
+            "percent": plot.percent,
+            "counts": plot.counts,
+            "lines": lines,
+        }
+
+
+def _short(value: float) -> float:
+    return int(value) if value == int(value) else float(f"{value:.6g}")
 
 
 def _text(x: float, y: float, text: str, *, anchor: str) -> str:

@@ -115,6 +115,11 @@ class Scenario(ScenarioPart):
     seed: Seed | None = Field(
         default=None, description="What all draws are made from. Default: the name. Example: run-1."
     )
+    currency: str = Field(
+        default="",
+        max_length=16,
+        description="That of all prices; the report has it. Default: none. Example: USD.",
+    )
     cluster: ScenarioCluster = Field(
         default_factory=ScenarioCluster, description="The cluster, unless --kubeconfig names one."
     )

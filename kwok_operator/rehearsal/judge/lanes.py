@@ -1,0 +1,117 @@
+"""The life of each node in a run, and of each pod on it, for a picture with a row a node.
+
+    NodeLine --> NodeLane: requested, came, ready or not, gone
+    PodLine  --> PodLane: created, bound, running, ended; once it has a node
+
+Only a limited number is kept, the first to come; further ones are only counted. A node that comes
+back under its name has another row.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from kwok_operator.rehearsal.judge.recording import (
+    NodeLine,
+    NodeState,
+    PodLine,
+    PodState,
+    RecordedLine,
+)
+
+MOST_NODES: Final = 20_000
+MOST_PODS: Final = 60_000
+MOST_TURNS: Final = 20
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(slots=True)
+class NodeLane:
+    name: str
+    group: str
+    """Its group, or else its NodePool."""
+    requested: float | None
+    """When its instance was requested, in seconds, if the recording has that."""
+    came: float
+    gone: float | None = None
+    turns: list[float] = field(default_factory=list)
+    """When it became ready, then not ready, and so on."""
+
+
+@dataclass(slots=True)
+class PodLane:
+    name: str
+    workload: str
+    node: NodeLane
+    created: float
+    bound: float
+    running: float | None = None
+    ended: float | None = None
+
+
+@dataclass(slots=True)
+class Lanes:
+    nodes: list[NodeLane] = field(default_factory=list)
+    pods: list[PodLane] = field(default_factory=list)
+    more_nodes: int = 0
+    more_pods: int = 0
+    _live: dict[str, NodeLane | None] = field(default_factory=dict)
+    """The nodes that are there; None for those that are only counted."""
+    _bound: dict[str, PodLane | None] = field(default_factory=dict)
+    """The same of the pods that have a node."""
+
+    def look(self, line: RecordedLine) -> None:
+        match line:
+            case NodeLine():
+                self._node(line)
+            case PodLine():
+                self._pod(line)
+
+    def _node(self, line: NodeLine) -> None:
+        state, t = line.state, line.t
+        if state is None:
+            if (gone := self._live.pop(line.name, None)) is not None:
+                gone.gone = t
+            return
+        if line.name not in self._live:
+            self._live[line.name] = self._comes(line.name, state, t)
+        node = self._live[line.name]
+        if node is not None and len(node.turns) < MOST_TURNS:
+            if state.ready == (len(node.turns) % 2 == 0):
+                node.turns.append(t)
+
+    def _comes(self, name: str, state: NodeState, t: float) -> NodeLane | None:
+        if len(self.nodes) == MOST_NODES:
+            self.more_nodes += 1
+            return None
+        came = t if state.created is None else min(state.created, t)
+        node = NodeLane(name, state.group or state.pool, state.requested, came)
+        self.nodes.append(node)
+        return node
+
+    def _pod(self, line: PodLine) -> None:
+        state, t = line.state, line.t
+        if state is None:
+            pod = self._bound.pop(line.name, None)
+            if pod is not None and pod.ended is None:
+                pod.ended = t
+            return
+        if line.name not in self._bound:
+            # Nodes and pods are watched apart: its node may be seen after it.
+            if state.node not in self._live:
+                return
+            self._bound[line.name] = self._begins(line.name, state, t)
+        pod = self._bound[line.name]
+        if pod is not None:
+            pod.running = state.running if pod.running is None else pod.running
+            if pod.ended is None and state.phase in _ENDED:
+                pod.ended = t
+
+    def _begins(self, name: str, state: PodState, t: float) -> PodLane | None:
+        node = self._live[state.node]
+        if node is None or len(self.pods) == MOST_PODS:
+            self.more_pods += 1
+            return None
+        bound = t if state.bound is None else state.bound
+        pod = PodLane(name, state.workload, node, state.created, bound)
+        self.pods.append(pod)
+        return pod

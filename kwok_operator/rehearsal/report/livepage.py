@@ -1,0 +1,130 @@
+"""What makes report.html alive: scripts, and the data that they draw, as parts of the page.
+
+    Judged, PageScript --live_parts--> data blocks, uPlot, our script
+    Lanes --lanes_data--> every k-th node and its pods, as many as fit
+
+A browser runs only scripts whose hashes are in the page's policy. Data are in blocks that it
+doesn't run, and have no `<`, so that no name can end such a block. The files are read elsewhere.
+"""
+
+import base64
+import hashlib
+import json
+import zlib
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kwok_operator.formats.svg import COLOURS
+from kwok_operator.rehearsal.judge.lanes import Lanes, NodeLane, PodLane
+from kwok_operator.rehearsal.report.pageparts import POLICY, subject_name
+
+_IN_JSON: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
+_TENTH: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class PageScript:
+    """The texts of the files in `live/`."""
+
+    library: str
+    style: str
+    licence: str
+    own: str
+
+    @property
+    def scripts(self) -> tuple[str, str]:
+        notice = " ".join(self.licence.split()).replace("*/", "")
+        return f"/* uPlot. {notice} */{self.library}", self.own
+
+    @property
+    def policy(self) -> str:
+        """The page's policy: it allows these scripts and no others."""
+        sums = (hashlib.sha256(each.encode()).digest() for each in self.scripts)
+        allowed = (f"'sha256-{base64.b64encode(each).decode()}'" for each in sums)
+        return f"{POLICY}; script-src {' '.join(allowed)}"
+
+    def tags(self) -> str:
+        return "".join(f"<script>{each}</script>" for each in self.scripts)
+
+
+def data_block(name: str, value: Any) -> str:
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    for char, escaped in _IN_JSON.items():
+        text = text.replace(char, escaped)
+    return f'<script type="application/json" id="{name}">{text}</script>'
+
+
+def lanes_data(lanes: Lanes, *, most: int) -> tuple[str, str]:
+    """Returns a block of at most so many bytes, and a sentence on what is left out. Both are empty
+    without nodes, or if nothing fits.
+
+    If not all fit, pods are shown on every second node only, on every fourth, and so on; then only
+    every second node is shown at all.
+    """
+    for nodes_every, pods_every in _thinner(len(lanes.nodes)):
+        nodes = lanes.nodes[::nodes_every]
+        with_pods = {id(node) for node in nodes[::pods_every]}
+        pods = [pod for pod in lanes.pods if id(pod.node) in with_pods]
+        block = data_block("lanes", _packed(nodes, pods))
+        if len(block) <= most:
+            told = _left_out(lanes, len(nodes), len(pods), pods_every)
+            return block, told
+    return "", ""
+
+
+def _thinner(nodes: int) -> list[tuple[int, int]]:
+    powers = [2**n for n in range(max(nodes, 1).bit_length())] if nodes else []
+    few = powers[:6]
+    return [(1, each) for each in few] + [(each, few[-1]) for each in powers[1:]]
+
+
+def _left_out(lanes: Lanes, nodes: int, pods: int, pods_every: int) -> str:
+    all_nodes = len(lanes.nodes) + lanes.more_nodes
+    all_pods = len(lanes.pods) + lanes.more_pods
+    told = []
+    if nodes < all_nodes:
+        first = f" from the first {len(lanes.nodes):,}" if lanes.more_nodes else ""
+        told.append(f"{nodes:,} of {all_nodes:,} nodes are shown, evenly chosen{first}")
+    if pods < all_pods:
+        every = f", those on every {pods_every}th node" if pods_every > 1 else ""
+        told.append(f"{pods:,} of {all_pods:,} pods are shown{every}")
+    return f"{'; '.join(told)}: all of them would make this page too large." if told else ""
+
+
+def _packed(nodes: list[NodeLane], pods: list[PodLane]) -> str:
+    """Returns columns of the lanes, deflated, as base64. Times are in tenths of a second; None is
+    unknown, or not yet.
+    """
+    places = {id(node): place for place, node in enumerate(nodes)}
+    groups = list(dict.fromkeys(node.group for node in nodes))
+    workloads = list(dict.fromkeys(pod.workload for pod in pods))
+    group_at = {name: place for place, name in enumerate(groups)}
+    workload_at = {name: place for place, name in enumerate(workloads)}
+    columns = {
+        "groups": [subject_name(each) for each in groups],
+        "workloads": [subject_name(each) for each in workloads],
+        "nodes": {
+            "name": [subject_name(node.name) for node in nodes],
+            "group": [group_at[node.group] for node in nodes],
+            "requested": [_tenths(node.requested) for node in nodes],
+            "came": [_tenths(node.came) for node in nodes],
+            "gone": [_tenths(node.gone) for node in nodes],
+            "turns": [[_tenths(turn) for turn in node.turns] for node in nodes],
+        },
+        "pods": {
+            "name": [subject_name(pod.name) for pod in pods],
+            "workload": [workload_at[pod.workload] for pod in pods],
+            "node": [places[id(pod.node)] for pod in pods],
+            "created": [_tenths(pod.created) for pod in pods],
+            "bound": [_tenths(pod.bound) for pod in pods],
+            "running": [_tenths(pod.running) for pod in pods],
+            "ended": [_tenths(pod.ended) for pod in pods],
+        },
+        "colours": COLOURS,
+    }
+    text = json.dumps(columns, separators=(",", ":"))
+    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+
+
+def _tenths(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * _TENTH)

@@ -1,0 +1,89 @@
+"""What a run cost, what more time of the same would cost, and the groups that got no node.
+
+Only here is anything computed that isn't a figure: a day and 30 days, from the run's average. The
+page says so. A recording says why a group got no node only in part: what it doesn't say is left
+open.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from kwok_operator.formats.words import names_in_words
+from kwok_operator.rehearsal.judge.figures import in_words
+from kwok_operator.rehearsal.judge.recording import GroupState
+from kwok_operator.rehearsal.judge.story import WRITES
+from kwok_operator.rehearsal.judge.verdict import Judged
+from kwok_operator.rehearsal.report.pageparts import marking, subject, table, text, together
+from kwok_operator.rehearsal.report.plots import in_time
+
+_HOUR: Final = 3_600.0
+_MOST_GROUPS: Final = 60
+_SHORTEST: Final = 1.0
+"""Seconds. What is shorter has no average that says anything."""
+
+
+def in_money(judged: Judged, amount: float) -> str:
+    """An amount with the scenario's currency, if it names one."""
+    return f"{in_words(amount)} {judged.header.currency}".rstrip()
+
+
+def money(judged: Judged) -> Iterator[str]:
+    """The cost of the run, and by the hour, the day and 30 days."""
+    if judged.figures["cost"] is None or judged.t < _SHORTEST:
+        return
+    last = judged.story.samples[-1]
+    cost = last.cost
+    an_hour = cost * _HOUR / judged.t
+    run, more = in_time(judged.t), "cost" in judged.incomplete
+    amounts = {
+        f"the run, {run}": cost,
+        "an hour, on the run's average": an_hour,
+        "an hour, at the prices of the nodes at the end": last.price,
+        "a day, extrapolated": an_hour * 24,
+        "30 days, extrapolated": an_hour * 24 * 30,
+    }
+    lacks = " (incomplete)" if more else ""
+    rows = [(text(of), together(text(in_money(judged, n))) + lacks) for of, n in amounts.items()]
+    yield from table(("Of", "Cost"), rows)
+    unit = "" if judged.header.currency else " The scenario names no currency."
+    yield (
+        f'<p class="small">Extrapolated: as if all time went on like the {text(run)} of this run on'
+        f" average.{unit}</p>"
+    )
+
+
+def not_grown(judged: Judged) -> Iterator[str]:
+    """The groups that got no new node in the run, each with what the recording says of why."""
+    groups = judged.story.groups
+    idle = [name for name in groups if not judged.groups.get(name, {}).get("churn.created")]
+    rows = [
+        (
+            text(name),
+            together(text(_price(judged, groups[name]))),
+            f"{groups[name].target:,}",
+            text(_why_not(judged, name, groups[name])),
+        )
+        for name in idle[:_MOST_GROUPS]
+    ]
+    heads = ("Group", "Price of a node, by the hour", "Target", "Why, as far as the recording says")
+    marks = [marking(subject("group", name)) for name in idle[:_MOST_GROUPS]]
+    more = len(idle) - len(rows)
+    yield from table(heads, rows, more=more, ends_long=True, marks=marks)
+
+
+def _price(judged: Judged, group: GroupState) -> str:
+    return "none" if group.price is None else in_money(judged, group.price)
+
+
+def _why_not(judged: Judged, name: str, group: GroupState) -> str:
+    calls = [call for call in judged.story.calls if call.group == name]
+    refused = {call.code: "" for call in calls if call.code != "OK"}
+    if refused:
+        return f"the autoscaler asked, and the answer was {names_in_words([*refused])}"
+    if any(WRITES.get(call.method) == "up" for call in calls):
+        failed = sum(group.states.get(state, 0) for state in ("Failed", "Unregistered"))
+        but = f"; at the end {failed:,} instances had failed" if failed else ""
+        return f"the autoscaler asked, and no node came{but}"
+    false = [kind for kind, status in group.conditions.items() if status == "False"]
+    but = f"; at the end not {names_in_words(false)}" if false else ""
+    return f"no autoscaler asked for it{but}"
