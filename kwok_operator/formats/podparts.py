@@ -133,6 +133,15 @@ def is_sidecar(container: Mapping[str, Any]) -> bool:
     return container.get("restartPolicy") == "Always"
 
 
+def amount_in_words(resource: str, amount: float) -> str:
+    """Writes an amount for people: `1.5 CPUs`, `16Gi of memory`, `2 nvidia.com/gpu`."""
+    if resource == "cpu":
+        return f"{amount / 1_000:g} CPUs"
+    if resource in ("memory", "ephemeral-storage"):
+        return f"{amount / 2**30:.4g}Gi of {resource}"
+    return f"{amount:g} {resource}"
+
+
 def dicts(value: object) -> list[dict[str, Any]]:
     """Returns the objects in a list; what else is in it is left out."""
     return [each for each in as_list(value) if isinstance(each, dict)]

@@ -1,0 +1,204 @@
+"""What the pods that have nodes mean for one pod without a node.
+
+    manifests of pods on nodes --add--> used resources, ports, counts by topology --> fit.py
+
+A pod is read once and not kept, so memory grows with the nodes only. The rules are those of the
+scheduler's plugins NodeResourcesFit, NodePorts, InterPodAffinity and PodTopologySpread in
+Kubernetes 1.36 (pkg/scheduler/framework/plugins). Preferences have no effect here.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kwok_operator.formats.podparts import dicts, is_sidecar, requests, selects
+from kwok_operator.formats.untyped import as_list, as_map, as_texts, text_at, value_at
+
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+ANY_ADDRESS: Final = "0.0.0.0"
+ENDED: Final = frozenset({"Succeeded", "Failed"})
+"""Phases in which a pod takes up nothing."""
+
+Port = tuple[str, str, int]
+"""Address, protocol and number of a port of the node."""
+Labels = Mapping[str, str]
+Namespaces = Mapping[str, Labels]
+"""The labels of namespaces, by name. One that isn't known counts as without labels."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodTerm:
+    """A required term of a pod's affinity or anti-affinity to other pods."""
+
+    key: str
+    """The label of nodes whose values are the domains."""
+    namespaces: frozenset[str]
+    namespace_selector: object
+    """A selector, or None for no further namespaces."""
+    selector: object
+
+    def selects(self, namespace: str, labels: Labels, namespaces: Namespaces) -> bool:
+        return selects(self.selector, labels) and (
+            namespace in self.namespaces
+            or selects(self.namespace_selector, namespaces.get(namespace, {}))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadRule:
+    """A topologySpreadConstraint that keeps a pod off nodes (DoNotSchedule)."""
+
+    key: str
+    selector: Any
+    most_skew: int
+    least_domains: int
+    honors_affinity: bool
+    honors_taints: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PodNeeds:
+    """What a pod needs of its node, as far as a scheduler looks at it."""
+
+    namespace: str
+    labels: Labels
+    spec: Mapping[str, Any]
+    requests: Mapping[str, float]
+    ports: tuple[Port, ...]
+    affinity: tuple[PodTerm, ...]
+    anti_affinity: tuple[PodTerm, ...]
+    spread: tuple[SpreadRule, ...]
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> "PodNeeds":
+        metadata, spec = as_map(body.get("metadata")), as_map(body.get("spec"))
+        namespace, labels = text_at(metadata, "namespace"), as_texts(metadata.get("labels"))
+        affinity = spec.get("affinity")
+        return cls(
+            namespace,
+            labels,
+            spec,
+            requests(spec),
+            tuple(host_ports(spec)),
+            pod_terms(value_at(affinity, "podAffinity"), namespace),
+            pod_terms(value_at(affinity, "podAntiAffinity"), namespace),
+            tuple(_spread_rules(spec.get("topologySpreadConstraints"), labels)),
+        )
+
+
+@dataclass(slots=True)
+class NodeUse:
+    """What the pods of one node take up, and how many of them this pod's terms and rules select."""
+
+    pods: int = 0
+    requests: dict[str, float] = field(default_factory=dict)
+    ports: set[Port] = field(default_factory=set)
+    near: int = 0
+    """Pods that all terms of the pod's affinity select."""
+    apart: Counter[int] = field(default_factory=Counter)
+    """Pods that each term of the pod's anti-affinity selects, by the term's place."""
+    shunned: set[str] = field(default_factory=set)
+    """The topology keys of the anti-affinity of pods on the node that selects this pod."""
+    spread: Counter[int] = field(default_factory=Counter)
+    """Pods that each spread rule selects, by the rule's place."""
+
+
+class Crowd:
+    """The pods on nodes, seen by one pod. `add` takes each of them once."""
+
+    def __init__(self, pod: PodNeeds, namespaces: Namespaces) -> None:
+        self.pod = pod
+        self.namespaces = namespaces
+        self.of_node: dict[str, NodeUse] = {}
+
+    def use(self, node: str) -> NodeUse:
+        """Returns what the pods of a node take up."""
+        return self.of_node.get(node) or NodeUse()
+
+    def add(self, body: Mapping[str, Any]) -> None:
+        """Adds a pod's manifest, unless the pod has no node, or has ended."""
+        spec, metadata = as_map(body.get("spec")), as_map(body.get("metadata"))
+        node = text_at(spec, "nodeName")
+        if not node or value_at(body, "status", "phase") in ENDED:
+            return
+        use = self.of_node.setdefault(node, NodeUse())
+        use.pods += 1
+        for resource, amount in requests(spec).items():
+            use.requests[resource] = use.requests.get(resource, 0) + amount
+        use.ports.update(host_ports(spec))
+        self._select(use, metadata)
+        namespace, labels = self.pod.namespace, self.pod.labels
+        own = text_at(metadata, "namespace")
+        for term in pod_terms(value_at(spec, "affinity", "podAntiAffinity"), own):
+            if term.selects(namespace, labels, self.namespaces):
+                use.shunned.add(term.key)
+
+    def _select(self, use: NodeUse, metadata: Mapping[str, Any]) -> None:
+        pod = self.pod
+        if not (pod.affinity or pod.anti_affinity or pod.spread):
+            return
+        namespace, labels = text_at(metadata, "namespace"), as_texts(metadata.get("labels"))
+        seen = [t.selects(namespace, labels, self.namespaces) for t in pod.affinity]
+        use.near += bool(seen) and all(seen)
+        for place, term in enumerate(pod.anti_affinity):
+            use.apart[place] += term.selects(namespace, labels, self.namespaces)
+        if namespace == pod.namespace and not metadata.get("deletionTimestamp"):
+            for place, rule in enumerate(pod.spread):
+                # The scheduler counts no pods for a selector that selects all.
+                use.spread[place] += bool(_parts(rule.selector)) and selects(rule.selector, labels)
+
+
+def pod_terms(affinity: object, namespace: str) -> tuple[PodTerm, ...]:
+    """Reads the required terms of a podAffinity or podAntiAffinity of a pod in a namespace."""
+    found = []
+    for term in dicts(value_at(affinity, REQUIRED)):
+        listed = [name for name in as_list(term.get("namespaces")) if isinstance(name, str)]
+        selector = term.get("namespaceSelector")
+        if not listed and selector is None:
+            listed = [namespace]
+        found.append(
+            PodTerm(
+                text_at(term, "topologyKey"), frozenset(listed), selector, term.get("labelSelector")
+            )
+        )
+    return tuple(found)
+
+
+def host_ports(spec: Mapping[str, Any]) -> Iterable[Port]:
+    """Yields the ports of the node that a pod uses, those of its sidecars too."""
+    sidecars = filter(is_sidecar, dicts(spec.get("initContainers")))
+    for container in (*sidecars, *dicts(spec.get("containers"))):
+        for port in dicts(container.get("ports")):
+            number = port.get("hostPort")
+            if isinstance(number, int) and number > 0:
+                address, protocol = port.get("hostIP"), port.get("protocol")
+                yield str(address or ANY_ADDRESS), str(protocol or "TCP"), number
+
+
+def _spread_rules(constraints: object, labels: Labels) -> Iterable[SpreadRule]:
+    for each in dicts(constraints):
+        if each.get("whenUnsatisfiable") != "DoNotSchedule":
+            continue
+        selector = each.get("labelSelector")
+        same = [key for key in as_list(each.get("matchLabelKeys")) if key in labels]
+        if same and isinstance(selector, dict):
+            wanted = {**as_map(selector.get("matchLabels")), **{key: labels[key] for key in same}}
+            selector = {**selector, "matchLabels": wanted}
+        yield SpreadRule(
+            text_at(each, "topologyKey"),
+            selector,
+            _number(each.get("maxSkew")),
+            _number(each.get("minDomains")),
+            each.get("nodeAffinityPolicy") != "Ignore",
+            each.get("nodeTaintsPolicy") == "Honor",
+        )
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 1
+
+
+def _parts(selector: object) -> list[Any]:
+    found = as_map(selector)
+    return [part for key in ("matchLabels", "matchExpressions") if (part := found.get(key))]

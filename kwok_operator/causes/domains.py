@@ -1,0 +1,124 @@
+"""What other pods keep a pod off, by the domains of nodes: zones, hosts and the like.
+
+The rules are those of the scheduler's plugins PodTopologySpread and InterPodAffinity in Kubernetes
+1.36. What is counted once for all nodes is counted when `Domains` is made.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from kwok_operator.causes import schedulertexts as texts
+from kwok_operator.causes.crowd import Crowd, PodTerm, SpreadRule
+from kwok_operator.causes.nodematch import FitNode, NodeRules
+from kwok_operator.formats.podparts import selects
+
+Domain = tuple[str, str]
+"""Key and value of a label of nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """A reason for which a node doesn't take the pod; `detail` says what of the pod or node it is.
+
+    `free` and `most` are of a resource: what no pod uses, and what the node has for pods.
+    """
+
+    reason: str
+    detail: str = ""
+    resource: str = ""
+    free: float = 0.0
+    most: float = 0.0
+
+
+class Domains:
+    """Counts of pods by domain, as one pod sees them."""
+
+    def __init__(self, crowd: Crowd, rules: NodeRules, nodes: Sequence[FitNode]) -> None:
+        self._pod = pod = crowd.pod
+        self._near: set[Domain] = set()
+        self._apart: set[tuple[int, str]] = set()
+        self._shunned: set[Domain] = set()
+        for node in nodes:
+            if not (use := crowd.of_node.get(node.name)):
+                continue
+            if use.near:
+                keys = (term.key for term in pod.affinity)
+                self._near |= {(key, node.labels[key]) for key in keys if key in node.labels}
+            for place, term in enumerate(pod.anti_affinity):
+                if use.apart[place] and term.key in node.labels:
+                    self._apart.add((place, node.labels[term.key]))
+            self._shunned |= {(key, node.labels[key]) for key in use.shunned if key in node.labels}
+        own = pod.namespace, pod.labels, crowd.namespaces
+        self._first = not self._near and all(term.selects(*own) for term in pod.affinity)
+        self._spread = _spread(crowd, rules, nodes)
+
+    def uneven(self, node: FitNode) -> Iterator[Obstacle]:
+        """Yields the first spread rule that the pod would break on a node."""
+        for rule, counts in zip(self._pod.spread, self._spread, strict=True):
+            if rule.key not in node.labels:
+                yield Obstacle(texts.SPREAD_LABEL, f"no label {rule.key}")
+                return
+            if not counts:  # no node counts for this rule
+                continue
+            least = min(counts.values()) if len(counts) >= rule.least_domains else 0
+            value = node.labels[rule.key]
+            here = counts.get(value, 0)
+            if here + selects(rule.selector, self._pod.labels) - least > rule.most_skew:
+                detail = f"{rule.key}={value} has {here} such pods, the least is {least}"
+                yield Obstacle(texts.SPREAD, f"{detail}, maxSkew is {rule.most_skew}")
+                return
+
+    def apart(self, node: FitNode) -> Iterator[Obstacle]:
+        """Yields what the affinity and anti-affinity of pods says about a node."""
+        if lacks := self._far(node):
+            yield Obstacle(texts.POD_AFFINITY, lacks)
+            return
+        for place, term in enumerate(self._pod.anti_affinity):
+            if (place, node.labels.get(term.key)) in self._apart:
+                yield Obstacle(texts.ANTI_AFFINITY, _at(term, node))
+                return
+        for key, value in self._shunned:
+            if node.labels.get(key) == value:
+                detail = f"a pod in {key}={value} shuns this one"
+                yield Obstacle(texts.EXISTING_ANTI_AFFINITY, detail)
+                return
+
+    def _far(self, node: FitNode) -> str:
+        """Returns what the node lacks for the pod's affinity; empty if it lacks nothing."""
+        for term in self._pod.affinity:
+            if term.key not in node.labels:
+                return f"no label {term.key}"
+        for term in self._pod.affinity:
+            # The first of pods with affinity to themselves may go anywhere.
+            if (term.key, node.labels[term.key]) not in self._near and not self._first:
+                return f"no pod that it wants to be near is in {_domain(term, node)}"
+        return ""
+
+
+def _at(term: PodTerm, node: FitNode) -> str:
+    return f"a pod that it must be apart from is in {_domain(term, node)}"
+
+
+def _domain(term: PodTerm, node: FitNode) -> str:
+    return f"{term.key}={node.labels[term.key]}"
+
+
+def _spread(crowd: Crowd, rules: NodeRules, nodes: Sequence[FitNode]) -> list[Counter[str]]:
+    """Returns for each spread rule how many pods are in each domain that counts for it."""
+    spread = crowd.pod.spread
+    counts: list[Counter[str]] = [Counter() for _ in spread]
+    for node in nodes if spread else ():
+        if not all(rule.key in node.labels for rule in spread):
+            continue
+        use = crowd.use(node.name)
+        for place, (rule, count) in enumerate(zip(spread, counts, strict=True)):
+            if _counts(rule, rules, node):
+                count[node.labels[rule.key]] += use.spread[place]
+    return counts
+
+
+def _counts(rule: SpreadRule, rules: NodeRules, node: FitNode) -> bool:
+    return not (rule.honors_affinity and rules.unmet(node)) and not (
+        rule.honors_taints and rules.untolerated(node)
+    )

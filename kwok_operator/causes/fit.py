@@ -1,0 +1,189 @@
+"""What keeps a pod off nodes: the scheduler's filters, computed for each node.
+
+    a pod and its claims, Crowd, nodes  --fit-->  Fit: each reason, on how many nodes, with details
+
+The reasons are in the scheduler's own words (schedulertexts.py). As there, each node has the
+reasons of the first filter that it doesn't pass, in the order of the default plugins of Kubernetes
+1.36 (pkg/scheduler/apis/config/v1/default_plugins.go). What isn't computed here: limits of volumes
+of a CSI driver, volumes that are yet to be made, devices (DRA), plugins of others, and pods for
+which another pod was preempted. Nothing is changed, and nothing simulated: pods aren't moved.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from kwok_operator.causes import schedulertexts as texts
+from kwok_operator.causes.crowd import ANY_ADDRESS, Crowd, Port
+from kwok_operator.causes.domains import Domains, Obstacle
+from kwok_operator.causes.nodematch import FitNode, NodeRules, unmet_terms
+from kwok_operator.constants import ZONE_LABEL
+from kwok_operator.formats.podparts import dicts
+from kwok_operator.formats.untyped import value_at
+from kwok_operator.formats.words import few_names
+
+NOT_NAMED: Final = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
+_CORDON: Final = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+_TODAYS: Final = {
+    "failure-domain.beta.kubernetes.io/zone": ZONE_LABEL,
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+}
+_PLACES: Final = frozenset({*_TODAYS, *_TODAYS.values()})
+
+
+@dataclass(frozen=True, slots=True)
+class FitClaim:
+    """A PersistentVolumeClaim of the pod, with what its volume demands of a node."""
+
+    name: str
+    problem: str = ""
+    """Why the pod fits no node at all, in the scheduler's words."""
+    affinity: object = None
+    """The node selector of its volume; None if the volume may be used anywhere."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """The labels of its volume: old ones have their zone only there."""
+
+
+@dataclass(slots=True)
+class KeptOff:
+    """A reason with its detail, and on how many nodes; `free` and `most` are the highest of a
+    resource on one of these.
+    """
+
+    reason: str
+    detail: str = ""
+    resource: str = ""
+    nodes: int = 0
+    example: str = ""
+    free: float = 0.0
+    most: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How many nodes there are, how many would take the pod, and what keeps it off the others."""
+
+    nodes: int
+    takes: int = 0
+    example: str = ""
+    """A node that would take it."""
+    kept_off: tuple[KeptOff, ...] = ()
+    """Those of most nodes first."""
+    pod: str = ""
+    """Why no node takes the pod, whatever the nodes are; in the scheduler's words."""
+
+    def reasons(self) -> dict[str, int]:
+        """Returns on how many nodes each reason is, as the scheduler's message says it."""
+        found: dict[str, int] = {}
+        for each in self.kept_off:
+            found[each.reason] = found.get(each.reason, 0) + each.nodes
+        return found
+
+
+def fit(crowd: Crowd, nodes: Sequence[FitNode], claims: Sequence[FitClaim] = ()) -> Fit:
+    """Tries the pod of a crowd on each node."""
+    if problem := next((claim.problem for claim in claims if claim.problem), ""):
+        return Fit(len(nodes), pod=problem)
+    filters = _Filters(crowd, nodes, claims)
+    found: dict[tuple[str, str], KeptOff] = {}
+    takes, example = 0, ""
+    for node in nodes:
+        obstacles = filters.obstacles(node)
+        for each in obstacles:
+            key = each.reason, each.detail
+            kept = found.setdefault(key, KeptOff(*key, each.resource, example=node.name))
+            kept.nodes += 1
+            kept.free, kept.most = max(kept.free, each.free), max(kept.most, each.most)
+        if not obstacles:
+            takes, example = takes + 1, example or node.name
+    ordered = sorted(found.values(), key=lambda each: (-each.nodes, each.reason, each.detail))
+    return Fit(len(nodes), takes, example, tuple(ordered))
+
+
+class _Filters:
+    """The filters for one pod, with what is the same for all nodes."""
+
+    def __init__(self, crowd: Crowd, nodes: Sequence[FitNode], claims: Sequence[FitClaim]) -> None:
+        self._crowd = crowd
+        self._claims = claims
+        self._rules = NodeRules.of(crowd.pod.spec)
+        self._names = self._rules.named()
+        self._domains = Domains(crowd, self._rules, nodes)
+
+    def obstacles(self, node: FitNode) -> list[Obstacle]:
+        """Returns what the first filter says that the node doesn't pass; empty if it takes the
+        pod.
+        """
+        for filtered in (
+            self._not_named,
+            self._cordoned,
+            self._tainted,
+            self._not_selected,
+            self._ports_taken,
+            self._insufficient,
+            self._volumes_elsewhere,
+            self._volumes_in_other_zones,
+            self._domains.uneven,
+            self._domains.apart,
+        ):
+            if found := list(filtered(node)):
+                return found
+        return []
+
+    def _not_named(self, node: FitNode) -> Iterator[Obstacle]:
+        if self._names is not None and node.name not in self._names:
+            yield Obstacle(NOT_NAMED, f"the pod is for {few_names(self._names)}")
+
+    def _cordoned(self, node: FitNode) -> Iterator[Obstacle]:
+        if node.cordoned and not self._rules.tolerates(_CORDON):
+            yield Obstacle(texts.UNSCHEDULABLE, "cordoned")
+
+    def _tainted(self, node: FitNode) -> Iterator[Obstacle]:
+        if taint := self._rules.untolerated(node):
+            value = f"={taint['value']}" if taint.get("value") else ""
+            yield Obstacle(texts.TAINTS, f"{taint.get('key')}{value}:{taint.get('effect')}")
+
+    def _not_selected(self, node: FitNode) -> Iterator[Obstacle]:
+        if unmet := self._rules.unmet(node):
+            yield Obstacle(texts.NODE_AFFINITY, unmet)
+
+    def _ports_taken(self, node: FitNode) -> Iterator[Obstacle]:
+        used = self._crowd.use(node.name).ports
+        for port in self._crowd.pod.ports:
+            if any(_conflict(port, other) for other in used):
+                yield Obstacle(texts.PORTS, f"port {port[2]}/{port[1]} is in use")
+                return
+
+    def _insufficient(self, node: FitNode) -> Iterator[Obstacle]:
+        use = self._crowd.use(node.name)
+        if use.pods + 1 > (most := node.allocatable.get("pods", 0)):
+            yield Obstacle(texts.TOO_MANY_PODS, resource="pods", most=most)
+        for resource, amount in self._crowd.pod.requests.items():
+            most = node.allocatable.get(resource, 0)
+            free = max(most - use.requests.get(resource, 0), 0)
+            if amount > free:
+                reason = texts.insufficient(resource)
+                yield Obstacle(reason, resource=resource, free=free, most=most)
+
+    def _volumes_elsewhere(self, node: FitNode) -> Iterator[Obstacle]:
+        for claim in self._claims:
+            if claim.affinity is not None:
+                terms = dicts(value_at(claim.affinity, "nodeSelectorTerms"))
+                if unmet := unmet_terms(terms, node):
+                    yield Obstacle(texts.VOLUME_NODE, f"claim {claim.name}: {unmet}")
+                    return
+
+    def _volumes_in_other_zones(self, node: FitNode) -> Iterator[Obstacle]:
+        if not _PLACES & node.labels.keys():  # as in clusters of one zone
+            return
+        for claim in self._claims:
+            for key in sorted(_PLACES & claim.labels.keys()):
+                here = node.labels.get(key, node.labels.get(_TODAYS.get(key, key)))
+                if here not in claim.labels[key].split("__"):
+                    detail = f"claim {claim.name}: {key}={claim.labels[key]}"
+                    yield Obstacle(texts.VOLUME_ZONE, detail)
+                    return
+
+
+def _conflict(one: Port, other: Port) -> bool:
+    return one[1:] == other[1:] and (one[0] == other[0] or ANY_ADDRESS in (one[0], other[0]))

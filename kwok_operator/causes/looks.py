@@ -1,0 +1,157 @@
+"""What a look at a live cluster shows about a pod, as lines of text.
+
+    Fit --> which nodes would take the pod, and what keeps it off the others
+    autoscaler's status, NodePools, groups --> those that can't grow, or have a problem
+
+Of many groups only those with something to report are shown.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from kwok_operator.causes.autoscalertexts import AutoscalerStatus, GroupStatus
+from kwok_operator.causes.fit import Fit, KeptOff
+from kwok_operator.causes.model import Cause, CauseKind, Chain
+from kwok_operator.formats.podparts import amount_in_words, dicts
+from kwok_operator.formats.untyped import as_texts, text_at, value_at
+from kwok_operator.nodegroups.api.status import ConditionType
+
+_MOST: Final = 20
+"""The most lines on nodes, and on groups."""
+_USUAL: Final = frozenset({"", "NoActivity"})
+_PROBLEMS: Final = {
+    ConditionType.READY: "False",
+    ConditionType.STALLED: "True",
+    ConditionType.PROVISIONED: "False",
+    ConditionType.SCALING_LIMITED: "True",
+    ConditionType.PAUSED: "True",
+    ConditionType.OUTAGE: "True",
+    ConditionType.AUTOSCALABLE: "False",
+}
+"""The conditions of groups that say why nodes don't come, with the status that says so."""
+_OVERRULED: Final = (
+    CauseKind.NO_AUTOSCALER,
+    CauseKind.UNDECIDED,
+    CauseKind.REFUSED,
+    CauseKind.NEVER,
+)
+
+Body = Mapping[str, Any]
+
+
+def fit_lines(found: Fit, requests: Mapping[str, float]) -> Iterator[str]:
+    """Yields what the nodes are to the pod now. `requests` are the pod's."""
+    if found.pod:
+        yield f"no node takes the pod: {found.pod}"
+        return
+    if not found.nodes:
+        yield "the cluster has no nodes"
+        return
+    taken = f"{found.takes:,} would take the pod now"
+    if found.takes:
+        taken += f", such as {found.example}"
+    yield f"{_count(found.nodes, 'node')}: {taken}"
+    for each in found.kept_off[:_MOST]:
+        detail = _detail(each, requests)
+        yield f"  {each.nodes:,} {each.reason}{f': {detail}' if detail else ''} ({each.example})"
+    if more := found.kept_off[_MOST:]:
+        yield f"  and {len(more):,} more reasons"
+
+
+def _detail(each: KeptOff, requests: Mapping[str, float]) -> str:
+    if not each.resource:
+        return each.detail
+    most = amount_in_words(each.resource, each.most)
+    if each.resource == "pods":
+        return f"none of them takes more than {most}"
+    asked = amount_in_words(each.resource, requests.get(each.resource, 0.0))
+    free = amount_in_words(each.resource, each.free)
+    return f"it requests {asked}; of these nodes, none has more than {free} free, or {most} in all"
+
+
+def autoscaler_lines(status: AutoscalerStatus, *, where: str) -> Iterator[str]:
+    """Yields cluster-autoscaler's status; `where` is the NAMESPACE/NAME of its ConfigMap."""
+    state = ", ".join(filter(None, (status.state, status.health)))
+    yield f"cluster-autoscaler ({where}, {status.written or 'no time'}): {state or 'no state'}"
+    listed = [each for each in status.groups if _matters(each)]
+    for each in listed[:_MOST]:
+        yield f"  {_group(each)}"
+    if others := len(status.groups) - len(listed[:_MOST]):
+        yield f"  {_count(others, 'group')} with nothing to report"
+
+
+def _matters(each: GroupStatus) -> bool:
+    full = each.maximum is not None and (each.target or 0) >= each.maximum
+    return full or each.scale_up not in _USUAL or each.health not in ("", "Healthy")
+
+
+def _group(each: GroupStatus) -> str:
+    parts = [f"{each.ready} ready of {each.target}" if each.target is not None else ""]
+    if each.maximum is not None:
+        parts.append(f"from {each.minimum or 0} to {each.maximum} nodes")
+    parts.append("" if each.health in ("", "Healthy") else each.health)
+    parts.append("" if each.scale_up in _USUAL else f"scale-up {each.scale_up}")
+    says = f" ({each.backoff})" if each.backoff else ""
+    return f"{each.name}: {', '.join(filter(None, parts))}{says}"
+
+
+def pool_lines(pools: Sequence[Body]) -> Iterator[str]:
+    """Yields the NodePools of Karpenter: their limits, and conditions that don't hold."""
+    for body in pools[:_MOST]:
+        limits = as_texts(value_at(body, "spec", "limits"))
+        used = as_texts(value_at(body, "status", "resources"))
+        parts = [f"{used.get(key, '0')} of {most} {key}" for key, most in limits.items()]
+        parts += [_in_words(each) for each in _conditions(body) if each.get("status") == "False"]
+        name = text_at(body, "metadata", "name")
+        yield f"NodePool {name}: {'; '.join(parts) or 'no limits, and no problem'}"
+    if more := len(pools) - _MOST:
+        if more > 0:
+            yield f"and {more:,} more NodePools"
+
+
+def group_lines(groups: Sequence[Body]) -> Iterator[str]:
+    """Yields the KwokNodeGroups with a condition that says why nodes don't come."""
+    listed = 0
+    for body in groups:
+        problems = [
+            _in_words(each)
+            for each in _conditions(body)
+            if _PROBLEMS.get(_type(each)) == each.get("status")
+        ]
+        if problems and listed < _MOST:
+            listed += 1
+            yield f"KwokNodeGroup {text_at(body, 'metadata', 'name')}: {'; '.join(problems)}"
+
+
+def with_fit(chain: Chain, found: Fit) -> Chain:
+    """Corrects the cause of a pod for which there is a node by now."""
+    if not found.takes or chain.cause.kind not in _OVERRULED:
+        return chain
+    more = f" and {found.takes - 1:,} more" if found.takes > 1 else ""
+    sentence = f"{found.example}{more} would take the pod, and the scheduler hasn't bound it yet"
+    remedy = (
+        "wait for the scheduler's back-off (up to 10 s), which ends at once when a node changes; if"
+        " nothing comes, something that isn't computed here keeps the pod off (docs/why.md)"
+    )
+    return replace(chain, cause=Cause(CauseKind.UNSCHEDULED, sentence, remedy))
+
+
+def _type(condition: Body) -> Any:
+    return condition.get("type")
+
+
+def _conditions(body: Body) -> list[dict[str, Any]]:
+    return dicts(value_at(body, "status", "conditions"))
+
+
+def _in_words(condition: Body) -> str:
+    kind, status, reason, message = (
+        text_at(condition, key) for key in ("type", "status", "reason", "message")
+    )
+    says = ": ".join(filter(None, (reason, message)))
+    return f"{kind}={status}{f' ({says})' if says else ''}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
