@@ -49,7 +49,7 @@ class PodLane:
 
 
 @dataclass(slots=True)
-class Lanes:
+class NodeLanes:
     nodes: list[NodeLane] = field(default_factory=list)
     pods: list[PodLane] = field(default_factory=list)
     more_nodes: int = 0

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from kwok_operator.rehearsal.judge.claimledger import ends
-from kwok_operator.rehearsal.judge.lanes import Lanes
+from kwok_operator.rehearsal.judge.lanes import NodeLanes
 from kwok_operator.rehearsal.judge.ledger import MOST_GROUPS, ClusterLedger
 from kwok_operator.rehearsal.judge.recording import (
     CallLine,
@@ -152,7 +152,7 @@ class Story:
     """The seconds in which an autoscaler asked for a larger (`up`) or smaller (`down`) group, or
     began to make or to end NodeClaims; or gave back (BACK) what never became a node.
     """
-    lanes: Lanes = field(default_factory=Lanes)
+    lanes: NodeLanes = field(default_factory=NodeLanes)
     groups: dict[str, GroupState] = field(default_factory=dict)
     """The last state of each group that was there."""
     more_marks: int = 0

@@ -1,7 +1,7 @@
 """What makes report.html alive: scripts, and the data that they draw, as parts of the page.
 
     Judged, PageScript --live_parts--> data blocks, uPlot, our script
-    Lanes --lanes_data--> every k-th node and its pods, as many as fit
+    NodeLanes --lanes_data--> every k-th node and its pods, as many as fit
 
 A browser runs only scripts whose hashes are in the page's policy. Data are in blocks that it
 doesn't run, and have no `<`, so that no name can end such a block. The files are read elsewhere.
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kwok_operator.formats.svg import COLOURS
-from kwok_operator.rehearsal.judge.lanes import Lanes, NodeLane, PodLane
+from kwok_operator.rehearsal.judge.lanes import NodeLane, NodeLanes, PodLane
 from kwok_operator.rehearsal.report.pageparts import POLICY, subject_name
 
 _IN_JSON: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
@@ -54,7 +54,7 @@ def data_block(name: str, value: Any) -> str:
     return f'<script type="application/json" id="{name}">{text}</script>'
 
 
-def lanes_data(lanes: Lanes, *, most: int) -> tuple[str, str]:
+def lanes_data(lanes: NodeLanes, *, most: int) -> tuple[str, str]:
     """Returns a block of at most so many bytes, and a sentence on what is left out. Both are empty
     without nodes, or if nothing fits.
 
@@ -78,7 +78,7 @@ def _thinner(nodes: int) -> list[tuple[int, int]]:
     return [(1, each) for each in few] + [(each, few[-1]) for each in powers[1:]]
 
 
-def _left_out(lanes: Lanes, nodes: int, pods: int, pods_every: int) -> str:
+def _left_out(lanes: NodeLanes, nodes: int, pods: int, pods_every: int) -> str:
     all_nodes = len(lanes.nodes) + lanes.more_nodes
     all_pods = len(lanes.pods) + lanes.more_pods
     told = []
