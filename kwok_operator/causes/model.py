@@ -157,6 +157,7 @@ See cluster-autoscaler's core/scaleup/orchestrator/skippedreasons.go and
 estimator/threshold_based_limiter.go, and Karpenter's scheduling/scheduler.go.
 """
 _FITTING: Final = {
+    "largest node has": "let the pod request less, or add a group with larger nodes",
     "Insufficient": "let the pod request less, or add a group with larger nodes",
     "Too many pods": "add a group whose nodes take more pods",
     "anti-affinity": "loosen the pod's anti-affinity, or add a group in another domain",
@@ -269,6 +270,22 @@ def unscheduled(node: str, *, since: float, scheduler: str = "") -> Cause:
         f"{f': {scheduler}' if scheduler else ''}",
         "wait for the scheduler's back-off (up to 10 s); if nothing comes, see what keeps the pod"
         " off this node",
+    )
+
+
+def unseen(*, since: float) -> Cause:
+    return Cause(
+        CauseKind.UNSCHEDULED,
+        f"no scheduler has said anything about the pod for {since:.1f} s",
+        "see whether the scheduler in spec.schedulerName runs",
+    )
+
+
+def gated() -> Cause:
+    return Cause(
+        CauseKind.UNSCHEDULED,
+        "the pod has scheduling gates, so no scheduler looks for a node",
+        "let the program that has set spec.schedulingGates remove them",
     )
 
 

@@ -11,14 +11,25 @@ import json
 import os
 import time
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, Final
 
+from kwok_operator.causes.model import Chain
+from kwok_operator.causes.recorded import Explainer, Wanted, every_pod
+from kwok_operator.causes.words import Answers
 from kwok_operator.errors import SettingsError
-from kwok_operator.rehearsal.judge.recording import RecordingReader
-from kwok_operator.rehearsal.judge.verdict import Judged, judged, junit_xml, verdict_json
+from kwok_operator.rehearsal.judge.figures import FigureScope, Place
+from kwok_operator.rehearsal.judge.recording import PodState, RecordingReader
+from kwok_operator.rehearsal.judge.verdict import (
+    Judged,
+    failed_scopes,
+    judged,
+    junit_xml,
+    verdict_json,
+)
 from kwok_operator.rehearsal.report.inmarkdown import in_markdown
 from kwok_operator.rehearsal.report.livepage import PageScript
 from kwok_operator.rehearsal.report.page import page
@@ -38,6 +49,8 @@ _GZIP: Final = 31
 """zlib's number for gzip with a header, in which it writes no time: a trace is the same again."""
 _LIVE: Final = Path(__file__).parent / "report" / "live"
 _SCRIPTS: Final = ("lanes.js", "report.js")
+_MOST_CAUSES: Final = 3
+"""The most causes that a failed verdict names: more are not read at a terminal."""
 
 
 @contextmanager
@@ -54,9 +67,31 @@ def opened(path: Path) -> Iterator[RecordingReader]:
 
 
 def judge(path: Path) -> Judged:
-    """Judges a recording. Raises SettingsError, RecordingError."""
+    """Judges a recording; reads it once more if it failed. Raises SettingsError, RecordingError."""
     with opened(path) as recording:
-        return judged(recording, name=path.name)
+        found = judged(recording, name=path.name)
+    if not (scopes := failed_scopes(found)):
+        return found
+    answers = Answers()
+    for chain in chains(path, wanted=lambda name, pod: _is_in(scopes, name, pod)):
+        answers.add(chain)
+    return replace(found, why=tuple(answers.worst(most=_MOST_CAUSES)))
+
+
+def _is_in(scopes: Collection[FigureScope], name: str, pod: PodState) -> bool:
+    place = Place(pod.workload, name.partition("/")[0], rehearsed=pod.rehearsed)
+    return any(scope.holds(place) for scope in scopes)
+
+
+def chains(path: Path, *, wanted: Wanted = every_pod) -> Iterator[Chain]:
+    """Yields the chains of the pods of a recording that are wanted. Raises SettingsError,
+    RecordingError.
+    """
+    with opened(path) as recording:
+        explainer = Explainer(recording.header, wanted=wanted)
+        for line in recording.lines():
+            yield from explainer.apply(line)
+        yield from explainer.finish()
 
 
 @contextmanager

@@ -153,6 +153,10 @@ class _Kind(Generic[S]):
     def remove(self, item: Body) -> None:
         self._gone(_name(item))
 
+    def named(self, uid: str) -> str:
+        """Returns the name of the object with this UID; empty if there is none."""
+        return next((name for name, each in self._uids.items() if each == uid), "")
+
     def set(self, name: str, state: S) -> None:
         """Records a state if it differs from the one that was last recorded."""
         if self.states.get(name) != state:
@@ -167,11 +171,14 @@ class _Kind(Generic[S]):
 
 class _Events:
     """Records each new Event once, and again when its count grows. Leaves out those from before the
-    run.
+    run. `pod_named` returns the name of the pod with a UID.
     """
 
-    def __init__(self, *, write: Write, now: Callable[[], float]) -> None:
+    def __init__(
+        self, *, write: Write, now: Callable[[], float], pod_named: Callable[[str], str]
+    ) -> None:
         self._write = write
+        self._pod_named = pod_named
         self._now = now
         self._counts: dict[str, int] = {}
         self._begun = False
@@ -191,7 +198,9 @@ class _Events:
         more = line.count - self._counts.get(uid, 0)
         if more > 0:
             self._counts[uid] = line.count
-            self._write(replace(line, t=self._now(), count=more))
+            by = observed.preemptor(line)
+            by = self._pod_named(by) if by else ""
+            self._write(replace(line, t=self._now(), count=more, by=by))
 
     def remove(self, item: Body) -> None:
         self._counts.pop(_uid(item), None)
@@ -257,8 +266,8 @@ class RunRecorder:
         sinks: dict[str, Any] = {
             GROUPS_PATH: self._groups,
             NODES_PATH: self._nodes,
-            PODS_PATH: self._of_pods(clock, counts),
-            EVENTS_PATH: _Events(write=write, now=now),
+            PODS_PATH: (pods := self._of_pods(clock, counts)),
+            EVENTS_PATH: _Events(write=write, now=now, pod_named=pods.named),
             BUDGETS_PATH: budgets,
             JOBS_PATH: jobs,
         }

@@ -44,6 +44,7 @@ from kwok_operator.formats.quantity import parse_quantity
 from kwok_operator.formats.times import parse_duration, parse_time
 from kwok_operator.formats.untyped import as_list, as_map, as_texts
 from kwok_operator.kube.taints import is_not_ready_taint, is_unreachable_taint
+from kwok_operator.nodegroups.api.status import PROVISIONING, ConditionType
 from kwok_operator.nodegroups.naming import group_of_node
 from kwok_operator.rehearsal.judge.clocks import ClockOffset
 from kwok_operator.rehearsal.judge.recording import (
@@ -62,6 +63,9 @@ from kwok_operator.rehearsal.judge.recording import (
 LATE_MS: Final = 1_500
 """A timestamp is up to a second older than its event, and the news of the event takes some time."""
 _MAX_TEXT: Final = 300
+_MAX_MESSAGE: Final = 32_768
+"""The most characters of a condition's message: what Kubernetes allows for its own."""
+_PREEMPTED: Final = re.compile(r"Preempted by pod (\S+) on node ")
 _NO_SELECTORS: Final[Mapping[str, object]] = {}
 
 
@@ -187,11 +191,12 @@ def pod(
             priority=_whole(spec.get("priority")),
         )
     bound, running, budgets = before.bound, before.running, before.budgets
+    covered = _covering(metadata, selectors) if selectors else ()
     disrupted = _condition(status, "DisruptionTarget")
     why = _text(disrupted.get("reason")) if disrupted.get("status") == "True" else ""
     # As in the API server, no budget protects a pod that doesn't run, or is being deleted.
     if why and not before.disrupted and phase == "Running" and not before.deleting:
-        budgets = _covering(metadata, selectors)
+        budgets = covered
     if bound is None and node_name:
         bound = clock.at(scheduled.get("lastTransitionTime"), seen=seen)
     if running is None and ((started := _started(status)) or phase == "Running"):
@@ -207,10 +212,11 @@ def pod(
         restarts=_whole(
             sum(_whole(each.get("restartCount")) for each in _kept_running(spec, status))
         ),
-        why="" if node_name else _text(scheduled.get("message")),
+        why="" if node_name else _text(scheduled.get("message"), limit=_MAX_MESSAGE),
         reason=_text(status.get("reason")) or _waits_for(status),
         disrupted=why,
         budgets=budgets,
+        covered=covered,
     )
 
 
@@ -251,7 +257,27 @@ def group(body: Mapping[str, Any]) -> GroupState:
             _text(each.get("type")): _text(each.get("status"))
             for each in dicts(status.get("conditions"))
         },
+        maximum=_maximum(as_map(spec.get("autoscaling"))),
+        says=_missing(status),
     )
+
+
+def _maximum(autoscaling: Mapping[str, Any]) -> int | None:
+    most = autoscaling.get("maxSize")
+    return _whole(most) if isinstance(most, int) else None
+
+
+def _missing(status: Mapping[str, Any]) -> str:
+    """Returns why instances of a group don't come, in the words of its condition."""
+    provisioned = _condition(status, ConditionType.PROVISIONED)
+    waits = provisioned.get("status") != "False" or provisioned.get("reason") == PROVISIONING
+    return "" if waits else _text(provisioned.get("message"), limit=_MAX_MESSAGE)
+
+
+def preemptor(event: EventLine) -> str:
+    """Returns the UID of the pod for which the scheduler has preempted this Event's; else empty."""
+    found = _PREEMPTED.match(event.message) if event.reason == "Preempted" else None
+    return found[1] if found else ""
 
 
 def event(body: Mapping[str, Any]) -> EventLine:

@@ -154,12 +154,16 @@ class PodState:
     priority: Count = 0
     restarts: Count = 0
     why: Text = ""
-    """The last message of the scheduler, while the pod has no node."""
+    """The last message of the scheduler, while the pod has no node. Whole; earlier recordings have
+    its first 300 characters.
+    """
     reason: Text = ""
     disrupted: Text = ""
     """The reason of the pod's condition DisruptionTarget, if that is true."""
     budgets: Annotated[tuple[str, ...], Field(exclude_if=not_)] = ()
     """The PodDisruptionBudgets of its namespace that covered it when it was disrupted."""
+    covered: Annotated[tuple[str, ...], Field(exclude_if=not_)] = ()
+    """The PodDisruptionBudgets of its namespace that cover it now."""
     rehearsed: Text = ""
     """The scenario's workload of the pod, if its object has another name."""
 
@@ -175,6 +179,10 @@ class GroupState:
     """The number of simulated instances in each state, such as NotReady."""
     price: Price = None
     conditions: Annotated[dict[str, str], Field(exclude_if=not_)] = Field(default_factory=dict)
+    maximum: Annotated[Count | None, Field(exclude_if=_is_none)] = None
+    """The most nodes that an autoscaler may request."""
+    says: Text = ""
+    """Why instances that were requested don't come; empty while they come."""
 
 
 @dataclass(frozen=True, slots=True, config=_STRICT)
@@ -298,6 +306,8 @@ class EventLine(_Nested):
     component: str = Field(default="", validation_alias="from")
     message: str = ""
     count: Count = 1
+    by: Text = ""
+    """The pod, as NAMESPACE/NAME, in whose favour this one was preempted."""
 
 
 @dataclass(frozen=True, slots=True, config=_STRICT)

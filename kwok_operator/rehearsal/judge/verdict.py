@@ -21,7 +21,13 @@ from kwok_operator.rehearsal.judge.expectations import (
     check_figures,
     scopes,
 )
-from kwok_operator.rehearsal.judge.figures import FIGURES, FigureReading, Tally, rounded
+from kwok_operator.rehearsal.judge.figures import (
+    FIGURES,
+    FigureReading,
+    FigureScope,
+    Tally,
+    rounded,
+)
 from kwok_operator.rehearsal.judge.ledger import ClusterLedger
 from kwok_operator.rehearsal.judge.podledger import SlowPod
 from kwok_operator.rehearsal.judge.recording import (
@@ -71,6 +77,8 @@ class Judged:
     reasons: list[tuple[str, int]]
     """The scheduler's reasons why pods waited, each with the number of pods."""
     story: Story
+    why: tuple[str, ...] = ()
+    """Why pods waited, if the run has failed: the causes that matter most, each a line."""
 
     @property
     def broken_off(self) -> str:
@@ -173,6 +181,19 @@ def _missing(read: Mapping[str, FigureReading]) -> dict[str, str]:
     return {name: each.incomplete for name, each in read.items() if each.incomplete}
 
 
+def failed_scopes(judged: Judged) -> set[FigureScope]:
+    """Returns of which pods it should be said why they waited: those that an expectation is about
+    that has not held. Figures of nodes are about none; a run that was broken off is about all.
+    """
+    scopes = {FigureScope()} if judged.broken_off else set()
+    for outcome in judged.outcomes:
+        of = outcome.expectation.of
+        figure = FIGURES.get(outcome.expectation.figure or "")
+        if not outcome.held and (figure is None or "workload" in figure.of):
+            scopes.add(FigureScope.narrowed(workload=of.workload, namespace=of.namespace))
+    return scopes
+
+
 def notes(judged: Judged) -> Iterator[tuple[str, str]]:
     """Yields notes on the figures: which are incomplete and why, and which pods are orphans."""
     of: dict[str, list[str]] = {}
@@ -199,6 +220,7 @@ def verdict_json(judged: Judged) -> dict[str, Any]:
         "seconds": rounded(judged.t),
         "end": {"reason": judged.end.reason, "detail": judged.end.detail},
         "cut": judged.cut,
+        "why": list(judged.why),
         "expectations": [
             {
                 "name": outcome.name,
@@ -236,6 +258,7 @@ def summary(judged: Judged) -> Iterator[str]:
     for outcome in judged.outcomes:
         text = one_line(f"{outcome.name}: {outcome.reason}", limit=TERMINAL_LINE)
         yield f"{'held  ' if outcome.held else 'FAILED'} {text}"
+    yield from (f"why    {one_line(cause, limit=TERMINAL_LINE)}" for cause in judged.why)
     others = [f"{what}: {sentence}" for what, sentence in notes(judged)]
     others += [f"warning of {program}, {text}" for program, text in warnings_in_words(judged)]
     others += [f"FAILED {judged.broken_off}"] if judged.broken_off else []

@@ -41,6 +41,8 @@ def _lines(judged: Judged) -> Iterator[str]:
     yield from table(("", "Expected", "Found"), rows)
     if more := len(judged.outcomes) - len(shown):
         yield from ("", f"and {more:,} more")
+    for cause in judged.why:
+        yield from ("", f"Why: {plain(cause, limit=_LONG)}")
     yield ""
     warned = [
         (_text(program), plain(text, limit=_LONG)) for program, text in warnings_in_words(judged)

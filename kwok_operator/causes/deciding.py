@@ -1,0 +1,301 @@
+"""Makes the chain of a pod from what a recording has shown: its steps, its phases, its cause.
+
+    SeenPod, SeenCluster --chain_of--> Chain
+
+Sentences are those of model.py. What was there before the pod is no step of its chain.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+from kwok_operator.causes import model
+from kwok_operator.causes.model import (
+    Cause,
+    CauseKind,
+    Chain,
+    ChainStep,
+    GroupRefusal,
+    StepKind,
+    in_order,
+)
+from kwok_operator.causes.phases import PHASES, split
+from kwok_operator.causes.seen import SeenClaim, SeenCluster, SeenGroup, SeenNode, SeenPod
+from kwok_operator.errors import one_line
+
+_MOST_SAID: Final = 300
+_BY_API: Final = "EvictionByEvictionAPI"
+_HOW: Final = {
+    _BY_API: "evicted through the eviction API",
+    "DeletionByTaintManager": "evicted because of a NoExecute taint of its node",
+    "PreemptionByScheduler": "preempted by the scheduler",
+    "DeletionByPodGC": "removed since its node was gone",
+    "TerminationByKubelet": "ended by the kubelet of its node",
+}
+"""The reasons of the condition DisruptionTarget, in words."""
+_LONGEST: Final = {
+    "wait.decision": "until its node was requested",
+    "wait.boot": "until its node was usable",
+    "wait.scheduling": "until the scheduler bound it",
+    "wait.start": "until its containers ran",
+}
+_UNDER_WAY: Final = ("Waiting", "Creating", "Starting", "Initializing")
+_UNKNOWN_EVICTOR: Final = (
+    "who evicted the pod: only the audit log has that (kube-apiserver's --audit-log-path)"
+)
+
+
+def chain_of(pod: SeenPod, cluster: SeenCluster, now: float) -> Chain:
+    """Makes the chain as of `now`, in seconds since the run began."""
+    end = min(moment for moment in (now, pod.ended, pod.gone) if moment is not None)
+    until = end if pod.running is None else pod.running
+    node = pod.node or SeenNode("")
+    steps = [
+        ChainStep(pod.state.created, StepKind.CREATED, "created"),
+        *pod.texts.kept,
+        *_to_its_node(pod, cluster, end),
+        *_on_its_node(pod, cluster, now),
+    ]
+    cause = _cause(pod, cluster, end)
+    phases = split(
+        created=pod.since,
+        requested=node.requested,
+        usable=node.usable,
+        bound=pod.bound,
+        running=pod.running,
+    )
+    of = (node.state.group or node.state.pool) if node.state else ""
+    return Chain(
+        pod=pod.name,
+        workload=pod.state.workload,
+        steps=in_order(replace(step, at=max(step.at, pod.state.created)) for step in steps),
+        cause=cause,
+        phases={} if pod.before_the_run else dict(zip(PHASES, phases, strict=False)),
+        waited=0.0 if pod.before_the_run else max(until - pod.since, 0.0),
+        node=pod.state.node,
+        group=of or ", ".join(pod.groups),
+        unknown=(_UNKNOWN_EVICTOR,) if _evictor_is_unknown(pod) else (),
+    )
+
+
+def longest_phase(phases: Mapping[str, float]) -> str:
+    """Returns the name of the longest of these phases; the first one of several."""
+    return max(phases, key=lambda name: phases[name], default="")
+
+
+def _to_its_node(pod: SeenPod, cluster: SeenCluster, end: float) -> Iterator[ChainStep]:
+    node, bound = pod.node, end if pod.bound is None else pod.bound
+    claim = node.claim if node else cluster.claims.get(pod.nominated)
+    came_later = node is not None and (node.usable is None or node.usable > pod.since)
+    if claim is not None and (came_later or node is None):
+        yield ChainStep(claim.state.created, StepKind.REQUESTED, f"NodeClaim {claim.name} made")
+        if claim.state.launched is not None:
+            yield ChainStep(claim.state.launched, StepKind.CREATING, "its machine was launched")
+        yield from claim.failed.within(pod.since, bound)
+    since = pod.since if pod.decided is None else pod.decided
+    for name in pod.groups:
+        yield from cluster.group(name).failed.within(since, bound)
+    if node is None or node.state is None or not came_later:
+        return
+    if claim is None and node.requested is not None:
+        of = f" of {node.state.group}" if node.state.group else ""
+        yield ChainStep(node.requested, StepKind.REQUESTED, f"its node{of} was requested")
+    if node.state.created is not None:
+        yield ChainStep(node.state.created, StepKind.NODE, f"its node {node.name} exists")
+    if node.usable is not None:
+        yield ChainStep(node.usable, StepKind.USABLE, f"its node {node.name} is usable")
+
+
+def _on_its_node(pod: SeenPod, cluster: SeenCluster, now: float) -> Iterator[ChainStep]:
+    until = now if pod.gone is None else pod.gone
+    if pod.bound is not None:
+        yield ChainStep(pod.bound, StepKind.BOUND, f"bound to {pod.state.node or 'a node'}")
+        if pod.node is not None:
+            yield from pod.node.held.within(pod.bound, until)
+    if pod.running is not None:
+        yield ChainStep(pod.running, StepKind.RUNNING, "running")
+        if pod.gone is None and pod.ended is None:
+            yield from _held_by_budgets(pod, cluster)
+    if pod.disrupted is not None:
+        yield ChainStep(pod.disrupted, StepKind.DISRUPTED, _how(pod))
+    if pod.ended is not None:
+        yield ChainStep(pod.ended, StepKind.ENDED, pod.state.phase.lower())
+    if pod.gone is not None:
+        yield ChainStep(pod.gone, StepKind.ENDED, "deleted")
+
+
+def _held_by_budgets(pod: SeenPod, cluster: SeenCluster) -> Iterator[ChainStep]:
+    namespace = pod.name.partition("/")[0]
+    for name in pod.state.covered:
+        since, budget = cluster.budgets.get(f"{namespace}/{name}", (0.0, None))
+        if budget is not None and budget.allowed <= 0:
+            text = f"PodDisruptionBudget {namespace}/{name} allows no eviction now"
+            text += f" ({budget.healthy} of {budget.desired} that must be healthy are)"
+            yield ChainStep(max(since, pod.running or 0.0), StepKind.HELD, text)
+
+
+def _cause(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
+    if pod.disrupted is not None:
+        return model.disrupted(_how(pod))
+    if pod.before_the_run:
+        return model.ended("ran before the run began")
+    if pod.running is not None:
+        held = pod.node.held.kept if pod.node else []
+        if held and pod.gone is None and held[-1].at >= pod.running:
+            return model.held(f"its node is kept: {held[-1].text}")
+        return _ran(pod)
+    if pod.ended is not None:
+        reason = f" ({pod.state.reason})" if pod.state.reason else ""
+        return model.ended(f"{pod.state.phase.lower()} before it ran{reason}")
+    if pod.bound is not None:
+        since = max(end - pod.bound, 0.0)
+        return model.starting(pod.state.node or "a node", since=since, reason=pod.state.reason)
+    return _waiting(pod, cluster, end)
+
+
+def _ran(pod: SeenPod) -> Cause:
+    node, running = pod.node or SeenNode(""), pod.running or 0.0
+    seconds = split(
+        created=pod.since,
+        requested=node.requested,
+        usable=node.usable,
+        bound=pod.bound,
+        running=running,
+    )
+    phases = dict(zip(PHASES, seconds, strict=True))
+    longest = longest_phase(phases)
+    return model.running(
+        max(running - pod.since, 0.0), f"{phases[longest]:.1f} s of them {_LONGEST[longest]}"
+    )
+
+
+def _how(pod: SeenPod) -> str:
+    how = _HOW.get(pod.state.disrupted, f"disrupted ({pod.state.disrupted})")
+    by = pod.by
+    claim = pod.node.claim if pod.node else None
+    if not by and claim is not None and claim.state.reason:
+        by = f"as karpenter ends its node ({claim.state.reason})"
+    if not by and pod.drain and pod.state.disrupted == _BY_API:
+        by = f"after the scenario's step {pod.drain}"
+    return one_line(f"{how} {by}".strip())
+
+
+def _evictor_is_unknown(pod: SeenPod) -> bool:
+    return pod.state.disrupted == _BY_API and _how(pod) == _HOW[_BY_API]
+
+
+def _waiting(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
+    """Returns why a pod without a node waits."""
+    too_large = _too_large(pod.state.requests, cluster.largest)
+    if "scheduling gates" in pod.message:
+        return model.gated()
+    if pod.refusals is not None:
+        if not pod.refusals:
+            return model.never("the autoscaler has no group that it could add a node to")
+        cause = model.refused([_named(each, cluster) for each in pod.refusals])
+        if too_large and cause.kind is CauseKind.NEVER:
+            return replace(cause, sentence=f"{cause.sentence} ({too_large})")
+        return cause
+    if pod.decided is not None:
+        claim = cluster.claims.get(pod.nominated)
+        return _from_claim(pod, claim, end) if claim else _from_groups(pod, cluster, end)
+    if not pod.message:
+        return model.unseen(since=end - pod.since)
+    if cluster.autoscaled:
+        cause = model.undecided(pod.message)
+        if coming := _under_way(cluster):
+            return replace(cause, sentence=f"{cause.sentence}; {coming}, and may be meant for it")
+        return cause
+    return model.never(too_large) if too_large else model.no_autoscaler(pod.message)
+
+
+def _from_claim(pod: SeenPod, claim: SeenClaim, end: float) -> Cause:
+    """Returns why a pod waits for which Karpenter has made a NodeClaim."""
+    state = claim.state
+    if state.registered is None and (claim.gone or claim.failed.kept):
+        says = claim.failed.kept[-1].text if claim.failed.kept else f"{claim.name} ended"
+        return model.no_stock(f"NodePool {state.pool}", says)
+    if state.registered is None:
+        of = f"NodeClaim {claim.name}"
+        return model.creating(state.pool, since=end - state.created, of=of)
+    if state.initialized is None:
+        return model.not_ready(state.node, since=end - state.registered)
+    return model.unscheduled(state.node, since=end - state.initialized, scheduler=pod.message)
+
+
+def _from_groups(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
+    """Returns why a pod waits for which cluster-autoscaler has scaled up groups."""
+    decided = pod.decided or 0.0
+    groups = {name: cluster.group(name) for name in pod.groups}
+    for group in groups.values():
+        for node in group.coming.values():
+            since = end if node.state is None or node.state.created is None else node.state.created
+            return model.not_ready(node.name, since=end - since)
+    for name, group in groups.items():
+        if group.last is not None and (group.last.usable or 0.0) >= decided:
+            since = end - (group.last.usable or 0.0)
+            return model.unscheduled(group.last.name, since=since, scheduler=pod.message)
+        if says := _failing(name, group, since=decided):
+            return model.no_stock(name, says)
+    return model.creating(", ".join(groups), since=end - decided)
+
+
+def _failing(name: str, group: SeenGroup, *, since: float = 0.0) -> str:
+    """Returns why instances of a group don't come; empty while they come."""
+    last = group.failed.kept[-1] if group.failed.kept else None
+    says = last.text.removeprefix(f"{name}: ") if last and last.at >= since else group.state.says
+    return one_line(says, limit=_MOST_SAID)
+
+
+def _named(refusal: GroupRefusal, cluster: SeenCluster) -> GroupRefusal:
+    """Adds to a refusal of cluster-autoscaler, which only counts, the groups that it is about."""
+    if refusal.names:
+        return refusal
+    groups, says = cluster.groups.items(), ""
+    if "max node group size" in refusal.reason:
+        names = [
+            name
+            for name, group in groups
+            if group.state.maximum is not None and group.state.target >= group.state.maximum
+        ]
+    elif "in backoff" in refusal.reason:
+        failing = {name: why for name, group in groups if (why := _failing(name, group))}
+        names, says = list(failing), next(iter(failing.values()), "")
+    else:
+        return refusal
+    if len(names) != refusal.groups:
+        return refusal
+    reason = f"{refusal.reason} ({says})" if says else refusal.reason
+    return replace(refusal, reason=reason, names=tuple(sorted(names)))
+
+
+def _under_way(cluster: SeenCluster) -> str:
+    """Says how many nodes of which groups are under way; empty if none is."""
+    counts = {
+        name: sum(group.state.states.get(state, 0) for state in _UNDER_WAY) or len(group.coming)
+        for name, group in cluster.groups.items()
+    }
+    return ", ".join(
+        f"{count:,} node{'' if count == 1 else 's'} of {name or 'no group'} under way"
+        for name, count in counts.items()
+        if count
+    )
+
+
+def _too_large(requests: Mapping[str, float], largest: Mapping[str, float]) -> str:
+    """Returns what a pod requests more of than any node has; empty if there is nothing."""
+    for name, amount in requests.items() if largest else ():
+        if name not in largest:
+            return f"it requests {name}, and no node has any"
+        if amount > largest[name]:
+            asked, most = _amount(name, amount), _amount(name, largest[name])
+            return f"it requests {asked}, and the largest node has {most}"
+    return ""
+
+
+def _amount(name: str, amount: float) -> str:
+    if name == "cpu":
+        return f"{amount / 1_000:g} CPUs"
+    if name in ("memory", "ephemeral-storage"):
+        return f"{amount / 2**30:.4g}Gi of {name}"
+    return f"{amount:g} {name}"

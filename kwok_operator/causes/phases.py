@@ -1,0 +1,43 @@
+"""The phases of a pod's start: what it waited for, and for how long.
+
+    created --decision--> requested --boot--> usable --scheduling--> bound --start--> running
+
+Owns how the time is split, as docs/figures.md says; where the moments come from is the callers'
+business. The phases of a pod that runs add up to the time from its creation until it ran.
+"""
+
+import math
+from itertools import pairwise
+from typing import Final
+
+PHASES: Final = ("wait.decision", "wait.boot", "wait.scheduling", "wait.start")
+"""The phases in their order, as figures are called."""
+
+
+def split(
+    *,
+    created: float,
+    requested: float | None,
+    usable: float | None,
+    bound: float | None,
+    running: float | None,
+) -> tuple[float, ...]:
+    """Returns the seconds of the phases that are over, in the order of PHASES: all four of a pod
+    that ran, three of one that is bound, none of another.
+
+    All moments are in seconds by one clock; None for what hasn't happened. `requested` and `usable`
+    are those of the pod's node. `requested` is None if nothing is known of the node, which then
+    counts as one that was there before the pod. A moment that would be out of order is moved to
+    that of its neighbour.
+    """
+    if bound is None and running is None:
+        return ()
+    ran = math.inf if running is None else max(running, created)
+    placed = ran if bound is None else min(max(bound, created), ran)
+    if requested is None:
+        requested = usable = created
+    asked = min(max(requested, created), placed)
+    # A pod that tolerates the taints of a new node is bound to it before it is usable.
+    ready = placed if usable is None else min(max(usable, asked), placed)
+    moments = (created, asked, ready, placed, *(() if running is None else (ran,)))
+    return tuple(after - before for before, after in pairwise(moments))

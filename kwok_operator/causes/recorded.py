@@ -1,0 +1,266 @@
+"""The chains of the pods of a recording, in one pass over its lines.
+
+    line --Explainer.apply--> facts (seen.py) --deciding--> the chains of pods that are gone
+    Explainer.finish ------------------------------------> the chains of all others
+
+Memory grows with the cluster, not with the length of the recording: of a pod only some texts are
+kept, and nothing once its chain is made. Events come later than what they are about, so the chain
+of a pod that is gone is made some seconds later.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import lru_cache
+from typing import Final
+
+from kwok_operator.causes import autoscalertexts
+from kwok_operator.causes.deciding import chain_of
+from kwok_operator.causes.model import Chain, GroupRefusal, StepKind, refusals_in_words
+from kwok_operator.causes.schedulertexts import parse_scheduler_text
+from kwok_operator.causes.seen import SeenClaim, SeenCluster, SeenPod
+from kwok_operator.nodegroups.api.status import FAILURES
+from kwok_operator.rehearsal.judge.recording import (
+    BudgetLine,
+    CallLine,
+    EventLine,
+    GroupLine,
+    GroupState,
+    MarkLine,
+    NodeClaimLine,
+    NodeLine,
+    PodLine,
+    PodState,
+    RecordedLine,
+    RecordingHeader,
+)
+
+_EVENTS_WITHIN: Final = 5.0
+"""Seconds within which the last Events about a pod that is gone are recorded."""
+_MOST_GONE: Final = 10_000
+_CUT_AT: Final = 300
+"""The most characters of the scheduler's message in recordings of earlier versions."""
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+_AUTOSCALERS: Final = frozenset({"cluster-autoscaler", "karpenter"})
+_HELD: Final = frozenset({"ScaleDownFailed", "DisruptionBlocked", "Unconsolidatable"})
+_OF_BUDGETS: Final = ("disruption budget", "Pdb ", "pdb ", "PodDisruptionBudget")
+
+Wanted = Callable[[str, PodState], bool]
+
+
+def every_pod(name: str, state: PodState) -> bool:
+    return True
+
+
+class Explainer:
+    """Follows the lines of a recording, and yields the chains of the pods that are `wanted`, which
+    is asked with a pod's name and first state.
+    """
+
+    def __init__(self, header: RecordingHeader, *, wanted: Wanted = every_pod) -> None:
+        self._wanted = wanted
+        autoscaled = any("karpenter" in each.lower() for each in header.versions)
+        self._cluster = SeenCluster(autoscaled)
+        self._pods: dict[str, SeenPod] = {}
+        self._gone: deque[SeenPod] = deque()
+        self._lately: dict[str, SeenPod] = {}
+        """The last pod of each name that waits for its last Events."""
+        self._claims_gone: deque[str] = deque()
+        self._now = 0.0
+
+    def apply(self, line: RecordedLine) -> Iterator[Chain]:
+        """Applies a line. Yields the chains of pods that were gone some time before."""
+        self._now = line.t
+        while self._gone and (self._is_due(self._gone[0]) or len(self._gone) > _MOST_GONE):
+            yield self._forgotten(self._gone.popleft())
+        match line:
+            case PodLine():
+                self._pod(line)
+            case NodeLine():
+                self._node(line)
+            case EventLine():
+                self._event(line)
+            case GroupLine():
+                self._cluster.group(line.name).state = line.state or GroupState()
+            case NodeClaimLine():
+                self._claim(line)
+            case BudgetLine():
+                self._budget(line)
+            case CallLine():
+                self._cluster.autoscaled = True
+            case MarkLine() if "drain" in (step := f"{line.what} {line.detail}"):
+                self._cluster.drain = f"at {line.t:.1f} s: {step.strip()}"
+
+    def finish(self) -> Iterator[Chain]:
+        """Yields the chains of all pods that are left, as of the last line."""
+        yield from (chain_of(pod, self._cluster, self._now) for pod in self._gone)
+        yield from (chain_of(pod, self._cluster, self._now) for pod in self._pods.values())
+
+    def _is_due(self, pod: SeenPod) -> bool:
+        return pod.gone is not None and pod.gone < self._now - _EVENTS_WITHIN
+
+    def _forgotten(self, pod: SeenPod) -> Chain:
+        if self._lately.get(pod.name) is pod:
+            del self._lately[pod.name]
+        return chain_of(pod, self._cluster, self._now)
+
+    def _pod(self, line: PodLine) -> None:
+        state, t = line.state, line.t
+        pod = self._pods.get(line.name)
+        if state is None:
+            if pod is not None:
+                pod.gone = t
+                self._gone.append(self._pods.pop(line.name))
+                self._lately[line.name] = pod
+            return
+        if pod is None:
+            if not self._wanted(line.name, state):
+                return
+            over = state.phase in _ENDED or state.running is not None
+            pod = SeenPod(line.name, state, before_the_run=state.created < 0 and over)
+            self._pods[line.name] = pod
+        pod.state = state
+        if state.node and pod.node is None:
+            pod.node = self._cluster.node(state.node)
+        if pod.bound is None and (state.bound is not None or state.node):
+            pod.bound = t if state.bound is None else state.bound
+        served = state.phase == "Succeeded" and pod.node is not None
+        if pod.running is None and (state.running is not None or served):
+            pod.running = t if state.running is None else state.running
+        if pod.ended is None and state.phase in _ENDED:
+            pod.ended = t
+        if pod.disrupted is None and state.disrupted:
+            pod.disrupted, pod.drain = t, self._cluster.drain
+        if state.why and pod.bound is None:
+            _unschedulable(pod, state.why, t)
+
+    def _node(self, line: NodeLine) -> None:
+        cluster, state = self._cluster, line.state
+        if state is None:
+            node = cluster.nodes.pop(line.name, None)
+            if node is not None and node.state is not None:
+                cluster.group(node.state.group).coming.pop(line.name, None)
+            return
+        node = cluster.node(line.name)
+        if node.state is None or node.state.allocatable != state.allocatable:
+            for name, amount in state.allocatable.items():
+                cluster.largest[name] = max(cluster.largest.get(name, 0.0), amount)
+        node.state = state
+        if node.usable is not None:
+            return
+        group = cluster.group(state.group)
+        group.coming[line.name] = node
+        if state.ready:
+            node.usable, group.last = line.t, node
+            del group.coming[line.name]
+
+    def _claim(self, line: NodeClaimLine) -> None:
+        claims = self._cluster.claims
+        self._cluster.autoscaled = True
+        if line.state is None:
+            if line.name in claims:
+                # Pods that still wait for it know it by its name.
+                claims[line.name].gone = True
+                self._claims_gone.append(line.name)
+            if len(self._claims_gone) > _MOST_GONE:
+                claims.pop(self._claims_gone.popleft(), None)
+            return
+        claim = claims.get(line.name)
+        if claim is None or claim.gone:
+            claim = claims[line.name] = SeenClaim(line.name, line.state)
+        claim.state = line.state
+        if line.state.node:
+            self._cluster.node(line.state.node).claim = claim
+
+    def _budget(self, line: BudgetLine) -> None:
+        name, budgets = line.name.partition("/")[2], self._cluster.budgets
+        before = budgets.pop(name, None)
+        if line.state is not None:
+            same = before is not None and before[1].allowed == line.state.allowed
+            budgets[name] = (before[0] if before and same else line.t, line.state)
+
+    def _event(self, line: EventLine) -> None:
+        cluster = self._cluster
+        if line.component in _AUTOSCALERS:
+            cluster.autoscaled = True
+        kind, _, name = line.about.partition("/")
+        namespace_less = name.removeprefix("/").rpartition("/")[2]
+        match kind:
+            case "Pod":
+                pod = self._pods.get(name) or self._lately.get(name)
+                if pod is not None:
+                    _hear(pod, line)
+            case "ConfigMap":
+                if failed := autoscalertexts.failure(line.message):
+                    text = f"{failed.group}: {failed.why}"
+                    cluster.group(failed.group).failed.add(line.t, StepKind.FAILED, text)
+            case "KwokNodeGroup" if line.reason in FAILURES:
+                text = f"{namespace_less}: {line.message}"
+                cluster.group(namespace_less).failed.add(line.t, StepKind.FAILED, text)
+            case "NodeClaim" if line.type == "Warning" and namespace_less in cluster.claims:
+                text = f"{line.reason}: {line.message}"
+                cluster.claims[namespace_less].failed.add(line.t, StepKind.FAILED, text)
+            case "Node" if line.reason in _HELD and namespace_less in cluster.nodes:
+                if any(words in line.message for words in _OF_BUDGETS):
+                    text = f"{line.component or 'the autoscaler'}: {line.message}"
+                    cluster.nodes[namespace_less].held.add(line.t, StepKind.HELD, text)
+
+
+def _unschedulable(pod: SeenPod, message: str, t: float) -> None:
+    """Keeps the scheduler's message, unless only numbers of nodes in it have changed."""
+    before, pod.message = pod.message, message
+    if before == message:
+        return
+    last = pod.texts.kept[-1] if pod.texts.kept else None
+    if last and len(before) == _CUT_AT and last.text == before and message.startswith(before):
+        pod.texts.kept[-1] = replace(last, text=message)
+    elif _reasons(before) != _reasons(message):
+        pod.texts.add(t, StepKind.UNSCHEDULABLE, message)
+
+
+@lru_cache(maxsize=4_096)
+def _reasons(message: str) -> frozenset[str]:
+    parsed = parse_scheduler_text(message)
+    if parsed is None or not parsed.reasons:
+        return frozenset({message})
+    return frozenset(reason.text for reason in parsed.reasons)
+
+
+def _hear(pod: SeenPod, line: EventLine) -> None:
+    """Takes from an Event about a pod what scheduler and autoscaler have decided about it."""
+    message, t = line.message, line.t
+    if line.reason == autoscalertexts.TRIGGERED:
+        ups = autoscalertexts.triggered(message)
+        pod.decided, pod.groups = t, tuple(each.group for each in ups)
+        pod.refusals = None
+        sizes = ", ".join(f"{u.group} {u.before} -> {u.after} (max {u.maximum})" for u in ups)
+        pod.texts.add(t, StepKind.DECIDED, f"cluster-autoscaler requests nodes: {sizes or message}")
+    elif line.reason == autoscalertexts.NOT_TRIGGERED:
+        _refuses(pod, "cluster-autoscaler", autoscalertexts.refused(message), line)
+    elif line.reason == autoscalertexts.NOMINATED:
+        named = autoscalertexts.nominated(message)
+        pod.decided, pod.refusals = t, None
+        pod.nominated = named.node_claim if named else ""
+        pod.texts.add(t, StepKind.DECIDED, f"karpenter: {message}")
+    elif line.reason == autoscalertexts.FAILED_SCHEDULING:
+        if autoscalertexts.of_karpenter(message):
+            _refuses(pod, "karpenter", autoscalertexts.refused_by_pools(message), line)
+        elif pod.bound is None and not pod.message:
+            _unschedulable(pod, message, t)
+    elif line.reason == "Preempted":
+        pod.by = f"in favour of {line.by or message}"
+    elif line.component in _AUTOSCALERS and line.reason in ("ScaleDown", "Evicted"):
+        pod.by = f"by {line.component} ({message})"
+
+
+def _refuses(
+    pod: SeenPod,
+    who: str,
+    refusals: tuple[GroupRefusal, ...] | None,
+    line: EventLine,
+) -> None:
+    if pod.bound is not None or refusals is None:
+        return
+    pod.refusals = refusals
+    says = refusals_in_words(refusals) or "it has no group to add a node to"
+    pod.texts.add(line.t, StepKind.REFUSED, f"{who} adds no node: {says}")

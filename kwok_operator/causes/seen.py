@@ -1,0 +1,138 @@
+"""What a recording has shown of pods, nodes, groups and NodeClaims, as far as chains need it.
+
+Owns the facts. `recorded` fills them in, line by line; `deciding` makes chains of them.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from kwok_operator.causes.model import ChainStep, GroupRefusal, StepKind
+from kwok_operator.rehearsal.judge.recording import (
+    BudgetState,
+    GroupState,
+    NodeClaimState,
+    NodeState,
+    PodState,
+)
+
+MOST_TEXTS: Final = 12
+"""The most texts that are kept of a pod, a group, a NodeClaim or a node: the first, and the last.
+"""
+
+
+@dataclass(slots=True)
+class SeenTexts:
+    """Steps with the texts of other programs, of which only a limited number is kept."""
+
+    kept: list[ChainStep] = field(default_factory=list)
+
+    def add(self, at: float, kind: StepKind, text: str) -> None:
+        last = self.kept[-1] if self.kept else None
+        if last is not None and (last.kind, last.text) == (kind, text):
+            return
+        if len(self.kept) >= MOST_TEXTS:
+            self.kept.pop()
+        self.kept.append(ChainStep(at, kind, text))
+
+    def within(self, since: float, until: float) -> list[ChainStep]:
+        return [step for step in self.kept if since <= step.at <= until]
+
+
+@dataclass(slots=True)
+class SeenNode:
+    name: str
+    state: NodeState | None = None
+    claim: "SeenClaim | None" = None
+    usable: float | None = None
+    """When it was first usable."""
+    held: SeenTexts = field(default_factory=SeenTexts)
+    """What kept an autoscaler from removing it."""
+
+    @property
+    def requested(self) -> float | None:
+        """When its instance was requested."""
+        if self.state is None:
+            return None
+        claimed = None if self.claim is None else self.claim.state.created
+        first = claimed if self.state.requested is None else self.state.requested
+        return self.state.created if first is None else first
+
+
+@dataclass(slots=True)
+class SeenGroup:
+    state: GroupState = field(default_factory=GroupState)
+    failed: SeenTexts = field(default_factory=SeenTexts)
+    """Why its instances could not be created."""
+    coming: dict[str, SeenNode] = field(default_factory=dict)
+    """Its nodes that were never usable so far."""
+    last: SeenNode | None = None
+    """The node that became usable last."""
+
+
+@dataclass(slots=True)
+class SeenClaim:
+    name: str
+    state: NodeClaimState
+    failed: SeenTexts = field(default_factory=SeenTexts)
+    gone: bool = False
+
+
+@dataclass(slots=True)
+class SeenPod:
+    name: str
+    state: PodState
+    before_the_run: bool
+    """Whether its wait to run was over before the run."""
+    texts: SeenTexts = field(default_factory=SeenTexts)
+    """What the scheduler and the autoscaler said about it."""
+    message: str = ""
+    """The scheduler's last message."""
+    decided: float | None = None
+    """When the autoscaler last decided to add a node for it."""
+    groups: tuple[str, ...] = ()
+    """The groups that it chose then."""
+    nominated: str = ""
+    """The NodeClaim that Karpenter made for it."""
+    refusals: tuple[GroupRefusal, ...] | None = None
+    """Why the autoscaler adds no node, if that is what it said last."""
+    bound: float | None = None
+    running: float | None = None
+    node: SeenNode | None = None
+    disrupted: float | None = None
+    by: str = ""
+    """Who disrupted it, and why."""
+    drain: str = ""
+    """The scenario's last step before that drains nodes."""
+    ended: float | None = None
+    gone: float | None = None
+
+    @property
+    def since(self) -> float:
+        """When its wait began: at the earliest, at the beginning of the run."""
+        return max(self.state.created, 0.0)
+
+
+@dataclass(slots=True)
+class SeenCluster:
+    autoscaled: bool = False
+    """Whether anything has shown that an autoscaler runs."""
+    nodes: dict[str, SeenNode] = field(default_factory=dict)
+    groups: dict[str, SeenGroup] = field(default_factory=dict)
+    claims: dict[str, SeenClaim] = field(default_factory=dict)
+    budgets: dict[str, tuple[float, BudgetState]] = field(default_factory=dict)
+    """By NAMESPACE/NAME; with the moment since when its state is as it is."""
+    drain: str = ""
+    """The last step of the scenario that drains nodes, in words."""
+    largest: dict[str, float] = field(default_factory=dict)
+    """The most that any node has offered of each resource."""
+
+    def node(self, name: str) -> SeenNode:
+        """Returns what is known of a node; pods and nodes are watched apart."""
+        if name not in self.nodes:
+            self.nodes[name] = SeenNode(name)
+        return self.nodes[name]
+
+    def group(self, name: str) -> SeenGroup:
+        if name not in self.groups:
+            self.groups[name] = SeenGroup()
+        return self.groups[name]

@@ -1,0 +1,157 @@
+"""Chains as lines of text: the chain of one pod, and answers by workload.
+
+    Chain --chain_lines--> lines
+    Chain --Answers.add--> counts by workload and cause --lines, worst--> lines
+
+An answer counts pods with the same cause together, and quotes the one that waited longest.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from statistics import median_low
+from typing import Final
+
+from kwok_operator.causes.deciding import longest_phase
+from kwok_operator.causes.model import WAITS, CauseKind, Chain, StepKind
+from kwok_operator.errors import TERMINAL_LINE, one_line
+
+MOST_WORKLOADS: Final = 50
+_MOST_KEPT: Final = 20_000
+"""The most workloads that are counted apart."""
+_OTHERS: Final = "other workloads"
+_NAMED: Final = {
+    StepKind.UNSCHEDULABLE: "unschedulable: ",
+    StepKind.FAILED: "failed: ",
+    StepKind.HELD: "kept: ",
+}
+_LONGEST: Final = {
+    "wait.decision": "mostly until a node was requested",
+    "wait.boot": "mostly until the node was usable",
+    "wait.scheduling": "mostly until bound to a usable node",
+    "wait.start": "mostly until containers ran",
+}
+_DOING: Final = {
+    CauseKind.NO_AUTOSCALER: "waiting, without an autoscaler",
+    CauseKind.UNDECIDED: "waiting for the autoscaler's next decision",
+    CauseKind.REFUSED: "waiting, as the autoscaler adds no node now",
+    CauseKind.NEVER: "can never be placed",
+    CauseKind.CREATING: "waiting for nodes under way",
+    CauseKind.NO_STOCK: "waiting for nodes that the cloud can't create",
+    CauseKind.NOT_READY: "waiting for nodes that aren't usable yet",
+    CauseKind.UNSCHEDULED: "waiting for the scheduler",
+    CauseKind.STARTING: "bound, and not running yet",
+    CauseKind.HELD: "running on nodes that a PodDisruptionBudget keeps",
+    CauseKind.DISRUPTED: "evicted or preempted",
+    CauseKind.ENDED: "ran before the run began, or ended without having run",
+    CauseKind.UNKNOWN: "waiting for a reason that isn't known",
+}
+_URGENCY: Final = tuple(
+    [CauseKind.NEVER, CauseKind.NO_STOCK, CauseKind.REFUSED]
+    + [kind for kind in CauseKind if kind in WAITS]
+    + [CauseKind.DISRUPTED, CauseKind.HELD, CauseKind.RUNNING, CauseKind.ENDED]
+)
+
+
+def chain_lines(chain: Chain) -> Iterator[str]:
+    """Yields the chain of a pod: its cause first, then each step with its time."""
+    of = f" of {chain.workload}" if chain.workload else ""
+    yield _line(f"{chain.pod}{of}: {chain.cause.sentence}")
+    if chain.cause.remedy:
+        yield _line(f"to do: {chain.cause.remedy}", indent="  ")
+    for step in chain.steps:
+        yield _line(f"{_NAMED.get(step.kind, '')}{step.text}", indent=f"{step.at:>10.1f} s  ")
+    if chain.phases:
+        parts = [f"{name} {seconds:.1f} s" for name, seconds in chain.phases.items()]
+        yield f"  phases: {', '.join(parts)}; {chain.waited:.1f} s in all"
+    for what in chain.unknown:
+        yield _line(f"not known: {what}", indent="  ")
+
+
+@dataclass(slots=True)
+class _Alike:
+    """The pods of a workload with the same cause."""
+
+    waits: list[float] = field(default_factory=list)
+    example: Chain | None = None
+    """The one that waited longest."""
+
+
+_Key = tuple[CauseKind, str]
+
+
+class Answers:
+    """Counts chains by workload and cause."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, dict[_Key, _Alike]] = {}
+
+    def add(self, chain: Chain) -> None:
+        workload = chain.workload or chain.pod
+        if workload not in self._found and len(self._found) >= _MOST_KEPT:
+            workload = _OTHERS
+        alike = self._found.setdefault(workload, defaultdict(_Alike))[_key(chain)]
+        alike.waits.append(chain.waited)
+        if alike.example is None or chain.waited > alike.example.waited:
+            alike.example = chain
+
+    def lines(self) -> Iterator[str]:
+        """Yields what became of the pods of each workload; those that wait come first."""
+        ordered = sorted(self._found, key=self._rank)
+        for workload in ordered[:MOST_WORKLOADS]:
+            found = self._found[workload]
+            count = sum(len(alike.waits) for alike in found.values())
+            yield _line(f"{workload}: {count:,} pod{'' if count == 1 else 's'}")
+            for key in sorted(found, key=lambda key: (_URGENCY.index(key[0]), key[1])):
+                what, remedy = _answer(key, found[key], of=count)
+                yield _line(what, indent="  ")
+                if remedy:
+                    yield _line(f"to do: {remedy}", indent="      ")
+        if more := len(ordered) - MOST_WORKLOADS:
+            if more > 0:
+                yield f"and {more:,} more workloads; name one"
+
+    def worst(self, *, most: int) -> Iterator[str]:
+        """Yields the causes that matter most, each in one line."""
+        every = [
+            (_URGENCY.index(key[0]), -len(alike.waits), workload, key)
+            for workload, found in self._found.items()
+            for key, alike in found.items()
+            if key[0] is not CauseKind.ENDED
+        ]
+        for _, _, workload, key in sorted(every)[:most]:
+            found = self._found[workload]
+            count = sum(len(alike.waits) for alike in found.values())
+            what, remedy = _answer(key, found[key], of=count)
+            yield _line(f"{workload}: {what}{f'; to do: {remedy}' if remedy else ''}")
+
+    def _rank(self, workload: str) -> tuple[int, float, str]:
+        found = self._found[workload]
+        waiting = sum(len(alike.waits) for (kind, _), alike in found.items() if kind in WAITS)
+        return -waiting, -max(max(alike.waits) for alike in found.values()), workload
+
+
+def _answer(key: _Key, alike: _Alike, *, of: int) -> tuple[str, str]:
+    """Returns what became of these pods, and what to do about it."""
+    kind, longest = key
+    count, most, chain = len(alike.waits), max(alike.waits), alike.example
+    if chain is None:
+        return "", ""
+    who, such = f"{count:,} of {of:,}: ", f"such as {chain.pod}"
+    if kind is not CauseKind.RUNNING:
+        return f"{who}{_DOING[kind]}, {such}: {chain.cause.sentence}", chain.cause.remedy
+    median = f"{median_low(alike.waits):.1f} s (median) and at most " if count > 1 else ""
+    return f"{who}ran after {median}{most:.1f} s, {_LONGEST.get(longest, 'at once')}; {such}", ""
+
+
+def _key(chain: Chain) -> _Key:
+    cause = chain.cause
+    if cause.kind is CauseKind.RUNNING:
+        longest = longest_phase(chain.phases)
+        return cause.kind, longest if chain.phases.get(longest) else ""
+    return cause.kind, "; ".join(each.reason for each in cause.refusals)
+
+
+def _line(text: str, *, indent: str = "") -> str:
+    """Removes what a terminal would obey."""
+    return f"{indent}{one_line(text, limit=TERMINAL_LINE)}"

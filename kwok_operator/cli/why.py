@@ -1,0 +1,98 @@
+"""`kwok-operator why`: why pods waited, by the recording of a rehearsal."""
+
+import argparse
+import heapq
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kwok_operator.errors import RecordingError, SettingsError, one_line
+
+if TYPE_CHECKING:
+    from kwok_operator.causes.model import Chain
+    from kwok_operator.rehearsal.judge.recording import PodState
+
+_HELP: Final = """\
+Says why pods waited, and why nothing was scaled up for them, by the recording of a rehearsal.
+
+  kwok-operator why results                       the causes, by workload
+  kwok-operator why results/recording.jsonl.gz shop/web-7
+  kwok-operator why results web                   all pods of a workload, or whose names begin so
+
+RECORDING is the file or its folder. POD is NAME, NAMESPACE/NAME, the name of a workload, or the
+beginning of pods' names.
+
+Exit code 0: answered; 1: no such pod; 2: the recording can't be read.
+"""
+_MOST_CHAINS: Final = 10
+
+
+def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
+    why = command("why", run, "say why pods waited", _HELP)
+    why.add_argument("recording", metavar="RECORDING", type=Path, help="the file or its folder")
+    why.add_argument("pod", metavar="POD", nargs="?", default="", help="a pod or a workload")
+
+
+def run(flags: argparse.Namespace) -> int:
+    """Prints the chains of the pods asked for, or the answers by workload."""
+    try:
+        lines = list(_lines(flags.recording, flags.pod))
+    except (RecordingError, SettingsError) as error:
+        print(f"kwok-operator: {error}", file=sys.stderr)
+        return 2
+    for line in lines:
+        print(line)
+    if not lines:
+        which = f"no pod {one_line(flags.pod)}" if flags.pod else "no pods"
+        print(f"kwok-operator: {flags.recording} has {which}", file=sys.stderr)
+    return 0 if lines else 1
+
+
+def _lines(recording: Path, asked: str) -> Iterator[str]:
+    from kwok_operator.causes.words import Answers, chain_lines
+    from kwok_operator.rehearsal import outputs
+
+    exact, alike = _Longest(), _Longest()
+    answers = Answers()
+    for chain in outputs.chains(recording, wanted=lambda name, pod: _matches(asked, name, pod)):
+        answers.add(chain)
+        if asked:
+            alike.add(chain)
+            if asked in (chain.pod, chain.pod.partition("/")[2]):
+                exact.add(chain)
+    found = exact if exact.count else alike
+    if not asked or found.count > _MOST_CHAINS:
+        yield from answers.lines()
+    shown = found.chains() if found.count <= _MOST_CHAINS else found.chains()[:1]
+    for chain in shown:
+        yield from chain_lines(chain)
+
+
+def _matches(asked: str, name: str, pod: "PodState") -> bool:
+    """Whether a pod, or its workload, is called so, or its name begins so."""
+    _, _, short = name.partition("/")
+    of = pod.workload.partition("/")[2]
+    names = (name, short, pod.workload, of, of.partition("/")[2], pod.rehearsed)
+    return asked in names or name.startswith(asked) or short.startswith(asked)
+
+
+class _Longest:
+    """The chains of the pods that waited longest."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._heap: list[tuple[float, int, Chain]] = []
+
+    def add(self, chain: "Chain") -> None:
+        self.count += 1
+        item = (chain.waited, -self.count, chain)
+        if len(self._heap) < _MOST_CHAINS:
+            heapq.heappush(self._heap, item)
+        else:
+            heapq.heappushpop(self._heap, item)
+
+    def chains(self) -> "list[Chain]":
+        return [
+            chain for _, _, chain in sorted(self._heap, key=lambda item: item[:2], reverse=True)
+        ]

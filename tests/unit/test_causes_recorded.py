@@ -1,0 +1,352 @@
+"""Why pods waited, by a recording.
+
+- each cause that is planted in a recording is the cause that its pod's chain names
+- steps are in the order of their times; phases add up to startSeconds, whatever the recording
+- the scheduler's message is whole, and repeated ones are one step
+- of pods that are gone nothing is kept
+- `why`: by workload or pod, and its exit codes; a failed verdict names causes
+"""
+
+import gzip
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kwok_operator.causes.model import CauseKind, Chain, StepKind
+from kwok_operator.causes.recorded import Explainer
+from kwok_operator.cli.main import main
+from kwok_operator.rehearsal import outputs
+from kwok_operator.rehearsal.judge.ledger import ClusterLedger
+from kwok_operator.rehearsal.judge.recording import (
+    BudgetLine,
+    BudgetState,
+    CallLine,
+    EventLine,
+    GroupLine,
+    GroupState,
+    NodeClaimLine,
+    NodeClaimState,
+    PodLine,
+    RecordedLine,
+    RecordingHeader,
+)
+from kwok_operator.rehearsal.judge.verdict import summary
+from kwok_operator.rehearsal.scenario.expectation import Expectation
+from tests.fakes.rehearsed import NAME, content, gone, node, pod, run
+from tests.randomrecording import random_recording
+
+WEB = "Pod/default/web-1"
+FULL = "0/1 nodes are available: 1 Insufficient cpu."
+ANTI = "0/2 nodes are available: 2 node(s) didn't match pod anti-affinity rules."
+SOLD_OUT = "1 instance has no Node yet: 1 OutOfStock (OutOfStock: no instances of this type left)."
+
+
+def chains(lines: Iterable[RecordedLine], **header: Any) -> list[Chain]:
+    explainer = Explainer(RecordingHeader(**header))
+    found = [chain for line in lines for chain in explainer.apply(line)]
+    return [*found, *explainer.finish()]
+
+
+def says(t: float, reason: str, message: str, about: str = WEB, *, by: str = "") -> EventLine:
+    component = "karpenter" if reason in ("Nominated", "FailedScheduling") else "cluster-autoscaler"
+    return EventLine(t, "Normal", reason, about, component, message, by=by)
+
+
+def refused(t: float, reasons: str) -> EventLine:
+    return says(t, "NotTriggerScaleUp", f"pod didn't trigger scale-up: {reasons}")
+
+
+def scaled(t: float, group: str = "a") -> EventLine:
+    message = f"pod triggered scale-up: [{{{group} 1->2 (max: 5)}}]"
+    return says(t, "TriggeredScaleUp", message)
+
+
+def waits(why: str = FULL, **state: Any) -> list[RecordedLine]:
+    return [pod(1, "web-1", created=1), pod(1.5, "web-1", created=1, why=why, **state)]
+
+
+def runs(t: float = 40.0, **state: Any) -> list[RecordedLine]:
+    placed = {"node": "n", "bound": t - 1}
+    return [
+        pod(t - 1, "web-1", created=1, **placed),
+        pod(t, "web-1", created=1, phase="Running", running=t, **placed | state),
+    ]
+
+
+def evicted(reason: str) -> PodLine:
+    (_, last) = runs(disrupted=reason, deleting=True)
+    assert isinstance(last, PodLine)
+    return PodLine(60.0, last.name, last.state)
+
+
+def claim(t: float, **state: Any) -> NodeClaimLine:
+    return NodeClaimLine(t, "c-1", NodeClaimState(created=3.0, pool="p", **state))
+
+
+def group(t: float, **state: Any) -> GroupLine:
+    return GroupLine(t, "a", GroupState(**state))
+
+
+PLANTED: dict[str, tuple[list[RecordedLine], CauseKind, str]] = {
+    "no autoscaler": (waits(), CauseKind.NO_AUTOSCALER, "1 Insufficient cpu"),
+    "no decision yet": (
+        [*waits(), CallLine(0, "NodeGroups")],
+        CauseKind.UNDECIDED,
+        "hasn't decided yet",
+    ),
+    "it can't know of nodes under way": (
+        [*waits(), CallLine(0, "NodeGroups"), group(2, states={"Creating": 2})],
+        CauseKind.UNDECIDED,
+        "2 nodes of a under way",
+    ),
+    "max size": (
+        [*waits(), group(0, target=3, maximum=3), refused(9, "1 max node group size reached")],
+        CauseKind.REFUSED,
+        "a: max node group size reached raise the group's maximum size",
+    ),
+    "back-off after a sold-out zone": (
+        [
+            *waits(),
+            group(8, says=SOLD_OUT),
+            scaled(5),
+            refused(9, "1 in backoff after failed scale-up, 1 Insufficient cpu"),
+        ],
+        CauseKind.REFUSED,
+        "a: in backoff after failed scale-up .*no instances of this type left.*Insufficient cpu",
+    ),
+    "sold out": ([*waits(), scaled(5), group(8, says=SOLD_OUT)], CauseKind.NO_STOCK, "no inst"),
+    "a scale-up fails": (
+        [
+            *waits(),
+            scaled(5),
+            says(6, "FailedToScaleUpGroup", "Scale-up failed for group a: quota", "ConfigMap/k/s"),
+        ],
+        CauseKind.NO_STOCK,
+        "requested of a: quota",
+    ),
+    "anti-affinity": (
+        [*waits(ANTI), refused(9, "2 node(s) didn't match pod anti-affinity rules")],
+        CauseKind.NEVER,
+        "2 groups: .*anti-affinity rules .*loosen the pod's anti-affinity",
+    ),
+    "larger than any node": (
+        [node(0, "n"), *waits(requests={"cpu": 64_000.0}), refused(9, "1 Insufficient cpu")],
+        CauseKind.NEVER,
+        "requests 64 CPUs, and the largest node has 4 CPUs.*request less",
+    ),
+    "larger than any node, without an autoscaler": (
+        [node(0, "n"), *waits(requests={"cpu": 64_000.0})],
+        CauseKind.NEVER,
+        "requests 64 CPUs, and the largest node has 4 CPUs.*request less",
+    ),
+    "Karpenter refuses": (
+        [
+            *waits(),
+            says(3, "FailedScheduling", "Failed to schedule pod, no instance type has enough"),
+        ],
+        CauseKind.NEVER,
+        "no instance type has enough",
+    ),
+    "requested": ([*waits(), scaled(10)], CauseKind.CREATING, "its node of a was requested 90.0 s"),
+    "a NodeClaim": (
+        [*waits(), claim(3), says(4, "Nominated", "Pod should schedule on: nodeclaim/c-1")],
+        CauseKind.CREATING,
+        "NodeClaim c-1 of p was requested 97.0 s",
+    ),
+    "a NodeClaim that failed": (
+        [
+            *waits(),
+            claim(3),
+            says(4, "Nominated", "Pod should schedule on: nodeclaim/c-1"),
+            EventLine(5, "Warning", "InsufficientCapacity", "NodeClaim//c-1", "karpenter", "none"),
+            NodeClaimLine(6, "c-1", None),
+        ],
+        CauseKind.NO_STOCK,
+        "InsufficientCapacity: none",
+    ),
+    "a slow boot": (
+        [*waits(), scaled(5), node(20, "n", ready=False, created=20.0, requested=5.2)],
+        CauseKind.NOT_READY,
+        "n has existed for 80.0 s",
+    ),
+    "a slow scheduler": (
+        [*waits(), scaled(5), node(20, "n", created=20.0)],
+        CauseKind.UNSCHEDULED,
+        "n has been usable for 80.0 s",
+    ),
+    "no scheduler": ([pod(1, "web-1", created=1)], CauseKind.UNSCHEDULED, "no scheduler .* 99.0 s"),
+    "a slow start": (
+        [*waits(), node(0, "n"), pod(9, "web-1", created=1, node="n", bound=9, reason="Pulling")],
+        CauseKind.STARTING,
+        r"bound to n 91.0 s ago.*\(Pulling\)",
+    ),
+    "it ran after a slow boot": (
+        [
+            *waits(),
+            node(9, "n", ready=False, created=9.0, requested=6.0),
+            *runs(),
+            node(38, "n", created=9.0, requested=6.0),
+        ],
+        CauseKind.RUNNING,
+        "ran after 39.0 s, 32.0 s of them until its node was usable",
+    ),
+    "it ran after a slow decision": (
+        [*waits(), node(36, "n", created=36.0, requested=35.0), *runs()],
+        CauseKind.RUNNING,
+        "34.0 s of them until its node was requested",
+    ),
+    "a budget keeps its node": (
+        [
+            node(0, "n"),
+            *waits(),
+            *runs(),
+            says(60, "DisruptionBlocked", "Pdb prevents pod evictions (default/p)", "Node//n"),
+        ],
+        CauseKind.HELD,
+        r"evictions \(default/p\)",
+    ),
+    "cluster-autoscaler removes its node": (
+        [
+            node(0, "n"),
+            *runs(),
+            evicted("EvictionByEvictionAPI"),
+            says(59, "ScaleDown", "deleting pod for node scale down"),
+        ],
+        CauseKind.DISRUPTED,
+        r"evicted .* by cluster-autoscaler \(deleting pod for node scale down\)",
+    ),
+    "Karpenter ends its node": (
+        [
+            node(0, "n"),
+            *runs(),
+            evicted("EvictionByEvictionAPI"),
+            claim(50, node="n", reason="Underutilized"),
+        ],
+        CauseKind.DISRUPTED,
+        r"karpenter ends its node \(Underutilized\)",
+    ),
+    "preempted": (
+        [
+            node(0, "n"),
+            *runs(),
+            evicted("PreemptionByScheduler"),
+            gone(62, "n"),
+            PodLine(61, "default/web-1", None),
+            says(62, "Preempted", "by u-1", by="shop/vip-1"),
+        ],
+        CauseKind.DISRUPTED,
+        "preempted by the scheduler in favour of shop/vip-1",
+    ),
+    "failed": ([pod(5, "web-1", created=1, phase="Failed")], CauseKind.ENDED, "failed before"),
+}
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+def test_the_cause_is_the_one_that_was_planted(planted: str) -> None:
+    lines, kind, text = PLANTED[planted]
+    (chain,) = chains(run(*lines))
+    assert (chain.pod, chain.cause.kind) == ("default/web-1", kind)
+    assert re.search(text, f"{chain.cause.sentence} {chain.cause.remedy}"), chain.cause
+
+
+def test_a_budget_that_allows_nothing_is_a_step() -> None:
+    name = "PodDisruptionBudget/default/p"
+    lines = [node(0, "n"), *runs(covered=("p",)), BudgetLine(50, name, BudgetState(0, 2, 2))]
+    (chain,) = chains(run(*lines))
+    held = [step for step in chain.steps if step.kind is StepKind.HELD]
+    assert [(step.at, "default/p allows no eviction" in step.text) for step in held] == [(50, True)]
+
+
+@pytest.mark.parametrize("batch", range(4))
+def test_phases_add_up_to_start_seconds(batch: int) -> None:
+    for seed in range(batch, 200, 4):
+        lines, ledger = random_recording(seed), ClusterLedger()
+        explainer = Explainer(RecordingHeader())
+        found: list[Chain] = []
+        for line in lines:
+            ledger.apply(line)
+            found += explainer.apply(line)
+        found += explainer.finish()
+        for chain in found:
+            times = [step.at for step in chain.steps]
+            assert times == sorted(times)
+            record = ledger.pods.live.get(chain.pod)
+            # A pod of the name of one that is gone is another pod.
+            if record is None or any(step.text == "deleted" for step in chain.steps):
+                continue
+            if record.starting is None:
+                assert not chain.phases, seed
+            elif record.starting.seconds is not None:
+                assert chain.waited == pytest.approx(record.starting.seconds), seed
+                assert sum(chain.phases.values()) == pytest.approx(chain.waited), seed
+
+
+def test_a_message_is_one_step_until_its_reasons_change() -> None:
+    whole = f"0/9 nodes are available: {', '.join(f'1 reason {n}' for n in range(99))}."
+    texts = [FULL, FULL.replace("1", "2"), whole[:300], whole]
+    lines = [pod(1 + n, "web-1", created=1, why=why) for n, why in enumerate(texts)]
+    (chain,) = chains(run(*lines))
+    steps = [(s.at, s.text) for s in chain.steps if s.kind is StepKind.UNSCHEDULABLE]
+    # The third is cut, as earlier versions did it.
+    assert steps == [(1, FULL), (3, whole)]
+
+
+def test_nothing_is_kept_of_pods_that_are_gone() -> None:
+    explainer = Explainer(RecordingHeader())
+    for n in range(2_000):
+        lines: list[RecordedLine] = [pod(n, f"web-{n}", created=n, why=FULL)]
+        lines += [PodLine(n + 0.5, f"default/web-{n}", None)]
+        found = [chain for line in lines for chain in explainer.apply(line)]
+        assert len(found) == (n > 5)
+    assert len(list(explainer.finish())) < 10
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    expect = Expectation.model_validate(
+        {"figure": "pods.pending", "equals": 0, "of": {"workload": "web"}}
+    )
+    lines = run(node(0, "n"), *waits(ANTI), refused(9, "1 anti-affinity"))
+    lines[1:1] = [pod(1, f"api-{n}", created=1, why=FULL) for n in range(30)]
+    data = content(sorted(lines, key=lambda line: line.t), expect=[expect])
+    (tmp_path / NAME).write_bytes(gzip.compress(data))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("asked", "code", "texts"),
+    [
+        ([], 0, ["Deployment/default/api: 30 pods", "1 of 1: can never be placed"]),
+        (["web-1"], 0, ["default/web-1 of Deployment", "unschedulable: 0/2 nodes", "9.0 s  clus"]),
+        (["default/web-1"], 0, ["default/web-1 of Deployment"]),
+        (["api"], 0, ["api: 30 pods", "default/api-0 of Deployment"]),
+        (["api-1"], 0, ["default/api-1 of Deployment"]),
+        (["nobody\x1b[31m"], 1, []),
+    ],
+)
+def test_why_answers(
+    asked: list[str], code: int, texts: list[str], recorded: Path, capsys: Any
+) -> None:
+    assert main(["why", str(recorded), *asked]) == code
+    out, err = capsys.readouterr()
+    assert all(text in out for text in texts)
+    assert bool(out) is (code == 0) and bool(err) is (code != 0)
+    assert f"{out}{err}".replace("\n", "").isprintable()
+    assert "default/api-11" not in out
+
+
+def test_a_recording_that_is_not_there_is_an_error(tmp_path: Path, capsys: Any) -> None:
+    assert main(["why", str(tmp_path / "nothing")]) == 2
+    (tmp_path / NAME).write_bytes(b"{}")
+    assert main(["why", str(tmp_path)]) == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_a_failed_verdict_names_causes_of_what_it_is_about(recorded: Path) -> None:
+    found = outputs.judge(recorded)
+    (why,) = found.why
+    assert re.search("default/web: 1 of 1: can never be placed.*to do: loosen", why)
+    assert f"why    {why}" in summary(found)
