@@ -22,6 +22,7 @@ from kwok_operator.causes.model import (
 from kwok_operator.causes.phases import PHASES, split
 from kwok_operator.causes.seen import SeenClaim, SeenCluster, SeenGroup, SeenNode, SeenPod
 from kwok_operator.errors import one_line
+from kwok_operator.formats.podparts import amount_in_words
 
 _MOST_SAID: Final = 300
 _BY_API: Final = "EvictionByEvictionAPI"
@@ -288,14 +289,6 @@ def _too_large(requests: Mapping[str, float], largest: Mapping[str, float]) -> s
         if name not in largest:
             return f"it requests {name}, and no node has any"
         if amount > largest[name]:
-            asked, most = _amount(name, amount), _amount(name, largest[name])
+            asked, most = amount_in_words(name, amount), amount_in_words(name, largest[name])
             return f"it requests {asked}, and the largest node has {most}"
     return ""
-
-
-def _amount(name: str, amount: float) -> str:
-    if name == "cpu":
-        return f"{amount / 1_000:g} CPUs"
-    if name in ("memory", "ephemeral-storage"):
-        return f"{amount / 2**30:.4g}Gi of {name}"
-    return f"{amount:g} {name}"

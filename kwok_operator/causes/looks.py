@@ -87,7 +87,8 @@ def _matters(each: GroupStatus) -> bool:
 
 
 def _group(each: GroupStatus) -> str:
-    parts = [f"{each.ready} ready of {each.target}" if each.target is not None else ""]
+    of = f" of {each.target}" if each.target is not None else ""
+    parts = [f"{each.ready or 0} ready{of}"]
     if each.maximum is not None:
         parts.append(f"from {each.minimum or 0} to {each.maximum} nodes")
     parts.append("" if each.health in ("", "Healthy") else each.health)

@@ -1,4 +1,4 @@
-"""`kwok-operator why`: why pods waited, by the recording of a rehearsal."""
+"""`kwok-operator why`: why pods waited, by the recording of a rehearsal, or on a live cluster."""
 
 import argparse
 import heapq
@@ -8,22 +8,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kwok_operator.errors import RecordingError, SettingsError, one_line
+from kwok_operator.settings import add_cluster_flags
 
 if TYPE_CHECKING:
     from kwok_operator.causes.model import Chain
     from kwok_operator.rehearsal.judge.recording import PodState
 
 _HELP: Final = """\
-Says why pods waited, and why nothing was scaled up for them, by the recording of a rehearsal.
+Says why pods waited, and why nothing was scaled up for them, by the recording of a rehearsal, or
+on a live cluster, ours or any other.
 
   kwok-operator why results                       the causes, by workload
   kwok-operator why results/recording.jsonl.gz shop/web-7
   kwok-operator why results web                   all pods of a workload, or whose names begin so
 
+  kwok-operator why shop/web-7 --context prod     a pod of a live cluster, as it is now
+
 RECORDING is the file or its folder. POD is NAME, NAMESPACE/NAME, the name of a workload, or the
 beginning of pods' names.
 
-Exit code 0: answered; 1: no such pod; 2: the recording can't be read.
+With --kubeconfig, --context or --namespace it reads a cluster, and writes nothing: docs/why.md has
+the rights that it needs.
+
+Exit code 0: answered; 1: no such pod; 2: the recording or the cluster can't be read.
 """
 _MOST_CHAINS: Final = 10
 
@@ -32,10 +39,21 @@ def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
     why = command("why", run, "say why pods waited", _HELP)
     why.add_argument("recording", metavar="RECORDING", type=Path, help="the file or its folder")
     why.add_argument("pod", metavar="POD", nargs="?", default="", help="a pod or a workload")
+    cluster = why.add_argument_group("a live cluster, then POD is the only argument")
+    add_cluster_flags(cluster)
+    cluster.add_argument("-n", "--namespace", help="the pod's namespace, if not its context's")
 
 
 def run(flags: argparse.Namespace) -> int:
-    """Prints the chains of the pods asked for, or the answers by workload."""
+    """Prints the chains of the pods asked for, or the answers by workload. Raises SettingsError and
+    ConnectionConfigError.
+    """
+    if flags.kubeconfig or flags.context or flags.namespace:
+        from kwok_operator.cli.whylive import run_live
+
+        if flags.pod:
+            raise SettingsError("why: of a live cluster give the POD only, not a RECORDING")
+        return run_live(str(flags.recording), flags)
     try:
         lines = list(_lines(flags.recording, flags.pod))
     except (RecordingError, SettingsError) as error:

@@ -1,15 +1,25 @@
-"""What `kwok-operator why` computes of a live cluster: for random pods with every kind of
-constraint, the nodes that would take a pod, and the reasons of the others with their numbers, are
-those of the real scheduler.
+"""`kwok-operator why` of a live cluster, and what it computes:
+
+- for random pods with every kind of constraint, the nodes that would take a pod, and the reasons
+  of the others with their numbers, are those of the real scheduler
+- the rights in docs/why.md, without a write and without Secrets, are enough for a full answer;
+  environment variables aren't printed
+- with fewer rights it says which ones are missing, and answers as far as it can
+- a pod, context or server that isn't there is an error of one sentence
 """
 
+import json
 import random
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from kwok_operator.causes.crowd import Crowd, PodNeeds
 from kwok_operator.causes.fit import Fit, FitClaim, fit
@@ -19,10 +29,13 @@ from tests.e2e.api import NODES, Api
 from tests.e2e.bare_cluster import bare_cluster
 from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.placements import nodes, random_pod, zonal_volume
+from tests.e2e.rights import kubeconfig_of
 
 PODS = "/api/v1/namespaces/default/pods"
 NUMBER_OF_NODES = 12
 NUMBER_OF_PODS = 120
+DOCS = Path(__file__).parents[2] / "docs" / "why.md"
+ROLES = "rbac.authorization.k8s.io"
 
 
 @pytest.fixture(scope="module")
@@ -107,3 +120,89 @@ def test_the_scheduler_gives_the_same_reasons(kubectl: Kubectl) -> None:
         seen |= found.reasons().keys()
     # The draws must reach most of the filters, else the test says little.
     assert refused >= 20 and len(seen) >= 9, (refused, seen)
+
+
+def account(kubectl: Kubectl, directory: Path, role: dict[str, Any]) -> Path:
+    """A kubeconfig of a new account with the rights of a role."""
+    kind, name = role["kind"], role["metadata"]["name"]
+    kubectl.apply(role)
+    kubectl("create", "serviceaccount", name)
+    binding, of = f"{kind.lower()}binding", f"--{kind.lower()}={name}"
+    kubectl("create", binding, name, of, f"--serviceaccount=default:{name}")
+    user = f"--as=system:serviceaccount:default:{name}"
+    eventually(partial(kubectl, "auth", "can-i", "get", "pods", user), describe="the rights")
+    path = directory / f"{name}.kubeconfig"
+    path.write_text(kubeconfig_of(kubectl, name, namespace="default"))
+    return path
+
+
+def why(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "kwok_operator", "why", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def waiting(kubectl: Kubectl) -> str:
+    """A pod that no node takes, and that the scheduler has seen."""
+    container = {
+        "name": "c",
+        "image": "none",
+        "env": [{"name": "TOKEN", "value": "confidential"}],
+        "resources": {"requests": {"cpu": "16"}},
+    }
+    spec = {"containers": [container], "nodeSelector": {"disk": "ssd"}}
+    name = "too-large"
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+    kubectl.api.create(PODS, body)
+    eventually(partial(outcome, kubectl.api, name), describe="the scheduler has seen it")
+    return name
+
+
+def test_the_rights_in_the_docs_are_enough(kubectl: Kubectl, waiting: str, tmp_path: Path) -> None:
+    (role,) = re.findall(r"```yaml\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    kubeconfig = account(kubectl, tmp_path, yaml.safe_load(role))
+    done = why(waiting, "--kubeconfig", kubeconfig)
+    assert done.returncode == 0, done.stderr
+    assert "16 CPUs" in done.stdout and "nodeSelector disk=ssd" in done.stdout
+    assert "12 nodes: 0 would take the pod now" in done.stdout
+    assert "needs the right" not in done.stdout, done.stdout
+    assert "confidential" not in done.stdout
+    as_reader = f"--kubeconfig={kubeconfig}"
+    for verb, what in (("list", "secrets"), ("list", "configmaps"), ("delete", "pods")):
+        kubectl.fails("auth", "can-i", verb, what, "--all-namespaces", as_reader)
+
+
+def test_a_missing_right_is_named(kubectl: Kubectl, waiting: str, tmp_path: Path) -> None:
+    rules = [{"apiGroups": [""], "resources": ["pods", "events"], "verbs": ["get", "list"]}]
+    role = {
+        "apiVersion": f"{ROLES}/v1",
+        "kind": "Role",
+        "metadata": {"name": "few"},
+        "rules": rules,
+    }
+    done = why(waiting, "--kubeconfig", account(kubectl, tmp_path, role))
+    assert done.returncode == 0, done.stderr
+    assert f"{waiting} of" in done.stdout and "0/12 nodes are available" in done.stdout
+    for right in ("list nodes", "list poddisruptionbudgets.policy in namespace default"):
+        assert f"needs the right to {right}" in done.stdout, done.stdout
+
+
+def test_what_is_not_there_is_said_in_a_sentence(
+    kubectl: Kubectl, waiting: str, tmp_path: Path
+) -> None:
+    known = ("--kubeconfig", kubectl.kubeconfig)
+    gone = tmp_path / "gone"
+    config = kubectl.json("config", "view", "--raw", "--minify", "--flatten")
+    config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
+    gone.write_text(json.dumps(config))
+    for arguments, code, says in (
+        (("too-larg", *known), 1, "there is no pod default/too-larg; did you mean too-large?"),
+        ((waiting, "-n", "kube-system", *known), 1, "of that name is in namespace default"),
+        ((f"default/{waiting}", "-n", "other", *known), 2, "another namespace"),
+        ((waiting, "--context", "nowhere", *known), 2, "nowhere"),
+        ((waiting, "--kubeconfig", gone), 2, "connection refused"),
+        (("No Pod", *known), 2, "is no pod"),
+    ):
+        done = why(*arguments)
+        assert (done.returncode, done.stdout) == (code, ""), (arguments, done)
+        assert says in done.stderr and done.stderr.count("\n") == 1, done.stderr

@@ -1,0 +1,193 @@
+"""What a live cluster shows of one pod, as the lines of a recording: so one program explains both.
+
+    objects  --AsLines-->  lines, in the order of their times  --recorded.Explainer-->  the chain
+
+The recording would have begun when the pod was created, so times are in seconds since then. An
+object shows its present state and some timestamps in whole seconds; what happened in between is
+known from Events only. Objects that are older than the pod count as there from its beginning.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from kwok_operator.causes import autoscalertexts as texts
+from kwok_operator.causes.autoscalertexts import AutoscalerStatus
+from kwok_operator.causes.model import Chain
+from kwok_operator.causes.recorded import Explainer
+from kwok_operator.formats.podparts import dicts
+from kwok_operator.formats.times import parse_time
+from kwok_operator.formats.untyped import as_map, text_at, value_at
+from kwok_operator.rehearsal.judge import observed
+from kwok_operator.rehearsal.judge.observed import StampClock
+from kwok_operator.rehearsal.judge.recording import (
+    BudgetLine,
+    EventLine,
+    GroupLine,
+    GroupState,
+    MarkLine,
+    NodeClaimLine,
+    NodeClaimState,
+    NodeLine,
+    PodLine,
+    PodState,
+    RecordedLine,
+    RecordingHeader,
+)
+
+Body = Mapping[str, Any]
+_PROGRESS: Final = ("Launched", "Registered", "Initialized")
+_STAMPS: Final = ("lastTimestamp", "eventTime", "firstTimestamp")
+
+
+class AsLines:
+    """Takes the objects that have to do with a pod. `now` is in milliseconds since the epoch, by
+    the cluster's clock. Raises ValueError if the pod has no creation time.
+    """
+
+    def __init__(self, pod: Body, *, now: int) -> None:
+        created = parse_time(text_at(pod, "metadata", "creationTimestamp"))
+        self._pod = pod
+        self._clock = StampClock(created)
+        self.now = max(now - created, 0) / 1_000
+        """Seconds since the pod was created."""
+        self._lines: list[RecordedLine] = []
+        self._groups: set[str] = set()
+        self._claims: set[str] = set()
+        self._selectors: dict[str, object] = {}
+        self.autoscaled = False
+
+    def since(self, stamp: object) -> float | None:
+        """Returns a timestamp in seconds since the pod was created; None if it is none."""
+        return self._clock.seconds(stamp)
+
+    def node(self, body: Body) -> None:
+        state = observed.node(
+            body, price=None, before=None, seen=max(self.now, 0.001), clock=self._clock
+        )
+        name = text_at(body, "metadata", "name")
+        created = self._at(text_at(body, "metadata", "creationTimestamp"))
+        self._lines.append(NodeLine(created, name, replace(state, ready=False)))
+        if state.ready:
+            ready = _condition(body, "Ready").get("lastTransitionTime")
+            self._lines.append(NodeLine(max(self._at(ready), created), name, state))
+
+    def group(self, body: Body) -> None:
+        name = text_at(body, "metadata", "name")
+        self._groups.add(name)
+        self._lines.append(GroupLine(0.0, name, observed.group(body)))
+
+    def status(self, status: AutoscalerStatus) -> None:
+        """Takes cluster-autoscaler's status; what groups of ours say themselves goes first."""
+        self.autoscaled = True
+        for each in status.groups:
+            if each.name not in self._groups:
+                state = GroupState(
+                    target=each.target or 0,
+                    ready=each.ready or 0,
+                    maximum=each.maximum,
+                    says=each.backoff,
+                )
+                self._lines.append(GroupLine(0.0, each.name, state))
+
+    def pool(self, body: Body) -> None:
+        """Takes a NodePool of Karpenter, which shows that it runs, or ran."""
+        self.autoscaled = True
+
+    def claim(self, body: Body) -> None:
+        name = text_at(body, "metadata", "name")
+        state = observed.node_claim(
+            body, price=None, before=None, seen=max(self.now, 0.001), clock=self._clock
+        )
+        created = self._at(text_at(body, "metadata", "creationTimestamp"))
+        self._claims.add(name)
+        self._lines.append(NodeClaimLine(created, name, state))
+        for kind in _PROGRESS:
+            condition = _condition(body, kind)
+            if condition.get("status") == "False":
+                at = max(self._at(condition.get("lastTransitionTime")), created)
+                reason, message = (text_at(condition, key) for key in ("reason", "message"))
+                self._lines.append(
+                    EventLine(at, "Warning", reason, f"NodeClaim//{name}", "karpenter", message)
+                )
+
+    def budget(self, body: Body) -> None:
+        metadata = as_map(body.get("metadata"))
+        name = f"{text_at(metadata, 'namespace')}/{text_at(metadata, 'name')}"
+        self._selectors[name] = value_at(body, "spec", "selector")
+        state = observed.budget(body)
+        self._lines.append(BudgetLine(0.0, f"{BudgetLine.KEY}/{name}", state))
+
+    def event(self, body: Body) -> None:
+        """Takes an Event about the pod, a group, a NodeClaim or cluster-autoscaler's status."""
+        stamps = (value_at(body, "series", "lastObservedTime"), *map(body.get, _STAMPS))
+        at = next((t for stamp in stamps if (t := self.since(stamp)) is not None), None)
+        if at is not None and at >= -1.0:  # the first second may be cut off a timestamp
+            self._lines.append(replace(observed.event(body), t=min(max(at, 0.0), self.now)))
+
+    def chain(self) -> Chain:
+        """Makes the chain of the pod as of now."""
+        versions = {"karpenter": ""} if self.autoscaled else {}
+        explainer = Explainer(RecordingHeader(versions=versions))
+        ends = MarkLine(self.now, "now")
+        lines = [*self._lines, *self._lost_claims(), *self._of_pod(), ends]
+        # At the same moment, objects go before the pod and what is said about it.
+        lines.sort(key=lambda line: (line.t, isinstance(line, EventLine | PodLine | MarkLine)))
+        for line in lines:
+            for _ in explainer.apply(line):
+                pass
+        (chain,) = explainer.finish()
+        return chain
+
+    def _of_pod(self) -> Iterator[RecordedLine]:
+        body, metadata = self._pod, as_map(self._pod.get("metadata"))
+        name = f"{text_at(metadata, 'namespace')}/{text_at(metadata, 'name')}"
+        first = observed.pod({"metadata": metadata, "spec": _unbound(body)}, **self._seen(0.0))
+        state = observed.pod(body, **self._seen(max(self.now, 0.001), first))
+        yield PodLine(0.0, name, first)
+        scheduled = _condition(body, "PodScheduled")
+        if state.why:
+            at = self._at(scheduled.get("lastTransitionTime"))
+            yield PodLine(at, name, replace(first, why=state.why))
+        if state.disrupted:
+            at = self._at(_condition(body, "DisruptionTarget").get("lastTransitionTime"))
+            yield PodLine(at, name, replace(state, phase="Running"))
+        yield PodLine(max(self._ended(), state.running or 0.0), name, state)
+
+    def _seen(self, at: float, before: PodState | None = None) -> dict[str, Any]:
+        clock, selectors = self._clock, self._selectors
+        return {"before": before, "seen": at, "clock": clock, "selectors": selectors}
+
+    def _ended(self) -> float:
+        """Returns when the last container ended; now if any runs."""
+        if value_at(self._pod, "status", "phase") not in ("Succeeded", "Failed"):
+            return self.now
+        statuses = dicts(value_at(self._pod, "status", "containerStatuses"))
+        stamps = [value_at(each, "state", "terminated", "finishedAt") for each in statuses]
+        return max(map(self._at, stamps), default=self.now)
+
+    def _lost_claims(self) -> Iterator[RecordedLine]:
+        """Yields the NodeClaims that Karpenter has named and that don't exist: it has ended them,
+        or they have failed.
+        """
+        for line in self._lines:
+            named = texts.nominated(line.message) if isinstance(line, EventLine) else None
+            if named and named.node_claim and named.node_claim not in self._claims:
+                state = NodeClaimState(created=line.t)
+                yield NodeClaimLine(line.t, named.node_claim, state)
+                yield NodeClaimLine(self.now, named.node_claim, None)
+
+    def _at(self, stamp: object) -> float:
+        """Returns when something happened, in the time of the pod; now if it isn't known."""
+        at = self.since(stamp)
+        return self.now if at is None else min(max(at, 0.0), self.now)
+
+
+def _unbound(body: Body) -> dict[str, Any]:
+    spec = as_map(body.get("spec"))
+    return {key: value for key, value in spec.items() if key != "nodeName"}
+
+
+def _condition(body: Body, kind: str) -> Mapping[str, Any]:
+    conditions = dicts(value_at(body, "status", "conditions"))
+    return next((each for each in conditions if each.get("type") == kind), {})

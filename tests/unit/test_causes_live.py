@@ -1,0 +1,165 @@
+"""The chain of a pod of a live cluster, from its objects as they are now:
+
+- cluster-autoscaler's refusal names the group in back-off, and what the cloud said, from its status
+- a NodeClaim that Karpenter named, and that is gone, is told with the Event that says why
+- what was decided last counts, whatever was said before; an Event of an earlier pod counts nothing
+- the steps of a node that came later add up to the pod's wait
+- a node that would take the pod by now corrects the cause
+- what is shown of groups and NodePools is what hinders them
+"""
+
+from typing import Any
+
+import pytest
+
+from kwok_operator.causes.aslines import AsLines
+from kwok_operator.causes.autoscalertexts import parse_status
+from kwok_operator.causes.fit import Fit
+from kwok_operator.causes.looks import autoscaler_lines, group_lines, pool_lines, with_fit
+from kwok_operator.causes.model import CauseKind, StepKind
+from kwok_operator.constants import NODE_POOL_LABEL
+from kwok_operator.formats.times import format_time, parse_time
+
+Json = dict[str, Any]
+BORN = parse_time("2026-01-01T00:00:00Z")
+SAYS = "0/1 nodes are available: 1 Insufficient cpu."
+STATUS = """\
+autoscalerStatus: Running
+nodeGroups:
+- name: a
+  health: {status: Healthy, cloudProviderTarget: 1, minSize: 0, maxSize: 9}
+  scaleUp:
+    status: Backoff
+    backoffInfo: {errorCode: stockout, errorMessage: no more of these}
+- name: b
+  health: {status: Healthy, cloudProviderTarget: 1, minSize: 0, maxSize: 9}
+"""
+
+
+def at(seconds: float) -> str:
+    return format_time(BORN + round(seconds * 1_000))
+
+
+def condition(kind: str, status: str, seconds: float, **more: str) -> Json:
+    return {"type": kind, "status": status, "lastTransitionTime": at(seconds), **more}
+
+
+def pod(*conditions: Json, node: str = "", **status: Any) -> Json:
+    return {
+        "metadata": {"name": "p", "namespace": "shop", "uid": "1", "creationTimestamp": at(0)},
+        "spec": {"nodeName": node, "containers": [{"resources": {"requests": {"cpu": "1"}}}]},
+        "status": {"phase": "Pending", "conditions": [*conditions], **status},
+    }
+
+
+WAITS = pod(condition("PodScheduled", "False", 1, reason="Unschedulable", message=SAYS))
+
+
+def event(seconds: float, reason: str, message: str, about: str = "Pod", name: str = "p") -> Json:
+    namespace = "shop" if about == "Pod" else ""
+    return {
+        "involvedObject": {"kind": about, "namespace": namespace, "name": name},
+        "lastTimestamp": at(seconds),
+        "type": "Warning",
+        "reason": reason,
+        "message": message,
+        "source": {"component": "karpenter" if about == "NodeClaim" else "cluster-autoscaler"},
+    }
+
+
+def seen(body: Json, now: float) -> AsLines:
+    return AsLines(body, now=BORN + round(now * 1_000))
+
+
+REFUSED = event(
+    40, "NotTriggerScaleUp", "pod didn't trigger scale-up: 1 in backoff after failed scale-up"
+)
+TRIGGERED = event(5, "TriggeredScaleUp", "pod triggered scale-up: [{a 0->1 (max: 9)}]")
+
+
+def test_a_refusal_names_the_group_and_what_the_cloud_said() -> None:
+    lines = seen(WAITS, 60)
+    lines.event(event(-30, "NotTriggerScaleUp", "pod didn't trigger scale-up: 1 Too many pods"))
+    lines.event(REFUSED)
+    status = parse_status(STATUS)
+    assert status is not None
+    lines.status(status)
+    chain = lines.chain()
+    assert chain.cause.kind is CauseKind.REFUSED
+    (refusal,) = chain.cause.refusals
+    assert refusal.names == ("a",) and "no more of these" in refusal.reason
+    assert [step.at for step in chain.steps if step.kind is StepKind.REFUSED] == [40]
+    assert list(autoscaler_lines(status, where="x/y"))[1:] == [
+        "  a: 0 ready of 1, from 0 to 9 nodes, scale-up Backoff (stockout: no more of these)",
+        "  1 group with nothing to report",
+    ]
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["refused-last", "triggered-last"])
+def test_what_was_decided_last_counts(later: bool) -> None:
+    lines = seen(WAITS, 60)
+    trigger = {**TRIGGERED, "lastTimestamp": at(50 if later else 5)}
+    for each in (trigger, REFUSED):
+        lines.event(each)
+    assert lines.chain().cause.kind is (CauseKind.CREATING if later else CauseKind.REFUSED)
+
+
+def test_a_lost_nodeclaim_is_told_with_its_failure() -> None:
+    lines = seen(WAITS, 60)
+    lines.event(event(5, "Nominated", "Pod should schedule on: nodeclaim/c-1"))
+    lines.event(event(9, "InsufficientCapacityError", "no t3 in zone-a", "NodeClaim", "c-1"))
+    cause = lines.chain().cause
+    assert cause.kind is CauseKind.NO_STOCK and "no t3 in zone-a" in cause.sentence
+
+
+def test_the_steps_of_a_later_node_add_up() -> None:
+    started = {"state": {"running": {"startedAt": at(50)}}}
+    bound = condition("PodScheduled", "True", 40)
+    body = pod(bound, node="n", containerStatuses=[started]) | {}
+    body["status"]["phase"] = "Running"
+    lines = seen(body, 100)
+    lines.event(TRIGGERED)
+    metadata = {"name": "n", "creationTimestamp": at(20)}
+    lines.node({"metadata": metadata, "status": {"conditions": [condition("Ready", "True", 30)]}})
+    chain = lines.chain()
+    kinds = [step.kind for step in chain.steps]
+    assert kinds == [
+        StepKind.CREATED,
+        StepKind.DECIDED,
+        StepKind.REQUESTED,
+        StepKind.NODE,
+        StepKind.USABLE,
+        StepKind.BOUND,
+        StepKind.RUNNING,
+    ]
+    assert sum(chain.phases.values()) == pytest.approx(chain.waited) == pytest.approx(50.5)
+    assert chain.phases["wait.boot"] == pytest.approx(10, abs=1)
+
+
+def test_a_node_that_would_take_the_pod_corrects_the_cause() -> None:
+    chain = seen(WAITS, 60).chain()
+    assert chain.cause.kind is CauseKind.NO_AUTOSCALER
+    assert with_fit(chain, Fit(1)) == chain
+    corrected = with_fit(chain, Fit(2, takes=2, example="n7")).cause
+    assert corrected.kind is CauseKind.UNSCHEDULED and "n7 and 1 more" in corrected.sentence
+
+
+def test_what_hinders_groups_and_nodepools_is_shown() -> None:
+    short = condition("Provisioned", "False", 1, reason="OutOfStock", message="none left")
+    fine = condition("Ready", "True", 1)
+    groups = [
+        {"metadata": {"name": "a"}, "status": {"conditions": [fine, short]}},
+        {"metadata": {"name": "b"}, "status": {"conditions": [fine]}},
+    ]
+    assert list(group_lines(groups)) == [
+        "KwokNodeGroup a: Provisioned=False (OutOfStock: none left)"
+    ]
+    unready = condition("Ready", "False", 1, reason="NodeClassNotReady")
+    pool = {
+        "metadata": {"name": "web", "labels": {NODE_POOL_LABEL: "web"}},
+        "spec": {"limits": {"cpu": "10"}},
+        "status": {"resources": {"cpu": "8"}, "conditions": [unready]},
+    }
+    assert list(pool_lines([pool])) == [
+        "NodePool web: 8 of 10 cpu; Ready=False (NodeClassNotReady)"
+    ]
