@@ -39,6 +39,7 @@ _OF: Final[dict[str, set[str]]] = {
     "pods.unserved": _WAITING,
     "pendingSeconds": _PODS,
     "startSeconds": _PODS,
+    "wait": _PODS,
     "gangs": _WAITING,
     "nodes": _NODES,
     "instances": {"group"},
@@ -304,6 +305,7 @@ def _all_waits(
     for name, waited in (
         ("pendingSeconds", _pod_waits(all_, scope, starts=False)),
         ("startSeconds", _pod_waits(all_, scope, starts=True)),
+        *_phase_waits(all_, scope).items(),
         ("gangs.completionSeconds", _job_waits(all_, scope)),
     ):
         known = sorted(waited.ended + waited.open)
@@ -345,6 +347,81 @@ def _pod_waits(all_: History, scope: FigureScope, *, starts: bool) -> Waited:
         else:
             waited.open.append(max(0.0, end.t - begin))
     return waited
+
+
+def _phase_waits(all_: History, scope: FigureScope) -> dict[str, Waited]:
+    decision, boot, scheduling, start = phases = [Waited() for _ in range(4)]
+    end = all_.snapshots[-1]
+    for pod in all_.pods:
+        before, created = pod.first.created < 0, max(0.0, pod.first.created)
+        if before and (pod.first.phase in ENDED or _wait_end(pod.lines[0], True) is not None):
+            continue
+        served = any(state.node for _, _, state in pod.lines)
+        if not served and scope.by.keys() & _NODES and end.belongs(pod, pod.last, scope.wide):
+            for each in phases:
+                each.elsewhere = True
+        if not end.belongs(pod, pod.last, scope):
+            continue
+        ends = [
+            [t for line in pod.lines if (t := _wait_end(line, s)) is not None]
+            for s in (False, True)
+        ]
+        bounds, runs = ends
+        over = pod.gone is not None or pod.last.phase in ENDED
+        if not served:
+            for each in phases:
+                each.never += over
+                each.open += [] if over else [0.0]
+            continue
+        bound = created if before and _wait_end(pod.lines[0], False) is not None else bounds[0]
+        ran = max(created, runs[0]) if runs else math.inf
+        bound = max(created, min(bound, ran))
+        requested, usable = _node_moments(all_, pod) or (created, created)
+        requested = min(max(requested, created), bound)
+        usable = min(max(usable, requested), bound)
+        decision.ended.append(requested - created)
+        boot.ended.append(usable - requested)
+        scheduling.ended.append(bound - usable)
+        if runs:
+            start.ended.append(ran - bound)
+        elif over:
+            start.never += 1
+        else:
+            start.open.append(max(0.0, end.t - bound))
+    return dict(
+        zip(("wait.decision", "wait.boot", "wait.scheduling", "wait.start"), phases, strict=True)
+    )
+
+
+def _node_moments(all_: History, pod: Life) -> tuple[float, float] | None:
+    """When its node was requested, and usable; None if nothing is said of the node in its life."""
+    shown, name = next((at, state.node) for at, _, state in pod.lines if state.node)
+    namesakes = [node for node in all_.nodes if node.name == name]
+    earlier = [node for node in namesakes if node.lines[0][0] < shown]
+    later = [node for node in namesakes if shown < node.lines[0][0] < pod.gone_after]
+    if not earlier + later:
+        return None
+    node = (earlier[-1:] + later)[0]
+    first, first_t, state = node.lines[0]
+    said = range(min(pod.gone_after, node.gone_after, len(all_.lines)))
+    ends = [
+        at
+        for at in range(first)
+        if isinstance(line := all_.lines[at], NodeLine) and line.name == name and not line.state
+    ]
+    claims = (
+        line.state.created
+        for at in said[max(ends, default=-1) + 1 :]
+        if isinstance(line := all_.lines[at], NodeClaimLine)
+        if line.state is not None and line.state.node == name
+    )
+    requested = next(
+        (t for t in (state.requested, next(claims, None), state.created) if t is not None), first_t
+    )
+    ready = [(at, t) for at, t, state in node.lines if state.ready and at in said]
+    if ready[:1] == [(first, first_t)] and state.created is not None and state.created < 0:
+        return requested, state.created
+    return requested, ready[0][1] if ready else math.inf
 
 
 def _wait_end(line: tuple[int, float, PodState], starts: bool) -> float | None:

@@ -71,7 +71,11 @@ class _World:
 
     def node_came(self) -> RecordedLine | None:
         name = self.draw.choice(_NODES)
-        return None if name in self.nodes else self._node(name, NodeState(created=self.created()))
+        if name in self.nodes:
+            return None
+        created = self.created()
+        asked = round(created - self.draw.choice((-1, 0, 5, 40)), 3) if self.chance(0.4) else None
+        return self._node(name, NodeState(created=created, requested=asked))
 
     def _node(self, name: str, node: NodeState) -> RecordedLine:
         if not node.group:

@@ -41,10 +41,18 @@ def _levels(name: str, of: dict[str, str], most: float, final: float) -> list[Pl
 
 def _waits(name: str, after: float) -> list[Planned]:
     """`after` what the 10th, 19th and 20th of 20 have waited for, and all on average. They may be
-    created some seconds late, and what they wait for may come later."""
+    created some seconds late, and what they wait for may come later.
+    """
     waited = {"p50": 6, "p95": 26, "p99": 46, "max": 46, "mean": (12 * 6 + 7 * 26 + 46) / 20}
     of = {"namespace": "waits"}
     return [(f"{name}.{key}", of, t + after - 3, t + after + 16) for key, t in waited.items()]
+
+
+def _phases(name: str, seconds: float) -> list[Planned]:
+    """A phase that takes all Jobs as long, or a little longer."""
+    of = {"namespace": "waits"}
+    parts = ("p50", "p95", "p99", "max", "mean")
+    return [(f"{name}.{key}", of, seconds * 0.9, seconds + 16) for key in parts]
 
 
 def _exactly(name: str, value: float, **of: str) -> Planned:
@@ -61,9 +69,13 @@ PLANNED: Final[list[Planned]] = [
     *_levels("pods.orphaned", {}, 5, 2),
     *_levels("pods.gone", {}, 24, 24),
     _exactly("pods.unserved", 5),
-    *_waits("pendingSeconds", 0),
-    *_waits("startSeconds", 4),
-    *_waits("gangs.completionSeconds", 7),
+    *_waits("pendingSeconds", 6),
+    *_waits("startSeconds", 10),
+    *_waits("wait.decision", 0),
+    *_phases("wait.boot", 3),
+    *_phases("wait.scheduling", 3),
+    *_phases("wait.start", 4),
+    *_waits("gangs.completionSeconds", 13),
     _exactly("gangs.unfinished", 3),
     *_levels("nodes.total", {"group": "churned"}, 5, 4),
     _exactly("nodes.max", 5, group="churned"),

@@ -607,9 +607,9 @@ def test_the_page_stays_small() -> None:
 @pytest.mark.parametrize(
     ("figures", "better"),
     [
-        (("pendingSeconds", "startSeconds", "gangs", "churn", "disruptions.beyond"), True),
+        (("pendingSeconds", "startSeconds", "wait.", "gangs", "churn"), True),
         (("pods.pending", "pods.failed", "pods.gone", "pods.orphaned", "pods.unserved"), True),
-        (("nodes.notReady", "nodeHours", "cost"), True),
+        (("nodes.notReady", "nodeHours", "cost", "disruptions.beyond"), True),
         (("evictions", "restarts", "losses", "warnings"), True),
         (("pods.running", "pods.succeeded", "utilisation"), False),
         (("nodes.total", "nodes.max", "nodes.ready", "nodes.cordoned", "instances"), None),

@@ -18,7 +18,7 @@ from kwok_operator.rehearsal.judge.recording import (
 from tests.fakes.rehearsed import ALLOCATABLE, budget, gone, judge, node, pod, run
 from tests.fakes.rehearsed import job as job_line
 
-OTHERS = ("pods.", "pendingSeconds", "startSeconds")
+OTHERS = ("pods.", "pendingSeconds", "startSeconds", "wait.")
 OTHER_COUNTS = {"evictions", "preemptions", "losses", "restarts", "warnings"}
 STATES = list(COUNTED.values())
 

@@ -30,10 +30,12 @@ class NodeClaimLedger:
                 for name in levels:
                     tally.claims[name].move(line.t, sign)
         if (ended := ends(before, after)) is not None:
+            what = f"{line.name} at {line.t:.1f} s"
             for tally in self._tallies(_place(ended)):
-                tally.counts["nodeClaims.neverRegistered"] += ended.registered is None
+                if ended.registered is None:
+                    tally.count("nodeClaims.neverRegistered", what)
                 if ended.reason in DISRUPTIONS:
-                    tally.counts[f"disruptions.{ended.reason}"] += 1
+                    tally.count(f"disruptions.{ended.reason}", what)
 
 
 def ends(before: NodeClaimState | None, after: NodeClaimState | None) -> NodeClaimState | None:

@@ -8,11 +8,11 @@ expectation doesn't hold.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from kwok_operator.errors import RecordingError, one_line
-from kwok_operator.formats.words import few_names
+from kwok_operator.formats.words import FEW, few_names
 from kwok_operator.rehearsal.judge.figures import (
     FIGURES,
     OF_NODES,
@@ -22,6 +22,7 @@ from kwok_operator.rehearsal.judge.figures import (
     in_words,
 )
 from kwok_operator.rehearsal.judge.ledger import ClusterLedger
+from kwok_operator.rehearsal.judge.named import objects_of
 from kwok_operator.rehearsal.judge.recording import EventLine, RecordedLine, WaitLine
 from kwok_operator.rehearsal.scenario.expectation import Compared, Expectation
 
@@ -86,9 +87,11 @@ def _parts(of: FigureScope) -> dict[str, FigureScope]:
 class _Case:
     expectation: Expectation
     tally: Tally
+    ledger: ClusterLedger
     events: int = 0
-    broken: tuple[float, float] | None = None
-    """When an `always` was first broken, and the value then."""
+    last_events: list[str] = field(default_factory=list)
+    broken: tuple[float, float, str] | None = None
+    """When an `always` was first broken, the value then, and by which objects."""
     measured: bool = False
     outcome: ExpectationOutcome | None = None
 
@@ -104,7 +107,13 @@ class _Case:
         if self.broken is None and (read := self.read(t)).value is not None:
             self.measured = True
             if self.expectation.is_broken_by(read):
-                self.broken = (t, read.value)
+                self.broken = (t, read.value, self.objects(read))
+
+    def objects(self, read: FigureReading) -> str:
+        """The end of a sentence on what `read` is: which objects it is about, if any."""
+        each, events = self.expectation, self.last_events
+        found = objects_of(self.ledger, each, self.tally, read, events=events)
+        return f"; {found}" if found else ""
 
 
 class Judge:
@@ -112,7 +121,7 @@ class Judge:
 
     def __init__(self, expect: Sequence[Expectation], ledger: ClusterLedger) -> None:
         self._ledger = ledger
-        self._cases = [_Case(each, ledger.tally(each.of)) for each in expect]
+        self._cases = [_Case(each, ledger.tally(each.of), ledger) for each in expect]
         self._events = [case for case in self._cases if case.expectation.event]
         self._timed = [case for case in self._cases if case.expectation.at is not None]
         always = [case for case in self._cases if case.expectation.always]
@@ -146,6 +155,8 @@ class Judge:
             for case in self._events:
                 if case.expectation.event and case.expectation.event.matches(line):
                     case.events += line.count
+                    what = f"{line.about} at {line.t:.1f} s"
+                    case.last_events = [what, *case.last_events][:FEW]
         elif isinstance(line, WaitLine) and 0 <= line.expect < len(self._cases):
             case = self._cases[line.expect]
             if case.expectation.wait is not None:
@@ -182,12 +193,12 @@ class Judge:
         if problem := self._never_seen(each.of):
             return ExpectationOutcome(each, False, problem, t=t)
         if case.broken is not None:
-            since, number = case.broken
-            reason = f"{each.shown(number)} at {since:g} s, wanted {each.wanted}"
+            since, number, objects = case.broken
+            reason = f"{each.shown(number)} at {since:g} s, wanted {each.wanted}{objects}"
             return ExpectationOutcome(each, False, reason, number, since)
         now = case.read(t)
         if now.incomplete:
-            return ExpectationOutcome(each, False, _incomplete(each, now), now.value, t)
+            return ExpectationOutcome(each, False, _incomplete(case, now), now.value, t)
         if not case.measured:
             return ExpectationOutcome(each, False, "there was nothing to measure at any time", t=t)
         reason = f"{in_words(now.value, each.measured.unit)} at the end"
@@ -198,11 +209,11 @@ class Judge:
         if problem := self._never_seen(each.of):
             return ExpectationOutcome(each, False, problem, read.value, t)
         if read.value is None or read.incomplete:
-            return ExpectationOutcome(each, False, _incomplete(each, read), read.value, t)
+            return ExpectationOutcome(each, False, _incomplete(case, read), read.value, t)
         held = each.holds(read.value)
         reason = each.shown(read.value)
         reason += "" if each.at is None else f" at {each.at:g} s"
-        reason += "" if held else f", wanted {each.wanted}"
+        reason += "" if held else f", wanted {each.wanted}{case.objects(read)}"
         return ExpectationOutcome(each, held, reason, read.value, t)
 
     def _never_seen(self, of: FigureScope) -> str:
@@ -220,9 +231,11 @@ class Judge:
         return ""
 
 
-def _incomplete(each: Expectation, read: FigureReading) -> str:
+def _incomplete(case: _Case, read: FigureReading) -> str:
     """Returns why a reading can't be compared with its bounds."""
     if not read.incomplete:
         return "there was nothing to measure"
+    each = case.expectation
     known = "nothing" if read.value is None else in_words(read.value, each.measured.unit)
-    return f"incomplete: {read.incomplete}; {known} is known, wanted {each.wanted}"
+    wanted = f"wanted {each.wanted}{case.objects(read)}"
+    return f"incomplete: {read.incomplete}; {known} is known, {wanted}"

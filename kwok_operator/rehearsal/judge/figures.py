@@ -8,7 +8,7 @@ there was nothing to measure. It is incomplete if it is known only in part: then
 says what is missing.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from pydantic import Field
 from pydantic.alias_generators import to_camel
 
+from kwok_operator.causes.phases import PHASES
 from kwok_operator.cloud.summary import COUNTED as STATUS_COUNTS
+from kwok_operator.formats.words import FEW
 from kwok_operator.rehearsal.judge.measures import (
     HOUR,
     PERCENTILES,
@@ -149,8 +151,16 @@ class Tally:
         self.use = {name: Ratio() for name in RESOURCES}
         self.pending = Waits()
         self.starting = Waits()
+        self.phases = tuple(Waits() for _ in PHASES)
         self.gangs = Waits()
         self.counts: Counter[str] = Counter()
+        self.last: defaultdict[str, deque[str]] = defaultdict(lambda: deque(maxlen=FEW))
+        """The last few objects of each count, with what happened to them."""
+
+    def count(self, name: str, what: str, by: int = 1) -> None:
+        """Counts what happened to an object; `what` names it, and says when."""
+        self.counts[name] += by
+        self.last[name].append(what)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +196,8 @@ class Figure:
     """Returns what makes a value incomplete; an empty text if it is complete."""
     kinds: tuple[str, ...] = ("nodes", "pods")
     """The kinds of objects from which the figure is computed."""
+    waits: Callable[[Tally], Waits] | None = None
+    """The waits of a tally that the figure is about."""
     counts: tuple[str, ...] = ()
     """The counts of a tally whose sum the figure is."""
     lower_is_better: bool | None = None
@@ -248,10 +260,15 @@ def _waits(
             drifts=True,
             lower_is_better=True,
             lacks=lambda tally, _, value: _missing_waits(tally, waits(tally), which, value),
+            waits=waits,
             **options,
         )
 
     return map(figure, (*PERCENTILES, "max", "mean"))
+
+
+def _phase(place: int) -> Callable[[Tally], Waits]:
+    return lambda tally: tally.phases[place]
 
 
 def _missing_waits(tally: Tally, waits: Waits, which: str, value: float | None) -> str:
@@ -317,6 +334,8 @@ def _figures() -> Iterator[Figure]:
         yield from _level(f"pods.{name}", of, _one_of("pods", name), **better)
     yield from _waits("pendingSeconds", _PODS, lambda tally: tally.pending)
     yield from _waits("startSeconds", _PODS, lambda tally: tally.starting)
+    for place, name in enumerate(PHASES):
+        yield from _waits(name, _PODS, _phase(place))
     for name in NODE_LEVELS:
         options = {"total": {"decisions": True}, "notReady": _LOW}.get(name, {})
         yield from _level(f"nodes.{name}", OF_NODES, _one_of("nodes", name), **options)

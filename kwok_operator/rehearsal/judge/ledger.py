@@ -16,9 +16,11 @@ from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Final, TypeAlias
 
+from kwok_operator.formats.words import names_in_words
 from kwok_operator.rehearsal.judge.claimledger import NodeClaimLedger
 from kwok_operator.rehearsal.judge.figures import NODE_LEVELS, FigureScope, Place, Tally
 from kwok_operator.rehearsal.judge.measures import WatchGaps
+from kwok_operator.rehearsal.judge.nodestarts import NodeStarts
 from kwok_operator.rehearsal.judge.podledger import PodLedger
 from kwok_operator.rehearsal.judge.recording import (
     BudgetLine,
@@ -45,6 +47,7 @@ MOST_GROUPS: Final = 500
 MOST_WORKLOADS: Final = 300
 """The most workloads that the report has sums of. Expectations and totals count all workloads."""
 _PLACES_KEPT: Final = 50_000
+_REPLACED: Final = "churn.replacedSameShape"
 _BUDGET: Final = "PodDisruptionBudget"
 _BY_TAINT: Final = "DeletionByTaintManager"
 _BY_API: Final = "EvictionByEvictionAPI"
@@ -187,7 +190,8 @@ class ClusterLedger:
                     self._asked[each] = Tally(self.gaps, wide)
         self._found: dict[Place, tuple[Tally, ...]] = {}
         self.nodes: dict[str, NodeState] = {}
-        self.pods = PodLedger(self.tallies)
+        self._node_starts = NodeStarts()
+        self.pods = PodLedger(self.tallies, self._node_starts)
         self.claims = NodeClaimLedger(self.tallies)
         self._group_states: dict[str, GroupState] = {}
         self._unpriced: dict[str, _Unpriced] = {}
@@ -263,6 +267,8 @@ class ClusterLedger:
                 self.claims.apply(line)
                 if line.state is not None:
                     self._replacements.looks(line.state)
+                    if self._node_starts.claim(line.state):
+                        self.pods.node_learned(line.state.node)
 
     def tallies(self, place: Place) -> tuple[Tally, ...]:
         """Returns all tallies that count what belongs to this place."""
@@ -313,6 +319,8 @@ class ClusterLedger:
             self.pods.placed(line.name, _place(after), t)
         else:
             self.pods.node_gone(line.name, t)
+        if self._node_starts.apply(line):
+            self.pods.node_learned(line.name)
         if (before or after or _NO_NODE).price is None:
             self._price(line.name, before, after, t)
 
@@ -341,15 +349,16 @@ class ClusterLedger:
         new = node.created is None or node.created >= 0
         replaces = self._replacements.replaces(name, node, t, new=new)
         for tally in self.tallies(_place(node)) if new else ():
-            tally.counts["churn.created"] += 1
-            tally.counts["churn.replacedSameShape"] += replaces
+            tally.count("churn.created", f"{name} at {t:.1f} s")
+            if replaces:
+                tally.count(_REPLACED, f"{name} at {t:.1f} s")
 
     def _went(self, name: str, node: NodeState, t: float) -> None:
         for tally in self.tallies(_place(node)):
-            tally.counts["churn.deleted"] += 1
+            tally.count("churn.deleted", f"{name} at {t:.1f} s")
         if (place := self._replacements.went(name, node, t)) is not None:
             for tally in self.tallies(place):
-                tally.counts["churn.replacedSameShape"] += 1
+                tally.count(_REPLACED, f"{name} at {t:.1f} s")
 
     def _move_node(
         self, node: NodeState, used: Mapping[str, float], *, t: float, sign: int
@@ -405,12 +414,15 @@ class ClusterLedger:
         if was_before or state.disrupted not in (_BY_TAINT, _BY_API):
             return
         namespace, by_api = name.partition("/")[0], state.disrupted == _BY_API
-        names = [f"{_BUDGET}/{namespace}/{each}" for each in state.budgets]
-        allowed = [
-            self._budgets[each].evicts(t, by_api=by_api) for each in names if each in self._budgets
+        budgets = {each: f"{_BUDGET}/{namespace}/{each}" for each in state.budgets}
+        broken = [
+            f"{namespace}/{each}"
+            for each, full in budgets.items()
+            if full in self._budgets and not self._budgets[full].evicts(t, by_api=by_api)
         ]
-        for tally in self.tallies(Place(namespace=namespace)) if not all(allowed) else ():
-            tally.counts["disruptions.beyondBudget"] += 1
+        by = f"the eviction of {name} at {t:.1f} s ({state.disrupted})"
+        for tally in self.tallies(Place(namespace=namespace)) if broken else ():
+            tally.count("disruptions.beyondBudget", f"{names_in_words(broken)} by {by}")
 
     def _gang(self, line: JobLine) -> None:
         """Measures how long a Job takes: from its creation, or the beginning of the run, until all
@@ -444,7 +456,7 @@ class ClusterLedger:
                 tally.gangs.end(name, t - gang.since)
             else:
                 tally.gangs.give_up(name)
-                tally.counts["gangs.unfinished"] += 1
+                tally.count("gangs.unfinished", f"{name} at {t:.1f} s")
 
 
 def _claims_under_way(pools: Mapping[str, Tally]) -> dict[str, tuple[int, int, int]]:

@@ -2,10 +2,13 @@
 line is kept.
 """
 
+import heapq
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
+
+from kwok_operator.formats.words import FEW
 
 HOUR: Final = 3_600.0
 SHORTEST: Final = 5e-4
@@ -119,39 +122,64 @@ class Waits:
     those that can't end any more. Percentiles use the nearest rank.
     """
 
-    __slots__ = ("_begun", "_done", "_sorted", "never")
+    __slots__ = ("_begun", "_done", "_longest", "_sorted", "given_up", "never")
 
     def __init__(self) -> None:
         self._done: list[float] = []
         self._begun: dict[str, float] = {}
+        self._longest: list[tuple[float, str]] = []
         self._sorted = True
         self.never = 0
         """The number of waits that can't end any more."""
+        self.given_up: list[str] = []
+        """The keys of the last few of these."""
 
     @property
     def unended(self) -> int:
         return len(self._begun) + self.never
 
+    @property
+    def open(self) -> Collection[str]:
+        """The keys of those that haven't ended and still can."""
+        return self._begun.keys()
+
+    @property
+    def longest(self) -> list[tuple[float, str]]:
+        """A few of the longest that have ended, the longest first: seconds and key."""
+        return sorted(self._longest, reverse=True)
+
     def begin(self, key: str, at: float) -> None:
+        """Records that a wait has begun at `at`; infinite if it is not known when: it may be 0."""
         self._begun[key] = at
 
     def end(self, key: str, seconds: float) -> None:
         self._begun.pop(key, None)
-        self._done.append(max(seconds, 0.0))
+        seconds = max(seconds, 0.0)
+        self._done.append(seconds)
         self._sorted = False
+        if len(self._longest) < FEW:
+            heapq.heappush(self._longest, (seconds, key))
+        elif seconds > self._longest[0][0]:
+            heapq.heapreplace(self._longest, (seconds, key))
 
     def give_up(self, key: str) -> None:
         """Records that a wait can't end any more."""
         self._begun.pop(key, None)
         self.never += 1
+        self.given_up = [*self.given_up, key][-FEW:]
 
     def drop(self, key: str, *, ended: float | None = None, never: bool = False) -> None:
         """Removes a wait, as it is counted in another tally from now on."""
         self._begun.pop(key, None)
         self.never -= never
+        if never and key in self.given_up:
+            self.given_up.remove(key)
         if ended is not None:
             self._sort()
             del self._done[bisect_left(self._done, ended)]
+            if (ended, key) in self._longest:
+                self._longest.remove((ended, key))
+                heapq.heapify(self._longest)
 
     def figure(self, which: str, t: float) -> float | None:
         """Returns a percentile, the maximum or the mean of all finished waits, and of unfinished

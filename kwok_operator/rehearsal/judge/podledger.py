@@ -9,13 +9,16 @@ separately. When a node changes its place, goes or comes back, the pods on it ar
 """
 
 import heapq
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from kwok_operator.causes.phases import PHASES, split
 from kwok_operator.rehearsal.judge.figures import COUNTED, RESOURCES, Place, Tally
 from kwok_operator.rehearsal.judge.measures import Waits
+from kwok_operator.rehearsal.judge.nodestarts import NodeStart, NodeStarts
 from kwok_operator.rehearsal.judge.recording import PodLine, PodState
 
 SLOWEST: Final = 20
@@ -52,6 +55,13 @@ class PodRecord:
     """Whether the pod existed before the run: what its first line shows isn't counted as an event
     of the run.
     """
+    bound: float | None = None
+    """When the pod was bound; if before the run, its beginning."""
+    ran: float | None = None
+    """When the wait to run has ended."""
+    phases: tuple[float, ...] = ()
+    """The seconds of the phases of its start that are over."""
+    node_start: NodeStart | None = None
     tallies: tuple[Tally, ...] = ()
     level: str = ""
     had_node: bool = False
@@ -77,8 +87,9 @@ class SlowPod:
 
 
 class PodLedger:
-    def __init__(self, tallies: TalliesOf) -> None:
+    def __init__(self, tallies: TalliesOf, node_starts: NodeStarts) -> None:
         self._tallies = tallies
+        self._node_starts = node_starts
         self.live: dict[str, PodRecord] = {}
         self.reasons: Counter[str] = Counter()
         """The number of pods that the scheduler couldn't place for a while, by each reason that it
@@ -121,6 +132,14 @@ class PodLedger:
         if not any(self.node_used(node).values()):
             self._used.pop(node, None)
 
+    def node_learned(self, node: str) -> None:
+        """Splits the starts of pods anew, as more is known now of when their node could be used."""
+        start = self._node_starts.of(node)
+        for pod in self._on.get(node, {}).values():
+            if pod.node_start in (None, start):
+                pod.node_start = start
+                self._split(pod)
+
     def _settle_on(self, node: str, t: float) -> None:
         for pod in self._on.get(node, {}).values():
             self._settle(pod, t)
@@ -151,13 +170,14 @@ class PodLedger:
             pod.why = state.why
         self._waited(pod, t)
         if state.disrupted or state.restarts:
-            _count(pod, before)
+            _count(pod, before, t)
 
     def _moves(self, pod: PodRecord, before: PodState | None, state: PodState) -> None:
         if before is not None:
             self._leaves(before.node, pod.name)
         if state.node:
             pod.had_node = True
+            pod.node_start = self._node_starts.of(state.node)
             self._on[state.node][pod.name] = pod
 
     def _leaves(self, node: str, name: str) -> None:
@@ -189,16 +209,17 @@ class PodLedger:
         if not before or place != pod.place:
             pod.place = place
             pod.tallies = self._tallies(pod.place)
+            waits = _waits_of(pod)
             for tally in before:
                 if tally not in pod.tallies:
                     tally.pods[was].move(t, -1)
-                    _leave(tally.pending, pod.name, pod.pending)
-                    _leave(tally.starting, pod.name, pod.starting)
+                    for each, wait in zip(_pod_waits(tally), waits, strict=True):
+                        _leave(each, pod.name, wait)
             for tally in pod.tallies:
                 if tally not in before:
                     tally.pods[pod.level].move(t, 1)
-                    _enter(tally.pending, pod.name, pod.pending)
-                    _enter(tally.starting, pod.name, pod.starting)
+                    for each, wait in zip(_pod_waits(tally), waits, strict=True):
+                        _enter(each, pod.name, wait)
         if pod.level != was:
             for tally in before:
                 if tally in pod.tallies:
@@ -208,9 +229,13 @@ class PodLedger:
     def _waited(self, pod: PodRecord, t: float) -> None:
         """Ends the waits of a pod for what has come by now, or can't come any more."""
         state, pending, starting = pod.state, pod.pending, pod.starting
-        if pending is not None and pending.goes_on:
+        known = pod.bound, pod.ran
+        if pending is None:
+            pod.bound = 0.0
+        elif pending.goes_on:
             bound = state.bound if state.bound is not None else t if state.node else None
             if bound is not None:
+                pod.bound = bound
                 pending.seconds = max(bound - pending.since, 0.0)
                 for tally in pod.tallies:
                     tally.pending.end(pod.name, pending.seconds)
@@ -219,18 +244,43 @@ class PodLedger:
             served = state.phase == "Succeeded" and pod.had_node
             running = state.running if state.running is not None else t if served else None
             if running is not None:
+                pod.ran = running
                 starting.seconds = max(running - starting.since, 0.0)
                 for tally in pod.tallies:
                     tally.starting.end(pod.name, starting.seconds)
+        if (pod.bound, pod.ran) != known:
+            self._split(pod)
         if state.phase in _ENDED:
             self._no_longer(pod, t, "ended without a node")
+
+    def _split(self, pod: PodRecord) -> None:
+        """Counts how long each phase of a pod's start took, as far as it is known by now."""
+        node, old = pod.node_start, pod.phases
+        if pod.starting is None:
+            return
+        pod.phases = split(
+            created=pod.starting.since,
+            requested=None if node is None else node.requested,
+            usable=None if node is None else node.usable,
+            bound=pod.bound,
+            running=pod.ran,
+        )
+        for place, seconds in enumerate(pod.phases):
+            before = old[place] if place < len(old) else None
+            for tally in pod.tallies if seconds != before else ():
+                if before is not None:
+                    tally.phases[place].drop(pod.name, ended=before)
+                tally.phases[place].end(pod.name, seconds)
+        if pod.starting.goes_on and pod.bound is not None:
+            for tally in pod.tallies:
+                tally.phases[-1].begin(pod.name, _phase_begun(pod, pod.starting))
 
     def _no_longer(self, pod: PodRecord, t: float, outcome: str) -> None:
         """Gives up the waits of a pod that has ended or is gone."""
         if not pod.unserved and not pod.had_node:
             pod.unserved = True
             for tally in pod.tallies:
-                tally.counts["pods.unserved"] += 1
+                tally.count("pods.unserved", f"{pod.name} at {t:.1f} s")
         if pod.pending is not None and pod.pending.goes_on:
             pod.pending.never = True
             for tally in pod.tallies:
@@ -240,6 +290,8 @@ class PodLedger:
             pod.starting.never = True
             for tally in pod.tallies:
                 tally.starting.give_up(pod.name)
+                for waits in tally.phases[len(pod.phases) :]:
+                    waits.give_up(pod.name)
 
     def _keep_slow(self, pod: PodRecord, seconds: float, outcome: str) -> None:
         pod.reasons = ()
@@ -307,6 +359,29 @@ def _new(name: str, state: PodState) -> PodRecord:
     )
 
 
+def _pod_waits(tally: Tally) -> tuple[Waits, ...]:
+    return tally.pending, tally.starting, *tally.phases
+
+
+def _waits_of(pod: PodRecord) -> tuple[PodWait | None, ...]:
+    """The waits of a pod, in the order of `_pod_waits`."""
+    starting = pod.starting
+    if starting is None:
+        return pod.pending, *(None for _ in ("", *PHASES))
+    since = _phase_begun(pod, starting)
+    over = [PodWait(since, seconds) for seconds in pod.phases]
+    others = [PodWait(since, never=starting.never) for _ in PHASES[len(over) :]]
+    return pod.pending, starting, *over, *others
+
+
+def _phase_begun(pod: PodRecord, starting: PodWait) -> float:
+    """When the phases of its start began that aren't over; infinite if that isn't known.
+
+    A pod without a node may still come to one that was requested long ago.
+    """
+    return math.inf if pod.bound is None else max(pod.bound, starting.since)
+
+
 def _enter(waits: Waits, name: str, wait: PodWait | None) -> None:
     if wait is None:
         return
@@ -323,17 +398,18 @@ def _leave(waits: Waits, name: str, wait: PodWait | None) -> None:
         waits.drop(name, ended=wait.seconds, never=wait.never)
 
 
-def _count(pod: PodRecord, before: PodState | None) -> None:
+def _count(pod: PodRecord, before: PodState | None, t: float) -> None:
     """Counts the restarts and the disruption that a line shows, unless they were before the run."""
     counts = before is not None or not pod.before_the_run
     restarts = pod.state.restarts - (before.restarts if before else 0)
     disruption = "" if pod.disrupted else pod.state.disrupted
     pod.disrupted = pod.disrupted or bool(pod.state.disrupted)
+    what = f"{pod.name} at {t:.1f} s"
     for tally in pod.tallies if counts else ():
         if restarts > 0:
-            tally.counts["restarts"] += restarts
+            tally.count("restarts", what, restarts)
         if disruption in COUNTED:
-            tally.counts[disruption] += 1
+            tally.count(disruption, f"{what} ({disruption})")
 
 
 def _slow(pod: PodRecord, seconds: float, outcome: str) -> SlowPod:

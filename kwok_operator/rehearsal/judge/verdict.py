@@ -200,10 +200,19 @@ def notes(judged: Judged) -> Iterator[tuple[str, str]]:
     for name, sentence in judged.incomplete.items():
         of.setdefault(sentence, []).append(name)
     for sentence, names in of.items():
-        yield f"incomplete: {', '.join(names)}", sentence
+        yield f"incomplete: {_folded(names)}", sentence
     if count := len(judged.orphans):
         what = "1 pod is" if count == 1 else f"{count:,} pods are"
         yield "pods.orphaned", f"{what} on nodes that are gone: {few_names(judged.orphans)}"
+
+
+def _folded(names: Sequence[str]) -> str:
+    """Lists figures: `pendingSeconds.p95, .max, cost`."""
+    of: dict[str, list[str]] = {}
+    for name in names:
+        family, dot, part = name.rpartition(".")
+        of.setdefault(family, []).append(f"{dot}{part}")
+    return ", ".join(f"{family}{', '.join(parts)}" for family, parts in of.items())
 
 
 def verdict_json(judged: Judged) -> dict[str, Any]:

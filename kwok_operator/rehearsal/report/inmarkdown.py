@@ -50,7 +50,7 @@ def _lines(judged: Judged) -> Iterator[str]:
     if warned:
         yield from (*table(("Warning of", ""), warned), "")
     for what, sentence in notes(judged):
-        yield from (f"**{_text(f'{what}: {sentence}')}**", "")
+        yield from (f"**{plain(f'{what}: {sentence}', limit=_LONG)}**", "")
     figures = {name: judged.figures.get(name) for name in GLANCE}
     known = {name: number for name, number in figures.items() if number is not None}
     lacks = dict.fromkeys(judged.incomplete, " (incomplete)")

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Final
 
+from kwok_operator.causes.phases import PHASES
 from kwok_operator.formats.words import names_in_words
 from kwok_operator.rehearsal.judge.figures import FIGURES, in_words
 from kwok_operator.rehearsal.judge.story import (
@@ -70,7 +71,13 @@ _METHODS: Final = {
 }
 _AUTOSCALERS: Final = frozenset({"cluster-autoscaler", "karpenter"})
 _OF_GROUPS: Final = ("nodes.max", "nodes.final", "nodeHours", "cost", "utilisation.cpu")
-_OF_WORKLOADS: Final = ("pods.running", "pods.pending", "pendingSeconds.p95", "pendingSeconds.max")
+_OF_WORKLOADS: Final = (
+    "pods.running",
+    "pods.pending",
+    "pendingSeconds.p95",
+    "pendingSeconds.max",
+    *(f"{phase}.p95" for phase in PHASES),
+)
 
 _LANES: Final = "Nodes and their pods"
 _ALWAYS: Final = frozenset({"Verdict", "Warnings", "At a glance", "Over time"})
