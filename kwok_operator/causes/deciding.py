@@ -12,7 +12,6 @@ from typing import Final
 from kwok_operator.causes import model
 from kwok_operator.causes.model import (
     Cause,
-    CauseKind,
     Chain,
     ChainStep,
     GroupRefusal,
@@ -20,11 +19,17 @@ from kwok_operator.causes.model import (
     in_order,
 )
 from kwok_operator.causes.phases import PHASES, split
+from kwok_operator.causes.schedulertexts import parse_scheduler_text
 from kwok_operator.causes.seen import SeenClaim, SeenCluster, SeenGroup, SeenNode, SeenPod
 from kwok_operator.errors import one_line
 from kwok_operator.formats.podparts import amount_in_words
 
 _MOST_SAID: Final = 300
+_AT_ONCE: Final = 1.0
+"""Seconds within which things that follow from each other may be recorded in either order."""
+_NO_TIME: Final = 0.1
+_OLD: Final = 30.0
+"""Seconds after which an autoscaler has probably decided again."""
 _BY_API: Final = "EvictionByEvictionAPI"
 _HOW: Final = {
     _BY_API: "evicted through the eviction API",
@@ -41,6 +46,10 @@ _LONGEST: Final = {
     "wait.start": "until its containers ran",
 }
 _UNDER_WAY: Final = ("Waiting", "Creating", "Starting", "Initializing")
+_UNKNOWN_SINCE: Final = (
+    "what cluster-autoscaler decided about the pod since {:.1f} s: within 5 minutes it writes one"
+    " Event of a kind about a pod (--record-duplicated-events shows all)"
+)
 _UNKNOWN_EVICTOR: Final = (
     "who evicted the pod: only the audit log has that (kube-apiserver's --audit-log-path)"
 )
@@ -75,8 +84,21 @@ def chain_of(pod: SeenPod, cluster: SeenCluster, now: float) -> Chain:
         waited=0.0 if pod.before_the_run else max(until - pod.since, 0.0),
         node=pod.state.node,
         group=of or ", ".join(pod.groups),
-        unknown=(_UNKNOWN_EVICTOR,) if _evictor_is_unknown(pod) else (),
+        unknown=tuple(_unknown(pod, cause, end)),
     )
+
+
+def _unknown(pod: SeenPod, cause: Cause, end: float) -> Iterator[str]:
+    if pod.state.disrupted == _BY_API and _how(pod) == _HOW[_BY_API]:
+        yield _UNKNOWN_EVICTOR
+    by_ca = pod.refusals is not None and pod.refused_by == "cluster-autoscaler"
+    if by_ca and cause.kind in model.WAITS and end - pod.refused > _OLD:
+        yield _UNKNOWN_SINCE.format(pod.refused)
+
+
+def first_sentence(message: str) -> str:
+    """Cuts what a condition advises after it has said what is wrong."""
+    return message.partition(". ")[0]
 
 
 def longest_phase(phases: Mapping[str, float]) -> str:
@@ -93,18 +115,31 @@ def _to_its_node(pod: SeenPod, cluster: SeenCluster, end: float) -> Iterator[Cha
         if claim.state.launched is not None:
             yield ChainStep(claim.state.launched, StepKind.CREATING, "its machine was launched")
         yield from claim.failed.within(pod.since, bound)
-    since = pod.since if pod.decided is None else pod.decided
-    for name in pod.groups:
-        yield from cluster.group(name).failed.within(since, bound)
+    for name, chosen in pod.chosen.items():
+        yield from cluster.group(name).failed.within(chosen - _AT_ONCE, bound)
     if node is None or node.state is None or not came_later:
         return
     if claim is None and node.requested is not None:
+        yield from _asked(pod, cluster.group(node.state.group), node)
         of = f" of {node.state.group}" if node.state.group else ""
         yield ChainStep(node.requested, StepKind.REQUESTED, f"its node{of} was requested")
     if node.state.created is not None:
         yield ChainStep(node.state.created, StepKind.NODE, f"its node {node.name} exists")
     if node.usable is not None:
         yield ChainStep(node.usable, StepKind.USABLE, f"its node {node.name} is usable")
+
+
+def _asked(pod: SeenPod, group: SeenGroup, node: SeenNode) -> Iterator[ChainStep]:
+    """Yields cluster-autoscaler's call that the node follows from, if no Event says the same: it
+    leaves out Events about a pod that are like an earlier one.
+    """
+    name = node.state.group if node.state else ""
+    requested, created = node.requested or 0.0, node.state.created if node.state else None
+    until = max(requested, requested if created is None else created) + _AT_ONCE
+    calls = [call for call in group.asked if requested - _AT_ONCE <= call[0] <= until]
+    if calls and name not in pod.chosen:
+        t, more = calls[0]
+        yield ChainStep(t, StepKind.DECIDED, f"cluster-autoscaler asks {name} for {more} more")
 
 
 def _on_its_node(pod: SeenPod, cluster: SeenCluster, now: float) -> Iterator[ChainStep]:
@@ -165,9 +200,10 @@ def _ran(pod: SeenPod) -> Cause:
     )
     phases = dict(zip(PHASES, seconds, strict=True))
     longest = longest_phase(phases)
-    return model.running(
-        max(running - pod.since, 0.0), f"{phases[longest]:.1f} s of them {_LONGEST[longest]}"
-    )
+    if phases[longest] < _NO_TIME:
+        return model.running(max(running - pod.since, 0.0))
+    most = f"{phases[longest]:.1f} s of them {_LONGEST[longest]}"
+    return model.running(max(running - pod.since, 0.0), most)
 
 
 def _how(pod: SeenPod) -> str:
@@ -181,10 +217,6 @@ def _how(pod: SeenPod) -> str:
     return one_line(f"{how} {by}".strip())
 
 
-def _evictor_is_unknown(pod: SeenPod) -> bool:
-    return pod.state.disrupted == _BY_API and _how(pod) == _HOW[_BY_API]
-
-
 def _waiting(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
     """Returns why a pod without a node waits."""
     too_large = _too_large(pod.state.requests, cluster.largest)
@@ -193,9 +225,11 @@ def _waiting(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
     if pod.refusals is not None:
         if not pod.refusals:
             return model.never("the autoscaler has no group that it could add a node to")
-        cause = model.refused([_named(each, cluster) for each in pod.refusals])
-        if too_large and cause.kind is CauseKind.NEVER:
-            return replace(cause, sentence=f"{cause.sentence} ({too_large})")
+        named = [part for each in pod.refusals for part in _named(each, cluster)]
+        cause = model.refused(named, chosen=pod.chosen)
+        if too_large and any("Insufficient" in each.reason for each in named):
+            large = model.never(too_large, says=cause.sentence)
+            return replace(large, refusals=cause.refusals)
         return cause
     if pod.decided is not None:
         claim = cluster.claims.get(pod.nominated)
@@ -203,11 +237,11 @@ def _waiting(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
     if not pod.message:
         return model.unseen(since=end - pod.since)
     if cluster.autoscaled:
-        cause = model.undecided(pod.message)
+        cause = model.undecided(_short(pod.message))
         if coming := _under_way(cluster):
             return replace(cause, sentence=f"{cause.sentence}; {coming}, and may be meant for it")
         return cause
-    return model.never(too_large) if too_large else model.no_autoscaler(pod.message)
+    return model.never(too_large) if too_large else model.no_autoscaler(_short(pod.message))
 
 
 def _from_claim(pod: SeenPod, claim: SeenClaim, end: float) -> Cause:
@@ -221,7 +255,9 @@ def _from_claim(pod: SeenPod, claim: SeenClaim, end: float) -> Cause:
         return model.creating(state.pool, since=end - state.created, of=of)
     if state.initialized is None:
         return model.not_ready(state.node, since=end - state.registered)
-    return model.unscheduled(state.node, since=end - state.initialized, scheduler=pod.message)
+    return model.unscheduled(
+        state.node, since=end - state.initialized, scheduler=_short(pod.message)
+    )
 
 
 def _from_groups(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
@@ -235,7 +271,7 @@ def _from_groups(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
     for name, group in groups.items():
         if group.last is not None and (group.last.usable or 0.0) >= decided:
             since = end - (group.last.usable or 0.0)
-            return model.unscheduled(group.last.name, since=since, scheduler=pod.message)
+            return model.unscheduled(group.last.name, since=since, scheduler=_short(pod.message))
         if says := _failing(name, group, since=decided):
             return model.no_stock(name, says)
     return model.creating(", ".join(groups), since=end - decided)
@@ -245,29 +281,36 @@ def _failing(name: str, group: SeenGroup, *, since: float = 0.0) -> str:
     """Returns why instances of a group don't come; empty while they come."""
     last = group.failed.kept[-1] if group.failed.kept else None
     says = last.text.removeprefix(f"{name}: ") if last and last.at >= since else group.state.says
-    return one_line(says, limit=_MOST_SAID)
+    return one_line(first_sentence(says), limit=_MOST_SAID)
 
 
-def _named(refusal: GroupRefusal, cluster: SeenCluster) -> GroupRefusal:
-    """Adds to a refusal of cluster-autoscaler, which only counts, the groups that it is about."""
-    if refusal.names:
-        return refusal
-    groups, says = cluster.groups.items(), ""
+def _short(message: str) -> str:
+    """Leaves out of the scheduler's message what it says about preemption."""
+    parsed = parse_scheduler_text(message)
+    if parsed is None or not parsed.reasons:
+        return message
+    return f"0/{parsed.nodes} nodes: {', '.join(map(str, parsed.reasons))}"
+
+
+def _named(refusal: GroupRefusal, cluster: SeenCluster) -> list[GroupRefusal]:
+    """Adds to a refusal of cluster-autoscaler, which only counts, the groups that it is about, if
+    it can't be about others.
+    """
+    groups, why = cluster.groups.items(), dict[str, str]()
     if "max node group size" in refusal.reason:
-        names = [
-            name
+        why = {
+            name: ""
             for name, group in groups
             if group.state.maximum is not None and group.state.target >= group.state.maximum
-        ]
+        }
     elif "in backoff" in refusal.reason:
-        failing = {name: why for name, group in groups if (why := _failing(name, group))}
-        names, says = list(failing), next(iter(failing.values()), "")
-    else:
-        return refusal
-    if len(names) != refusal.groups:
-        return refusal
-    reason = f"{refusal.reason} ({says})" if says else refusal.reason
-    return replace(refusal, reason=reason, names=tuple(sorted(names)))
+        why = {name: says for name, group in groups if (says := _failing(name, group))}
+    if refusal.names or len(why) != refusal.groups:
+        return [refusal]
+    return [
+        GroupRefusal(f"{refusal.reason}{f' ({why[name]})' if why[name] else ''}", 1, (name,))
+        for name in sorted(why)
+    ]
 
 
 def _under_way(cluster: SeenCluster) -> str:

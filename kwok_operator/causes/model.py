@@ -7,7 +7,7 @@ Owns the kinds of causes, with the sentence and the remedy of each. Doesn't know
 from, nor how they are shown.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -157,7 +157,7 @@ See cluster-autoscaler's core/scaleup/orchestrator/skippedreasons.go and
 estimator/threshold_based_limiter.go, and Karpenter's scheduling/scheduler.go.
 """
 _FITTING: Final = {
-    "largest node has": "let the pod request less, or add a group with larger nodes",
+    "and the largest node": "let the pod request less, or add a group with larger nodes",
     "Insufficient": "let the pod request less, or add a group with larger nodes",
     "Too many pods": "add a group whose nodes take more pods",
     "anti-affinity": "loosen the pod's anti-affinity, or add a group in another domain",
@@ -172,6 +172,10 @@ _FITTING: Final = {
 """Reasons why a pod doesn't fit a group's nodes, each with its remedy: those of the scheduler's
 plugins, which autoscalers repeat.
 """
+
+
+_FOR_OTHERS: Final = ("node affinity", "untolerated taint", "not tolerate")
+"""Reasons of groups that are mostly meant for other pods."""
 
 
 def passes(reason: str) -> bool:
@@ -217,23 +221,44 @@ def undecided(scheduler: str) -> Cause:
     )
 
 
-def refused(refusals: Sequence[GroupRefusal]) -> Cause:
-    """What an autoscaler says that adds no node: REFUSED, or NEVER if no reason can pass."""
-    lasting = all(not passes(each.reason) for each in refusals)
-    says = refusals_in_words(refusals)
-    return Cause(
-        CauseKind.NEVER if lasting else CauseKind.REFUSED,
-        f"no node that could be added fits the pod: {says}"
-        if lasting
-        else f"the autoscaler adds no node now: {says}",
-        remedy_of(each.reason for each in refusals),
-        tuple(refusals),
-    )
+def refused(refusals: Sequence[GroupRefusal], *, chosen: Collection[str] = ()) -> Cause:
+    """What an autoscaler says that adds no node: REFUSED, or NEVER if no reason can pass.
+
+    It skips groups that are in back-off or at a limit before it looks whether the pod fits their
+    nodes, so it says of these nothing about the pod, unless it has `chosen` them for it before.
+    Groups that are for other pods come last.
+    """
+    passing = [each for each in refusals if passes(each.reason)]
+    fitting = [each for each in refusals if not passes(each.reason)]
+    fitting.sort(key=lambda each: _is_for_others(each.reason))
+    passing.sort(key=lambda each: not set(each.names) & set(chosen))
+    fits = [each for each in passing if set(each.names) & set(chosen)]
+    own = [] if fits else [each for each in fitting if not _is_for_others(each.reason)]
+    if not passing:
+        says, kind = "no node that could be added fits the pod", CauseKind.NEVER
+        ordered = fitting
+    elif own:
+        says, kind = "no group that the autoscaler looked at fits the pod", CauseKind.REFUSED
+        ordered = [*fitting, *passing]
+    else:
+        says, kind = "the autoscaler adds no node now", CauseKind.REFUSED
+        ordered = [*passing, *fitting]
+    parts = [refusals_in_words(fitting), f"not looked at: {refusals_in_words(passing)}"]
+    listed = "; ".join(parts) if passing and own else refusals_in_words(ordered)
+    about = own or fits or passing or fitting
+    return Cause(kind, f"{says}: {listed}", remedy_of(e.reason for e in about), tuple(ordered))
 
 
-def never(why: str) -> Cause:
-    """`why` is a clause: `it requests 64 CPUs, and the largest node has 16`."""
-    return Cause(CauseKind.NEVER, f"the pod fits no node: {why}", remedy_of([why]))
+def _is_for_others(reason: str) -> bool:
+    return any(text in reason for text in _FOR_OTHERS)
+
+
+def never(why: str, *, says: str = "") -> Cause:
+    """`why` is a clause: `it requests 64 CPUs, and the largest node has 16`; `says` is what the
+    autoscaler says.
+    """
+    sentence = f"the pod fits no node: {why}{f'; {says}' if says else ''}"
+    return Cause(CauseKind.NEVER, sentence, remedy_of([why]))
 
 
 def creating(group: str, *, since: float, of: str = "") -> Cause:

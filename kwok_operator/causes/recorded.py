@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Final
 
 from kwok_operator.causes import autoscalertexts
-from kwok_operator.causes.deciding import chain_of
+from kwok_operator.causes.deciding import chain_of, first_sentence
 from kwok_operator.causes.model import Chain, GroupRefusal, StepKind, refusals_in_words
 from kwok_operator.causes.schedulertexts import parse_scheduler_text
 from kwok_operator.causes.seen import SeenClaim, SeenCluster, SeenPod
@@ -42,6 +42,7 @@ _CUT_AT: Final = 300
 """The most characters of the scheduler's message in recordings of earlier versions."""
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _AUTOSCALERS: Final = frozenset({"cluster-autoscaler", "karpenter"})
+_INCREASE: Final = "NodeGroupIncreaseSize"
 _HELD: Final = frozenset({"ScaleDownFailed", "DisruptionBlocked", "Unconsolidatable"})
 _OF_BUDGETS: Final = ("disruption budget", "Pdb ", "pdb ", "PodDisruptionBudget")
 
@@ -88,6 +89,8 @@ class Explainer:
                 self._budget(line)
             case CallLine():
                 self._cluster.autoscaled = True
+                if line.method == _INCREASE and line.code == "OK":
+                    self._cluster.group(line.group).asked.append((line.t, line.argument))
             case MarkLine() if "drain" in (step := f"{line.what} {line.detail}"):
                 self._cluster.drain = f"at {line.t:.1f} s: {step.strip()}"
 
@@ -195,7 +198,7 @@ class Explainer:
                     text = f"{failed.group}: {failed.why}"
                     cluster.group(failed.group).failed.add(line.t, StepKind.FAILED, text)
             case "KwokNodeGroup" if line.reason in FAILURES:
-                text = f"{namespace_less}: {line.message}"
+                text = f"{namespace_less}: {first_sentence(line.message)}"
                 cluster.group(namespace_less).failed.add(line.t, StepKind.FAILED, text)
             case "NodeClaim" if line.type == "Warning" and namespace_less in cluster.claims:
                 text = f"{line.reason}: {line.message}"
@@ -232,6 +235,7 @@ def _hear(pod: SeenPod, line: EventLine) -> None:
     if line.reason == autoscalertexts.TRIGGERED:
         ups = autoscalertexts.triggered(message)
         pod.decided, pod.groups = t, tuple(each.group for each in ups)
+        pod.chosen = dict.fromkeys(pod.groups, t) | pod.chosen
         pod.refusals = None
         sizes = ", ".join(f"{u.group} {u.before} -> {u.after} (max {u.maximum})" for u in ups)
         pod.texts.add(t, StepKind.DECIDED, f"cluster-autoscaler requests nodes: {sizes or message}")
@@ -261,6 +265,6 @@ def _refuses(
 ) -> None:
     if pod.bound is not None or refusals is None:
         return
-    pod.refusals = refusals
+    pod.refusals, pod.refused, pod.refused_by = refusals, line.t, who
     says = refusals_in_words(refusals) or "it has no group to add a node to"
     pod.texts.add(line.t, StepKind.REFUSED, f"{who} adds no node: {says}")

@@ -3,6 +3,7 @@
 Owns the facts. `recorded` fills them in, line by line; `deciding` makes chains of them.
 """
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,6 +19,8 @@ from kwok_operator.rehearsal.judge.recording import (
 MOST_TEXTS: Final = 12
 """The most texts that are kept of a pod, a group, a NodeClaim or a node: the first, and the last.
 """
+MOST_CALLS: Final = 200
+"""The most requests of a group that are kept: the last ones."""
 
 
 @dataclass(slots=True)
@@ -63,6 +66,8 @@ class SeenGroup:
     state: GroupState = field(default_factory=GroupState)
     failed: SeenTexts = field(default_factory=SeenTexts)
     """Why its instances could not be created."""
+    asked: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=MOST_CALLS))
+    """When cluster-autoscaler asked for how many more instances."""
     coming: dict[str, SeenNode] = field(default_factory=dict)
     """Its nodes that were never usable so far."""
     last: SeenNode | None = None
@@ -91,10 +96,15 @@ class SeenPod:
     """When the autoscaler last decided to add a node for it."""
     groups: tuple[str, ...] = ()
     """The groups that it chose then."""
+    chosen: dict[str, float] = field(default_factory=dict)
+    """When cluster-autoscaler first chose each group for it."""
     nominated: str = ""
     """The NodeClaim that Karpenter made for it."""
     refusals: tuple[GroupRefusal, ...] | None = None
     """Why the autoscaler adds no node, if that is what it said last."""
+    refused: float = 0.0
+    """When it said so."""
+    refused_by: str = ""
     bound: float | None = None
     running: float | None = None
     node: SeenNode | None = None

@@ -117,6 +117,20 @@ PLANTED: dict[str, tuple[list[RecordedLine], CauseKind, str]] = {
         CauseKind.REFUSED,
         "a: in backoff after failed scale-up .*no instances of this type left.*Insufficient cpu",
     ),
+    "groups that aren't looked at say nothing about the pod": (
+        [
+            node(0, "n"),
+            *waits(requests={"cpu": 64000.0}),
+            refused(9, "1 in backoff after failed scale-up, 1 Insufficient cpu"),
+        ],
+        CauseKind.NEVER,
+        "64 CPUs.*1 group: Insufficient cpu; not looked at: 1 group: in backoff.* let the pod",
+    ),
+    "groups for others are named last": (
+        [*waits(), refused(9, "4 node(s) didn't match Pod's node affinity/selector, 1 in backoff")],
+        CauseKind.REFUSED,
+        "now: 1 group: in backoff; 4 groups: .*selector end what makes",
+    ),
     "sold out": ([*waits(), scaled(5), group(8, says=SOLD_OUT)], CauseKind.NO_STOCK, "no inst"),
     "a scale-up fails": (
         [
@@ -282,6 +296,20 @@ def test_phases_add_up_to_start_seconds(batch: int) -> None:
             elif record.starting.seconds is not None:
                 assert chain.waited == pytest.approx(record.starting.seconds), seed
                 assert sum(chain.phases.values()) == pytest.approx(chain.waited), seed
+
+
+def test_what_is_in_no_event_comes_from_the_calls() -> None:
+    """cluster-autoscaler writes one Event of a kind about a pod in 5 minutes."""
+    lines = [*waits(), scaled(3, "sold-out"), refused(4, "1 in backoff")]
+    lines += [says(3.5, "OutOfStock", "none left. Do.", "KwokNodeGroup//sold-out")]
+    lines += [CallLine(5.2, "NodeGroupIncreaseSize", "a", "1", "OK")]
+    lines += [node(9, "n", created=9.0, requested=5.0), *runs()]
+    (chain,) = chains(run(*lines))
+    steps = [step.text for step in chain.steps]
+    assert "sold-out: none left" in steps
+    assert "cluster-autoscaler asks a for 1 more" in steps
+    (chain,) = chains(run(*lines[:4]))
+    assert "--record-duplicated-events" in "".join(chain.unknown)
 
 
 def test_a_message_is_one_step_until_its_reasons_change() -> None:
