@@ -165,7 +165,7 @@ class _Decisions:
 
     def _close(self, kind: str) -> None:
         (thread, since), last, times, nodes = self._open.pop(kind)
-        self._events.end(thread, max(last, since + _SHORTEST), times=times, nodes=nodes)
+        self._events.end(thread, max(last, since + _SHORTEST), times=times, nodes=nodes or "")
 
 
 class _RunTrace:

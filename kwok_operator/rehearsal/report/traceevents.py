@@ -9,6 +9,7 @@ Rules of the format, and of its two readers: slices of one thread nest, so what 
 each a thread. A flow leads from slice to slice, never from an instant; each of its events comes
 after the beginning of its slice in the file, as readers sort by time alone. Numbers of processes
 and threads differ all from one another, and none is 0: Perfetto takes that for the idle process.
+It shows threads in the order of their numbers, so lanes have numbers after one another.
 """
 
 import json
@@ -23,7 +24,7 @@ from kwok_operator.errors import one_line
 
 _MOST_TEXT: Final = 1_000
 _LANES: Final = 1_000
-"""How many lanes of one track are kept in order."""
+"""How many numbers each process and each thread takes, for its lanes."""
 
 Value = str | float
 
@@ -50,9 +51,8 @@ class TraceEvents:
 
     def __init__(self) -> None:
         self._texts: list[str] = []
-        self._numbers = count(1)
+        self._numbers = count(_LANES, _LANES)
         self._flows = count(1)
-        self._tracks = count(1)
         self._processes: dict[str, int] = {}
 
     def taken(self) -> list[str]:
@@ -68,19 +68,19 @@ class TraceEvents:
     def process(self, name: str, *, rank: int) -> int:
         """Returns the number of a process. Those of a lower rank are shown first."""
         if name not in self._processes:
-            pid = self._processes[name] = next(self._numbers)
-            self._name("process", TraceThread(pid, pid), name, rank * 10**6 + pid)
+            pid = self._processes[name] = self.number()
+            self._name("process", TraceThread(pid, pid), name, rank * 10**9 + pid)
         return self._processes[name]
 
-    def thread(self, pid: int, name: str, *, track: int | None = None) -> TraceThread:
-        """Makes a thread. It is shown after those that were made before, or at a given place."""
-        thread = TraceThread(pid, next(self._numbers))
-        self._name("thread", thread, name, self.track() if track is None else track)
+    def thread(self, pid: int, name: str, *, number: int | None = None) -> TraceThread:
+        """Makes a thread, with a number of its own or a given one. They are shown in order."""
+        thread = TraceThread(pid, self.number() if number is None else number)
+        self._name("thread", thread, name, thread.tid)
         return thread
 
-    def track(self) -> int:
-        """Returns the next place in the order of threads, with room for lanes after it."""
-        return next(self._tracks) * _LANES
+    def number(self) -> int:
+        """Returns a number that is followed by free ones, for lanes."""
+        return next(self._numbers)
 
     def slice(
         self, thread: TraceThread, name: str, what: str, since: int, until: int, **args: Value
@@ -155,14 +155,15 @@ class Lanes:
     most: int | None = None
     first: TraceThread = field(init=False)
     """The thread with the plain name, which is always there."""
-    _track: int = field(init=False)
     _made: int = 1
+    _number: int = field(init=False)
+    """The number of the last thread."""
     _free: list[tuple[int, TraceThread]] = field(init=False)
     """Since when each thread is free that is."""
 
     def __post_init__(self) -> None:
-        self._track = self.events.track()
-        self.first = self.events.thread(self.pid, self.name, track=self._track)
+        self.first = self.events.thread(self.pid, self.name)
+        self._number = self.first.tid
         self._free = [(0, self.first)]
 
     def take(self, since: int) -> TraceThread | None:
@@ -171,9 +172,10 @@ class Lanes:
             return heappop(self._free)[1]
         if self._made == self.most:
             return None
+        full = self._made % _LANES == 0
+        self._number = self.events.number() if full else self._number + 1
         self._made += 1
-        place = self._track + min(self._made, _LANES) - 1
-        return self.events.thread(self.pid, f"{self.name} ({self._made})", track=place)
+        return self.events.thread(self.pid, f"{self.name} ({self._made})", number=self._number)
 
     def give(self, thread: TraceThread, until: int) -> None:
         """Gives a thread back, whose slice ended then."""
