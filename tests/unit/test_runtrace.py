@@ -177,12 +177,6 @@ SCALE_UP = [
     *starts("late-1", "n-1", created=16, bound=16.5),
     *starts("here-1", "old", created=5, bound=5.5),
 ]
-CLAIMED = [
-    NodeClaimLine(10, "c", NodeClaimState(created=10.0, pool="p")),
-    *boots("n-1", "", at=(10, 12, 15), pool="p"),
-    NodeClaimLine(15.2, "c", NodeClaimState(created=10.0, pool="p", node="n-1")),
-    *starts("web-1", "n-1", created=5, bound=15.5),
-]
 
 
 def test_arrows_lead_from_the_request_to_its_node_and_the_pods_that_waited() -> None:
@@ -198,8 +192,16 @@ def test_arrows_lead_from_the_request_to_its_node_and_the_pods_that_waited() -> 
     assert wait["args"]["why"] == "0/1 nodes are available: 1 Insufficient cpu."
 
 
-def test_arrows_lead_from_the_nodeclaim_that_names_the_node() -> None:
-    found = Read(run(*CLAIMED))
+@pytest.mark.parametrize("named_at", [11, 15.2], ids=["before it comes", "when it is ready"])
+def test_arrows_lead_from_the_nodeclaim_that_names_the_node(named_at: float) -> None:
+    found = Read(
+        run(
+            NodeClaimLine(10, "c", NodeClaimState(created=10.0, pool="p")),
+            *boots("n-1", "", at=(10, 12, 15), pool="p"),
+            NodeClaimLine(named_at, "c", NodeClaimState(created=10.0, pool="p", node="n-1")),
+            *starts("web-1", "n-1", created=5, bound=15.5),
+        )
+    )
     assert found.arrows() == [["NodeClaims", "boot", "default/web-1 starts"]]
     (boot,) = found.of("boot")
     assert (boot["ts"], boot["dur"]) == (10_000_000, 5_000_000)
@@ -210,6 +212,15 @@ def test_a_decision_for_a_node_that_no_pod_waited_for_has_its_arrow() -> None:
     lines = [line for line in SCALE_UP if not isinstance(line, PodLine)]
     for more in ([], [gone(20, "n-1")]):
         assert Read(run(*lines, *more)).arrows() == [["NodeGroupIncreaseSize", "boot"]]
+
+
+def test_a_pod_does_not_run_while_its_node_is_gone() -> None:
+    pods = starts("web-1", "n", created=1.0, bound=2.0)
+    found = Read(run(node(0, "n"), *pods, gone(10, "n"), node(20, "n"), until=30))
+    assert [(each["ts"], each["dur"]) for each in found.of("runs")] == [
+        (3_000_000, 7_000_000),
+        (20_000_000, 10_000_000),
+    ]
 
 
 def test_names_may_be_anything() -> None:
