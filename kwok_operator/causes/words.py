@@ -13,7 +13,7 @@ from statistics import median_low
 from typing import Final
 
 from kwok_operator.causes.deciding import longest_phase
-from kwok_operator.causes.model import WAITS, CauseKind, Chain, StepKind
+from kwok_operator.causes.model import WAITS, CauseKind, Chain, ChainStep, StepKind
 from kwok_operator.errors import TERMINAL_LINE, one_line
 
 MOST_WORKLOADS: Final = 50
@@ -60,12 +60,16 @@ def chain_lines(chain: Chain) -> Iterator[str]:
     if chain.cause.remedy:
         yield _line(f"to do: {chain.cause.remedy}", indent="  ")
     for step in chain.steps:
-        yield _line(f"{_NAMED.get(step.kind, '')}{step.text}", indent=f"{step.at:>10.1f} s  ")
+        yield _line(step_in_words(step), indent=f"{step.at:>10.1f} s  ")
     if chain.phases:
         parts = [f"{name} {seconds:.1f} s" for name, seconds in chain.phases.items()]
         yield f"  phases: {', '.join(parts)}; {chain.waited:.1f} s in all"
     for what in chain.unknown:
         yield _line(f"not known: {what}", indent="  ")
+
+
+def step_in_words(step: ChainStep) -> str:
+    return f"{_NAMED.get(step.kind, '')}{step.text}"
 
 
 @dataclass(slots=True)

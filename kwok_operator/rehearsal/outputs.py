@@ -67,15 +67,32 @@ def opened(path: Path) -> Iterator[RecordingReader]:
 
 
 def judge(path: Path) -> Judged:
-    """Judges a recording; reads it once more if it failed. Raises SettingsError, RecordingError."""
+    """Judges a recording, and explains why pods waited. Raises SettingsError, RecordingError."""
     with opened(path) as recording:
         found = judged(recording, name=path.name)
-    if not (scopes := failed_scopes(found)):
-        return found
-    answers = Answers()
-    for chain in chains(path, wanted=lambda name, pod: _is_in(scopes, name, pod)):
-        answers.add(chain)
-    return replace(found, why=tuple(answers.worst(most=_MOST_CAUSES)))
+    scopes, slowest = failed_scopes(found), {pod.name for pod in found.slowest}
+    missed: set[str] = set()
+
+    def wanted(name: str, pod: PodState) -> bool:
+        if _is_in(scopes, name, pod):
+            missed.add(name)
+        return True
+
+    every, failed, slow = Answers(), Answers(), dict[str, Chain]()
+    for chain in chains(path, wanted=wanted):
+        every.add(chain)
+        if chain.pod in missed:
+            failed.add(chain)
+        if chain.pod in slowest and (
+            chain.pod not in slow or slow[chain.pod].waited < chain.waited
+        ):
+            slow[chain.pod] = chain
+    return replace(
+        found,
+        why=tuple(failed.worst(most=_MOST_CAUSES)),
+        answers=tuple(every.lines()),
+        chains=slow,
+    )
 
 
 def _is_in(scopes: Collection[FigureScope], name: str, pod: PodState) -> bool:

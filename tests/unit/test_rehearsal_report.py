@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 
 from kwok_operator.cli.main import main
+from kwok_operator.rehearsal import outputs
 from kwok_operator.rehearsal.judge.figures import FIGURES
 from kwok_operator.rehearsal.judge.recording import (
     CallLine,
@@ -418,6 +419,17 @@ def test_report_writes_the_same_files_again(tmp_path: Path, given: str) -> None:
         assert (again / name).read_bytes() == (path.parent / name).read_bytes()
     verdict = json.loads((again / "verdict.json").read_text())
     assert code == (0 if verdict["verdict"] == "passed" else 1)
+
+
+def test_the_page_says_why_pods_waited(tmp_path: Path) -> None:
+    path = recorded(tmp_path / "a", storm())
+    found = outputs.judge(path)
+    texts = Seen(page(found)).texts
+    chain = found.chains["default/web-1"]
+    at = texts.index(chain.cause.sentence)
+    told = " ".join(texts[at:])
+    assert len(chain.steps) >= 3 and all(step.text in told for step in chain.steps)
+    assert all(line.strip() in texts for line in found.answers) and found.answers
 
 
 def test_exit_codes_of_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

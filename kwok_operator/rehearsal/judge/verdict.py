@@ -9,10 +9,11 @@ to its end. It has failed if it was interrupted, died, or its recording was cut 
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 from xml.sax.saxutils import escape, quoteattr
 
+from kwok_operator.causes.model import Chain
 from kwok_operator.errors import TERMINAL_LINE, one_line
 from kwok_operator.formats.words import few_names, names_in_words
 from kwok_operator.rehearsal.judge.expectations import (
@@ -79,6 +80,10 @@ class Judged:
     story: Story
     why: tuple[str, ...] = ()
     """Why pods waited, if the run has failed: the causes that matter most, each a line."""
+    answers: tuple[str, ...] = ()
+    """What became of the pods of each workload, and why, as indented lines."""
+    chains: Mapping[str, Chain] = field(default_factory=dict)
+    """The chains of the slowest pods, by name."""
 
     @property
     def broken_off(self) -> str:

@@ -10,7 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Final
 
+from kwok_operator.causes.model import Chain
 from kwok_operator.causes.phases import PHASES
+from kwok_operator.causes.words import step_in_words
+from kwok_operator.errors import one_line
 from kwok_operator.formats.words import names_in_words
 from kwok_operator.rehearsal.judge.figures import FIGURES, in_words
 from kwok_operator.rehearsal.judge.story import (
@@ -321,6 +324,15 @@ def _what(calls: CallsOfAKind) -> str:
 
 
 def _slowest(judged: Judged) -> Iterator[str]:
+    if judged.answers:
+        lines = (escape(one_line(line, limit=_LONG)) for line in judged.answers)
+        indents = (len(line) - len(line.lstrip()) for line in judged.answers)
+        yield '<div class="answers">'
+        yield from (
+            f'<p class="in{indent // 2}">{line}</p>'
+            for line, indent in zip(lines, indents, strict=True)
+        )
+        yield "</div>"
     reasons = [(text(why), f"{count:,}") for why, count in judged.reasons[:_MOST_REASONS]]
     more = max(len(judged.reasons) - _MOST_REASONS, 0)
     yield from table(("What the scheduler said", "Pods"), reasons, more=more)
@@ -332,7 +344,7 @@ def _slowest(judged: Judged) -> Iterator[str]:
             text(pod.workload),
             _moment(max(pod.created, 0.0)),
             text(pod.outcome),
-            text(pod.why, limit=_LONG),
+            _chain(judged.chains.get(pod.name)) or text(pod.why, limit=_LONG),
         )
         for pod in slowest
     ]
@@ -345,8 +357,26 @@ def _slowest(judged: Judged) -> Iterator[str]:
         )
         for pod in slowest
     ]
-    heads = ("Waited", "Pod", "Workload", "Created", "Then", "What the scheduler said last")
+    why = "Why" if judged.chains else "What the scheduler said last"
+    heads = ("Waited", "Pod", "Workload", "Created", "Then", why)
     yield from table(heads, rows, ends_long=True, marks=marks)
+
+
+def _chain(chain: Chain | None) -> str:
+    """The cause of a wait, and each step with its time, which can be unfolded."""
+    if chain is None:
+        return ""
+    steps = [
+        f"<li><b>{_moment(step.at)}</b> {text(step_in_words(step), limit=_LONG)}</li>"
+        for step in chain.steps
+    ]
+    cause, remedy = chain.cause.sentence, chain.cause.remedy
+    steps += [f"<li>to do: {text(remedy, limit=_LONG)}</li>"] if remedy else []
+    steps += [f"<li>not known: {text(what, limit=_LONG)}</li>" for what in chain.unknown]
+    return (
+        f"<details><summary>{text(cause, limit=_LONG)}</summary>"
+        f'<ul class="chain">{"".join(steps)}</ul></details>'
+    )
 
 
 def _parts(

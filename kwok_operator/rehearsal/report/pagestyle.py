@@ -56,6 +56,13 @@ td{min-width:44px;max-width:420px;font-variant-numeric:tabular-nums}
 td:nth-child(-n+2){min-width:70px}
 .ends-long td:last-child{min-width:300px}
 summary{cursor:pointer}
+.answers{font-size:13px;overflow-wrap:anywhere;margin-bottom:10px}
+.answers p{margin:2px 0}
+.answers .in0{font-weight:600;margin-top:8px}
+.answers .in1{padding-left:16px}
+.answers .in3{padding-left:48px;color:var(--soft)}
+.chain{margin:4px 0;padding-left:16px}
+.chain b{font-weight:500;color:var(--soft)}
 [tabindex]:focus-visible,button:focus-visible,input:focus-visible{outline:2px solid #3b82f6;
 outline-offset:1px}
 .live figure>svg,.live figure>.legend{display:none}

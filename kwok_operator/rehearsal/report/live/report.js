@@ -88,9 +88,11 @@ function pick(subjects) {
 }
 for (const { row, is } of rows) {
   row.tabIndex = 0;
-  row.addEventListener("click", () => getSelection().isCollapsed && pick(is));
+  row.addEventListener("click", (event) => {
+    if (getSelection().isCollapsed && !event.target.closest("details")) pick(is);
+  });
   row.addEventListener("keydown", (event) => {
-    if (event.key !== "Enter" && event.key !== " ") return;
+    if (event.target !== row || (event.key !== "Enter" && event.key !== " ")) return;
     event.preventDefault();
     pick(is);
   });
