@@ -23,6 +23,8 @@ from typing import Final, NamedTuple
 from kwok_operator.errors import one_line
 
 _MOST_TEXT: Final = 1_000
+_MOST_NAME: Final = 253
+"""The most characters of a text that is kept, as it may come again: those of Kubernetes' names."""
 _LANES: Final = 1_000
 """How many numbers each process and each thread takes, for its lanes."""
 
@@ -182,6 +184,10 @@ class Lanes:
         heappush(self._free, (until, thread))
 
 
-@lru_cache(maxsize=2**14)  # names of pods come again soon, those of workloads all the time
 def _quoted(text: str) -> str:
+    return _quoted_name(text) if len(text) <= _MOST_NAME else _quoted_name.__wrapped__(text)
+
+
+@lru_cache(maxsize=2**13)  # names of pods come again soon, those of workloads all the time
+def _quoted_name(text: str) -> str:
     return json.dumps(one_line(text, limit=_MOST_TEXT))
