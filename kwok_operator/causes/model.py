@@ -231,7 +231,8 @@ def refused(refusals: Sequence[GroupRefusal], *, chosen: Collection[str] = ()) -
     passing = [each for each in refusals if passes(each.reason)]
     fitting = [each for each in refusals if not passes(each.reason)]
     fitting.sort(key=lambda each: _is_for_others(each.reason))
-    passing.sort(key=lambda each: not set(each.names) & set(chosen))
+    # It would have chosen a group that fails now for this pod, too, if that fitted its nodes.
+    passing.sort(key=lambda e: (not set(e.names) & set(chosen), "in backoff" in e.reason))
     fits = [each for each in passing if set(each.names) & set(chosen)]
     own = [] if fits else [each for each in fitting if not _is_for_others(each.reason)]
     if not passing:

@@ -139,6 +139,7 @@ class Explainer:
 
     def _node(self, line: NodeLine) -> None:
         cluster, state = self._cluster, line.state
+        cluster.starts.apply(line)
         if state is None:
             node = cluster.nodes.pop(line.name, None)
             if node is not None and node.state is not None:
@@ -148,14 +149,14 @@ class Explainer:
         if node.state is None or node.state.allocatable != state.allocatable:
             for name, amount in state.allocatable.items():
                 cluster.largest[name] = max(cluster.largest.get(name, 0.0), amount)
-        node.state = state
-        if node.usable is not None:
-            return
+        was_usable = node.usable is not None
+        node.state, node.start = state, cluster.starts.of(line.name)
         group = cluster.group(state.group)
-        group.coming[line.name] = node
-        if state.ready:
-            node.usable, group.last = line.t, node
-            del group.coming[line.name]
+        if node.usable is None:
+            group.coming[line.name] = node
+        elif not was_usable:
+            group.coming.pop(line.name, None)
+            group.last = node
 
     def _claim(self, line: NodeClaimLine) -> None:
         claims = self._cluster.claims
@@ -174,6 +175,7 @@ class Explainer:
         claim.state = line.state
         if line.state.node:
             self._cluster.node(line.state.node).claim = claim
+            self._cluster.starts.claim(line.state)
 
     def _budget(self, line: BudgetLine) -> None:
         name, budgets = line.name.partition("/")[2], self._cluster.budgets

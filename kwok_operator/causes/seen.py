@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kwok_operator.causes.model import ChainStep, GroupRefusal, StepKind
+from kwok_operator.rehearsal.judge.nodestarts import NodeStart, NodeStarts
 from kwok_operator.rehearsal.judge.recording import (
     BudgetState,
     GroupState,
@@ -46,19 +47,18 @@ class SeenNode:
     name: str
     state: NodeState | None = None
     claim: "SeenClaim | None" = None
-    usable: float | None = None
-    """When it was first usable."""
+    start: NodeStart | None = None
+    """When it was requested, and usable."""
     held: SeenTexts = field(default_factory=SeenTexts)
     """What kept an autoscaler from removing it."""
 
     @property
     def requested(self) -> float | None:
-        """When its instance was requested."""
-        if self.state is None:
-            return None
-        claimed = None if self.claim is None else self.claim.state.created
-        first = claimed if self.state.requested is None else self.state.requested
-        return self.state.created if first is None else first
+        return None if self.start is None else self.start.requested
+
+    @property
+    def usable(self) -> float | None:
+        return None if self.start is None else self.start.usable
 
 
 @dataclass(slots=True)
@@ -126,6 +126,7 @@ class SeenPod:
 class SeenCluster:
     autoscaled: bool = False
     """Whether anything has shown that an autoscaler runs."""
+    starts: NodeStarts = field(default_factory=NodeStarts)
     nodes: dict[str, SeenNode] = field(default_factory=dict)
     groups: dict[str, SeenGroup] = field(default_factory=dict)
     claims: dict[str, SeenClaim] = field(default_factory=dict)

@@ -34,7 +34,7 @@ _LONGEST: Final = {
 _DOING: Final = {
     CauseKind.NO_AUTOSCALER: "waiting, without an autoscaler",
     CauseKind.UNDECIDED: "waiting for the autoscaler's next decision",
-    CauseKind.REFUSED: "waiting, as the autoscaler adds no node now",
+    CauseKind.REFUSED: "refused by the autoscaler for now",
     CauseKind.NEVER: "can never be placed",
     CauseKind.CREATING: "waiting for nodes under way",
     CauseKind.NO_STOCK: "waiting for nodes that the cloud can't create",
@@ -43,7 +43,7 @@ _DOING: Final = {
     CauseKind.STARTING: "bound, and not running yet",
     CauseKind.HELD: "running on nodes that a PodDisruptionBudget keeps",
     CauseKind.DISRUPTED: "evicted or preempted",
-    CauseKind.ENDED: "ran before the run began, or ended without having run",
+    CauseKind.ENDED: "ended without having run",
     CauseKind.UNKNOWN: "waiting for a reason that isn't known",
 }
 _URGENCY: Final = tuple(
@@ -91,6 +91,8 @@ class Answers:
         self._found: dict[str, dict[_Key, _Alike]] = {}
 
     def add(self, chain: Chain) -> None:
+        if chain.cause.kind is CauseKind.ENDED and not chain.waited:
+            return  # it ran before the run began
         workload = chain.workload or chain.pod
         if workload not in self._found and len(self._found) >= _MOST_KEPT:
             workload = _OTHERS

@@ -62,7 +62,7 @@ def run(flags: argparse.Namespace) -> int:
     for line in lines:
         print(line)
     if not lines:
-        which = f"no pod {one_line(flags.pod)}" if flags.pod else "no pods"
+        which = f"no pod {one_line(flags.pod)}" if flags.pod else "no pods that waited"
         print(f"kwok-operator: {flags.recording} has {which}", file=sys.stderr)
     return 0 if lines else 1
 

@@ -103,9 +103,13 @@ PLANTED: dict[str, tuple[list[RecordedLine], CauseKind, str]] = {
         "2 nodes of a under way",
     ),
     "max size": (
-        [*waits(), group(0, target=3, maximum=3), refused(9, "1 max node group size reached")],
+        [
+            *waits(),
+            group(0, target=3, maximum=3),
+            refused(9, "1 in backoff, 1 max node group size reached"),
+        ],
         CauseKind.REFUSED,
-        "a: max node group size reached raise the group's maximum size",
+        "now: a: max node group size reached.* raise the group's maximum size",
     ),
     "back-off after a sold-out zone": (
         [

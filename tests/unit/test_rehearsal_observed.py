@@ -198,6 +198,7 @@ def test_a_pod_that_is_evicted_has_the_budgets_that_cover_it(selector: Any, cove
     runs = look("Running", None)
     evicted = look("Running", runs, "DisruptionTarget", going=True)
     assert (runs.budgets, evicted.budgets) == ((), ("b",) if covers else ())
+    assert runs.covered == (("b",) if covers else ())
     selectors.clear()
     assert look("Failed", evicted, "DisruptionTarget").budgets == evicted.budgets
     selectors["shop/b"] = {}
@@ -268,6 +269,23 @@ def test_what_is_recorded_of_odd_objects_can_be_read(body: dict[str, Any]) -> No
 def test_an_event_has_its_whole_message() -> None:
     message = f"0/900 nodes are available: {'1 node(s) had a taint, ' * 40}30 Insufficient cpu."
     assert observed.event({"message": message}).message == message
+
+
+def test_a_pod_has_the_scheduler_s_whole_message_and_a_group_what_keeps_its_instances() -> None:
+    why = f"0/9 nodes are available: {'1 node(s) had a taint, ' * 99}"
+    held = {"type": "PodScheduled", "status": "False", "message": why}
+    assert seen(pod(phase="Pending", conditions=[held]), 1.0).why == why
+    missing = {"type": "Provisioned", "status": "False", "reason": "OutOfStock", "message": why}
+    body = {"spec": {"autoscaling": {"maxSize": 3}}, "status": {"conditions": [missing]}}
+    assert (observed.group(body).says, observed.group(body).maximum) == (why, 3)
+    missing["reason"] = "Provisioning"
+    assert observed.group(body).says == ""
+
+
+def test_who_preempted_a_pod_is_known_by_the_uid() -> None:
+    body = {"reason": "Preempted", "message": "Preempted by pod u-1 on node n"}
+    assert observed.preemptor(observed.event(body)) == "u-1"
+    assert observed.preemptor(observed.event({**body, "reason": "Killing"})) == ""
 
 
 def test_sidecars_restart_too_and_other_init_containers_do_not_count() -> None:

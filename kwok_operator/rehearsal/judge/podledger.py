@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kwok_operator.causes.phases import PHASES, split
+from kwok_operator.causes.schedulertexts import parse_scheduler_text
 from kwok_operator.rehearsal.judge.figures import COUNTED, RESOURCES, Place, Tally
 from kwok_operator.rehearsal.judge.measures import Waits
 from kwok_operator.rehearsal.judge.nodestarts import NodeStart, NodeStarts
@@ -23,6 +24,8 @@ from kwok_operator.rehearsal.judge.recording import PodLine, PodState
 
 SLOWEST: Final = 20
 MOST_REASONS: Final = 1_000
+_MOST_REASON: Final = 300
+"""The most characters of a reason."""
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _LEVELS: Final = {"Running": "running", "Succeeded": "succeeded", "Failed": "failed"}
 TalliesOf = Callable[[Place], tuple[Tally, ...]]
@@ -334,13 +337,9 @@ def scheduling_reasons(message: str) -> list[str]:
     """Splits a message such as `0/5 nodes are available: 2 Insufficient cpu, 3 node(s) ...` into
     its reasons.
     """
-    available, colon, rest = message.partition(" nodes are available: ")
-    if not colon:
-        return [message]
-    listed = rest.partition(". ")[0].rstrip(".").split(", ")
-    texts = (each.partition(" ") for each in listed)
-    found = {rest if count.isdigit() else f"{count}{space}{rest}" for count, space, rest in texts}
-    return sorted(found - {""}) or [available]
+    parsed = parse_scheduler_text(message)
+    found = {each.text[:_MOST_REASON] for each in parsed.reasons} if parsed else set()
+    return sorted(found) or [message[:_MOST_REASON]]
 
 
 def _new(name: str, state: PodState) -> PodRecord:
