@@ -245,7 +245,7 @@ def _replaced(path: Path, content: Iterable[bytes]) -> Path:
         with new.open("wb") as file:
             file.writelines(content)
         os.replace(new, path)
-    except OSError:
+    except BaseException:
         new.unlink(missing_ok=True)
         raise
     return path

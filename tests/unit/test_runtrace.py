@@ -4,19 +4,23 @@
   file
 - pods wait and run as long as the judge says
 - an arrow leads from a decision to the node that came of it, and to the pods that waited for that
-- names are anything; threads are used again; a recording that is cut off has a whole trace
+- names are anything; threads are used again; a recording that is cut off has a whole trace, and one
+  that can't be read leaves no file
 """
 
 import json
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kwok_operator.errors import RecordingError
+from kwok_operator.rehearsal import outputs
 from kwok_operator.rehearsal.judge.ledger import ClusterLedger
 from kwok_operator.rehearsal.judge.recording import (
     CallLine,
@@ -253,3 +257,13 @@ def test_a_recording_that_is_cut_off_has_a_whole_trace() -> None:
     found = Read(run(*SCALE_UP), cut=len(whole) * 3 // 4)
     assert found.of("starts")
     found.arrows()
+
+
+def test_what_fails_on_the_way_leaves_no_half_of_a_trace(tmp_path: Path) -> None:
+    path = tmp_path / outputs.RECORDING
+    path.write_bytes(content(run(*SCALE_UP)))
+    found = outputs.judge(path)
+    path.write_bytes(content([node(1, "n")]) + b'{"t": -9}\n')
+    with pytest.raises(RecordingError):
+        outputs.write(found, tmp_path / "out", recording=path)
+    assert not [*(tmp_path / "out").glob("*trace*"), *(tmp_path / "out").glob(".*")]
