@@ -11,6 +11,7 @@ import json
 import os
 import time
 import zlib
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -79,8 +80,12 @@ def judge(path: Path) -> Judged:
         return True
 
     every, failed, slow = Answers(), Answers(), dict[str, Chain]()
+    refusals = defaultdict[str, Counter[str]](Counter)
     for chain in chains(path, wanted=wanted):
         every.add(chain)
+        for refusal in chain.cause.refusals:
+            for group in refusal.names:
+                refusals[group][refusal.reason] += 1
         if chain.pod in missed:
             failed.add(chain)
         if chain.pod in slowest and (
@@ -92,6 +97,7 @@ def judge(path: Path) -> Judged:
         why=tuple(failed.worst(most=_MOST_CAUSES)),
         answers=tuple(every.lines()),
         chains=slow,
+        refusals=refusals,
     )
 
 

@@ -16,6 +16,7 @@ import json
 import random
 import re
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -359,7 +360,7 @@ def test_groups_that_did_not_grow_say_why_as_far_as_is_known() -> None:
         run(
             *(GroupLine(0, name, state) for name in ("grown", "idle", "refused")),
             GroupLine(50, "sold-out", replace(state, states={"Failed": 3})),
-            GroupLine(50, "full", replace(state, conditions={"Provisioned": "False"})),
+            GroupLine(50, "full", replace(state, conditions={"Stalled": "True"})),
             CallLine(2, "NodeGroupIncreaseSize", "refused", "1", "RESOURCE_EXHAUSTED"),
             CallLine(2, "NodeGroupIncreaseSize", "sold-out", "3", "OK"),
             node(3, "n-1", "grown"),
@@ -375,8 +376,27 @@ def test_groups_that_did_not_grow_say_why_as_far_as_is_known() -> None:
         "idle": "no autoscaler asked for it",
         "refused": "the autoscaler asked, and the answer was RESOURCE_EXHAUSTED",
         "sold-out": "the autoscaler asked, and no node came; at the end 3 instances had failed",
-        "full": "no autoscaler asked for it; at the end not Provisioned",
+        "full": "no autoscaler asked for it; at the end Stalled is True",
     }
+
+
+def test_a_group_that_was_refused_says_the_autoscalers_reason() -> None:
+    found = replace(
+        judge(run(GroupLine(0, "idle", GroupState()))),
+        refusals={"idle": Counter({"max node group size reached": 4})},
+    )
+    assert "max node group size reached (pods: 4)" in Seen(page(found)).texts
+
+
+def test_different_messages_of_one_kind_of_event_are_all_shown() -> None:
+    said = [("in backoff", 3), ("anti-affinity", 1)]
+    about = ("Pod/default/w-1", "cluster-autoscaler")
+    lines = [
+        EventLine(t, "Normal", "NotTriggerScaleUp", *about, *what) for t, what in enumerate(said)
+    ]
+    texts = drawn(run(*lines)).texts
+    assert {"3 times: in backoff", "once: anti-affinity"} <= {*texts}
+    assert "in backoff" in drawn(run(lines[0])).texts
 
 
 def test_vendored_files_are_those_that_are_noted() -> None:

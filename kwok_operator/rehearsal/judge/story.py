@@ -30,6 +30,7 @@ MOST_SAMPLES: Final = 480
 MOST_MARKS: Final = 100
 MOST_CALLS: Final = 200
 MOST_KINDS_OF_EVENTS: Final = 200
+MOST_MESSAGES: Final = 20
 MOST_WARNINGS: Final = 200
 _FIRST_STEP: Final = 0.125
 _ONE_AFTER_ANOTHER: Final = 15.0
@@ -83,10 +84,17 @@ class Sample:
 class EventsOfAKind:
     first: float
     last: float
-    count: int
-    message: str
-    about: str = ""
+    about: str
     """What the first of them is about, as Kind/namespace/name."""
+    count: int = 0
+    messages: Counter[str] = field(default_factory=Counter)
+    """What they said, and how often; at most MOST_MESSAGES, the first ones."""
+
+    def add(self, line: EventLine) -> None:
+        self.last = line.t
+        self.count += line.count
+        if line.message in self.messages or len(self.messages) < MOST_MESSAGES:
+            self.messages[line.message] += line.count
 
 
 @dataclass(slots=True)
@@ -269,14 +277,11 @@ class Story:
 
     def _event(self, line: EventLine) -> None:
         key = (line.component, line.reason, line.type)
-        found = self.events.get(key)
-        if found is not None:
-            found.last = line.t
-            found.count += line.count
-        elif len(self.events) < MOST_KINDS_OF_EVENTS:
-            self.events[key] = EventsOfAKind(line.t, line.t, line.count, line.message, line.about)
-        else:
+        if key not in self.events and len(self.events) == MOST_KINDS_OF_EVENTS:
             self.more_events += line.count
+            return
+        found = self.events.setdefault(key, EventsOfAKind(line.t, line.t, line.about))
+        found.add(line)
 
     def _warning(self, line: WarningLine) -> None:
         key = (line.program, line.message, line.before)

@@ -84,6 +84,8 @@ class Judged:
     """What became of the pods of each workload, and why, as indented lines."""
     chains: Mapping[str, Chain] = field(default_factory=dict)
     """The chains of the slowest pods, by name."""
+    refusals: Mapping[str, Counter[str]] = field(default_factory=dict)
+    """For how many pods an autoscaler refused each group or NodePool, by its reason."""
 
     @property
     def broken_off(self) -> str:

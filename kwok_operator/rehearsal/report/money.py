@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kwok_operator.formats.words import names_in_words
+from kwok_operator.nodegroups.api.status import ConditionType
 from kwok_operator.rehearsal.judge.figures import in_words
 from kwok_operator.rehearsal.judge.recording import GroupState
 from kwok_operator.rehearsal.judge.story import WRITES
@@ -18,6 +19,16 @@ from kwok_operator.rehearsal.report.plots import in_time
 
 _HOUR: Final = 3_600.0
 _MOST_GROUPS: Final = 60
+_MOST_REASONS: Final = 5
+_LONG: Final = 1_000
+_BAD: Final = (
+    (ConditionType.STALLED, "True"),
+    (ConditionType.PAUSED, "True"),
+    (ConditionType.OUTAGE, "True"),
+    (ConditionType.TEMPLATE_RESOLVED, "False"),
+    (ConditionType.AUTOSCALABLE, "False"),
+)
+"""Conditions with a status that keeps an autoscaler from a group."""
 _SHORTEST: Final = 1.0
 """Seconds. What is shorter has no average that says anything."""
 
@@ -61,7 +72,7 @@ def not_grown(judged: Judged) -> Iterator[str]:
             text(name),
             together(text(_price(judged, groups[name]))),
             f"{groups[name].target:,}",
-            text(_why_not(judged, name, groups[name])),
+            text(_why_not(judged, name, groups[name]), limit=_LONG),
         )
         for name in idle[:_MOST_GROUPS]
     ]
@@ -76,6 +87,9 @@ def _price(judged: Judged, group: GroupState) -> str:
 
 
 def _why_not(judged: Judged, name: str, group: GroupState) -> str:
+    if said := judged.refusals.get(name):
+        often = said.most_common(_MOST_REASONS)
+        return "; ".join(f"{reason} (pods: {count:,})" for reason, count in often)
     calls = [call for call in judged.story.calls if call.group == name]
     refused = {call.code: "" for call in calls if call.code != "OK"}
     if refused:
@@ -84,6 +98,6 @@ def _why_not(judged: Judged, name: str, group: GroupState) -> str:
         failed = sum(group.states.get(state, 0) for state in ("Failed", "Unregistered"))
         but = f"; at the end {failed:,} instances had failed" if failed else ""
         return f"the autoscaler asked, and no node came{but}"
-    false = [kind for kind, status in group.conditions.items() if status == "False"]
-    but = f"; at the end not {names_in_words(false)}" if false else ""
+    bad = [f"{kind} is {status}" for kind, status in _BAD if group.conditions.get(kind) == status]
+    but = f"; at the end {names_in_words(bad)}" if bad else ""
     return f"no autoscaler asked for it{but}"

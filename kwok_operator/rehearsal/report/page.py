@@ -21,6 +21,7 @@ from kwok_operator.rehearsal.judge.story import (
     WRITES,
     CallsOfAKind,
     ClaimsOfAKind,
+    EventsOfAKind,
 )
 from kwok_operator.rehearsal.judge.verdict import (
     Judged,
@@ -52,6 +53,7 @@ _FEW_WARNINGS: Final = 30
 _MOST_EXPECTATIONS: Final = 100
 _MOST_REASONS: Final = 10
 _MOST_TYPES: Final = 4
+_MOST_MESSAGES: Final = 5
 GLANCE: Final = (
     "pods.running",
     "pods.pending",
@@ -83,7 +85,8 @@ _OF_WORKLOADS: Final = (
 )
 
 _LANES: Final = "Nodes and their pods"
-_ALWAYS: Final = frozenset({"Verdict", "Warnings", "At a glance", "Over time"})
+_LAST: Final = frozenset({"Verdict", "Warnings", "At a glance", "Over time"})
+"""What is left out last, if the page would be too large."""
 _LANES_HTML: Final = 1_000
 """Bytes around the data of the lanes, at most."""
 _TOO_LARGE: Final = (
@@ -136,8 +139,8 @@ def page(judged: Judged, script: PageScript | None = None) -> str:
 
     if room() < 0:
         sections["Warnings"] = "".join(section("Warnings", _warnings(judged)))
-    for title in sorted(sections, key=lambda title: -len(sections[title])):
-        if room() < 0 and title not in _ALWAYS:
+    for title in sorted(sections, key=lambda title: (title in _LAST, -len(sections[title]))):
+        if room() < 0:
             sections[title] = "".join(section(title, [_TOO_LARGE]))
     if script:
         sections[_LANES] = _lanes(judged, most=room())
@@ -193,8 +196,8 @@ def _expectations(judged: Judged) -> Iterator[str]:
         (
             f'<span class="{"held" if each.held else "missed"}">'
             f"{'held' if each.held else 'failed'}</span>",
-            text(each.name),
-            text(each.reason),
+            text(each.name, limit=_LONG),
+            text(each.reason, limit=_LONG),
         )
         for each in sorted(judged.outcomes, key=lambda each: each.held)[:_MOST_EXPECTATIONS]
     ]
@@ -219,7 +222,9 @@ def _glance(judged: Judged) -> Iterator[str]:
         words = escape(figure_in_words(name))
         yield f'<div title="{name}"><dt>{words}</dt><dd>{shown}</dd></div>'
     yield "</dl>"
-    rows = [(text(what), text(sentence)) for what, sentence in notes(judged)]
+    rows = [
+        (text(what, limit=_LONG), text(sentence, limit=_LONG)) for what, sentence in notes(judged)
+    ]
     yield from table(("Besides", ""), rows, ends_long=True)
 
 
@@ -238,7 +243,7 @@ def _plots(judged: Judged, plots: Sequence[TimePlot]) -> Iterator[str]:
 def _timeline(judged: Judged) -> Iterator[str]:
     story = judged.story
     rows = [
-        (str(number), _moment(mark.t), text(mark.what), text(mark.detail))
+        (str(number), _moment(mark.t), text(mark.what), text(mark.detail, limit=_LONG))
         for number, mark in enumerate(story.marks, start=1)
     ]
     marks = [
@@ -412,7 +417,7 @@ def _events(judged: Judged, *, of_autoscalers: bool = False) -> Iterator[str]:
             f"{event.count:,}",
             text(component),
             text(reason),
-            text(event.message, limit=_LONG),
+            _said(event),
         )
         for (component, reason, _), event in found[:MOST_ROWS]
     ]
@@ -427,8 +432,24 @@ def _events(judged: Judged, *, of_autoscalers: bool = False) -> Iterator[str]:
     ]
     more = sum(event.count for _, event in found[MOST_ROWS:])
     more += 0 if of_autoscalers else story.more_events
-    heads = ("First", "Last", "Count", "From", "Reason", "The first of them said")
+    heads = ("First", "Last", "Count", "From", "Reason", "What they said")
     yield from table(heads, rows, more=more, ends_long=True, marks=marks)
+
+
+def _said(event: EventsOfAKind) -> str:
+    """What Events of a kind said most often, each with how often if there is more than one."""
+    said = event.messages.most_common(_MOST_MESSAGES)
+    parts = [
+        f"{_often(count) if len(event.messages) > 1 else ''}{text(message, limit=_LONG)}"
+        for message, count in said
+    ]
+    more = event.count - sum(count for _, count in said)
+    parts += [f"and {more:,} more"] if more else []
+    return "".join(f"<div>{part}</div>" for part in parts)
+
+
+def _often(count: int) -> str:
+    return "once: " if count == 1 else f"{count:,} times: "
 
 
 def _about(about: str) -> list[str]:
