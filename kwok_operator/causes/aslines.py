@@ -38,6 +38,8 @@ from kwok_operator.rehearsal.judge.recording import (
 Body = Mapping[str, Any]
 _PROGRESS: Final = ("Launched", "Registered", "Initialized")
 _STAMPS: Final = ("lastTimestamp", "eventTime", "firstTimestamp")
+_ORDER: Final[Mapping[type, int]] = {PodLine: 1, EventLine: 2, MarkLine: 3}
+"""At the same moment, other objects go before the pod, and the pod before what is said about it."""
 
 
 class AsLines:
@@ -131,8 +133,7 @@ class AsLines:
         explainer = Explainer(RecordingHeader(versions=versions))
         ends = MarkLine(self.now, "now")
         lines = [*self._lines, *self._lost_claims(), *self._of_pod(), ends]
-        # At the same moment, objects go before the pod and what is said about it.
-        lines.sort(key=lambda line: (line.t, isinstance(line, EventLine | PodLine | MarkLine)))
+        lines.sort(key=lambda line: (line.t, _ORDER.get(type(line), 0)))
         for line in lines:
             for _ in explainer.apply(line):
                 pass
@@ -178,9 +179,8 @@ class AsLines:
                 yield NodeClaimLine(self.now, named.node_claim, None)
 
     def _at(self, stamp: object) -> float:
-        """Returns when something happened, in the time of the pod; now if it isn't known."""
-        at = self.since(stamp)
-        return self.now if at is None else min(max(at, 0.0), self.now)
+        """Returns when something happened, as states have it; now if it isn't known."""
+        return min(self._clock.at(stamp, seen=self.now), self.now)
 
 
 def _unbound(body: Body) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from kwok_operator.causes.autoscalertexts import parse_status
 from kwok_operator.causes.fit import Fit
 from kwok_operator.causes.looks import autoscaler_lines, group_lines, pool_lines, with_fit
 from kwok_operator.causes.model import CauseKind, StepKind
-from kwok_operator.constants import NODE_POOL_LABEL
+from kwok_operator.constants import NODE_POOL_LABEL, REQUESTED_AT_ANNOTATION
 from kwok_operator.formats.times import format_time, parse_time
 
 Json = dict[str, Any]
@@ -74,7 +74,7 @@ def seen(body: Json, now: float) -> AsLines:
 REFUSED = event(
     40, "NotTriggerScaleUp", "pod didn't trigger scale-up: 1 in backoff after failed scale-up"
 )
-TRIGGERED = event(5, "TriggeredScaleUp", "pod triggered scale-up: [{a 0->1 (max: 9)}]")
+TRIGGERED = event(0, "TriggeredScaleUp", "pod triggered scale-up: [{a 0->1 (max: 9)}]")
 
 
 def test_a_refusal_names_the_group_and_what_the_cloud_said() -> None:
@@ -119,7 +119,8 @@ def test_the_steps_of_a_later_node_add_up() -> None:
     body["status"]["phase"] = "Running"
     lines = seen(body, 100)
     lines.event(TRIGGERED)
-    metadata = {"name": "n", "creationTimestamp": at(20)}
+    requested = {REQUESTED_AT_ANNOTATION: at(20)}
+    metadata = {"name": "n", "creationTimestamp": at(30), "annotations": requested}
     lines.node({"metadata": metadata, "status": {"conditions": [condition("Ready", "True", 30)]}})
     chain = lines.chain()
     kinds = [step.kind for step in chain.steps]
