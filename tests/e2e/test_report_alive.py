@@ -10,6 +10,7 @@
 import gzip
 import json
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -97,6 +98,8 @@ async def test_all_is_drawn_and_nothing_goes_wrong(
         assert charts == await shown.look('document.querySelectorAll("#plots figure").length') >= 3
         lanes = bool(found.story.lanes.nodes)
         assert len(inks) == charts + lanes and min(inks) > 500
+        # Nodes are areas, pods are lines.
+        assert not lanes or inks[0] > 2 * inks[1]
         assert not await shown.look('document.querySelectorAll("main script[src], img").length')
         await _same_figures(shown, verdict_json(found))
         assert shown.problems == []
@@ -260,6 +263,27 @@ async def test_nothing_is_wider_than_a_narrow_page(
             "each.matches('td, th, dd, p, h1, .wide') && each.scrollWidth > each.clientWidth + 1"
         )
         assert await shown.look(wide % inside) == []
+
+
+@pytest.mark.parametrize("width", [1200, 400])
+async def test_keyboard_and_screen_reader_reach_the_tables(tmp_path: Path, width: int) -> None:
+    path = written(judge(growth(2, 2)), tmp_path)
+    async with browser() as chromium, chromium.page(path, width=width) as shown:
+        await shown.until(ALIVE)
+        await shown.look("document.querySelectorAll('details').forEach((each) => each.open = true)")
+        tables = await shown.look("document.querySelectorAll('.wide > table').length")
+        tree = (await shown.call("Accessibility.getFullAXTree"))["nodes"]
+        roles = Counter(each["role"]["value"] for each in tree if not each["ignored"])
+        cells = await shown.look("document.querySelectorAll('.wide td').length")
+        assert tables > 5 and roles["region"] == roles["caption"] == tables
+        # What is empty is not shown on a narrow page.
+        assert roles["table"] >= tables and roles["cell"] + roles["rowheader"] > cells * 0.9 > 100
+        reached = "[...document.querySelectorAll('.wide')].indexOf(document.activeElement)"
+        seen = set()
+        for _ in range(100):
+            await shown.key("Tab", 9)
+            seen.add(await shown.look(reached))
+        assert seen >= set(range(tables))
 
 
 async def test_without_a_script_there_are_pictures(tmp_path: Path) -> None:

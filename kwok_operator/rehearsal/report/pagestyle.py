@@ -37,7 +37,7 @@ svg text{fill:var(--soft);font-size:11px}
 .line{fill:none;stroke-width:2}
 .under{fill:var(--bg)}
 .over{stroke-dasharray:5 3;stroke-width:1.5;stroke:var(--fg)}
-.line.wide{stroke-width:5;opacity:.4;margin:0}
+.thick{stroke-width:5;opacity:.4}
 .faint{opacity:.5}
 .fainter{opacity:.22}
 .failing{opacity:.7}

@@ -193,7 +193,7 @@ def _lines(lines: Sequence[PlotLine], across: LinearAxis, up: LinearAxis) -> Ite
     for line in lines:
         places = [(across.at(t), up.at(value)) for t, value in line.steps]
         path = smooth_path(places) if line.smooth else steps_path(places)
-        kind = "line over" if line.over else "line wide" if line.wide else "line"
+        kind = "line over" if line.over else "line thick" if line.wide else "line"
         yield f'<path class="{kind}" stroke="{_colour(line)}" d="{path}"/>'
 
 
