@@ -59,8 +59,10 @@ _SHARED: Final = "/api/v1/namespaces/default/events"
 """Where Events about objects without a namespace are."""
 _EVENT_TTL: Final = 3_600.0
 """Seconds that an API server keeps Events by default (kube-apiserver's --event-ttl)."""
-_MOST_NAMES: Final = 4
+_MOST_STATUSES: Final = 4
 _FEW_PAGES: Final = 4
+_MOST_COMPARED: Final = 5_000
+"""The most names that are compared with a mistyped one."""
 
 
 class NoSuchPodError(KwokOperatorError):
@@ -202,7 +204,7 @@ class _Look:
             fields, take = f"metadata.name={STATUS}", found.append
             path = "/api/v1/configmaps"
             await self._reader.each(path, take, shows=where, decoder=STATUS_MAP, fields=fields)
-        for body in found[:_MOST_NAMES]:
+        for body in found[:_MOST_STATUSES]:
             namespace = text_at(body, "metadata", "namespace") or _HOME
             status = parse_status(text_at(body, "data", "status"))
             if status is None:
@@ -351,6 +353,6 @@ def _hint(name: str, here: list[str], elsewhere: list[str]) -> str:
     if elsewhere:
         return f"; one of that name is in namespace {few_names(elsewhere)}"
     begun = [each for each in here if each.startswith(name)]
-    if not begun and (near := nearest(name, here)):
+    if not begun and (near := nearest(name, here[:_MOST_COMPARED])):
         begun = [near]
     return f"; did you mean {few_names(begun)}?" if begun else ""

@@ -33,6 +33,7 @@ the rights that it needs.
 Exit code 0: answered; 1: no such pod; 2: the recording or the cluster can't be read.
 """
 _MOST_CHAINS: Final = 10
+_LIVE: Final = "for a pod of a live cluster add --context, --kubeconfig or --namespace"
 
 
 def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
@@ -57,7 +58,8 @@ def run(flags: argparse.Namespace) -> int:
     try:
         lines = list(_lines(flags.recording, flags.pod))
     except (RecordingError, SettingsError) as error:
-        print(f"kwok-operator: {error}", file=sys.stderr)
+        hint = "" if flags.recording.exists() else f"; {_LIVE}"
+        print(f"kwok-operator: {error}{hint}", file=sys.stderr)
         return 2
     for line in lines:
         print(line)

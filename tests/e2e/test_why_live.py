@@ -202,6 +202,7 @@ def test_what_is_not_there_is_said_in_a_sentence(
         ((waiting, "--context", "nowhere", *known), 2, "nowhere"),
         ((waiting, "--kubeconfig", gone), 2, "connection refused"),
         (("No Pod", *known), 2, "is no pod"),
+        ((waiting,), 2, "for a pod of a live cluster add --context"),
     ):
         done = why(*arguments)
         assert (done.returncode, done.stdout) == (code, ""), (arguments, done)
