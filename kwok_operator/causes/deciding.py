@@ -121,12 +121,14 @@ def _to_its_node(pod: SeenPod, cluster: SeenCluster, end: float) -> Iterator[Cha
         return
     if claim is None and node.requested is not None:
         yield from _asked(pod, cluster.group(node.state.group), node)
+    if claim is None and node.start is not None and node.start.asked is not None:
         of = f" of {node.state.group}" if node.state.group else ""
-        yield ChainStep(node.requested, StepKind.REQUESTED, f"its node{of} was requested")
+        yield ChainStep(node.start.asked, StepKind.REQUESTED, f"its node{of} was requested")
     if node.state.created is not None:
         yield ChainStep(node.state.created, StepKind.NODE, f"its node {node.name} exists")
     if node.usable is not None:
-        yield ChainStep(node.usable, StepKind.USABLE, f"its node {node.name} is usable")
+        usable = max(node.usable, node.state.created or 0.0)  # stamps have whole seconds
+        yield ChainStep(usable, StepKind.USABLE, f"its node {node.name} is usable")
 
 
 def _asked(pod: SeenPod, group: SeenGroup, node: SeenNode) -> Iterator[ChainStep]:
@@ -179,7 +181,10 @@ def _cause(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
         held = pod.node.held.kept if pod.node else []
         if held and pod.gone is None and held[-1].at >= pod.running:
             return model.held(f"its node is kept: {held[-1].text}")
-        return _ran(pod)
+        budgets = [] if pod.gone or pod.ended else list(_held_by_budgets(pod, cluster))
+        cause = _ran(pod)
+        says = "; ".join([cause.sentence, *(step.text for step in budgets)])
+        return replace(cause, sentence=says)
     if pod.ended is not None:
         reason = f" ({pod.state.reason})" if pod.state.reason else ""
         return model.ended(f"{pod.state.phase.lower()} before it ran{reason}")

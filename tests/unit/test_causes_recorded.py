@@ -7,6 +7,7 @@
 - `why`: by workload or pod, and its exit codes; a failed verdict names causes
 """
 
+import asyncio
 import gzip
 import re
 from collections.abc import Iterable
@@ -18,8 +19,10 @@ import pytest
 from kwok_operator.causes.model import CauseKind, Chain, StepKind
 from kwok_operator.causes.recorded import Explainer
 from kwok_operator.cli.main import main
+from kwok_operator.kube.client import KubeClient
 from kwok_operator.rehearsal import outputs
 from kwok_operator.rehearsal.judge.ledger import ClusterLedger
+from kwok_operator.rehearsal.judge.observed import StampClock
 from kwok_operator.rehearsal.judge.recording import (
     BudgetLine,
     BudgetState,
@@ -34,7 +37,10 @@ from kwok_operator.rehearsal.judge.recording import (
     RecordingHeader,
 )
 from kwok_operator.rehearsal.judge.verdict import summary
+from kwok_operator.rehearsal.recorder import EVENTS_PATH, PODS_PATH, RunRecorder
 from kwok_operator.rehearsal.scenario.expectation import Expectation
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.rehearsaltestbed import serve_quiet_cluster
 from tests.fakes.rehearsed import NAME, content, gone, node, pod, run
 from tests.randomrecording import random_recording
 
@@ -274,6 +280,7 @@ def test_a_budget_that_allows_nothing_is_a_step() -> None:
     name = "PodDisruptionBudget/default/p"
     lines = [node(0, "n"), *runs(covered=("p",)), BudgetLine(50, name, BudgetState(0, 2, 2))]
     (chain,) = chains(run(*lines))
+    assert "default/p allows no eviction" in chain.cause.sentence
     held = [step for step in chain.steps if step.kind is StepKind.HELD]
     assert [(step.at, "default/p allows no eviction" in step.text) for step in held] == [(50, True)]
 
@@ -334,6 +341,32 @@ def test_nothing_is_kept_of_pods_that_are_gone() -> None:
         found = [chain for line in lines for chain in explainer.apply(line)]
         assert len(found) == (n > 5)
     assert len(list(explainer.finish())) < 10
+
+
+async def test_a_recording_has_the_name_of_the_pod_that_preempted_another() -> None:
+    lines = asyncio.Queue[RecordedLine]()
+
+    async def next_one(kind: type[RecordedLine]) -> RecordedLine:
+        while not isinstance(line := await lines.get(), kind):
+            pass
+        return line
+
+    async with FakeApiServer() as server:
+        serve_quiet_cluster(server)
+        async with KubeClient(connection=server.connection()) as client:
+            recorder = RunRecorder(
+                client=client, write=lines.put_nowait, clock=StampClock(0), now=lambda: 1.0
+            )
+            await recorder.start()
+            vip = server.create(PODS_PATH, {"metadata": {"name": "vip", "namespace": "shop"}})
+            await next_one(PodLine)
+            message = f"Preempted by pod {vip['metadata']['uid']} on node n"
+            event = {"metadata": {"name": "e", "namespace": "shop"}, "reason": "Preempted"}
+            server.create(EVENTS_PATH, {**event, "message": message})
+            found = await next_one(EventLine)
+            await recorder.stop()
+    assert isinstance(found, EventLine)
+    assert found.by == "shop/vip"
 
 
 @pytest.fixture
