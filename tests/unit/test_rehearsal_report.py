@@ -278,7 +278,10 @@ def test_what_never_was_a_node_is_given_back() -> None:
     )
     assert found.story.asked["back"] == {10, 20, 50}
     assert found.story.asked["down"] == {30, 40, 60}
-    kinds = {told.get("class") for tag, told in Seen(page(found)).tags if tag == "path"}
+    seen = Seen(page(found))
+    assert seen.texts.count("gives back what never became a node") == 2
+    assert seen.texts.count("deletes nodes") == 1
+    kinds = {told.get("class") for tag, told in seen.tags if tag == "path"}
     assert {"down", "back"} <= kinds
 
 

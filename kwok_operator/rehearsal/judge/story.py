@@ -118,6 +118,8 @@ class CallsOfAKind:
     method: str
     group: str
     code: str
+    way: str
+    """`up`, `down` or BACK as in `Story.asked`; empty for a call that changes no group."""
     argument: str
     """The argument of the first call."""
     asked: int = 0
@@ -174,7 +176,7 @@ class Story:
     _seen: set[str] = field(default_factory=set)
     """The names of all nodes so far."""
     _step: float = _FIRST_STEP
-    _latest: dict[tuple[str, str, str], CallsOfAKind] = field(default_factory=dict)
+    _latest: dict[tuple[str, str, str, str], CallsOfAKind] = field(default_factory=dict)
     _latest_claims: dict[tuple[str, str], ClaimsOfAKind] = field(default_factory=dict)
     _known_claims: dict[str, NodeClaimState] = field(default_factory=dict)
 
@@ -208,9 +210,10 @@ class Story:
                 else:
                     self.more_marks += 1
             case CallLine() if line.method in WRITES or line.code != "OK":
-                if line.method in WRITES:
-                    self.asked[self._way(line)].add(round(line.t))
-                self._call(line)
+                way = self._way(line)
+                if way:
+                    self.asked[way].add(round(line.t))
+                self._call(line, way)
             case GroupLine(state=GroupState() as state):
                 if line.name in self.groups or len(self.groups) < MOST_GROUPS:
                     self.groups[line.name] = state
@@ -225,15 +228,15 @@ class Story:
 
     def _way(self, call: CallLine) -> str:
         """Returns whether a call asks for more or for fewer nodes, or gives back what never became
-        one. Such a deletion names instances, of which no node was seen.
+        one; empty if none of these. Such a deletion names instances, of which no node was seen.
         """
         if call.method not in _DELETIONS:
-            return BACK if call.method == _DECREASE else WRITES[call.method]
+            return BACK if call.method == _DECREASE else WRITES.get(call.method, "")
         names = call.argument.split(" and ")[0].split(", ")
         return "down" if self._seen.intersection(names) else BACK
 
-    def _call(self, line: CallLine) -> None:
-        key = (line.method, line.group, line.code)
+    def _call(self, line: CallLine, way: str) -> None:
+        key = (line.method, line.group, line.code, way)
         found = self._latest.get(key)
         if found is None or line.t - found.last > _ONE_AFTER_ANOTHER:
             if len(self.calls) == MOST_CALLS:

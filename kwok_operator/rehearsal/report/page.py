@@ -17,6 +17,7 @@ from kwok_operator.errors import one_line
 from kwok_operator.formats.words import names_in_words
 from kwok_operator.rehearsal.judge.figures import FIGURES, in_words
 from kwok_operator.rehearsal.judge.story import (
+    BACK,
     MOST_WARNINGS,
     WRITES,
     CallsOfAKind,
@@ -72,8 +73,8 @@ _METHODS: Final = {
     "NodeGroupIncreaseSize": "asks for more",
     "NodeGroupDeleteNodes": "deletes nodes",
     "NodeGroupForceDeleteNodes": "deletes nodes by force",
-    "NodeGroupDecreaseTargetSize": "takes a request back",
 }
+_GIVES_BACK: Final = "gives back what never became a node"
 _AUTOSCALERS: Final = frozenset({"cluster-autoscaler", "karpenter"})
 _OF_GROUPS: Final = ("nodes.max", "nodes.final", "nodeHours", "cost", "utilisation.cpu")
 _OF_WORKLOADS: Final = (
@@ -259,7 +260,7 @@ def _autoscaler(judged: Judged) -> Iterator[str]:
         (
             _span(calls),
             text(calls.group),
-            _method(calls.method),
+            _method(calls),
             text(_what(calls)),
             f"{calls.count:,}",
             text(calls.code),
@@ -313,8 +314,9 @@ def _types(claims: ClaimsOfAKind) -> list[str]:
     return [f"{count:,} {name}" for name, count in claims.types.most_common() if name]
 
 
-def _method(name: str) -> str:
-    return f'<span title="{text(name)}">{text(_METHODS.get(name, name))}</span>'
+def _method(calls: CallsOfAKind) -> str:
+    words = _GIVES_BACK if calls.way == BACK else _METHODS.get(calls.method, calls.method)
+    return f'<span title="{text(calls.method)}">{text(words)}</span>'
 
 
 def _span(some: CallsOfAKind | ClaimsOfAKind) -> str:
