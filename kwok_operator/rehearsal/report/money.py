@@ -17,6 +17,8 @@ from kwok_operator.rehearsal.judge.verdict import Judged
 from kwok_operator.rehearsal.report.pageparts import marking, subject, table, text, together
 from kwok_operator.rehearsal.report.plots import in_time
 
+PRICE: Final = "Price of a node, by the hour"
+_NO_GROUP: Final = GroupState()
 _HOUR: Final = 3_600.0
 _MOST_GROUPS: Final = 60
 _MOST_REASONS: Final = 5
@@ -33,7 +35,7 @@ _SHORTEST: Final = 1.0
 """Seconds. What is shorter has no average that says anything."""
 
 
-def in_money(judged: Judged, amount: float) -> str:
+def _in_money(judged: Judged, amount: float) -> str:
     """An amount with the scenario's currency, if it names one."""
     return f"{in_words(amount)} {judged.header.currency}".rstrip()
 
@@ -54,7 +56,7 @@ def money(judged: Judged) -> Iterator[str]:
         "30 days, extrapolated": an_hour * 24 * 30,
     }
     lacks = " (incomplete)" if more else ""
-    rows = [(text(of), together(text(in_money(judged, n))) + lacks) for of, n in amounts.items()]
+    rows = [(text(of), together(text(_in_money(judged, n))) + lacks) for of, n in amounts.items()]
     yield from table(("Of", "Cost"), rows)
     unit = "" if judged.header.currency else " The scenario names no currency."
     yield (
@@ -70,20 +72,22 @@ def not_grown(judged: Judged) -> Iterator[str]:
     rows = [
         (
             text(name),
-            together(text(_price(judged, groups[name]))),
+            together(text(node_price(judged, name))),
             f"{groups[name].target:,}",
             text(_why_not(judged, name, groups[name]), limit=_LONG),
         )
         for name in idle[:_MOST_GROUPS]
     ]
-    heads = ("Group", "Price of a node, by the hour", "Target", "Why, as far as the recording says")
+    heads = ("Group", PRICE, "Target", "Why, as far as the recording says")
     marks = [marking(subject("group", name)) for name in idle[:_MOST_GROUPS]]
     more = len(idle) - len(rows)
     yield from table(heads, rows, more=more, ends_long=True, marks=marks)
 
 
-def _price(judged: Judged, group: GroupState) -> str:
-    return "none" if group.price is None else in_money(judged, group.price)
+def node_price(judged: Judged, group: str) -> str:
+    """What a node of a group costs by the hour, as the group says."""
+    found = judged.story.groups.get(group, _NO_GROUP)
+    return "none" if found.price is None else _in_money(judged, found.price)
 
 
 def _why_not(judged: Judged, name: str, group: GroupState) -> str:

@@ -34,7 +34,7 @@ from kwok_operator.rehearsal.judge.verdict import (
 from kwok_operator.rehearsal.report.charts import time_plots
 from kwok_operator.rehearsal.report.figurenames import figure_in_words
 from kwok_operator.rehearsal.report.livepage import PageScript, data_block, lanes_data
-from kwok_operator.rehearsal.report.money import money, not_grown
+from kwok_operator.rehearsal.report.money import PRICE, money, node_price, not_grown
 from kwok_operator.rehearsal.report.pageparts import (
     POLICY,
     beginning,
@@ -396,13 +396,14 @@ def _parts(
             _figure(name, figures.get(name), by=by, part=part, whole=name not in lacks)
             for name in names
         ]
-        rows.append((text(part), *cells))
+        price = [together(text(node_price(judged, part)))] if by == "group" else []
+        rows.append((text(part), *price, *cells))
     more = max(len(parts) - MOST_ROWS, 0)
     heads = [(figure_in_words(name), name) for name in names]
     kind = "workload" if by == "workload" else "group"
     marks = [marking(subject(kind, part)) for part in parts]
-    first = by[0].upper() + by[1:]
-    yield from table((first, *heads), rows, more=more, marks=marks[:MOST_ROWS])
+    first = (by[0].upper() + by[1:], *((PRICE,) if by == "group" else ()))
+    yield from table((*first, *heads), rows, more=more, marks=marks[:MOST_ROWS])
 
 
 def _events(judged: Judged, *, of_autoscalers: bool = False) -> Iterator[str]:
