@@ -217,8 +217,6 @@ def _how(pod: SeenPod) -> str:
     claim = pod.node.claim if pod.node else None
     if not by and claim is not None and claim.state.reason:
         by = f"as karpenter ends its node ({claim.state.reason})"
-    if not by and pod.drain and pod.state.disrupted == _BY_API:
-        by = f"after the scenario's step {pod.drain}"
     return one_line(f"{how} {by}".strip())
 
 

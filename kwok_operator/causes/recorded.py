@@ -26,7 +26,6 @@ from kwok_operator.rehearsal.judge.recording import (
     EventLine,
     GroupLine,
     GroupState,
-    MarkLine,
     NodeClaimLine,
     NodeLine,
     PodLine,
@@ -91,8 +90,6 @@ class Explainer:
                 self._cluster.autoscaled = True
                 if line.method == _INCREASE and line.code == "OK":
                     self._cluster.group(line.group).asked.append((line.t, line.argument))
-            case MarkLine() if "drain" in (step := f"{line.what} {line.detail}"):
-                self._cluster.drain = f"at {line.t:.1f} s: {step.strip()}"
 
     def finish(self) -> Iterator[Chain]:
         """Yields the chains of all pods that are left, as of the last line."""
@@ -133,7 +130,7 @@ class Explainer:
         if pod.ended is None and state.phase in _ENDED:
             pod.ended = t
         if pod.disrupted is None and state.disrupted:
-            pod.disrupted, pod.drain = t, self._cluster.drain
+            pod.disrupted = t
         if state.why and pod.bound is None:
             _unschedulable(pod, state.why, t)
 

@@ -111,8 +111,6 @@ class SeenPod:
     disrupted: float | None = None
     by: str = ""
     """Who disrupted it, and why."""
-    drain: str = ""
-    """The scenario's last step before that drains nodes."""
     ended: float | None = None
     gone: float | None = None
 
@@ -132,8 +130,6 @@ class SeenCluster:
     claims: dict[str, SeenClaim] = field(default_factory=dict)
     budgets: dict[str, tuple[float, BudgetState]] = field(default_factory=dict)
     """By NAMESPACE/NAME; with the moment since when its state is as it is."""
-    drain: str = ""
-    """The last step of the scenario that drains nodes, in words."""
     largest: dict[str, float] = field(default_factory=dict)
     """The most that any node has offered of each resource."""
 
