@@ -33,6 +33,7 @@ LINES = run(
     pod(25, "web-1", created=10, bound=20, running=25, node="n-1", phase="Running"),
     pod(30, "job-1", created=30),
     PodLine(31, "default/job-1", None),
+    pod(35, "other-1", created=35),
     budget(40, "b", 0),
     budget(40, "c", 1),
     *(pod(50 + n, f"old-{n}", created=1, node="n-1", budgets=("b", "c"), **TAINT) for n in (0, 1)),
@@ -51,7 +52,7 @@ def reason(expect: dict[str, Any], lines: list[RecordedLine] = LINES) -> str:
 @pytest.mark.parametrize(
     ("expect", "objects"),
     [
-        ({"figure": "pods.pending", "equals": 0}, "pending: default/web-2"),
+        ({"figure": "pods.pending", "equals": 0}, "pending: default/other-1, default/web-2"),
         ({"figure": "pods.running", "of": WEB, "equals": 2}, "pending: default/web-2"),
         ({"figure": "nodes.final", "of": A, "atMost": 0}, "there: n-1"),
         ({"figure": "nodes.ready", "atLeast": 2}, "not ready: n-2"),
@@ -62,7 +63,8 @@ def reason(expect: dict[str, Any], lines: list[RecordedLine] = LINES) -> str:
         ),
         (
             {"figure": "startSeconds.max", "of": A, "atMost": "1m"},
-            "still wait: default/old-0, default/old-1, default/web-2; never end: default/job-1",
+            "still wait: default/old-0, default/old-1, default/other-1, default/web-2; "
+            "never end: default/job-1",
         ),
         (
             {"figure": "wait.scheduling.p50", "of": WEB, "atMost": "5s"},
@@ -114,6 +116,16 @@ def test_objects_are_those_of_the_moment_when_it_was_judged() -> None:
     assert always.endswith(" at 10 s, wanted at most 1; pending: default/web-1, default/web-2")
     at_15 = reason({**pending, "atMost": 0, "when": {"at": "15s"}})
     assert at_15.endswith("; pending: default/web-1, default/web-2")
+
+
+def test_a_wait_that_belongs_to_another_group_by_now_is_not_named() -> None:
+    waited = [
+        pod(1, f"web-{n}", created=1, bound=1 + 10 * n, node=f"n-{n}", phase="Running", running=30)
+        for n in (1, 2)
+    ]
+    lines = run(node(0, "n-1"), node(0, "n-2"), *waited, node(50, "n-2", group="b"))
+    found = reason({"figure": "pendingSeconds.max", "of": A, "atMost": "5s"}, lines)
+    assert found.endswith("; the longest: default/web-1 (10 s)")
 
 
 def test_of_many_objects_a_few_are_named_whatever_they_are_called() -> None:
