@@ -4,7 +4,7 @@ line is kept.
 
 import heapq
 import math
-from bisect import bisect_left
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
@@ -122,10 +122,14 @@ class Waits:
     those that can't end any more. Percentiles use the nearest rank.
     """
 
-    __slots__ = ("_begun", "_done", "_longest", "_sorted", "given_up", "never")
+    __slots__ = ("_begun", "_done", "_dropped", "_longest", "_sorted", "given_up", "never")
 
     def __init__(self) -> None:
         self._done: list[float] = []
+        self._dropped: list[float] = []
+        """Those of `_done` that don't count; taken out when it is sorted, as one by one would take
+        most of the time.
+        """
         self._begun: dict[str, float] = {}
         self._longest: list[tuple[float, str]] = []
         self._sorted = True
@@ -175,8 +179,8 @@ class Waits:
         if never and key in self.given_up:
             self.given_up.remove(key)
         if ended is not None:
-            self._sort()
-            del self._done[bisect_left(self._done, ended)]
+            self._dropped.append(ended)
+            self._sorted = False
             if (ended, key) in self._longest:
                 self._longest.remove((ended, key))
                 heapq.heapify(self._longest)
@@ -185,13 +189,13 @@ class Waits:
         """Returns a percentile, the maximum or the mean of all finished waits, and of unfinished
         ones with their length at `t`. Waits that can't end are left out.
         """
+        self._sort()
         waiting = [max(t - at, 0.0) for at in self._begun.values()]
         count = len(self._done) + len(waiting)
         if not count:
             return None
         if which == "mean":
             return (math.fsum(self._done) + math.fsum(waiting)) / count
-        self._sort()
         if which == "max":
             return max([*self._done[-1:], *waiting])
         return _nth(self._done, sorted(waiting), _rank(which, count))
@@ -202,9 +206,9 @@ class Waits:
         """
         if not self.unended:
             return ""
+        self._sort()
         count = len(self._done) + self.unended
         if which in PERCENTILES and (rank := _rank(which, count)) < len(self._done):
-            self._sort()
             if self._done[rank] == value:
                 return ""
         more = f", and {self.never:,} never will" if self.never and self._begun else ""
@@ -212,6 +216,9 @@ class Waits:
         return f"{len(self._done):,} of {count:,} waits {what}{more}"
 
     def _sort(self) -> None:
+        if self._dropped:
+            self._done = [*(Counter(self._done) - Counter(self._dropped)).elements()]
+            self._dropped = []
         if not self._sorted:
             self._done.sort()
             self._sorted = True

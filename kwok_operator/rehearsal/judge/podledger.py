@@ -358,6 +358,11 @@ def _new(name: str, state: PodState) -> PodRecord:
     )
 
 
+_UNKNOWN: Final = PodWait(math.inf)
+_GIVEN_UP: Final = PodWait(math.inf, never=True)
+"""With _UNKNOWN, the phases of a pod that isn't bound."""
+
+
 def _pod_waits(tally: Tally) -> tuple[Waits, ...]:
     return tally.pending, tally.starting, *tally.phases
 
@@ -367,6 +372,9 @@ def _waits_of(pod: PodRecord) -> tuple[PodWait | None, ...]:
     starting = pod.starting
     if starting is None:
         return pod.pending, *(None for _ in ("", *PHASES))
+    if not pod.phases:
+        phase = _GIVEN_UP if starting.never else _UNKNOWN
+        return pod.pending, starting, *(phase for _ in PHASES)
     since = _phase_begun(pod, starting)
     over = [PodWait(since, seconds) for seconds in pod.phases]
     others = [PodWait(since, never=starting.never) for _ in PHASES[len(over) :]]
