@@ -97,8 +97,10 @@ def test_a_node_that_is_interrupted_is_drained_and_another_comes(tmp_path: Path)
                 "interrupt": {"group": "a", "count": 1, "notice": "20s"},
             }
         ],
-        until={"condition": {"figure": "churn.created", "atLeast": 5}, "atMost": "3m"},
+        # The third end is the second one of b: until then, all replacements have come.
+        until={"condition": {"figure": "churn.deleted", "atLeast": 3}, "atMost": "3m"},
         expect=[
+            {"figure": "churn.created", "atLeast": 5},
             {"figure": "churn.deleted", "of": {"group": "a"}, "equals": 1},
             {"figure": "churn.deleted", "of": {"group": "b"}, "atLeast": 1},
             {"figure": "losses", "equals": 0},
