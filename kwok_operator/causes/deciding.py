@@ -19,7 +19,7 @@ from kwok_operator.causes.model import (
     in_order,
 )
 from kwok_operator.causes.phases import PHASES, split
-from kwok_operator.causes.schedulertexts import parse_scheduler_text
+from kwok_operator.causes.schedulertexts import NODE_AFFINITY, parse_scheduler_text
 from kwok_operator.causes.seen import SeenClaim, SeenCluster, SeenGroup, SeenNode, SeenPod
 from kwok_operator.errors import one_line
 from kwok_operator.formats.podparts import amount_in_words
@@ -226,14 +226,7 @@ def _waiting(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
     if "scheduling gates" in pod.message:
         return model.gated()
     if pod.refusals is not None:
-        if not pod.refusals:
-            return model.never("the autoscaler has no group that it could add a node to")
-        named = [part for each in pod.refusals for part in _named(each, cluster)]
-        cause = model.refused(named, chosen=pod.chosen)
-        if too_large and any("Insufficient" in each.reason for each in named):
-            large = model.never(too_large, says=cause.sentence)
-            return replace(large, refusals=cause.refusals)
-        return cause
+        return _refused(pod, cluster, too_large)
     if pod.decided is not None:
         claim = cluster.claims.get(pod.nominated)
         return _from_claim(pod, claim, end) if claim else _from_groups(pod, cluster, end)
@@ -244,7 +237,38 @@ def _waiting(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
         if coming := _under_way(cluster):
             return replace(cause, sentence=f"{cause.sentence}; {coming}, and may be meant for it")
         return cause
-    return model.never(too_large) if too_large else model.no_autoscaler(_short(pod.message))
+    return model.no_autoscaler(_short(pod.message), too_large)
+
+
+def _refused(pod: SeenPod, cluster: SeenCluster, too_large: str) -> Cause:
+    """Returns why a pod waits for which an autoscaler adds no node."""
+    refusals = pod.refusals or ()
+    named = [part for each in refusals for part in _named(each, cluster)]
+    cause = model.refused(
+        named,
+        chosen=pod.chosen,
+        no_node_ever=bool(too_large) or _selects_no_node(pod.message),
+        too_large=too_large,
+    )
+    if not refusals:
+        return model.no_group(too_large)
+    # Groups that aren't looked at may have larger nodes, unless each has shown one.
+    shown = [group.shown for name, group in cluster.groups.items() if name]
+    known = all(shown) and sum(each.groups for each in refusals) <= len(shown)
+    lasting = all(model.lasts(each.reason) or known for each in refusals) and not pod.chosen
+    if too_large and lasting and any("Insufficient" in each.reason for each in refusals):
+        large = model.never(too_large, says=cause.sentence.removesuffix(f"; {too_large}"))
+        return replace(large, refusals=cause.refusals)
+    return cause
+
+
+def _selects_no_node(message: str) -> bool:
+    """Whether the scheduler says of all nodes that their labels aren't those that the pod wants."""
+    parsed = parse_scheduler_text(message)
+    if parsed is None:
+        return False
+    mismatches = sum(each.count for each in parsed.reasons if each.text == NODE_AFFINITY)
+    return mismatches >= parsed.nodes
 
 
 def _from_claim(pod: SeenPod, claim: SeenClaim, end: float) -> Cause:

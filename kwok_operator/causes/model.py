@@ -60,7 +60,7 @@ class CauseKind(StrEnum):
     """Why a pod waits; for a pod that waits no more, what became of it."""
 
     NO_AUTOSCALER = "noAutoscaler"
-    """Nothing shows that an autoscaler runs."""
+    """Nothing shows that an autoscaler runs, or none adds nodes for such a pod."""
     UNDECIDED = "undecided"
     """An autoscaler runs, and hasn't decided yet."""
     REFUSED = "refused"
@@ -158,8 +158,13 @@ estimator/threshold_based_limiter.go, and Karpenter's scheduling/scheduler.go.
 """
 _FITTING: Final = {
     "and the largest node": "let the pod request less, or add a group with larger nodes",
+    "PersistentVolumeClaim": "see the pod's claims, and the provisioner of their StorageClass",
+    "persistentvolumeclaim": "see the pod's claims, and the provisioner of their StorageClass",
+    "PersistentVolume's": "see the pod's volumes: a volume may be used only in its own zone",
     "Insufficient": "let the pod request less, or add a group with larger nodes",
     "Too many pods": "add a group whose nodes take more pods",
+    "existing pods anti-affinity": "loosen the anti-affinity of the pods that run, or add a group"
+    " in another domain",
     "anti-affinity": "loosen the pod's anti-affinity, or add a group in another domain",
     "pod affinity": "loosen the pod's affinity, or run the pod that it wants to be near",
     "node affinity": "correct the pod's selector or affinity, or label a group's template so",
@@ -174,13 +179,29 @@ plugins, which autoscalers repeat.
 """
 
 
-_FOR_OTHERS: Final = ("node affinity", "untolerated taint", "not tolerate")
+_FOR_OTHERS: Final = ("Pod's node affinity", "untolerated taint", "not tolerate")
 """Reasons of groups that are mostly meant for other pods."""
+_LASTING: Final = (
+    "Insufficient",
+    "Pod's node affinity",
+    "untolerated taint",
+    "did not tolerate taint",
+    "no instance type has enough resources",
+    "incompatible requirements",
+)
+"""Reasons of an autoscaler that last as long as pod and groups stay as they are: other pods, claims
+and volumes have nothing to do with them, nor has what the cloud has in stock.
+"""
 
 
 def passes(reason: str) -> bool:
     """Whether the reason of a refusal may pass by itself, or by what others do."""
     return any(text in reason for text in _PASSING)
+
+
+def lasts(reason: str) -> bool:
+    """Whether the reason of a refusal lasts as long as pod and groups stay as they are."""
+    return not passes(reason) and any(text in reason for text in _LASTING)
 
 
 def remedy_of(reasons: Iterable[str]) -> str:
@@ -201,12 +222,12 @@ def _groups(number: int) -> str:
     return f"{number:,} group{'' if number == 1 else 's'}"
 
 
-def no_autoscaler(scheduler: str) -> Cause:
+def no_autoscaler(scheduler: str, too_large: str = "") -> Cause:
     """`scheduler` is the scheduler's message; empty if there is none."""
     return Cause(
         CauseKind.NO_AUTOSCALER,
         f"no node fits the pod ({scheduler or 'the scheduler has not said why'}), and nothing"
-        " shows that an autoscaler runs",
+        f" shows that an autoscaler runs{f'; {too_large}' if too_large else ''}",
         "run an autoscaler, or add a node that fits the pod",
     )
 
@@ -221,8 +242,15 @@ def undecided(scheduler: str) -> Cause:
     )
 
 
-def refused(refusals: Sequence[GroupRefusal], *, chosen: Collection[str] = ()) -> Cause:
-    """What an autoscaler says that adds no node: REFUSED, or NEVER if no reason can pass.
+def refused(
+    refusals: Sequence[GroupRefusal],
+    *,
+    chosen: Collection[str] = (),
+    no_node_ever: bool = False,
+    too_large: str = "",
+) -> Cause:
+    """What an autoscaler says that adds no node: REFUSED, or NEVER if all reasons last, and the
+    nodes that exist never fit, either. `too_large` is what `never` has of a pod.
 
     It skips groups that are in back-off or at a limit before it looks whether the pod fits their
     nodes, so it says of these nothing about the pod, unless it has `chosen` them for it before.
@@ -236,8 +264,9 @@ def refused(refusals: Sequence[GroupRefusal], *, chosen: Collection[str] = ()) -
     fits = [each for each in passing if set(each.names) & set(chosen)]
     own = [] if fits else [each for each in fitting if not _is_for_others(each.reason)]
     if not passing:
-        says, kind = "no node that could be added fits the pod", CauseKind.NEVER
-        ordered = fitting
+        says, ordered = "no node that could be added fits the pod", fitting
+        lasting = no_node_ever and all(lasts(each.reason) for each in fitting)
+        kind = CauseKind.NEVER if lasting else CauseKind.REFUSED
     elif own:
         says, kind = "no group that the autoscaler looked at fits the pod", CauseKind.REFUSED
         ordered = [*fitting, *passing]
@@ -246,8 +275,23 @@ def refused(refusals: Sequence[GroupRefusal], *, chosen: Collection[str] = ()) -
         ordered = [*passing, *fitting]
     parts = [refusals_in_words(fitting), f"not looked at: {refusals_in_words(passing)}"]
     listed = "; ".join(parts) if passing and own else refusals_in_words(ordered)
+    large = f"; {too_large}" if too_large and any(map(_is_for_size, own)) else ""
     about = own or fits or passing or fitting
-    return Cause(kind, f"{says}: {listed}", remedy_of(e.reason for e in about), tuple(ordered))
+    return Cause(
+        kind, f"{says}: {listed}{large}", remedy_of(e.reason for e in about), tuple(ordered)
+    )
+
+
+def _is_for_size(refusal: GroupRefusal) -> bool:
+    return "Insufficient" in refusal.reason
+
+
+def no_group(too_large: str) -> Cause:
+    """cluster-autoscaler considers no group: what exists is all that there is."""
+    says = "the autoscaler has no group that it could add a node to"
+    if too_large:
+        return never(too_large, says=says)
+    return Cause(CauseKind.REFUSED, f"no node fits the pod now, and {says}", "add a group")
 
 
 def _is_for_others(reason: str) -> bool:

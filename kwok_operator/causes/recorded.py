@@ -149,6 +149,7 @@ class Explainer:
         was_usable = node.usable is not None
         node.state, node.start = state, cluster.starts.of(line.name)
         group = cluster.group(state.group)
+        group.shown = True
         if node.usable is None:
             group.coming[line.name] = node
         elif not was_usable:

@@ -70,6 +70,8 @@ class SeenGroup:
     """When cluster-autoscaler asked for how many more instances."""
     coming: dict[str, SeenNode] = field(default_factory=dict)
     """Its nodes that were never usable so far."""
+    shown: bool = False
+    """Whether it has had a node, so that it is known what its nodes have."""
     last: SeenNode | None = None
     """The node that became usable last."""
 

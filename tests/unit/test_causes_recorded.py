@@ -130,6 +130,7 @@ PLANTED: dict[str, tuple[list[RecordedLine], CauseKind, str]] = {
     "groups that aren't looked at say nothing about the pod": (
         [
             node(0, "n"),
+            node(0, "m", "b"),
             *waits(requests={"cpu": 64000.0}),
             refused(9, "1 in backoff after failed scale-up, 1 Insufficient cpu"),
         ],
@@ -153,8 +154,68 @@ PLANTED: dict[str, tuple[list[RecordedLine], CauseKind, str]] = {
     ),
     "anti-affinity": (
         [*waits(ANTI), refused(9, "2 node(s) didn't match pod anti-affinity rules")],
-        CauseKind.NEVER,
+        CauseKind.REFUSED,
         "2 groups: .*anti-affinity rules .*loosen the pod's anti-affinity",
+    ),
+    "a larger group that was chosen is in back-off": (
+        [
+            node(0, "n"),
+            *waits(requests={"cpu": 64_000.0}),
+            scaled(2, "big"),
+            refused(9, "1 in backoff after failed scale-up, 1 Insufficient cpu"),
+        ],
+        CauseKind.REFUSED,
+        "1 group: Insufficient cpu; not looked at: 1 group: in backoff.*largest node has 4 CPUs",
+    ),
+    "a group that has shown no node may have larger ones": (
+        [
+            node(0, "n"),
+            group(0, maximum=1),
+            GroupLine(0, "big", GroupState()),
+            *waits(requests={"cpu": 64_000.0}),
+            refused(9, "1 in backoff after failed scale-up, 1 Insufficient cpu"),
+        ],
+        CauseKind.REFUSED,
+        "Insufficient cpu; not looked at: 1 group",
+    ),
+    "a node that exists would fit, once it has room": (
+        [
+            node(0, "n", allocatable={"cpu": 64_000.0}),
+            *waits(requests={"cpu": 64_000.0}),
+            refused(9, "1 Insufficient cpu"),
+        ],
+        CauseKind.REFUSED,
+        "no node that could be added fits the pod: 1 group: Insufficient cpu",
+    ),
+    "no node has the label": (
+        [
+            *waits("0/9 nodes are available: 9 node(s) didn't match Pod's node affinity/selector."),
+            refused(9, "2 node(s) didn't match Pod's node affinity/selector"),
+        ],
+        CauseKind.NEVER,
+        "selector .*correct the pod's selector",
+    ),
+    "a claim that is not bound yet": (
+        [*waits(), refused(9, "1 pod has unbound immediate PersistentVolumeClaims")],
+        CauseKind.REFUSED,
+        "unbound .* see the pod's claims, and the provisioner",
+    ),
+    "a volume's zone is no selector": (
+        [
+            *waits(),
+            refused(
+                9,
+                "1 max node group size reached, 3 node(s) didn't match PersistentVolume's node"
+                " affinity",
+            ),
+        ],
+        CauseKind.REFUSED,
+        "3 groups: .*not looked at: 1 group.* see the pod's volumes",
+    ),
+    "others' anti-affinity": (
+        [*waits(), refused(9, "1 node(s) didn't satisfy existing pods anti-affinity rules")],
+        CauseKind.REFUSED,
+        "loosen the anti-affinity of the pods that run",
     ),
     "larger than any node": (
         [node(0, "n"), *waits(requests={"cpu": 64_000.0}), refused(9, "1 Insufficient cpu")],
@@ -163,15 +224,15 @@ PLANTED: dict[str, tuple[list[RecordedLine], CauseKind, str]] = {
     ),
     "larger than any node, without an autoscaler": (
         [node(0, "n"), *waits(requests={"cpu": 64_000.0})],
-        CauseKind.NEVER,
-        "requests 64 CPUs, and the largest node has 4 CPUs.*request less",
+        CauseKind.NO_AUTOSCALER,
+        "autoscaler runs; it requests 64 CPUs, and the largest node has 4 CPUs",
     ),
     "Karpenter refuses": (
         [
             *waits(),
             says(3, "FailedScheduling", "Failed to schedule pod, no instance type has enough"),
         ],
-        CauseKind.NEVER,
+        CauseKind.REFUSED,
         "no instance type has enough",
     ),
     "requested": ([*waits(), scaled(10)], CauseKind.CREATING, "its node of a was requested 90.0 s"),
@@ -384,7 +445,7 @@ def recorded(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("asked", "code", "texts"),
     [
-        ([], 0, ["Deployment/default/api: 30 pods", "1 of 1: can never be placed"]),
+        ([], 0, ["Deployment/default/api: 30 pods", "1 of 1: refused by the autoscaler"]),
         (["web-1"], 0, ["default/web-1 of Deployment", "unschedulable: 0/2 nodes", "9.0 s  clus"]),
         (["default/web-1"], 0, ["default/web-1 of Deployment"]),
         (["api"], 0, ["api: 30 pods", "default/api-0 of Deployment"]),
@@ -413,5 +474,5 @@ def test_a_recording_that_is_not_there_is_an_error(tmp_path: Path, capsys: Any) 
 def test_a_failed_verdict_names_causes_of_what_it_is_about(recorded: Path) -> None:
     found = outputs.judge(recorded)
     (why,) = found.why
-    assert re.search("default/web: 1 of 1: can never be placed.*to do: loosen", why)
+    assert re.search("default/web: 1 of 1: refused by the autoscaler.*to do: loosen", why)
     assert f"why    {why}" in summary(found)
