@@ -59,9 +59,9 @@ def chain_of(pod: SeenPod, cluster: SeenCluster, now: float) -> Chain:
     """Makes the chain as of `now`, in seconds since the run began."""
     end = min(moment for moment in (now, pod.ended, pod.gone) if moment is not None)
     until = end if pod.running is None else pod.running
-    node = pod.node or SeenNode("")
+    node, created = pod.node or SeenNode(""), pod.state.created
     steps = [
-        ChainStep(pod.state.created, StepKind.CREATED, "created"),
+        ChainStep(created, StepKind.CREATED, "created"),
         *pod.texts.kept,
         *_to_its_node(pod, cluster, end),
         *_on_its_node(pod, cluster, now),
@@ -78,7 +78,7 @@ def chain_of(pod: SeenPod, cluster: SeenCluster, now: float) -> Chain:
     return Chain(
         pod=pod.name,
         workload=pod.state.workload,
-        steps=in_order(replace(step, at=max(step.at, pod.state.created)) for step in steps),
+        steps=in_order(replace(step, at=created) if step.at < created else step for step in steps),
         cause=cause,
         phases={} if pod.before_the_run else dict(zip(PHASES, phases, strict=False)),
         waited=0.0 if pod.before_the_run else max(until - pod.since, 0.0),
@@ -138,9 +138,9 @@ def _asked(pod: SeenPod, group: SeenGroup, node: SeenNode) -> Iterator[ChainStep
     name = node.state.group if node.state else ""
     requested, created = node.requested or 0.0, node.state.created if node.state else None
     until = max(requested, requested if created is None else created) + _AT_ONCE
-    calls = [call for call in group.asked if requested - _AT_ONCE <= call[0] <= until]
-    if calls and name not in pod.chosen:
-        t, more = calls[0]
+    calls = (call for call in group.asked if requested - _AT_ONCE <= call[0] <= until)
+    if name not in pod.chosen and (call := next(calls, None)):
+        t, more = call
         yield ChainStep(t, StepKind.DECIDED, f"cluster-autoscaler asks {name} for {more} more")
 
 

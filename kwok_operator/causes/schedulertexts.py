@@ -8,6 +8,7 @@ framework/plugins. Messages of earlier versions, of other plugins and schedulers
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 UNSCHEDULABLE: Final = "node(s) were unschedulable"
@@ -60,6 +61,7 @@ class SchedulerText:
     """Why it helps on how many nodes not to preempt other pods; empty if it isn't said."""
 
 
+@lru_cache(maxsize=1_024)  # a recording has the same one for many pods
 def parse_scheduler_text(message: str) -> SchedulerText | None:
     """Reads the message of a pod's condition PodScheduled, or of an Event FailedScheduling; None if
     it is of another form.

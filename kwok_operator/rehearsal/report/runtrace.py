@@ -70,7 +70,7 @@ _WAITING, _STARTING, _RUNNING = "waits", "starts", "runs"
 
 def run_trace(recording: RecordingReader) -> Iterator[str]:
     """Yields the trace as pieces of a JSON text. Raises RecordingError."""
-    trace, ledger = _RunTrace(recording.header.scenario), ClusterLedger()
+    trace, ledger = _RunTrace(recording.header.scenario), ClusterLedger(parted=False)
     yield '{"displayTimeUnit":"ms","traceEvents":[\n'
     separator = ""
     for line in recording.lines():
