@@ -7,6 +7,7 @@ Sentences are those of model.py. What was there before the pod is no step of its
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
 from kwok_operator.causes import model
@@ -225,6 +226,8 @@ def _waiting(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
     too_large = _too_large(pod.state.requests, cluster.largest)
     if "scheduling gates" in pod.message:
         return model.gated()
+    if pod.state.deleting:
+        return model.ended("is being deleted, and has not run")
     if pod.refusals is not None:
         return _refused(pod, cluster, too_large)
     if pod.decided is not None:
@@ -232,8 +235,10 @@ def _waiting(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
         return _from_claim(pod, claim, end) if claim else _from_groups(pod, cluster, end)
     if not pod.message:
         return model.unseen(since=end - pod.since)
+    if pod.state.workload.startswith("DaemonSet/"):
+        return model.of_a_daemon_set(_short(pod.message))
     if cluster.autoscaled:
-        cause = model.undecided(_short(pod.message))
+        cause = model.undecided(_short(pod.message), since=end - pod.since, old=_OLD)
         if coming := _under_way(cluster):
             return replace(cause, sentence=f"{cause.sentence}; {coming}, and may be meant for it")
         return cause
@@ -243,11 +248,12 @@ def _waiting(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
 def _refused(pod: SeenPod, cluster: SeenCluster, too_large: str) -> Cause:
     """Returns why a pod waits for which an autoscaler adds no node."""
     refusals = pod.refusals or ()
-    named = [part for each in refusals for part in _named(each, cluster)]
+    # Nodes that start may get devices late.
+    coming = any(group.coming for group in cluster.groups.values())
     cause = model.refused(
-        named,
+        refusals,
         chosen=pod.chosen,
-        no_node_ever=bool(too_large) or _selects_no_node(pod.message),
+        no_node_ever=not coming and (bool(too_large) or _selects_no_node(pod.message)),
         too_large=too_large,
     )
     if not refusals:
@@ -255,7 +261,8 @@ def _refused(pod: SeenPod, cluster: SeenCluster, too_large: str) -> Cause:
     # Groups that aren't looked at may have larger nodes, unless each has shown one.
     shown = [group.shown for name, group in cluster.groups.items() if name]
     known = all(shown) and sum(each.groups for each in refusals) <= len(shown)
-    lasting = all(model.lasts(each.reason) or known for each in refusals) and not pod.chosen
+    lasting = all(model.lasts(each.reason) or known for each in refusals)
+    lasting = lasting and not coming and not pod.chosen
     if too_large and lasting and any("Insufficient" in each.reason for each in refusals):
         large = model.never(too_large, says=cause.sentence.removesuffix(f"; {too_large}"))
         return replace(large, refusals=cause.refusals)
@@ -293,14 +300,19 @@ def _from_groups(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
     groups = {name: cluster.group(name) for name in pod.groups}
     for group in groups.values():
         for node in group.coming.values():
-            since = end if node.state is None or node.state.created is None else node.state.created
-            return model.not_ready(node.name, since=end - since)
+            start = node.start
+            if start is None or max(start.requested, start.created) >= decided - _AT_ONCE:
+                since = end if start is None else start.created
+                return model.not_ready(node.name, since=end - since)
     for name, group in groups.items():
         if group.last is not None and (group.last.usable or 0.0) >= decided:
             since = end - (group.last.usable or 0.0)
             return model.unscheduled(group.last.name, since=since, scheduler=_short(pod.message))
         if says := _failing(name, group, since=decided):
             return model.no_stock(name, says)
+    for name, group in groups.items():
+        if group.lost is not None and (lost := group.lost)[1] >= decided:
+            return model.lost(lost[0].name, name, since=end - lost[1])
     return model.creating(", ".join(groups), since=end - decided)
 
 
@@ -308,6 +320,11 @@ def _failing(name: str, group: SeenGroup, *, since: float = 0.0) -> str:
     """Returns why instances of a group don't come; empty while they come."""
     last = group.failed.kept[-1] if group.failed.kept else None
     says = last.text.removeprefix(f"{name}: ") if last and last.at >= since else group.state.says
+    return _shortened(says)
+
+
+@lru_cache(maxsize=4_096)
+def _shortened(says: str) -> str:
     return one_line(first_sentence(says), limit=_MOST_SAID)
 
 
@@ -319,11 +336,13 @@ def _short(message: str) -> str:
     return f"0/{parsed.nodes} nodes: {', '.join(map(str, parsed.reasons))}"
 
 
-def _named(refusal: GroupRefusal, cluster: SeenCluster) -> list[GroupRefusal]:
+def named_groups(refusal: GroupRefusal, cluster: SeenCluster) -> list[GroupRefusal]:
     """Adds to a refusal of cluster-autoscaler, which only counts, the groups that it is about, if
-    it can't be about others.
+    it can't be about others. To be asked when it refuses: groups change.
     """
     groups, why = cluster.groups.items(), dict[str, str]()
+    if refusal.names:
+        return [refusal]
     if "max node group size" in refusal.reason:
         why = {
             name: ""
@@ -331,8 +350,12 @@ def _named(refusal: GroupRefusal, cluster: SeenCluster) -> list[GroupRefusal]:
             if group.state.maximum is not None and group.state.target >= group.state.maximum
         }
     elif "in backoff" in refusal.reason:
-        why = {name: says for name, group in groups if (says := _failing(name, group))}
-    if refusal.names or len(why) != refusal.groups:
+        why = {
+            name: says
+            for name, group in groups
+            if (says := _failing(name, group, since=group.came))
+        }
+    if len(why) != refusal.groups:
         return [refusal]
     return [
         GroupRefusal(f"{refusal.reason}{f' ({why[name]})' if why[name] else ''}", 1, (name,))

@@ -149,8 +149,9 @@ _PASSING: Final = {
     "max cluster memory limit reached": "raise cluster-autoscaler's --memory-total",
     "max cluster": "raise cluster-autoscaler's limits of resources",
     "max limit reached": "raise the limit of the cluster's resources",
+    "max total nodes in cluster reached": "raise cluster-autoscaler's --max-nodes-total",
     "not ready for scale-up": "see why the group's nodes don't become ready",
-    "limits": "raise spec.limits of the NodePool",
+    "exceed limits": "raise spec.limits of the NodePool",
 }
 """Reasons of refusals that may pass while pod and groups stay as they are, each with its remedy.
 See cluster-autoscaler's core/scaleup/orchestrator/skippedreasons.go and
@@ -232,7 +233,26 @@ def no_autoscaler(scheduler: str, too_large: str = "") -> Cause:
     )
 
 
-def undecided(scheduler: str) -> Cause:
+def of_a_daemon_set(scheduler: str) -> Cause:
+    """Both autoscalers leave out pods of DaemonSets."""
+    return Cause(
+        CauseKind.NO_AUTOSCALER,
+        f"no node fits the pod ({scheduler}), and no autoscaler adds nodes for pods of a DaemonSet",
+        "make room on its node: let other pods or itself request less, or give it a priority",
+    )
+
+
+def undecided(scheduler: str, *, since: float, old: float) -> Cause:
+    """`since` is how many seconds ago the pod's wait began; after `old` seconds an autoscaler has
+    probably decided.
+    """
+    if since > old:
+        return Cause(
+            CauseKind.UNKNOWN,
+            f"no node fits the pod ({scheduler or 'the scheduler has not said why'}), and for"
+            f" {since:.1f} s no Event is seen that says what the autoscaler has decided",
+            "see the autoscaler's log",
+        )
     return Cause(
         CauseKind.UNDECIDED,
         f"no node fits the pod ({scheduler or 'the scheduler has not said why'}), and the"
@@ -320,6 +340,15 @@ def no_stock(group: str, says: str) -> Cause:
         CauseKind.NO_STOCK,
         f"the cloud can't create the node that was requested of {group}: {says}",
         "let the autoscaler choose another group (zone, instance type) for this pod, or wait",
+    )
+
+
+def lost(node: str, group: str, *, since: float) -> Cause:
+    return Cause(
+        CauseKind.UNKNOWN,
+        f"node {node} of {group} has gone {since:.1f} s ago, after the autoscaler had decided on"
+        f" {group}, and nothing shows what it has decided since",
+        f"see why nodes of {group} go, and the autoscaler's log",
     )
 
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Final
 
 from kwok_operator.causes import autoscalertexts
-from kwok_operator.causes.deciding import chain_of, first_sentence
+from kwok_operator.causes.deciding import chain_of, first_sentence, named_groups
 from kwok_operator.causes.model import Chain, GroupRefusal, StepKind, refusals_in_words
 from kwok_operator.causes.schedulertexts import parse_scheduler_text
 from kwok_operator.causes.seen import SeenClaim, SeenCluster, SeenPod
@@ -136,20 +136,28 @@ class Explainer:
 
     def _node(self, line: NodeLine) -> None:
         cluster, state = self._cluster, line.state
+        # The starts change what `usable` of a node is.
+        was_usable = line.name in cluster.nodes and cluster.nodes[line.name].usable is not None
         cluster.starts.apply(line)
         if state is None:
             node = cluster.nodes.pop(line.name, None)
             if node is not None and node.state is not None:
-                cluster.group(node.state.group).coming.pop(line.name, None)
+                group = cluster.group(node.state.group)
+                group.coming.pop(line.name, None)
+                if group.last is node:
+                    group.last = None
+                group.lost = node, line.t
             return
         node = cluster.node(line.name)
+        new = node.state is None
         if node.state is None or node.state.allocatable != state.allocatable:
             for name, amount in state.allocatable.items():
                 cluster.largest[name] = max(cluster.largest.get(name, 0.0), amount)
-        was_usable = node.usable is not None
         node.state, node.start = state, cluster.starts.of(line.name)
         group = cluster.group(state.group)
         group.shown = True
+        if new:
+            group.came = line.t
         if node.usable is None:
             group.coming[line.name] = node
         elif not was_usable:
@@ -192,7 +200,7 @@ class Explainer:
             case "Pod":
                 pod = self._pods.get(name) or self._lately.get(name)
                 if pod is not None:
-                    _hear(pod, line)
+                    _hear(pod, line, cluster)
             case "ConfigMap":
                 if failed := autoscalertexts.failure(line.message):
                     text = f"{failed.group}: {failed.why}"
@@ -229,26 +237,31 @@ def _reasons(message: str) -> frozenset[str]:
     return frozenset(reason.text for reason in parsed.reasons)
 
 
-def _hear(pod: SeenPod, line: EventLine) -> None:
+def _decides(pod: SeenPod, who: str, t: float) -> None:
+    pod.decided, pod.decided_by, pod.refusals = t, who, None
+    pod.said.pop(who, None)
+
+
+def _hear(pod: SeenPod, line: EventLine, cluster: SeenCluster) -> None:
     """Takes from an Event about a pod what scheduler and autoscaler have decided about it."""
     message, t = line.message, line.t
     if line.reason == autoscalertexts.TRIGGERED:
         ups = autoscalertexts.triggered(message)
-        pod.decided, pod.groups = t, tuple(each.group for each in ups)
+        _decides(pod, "cluster-autoscaler", t)
+        pod.groups, pod.nominated = tuple(each.group for each in ups), ""
         pod.chosen = dict.fromkeys(pod.groups, t) | pod.chosen
-        pod.refusals = None
         sizes = ", ".join(f"{u.group} {u.before} -> {u.after} (max {u.maximum})" for u in ups)
         pod.texts.add(t, StepKind.DECIDED, f"cluster-autoscaler requests nodes: {sizes or message}")
     elif line.reason == autoscalertexts.NOT_TRIGGERED:
-        _refuses(pod, "cluster-autoscaler", autoscalertexts.refused(message), line)
+        _refuses(pod, "cluster-autoscaler", autoscalertexts.refused(message), line, cluster)
     elif line.reason == autoscalertexts.NOMINATED:
         named = autoscalertexts.nominated(message)
-        pod.decided, pod.refusals = t, None
+        _decides(pod, "karpenter", t)
         pod.nominated = named.node_claim if named else ""
         pod.texts.add(t, StepKind.DECIDED, f"karpenter: {message}")
     elif line.reason == autoscalertexts.FAILED_SCHEDULING:
         if autoscalertexts.of_karpenter(message):
-            _refuses(pod, "karpenter", autoscalertexts.refused_by_pools(message), line)
+            _refuses(pod, "karpenter", autoscalertexts.refused_by_pools(message), line, cluster)
         elif pod.bound is None and not pod.message:
             _unschedulable(pod, message, t)
     elif line.reason == "Preempted":
@@ -262,9 +275,15 @@ def _refuses(
     who: str,
     refusals: tuple[GroupRefusal, ...] | None,
     line: EventLine,
+    cluster: SeenCluster,
 ) -> None:
+    """An autoscaler that refuses takes back its own decision, and not that of another one."""
     if pod.bound is not None or refusals is None:
         return
-    pod.refusals, pod.refused, pod.refused_by = refusals, line.t, who
+    if pod.decided is None or pod.decided_by == who:
+        named = tuple(part for each in refusals for part in named_groups(each, cluster))
+        pod.said[who] = named
+        pod.refusals = tuple(part for said in pod.said.values() for part in said)
+        pod.refused, pod.refused_by = line.t, who
     says = refusals_in_words(refusals) or "it has no group to add a node to"
     pod.texts.add(line.t, StepKind.REFUSED, f"{who} adds no node: {says}")

@@ -70,6 +70,10 @@ class SeenGroup:
     """When cluster-autoscaler asked for how many more instances."""
     coming: dict[str, SeenNode] = field(default_factory=dict)
     """Its nodes that were never usable so far."""
+    came: float = 0.0
+    """When its last node came: failures before that are over."""
+    lost: tuple[SeenNode, float] | None = None
+    """The node that went last, and when."""
     shown: bool = False
     """Whether it has had a node, so that it is known what its nodes have."""
     last: SeenNode | None = None
@@ -96,14 +100,17 @@ class SeenPod:
     """The scheduler's last message."""
     decided: float | None = None
     """When the autoscaler last decided to add a node for it."""
+    decided_by: str = ""
     groups: tuple[str, ...] = ()
     """The groups that it chose then."""
     chosen: dict[str, float] = field(default_factory=dict)
     """When cluster-autoscaler first chose each group for it."""
     nominated: str = ""
     """The NodeClaim that Karpenter made for it."""
+    said: dict[str, tuple[GroupRefusal, ...]] = field(default_factory=dict)
+    """What each autoscaler that refuses has said last."""
     refusals: tuple[GroupRefusal, ...] | None = None
-    """Why the autoscaler adds no node, if that is what it said last."""
+    """Why no autoscaler adds a node, if that is what they said last."""
     refused: float = 0.0
     """When it said so."""
     refused_by: str = ""

@@ -99,13 +99,13 @@ def group(t: float, **state: Any) -> GroupLine:
 PLANTED: dict[str, tuple[list[RecordedLine], CauseKind, str]] = {
     "no autoscaler": (waits(), CauseKind.NO_AUTOSCALER, "1 Insufficient cpu"),
     "no decision yet": (
-        [*waits(), CallLine(0, "NodeGroups")],
+        [pod(80, "web-1", created=80, why=FULL), CallLine(0, "NodeGroups")],
         CauseKind.UNDECIDED,
         "hasn't decided yet",
     ),
     "it can't know of nodes under way": (
         [*waits(), CallLine(0, "NodeGroups"), group(2, states={"Creating": 2})],
-        CauseKind.UNDECIDED,
+        CauseKind.UNKNOWN,
         "2 nodes of a under way",
     ),
     "max size": (
@@ -141,6 +141,121 @@ PLANTED: dict[str, tuple[list[RecordedLine], CauseKind, str]] = {
         [*waits(), refused(9, "4 node(s) didn't match Pod's node affinity/selector, 1 in backoff")],
         CauseKind.REFUSED,
         "now: 1 group: in backoff; 4 groups: .*selector end what makes",
+    ),
+    "a silent autoscaler": (
+        [*waits(), CallLine(0, "NodeGroups")],
+        CauseKind.UNKNOWN,
+        "for 99.0 s no Event is seen",
+    ),
+    "two autoscalers": (
+        [
+            *waits(),
+            scaled(5),
+            says(6, "FailedScheduling", "Failed to schedule pod, incompatible requirements"),
+        ],
+        CauseKind.CREATING,
+        "its node of a was requested",
+    ),
+    "one autoscaler refuses for ever, the other for now": (
+        [
+            node(0, "n"),
+            *waits(requests={"cpu": 64_000.0}),
+            refused(5, "9 max node group size reached"),
+            says(6, "FailedScheduling", "Failed to schedule pod, incompatible requirements"),
+        ],
+        CauseKind.REFUSED,
+        "9 groups: max node group size reached",
+    ),
+    "the group at its maximum is the one that was when it refused": (
+        [
+            *waits(),
+            group(0, target=5, maximum=5),
+            GroupLine(0, "b", GroupState(target=1, maximum=5)),
+            refused(9, "1 max node group size reached"),
+            group(10, target=1, maximum=5),
+            GroupLine(11, "b", GroupState(target=5, maximum=5)),
+        ],
+        CauseKind.REFUSED,
+        "now: a: max",
+    ),
+    "a node that was broken before": (
+        [
+            node(0, "old", ready=False, created=-500.0, requested=-501.0),
+            *waits(),
+            scaled(5),
+            group(8, says=SOLD_OUT),
+        ],
+        CauseKind.NO_STOCK,
+        "no inst",
+    ),
+    "its node came and went": (
+        [
+            *waits(),
+            scaled(5),
+            node(20, "n", ready=False, created=20.0, requested=5.2),
+            node(22, "n", created=20.0, requested=5.2),
+            gone(40, "n"),
+        ],
+        CauseKind.UNKNOWN,
+        "n of a has gone 60.0 s ago",
+    ),
+    "its node becomes usable": (
+        [
+            *waits(),
+            scaled(5),
+            node(20, "n", ready=False, created=20.0, requested=5.2),
+            node(22, "n", created=20.0, requested=5.2),
+        ],
+        CauseKind.UNSCHEDULED,
+        "n has been usable for 78.0 s",
+    ),
+    "a failure that is over isn't that of a back-off": (
+        [
+            *waits(),
+            group(0),
+            says(2, "FailedToScaleUpGroup", "Scale-up failed for group a: quota", "ConfigMap/k/s"),
+            node(6, "n", created=6.0),
+            refused(50, "1 in backoff after failed scale-up"),
+        ],
+        CauseKind.REFUSED,
+        "1 group: in backoff",
+    ),
+    "a limit of the cluster": (
+        [*waits(), refused(9, "max total nodes in cluster reached")],
+        CauseKind.REFUSED,
+        "--max-nodes-total",
+    ),
+    "a label whose name is like a limit": (
+        [
+            *waits(),
+            says(
+                6,
+                "FailedScheduling",
+                "Failed to schedule pod, incompatible requirements, label"
+                ' "team/limits" does not have known values',
+            ),
+        ],
+        CauseKind.REFUSED,
+        "correct the pod's selector",
+    ),
+    "a pod of a DaemonSet": (
+        [*waits(workload="DaemonSet/default/agent"), CallLine(0, "NodeGroups")],
+        CauseKind.NO_AUTOSCALER,
+        "for pods of a DaemonSet",
+    ),
+    "it is being deleted": (
+        [*waits(), pod(9, "web-1", created=1, why=FULL, deleting=True)],
+        CauseKind.ENDED,
+        "is being deleted",
+    ),
+    "devices of nodes under way come late": (
+        [
+            node(0, "n", ready=False),
+            *waits(requests={"nvidia.com/gpu": 1.0}),
+            refused(9, "1 Insufficient nvidia.com/gpu"),
+        ],
+        CauseKind.REFUSED,
+        "requests nvidia.com/gpu",
     ),
     "sold out": ([*waits(), scaled(5), group(8, says=SOLD_OUT)], CauseKind.NO_STOCK, "no inst"),
     "a scale-up fails": (
