@@ -189,10 +189,18 @@ def _cause(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
     if pod.ended is not None:
         reason = f" ({pod.state.reason})" if pod.state.reason else ""
         return model.ended(f"{pod.state.phase.lower()} before it ran{reason}")
-    if pod.bound is not None:
-        since = max(end - pod.bound, 0.0)
-        return model.starting(pod.state.node or "a node", since=since, reason=pod.state.reason)
-    return _waiting(pod, cluster, end)
+    if pod.gone is None and pod.state.deleting and pod.bound is None:
+        return model.ended("is being deleted, and has not run")
+    if pod.gone is not None:
+        after = f"{max(end - pod.since, 0.0):.1f} s"
+        why = _starting(pod, end) if pod.bound is not None else _waiting(pod, cluster, end)
+        return model.ended(f"was deleted after {after}, while it waited: {why.sentence}")
+    return _starting(pod, end) if pod.bound is not None else _waiting(pod, cluster, end)
+
+
+def _starting(pod: SeenPod, end: float) -> Cause:
+    since = max(end - (pod.bound or 0.0), 0.0)
+    return model.starting(pod.state.node or "a node", since=since, reason=pod.state.reason)
 
 
 def _ran(pod: SeenPod) -> Cause:
@@ -226,8 +234,6 @@ def _waiting(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
     too_large = _too_large(pod.state.requests, cluster.largest)
     if "scheduling gates" in pod.message:
         return model.gated()
-    if pod.state.deleting:
-        return model.ended("is being deleted, and has not run")
     if pod.refusals is not None:
         return _refused(pod, cluster, too_large)
     if pod.decided is not None:

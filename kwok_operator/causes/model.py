@@ -151,6 +151,7 @@ _PASSING: Final = {
     "max limit reached": "raise the limit of the cluster's resources",
     "max total nodes in cluster reached": "raise cluster-autoscaler's --max-nodes-total",
     "not ready for scale-up": "see why the group's nodes don't become ready",
+    "limits have been exhausted": "raise spec.limits of the NodePool",
     "exceed limits": "raise spec.limits of the NodePool",
 }
 """Reasons of refusals that may pass while pod and groups stay as they are, each with its remedy.
@@ -307,11 +308,14 @@ def _is_for_size(refusal: GroupRefusal) -> bool:
 
 
 def no_group(too_large: str) -> Cause:
-    """cluster-autoscaler considers no group: what exists is all that there is."""
-    says = "the autoscaler has no group that it could add a node to"
-    if too_large:
-        return never(too_large, says=says)
-    return Cause(CauseKind.REFUSED, f"no node fits the pod now, and {says}", "add a group")
+    """cluster-autoscaler names no group that it has considered; which there are, it doesn't say."""
+    large = f"; {too_large}" if too_large else ""
+    return Cause(
+        CauseKind.REFUSED,
+        "no node fits the pod now, and the autoscaler names no group that it could add a node to"
+        f"{large}",
+        "see the autoscaler's log for the groups that it knows",
+    )
 
 
 def _is_for_others(reason: str) -> bool:

@@ -73,6 +73,8 @@ class Explainer:
         self._now = line.t
         while self._gone and (self._is_due(self._gone[0]) or len(self._gone) > _MOST_GONE):
             yield self._forgotten(self._gone.popleft())
+        if not isinstance(line, PodLine | EventLine):
+            self._cluster.named.clear()
         match line:
             case PodLine():
                 self._pod(line)
@@ -196,6 +198,8 @@ class Explainer:
             cluster.autoscaled = True
         kind, _, name = line.about.partition("/")
         namespace_less = name.removeprefix("/").rpartition("/")[2]
+        if kind != "Pod":
+            cluster.named.clear()
         match kind:
             case "Pod":
                 pod = self._pods.get(name) or self._lately.get(name)
@@ -281,9 +285,11 @@ def _refuses(
     if pod.bound is not None or refusals is None:
         return
     if pod.decided is None or pod.decided_by == who:
-        named = tuple(part for each in refusals for part in named_groups(each, cluster))
-        pod.said[who] = named
-        pod.refusals = tuple(part for said in pod.said.values() for part in said)
+        if refusals not in cluster.named:
+            parts = (part for each in refusals for part in named_groups(each, cluster))
+            cluster.named[refusals] = tuple(parts)
+        pod.said[who] = cluster.named[refusals]
+        pod.refusals = sum(pod.said.values(), ()) if len(pod.said) > 1 else pod.said[who]
         pod.refused, pod.refused_by = line.t, who
     says = refusals_in_words(refusals) or "it has no group to add a node to"
     pod.texts.add(line.t, StepKind.REFUSED, f"{who} adds no node: {says}")

@@ -139,6 +139,8 @@ class SeenCluster:
     claims: dict[str, SeenClaim] = field(default_factory=dict)
     budgets: dict[str, tuple[float, BudgetState]] = field(default_factory=dict)
     """By NAMESPACE/NAME; with the moment since when its state is as it is."""
+    named: dict[tuple[GroupRefusal, ...], tuple[GroupRefusal, ...]] = field(default_factory=dict)
+    """Refusals with the groups that they are about, until anything of a group changes."""
     largest: dict[str, float] = field(default_factory=dict)
     """The most that any node has offered of each resource."""
 

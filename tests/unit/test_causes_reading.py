@@ -128,7 +128,7 @@ async def explained(server: FakeApiServer, name: str = "web-1") -> LiveAnswer:
 
 async def test_it_only_gets_and_lists(server: FakeApiServer) -> None:
     answer = await explained(server)
-    assert answer.chain.cause.kind is CauseKind.NEVER
+    assert answer.chain.cause.kind is CauseKind.REFUSED
     assert "right" not in "".join(answer.chain.unknown)
     shown = "\n".join(answer.looks)
     for part in ("8 CPUs", "a: 0 ready of 3, from 0 to 3 nodes", "NodePool default: 0 of 9 cpu"):

@@ -243,6 +243,16 @@ PLANTED: dict[str, tuple[list[RecordedLine], CauseKind, str]] = {
         CauseKind.NO_AUTOSCALER,
         "for pods of a DaemonSet",
     ),
+    "it was deleted while it waited": (
+        [*waits(), refused(5, "1 Insufficient cpu"), PodLine(9, "default/web-1", None)],
+        CauseKind.ENDED,
+        "deleted after 8.0 s, while it waited: no node that could be added.*Insufficient",
+    ),
+    "an autoscaler that names no group": (
+        [node(0, "n"), *waits(requests={"cpu": 64_000.0}), refused(5, "")],
+        CauseKind.REFUSED,
+        "names no group .*requests 64 CPUs",
+    ),
     "it is being deleted": (
         [*waits(), pod(9, "web-1", created=1, why=FULL, deleting=True)],
         CauseKind.ENDED,
