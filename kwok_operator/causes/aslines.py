@@ -58,6 +58,8 @@ class AsLines:
         self._claims: set[str] = set()
         self._selectors: dict[str, object] = {}
         self.autoscaled = False
+        self.heard = True
+        """Whether the Events about the pod could be read."""
 
     def since(self, stamp: object) -> float | None:
         """Returns a timestamp in seconds since the pod was created; None if it is none."""
@@ -130,7 +132,7 @@ class AsLines:
     def chain(self) -> Chain:
         """Makes the chain of the pod as of now."""
         versions = {"karpenter": ""} if self.autoscaled else {}
-        explainer = Explainer(RecordingHeader(versions=versions))
+        explainer = Explainer(RecordingHeader(versions=versions), heard=self.heard)
         ends = MarkLine(self.now, "now")
         lines = [*self._lines, *self._lost_claims(), *self._of_pod(), ends]
         lines.sort(key=lambda line: (line.t, _ORDER.get(type(line), 0)))

@@ -13,6 +13,7 @@ from typing import Final
 from kwok_operator.causes import model
 from kwok_operator.causes.model import (
     Cause,
+    CauseKind,
     Chain,
     ChainStep,
     GroupRefusal,
@@ -24,8 +25,10 @@ from kwok_operator.causes.schedulertexts import NODE_AFFINITY, parse_scheduler_t
 from kwok_operator.causes.seen import SeenClaim, SeenCluster, SeenGroup, SeenNode, SeenPod
 from kwok_operator.errors import one_line
 from kwok_operator.formats.podparts import amount_in_words
+from kwok_operator.formats.words import few_names
 
 _MOST_SAID: Final = 300
+_MOST_HINDERED: Final = 3
 _AT_ONCE: Final = 1.0
 """Seconds within which things that follow from each other may be recorded in either order."""
 _NO_TIME: Final = 0.1
@@ -244,11 +247,28 @@ def _waiting(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
     if pod.state.workload.startswith("DaemonSet/"):
         return model.of_a_daemon_set(_short(pod.message))
     if cluster.autoscaled:
-        cause = model.undecided(_short(pod.message), since=end - pod.since, old=_OLD)
-        if coming := _under_way(cluster):
-            return replace(cause, sentence=f"{cause.sentence}; {coming}, and may be meant for it")
-        return cause
+        return _undecided(pod, cluster, end)
     return model.no_autoscaler(_short(pod.message), too_large)
+
+
+def _undecided(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
+    """Returns why a pod waits of which no Event says what an autoscaler decided."""
+    old = _OLD if cluster.heard else -1.0
+    cause = model.undecided(_short(pod.message), since=end - pod.since, old=old)
+    coming = _under_way(cluster)
+    parts = [f"{coming}, and may be meant for it" if coming else ""]
+    if cause.kind is CauseKind.UNKNOWN:
+        parts += _hindered(cluster)
+    return replace(cause, sentence="; ".join(filter(None, [cause.sentence, *parts])))
+
+
+def _hindered(cluster: SeenCluster) -> list[str]:
+    """Says of some groups why they don't get more nodes."""
+    found = [(name, group.state) for name, group in cluster.groups.items()]
+    full = [name for name, state in found if state.maximum and state.target >= state.maximum]
+    failing = [f"{name}: {one_line(state.says)}" for name, state in found if state.says]
+    at_most = [f"at its maximum: {few_names(full)}"] if full else []
+    return [*failing[:_MOST_HINDERED], *at_most]
 
 
 def _refused(pod: SeenPod, cluster: SeenCluster, too_large: str) -> Cause:

@@ -136,6 +136,7 @@ class _Look:
         fields = f"involvedObject.kind=Pod,involvedObject.name={self._name}"
         what = "what scheduler and autoscaler said about the pod"
         read = await self._reader.each(path, take, shows=what, fields=fields)
+        self._lines.heard = read
         if read and not self._events and self._lines.now > _EVENT_TTL:
             self._reader.note(
                 "what scheduler and autoscaler said about the pod: its Events are gone; an API"

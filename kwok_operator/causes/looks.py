@@ -35,6 +35,7 @@ _OVERRULED: Final = (
     CauseKind.UNDECIDED,
     CauseKind.REFUSED,
     CauseKind.NEVER,
+    CauseKind.UNKNOWN,
 )
 
 Body = Mapping[str, Any]

@@ -54,13 +54,15 @@ def every_pod(name: str, state: PodState) -> bool:
 
 class Explainer:
     """Follows the lines of a recording, and yields the chains of the pods that are `wanted`, which
-    is asked with a pod's name and first state.
+    is asked with a pod's name and first state. `heard` is whether Events about pods are among them.
     """
 
-    def __init__(self, header: RecordingHeader, *, wanted: Wanted = every_pod) -> None:
+    def __init__(
+        self, header: RecordingHeader, *, wanted: Wanted = every_pod, heard: bool = True
+    ) -> None:
         self._wanted = wanted
         autoscaled = any("karpenter" in each.lower() for each in header.versions)
-        self._cluster = SeenCluster(autoscaled)
+        self._cluster = SeenCluster(autoscaled, heard=heard)
         self._pods: dict[str, SeenPod] = {}
         self._gone: deque[SeenPod] = deque()
         self._lately: dict[str, SeenPod] = {}

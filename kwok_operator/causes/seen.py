@@ -133,6 +133,8 @@ class SeenPod:
 class SeenCluster:
     autoscaled: bool = False
     """Whether anything has shown that an autoscaler runs."""
+    heard: bool = True
+    """Whether Events about pods are known."""
     starts: NodeStarts = field(default_factory=NodeStarts)
     nodes: dict[str, SeenNode] = field(default_factory=dict)
     groups: dict[str, SeenGroup] = field(default_factory=dict)

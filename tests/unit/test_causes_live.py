@@ -104,6 +104,26 @@ def test_what_was_decided_last_counts(later: bool) -> None:
     assert lines.chain().cause.kind is (CauseKind.CREATING if later else CauseKind.REFUSED)
 
 
+@pytest.mark.parametrize(
+    ("heard", "now", "kind"),
+    [
+        (True, 10, CauseKind.UNDECIDED),
+        (True, 7_200, CauseKind.UNKNOWN),
+        (False, 10, CauseKind.UNKNOWN),
+    ],
+    ids=["soon", "Events are gone", "Events can't be read"],
+)
+def test_a_decision_that_is_not_shown_is_unknown(heard: bool, now: float, kind: CauseKind) -> None:
+    lines = seen(WAITS, now)
+    status = parse_status(STATUS)
+    assert status is not None
+    lines.status(status)
+    lines.heard = heard
+    cause = lines.chain().cause
+    assert cause.kind is kind
+    assert (kind is CauseKind.UNKNOWN) is ("no more of these" in cause.sentence)
+
+
 def test_a_lost_nodeclaim_is_told_with_its_failure() -> None:
     lines = seen(WAITS, 60)
     lines.event(event(5, "Nominated", "Pod should schedule on: nodeclaim/c-1"))

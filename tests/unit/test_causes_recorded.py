@@ -103,6 +103,11 @@ PLANTED: dict[str, tuple[list[RecordedLine], CauseKind, str]] = {
         CauseKind.UNDECIDED,
         "hasn't decided yet",
     ),
+    "a decision that nothing shows": (
+        [*waits(), CallLine(0, "NodeGroups"), group(2, says=SOLD_OUT)],
+        CauseKind.UNKNOWN,
+        "no Event is seen .*decided; a: 1 instance has no Node yet",
+    ),
     "it can't know of nodes under way": (
         [*waits(), CallLine(0, "NodeGroups"), group(2, states={"Creating": 2})],
         CauseKind.UNKNOWN,
