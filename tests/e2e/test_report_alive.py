@@ -155,11 +155,13 @@ async def test_what_is_picked_is_marked_everywhere(tmp_path: Path, picked: str, 
         await shown.look(f"{row(picked)}.click()")
         await shown.painted()
         assert also in await shown.look(MARKED)
+        current = "document.querySelectorAll('[aria-current=true]').length"
+        assert await shown.look(f"{current} == document.querySelectorAll('tr.picked').length")
         after = await shown.look(PICTURES)
         assert all(one != other for one, other in zip(before, after, strict=True))
         await shown.key("Escape", 27)
         await shown.painted()
-        assert not await shown.look(MARKED)
+        assert not await shown.look(MARKED) and not await shown.look(current)
         await shown.look(f"{row(picked)}.focus()")
         await shown.key("Enter", 13)
         assert also in await shown.look(MARKED)
@@ -197,6 +199,27 @@ async def test_the_mouse_reads_zooms_and_picks(tmp_path: Path) -> None:
         await shown.mouse("mousePressed", left + width * 0.9, top + height * 0.8)
         await shown.mouse("mouseReleased", left + width * 0.9, top + height * 0.8)
         assert "deletes nodes" in await shown.look(MARKED)
+        assert shown.problems == []
+
+
+async def test_the_cursor_reads_what_was_at_its_time(tmp_path: Path) -> None:
+    nodes = [node(90, f"n-{n}", created=90.0, price=36.0) for n in range(5)]
+    lines = run(*nodes, pod(1, "web-1", created=1), GroupLine(0, "a", GroupState()))
+    path = written(judge(lines), tmp_path)
+    async with browser() as chromium, chromium.page(path) as shown:
+        await shown.until(ALIVE)
+        legend = "charts.map((each) => each.root.querySelector('.u-legend').textContent)"
+        for t, values in (
+            (60, ("a0", "0", "none", "0", "0")),
+            (96, ("a5", "1", "0", "0.3", "180")),
+        ):
+            place = (
+                f"charts[0].setCursor({{left: charts[0].valToPos({t}, 'x'), top: 10}}, true, true)"
+            )
+            at, *rest = await shown.look(f"{place}, {legend}")
+            assert values[0] in at and ("1:00 min" if t == 60 else "1:3") in at
+            for text, value in zip(rest, values[1:], strict=True):
+                assert value in text, (t, text)
         assert shown.problems == []
 
 
@@ -277,6 +300,11 @@ async def test_keyboard_and_screen_reader_reach_the_tables(tmp_path: Path, width
         cells = await shown.look("document.querySelectorAll('.wide td').length")
         assert tables > 5 and roles["region"] == roles["caption"] == tables
         # What is empty is not shown on a narrow page.
+        charts = await shown.look("document.querySelectorAll('#plots figure').length")
+        named = "document.querySelectorAll('#plots canvas[role=img][aria-label]').length"
+        assert await shown.look(named) == charts
+        stops = await shown.look("document.querySelectorAll('tr[tabindex=\"0\"]').length")
+        assert 0 < stops <= tables
         assert roles["table"] >= tables and roles["cell"] + roles["rowheader"] > cells * 0.9 > 100
         reached = "[...document.querySelectorAll('.wide')].indexOf(document.activeElement)"
         seen = set()
@@ -284,6 +312,13 @@ async def test_keyboard_and_screen_reader_reach_the_tables(tmp_path: Path, width
             await shown.key("Tab", 9)
             seen.add(await shown.look(reached))
         assert seen >= set(range(tables))
+        await shown.look(f"{row('pod:default/web-0')}.parentElement.rows[0].focus()")
+        active = "document.activeElement.dataset.is"
+        first = await shown.look(active)
+        await shown.key("ArrowDown", 40)
+        assert await shown.look(active) != first
+        await shown.key("ArrowUp", 38)
+        assert await shown.look(active) == first
 
 
 async def test_without_a_script_there_are_pictures(tmp_path: Path) -> None:

@@ -44,9 +44,11 @@ from kwok_operator.rehearsal.judge.story import MOST_CALLS, MOST_MARKS, MOST_SAM
 from kwok_operator.rehearsal.judge.verdict import verdict_json
 from kwok_operator.rehearsal.outputs import page_script
 from kwok_operator.rehearsal.report import livepage
+from kwok_operator.rehearsal.report.charts import time_plots
 from kwok_operator.rehearsal.report.figurenames import figure_in_words
 from kwok_operator.rehearsal.report.livepage import lanes_data
 from kwok_operator.rehearsal.report.page import GLANCE, page
+from kwok_operator.rehearsal.report.plots import draw, live
 from tests.fakes.rehearsed import content, gone, judge, node, pod, random_run, run
 from tests.reportpages import HOSTILE, Seen
 
@@ -355,6 +357,24 @@ def test_cost_is_extrapolated_and_says_so() -> None:
     assert {"0.0208\xa0EUR", "0.75\xa0EUR", "1\xa0EUR", "18\xa0EUR", "540\xa0EUR"} <= {*texts}
     assert "Extrapolated" in " ".join(texts)
     assert "The scenario names no currency." in " ".join(drawn(lines).texts)
+
+
+def test_utilisation_is_a_gap_while_there_is_no_node() -> None:
+    found = judge(run(node(10, "n-1"), gone(20, "n-1"), node(30, "n-2"), until=40))
+    plot = next(plot for plot in time_plots(found) if plot.percent)
+    values = [dict(line.steps) for line in plot.lines]
+    assert all(steps[20] is None and steps[10] == steps[30] == 0.0 for steps in values)
+    lines = re.findall(r'class="line[^"]*" stroke="[^"]*" d="([^"]*)"', draw(plot, until=40))
+    assert [path.count("M") for path in lines] == [2, 2]
+    assert [line["values"][0] for line in next(live([plot]))["lines"]] == [None, None]
+
+
+@pytest.mark.parametrize("price", [None, 2.0])
+def test_plots_of_money_say_that_prices_are_missing(price: float | None) -> None:
+    plots = [*time_plots(judge(run(node(1, "n-1", price=price), node(1, "n-2", price=1.0))))]
+    of = "of the nodes with a price" if price is None else "of all nodes"
+    assert plots[-1].lines[0].name == of
+    assert [plot.title.endswith("(incomplete)") for plot in plots[-2:]] == [price is None] * 2
 
 
 def test_groups_that_did_not_grow_say_why_as_far_as_is_known() -> None:

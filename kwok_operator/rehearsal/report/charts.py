@@ -26,7 +26,7 @@ def time_plots(judged: Judged) -> Iterator[TimePlot]:
 
     def line(name: str, values: Iterable[float | None], colour: int, **more: Any) -> PlotLine:
         steps = zip((sample.t for sample in samples), values, strict=True)
-        return PlotLine(name, [(t, value or 0.0) for t, value in steps], colour, **more)
+        return PlotLine(name, [*steps], colour, **more)
 
     names = {name for sample in samples for name in sample.nodes} - {""}
     by = "NodePool" if names and not names & judged.groups.keys() else "group"
@@ -41,10 +41,12 @@ def time_plots(judged: Judged) -> Iterator[TimePlot]:
     yield plot("Utilisation: requests over allocatable", memory, cpu, percent=True)
     if judged.figures["cost"] is not None:
         unit = judged.header.currency
-        money = f" in {unit}" if unit else ""
+        lacks = " (incomplete)" if "cost" in judged.incomplete else ""
+        money = f" in {unit}{lacks}" if unit else lacks
         cost = (sample.cost for sample in samples)
         yield plot(f"Cost{money}", line("so far", cost, 4, smooth=True))
-        price = line("of all nodes", (sample.price for sample in samples), 4)
+        of = "of the nodes with a price" if lacks else "of all nodes"
+        price = line(of, (sample.price for sample in samples), 4)
         yield plot(f"Price per hour{money}", price)
 
 

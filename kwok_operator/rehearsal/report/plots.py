@@ -36,8 +36,8 @@ SHADES: Final = {
 _COLOUR_OF: Final = {"failing": RED}
 _WHOLE: Final = [bound for bound in BOUNDS if bound >= 1]
 
-Steps = Sequence[tuple[float, float]]
-"""Times, each with the value from then on."""
+Steps = Sequence[tuple[float, float | None]]
+"""Times, each with the value from then on; None where there is nothing to measure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def draw(plot: TimePlot, *, until: float) -> str:
 
 def _picture(plot: TimePlot, *, until: float) -> str:
     lines = _stacked(plot.lines) if plot.stacked else list(plot.lines)
-    most = max((value for line in lines for _, value in line.steps), default=0.0)
+    most = max((value or 0.0 for line in lines for _, value in line.steps), default=0.0)
     across = _time_axis(until)
     highest = 1.0 if plot.percent and most <= 1 else most
     steps = _WHOLE if plot.counts else BOUNDS
@@ -127,7 +127,9 @@ def _stacked(lines: Sequence[PlotLine]) -> list[PlotLine]:
         if line.over:
             found.append(line)
             continue
-        total = [below + value for below, (_, value) in zip(total, line.steps, strict=True)]
+        total = [
+            below + (value or 0.0) for below, (_, value) in zip(total, line.steps, strict=True)
+        ]
         steps = [(t, value) for (t, _), value in zip(line.steps, total, strict=True)]
         found.append(replace(line, steps=steps))
     return found
@@ -177,7 +179,7 @@ def _areas(lines: Sequence[PlotLine], across: LinearAxis, up: LinearAxis) -> Ite
     areas, over = [line for line in lines if not line.over], [line for line in lines if line.over]
     paths = []
     for line in areas:
-        path = steps_path([(across.at(t), up.at(value)) for t, value in line.steps])
+        path = steps_path([(across.at(t), up.at(value or 0.0)) for t, value in line.steps])
         paths.append(f"{path}V{bottom:.1f}{below}" if path else "")
     # The highest is drawn first, and those below it over it.
     for line, path in reversed(list(zip(areas, paths, strict=True))):
@@ -191,10 +193,24 @@ def _areas(lines: Sequence[PlotLine], across: LinearAxis, up: LinearAxis) -> Ite
 
 def _lines(lines: Sequence[PlotLine], across: LinearAxis, up: LinearAxis) -> Iterator[str]:
     for line in lines:
-        places = [(across.at(t), up.at(value)) for t, value in line.steps]
-        path = smooth_path(places) if line.smooth else steps_path(places)
+        form = smooth_path if line.smooth else steps_path
+        pieces = ([(across.at(t), up.at(value)) for t, value in piece] for piece in _pieces(line))
+        path = "".join(map(form, pieces))
         kind = "line over" if line.over else "line thick" if line.wide else "line"
         yield f'<path class="{kind}" stroke="{_colour(line)}" d="{path}"/>'
+
+
+def _pieces(line: PlotLine) -> Iterator[list[tuple[float, float]]]:
+    """Yields the parts of a line that have values, each up to when it has none."""
+    piece: list[tuple[float, float]] = []
+    for t, value in line.steps:
+        if value is not None:
+            piece.append((t, value))
+        elif piece:
+            yield [*piece, (t, piece[-1][1])]
+            piece = []
+    if piece:
+        yield piece
 
 
 def _legend(lines: Sequence[PlotLine]) -> Iterator[str]:
@@ -248,7 +264,9 @@ def live(plots: Sequence[TimePlot]) -> Iterator[dict[str, Any]]:
         }
 
 
-def _short(value: float) -> float:
+def _short(value: float | None) -> float | None:
+    if value is None:
+        return None
     return int(value) if value == int(value) else float(f"{value:.6g}")
 
 

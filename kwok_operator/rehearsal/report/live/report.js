@@ -65,7 +65,8 @@ function pick(subjects) {
   for (const each of rows) {
     const on = each.all.some((subject) => picked.has(subject));
     each.row.classList.toggle("picked", on);
-    each.row.toggleAttribute("aria-current", on);
+    if (on) each.row.setAttribute("aria-current", "true");
+    else each.row.removeAttribute("aria-current");
     if (!on) continue;
     first ??= each.row;
     count += 1;
@@ -87,14 +88,16 @@ function pick(subjects) {
   repaint();
 }
 for (const { row, is } of rows) {
-  row.tabIndex = 0;
+  row.tabIndex = row.previousElementSibling ? -1 : 0; // one stop a table, then arrows
   row.addEventListener("click", (event) => {
     if (getSelection().isCollapsed && !event.target.closest("details")) pick(is);
   });
   row.addEventListener("keydown", (event) => {
-    if (event.target !== row || (event.key !== "Enter" && event.key !== " ")) return;
+    const next = { ArrowDown: row.nextElementSibling, ArrowUp: row.previousElementSibling };
+    if (event.target !== row || !(["Enter", " "].includes(event.key) || next[event.key])) return;
     event.preventDefault();
-    pick(is);
+    if (next[event.key]) next[event.key].focus();
+    else pick(is);
   });
 }
 addEventListener("keydown", (event) => event.key === "Escape" && pick([]));
@@ -118,11 +121,26 @@ const faded = (colour, share) => {
 const shadeOf = (line) => (line.over ? css("--fg") : faded(line.colour, SHADES[line.shade]));
 const short = (value) => (value >= 1000 ? `${value / 1000}k` : String(+value.toPrecision(6)));
 const said = (plot, value) => {
-  if (value === null || value === undefined) return "";
+  if (value === null || value === undefined) return "none";
   return plot.percent
     ? `${(value * 100).toFixed(1)} %`
     : (+value.toPrecision(6)).toLocaleString("en");
 };
+
+/* A sample holds until the next one: returns the last one that is not after `t`. */
+function sampleAt(t) {
+  const after = run.times.findIndex((each) => each > t);
+  return after < 0 ? run.times.length - 1 : Math.max(after - 1, 0);
+}
+function valueAt(line, t) {
+  const i = sampleAt(t),
+    [from, to] = run.times.slice(i, i + 2),
+    [value, next] = line.values.slice(i, i + 2);
+  return line.smooth && to > from && t > from
+    ? value + ((next - value) * (t - from)) / (to - from)
+    : value;
+}
+const cursorTime = (u) => u.posToVal(u.cursor.left, "x");
 
 /* Returns each line with the sums of all lines up to it; lines that lie over the areas last. */
 function stacked(plot) {
@@ -146,10 +164,7 @@ function series(plot) {
       paths: line.smooth ? uPlot.paths.linear() : uPlot.paths.stepped({ align: 1 }),
       points: { show: false },
       value: (u, value, at, i) =>
-        said(
-          plot,
-          i === null || i === undefined ? line.values[line.values.length - 1] : line.values[i],
-        ),
+        said(plot, valueAt(line, i === null || i === undefined ? run.until : cursorTime(u))),
     };
   });
 }
@@ -264,7 +279,7 @@ function clicked(u, plot, data) {
   const mark = run.marks.findIndex((t) => near(t) < 6);
   if (mark >= 0) return pick([`mark:${mark + 1}`]);
   const value = u.posToVal(top, "y"),
-    i = u.cursor.idx;
+    i = sampleAt(cursorTime(u));
   const line =
     plot.stacked && plot.lines.find((each, n) => !each.over && each.of && data[n][i] >= value);
   if (line) return pick([line.of]);
@@ -295,6 +310,7 @@ function chart(figure, plot) {
         drag: { x: true, y: false, setScale: true },
         y: false,
         points: { show: false },
+        dataIdx: (u, s, closest, t) => sampleAt(t),
       },
       scales: {
         x: {
@@ -330,7 +346,7 @@ function chart(figure, plot) {
       series: [
         {
           label: "at",
-          value: (_, t, at, i) => (t === null || t === undefined ? "the end" : inTime(t)),
+          value: (_, t, at, i) => (t === null || t === undefined ? "the end" : inTime(cursorTime(u))),
         },
         ...series(plot),
       ],
@@ -341,6 +357,7 @@ function chart(figure, plot) {
         setCursor: [
           (u) => {
             cursorAt = u.cursor.left < 0 ? null : u.posToVal(u.cursor.left, "x");
+            u.setLegend(null, false); // the cursor's time, and values between two samples
             if (lanes) lanes.paint();
           },
         ],
@@ -349,6 +366,8 @@ function chart(figure, plot) {
     [run.times, ...data],
     figure,
   );
+  u.ctx.canvas.setAttribute("role", "img");
+  u.ctx.canvas.setAttribute("aria-label", plot.title);
   u.over.addEventListener("click", () => clicked(u, plot, data));
   const legend = u.root.querySelector(".u-legend");
   legend.querySelectorAll(".u-series").forEach((row, n) => {
