@@ -286,8 +286,10 @@ def refused(
     own = [] if fits else [each for each in fitting if not _is_for_others(each.reason)]
     if not passing:
         says, ordered = "no node that could be added fits the pod", fitting
-        lasting = no_node_ever and all(lasts(each.reason) for each in fitting)
-        kind = CauseKind.NEVER if lasting else CauseKind.REFUSED
+        lasting = all(lasts(each.reason) for each in fitting)
+        kind = CauseKind.NEVER if lasting and no_node_ever else CauseKind.REFUSED
+        if kind is CauseKind.REFUSED and any(map(_is_for_size, fitting)):
+            says += " (one that exists may, once it has room)"
     elif own:
         says, kind = "no group that the autoscaler looked at fits the pod", CauseKind.REFUSED
         ordered = [*fitting, *passing]

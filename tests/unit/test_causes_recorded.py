@@ -315,7 +315,7 @@ PLANTED: dict[str, tuple[list[RecordedLine], CauseKind, str]] = {
             refused(9, "1 Insufficient cpu"),
         ],
         CauseKind.REFUSED,
-        "no node that could be added fits the pod: 1 group: Insufficient cpu",
+        r"fits the pod \(one that exists may, once it has room\): 1 group: Insufficient cpu",
     ),
     "no node has the label": (
         [
