@@ -53,8 +53,9 @@ def run_report(flags: argparse.Namespace) -> int:
     recording: Path = flags.recording
     try:
         found = outputs.judge(recording)
-        beside = recording if recording.is_dir() else recording.parent
-        written = outputs.write(found, flags.output or beside, recording=recording)
+        folder = flags.output or (recording if recording.is_dir() else recording.parent)
+        with outputs.locked(folder):
+            written = outputs.write(found, folder, recording=recording)
     except (RecordingError, SettingsError) as error:
         return _unreadable(error)
     if found.cut:

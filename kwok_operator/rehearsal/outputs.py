@@ -3,16 +3,19 @@
     recording.jsonl.gz --> verdict.json, junit.xml, report.html, summary.md, trace.json.gz
 
 A recording is read as a stream: once for its verdict, once for its trace. Other files are
-replaced at once, so nobody reads half of one.
+replaced at once, and together: nobody reads half of one, and none takes its place if another can't
+be written. The folder is locked meanwhile.
 """
 
+import errno
 import fcntl
 import json
 import os
 import time
+import uuid
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -48,6 +51,7 @@ _MADE: Final = (TRACE, SUMMARY, REPORT, JUNIT, VERDICT, RECORDING)
 _CHUNK: Final = 2**16
 _GZIP: Final = 31
 """zlib's number for gzip with a header, in which it writes no time: a trace is the same again."""
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _LIVE: Final = Path(__file__).parent / "report" / "live"
 _SCRIPTS: Final = ("lanes.js", "report.js")
 _MOST_CAUSES: Final = 3
@@ -119,26 +123,43 @@ def chains(path: Path, *, wanted: Wanted = every_pod) -> Iterator[Chain]:
 
 @contextmanager
 def begun(folder: Path) -> Iterator[None]:
-    """Makes the folder and locks it against other rehearsals while the block runs.
+    """Makes the folder and locks it while the block runs.
 
     Deletes the files of an earlier run, which could be mistaken for this one's. Raises
     SettingsError.
     """
-    with writing(folder):
-        place = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(place)
-        raise SettingsError(
-            f"{folder}: another rehearsal plays into it; give --output a folder of its own"
-        ) from error
-    try:
+    with locked(folder):
         with writing(folder):
             _clear(folder)
         yield
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Makes the folder, locks it against other rehearsals and reports while the block runs, and
+    deletes what killed ones have left half written. Raises SettingsError.
+    """
+    with writing(folder):
+        place = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some file systems of networks lock no folder
+            _lock(place, folder)
+        with writing(folder):
+            for half in (half for name in _MADE for half in folder.glob(f".{name}.*new")):
+                half.unlink()
+        yield
     finally:
         os.close(place)
+
+
+def _lock(place: int, folder: Path) -> None:
+    try:
+        fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise SettingsError(
+            f"{folder}: another rehearsal or report writes into it; give --output a folder of its"
+            " own"
+        ) from error
 
 
 def _clear(folder: Path) -> None:
@@ -162,8 +183,9 @@ def writing(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         yield
     except OSError as error:
+        where = "with more room" if error.errno in _NO_ROOM else "that can be written"
         raise SettingsError(
-            f"{folder}: {error.strerror or error}; give --output a folder that can be written"
+            f"{folder}: {error.strerror or error}; give --output a folder {where}"
         ) from error
 
 
@@ -208,7 +230,7 @@ def _ignore(folder: Path) -> None:
 
 def write(found: Judged, folder: Path, *, recording: Path) -> list[Path]:
     """Writes verdict, reports and trace of a run, and returns their paths. `recording` is the one
-    that was judged, or its folder. Raises SettingsError.
+    that was judged, or its folder. The caller has locked `folder`. Raises SettingsError.
     """
     texts = {
         VERDICT: json.dumps(verdict_json(found), indent=2) + "\n",
@@ -217,8 +239,7 @@ def write(found: Judged, folder: Path, *, recording: Path) -> list[Path]:
         SUMMARY: in_markdown(found),
     }
     with writing(folder):
-        made = [put(folder / name, text) for name, text in texts.items()]
-        return [*made, _replaced(folder / TRACE, _trace(recording))]
+        return _replaced(folder, {**_encoded(texts), TRACE: _trace(recording)})
 
 
 def page_script() -> PageScript:
@@ -234,7 +255,11 @@ def page_script() -> PageScript:
 
 def put(path: Path, text: str) -> Path:
     """Writes a file at once: readers see the old content or the new one, never half of it."""
-    return _replaced(path, (text.encode(errors="replace"),))
+    return _replaced(path.parent, _encoded({path.name: text}))[0]
+
+
+def _encoded(texts: Mapping[str, str]) -> dict[str, Iterable[bytes]]:
+    return {name: (text.encode(errors="replace"),) for name, text in texts.items()}
 
 
 def _trace(recording: Path) -> Iterator[bytes]:
@@ -245,16 +270,19 @@ def _trace(recording: Path) -> Iterator[bytes]:
     yield pack.flush()
 
 
-def _replaced(path: Path, content: Iterable[bytes]) -> Path:
-    new = path.with_name(f".{path.name}.new")
+def _replaced(folder: Path, contents: Mapping[str, Iterable[bytes]]) -> list[Path]:
+    """Writes all files under new names, and only then gives them theirs. Returns their paths."""
+    new = {folder / name: folder / f".{name}.{uuid.uuid4().hex}.new" for name in contents}
     try:
-        with new.open("wb") as file:
-            file.writelines(content)
-        os.replace(new, path)
-    except BaseException:
-        new.unlink(missing_ok=True)
-        raise
-    return path
+        for half, content in zip(new.values(), contents.values(), strict=True):
+            with half.open("xb") as file:
+                file.writelines(content)
+        for path, whole in new.items():
+            os.replace(whole, path)
+    finally:
+        for half in new.values():
+            half.unlink(missing_ok=True)
+    return [*new]
 
 
 def _chunks(file: IO[bytes]) -> Iterator[bytes]:
