@@ -60,6 +60,8 @@ class AsLines:
         self.autoscaled = False
         self.heard = True
         """Whether the Events about the pod could be read."""
+        self.claims_read = False
+        """Whether all NodeClaims could be read."""
 
     def since(self, stamp: object) -> float | None:
         """Returns a timestamp in seconds since the pod was created; None if it is none."""
@@ -173,7 +175,7 @@ class AsLines:
         """Yields the NodeClaims that Karpenter has named and that don't exist: it has ended them,
         or they have failed.
         """
-        for line in self._lines:
+        for line in self._lines if self.claims_read else ():
             named = texts.nominated(line.message) if isinstance(line, EventLine) else None
             if named and named.node_claim and named.node_claim not in self._claims:
                 state = NodeClaimState(created=line.t)

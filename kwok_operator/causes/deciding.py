@@ -241,6 +241,8 @@ def _waiting(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
         return _refused(pod, cluster, too_large)
     if pod.decided is not None:
         claim = cluster.claims.get(pod.nominated)
+        if pod.nominated and claim is None:
+            return model.lost_claim(pod.nominated, "and what became of it isn't known")
         return _from_claim(pod, claim, end) if claim else _from_groups(pod, cluster, end)
     if not pod.message:
         return model.unseen(since=end - pod.since)
@@ -307,9 +309,10 @@ def _selects_no_node(message: str) -> bool:
 def _from_claim(pod: SeenPod, claim: SeenClaim, end: float) -> Cause:
     """Returns why a pod waits for which Karpenter has made a NodeClaim."""
     state = claim.state
-    if state.registered is None and (claim.gone or claim.failed.kept):
-        says = claim.failed.kept[-1].text if claim.failed.kept else f"{claim.name} ended"
-        return model.no_stock(f"NodePool {state.pool}", says)
+    if state.registered is None and claim.failed.kept:
+        return model.no_stock(f"NodePool {state.pool}".strip(), claim.failed.kept[-1].text)
+    if claim.gone:
+        return model.lost_claim(claim.name, "which has gone; why isn't known")
     if state.registered is None:
         of = f"NodeClaim {claim.name}"
         return model.creating(state.pool, since=end - state.created, of=of)

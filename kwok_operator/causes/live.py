@@ -184,14 +184,15 @@ class _Look:
         self._lines.group(body)
 
     async def _karpenter(self) -> None:
-        def take(body: Body) -> None:
+        def take_pool(body: Body) -> None:
             self._pools.append(body)
             self._lines.pool(body)
 
         what = "what Karpenter's NodePools allow"
-        await self._reader.each(NODE_POOLS_PATH, take, shows=what)
+        await self._reader.each(NODE_POOLS_PATH, take_pool, shows=what)
         what = "which nodes Karpenter has requested"
-        await self._reader.each(NODE_CLAIMS_PATH, self._lines.claim, shows=what)
+        take = self._lines.claim
+        self._lines.claims_read = await self._reader.each(NODE_CLAIMS_PATH, take, shows=what)
         await self._shared_events("involvedObject.kind=NodeClaim")
         self._looks += pool_lines(self._pools)
 

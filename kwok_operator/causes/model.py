@@ -332,6 +332,15 @@ def never(why: str, *, says: str = "") -> Cause:
     return Cause(CauseKind.NEVER, sentence, remedy_of([why]))
 
 
+def lost_claim(name: str, says: str) -> Cause:
+    """`says` is a clause on what is known of the NodeClaim that Karpenter has chosen."""
+    return Cause(
+        CauseKind.UNKNOWN,
+        f"Karpenter has chosen NodeClaim {name} for the pod, {says}",
+        "see the Events of the NodeClaim, and Karpenter's log",
+    )
+
+
 def creating(group: str, *, since: float, of: str = "") -> Cause:
     """`since` is how many seconds ago the node was requested; `of` is the node or NodeClaim."""
     what = f"its node{f' {of}' if of else ''}{f' of {group}' if group else ''}"

@@ -8,6 +8,7 @@
 - what is shown of groups and NodePools is what hinders them
 """
 
+import re
 from typing import Any
 
 import pytest
@@ -128,8 +129,20 @@ def test_a_lost_nodeclaim_is_told_with_its_failure() -> None:
     lines = seen(WAITS, 60)
     lines.event(event(5, "Nominated", "Pod should schedule on: nodeclaim/c-1"))
     lines.event(event(9, "InsufficientCapacityError", "no t3 in zone-a", "NodeClaim", "c-1"))
+    lines.claims_read = True
     cause = lines.chain().cause
     assert cause.kind is CauseKind.NO_STOCK and "no t3 in zone-a" in cause.sentence
+
+
+@pytest.mark.parametrize(
+    ("read", "text"), [(True, "NodeClaim c-1 .* has gone"), (False, "NodeClaim c-1 .* isn't known")]
+)
+def test_nothing_is_said_of_a_nodeclaim_that_is_not_known(read: bool, text: str) -> None:
+    lines = seen(WAITS, 60)
+    lines.event(event(5, "Nominated", "Pod should schedule on: nodeclaim/c-1"))
+    lines.claims_read = read
+    cause = lines.chain().cause
+    assert cause.kind is CauseKind.UNKNOWN and re.search(text, cause.sentence), cause
 
 
 def test_the_steps_of_a_later_node_add_up() -> None:
