@@ -2,6 +2,7 @@
 
 import argparse
 import heapq
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -49,6 +50,16 @@ def run(flags: argparse.Namespace) -> int:
     """Prints the chains of the pods asked for, or the answers by workload. Raises SettingsError and
     ConnectionConfigError.
     """
+    try:
+        code = _explain(flags)
+        sys.stdout.flush()
+    except BrokenPipeError:  # `| head` has seen enough; Python would complain when it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return code
+
+
+def _explain(flags: argparse.Namespace) -> int:
     if flags.kubeconfig or flags.context or flags.namespace:
         from kwok_operator.cli.whylive import run_live
 

@@ -9,6 +9,7 @@
 
 import asyncio
 import gzip
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -592,6 +593,16 @@ def test_why_answers(
     assert bool(out) is (code == 0) and bool(err) is (code != 0)
     assert f"{out}{err}".replace("\n", "").isprintable()
     assert "default/api-11" not in out
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(
+    recorded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unread, end = os.pipe()
+    os.close(unread)
+    with os.fdopen(end, "w") as shown:
+        monkeypatch.setattr("sys.stdout", shown)
+        assert main(["why", str(recorded)]) == 0
 
 
 def test_a_recording_that_is_not_there_is_an_error(tmp_path: Path, capsys: Any) -> None:
