@@ -60,6 +60,8 @@ class AsLines:
         self.autoscaled = False
         self.heard = True
         """Whether the Events about the pod could be read."""
+        self.looked = True
+        """Whether each sign of an autoscaler could be looked for."""
         self.claims_read = False
         """Whether all NodeClaims could be read."""
 
@@ -134,7 +136,9 @@ class AsLines:
     def chain(self) -> Chain:
         """Makes the chain of the pod as of now."""
         versions = {"karpenter": ""} if self.autoscaled else {}
-        explainer = Explainer(RecordingHeader(versions=versions), heard=self.heard)
+        explainer = Explainer(
+            RecordingHeader(versions=versions), heard=self.heard, looked=self.looked
+        )
         ends = MarkLine(self.now, "now")
         lines = [*self._lines, *self._lost_claims(), *self._of_pod(), ends]
         lines.sort(key=lambda line: (line.t, _ORDER.get(type(line), 0)))

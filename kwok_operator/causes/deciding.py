@@ -250,6 +250,8 @@ def _waiting(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
         return model.of_a_daemon_set(_short(pod.message))
     if cluster.autoscaled:
         return _undecided(pod, cluster, end)
+    if not cluster.looked:
+        return model.unknown_autoscaler(_short(pod.message))
     return model.no_autoscaler(_short(pod.message), too_large)
 
 

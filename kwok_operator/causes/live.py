@@ -157,7 +157,8 @@ class _Look:
 
     async def _autoscalers(self) -> None:
         """Reads what there is of autoscalers, Karpenter and groups of ours."""
-        apis = await self._reader.get("/apis", shows="which autoscalers there are") or {}
+        found = await self._reader.get("/apis", shows="which autoscalers there are")
+        apis, self._lines.looked = found or {}, found is not None
         served = {
             text_at(group, "name"): {text_at(each, "version") for each in dicts(versions)}
             for group in dicts(apis.get("groups"))
@@ -172,8 +173,9 @@ class _Look:
             await self._karpenter()
         elif _KARPENTER in served:
             self._reader.note("NodePools and NodeClaims: Karpenter is older than 1.0")
+            self._lines.looked = False
         await self._cluster_autoscaler()
-        if not self._lines.autoscaled:
+        if self._lines.looked and not self._lines.autoscaled:
             self._reader.note(
                 f"whether cluster-autoscaler runs: there is no ConfigMap {STATUS} (it has another"
                 " name with --status-config-map-name, and none with --write-status-configmap=false)"
@@ -189,7 +191,8 @@ class _Look:
             self._lines.pool(body)
 
         what = "what Karpenter's NodePools allow"
-        await self._reader.each(NODE_POOLS_PATH, take_pool, shows=what)
+        if not await self._reader.each(NODE_POOLS_PATH, take_pool, shows=what):
+            self._lines.looked = False
         what = "which nodes Karpenter has requested"
         take = self._lines.claim
         self._lines.claims_read = await self._reader.each(NODE_CLAIMS_PATH, take, shows=what)
@@ -205,7 +208,10 @@ class _Look:
             where = f"{what} outside of {_HOME}"
             fields, take = f"metadata.name={STATUS}", found.append
             path = "/api/v1/configmaps"
-            await self._reader.each(path, take, shows=where, decoder=STATUS_MAP, fields=fields)
+            if not await self._reader.each(
+                path, take, shows=where, decoder=STATUS_MAP, fields=fields
+            ):
+                self._lines.looked = False
         for body in found[:_MOST_STATUSES]:
             namespace = text_at(body, "metadata", "namespace") or _HOME
             status = parse_status(text_at(body, "data", "status"))

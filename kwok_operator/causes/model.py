@@ -243,6 +243,14 @@ def of_a_daemon_set(scheduler: str) -> Cause:
     )
 
 
+def unknown_autoscaler(scheduler: str) -> Cause:
+    return Cause(
+        CauseKind.UNKNOWN,
+        f"no node fits the pod ({scheduler}), and whether an autoscaler runs isn't known",
+        "read it with the rights in docs/why.md",
+    )
+
+
 def undecided(scheduler: str, *, since: float, old: float) -> Cause:
     """`since` is how many seconds ago the pod's wait began; after `old` seconds an autoscaler has
     probably decided.

@@ -54,15 +54,20 @@ def every_pod(name: str, state: PodState) -> bool:
 
 class Explainer:
     """Follows the lines of a recording, and yields the chains of the pods that are `wanted`, which
-    is asked with a pod's name and first state. `heard` is whether Events about pods are among them.
+    is asked with a pod's name and first state. `heard` and `looked` are those of SeenCluster.
     """
 
     def __init__(
-        self, header: RecordingHeader, *, wanted: Wanted = every_pod, heard: bool = True
+        self,
+        header: RecordingHeader,
+        *,
+        wanted: Wanted = every_pod,
+        heard: bool = True,
+        looked: bool = True,
     ) -> None:
         self._wanted = wanted
         autoscaled = any("karpenter" in each.lower() for each in header.versions)
-        self._cluster = SeenCluster(autoscaled, heard=heard)
+        self._cluster = SeenCluster(autoscaled, heard=heard, looked=looked)
         self._pods: dict[str, SeenPod] = {}
         self._gone: deque[SeenPod] = deque()
         self._lately: dict[str, SeenPod] = {}

@@ -135,6 +135,8 @@ class SeenCluster:
     """Whether anything has shown that an autoscaler runs."""
     heard: bool = True
     """Whether Events about pods are known."""
+    looked: bool = True
+    """Whether each sign of an autoscaler is known."""
     starts: NodeStarts = field(default_factory=NodeStarts)
     nodes: dict[str, SeenNode] = field(default_factory=dict)
     groups: dict[str, SeenGroup] = field(default_factory=dict)

@@ -150,6 +150,25 @@ async def test_a_missing_right_is_named_and_the_rest_goes_on(server: FakeApiServ
         assert any(resource in note for note in notes), (path, answer.chain.unknown)
 
 
+async def test_whether_an_autoscaler_runs_is_said_only_if_it_could_be_looked_for(
+    server: FakeApiServer,
+) -> None:
+    home, everywhere = f"/api/v1/namespaces/kube-system/configmaps/{STATUS}", "/api/v1/configmaps"
+    pools, nothing = "/apis/karpenter.sh/v1/nodepools", json.dumps({"metadata": {}, "items": []})
+    server.documents |= {everywhere: nothing, pools: nothing}
+    server.documents["/api/v1/namespaces/shop/events"] = nothing
+    del server.documents[home]
+    chain = (await explained(server)).chain
+    assert chain.cause.kind is CauseKind.NO_AUTOSCALER
+    assert any("there is no ConfigMap" in note for note in chain.unknown)
+    for hidden in (everywhere, pools):
+        server.heal()
+        server.fail(403, times=9, resource=hidden)
+        chain = (await explained(server)).chain
+        assert chain.cause.kind is CauseKind.UNKNOWN, hidden
+        assert not any("there is no ConfigMap" in note for note in chain.unknown)
+
+
 async def test_names_alike_are_suggested(server: FakeApiServer) -> None:
     with pytest.raises(NoSuchPodError, match=r"no pod shop/wbe-1; did you mean web-1\?"):
         await explained(server, "wbe-1")
