@@ -14,7 +14,7 @@ from typing import Final
 UNSCHEDULABLE: Final = "node(s) were unschedulable"
 NODE_NAME: Final = "node(s) didn't match the requested node name"
 TAINTS: Final = "node(s) had untolerated taint(s)"
-"""Up to 1.34 the message names the taint: `node(s) had untolerated taint {key: value}`."""
+"""Earlier versions name the taint: `node(s) had untolerated taint {key: value}`."""
 NODE_AFFINITY: Final = "node(s) didn't match Pod's node affinity/selector"
 PORTS: Final = "node(s) didn't have free ports for the requested pod ports"
 TOO_MANY_PODS: Final = "Too many pods"
