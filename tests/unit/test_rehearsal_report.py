@@ -253,6 +253,7 @@ def test_instances_under_way_are_counted() -> None:
         ([group(0, 3, Creating=2, Failed=1), node(1, "n-1", ready=False)], (1, 0, 1, 1, 3)),
         ([group(0, 2), node(1, "n-1"), node(1, "n-2")], (2, 2, 0, 0, 2)),
         ([group(0, 0), node(1, "n-1", ready=False)], (1, 0, 0, 0, 0)),
+        ([group(0, 2), node(1, "n-1"), node(2, "n-2", deleting=True)], (2, 2, 1, 0, 2)),
     ]
     for lines, wanted in cases:
         found = judge(run(*lines))
@@ -381,7 +382,15 @@ def test_groups_that_did_not_grow_say_why_as_far_as_is_known() -> None:
     state = GroupState(price=2.0)
     texts = drawn(
         run(
-            *(GroupLine(0, name, state) for name in ("grown", "idle", "refused")),
+            *(
+                GroupLine(0, name, state)
+                for name in ("grown", "idle", "refused", "only read", "gone", "launched")
+            ),
+            CallLine(2, "NodeGroupGetOptions", "only read", "", "UNIMPLEMENTED"),
+            CallLine(2, "NodeGroupDeleteNodes", "only read", "n-9", "INVALID_ARGUMENT"),
+            GroupLine(60, "gone", None),
+            NodeClaimLine(5, "c", NodeClaimState(5, group="launched", launched=5.0)),
+            NodeClaimLine(60, "c", None),
             GroupLine(50, "sold-out", replace(state, states={"Failed": 3})),
             GroupLine(50, "full", replace(state, conditions={"Stalled": "True"})),
             CallLine(2, "NodeGroupIncreaseSize", "refused", "1", "RESOURCE_EXHAUSTED"),
@@ -398,10 +407,28 @@ def test_groups_that_did_not_grow_say_why_as_far_as_is_known() -> None:
     }
     assert reasons == {
         "idle": "no autoscaler asked for it",
+        "only read": "no autoscaler asked for it",
+        "gone": "deleted at 1:00 min; no autoscaler asked for it",
+        "launched": "Karpenter launched 1 NodeClaim for it, and no node came",
         "refused": "the autoscaler asked, and the answer was RESOURCE_EXHAUSTED",
         "sold-out": "the autoscaler asked, and no node came; at the end 3 instances had failed",
         "full": "no autoscaler asked for it; at the end Stalled is True",
     }
+
+
+@pytest.mark.parametrize("many", [70, 700])
+def test_however_many_groups_there_are_all_are_counted(many: int) -> None:
+    names = [f"g{n:04}" for n in range(many)]
+    calls = [CallLine(3, "NodeGroupIncreaseSize", name, "1", name) for name in names]
+    grown = [node(5, f"n-{name}", name) for name in names]
+    groups = [GroupLine(6, name, GroupState()) for name in reversed(names)]
+    texts = drawn(run(*grown, *groups)).texts
+    assert "Groups that did not grow" not in texts
+    assert f"and {many - 60} more" in texts[texts.index("Groups") :]
+    texts = drawn(run(*calls, *groups)).texts
+    start = texts.index("Groups that did not grow")
+    told = texts[start : texts.index("Groups", start)]
+    assert f"and {many - 60} more" in told and "no autoscaler asked for it" not in told
 
 
 def test_a_group_that_was_refused_says_the_autoscalers_reason() -> None:

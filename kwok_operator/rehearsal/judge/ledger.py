@@ -183,6 +183,13 @@ class ClusterLedger:
         self.groups: dict[str, Tally] = {}
         self.node_pools: dict[str, Tally] = {}
         self.workloads: dict[str, Tally] = {}
+        self.parted = {
+            "group": self.groups,
+            "nodePool": self.node_pools,
+            "workload": self.workloads,
+        }
+        self.beyond: defaultdict[str, set[str]] = defaultdict(set)
+        """The names of each kind that there are no sums of, as there are too many."""
         self._asked: dict[FigureScope, Tally] = {}
         for scope in scopes:
             for each in (scope.wide, scope):
@@ -229,8 +236,9 @@ class ClusterLedger:
             tally, states = self.groups.get(name), state.states
             nodes = 0 if tally is None else round(tally.nodes["total"].value)
             lost = sum(states.get(each, 0) for each in _NO_NODE_COMES)
-            # The target is set at once; what the status counts follows.
-            creating = max(state.target - nodes - lost, 0)
+            going = 0 if tally is None else round(tally.nodes["deleting"].value)
+            # The target is set at once; what the status counts, and nodes that are deleted, follow.
+            creating = max(state.target - (nodes - going) - lost, 0)
             if state.target or lost or nodes:
                 found[name] = (creating, lost, state.target)
         return found
@@ -284,19 +292,21 @@ class ClusterLedger:
         if not self._parted:
             return (self.all,)
         found = [self.all]
-        found += self._own(self.groups, place.group, MOST_GROUPS, wide=self.all)
-        found += self._own(self.node_pools, place.node_pool, MOST_GROUPS, wide=self.all)
-        found += self._own(self.workloads, place.workload, MOST_WORKLOADS)
+        found += self._own("group", place.group, wide=self.all)
+        found += self._own("nodePool", place.node_pool, wide=self.all)
+        found += self._own("workload", place.workload)
         found += [tally for scope, tally in self._asked.items() if scope.holds(place)]
         for tally in found:
             tally.known = True
         return tuple(found)
 
-    def _own(
-        self, tallies: dict[str, Tally], name: str, most: int, *, wide: Tally | None = None
-    ) -> list[Tally]:
-        if name and name not in tallies and len(tallies) < most:
-            tallies[name] = Tally(self.gaps, wide)
+    def _own(self, by: str, name: str, *, wide: Tally | None = None) -> list[Tally]:
+        tallies, most = self.parted[by], MOST_WORKLOADS if by == "workload" else MOST_GROUPS
+        if name and name not in tallies:
+            if len(tallies) < most:
+                tallies[name] = Tally(self.gaps, wide)
+            else:
+                self.beyond[by].add(name)
         return [tallies[name]] if name in tallies else []
 
     def _node(self, line: NodeLine) -> None:

@@ -1,17 +1,18 @@
 """What the report shows besides figures: the course of the run over time, and what was done when.
 
 Only a limited number of samples, calls, marks, Events and warnings is kept, so memory doesn't grow
-with the recording. Samples are thinned out; further ones of the others are only counted.
+with the recording, but with the number of groups and nodes. Samples are thinned out; further ones
+of the others are only counted.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from kwok_operator.rehearsal.judge.claimledger import ends
 from kwok_operator.rehearsal.judge.lanes import NodeLanes
-from kwok_operator.rehearsal.judge.ledger import MOST_GROUPS, ClusterLedger
+from kwok_operator.rehearsal.judge.ledger import ClusterLedger
 from kwok_operator.rehearsal.judge.recording import (
     CallLine,
     EventLine,
@@ -165,6 +166,14 @@ class Story:
     lanes: NodeLanes = field(default_factory=NodeLanes)
     groups: dict[str, GroupState] = field(default_factory=dict)
     """The last state of each group that was there."""
+    deleted: dict[str, float] = field(default_factory=dict)
+    """When each group was deleted that is there no more."""
+    grown: set[str] = field(default_factory=set)
+    """The groups that got a node in the run."""
+    requests: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    """How the calls that asked for more nodes of each group were answered, and how often."""
+    launched: Counter[str] = field(default_factory=Counter)
+    """How many NodeClaims of each group were launched."""
     more_marks: int = 0
     more_calls: int = 0
     more_claims: int = 0
@@ -213,12 +222,15 @@ class Story:
                 way = self._way(line)
                 if way:
                     self.asked[way].add(round(line.t))
+                if way == "up":
+                    self.requests[line.group][line.code] += 1
                 self._call(line, way)
-            case GroupLine(state=GroupState() as state):
-                if line.name in self.groups or len(self.groups) < MOST_GROUPS:
-                    self.groups[line.name] = state
-            case NodeLine():
+            case GroupLine():
+                self._group(line)
+            case NodeLine(state=state):
                 self._seen.add(line.name)
+                if state is not None and (state.created is None or state.created >= 0):
+                    self.grown.add(state.group)
             case NodeClaimLine():
                 self._claim(line)
             case EventLine():
@@ -234,6 +246,13 @@ class Story:
             return BACK if call.method == _DECREASE else WRITES.get(call.method, "")
         names = call.argument.split(" and ")[0].split(", ")
         return "down" if self._seen.intersection(names) else BACK
+
+    def _group(self, line: GroupLine) -> None:
+        if line.state is None:
+            self.deleted[line.name] = line.t
+        else:
+            self.deleted.pop(line.name, None)
+            self.groups[line.name] = line.state
 
     def _call(self, line: CallLine, way: str) -> None:
         key = (line.method, line.group, line.code, way)
@@ -256,6 +275,7 @@ class Story:
             if before is None:
                 self.asked["up"].add(round(t))
             if after.launched is not None and (before is None or before.launched is None):
+                self.launched[after.group] += 1
                 self._note_claim(after, "launched", t)
             if after.registered is not None and (before is None or before.registered is None):
                 self._note_claim(after, "registered", t)

@@ -70,6 +70,8 @@ class Judged:
     groups: dict[str, dict[str, float | None]]
     node_pools: dict[str, dict[str, float | None]]
     workloads: dict[str, dict[str, float | None]]
+    more_parts: dict[str, int]
+    """How many groups, NodePools and workloads have no figures here, as there are too many."""
     incomplete_of: dict[str, dict[str, str]]
     """The incomplete figures of each `group NAME`, `nodePool NAME` and `workload NAME`, with what
     is missing.
@@ -149,10 +151,9 @@ def judged(recording: RecordingReader, *, name: str) -> Judged:
     t = ledger.now
     story.finish(ledger, t)
     every = {name: figure.reading(ledger.all, t) for name, figure in FIGURES.items()}
-    parted = {"group": ledger.groups, "nodePool": ledger.node_pools, "workload": ledger.workloads}
     read_of = {
         by: {name: _own(tally, by, t) for name, tally in sorted(tallies.items())}
-        for by, tallies in parted.items()
+        for by, tallies in ledger.parted.items()
     }
     parts = {f"{by} {name}": read for by, of in read_of.items() for name, read in of.items()}
     return Judged(
@@ -167,6 +168,7 @@ def judged(recording: RecordingReader, *, name: str) -> Judged:
         groups={name: _known(read) for name, read in read_of["group"].items()},
         node_pools={name: _known(read) for name, read in read_of["nodePool"].items()},
         workloads={name: _known(read) for name, read in read_of["workload"].items()},
+        more_parts={by: len(names) for by, names in ledger.beyond.items()},
         incomplete_of={name: lacks for name, read in parts.items() if (lacks := _missing(read))},
         slowest=ledger.pods.slowest(t),
         reasons=sorted(ledger.pods.reasons.items(), key=lambda item: (-item[1], item[0])),

@@ -5,6 +5,7 @@ page says so. A recording says why a group got no node only in part: what it doe
 open.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -12,7 +13,6 @@ from kwok_operator.formats.words import names_in_words
 from kwok_operator.nodegroups.api.status import ConditionType
 from kwok_operator.rehearsal.judge.figures import in_words
 from kwok_operator.rehearsal.judge.recording import GroupState
-from kwok_operator.rehearsal.judge.story import WRITES
 from kwok_operator.rehearsal.judge.verdict import Judged
 from kwok_operator.rehearsal.report.pageparts import marking, subject, table, text, together
 from kwok_operator.rehearsal.report.plots import in_time
@@ -68,13 +68,13 @@ def money(judged: Judged) -> Iterator[str]:
 def not_grown(judged: Judged) -> Iterator[str]:
     """The groups that got no new node in the run, each with what the recording says of why."""
     groups = judged.story.groups
-    idle = [name for name in groups if not judged.groups.get(name, {}).get("churn.created")]
+    idle = [name for name in groups if name not in judged.story.grown]
     rows = [
         (
             text(name),
             together(text(node_price(judged, name))),
             f"{groups[name].target:,}",
-            text(_why_not(judged, name, groups[name]), limit=_LONG),
+            text("; ".join(_why_not(judged, name, groups[name])), limit=_LONG),
         )
         for name in idle[:_MOST_GROUPS]
     ]
@@ -90,18 +90,26 @@ def node_price(judged: Judged, group: str) -> str:
     return "none" if found.price is None else _in_money(judged, found.price)
 
 
-def _why_not(judged: Judged, name: str, group: GroupState) -> str:
+def _why_not(judged: Judged, name: str, group: GroupState) -> Iterator[str]:
+    story = judged.story
+    if name in story.deleted:
+        yield f"deleted at {in_time(story.deleted[name])}"
+    if launched := story.launched[name]:
+        claims = "1 NodeClaim" if launched == 1 else f"{launched:,} NodeClaims"
+        yield f"Karpenter launched {claims} for it, and no node came"
     if said := judged.refusals.get(name):
         often = said.most_common(_MOST_REASONS)
-        return "; ".join(f"{reason} (pods: {count:,})" for reason, count in often)
-    calls = [call for call in judged.story.calls if call.group == name]
-    refused = {call.code: "" for call in calls if call.code != "OK"}
-    if refused:
-        return f"the autoscaler asked, and the answer was {names_in_words([*refused])}"
-    if any(WRITES.get(call.method) == "up" for call in calls):
-        failed = sum(group.states.get(state, 0) for state in ("Failed", "Unregistered"))
-        but = f"; at the end {failed:,} instances had failed" if failed else ""
-        return f"the autoscaler asked, and no node came{but}"
-    bad = [f"{kind} is {status}" for kind, status in _BAD if group.conditions.get(kind) == status]
-    but = f"; at the end {names_in_words(bad)}" if bad else ""
-    return f"no autoscaler asked for it{but}"
+        yield from (f"{reason} (pods: {count:,})" for reason, count in often)
+        return
+    codes = story.requests.get(name, Counter[str]())
+    if refused := [code for code in codes if code != "OK"]:
+        yield f"the autoscaler asked, and the answer was {names_in_words(refused)}"
+    elif codes:
+        yield "the autoscaler asked, and no node came"
+        if failed := sum(group.states.get(state, 0) for state in ("Failed", "Unregistered")):
+            yield f"at the end {failed:,} instances had failed"
+    elif not launched:
+        yield "no autoscaler asked for it"
+        bad = [f"{kind} is {wrong}" for kind, wrong in _BAD if group.conditions.get(kind) == wrong]
+        if bad:
+            yield f"at the end {names_in_words(bad)}"

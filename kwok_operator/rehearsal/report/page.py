@@ -398,7 +398,7 @@ def _parts(
         ]
         price = [together(text(node_price(judged, part)))] if by == "group" else []
         rows.append((text(part), *price, *cells))
-    more = max(len(parts) - MOST_ROWS, 0)
+    more = max(len(parts) - MOST_ROWS, 0) + judged.more_parts.get(by, 0)
     heads = [(figure_in_words(name), name) for name in names]
     kind = "workload" if by == "workload" else "group"
     marks = [marking(subject(kind, part)) for part in parts]
