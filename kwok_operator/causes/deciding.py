@@ -161,7 +161,7 @@ def _on_its_node(pod: SeenPod, cluster: SeenCluster, now: float) -> Iterator[Cha
     if pod.disrupted is not None:
         yield ChainStep(pod.disrupted, StepKind.DISRUPTED, _how(pod))
     if pod.ended is not None:
-        yield ChainStep(pod.ended, StepKind.ENDED, pod.state.phase.lower())
+        yield ChainStep(pod.ended, StepKind.ENDED, f"{pod.state.phase.lower()}{_reason(pod)}")
     if pod.gone is not None:
         yield ChainStep(pod.gone, StepKind.ENDED, "deleted")
 
@@ -179,6 +179,8 @@ def _held_by_budgets(pod: SeenPod, cluster: SeenCluster) -> Iterator[ChainStep]:
 def _cause(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
     if pod.disrupted is not None:
         return model.disrupted(_how(pod))
+    if (pod.state.phase, pod.state.reason) == ("Failed", "Evicted"):
+        return model.disrupted("evicted by the kubelet of its node")
     if pod.before_the_run:
         return model.ended("ran before the run began")
     if pod.running is not None:
@@ -190,19 +192,24 @@ def _cause(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
         says = "; ".join([cause.sentence, *(step.text for step in budgets)])
         return replace(cause, sentence=says)
     if pod.ended is not None:
-        reason = f" ({pod.state.reason})" if pod.state.reason else ""
-        return model.ended(f"{pod.state.phase.lower()} before it ran{reason}")
+        return model.ended(f"{pod.state.phase.lower()} before it ran{_reason(pod)}")
     if pod.gone is None and pod.state.deleting and pod.bound is None:
         return model.ended("is being deleted, and has not run")
     if pod.gone is not None:
         after = f"{max(end - pod.since, 0.0):.1f} s"
-        why = _starting(pod, end) if pod.bound is not None else _waiting(pod, cluster, end)
+        why = _starting(pod, cluster, end) if pod.bound is not None else _waiting(pod, cluster, end)
         return model.ended(f"was deleted after {after}, while it waited: {why.sentence}")
-    return _starting(pod, end) if pod.bound is not None else _waiting(pod, cluster, end)
+    return _starting(pod, cluster, end) if pod.bound is not None else _waiting(pod, cluster, end)
 
 
-def _starting(pod: SeenPod, end: float) -> Cause:
+def _reason(pod: SeenPod) -> str:
+    return f" ({one_line(pod.state.reason)})" if pod.state.reason else ""
+
+
+def _starting(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
     since = max(end - (pod.bound or 0.0), 0.0)
+    if pod.node is not None and pod.node.state is not None and pod.node.name not in cluster.nodes:
+        return model.without_its_node(pod.node.name, since=since)
     return model.starting(pod.state.node or "a node", since=since, reason=pod.state.reason)
 
 

@@ -420,6 +420,15 @@ def starting(node: str, *, since: float, reason: str = "") -> Cause:
     )
 
 
+def without_its_node(node: str, *, since: float) -> Cause:
+    """`since` is how many seconds ago the pod was bound."""
+    return Cause(
+        CauseKind.STARTING,
+        f"the pod was bound to {node} {since:.1f} s ago, and that node is gone",
+        "wait until the pod garbage collector has deleted the pod, or delete it",
+    )
+
+
 def running(waited: float, longest: str = "") -> Cause:
     """`longest` is a clause on what took most of the time."""
     return Cause(

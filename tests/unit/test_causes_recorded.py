@@ -79,7 +79,7 @@ def runs(t: float = 40.0, **state: Any) -> list[RecordedLine]:
     placed = {"node": "n", "bound": t - 1}
     return [
         pod(t - 1, "web-1", created=1, **placed),
-        pod(t, "web-1", created=1, phase="Running", running=t, **placed | state),
+        pod(t, "web-1", created=1, **{"phase": "Running", "running": t} | placed | state),
     ]
 
 
@@ -398,6 +398,16 @@ PLANTED: dict[str, tuple[list[RecordedLine], CauseKind, str]] = {
         [*waits(), node(0, "n"), pod(9, "web-1", created=1, node="n", bound=9, reason="Pulling")],
         CauseKind.STARTING,
         r"bound to n 91.0 s ago.*\(Pulling\)",
+    ),
+    "its node is gone before it runs": (
+        [*waits(), node(0, "n"), pod(9, "web-1", created=1, node="n", bound=9), gone(10, "n")],
+        CauseKind.STARTING,
+        "bound to n 91.0 s ago, and that node is gone",
+    ),
+    "evicted by the kubelet": (
+        [node(0, "n"), *runs(), *runs(60, running=40, phase="Failed", reason="Evicted")[1:]],
+        CauseKind.DISRUPTED,
+        "evicted by the kubelet of its node",
     ),
     "it ran after a slow boot": (
         [
