@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kwok_operator.errors import RecordingError, SettingsError, one_line
+from kwok_operator.errors import TERMINAL_LINE, RecordingError, SettingsError, one_line
 from kwok_operator.settings import add_cluster_flags
 
 if TYPE_CHECKING:
@@ -70,14 +70,22 @@ def _explain(flags: argparse.Namespace) -> int:
         lines = list(_lines(flags.recording, flags.pod))
     except (RecordingError, SettingsError) as error:
         hint = "" if flags.recording.exists() else f"; {_LIVE}"
-        print(f"kwok-operator: {error}{hint}", file=sys.stderr)
+        _complain(f"{error}{hint}")
         return 2
     for line in lines:
         print(line)
     if not lines:
-        which = f"no pod {one_line(flags.pod)}" if flags.pod else "no pods that waited"
-        print(f"kwok-operator: {flags.recording} has {which}", file=sys.stderr)
+        which = f"no pod {flags.pod}" if flags.pod else "no pods that waited"
+        _complain(f"{flags.recording} has {which}")
     return 0 if lines else 1
+
+
+def _complain(text: str) -> None:
+    print(f"kwok-operator: {one_line(text, limit=TERMINAL_LINE)}", file=sys.stderr)
+
+
+def _ends_early(t: float) -> None:
+    _complain(f"the recording ends at {t:.1f} s, before its run did: answers are as of then")
 
 
 def _lines(recording: Path, asked: str) -> Iterator[str]:
@@ -86,7 +94,11 @@ def _lines(recording: Path, asked: str) -> Iterator[str]:
 
     exact, alike = _Longest(), _Longest()
     answers = Answers()
-    for chain in outputs.chains(recording, wanted=lambda name, pod: _matches(asked, name, pod)):
+    for chain in outputs.chains(
+        recording,
+        wanted=lambda name, pod: _matches(asked, name, pod),
+        on_early_end=_ends_early,
+    ):
         answers.add(chain)
         if asked:
             alike.add(chain)

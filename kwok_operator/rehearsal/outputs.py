@@ -15,7 +15,7 @@ import time
 import uuid
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +26,12 @@ from kwok_operator.causes.recorded import Explainer, Wanted, every_pod
 from kwok_operator.causes.words import Answers
 from kwok_operator.errors import SettingsError
 from kwok_operator.rehearsal.judge.figures import FigureScope, Place
-from kwok_operator.rehearsal.judge.recording import PodState, RecordingReader
+from kwok_operator.rehearsal.judge.recording import (
+    EndLine,
+    PodState,
+    RecordedLine,
+    RecordingReader,
+)
 from kwok_operator.rehearsal.judge.verdict import (
     Judged,
     failed_scopes,
@@ -110,15 +115,24 @@ def _is_in(scopes: Collection[FigureScope], name: str, pod: PodState) -> bool:
     return any(scope.holds(place) for scope in scopes)
 
 
-def chains(path: Path, *, wanted: Wanted = every_pod) -> Iterator[Chain]:
-    """Yields the chains of the pods of a recording that are wanted. Raises SettingsError,
+def chains(
+    path: Path,
+    *,
+    wanted: Wanted = every_pod,
+    on_early_end: Callable[[float], None] | None = None,
+) -> Iterator[Chain]:
+    """Yields the chains of the pods of a recording that are wanted. `on_early_end` is called with
+    the time of the last line of a recording that lacks the run's end. Raises SettingsError,
     RecordingError.
     """
+    line: RecordedLine | None = None
     with opened(path) as recording:
         explainer = Explainer(recording.header, wanted=wanted)
         for line in recording.lines():
             yield from explainer.apply(line)
         yield from explainer.finish()
+    if on_early_end is not None and not isinstance(line, EndLine):
+        on_early_end(line.t if line else 0.0)
 
 
 @contextmanager

@@ -616,10 +616,21 @@ def test_a_reader_that_has_seen_enough_is_no_error(
 
 
 def test_a_recording_that_is_not_there_is_an_error(tmp_path: Path, capsys: Any) -> None:
-    assert main(["why", str(tmp_path / "nothing")]) == 2
+    assert main(["why", str(tmp_path / "no\x1b[31mthing")]) == 2
     (tmp_path / NAME).write_bytes(b"{}")
     assert main(["why", str(tmp_path)]) == 2
-    assert capsys.readouterr().out == ""
+    out, err = capsys.readouterr()
+    assert not out and err.replace("\n", "").isprintable()
+
+
+def test_a_recording_that_ends_before_its_run_is_answered_as_of_then(
+    recorded: Path, capsys: Any
+) -> None:
+    data = gzip.decompress((recorded / NAME).read_bytes())
+    for cut in (data[: data.rindex(b"{", 0, -2)], data[:-9]):
+        (recorded / NAME).write_bytes(cut)
+        assert main(["why", str(recorded), "web-1"]) == 0
+        assert "ends at 9.0 s, before its run did" in capsys.readouterr().err
 
 
 def test_a_failed_verdict_names_causes_of_what_it_is_about(recorded: Path) -> None:
