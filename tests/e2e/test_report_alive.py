@@ -46,13 +46,16 @@ MOST_SECONDS: Final = 10.0
 
 def growth(nodes: int, pods: int, *, name: str = "n") -> list[RecordedLine]:
     """One group grows, for pods of two workloads."""
-    size = str(nodes)
+    size, autoscaler = str(nodes), ("cluster-autoscaler", "up")
     lines: list[RecordedLine] = [
         GroupLine(0, "a", GroupState(price=0.5)),
         MarkLine(1, "scale", "web to many"),
         CallLine(5, "NodeGroupIncreaseSize", "a", size, "OK", 1.0),
         GroupLine(5, "a", GroupState(target=nodes, states={"Creating": nodes}, price=0.5)),
-        EventLine(6, "Normal", "TriggeredScaleUp", "Pod/default/web-1", "cluster-autoscaler", "up"),
+        *(
+            EventLine(6, "Normal", "TriggeredScaleUp", f"Pod/default/web-{n}", *autoscaler)
+            for n in (1, pods - 1)
+        ),
         CallLine(90, "NodeGroupDeleteNodes", "a", f"{name}-0", "OK", 1.0),
     ]
     for n in range(nodes):
@@ -141,7 +144,7 @@ def row(subject: str) -> str:
     [
         ("mark:1", "web to many"),
         ("pod:default/web-39", "on n-3"),
-        ("pod:default/web-1", "TriggeredScaleUp"),
+        ("pod:default/web-39", "TriggeredScaleUp"),
         ("group:a", "asks for more"),
         ("workload:Deployment/default/web", "default/web-38"),
     ],

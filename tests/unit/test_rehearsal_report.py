@@ -209,7 +209,8 @@ def test_a_thousand_node_claims_are_a_few_rows_and_triangles() -> None:
     ]
     assert rows[2][:4] == ["1:00\xa0min", "p", "disrupted: Empty", "500"]
     paths = [(told.get("class"), told.get("d", "")) for _, told in parsed.tags]
-    assert {d.count("M") for kind, d in paths if kind == "up"} == {2}
+    # One for each pixel of that second.
+    assert {d.count("M") for kind, d in paths if kind == "up"} == {4}
     assert {d.count("M") for kind, d in paths if kind == "down"} == {1}
     assert not [kind for kind, _ in paths if kind == "mark"]
 
@@ -318,6 +319,18 @@ def test_lanes_have_each_life_or_say_what_is_left_out() -> None:
     assert found["pods"]["node"] == [0, 1, 1]
     assert found["pods"]["bound"] == [40, 250, 40] and found["pods"]["ended"] == [70, None, 400]
     assert left_out == ""
+    early: dict[str, Any] = {"created": 0, "node": "n-1", "bound": 1}
+    late = run(
+        pod(1, "web-1", **early, running=1, phase="Running"),  # and no further line
+        pod(1, "web-2", **early),
+        pod(1, "web-3", **early),
+        PodLine(1.5, "default/web-2", None),
+        node(2, "n-1"),
+        pod(3, "web-3", **early, running=3, phase="Running"),
+    )
+    found = unpacked(lanes_data(judge(late).story.lanes, most=10_000)[0])
+    assert found["pods"]["name"] == ["default/web-1", "default/web-3"]
+    assert found["pods"]["bound"] == [10, 10] and found["pods"]["running"] == [10, 30]
     many = judge(run(*(line for n in range(2_000) for line in _lane(n)))).story.lanes
     sizes = []
     for most in (100_000, 30_000, 15_000, 4_000):
@@ -328,6 +341,8 @@ def test_lanes_have_each_life_or_say_what_is_left_out() -> None:
         assert (f"{nodes:,} of 2,000 nodes" in left_out) == (nodes < 2_000)
         assert (f"{pods:,} of 2,000 pods" in left_out) == (pods < 2_000)
         assert all(0 <= at < nodes for at in found["pods"]["node"])
+        every = re.search(r"on one node in (\d+)", left_out)
+        assert pods * int(every[1] if every else 1) == pytest.approx(2_000, rel=0.1)
         sizes.append((nodes, pods))
     assert sizes[0] == (2_000, 2_000) and sizes == sorted(sizes, reverse=True)
     assert sizes[-1][0] > 100 and len({*sizes}) == 4
@@ -368,6 +383,29 @@ def test_utilisation_is_a_gap_while_there_is_no_node() -> None:
     lines = re.findall(r'class="line[^"]*" stroke="[^"]*" d="([^"]*)"', draw(plot, until=40))
     assert [path.count("M") for path in lines] == [2, 2]
     assert [line["values"][0] for line in next(live([plot]))["lines"]] == [None, None]
+
+
+def test_triangles_are_where_the_calls_were_and_few() -> None:
+    calls = [CallLine(t, "NodeGroupIncreaseSize", "a", "1", "OK") for t in (0.5, 2.56)]
+    assert [*next(time_plots(judge(run(*calls)))).ups] == [0.5, 2.6]
+    many = [CallLine(float(t), "NodeGroupIncreaseSize", "a", "1", "OK") for t in range(9_999)]
+    ups = next(time_plots(judge(run(*many, until=9_999)))).ups
+    assert 400 < len(ups) <= 501 and ups[0] == 0 and ups[-1] > 9_950
+
+
+@pytest.mark.parametrize(("number", "shown"), [(None, "none"), (1.0, "1 EUR (incomplete)")])
+def test_the_currency_follows_the_number(number: float | None, shown: str) -> None:
+    missing = {} if number is None else {"cost": "of 1 node"}
+    found = judge(run(node(1, "n-1")), currency="EUR")
+    found = replace(found, figures={**found.figures, "cost": number}, incomplete=missing)
+    cell = re.search(r'<dd><data data-figure="cost".*?</dd>', page(found))
+    assert cell is not None and re.sub("<.*?>", "", cell[0]) == shown
+
+
+def test_a_row_has_its_time_however_long_the_run() -> None:
+    lines = run(MarkLine(1_234_567.8, "scale"), MarkLine(5, "scale"), until=2_000_000)
+    found = {told.get("data-from") for _, told in drawn(lines).tags}
+    assert {"1234567.8", "5"} <= found
 
 
 @pytest.mark.parametrize("price", [None, 2.0])
@@ -447,6 +485,13 @@ def test_different_messages_of_one_kind_of_event_are_all_shown() -> None:
     ]
     texts = drawn(run(*lines)).texts
     assert {"3 times: in backoff", "once: anti-affinity"} <= {*texts}
+    both = [
+        EventLine(5, "Normal", "NotTriggerScaleUp", f"Pod/default/w-{n}", *about[1:], "no")
+        for n in (1, 2)
+    ]
+    (row,) = (told for _, told in drawn(run(*both)).tags if "event:" in told.get("data-is", ""))
+    assert len(json.loads(row["data-is"])) == 1
+    assert json.loads(row["data-of"]) == ["pod:default/w-1", "pod:default/w-2"]
     assert "in backoff" in drawn(run(lines[0])).texts
 
 

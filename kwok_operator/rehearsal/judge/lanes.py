@@ -58,6 +58,10 @@ class NodeLanes:
     """The nodes that are there; None for those that are only counted."""
     _bound: dict[str, PodLane | None] = field(default_factory=dict)
     """The same of the pods that have a node."""
+    _early: dict[str, PodLine] = field(default_factory=dict)
+    """The last line of each pod that is bound to a node which isn't seen yet."""
+    _early_on: dict[str, list[str]] = field(default_factory=dict)
+    """The names of such pods, by node."""
 
     def look(self, line: RecordedLine) -> None:
         match line:
@@ -74,6 +78,10 @@ class NodeLanes:
             return
         if line.name not in self._live:
             self._live[line.name] = self._comes(line.name, state, t)
+            for name in self._early_on.pop(line.name, ()):
+                early = self._early.get(name)
+                if early is not None and early.state is not None and early.state.node == line.name:
+                    self._pod(self._early.pop(name))
         node = self._live[line.name]
         if node is not None and len(node.turns) < MOST_TURNS:
             if state.ready == (len(node.turns) % 2 == 0):
@@ -91,6 +99,7 @@ class NodeLanes:
     def _pod(self, line: PodLine) -> None:
         state, t = line.state, line.t
         if state is None:
+            self._early.pop(line.name, None)
             pod = self._bound.pop(line.name, None)
             if pod is not None and pod.ended is None:
                 pod.ended = t
@@ -98,13 +107,21 @@ class NodeLanes:
         if line.name not in self._bound:
             # Nodes and pods are watched apart: its node may be seen after it.
             if state.node not in self._live:
+                if state.node:
+                    self._wait(line, state.node)
                 return
+            self._early.pop(line.name, None)
             self._bound[line.name] = self._begins(line.name, state, t)
         pod = self._bound[line.name]
         if pod is not None:
             pod.running = state.running if pod.running is None else pod.running
             if pod.ended is None and state.phase in _ENDED:
                 pod.ended = t
+
+    def _wait(self, line: PodLine, node: str) -> None:
+        if line.name not in self._early:
+            self._early_on.setdefault(node, []).append(line.name)
+        self._early[line.name] = line
 
     def _begins(self, name: str, state: PodState, t: float) -> PodLane | None:
         node = self._live[state.node]

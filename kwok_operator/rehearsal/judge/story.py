@@ -32,6 +32,7 @@ MOST_MARKS: Final = 100
 MOST_CALLS: Final = 200
 MOST_KINDS_OF_EVENTS: Final = 200
 MOST_MESSAGES: Final = 20
+MOST_ABOUTS: Final = 50
 MOST_WARNINGS: Final = 200
 _FIRST_STEP: Final = 0.125
 _ONE_AFTER_ANOTHER: Final = 15.0
@@ -85,8 +86,8 @@ class Sample:
 class EventsOfAKind:
     first: float
     last: float
-    about: str
-    """What the first of them is about, as Kind/namespace/name."""
+    abouts: dict[str, None] = field(default_factory=dict)
+    """What they are about, as Kind/namespace/name; at most MOST_ABOUTS, the first ones."""
     count: int = 0
     messages: Counter[str] = field(default_factory=Counter)
     """What they said, and how often; at most MOST_MESSAGES, the first ones."""
@@ -94,6 +95,8 @@ class EventsOfAKind:
     def add(self, line: EventLine) -> None:
         self.last = line.t
         self.count += line.count
+        if len(self.abouts) < MOST_ABOUTS:
+            self.abouts[line.about] = None
         if line.message in self.messages or len(self.messages) < MOST_MESSAGES:
             self.messages[line.message] += line.count
 
@@ -157,11 +160,11 @@ class Story:
     """The calls that change a group, and those that failed."""
     claims: list[ClaimsOfAKind] = field(default_factory=list)
     """What happened to NodeClaims of Karpenter."""
-    asked: dict[str, set[int]] = field(
+    asked: dict[str, set[float]] = field(
         default_factory=lambda: {"up": set(), "down": set(), BACK: set()}
     )
-    """The seconds in which an autoscaler asked for a larger (`up`) or smaller (`down`) group, or
-    began to make or to end NodeClaims; or gave back (BACK) what never became a node.
+    """When, to a tenth of a second, an autoscaler asked for a larger (`up`) or smaller (`down`)
+    group, or began to make or to end NodeClaims; or gave back (BACK) what never became a node.
     """
     lanes: NodeLanes = field(default_factory=NodeLanes)
     groups: dict[str, GroupState] = field(default_factory=dict)
@@ -221,7 +224,7 @@ class Story:
             case CallLine() if line.method in WRITES or line.code != "OK":
                 way = self._way(line)
                 if way:
-                    self.asked[way].add(round(line.t))
+                    self.asked[way].add(round(line.t, 1))
                 if way == "up":
                     self.requests[line.group][line.code] += 1
                 self._call(line, way)
@@ -273,14 +276,14 @@ class Story:
             if before is None and after.created < 0:
                 return  # it was there before the run
             if before is None:
-                self.asked["up"].add(round(t))
+                self.asked["up"].add(round(t, 1))
             if after.launched is not None and (before is None or before.launched is None):
                 self.launched[after.group] += 1
                 self._note_claim(after, "launched", t)
             if after.registered is not None and (before is None or before.registered is None):
                 self._note_claim(after, "registered", t)
         if (ended := ends(before, after)) is not None:
-            self.asked[BACK if ended.registered is None else "down"].add(round(t))
+            self.asked[BACK if ended.registered is None else "down"].add(round(t, 1))
             how = f"disrupted: {ended.reason}" if ended.reason else "deleted"
             never = ", never registered" if ended.registered is None else ""
             self._note_claim(ended, f"{how}{never}", t)
@@ -303,7 +306,7 @@ class Story:
         if key not in self.events and len(self.events) == MOST_KINDS_OF_EVENTS:
             self.more_events += line.count
             return
-        found = self.events.setdefault(key, EventsOfAKind(line.t, line.t, line.about))
+        found = self.events.setdefault(key, EventsOfAKind(line.t, line.t))
         found.add(line)
 
     def _warning(self, line: WarningLine) -> None:

@@ -12,6 +12,8 @@ from kwok_operator.rehearsal.report.pageparts import subject
 from kwok_operator.rehearsal.report.plots import SHADES, PlotLine, TimePlot
 
 _MOST_GROUPS: Final = 6
+_MOST_PLACES: Final = 500
+"""Of triangles in a row, more than a screen can show apart."""
 _NOTHING: Final = NodeCounts()
 
 
@@ -19,7 +21,10 @@ def time_plots(judged: Judged) -> Iterator[TimePlot]:
     """Returns the plots over time."""
     samples = judged.story.samples
     marks = [mark.t for mark in judged.story.marks]
-    ups, downs, backs = (sorted(judged.story.asked[way]) for way in ("up", "down", BACK))
+    apart = judged.t / _MOST_PLACES
+    ups, downs, backs = (
+        thinned(judged.story.asked[way], apart=apart) for way in ("up", "down", BACK)
+    )
 
     def plot(title: str, *lines: PlotLine, **more: bool) -> TimePlot:
         return TimePlot(title, lines, marks=marks, ups=ups, downs=downs, backs=backs, **more)
@@ -48,6 +53,15 @@ def time_plots(judged: Judged) -> Iterator[TimePlot]:
         of = "of the nodes with a price" if lacks else "of all nodes"
         price = line(of, (sample.price for sample in samples), 4)
         yield plot(f"Price per hour{money}", price)
+
+
+def thinned(times: Iterable[float], *, apart: float) -> list[float]:
+    """Returns the times in order, without those that are too close to the one before."""
+    kept: list[float] = []
+    for t in sorted(times):
+        if not kept or t - kept[-1] >= apart:
+            kept.append(t)
+    return kept
 
 
 def _nodes_of_groups(samples: Sequence[Sample]) -> list[PlotLine]:

@@ -67,7 +67,7 @@ def lanes_data(lanes: NodeLanes, *, most: int) -> tuple[str, str]:
         pods = [pod for pod in lanes.pods if id(pod.node) in with_pods]
         block = data_block("lanes", _packed(nodes, pods))
         if len(block) <= most:
-            told = _left_out(lanes, len(nodes), len(pods), pods_every)
+            told = _left_out(lanes, len(nodes), len(pods), nodes_every * pods_every)
             return block, told
     return "", ""
 
@@ -78,7 +78,7 @@ def _thinner(nodes: int) -> list[tuple[int, int]]:
     return [(1, each) for each in few] + [(each, few[-1]) for each in powers[1:]]
 
 
-def _left_out(lanes: NodeLanes, nodes: int, pods: int, pods_every: int) -> str:
+def _left_out(lanes: NodeLanes, nodes: int, pods: int, every: int) -> str:
     all_nodes = len(lanes.nodes) + lanes.more_nodes
     all_pods = len(lanes.pods) + lanes.more_pods
     told = []
@@ -86,8 +86,8 @@ def _left_out(lanes: NodeLanes, nodes: int, pods: int, pods_every: int) -> str:
         first = f" from the first {len(lanes.nodes):,}" if lanes.more_nodes else ""
         told.append(f"{nodes:,} of {all_nodes:,} nodes are shown, evenly chosen{first}")
     if pods < all_pods:
-        every = f", those on every {pods_every}th node" if pods_every > 1 else ""
-        told.append(f"{pods:,} of {all_pods:,} pods are shown{every}")
+        on = f", those on one node in {every:,}" if every > 1 else ""
+        told.append(f"{pods:,} of {all_pods:,} pods are shown{on}")
     return f"{'; '.join(told)}: all of them would make this page too large." if told else ""
 
 

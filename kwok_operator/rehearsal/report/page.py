@@ -218,8 +218,9 @@ def _warnings(judged: Judged, *, most: int = _FEW_WARNINGS) -> Iterator[str]:
 def _glance(judged: Judged) -> Iterator[str]:
     yield '<dl class="glance">'
     for name in GLANCE:
-        shown = _figure(name, judged.figures.get(name), whole=name not in judged.incomplete)
-        shown += f" {text(judged.header.currency)}" if name == "cost" else ""
+        unit = f" {text(judged.header.currency)}".rstrip() if name == "cost" else ""
+        whole = name not in judged.incomplete
+        shown = _figure(name, judged.figures.get(name), whole=whole, unit=unit)
         words = escape(figure_in_words(name))
         yield f'<div title="{name}"><dt>{words}</dt><dd>{shown}</dd></div>'
     yield "</dl>"
@@ -427,7 +428,7 @@ def _events(judged: Judged, *, of_autoscalers: bool = False) -> Iterator[str]:
     marks = [
         marking(
             subject("event", "/".join(kind)),
-            *_about(event.about),
+            of=_abouts(event.abouts),
             start=event.first,
             end=event.last,
         )
@@ -455,6 +456,11 @@ def _often(count: int) -> str:
     return "once: " if count == 1 else f"{count:,} times: "
 
 
+def _abouts(abouts: Iterable[str]) -> Iterator[str]:
+    for about in abouts:
+        yield from _about(about)
+
+
 def _about(about: str) -> list[str]:
     """Returns the subject of Kind/namespace/name, if the page knows things of this kind."""
     kind, _, name = about.partition("/")
@@ -480,13 +486,19 @@ def _every_figure(judged: Judged) -> Iterator[str]:
 
 
 def _figure(
-    name: str, number: float | None, *, by: str = "", part: str = "", whole: bool = True
+    name: str,
+    number: float | None,
+    *,
+    by: str = "",
+    part: str = "",
+    whole: bool = True,
+    unit: str = "",
 ) -> str:
     """A table cell of a figure, with its exact value as an attribute, for programs."""
     of = f' data-{by.lower()}="{escape(part)}"' if by else ""
     exact = "" if number is None else f"{number!r}"
     shown = "none" if number is None else escape(in_words(number, FIGURES[name].unit))
-    more = "" if whole else " (incomplete)"
+    more = ("" if number is None else unit) + ("" if whole else " (incomplete)")
     return f'<data data-figure="{name}"{of} value="{exact}">{shown}</data>{more}'
 
 

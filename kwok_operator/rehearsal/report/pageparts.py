@@ -89,7 +89,7 @@ def marking(
         f' data-{key}="{escape(json.dumps(names))}"' for key, names in parts.items() if names
     )
     times = {"from": start, "to": end}
-    return found + "".join(f' data-{key}="{t:.6g}"' for key, t in times.items() if t is not None)
+    return found + "".join(f' data-{key}="{t:.12g}"' for key, t in times.items() if t is not None)
 
 
 def together(text: str) -> str:
