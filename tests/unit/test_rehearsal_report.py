@@ -238,10 +238,14 @@ def test_however_long_the_run_the_page_is_small() -> None:
             MarkLine(t, "m" * 290, "d" * 290),
         ]
     expect = [{**EXPECT[0], "name": "'" * 300}] * 300
-    found = judge(run(*lines, until=3000.0), expect=expect)
+    found = judge(run(*lines, until=200_000.0), expect=expect)
     assert len(found.story.samples) <= MOST_SAMPLES + 1
-    assert (len(found.story.calls), found.story.more_calls) == (MOST_CALLS, 4_000 - MOST_CALLS)
+    assert (len(found.story.calls), found.story.more_calls) == (
+        MOST_CALLS,
+        4_000 - MOST_CALLS,
+    )
     assert (len(found.story.marks), found.story.more_marks) == (MOST_MARKS, 4_000 - MOST_MARKS)
+    found.story.asked["up"].update(range(200_000))
     assert len(page(found, page_script()).encode()) < 500_000
 
 
@@ -372,6 +376,8 @@ def test_cost_is_extrapolated_and_says_so() -> None:
     texts = drawn(lines, currency="EUR").texts
     assert {"0.0208\xa0EUR", "0.75\xa0EUR", "1\xa0EUR", "18\xa0EUR", "540\xa0EUR"} <= {*texts}
     assert "Extrapolated" in " ".join(texts)
+    day = drawn(run(node(0, "n-1", price=1e9), until=86_399.9), currency="JPY").texts
+    assert "1,000,000,000\xa0JPY" in day and "1,000,000,000.0\xa0JPY" not in day
     assert "The scenario names no currency." in " ".join(drawn(lines).texts)
 
 
@@ -472,9 +478,11 @@ def test_however_many_groups_there_are_all_are_counted(many: int) -> None:
 def test_a_group_that_was_refused_says_the_autoscalers_reason() -> None:
     found = replace(
         judge(run(GroupLine(0, "idle", GroupState()))),
-        refusals={"idle": Counter({"max node group size reached": 4})},
+        refusals={"idle": Counter({"max node group size reached": 4}), "p": Counter({"limit": 1})},
     )
-    assert "max node group size reached (pods: 4)" in Seen(page(found)).texts
+    texts = Seen(page(found)).texts
+    assert texts[texts.index("idle") + 3] == "max node group size reached (pods: 4)"
+    assert texts[texts.index("NodePool p") + 3] == "limit (pods: 1)"
 
 
 def test_different_messages_of_one_kind_of_event_are_all_shown() -> None:

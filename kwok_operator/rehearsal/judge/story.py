@@ -171,12 +171,12 @@ class Story:
     """The last state of each group that was there."""
     deleted: dict[str, float] = field(default_factory=dict)
     """When each group was deleted that is there no more."""
-    grown: set[str] = field(default_factory=set)
-    """The groups that got a node in the run."""
+    grown: set[tuple[str, str]] = field(default_factory=set)
+    """What got a node in the run: ("group", NAME), ("nodePool", NAME)."""
     requests: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     """How the calls that asked for more nodes of each group were answered, and how often."""
-    launched: Counter[str] = field(default_factory=Counter)
-    """How many NodeClaims of each group were launched."""
+    launched: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """How many NodeClaims were launched of each, named as in `grown`."""
     more_marks: int = 0
     more_calls: int = 0
     more_claims: int = 0
@@ -233,7 +233,7 @@ class Story:
             case NodeLine(state=state):
                 self._seen.add(line.name)
                 if state is not None and (state.created is None or state.created >= 0):
-                    self.grown.add(state.group)
+                    self.grown.update((("group", state.group), ("nodePool", state.pool)))
             case NodeClaimLine():
                 self._claim(line)
             case EventLine():
@@ -278,7 +278,7 @@ class Story:
             if before is None:
                 self.asked["up"].add(round(t, 1))
             if after.launched is not None and (before is None or before.launched is None):
-                self.launched[after.group] += 1
+                self.launched.update([("group", after.group), ("nodePool", after.pool)])
                 self._note_claim(after, "launched", t)
             if after.registered is not None and (before is None or before.registered is None):
                 self._note_claim(after, "registered", t)

@@ -36,8 +36,8 @@ _SHORTEST: Final = 1.0
 
 
 def _in_money(judged: Judged, amount: float) -> str:
-    """An amount with the scenario's currency, if it names one."""
-    return f"{in_words(amount)} {judged.header.currency}".rstrip()
+    """An amount with the scenario's currency, if it names one. More digits are noise of floats."""
+    return f"{in_words(float(f'{amount:.9g}'))} {judged.header.currency}".rstrip()
 
 
 def money(judged: Judged) -> Iterator[str]:
@@ -66,20 +66,25 @@ def money(judged: Judged) -> Iterator[str]:
 
 
 def not_grown(judged: Judged) -> Iterator[str]:
-    """The groups that got no new node in the run, each with what the recording says of why."""
-    groups = judged.story.groups
-    idle = [name for name in groups if name not in judged.story.grown]
+    """The groups, and NodePools of which anything is known, that got no new node in the run, each
+    with what the recording says of why.
+    """
+    story, groups = judged.story, judged.story.groups
+    pools = [pool for by, pool in story.launched if by == "nodePool" and pool]
+    pools += [name for name in judged.refusals if name not in groups]
+    every = [*(("group", name) for name in groups), *(("nodePool", n) for n in sorted({*pools}))]
+    idle = [each for each in every if each not in story.grown]
     rows = [
         (
-            text(name),
-            together(text(node_price(judged, name))),
-            f"{groups[name].target:,}",
-            text("; ".join(_why_not(judged, name, groups[name])), limit=_LONG),
+            text(name if by == "group" else f"NodePool {name}"),
+            together(text(node_price(judged, name) if by == "group" else "none")),
+            f"{groups[name].target:,}" if by == "group" else "none",
+            text("; ".join(_why_not(judged, by, name)), limit=_LONG),
         )
-        for name in idle[:_MOST_GROUPS]
+        for by, name in idle[:_MOST_GROUPS]
     ]
     heads = ("Group", PRICE, "Target", "Why, as far as the recording says")
-    marks = [marking(subject("group", name)) for name in idle[:_MOST_GROUPS]]
+    marks = [marking(subject("group", name)) for _, name in idle[:_MOST_GROUPS]]
     more = len(idle) - len(rows)
     yield from table(heads, rows, more=more, ends_long=True, marks=marks)
 
@@ -90,11 +95,12 @@ def node_price(judged: Judged, group: str) -> str:
     return "none" if found.price is None else _in_money(judged, found.price)
 
 
-def _why_not(judged: Judged, name: str, group: GroupState) -> Iterator[str]:
+def _why_not(judged: Judged, by: str, name: str) -> Iterator[str]:
     story = judged.story
-    if name in story.deleted:
+    group = story.groups.get(name, _NO_GROUP)
+    if by == "group" and name in story.deleted:
         yield f"deleted at {in_time(story.deleted[name])}"
-    if launched := story.launched[name]:
+    if launched := story.launched[by, name]:
         claims = "1 NodeClaim" if launched == 1 else f"{launched:,} NodeClaims"
         yield f"Karpenter launched {claims} for it, and no node came"
     if said := judged.refusals.get(name):
