@@ -20,7 +20,7 @@ LABEL org.opencontainers.image.title="kwok-operator" \
       org.opencontainers.image.description="Groups of fake Kubernetes nodes, kept at their size" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \
-      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.licenses="Apache-2.0 AND MIT" \
       org.opencontainers.image.base.name="python:${PYTHON}"
 # Nothing is installed in a container that runs, so what could install goes.
 RUN python -m pip uninstall --yes --root-user-action=ignore pip \

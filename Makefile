@@ -156,6 +156,7 @@ sbom: $(RELEASE_STAMP) ## List the content of the image as CycloneDX JSON, in di
 	$(PYTHON) -m cyclonedx_py environment build/runtime/bin/python --pyproject pyproject.toml \
 	  --output-reproducible --output-format JSON \
 	  --output-file dist/kwok-operator-$(VERSION).cdx.json
+	$(PYTHON) -m hack.vendored dist/kwok-operator-$(VERSION).cdx.json
 
 .PHONY: audit
 audit: $(RELEASE_STAMP) ## Check pins, licences and known vulnerabilities of the dependencies

@@ -24,6 +24,8 @@ from typing import Final
 
 from packaging.requirements import Requirement
 
+from hack.vendored import FOLDERS, Vendored, vendored
+
 ROOT: Final = Path(__file__).resolve().parents[1]
 CONSTRAINTS: Final = ROOT / "constraints.txt"
 PYPROJECT: Final = ROOT / "pyproject.toml"
@@ -111,6 +113,16 @@ def problems(found: dict[str, Distribution], pinned: dict[str, str]) -> Iterator
             yield f"{name}: its licence is {told}; if that is allowed, list it in hack/audit.py"
 
 
+def problems_of_vendored(parts: Iterable[Vendored], pyproject: str) -> Iterator[str]:
+    """A sentence for each licence of others' code that may not be shipped, or isn't declared."""
+    declared = set(_WORD.findall(str(tomllib.loads(pyproject)["project"]["license"])))
+    for part in parts:
+        if part.licence not in ALLOWED_LICENCES:
+            yield f"{part.name}: its licence {part.licence} isn't listed in hack/audit.py"
+        if part.licence not in declared:
+            yield f"{part.name}: pyproject.toml's license doesn't name {part.licence}"
+
+
 def licences_of(installed: Distribution) -> set[str]:
     """The licences in the metadata: by expression, else by classifier, else by the first line."""
     metadata = installed.metadata.json
@@ -168,11 +180,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         found = runtime(required(PYPROJECT.read_text()))
         told = list(problems(found, pins(CONSTRAINTS.read_text())))
+        parts = [*map(vendored, FOLDERS)]
+        told += problems_of_vendored(parts, PYPROJECT.read_text())
     except (PackageNotFoundError, ValueError) as error:
         print(f"auditing: {error}", file=sys.stderr)
         return 1
     print(f"{len(found)} packages: pins and licences looked at")
     if online:
+        for part in parts:
+            print(f"{part.purl}: known vulnerabilities are not looked up, it is no Python package")
         told += vulnerabilities(found)
     for line in told:
         print(line, file=sys.stderr)

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import tomllib
 from importlib.metadata import Distribution, PackageNotFoundError
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from hack import audit
+from hack.vendored import FOLDERS, main, vendored
 
 
 class Installed(Distribution):
@@ -86,6 +88,25 @@ def test_a_licence_that_is_not_allowed_is_reported(licence: str) -> None:
 def test_no_licence_is_reported() -> None:
     (line,) = told({"it": "1.0"})
     assert line.startswith("it: its licence is nothing")
+
+
+def test_vendored_code_is_listed_and_its_licence_declared(tmp_path: Path) -> None:
+    pyproject = audit.PYPROJECT.read_text()
+    parts = [*map(vendored, FOLDERS)]
+    assert list(audit.problems_of_vendored(parts, pyproject)) == []
+    assert (
+        len(list(audit.problems_of_vendored([parts[0]._replace(licence="GPL-3.0")], pyproject)))
+        == 2
+    )
+    files = tomllib.loads(pyproject)["project"]["license-files"]
+    assert {str((folder / "LICENSE").relative_to(audit.ROOT)) for folder in FOLDERS} < {*files}
+    libraries = {path.parent for path in (audit.ROOT / "kwok_operator").rglob("*.min.js")}
+    assert libraries == {*FOLDERS}
+    listed = tmp_path / "list.json"
+    listed.write_text('{"components": [{"name": "it"}]}')
+    assert main([str(listed)]) == 0
+    names = [each["name"] for each in json.loads(listed.read_text())["components"]]
+    assert names == ["it", "uplot"]
 
 
 @pytest.mark.parametrize(
