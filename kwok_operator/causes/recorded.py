@@ -43,6 +43,7 @@ _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _AUTOSCALERS: Final = frozenset({"cluster-autoscaler", "karpenter"})
 _INCREASE: Final = "NodeGroupIncreaseSize"
 _HELD: Final = frozenset({"ScaleDownFailed", "DisruptionBlocked", "Unconsolidatable"})
+_DISRUPTS: Final = frozenset({"Preempted", "ScaleDown", "Evicted"})
 _OF_BUDGETS: Final = ("disruption budget", "Pdb ", "pdb ", "PodDisruptionBudget")
 
 Wanted = Callable[[str, PodState], bool]
@@ -209,7 +210,7 @@ class Explainer:
             cluster.named.clear()
         match kind:
             case "Pod":
-                pod = self._pods.get(name) or self._lately.get(name)
+                pod = self._about(name, line)
                 if pod is not None:
                     _hear(pod, line, cluster)
             case "ConfigMap":
@@ -226,6 +227,20 @@ class Explainer:
                 if any(words in line.message for words in _OF_BUDGETS):
                     text = f"{line.component or 'the autoscaler'}: {line.message}"
                     cluster.nodes[namespace_less].held.add(line.t, StepKind.HELD, text)
+
+    def _about(self, name: str, line: EventLine) -> SeenPod | None:
+        """Returns the pod that an Event is about: of its name, another one may have been there some
+        seconds before, and an Event has no UID here.
+        """
+        pod, before = self._pods.get(name), self._lately.get(name)
+        if pod is None or before is None:
+            return pod or before
+        if line.reason in _DISRUPTS:
+            late = before.disrupted is not None and pod.disrupted is None and not before.by
+        else:
+            # No autoscaler decides about a pod before the scheduler has found no node for it.
+            late = not pod.message
+        return before if late else pod
 
 
 def _unschedulable(pod: SeenPod, message: str, t: float) -> None:
@@ -277,7 +292,7 @@ def _hear(pod: SeenPod, line: EventLine, cluster: SeenCluster) -> None:
             _unschedulable(pod, message, t)
     elif line.reason == "Preempted":
         pod.by = f"in favour of {line.by or message}"
-    elif line.component in _AUTOSCALERS and line.reason in ("ScaleDown", "Evicted"):
+    elif line.component in _AUTOSCALERS and line.reason in _DISRUPTS:
         pod.by = f"by {line.component} ({message})"
 
 

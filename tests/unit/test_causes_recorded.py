@@ -478,6 +478,24 @@ def test_the_cause_is_the_one_that_was_planted(planted: str) -> None:
     assert re.search(text, f"{chain.cause.sentence} {chain.cause.remedy}"), chain.cause
 
 
+def test_late_events_are_about_the_pod_that_was_there_before() -> None:
+    lines = [
+        node(0, "n"),
+        *runs(),
+        evicted("PreemptionByScheduler"),
+        PodLine(61, "default/web-1", None),
+        pod(61.1, "web-1", created=61),
+        says(61.2, "Preempted", "by u-1", by="shop/vip-1"),
+        refused(61.3, "1 max node group size reached"),
+        pod(61.4, "web-1", created=61, why=FULL),
+        refused(61.5, "1 Insufficient cpu"),
+    ]
+    before, later = chains(run(*lines))
+    assert "in favour of shop/vip-1" in before.cause.sentence
+    assert [each.reason for each in later.cause.refusals] == ["Insufficient cpu"]
+    assert [step.text for step in later.steps if "max node" in step.text] == []
+
+
 def test_a_budget_that_allows_nothing_is_a_step() -> None:
     name = "PodDisruptionBudget/default/p"
     lines = [node(0, "n"), *runs(covered=("p",)), BudgetLine(50, name, BudgetState(0, 2, 2))]
