@@ -93,7 +93,7 @@ def judge(path: Path) -> Judged:
     for chain in chains(path, wanted=wanted):
         every.add(chain)
         for refusal in chain.cause.refusals:
-            for group in refusal.names:
+            for group in refusal.names or ("",):
                 refusals[group][refusal.reason] += 1
         if chain.pod in missed:
             failed.add(chain)

@@ -485,6 +485,20 @@ def test_a_group_that_was_refused_says_the_autoscalers_reason() -> None:
     assert texts[texts.index("NodePool p") + 3] == "limit (pods: 1)"
 
 
+def test_what_an_autoscaler_refused_without_names_is_no_lack_of_need(tmp_path: Path) -> None:
+    why = "pod didn't trigger scale-up: 2 Insufficient cpu, 1 node(s) had taint {a: b}"
+    lines = run(
+        GroupLine(0, "idle", GroupState()),
+        pod(1, "web-1", created=1, why="0/1 nodes are available: 1 Insufficient cpu."),
+        EventLine(2, "Normal", "NotTriggerScaleUp", "Pod/default/web-1", "cluster-autoscaler", why),
+    )
+    texts = Seen(page(outputs.judge(recorded(tmp_path / "a", lines)))).texts
+    told = texts[texts.index("idle") + 3]
+    assert told.startswith("no autoscaler asked for it; of some groups, which it doesn't name, ")
+    assert "Insufficient cpu (pods: 1)" in told
+    assert "NodePool" not in [text.strip() for text in texts]
+
+
 def test_different_messages_of_one_kind_of_event_are_all_shown() -> None:
     said = [("in backoff", 3), ("anti-affinity", 1)]
     about = ("Pod/default/w-1", "cluster-autoscaler")

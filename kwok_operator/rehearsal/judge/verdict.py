@@ -87,7 +87,8 @@ class Judged:
     chains: Mapping[str, Chain] = field(default_factory=dict)
     """The chains of the slowest pods, by name."""
     refusals: Mapping[str, Counter[str]] = field(default_factory=dict)
-    """For how many pods an autoscaler refused each group or NodePool, by its reason."""
+    """For how many pods an autoscaler refused each group or NodePool, by its reason; those that it
+    doesn't name together, as the name ""."""
 
     @property
     def broken_off(self) -> str:

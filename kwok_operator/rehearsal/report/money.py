@@ -71,7 +71,7 @@ def not_grown(judged: Judged) -> Iterator[str]:
     """
     story, groups = judged.story, judged.story.groups
     pools = [pool for by, pool in story.launched if by == "nodePool" and pool]
-    pools += [name for name in judged.refusals if name not in groups]
+    pools += [name for name in judged.refusals if name and name not in groups]
     every = [*(("group", name) for name in groups), *(("nodePool", n) for n in sorted({*pools}))]
     idle = [each for each in every if each not in story.grown]
     rows = [
@@ -104,8 +104,7 @@ def _why_not(judged: Judged, by: str, name: str) -> Iterator[str]:
         claims = "1 NodeClaim" if launched == 1 else f"{launched:,} NodeClaims"
         yield f"Karpenter launched {claims} for it, and no node came"
     if said := judged.refusals.get(name):
-        often = said.most_common(_MOST_REASONS)
-        yield from (f"{reason} (pods: {count:,})" for reason, count in often)
+        yield from _reasons(said)
         return
     codes = story.requests.get(name, Counter[str]())
     if refused := [code for code in codes if code != "OK"]:
@@ -119,3 +118,11 @@ def _why_not(judged: Judged, by: str, name: str) -> Iterator[str]:
         bad = [f"{kind} is {wrong}" for kind, wrong in _BAD if group.conditions.get(kind) == wrong]
         if bad:
             yield f"at the end {names_in_words(bad)}"
+        if said := judged.refusals.get(""):
+            listed = ", ".join(_reasons(said))
+            yield f"of some groups, which it doesn't name, the autoscaler says: {listed}"
+
+
+def _reasons(said: Counter[str]) -> list[str]:
+    often = said.most_common(_MOST_REASONS)
+    return [f"{reason} (pods: {count:,})" for reason, count in often]
