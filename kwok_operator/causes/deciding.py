@@ -344,6 +344,9 @@ def _from_groups(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
                 return model.not_ready(node.name, since=end - since)
     for name, group in groups.items():
         if group.last is not None and (group.last.usable or 0.0) >= decided:
+            state = group.last.state
+            if state is not None and not (state.ready and state.schedulable):
+                return model.no_longer_usable(group.last.name)
             since = end - (group.last.usable or 0.0)
             return model.unscheduled(group.last.name, since=since, scheduler=_short(pod.message))
         if says := _failing(name, group, since=decided):

@@ -385,6 +385,14 @@ def not_ready(node: str, *, since: float, says: str = "") -> Cause:
     )
 
 
+def no_longer_usable(node: str) -> Cause:
+    return Cause(
+        CauseKind.NOT_READY,
+        f"its node {node} was usable, and isn't now",
+        "see the node's conditions and taints",
+    )
+
+
 def unscheduled(node: str, *, since: float, scheduler: str = "") -> Cause:
     return Cause(
         CauseKind.UNSCHEDULED,

@@ -393,6 +393,11 @@ PLANTED: dict[str, tuple[list[RecordedLine], CauseKind, str]] = {
         CauseKind.UNSCHEDULED,
         "n has been usable for 80.0 s",
     ),
+    "its node was usable, and isn't now": (
+        [*waits(), scaled(5), node(20, "n", created=20.0), node(30, "n", ready=False)],
+        CauseKind.NOT_READY,
+        "n was usable, and isn't now",
+    ),
     "no scheduler": ([pod(1, "web-1", created=1)], CauseKind.UNSCHEDULED, "no scheduler .* 99.0 s"),
     "a slow start": (
         [*waits(), node(0, "n"), pod(9, "web-1", created=1, node="n", bound=9, reason="Pulling")],
