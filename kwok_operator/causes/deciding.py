@@ -266,10 +266,12 @@ def _undecided(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
     """Returns why a pod waits of which no Event says what an autoscaler decided."""
     old = _OLD if cluster.heard else -1.0
     cause = model.undecided(_short(pod.message), since=end - pod.since, old=old)
-    coming = _under_way(cluster)
+    if cluster.hints is None:
+        cluster.hints = _under_way(cluster), _hindered(cluster)
+    coming, hindered = cluster.hints
     parts = [f"{coming}, and may be meant for it" if coming else ""]
     if cause.kind is CauseKind.UNKNOWN:
-        parts += _hindered(cluster)
+        parts += hindered
     return replace(cause, sentence="; ".join(filter(None, [cause.sentence, *parts])))
 
 
@@ -277,7 +279,7 @@ def _hindered(cluster: SeenCluster) -> list[str]:
     """Says of some groups why they don't get more nodes."""
     found = [(name, group.state) for name, group in cluster.groups.items()]
     full = [name for name, state in found if state.maximum and state.target >= state.maximum]
-    failing = [f"{name}: {one_line(state.says)}" for name, state in found if state.says]
+    failing = [f"{name}: {_shortened(state.says)}" for name, state in found if state.says]
     at_most = [f"at its maximum: {few_names(full)}"] if full else []
     return [*failing[:_MOST_HINDERED], *at_most]
 

@@ -82,7 +82,7 @@ class Explainer:
         while self._gone and (self._is_due(self._gone[0]) or len(self._gone) > _MOST_GONE):
             yield self._forgotten(self._gone.popleft())
         if not isinstance(line, PodLine | EventLine):
-            self._cluster.named.clear()
+            self._cluster.changed()
         match line:
             case PodLine():
                 self._pod(line)
@@ -207,7 +207,7 @@ class Explainer:
         kind, _, name = line.about.partition("/")
         namespace_less = name.removeprefix("/").rpartition("/")[2]
         if kind != "Pod":
-            cluster.named.clear()
+            cluster.changed()
         match kind:
             case "Pod":
                 pod = self._about(name, line)

@@ -147,6 +147,13 @@ class SeenCluster:
     """Refusals with the groups that they are about, until anything of a group changes."""
     largest: dict[str, float] = field(default_factory=dict)
     """The most that any node has offered of each resource."""
+    hints: tuple[str, list[str]] | None = None
+    """What `deciding` says of all groups, as long as nothing but pods changes."""
+
+    def changed(self) -> None:
+        """Forgets what was made of groups and nodes as they were."""
+        self.named.clear()
+        self.hints = None
 
     def node(self, name: str) -> SeenNode:
         """Returns what is known of a node; pods and nodes are watched apart."""

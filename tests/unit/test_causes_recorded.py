@@ -483,6 +483,15 @@ def test_the_cause_is_the_one_that_was_planted(planted: str) -> None:
     assert re.search(text, f"{chain.cause.sentence} {chain.cause.remedy}"), chain.cause
 
 
+def test_what_is_said_of_groups_is_as_they_are_when_a_chain_is_made() -> None:
+    other = pod(2, "web-2", created=2, why=FULL)
+    deleted = PodLine(50, "default/web-1", None)
+    lines = [*waits(), other, CallLine(0, "NodeGroups"), deleted, pod(60, "web-3", created=60)]
+    before, after, _ = chains(run(*lines, group(70, says=SOLD_OUT)))
+    assert "1 instance has" not in before.cause.sentence
+    assert "1 instance has" in after.cause.sentence
+
+
 def test_late_events_are_about_the_pod_that_was_there_before() -> None:
     lines = [
         node(0, "n"),
