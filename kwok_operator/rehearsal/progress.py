@@ -126,7 +126,7 @@ def _table(now: RunProgress) -> "Table":
     from rich.text import Text
 
     table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True)
+    table.add_column(style="bold", no_wrap=True, min_width=len("waits for"))
     table.add_column(overflow="ellipsis", no_wrap=True)
 
     def row(head: str, text: str, style: str = "") -> None:
