@@ -61,8 +61,8 @@ class Standin:
         self._name, self._pods = name, pods
         self._looked: dict[str, float] = {}
         """When it last looked at a Node that it ends."""
-        self.lowered: list[str] = []
-        """The Machines for which it has lowered the replicas."""
+        self.chosen: set[str] = set()
+        """The Machines that it has annotated, so that they go when the replicas are lowered."""
 
     def loop(self) -> None:
         """Once; what conflicts is done again by the next one."""
@@ -124,10 +124,10 @@ class Standin:
         elif "deletionTimestamp" not in machine["metadata"]:
             machine["metadata"].setdefault("annotations", {})[DELETE] = "2026-01-02"
             self._put("machines", machine)
+            self.chosen.add(name)
             body = self._provider.get("machinedeployments", self._name)
             body["spec"]["replicas"] = max(0, body["spec"]["replicas"] - 1)
             self._put("machinedeployments", body)
-            self.lowered.append(name)
 
     def _put(self, plural: str, body: Object) -> None:
         path = self._provider.path(plural, body["metadata"]["name"])
