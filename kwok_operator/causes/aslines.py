@@ -17,7 +17,7 @@ from kwok_operator.causes.model import Chain
 from kwok_operator.causes.recorded import Explainer
 from kwok_operator.formats.podparts import dicts
 from kwok_operator.formats.times import parse_time
-from kwok_operator.formats.untyped import as_map, text_at, value_at
+from kwok_operator.formats.untyped import as_map, condition_of, text_at, value_at
 from kwok_operator.rehearsal.judge import observed
 from kwok_operator.rehearsal.judge.observed import StampClock
 from kwok_operator.rehearsal.judge.recording import (
@@ -77,7 +77,7 @@ class AsLines:
         created = self._at(text_at(body, "metadata", "creationTimestamp"))
         self._lines.append(NodeLine(created, name, replace(state, ready=False)))
         if state.ready:
-            ready = _condition(body, "Ready").get("lastTransitionTime")
+            ready = condition_of(body, "Ready").get("lastTransitionTime")
             self._lines.append(NodeLine(max(self._at(ready), created), name, state))
 
     def group(self, body: Body) -> None:
@@ -111,7 +111,7 @@ class AsLines:
         self._claims.add(name)
         self._lines.append(NodeClaimLine(created, name, state))
         for kind in _PROGRESS:
-            condition = _condition(body, kind)
+            condition = condition_of(body, kind)
             if condition.get("status") == "False":
                 at = max(self._at(condition.get("lastTransitionTime")), created)
                 reason, message = (text_at(condition, key) for key in ("reason", "message"))
@@ -154,12 +154,12 @@ class AsLines:
         first = observed.pod({"metadata": metadata, "spec": _unbound(body)}, **self._seen(0.0))
         state = observed.pod(body, **self._seen(max(self.now, 0.001), first))
         yield PodLine(0.0, name, first)
-        scheduled = _condition(body, "PodScheduled")
+        scheduled = condition_of(body, "PodScheduled")
         if state.why:
             at = self._at(scheduled.get("lastTransitionTime"))
             yield PodLine(at, name, replace(first, why=state.why))
         if state.disrupted:
-            at = self._at(_condition(body, "DisruptionTarget").get("lastTransitionTime"))
+            at = self._at(condition_of(body, "DisruptionTarget").get("lastTransitionTime"))
             yield PodLine(at, name, replace(state, phase="Running"))
         yield PodLine(max(self._ended(), state.running or 0.0), name, state)
 
@@ -194,8 +194,3 @@ class AsLines:
 def _unbound(body: Body) -> dict[str, Any]:
     spec = as_map(body.get("spec"))
     return {key: value for key, value in spec.items() if key != "nodeName"}
-
-
-def _condition(body: Body, kind: str) -> Mapping[str, Any]:
-    conditions = dicts(value_at(body, "status", "conditions"))
-    return next((each for each in conditions if each.get("type") == kind), {})

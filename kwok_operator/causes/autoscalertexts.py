@@ -20,6 +20,8 @@ from kwok_operator.errors import ManifestError
 from kwok_operator.formats.untyped import as_list, as_map, text_at, value_at
 from kwok_operator.formats.yamltext import load_documents
 
+AUTOSCALERS: Final = frozenset({"cluster-autoscaler", "karpenter"})
+"""The components that Events of autoscalers are from."""
 TRIGGERED: Final = "TriggeredScaleUp"
 NOT_TRIGGERED: Final = "NotTriggerScaleUp"
 NOMINATED: Final = "Nominated"

@@ -70,21 +70,22 @@ def chain_of(pod: SeenPod, cluster: SeenCluster, now: float) -> Chain:
         *_to_its_node(pod, cluster, end),
         *_on_its_node(pod, cluster, now),
     ]
-    cause = _cause(pod, cluster, end)
-    phases = split(
+    seconds = split(
         created=pod.since,
         requested=node.requested,
         usable=node.usable,
         bound=pod.bound,
         running=pod.running,
     )
+    phases = dict(zip(PHASES, seconds, strict=False))
+    cause = _cause(pod, cluster, end, phases)
     of = (node.state.group or node.state.pool) if node.state else ""
     return Chain(
         pod=pod.name,
         workload=pod.state.workload,
         steps=in_order(replace(step, at=created) if step.at < created else step for step in steps),
         cause=cause,
-        phases={} if pod.before_the_run else dict(zip(PHASES, phases, strict=False)),
+        phases={} if pod.before_the_run else phases,
         waited=0.0 if pod.before_the_run else max(until - pod.since, 0.0),
         node=pod.state.node,
         group=of or ", ".join(pod.groups),
@@ -176,7 +177,7 @@ def _held_by_budgets(pod: SeenPod, cluster: SeenCluster) -> Iterator[ChainStep]:
             yield ChainStep(max(since, pod.running or 0.0), StepKind.HELD, text)
 
 
-def _cause(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
+def _cause(pod: SeenPod, cluster: SeenCluster, end: float, phases: Mapping[str, float]) -> Cause:
     if pod.disrupted is not None:
         return model.disrupted(_how(pod))
     if (pod.state.phase, pod.state.reason) == ("Failed", "Evicted"):
@@ -188,18 +189,18 @@ def _cause(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
         if held and pod.gone is None and held[-1].at >= pod.running:
             return model.held(f"its node is kept: {held[-1].text}")
         budgets = [] if pod.gone or pod.ended else list(_held_by_budgets(pod, cluster))
-        cause = _ran(pod)
+        cause = _ran(pod, phases)
         says = "; ".join([cause.sentence, *(step.text for step in budgets)])
         return replace(cause, sentence=says)
     if pod.ended is not None:
         return model.ended(f"{pod.state.phase.lower()} before it ran{_reason(pod)}")
     if pod.gone is None and pod.state.deleting and pod.bound is None:
         return model.ended("is being deleted, and has not run")
+    why = _starting(pod, cluster, end) if pod.bound is not None else _waiting(pod, cluster, end)
     if pod.gone is not None:
         after = f"{max(end - pod.since, 0.0):.1f} s"
-        why = _starting(pod, cluster, end) if pod.bound is not None else _waiting(pod, cluster, end)
         return model.ended(f"was deleted after {after}, while it waited: {why.sentence}")
-    return _starting(pod, cluster, end) if pod.bound is not None else _waiting(pod, cluster, end)
+    return why
 
 
 def _reason(pod: SeenPod) -> str:
@@ -213,21 +214,11 @@ def _starting(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
     return model.starting(pod.state.node or "a node", since=since, reason=pod.state.reason)
 
 
-def _ran(pod: SeenPod) -> Cause:
-    node, running = pod.node or SeenNode(""), pod.running or 0.0
-    seconds = split(
-        created=pod.since,
-        requested=node.requested,
-        usable=node.usable,
-        bound=pod.bound,
-        running=running,
-    )
-    phases = dict(zip(PHASES, seconds, strict=True))
+def _ran(pod: SeenPod, phases: Mapping[str, float]) -> Cause:
     longest = longest_phase(phases)
-    if phases[longest] < _NO_TIME:
-        return model.running(max(running - pod.since, 0.0))
-    most = f"{phases[longest]:.1f} s of them {_LONGEST[longest]}"
-    return model.running(max(running - pod.since, 0.0), most)
+    some = phases[longest] >= _NO_TIME
+    most = f"{phases[longest]:.1f} s of them {_LONGEST[longest]}" if some else ""
+    return model.running(max((pod.running or 0.0) - pod.since, 0.0), most)
 
 
 def _how(pod: SeenPod) -> str:

@@ -40,7 +40,6 @@ _MOST_GONE: Final = 10_000
 _CUT_AT: Final = 300
 """The most characters of the scheduler's message in recordings of earlier versions."""
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
-_AUTOSCALERS: Final = frozenset({"cluster-autoscaler", "karpenter"})
 _INCREASE: Final = "NodeGroupIncreaseSize"
 _HELD: Final = frozenset({"ScaleDownFailed", "DisruptionBlocked", "Unconsolidatable"})
 _DISRUPTS: Final = frozenset({"Preempted", "ScaleDown", "Evicted"})
@@ -202,7 +201,7 @@ class Explainer:
 
     def _event(self, line: EventLine) -> None:
         cluster = self._cluster
-        if line.component in _AUTOSCALERS:
+        if line.component in autoscalertexts.AUTOSCALERS:
             cluster.autoscaled = True
         kind, _, name = line.about.partition("/")
         namespace_less = name.removeprefix("/").rpartition("/")[2]
@@ -292,7 +291,7 @@ def _hear(pod: SeenPod, line: EventLine, cluster: SeenCluster) -> None:
             _unschedulable(pod, message, t)
     elif line.reason == "Preempted":
         pod.by = f"in favour of {line.by or message}"
-    elif line.component in _AUTOSCALERS and line.reason in _DISRUPTS:
+    elif line.component in autoscalertexts.AUTOSCALERS and line.reason in _DISRUPTS:
         pod.by = f"by {line.component} ({message})"
 
 

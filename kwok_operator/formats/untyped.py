@@ -30,3 +30,11 @@ def text_at(value: object, *path: str) -> str:
     """Returns the text at a path in an object; empty if there is none, or another type."""
     found = value_at(value, *path)
     return found if isinstance(found, str) else ""
+
+
+def condition_of(body: object, kind: str) -> Mapping[str, Any]:
+    """Returns the condition of this type in an object's status; empty if there is none."""
+    for each in as_list(value_at(body, "status", "conditions")):
+        if isinstance(each, dict) and each.get("type") == kind:
+            return each
+    return {}

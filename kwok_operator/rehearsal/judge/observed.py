@@ -42,7 +42,7 @@ from kwok_operator.formats.podparts import (
 )
 from kwok_operator.formats.quantity import parse_quantity
 from kwok_operator.formats.times import parse_duration, parse_time
-from kwok_operator.formats.untyped import as_list, as_map, as_texts
+from kwok_operator.formats.untyped import as_map, as_texts, condition_of
 from kwok_operator.kube.taints import is_not_ready_taint, is_unreachable_taint
 from kwok_operator.nodegroups.api.status import PROVISIONING, ConditionType
 from kwok_operator.nodegroups.naming import group_of_node
@@ -135,7 +135,7 @@ def node(
         zone=zone,
         instance_type=instance_type,
         shape=_shape(shaping, instance_type, zone, _label(metadata, CAPACITY_TYPE_LABEL)),
-        ready=_holds(status, "Ready") and not kept_off,
+        ready=_holds(body, "Ready") and not kept_off,
         schedulable=spec.get("unschedulable") is not True,
         deleting=bool(metadata.get("deletionTimestamp")),
         allocatable=allocatable,
@@ -179,7 +179,7 @@ def pod(
     `selectors` are the selectors of existing PodDisruptionBudgets, by NAMESPACE/NAME.
     """
     metadata, spec, status = _parts(body)
-    scheduled = _condition(status, "PodScheduled")
+    scheduled = condition_of(body, "PodScheduled")
     phase, node_name = _text(status.get("phase")) or "Pending", _text(spec.get("nodeName"))
     if before is None:
         whose = workload(metadata)
@@ -192,7 +192,7 @@ def pod(
         )
     bound, running, budgets = before.bound, before.running, before.budgets
     covered = _covering(metadata, selectors) if selectors else ()
-    disrupted = _condition(status, "DisruptionTarget")
+    disrupted = condition_of(body, "DisruptionTarget")
     why = _text(disrupted.get("reason")) if disrupted.get("status") == "True" else ""
     # As in the API server, no budget protects a pod that doesn't run, or is being deleted.
     if why and not before.disrupted and phase == "Running" and not before.deleting:
@@ -207,7 +207,7 @@ def pod(
         node=node_name,
         bound=bound,
         running=running,
-        ready=_holds(status, "Ready"),
+        ready=_holds(body, "Ready"),
         deleting=bool(metadata.get("deletionTimestamp")),
         restarts=_whole(
             sum(_whole(each.get("restartCount")) for each in _kept_running(spec, status))
@@ -258,7 +258,7 @@ def group(body: Mapping[str, Any]) -> GroupState:
             for each in dicts(status.get("conditions"))
         },
         maximum=_maximum(as_map(spec.get("autoscaling"))),
-        says=_missing(status),
+        says=_missing(body),
     )
 
 
@@ -267,9 +267,9 @@ def _maximum(autoscaling: Mapping[str, Any]) -> int | None:
     return _whole(most) if isinstance(most, int) else None
 
 
-def _missing(status: Mapping[str, Any]) -> str:
+def _missing(group: Mapping[str, Any]) -> str:
     """Returns why instances of a group don't come, in the words of its condition."""
-    provisioned = _condition(status, ConditionType.PROVISIONED)
+    provisioned = condition_of(group, ConditionType.PROVISIONED)
     waits = provisioned.get("status") != "False" or provisioned.get("reason") == PROVISIONING
     return "" if waits else _text(provisioned.get("message"), limit=_MAX_MESSAGE)
 
@@ -320,7 +320,7 @@ def job(
         wanted=_whole(completions),
         succeeded=_whole(status.get("succeeded")),
         failed=_whole(status.get("failed")),
-        done=next((kind for kind in ("Complete", "Failed") if _holds(status, kind)), ""),
+        done=next((kind for kind in ("Complete", "Failed") if _holds(body, kind)), ""),
         rehearsed=_rehearsed(metadata, _text(metadata.get("name"))),
     )
 
@@ -337,8 +337,8 @@ def node_claim(
     metadata, _, status = _parts(body)
 
     def moment(condition: str, known: float | None) -> float | None:
-        if known is None and _holds(status, condition):
-            return clock.at(_condition(status, condition).get("lastTransitionTime"), seen=seen)
+        if known is None and _holds(body, condition):
+            return clock.at(condition_of(body, condition).get("lastTransitionTime"), seen=seen)
         return known
 
     created = clock.at(metadata.get("creationTimestamp"), seen=seen)
@@ -365,8 +365,8 @@ def _why_disrupted(claim: Mapping[str, Any]) -> str:
     Its reasons are in the condition DisruptionReason, until it gives up that. It writes none when a
     NodeClaim expires: it deletes it then, and nothing else (nodeclaim/expiration/controller.go).
     """
-    metadata, spec, status = _parts(claim)
-    disruption = _condition(status, "DisruptionReason")
+    metadata, spec, _ = _parts(claim)
+    disruption = condition_of(claim, "DisruptionReason")
     if disruption.get("status") == "True":
         return _text(disruption.get("reason"))
     stamps = ("creationTimestamp", "deletionTimestamp")
@@ -407,15 +407,8 @@ def _label(metadata: Mapping[str, Any], key: str) -> str:
     return _text(as_map(metadata.get("labels")).get(key))
 
 
-def _condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    for each in as_list(status.get("conditions")):
-        if isinstance(each, dict) and each.get("type") == kind:
-            return each
-    return {}
-
-
-def _holds(status: Mapping[str, Any], condition: str) -> bool:
-    return _condition(status, condition).get("status") == "True"
+def _holds(body: Mapping[str, Any], condition: str) -> bool:
+    return condition_of(body, condition).get("status") == "True"
 
 
 def _containers(status: Mapping[str, Any]) -> list[dict[str, Any]]:

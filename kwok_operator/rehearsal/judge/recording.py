@@ -54,6 +54,8 @@ MAX_SECONDS: Final = 366 * 86_400.0
 EARLIEST: Final = -100 * MAX_SECONDS
 MAX_COUNT: Final = 2**62
 """Values beyond these bounds are refused when a recording is read, so they must not be recorded."""
+_DIGITS: Final = 10
+"""An argument of a call with so many digits counts as no number of nodes."""
 _MAX_STEP_BACK: Final = 5.0
 """Seconds. Lines of the same moment may be slightly out of order; a larger step back is
 an error.
@@ -320,6 +322,12 @@ class CallLine(_Nested):
     argument: Annotated[str, BeforeValidator(_argument)] = ""
     code: str = ""
     ms: Amount = 0.0
+
+    @property
+    def number(self) -> int:
+        """The argument if it is a number, such as that of nodes; else 0."""
+        is_one = self.argument.isdecimal() and len(self.argument) < _DIGITS
+        return int(self.argument) if is_one else 0
 
 
 @dataclass(frozen=True, slots=True, config=_STRICT)

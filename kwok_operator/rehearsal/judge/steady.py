@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from kwok_operator.errors import one_line
 from kwok_operator.formats.manifests import condition_is_true
-from kwok_operator.formats.untyped import as_list, as_map
+from kwok_operator.formats.untyped import as_list, as_map, condition_of
 from kwok_operator.formats.words import few_names
 
 _SCHEDULER: Final = "default-scheduler"
@@ -65,7 +65,7 @@ def held_back(groups: Iterable[Mapping[str, Any]]) -> list[str]:
 def _not_ready(groups: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, object]]:
     for body in groups:
         name = as_map(body.get("metadata")).get("name")
-        ready = _condition(body, "Ready")
+        ready = condition_of(body, "Ready")
         reason = ready.get("reason")
         if ready.get("observedGeneration") != _generation(body):
             yield f"{name} (the operator has not reported on it yet)", ""
@@ -110,7 +110,7 @@ def not_scheduled(unbound: Iterable[Mapping[str, Any]], *, retried: bool) -> lis
             continue
         if spec.get("schedulerName", _SCHEDULER) != _SCHEDULER:
             continue
-        said = _condition(pod, "PodScheduled")
+        said = condition_of(pod, "PodScheduled")
         refused = said.get("status") == "False" and (retried or said.get("reason") == _GATED)
         if not refused:
             found.append(_name(pod))
@@ -143,13 +143,6 @@ def _or_one(number: Any) -> int:
 
 def _sum(status: Mapping[str, Any], *keys: str) -> int:
     return sum(status.get(key) or 0 for key in keys)
-
-
-def _condition(body: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    for each in as_list(as_map(body.get("status")).get("conditions")):
-        if isinstance(each, dict) and each.get("type") == kind:
-            return each
-    return {}
 
 
 def _generation(body: Mapping[str, Any]) -> int:

@@ -39,7 +39,6 @@ _ONE_AFTER_ANOTHER: Final = 15.0
 """Calls, and changes of NodeClaims, that follow one another within so many seconds are shown in one
 row.
 """
-_DIGITS: Final = 10
 BACK: Final = "back"
 _DECREASE: Final = "NodeGroupDecreaseTargetSize"
 _DELETIONS: Final = frozenset({"NodeGroupDeleteNodes", "NodeGroupForceDeleteNodes"})
@@ -134,8 +133,7 @@ class CallsOfAKind:
     def add(self, call: CallLine) -> None:
         self.last = call.t
         self.count += 1
-        if call.argument.isdecimal() and len(call.argument) < _DIGITS:
-            self.asked += int(call.argument)
+        self.asked += call.number
         self.slowest_ms = max(self.slowest_ms, call.ms)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Final
 
+from kwok_operator.causes.autoscalertexts import AUTOSCALERS
 from kwok_operator.causes.model import Chain
 from kwok_operator.causes.phases import PHASES
 from kwok_operator.causes.words import step_in_words
@@ -77,7 +78,6 @@ _METHODS: Final = {
     "NodeGroupForceDeleteNodes": "deletes nodes by force",
 }
 _GIVES_BACK: Final = "gives back what never became a node"
-_AUTOSCALERS: Final = frozenset({"cluster-autoscaler", "karpenter"})
 _OF_GROUPS: Final = ("nodes.max", "nodes.final", "nodeHours", "cost", "utilisation.cpu")
 _OF_WORKLOADS: Final = (
     "pods.running",
@@ -428,7 +428,7 @@ def _events(judged: Judged, *, of_autoscalers: bool = False) -> Iterator[str]:
     found = [
         (kind, event)
         for kind, event in sorted(story.events.items(), key=lambda item: (item[1].first, item[0]))
-        if (kind[0] in _AUTOSCALERS) == of_autoscalers
+        if (kind[0] in AUTOSCALERS) == of_autoscalers
     ]
     rows = [
         (

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from kwok_operator.causes.autoscalertexts import AUTOSCALERS
 from kwok_operator.rehearsal.judge.claimledger import ends
 from kwok_operator.rehearsal.judge.figures import rounded
 from kwok_operator.rehearsal.judge.ledger import ClusterLedger
@@ -49,7 +50,6 @@ MOST_WAITING: Final = 2_000
 """How many waiting pods are shown at a time; viewers are slow with more threads."""
 _AT_ONCE: Final = 1_000
 """How many events are handed out together."""
-_AUTOSCALERS: Final = frozenset({"cluster-autoscaler", "karpenter"})
 _RUN, _DECISIONS, _WAITS, _GROUP, _POOL, _OTHERS = range(6)
 """The order of the processes."""
 _SECOND: Final = 1_000_000
@@ -63,7 +63,6 @@ _MOST_REQUESTS: Final = 64
 """How many requests for a group are remembered for nodes that may still come of them."""
 _COUNTED: Final = 0.1
 """Seconds between values of counters, unless a value lasts."""
-_DIGITS: Final = 10
 _ENDED: Final = ("succeeded", "failed")
 _WAITING, _STARTING, _RUNNING = "waits", "starts", "runs"
 
@@ -214,7 +213,7 @@ class _RunTrace:
                 self._note("watches", what, at, detail=line.detail)
             case WarningLine():
                 self._note(f"warnings of {line.program}", line.message, at, count=line.count)
-            case EventLine() if line.component in _AUTOSCALERS:
+            case EventLine() if line.component in AUTOSCALERS:
                 thread, about = f"Events of {line.component}", line.about
                 count, message = line.count, line.message
                 self._note(thread, line.reason, at, about=about, message=message, count=count)
@@ -262,8 +261,7 @@ class _RunTrace:
     def _call(self, line: CallLine, at: int) -> None:
         since = microseconds(line.t - line.ms / 1_000 - _READ_LATE)
         failed = "" if line.code == "OK" else f": {line.code}"
-        number = line.argument.isdecimal() and len(line.argument) < _DIGITS
-        nodes = int(line.argument) if number else 0
+        nodes = line.number
         kind = f"{line.method} of {line.group}{failed}"
         point = self._decisions.make(kind, f"{line.method}{failed}", since, at, nodes)
         if WRITES[line.method] == "up" and nodes and not failed:
