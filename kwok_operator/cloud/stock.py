@@ -145,16 +145,20 @@ def decide(
 ) -> StockDecision:
     """Grants or refuses the instances of a request. Instances that are held already are left out.
 
-    If a pool doesn't exist, or in an outage, all stay undecided: call again later.
+    If a pool doesn't exist, or in an outage, all stay undecided: call again later. A group without
+    stock has nothing to wait for: it refuses then, too.
     """
     use = Use(holders)
     serials = tuple(s for s in dict.fromkeys(request.serials) if not use.has(request.group, s))
     if not serials:
         return StockDecision()
+    own = _own_bound(request, use)
+    if own and not own[0].room:
+        return StockDecision(refused=_refusal(serials, own[0], pools))
     hindrance = _hindrance(request, pools)
     if hindrance:
         return StockDecision(refused=Refused(serials, *hindrance, fault=None))
-    bounds = _bounds(request, pools, use)
+    bounds = [*own, *_bounds_of_pools(request, pools, use)]
     least = min(bounds, key=lambda bound: bound.room, default=_Bound(len(serials), None, ""))
     granted, rest = serials[: least.room], serials[least.room :]
     return StockDecision(granted, _refusal(rest, least, pools) if rest else None)
@@ -173,14 +177,18 @@ def _hindrance(
     return None
 
 
-def _bounds(request: StockRequest, pools: Mapping[str, CapacityPool], use: Use) -> list[_Bound]:
-    bounds = []
-    if request.stock is not None:
-        room = request.stock - use.instances(request.group)
-        bounds.append(_Bound(max(0, room), None, f"the group's stock is {request.stock}"))
+def _own_bound(request: StockRequest, use: Use) -> list[_Bound]:
+    if request.stock is None:
+        return []
+    room = request.stock - use.instances(request.group)
+    return [_Bound(max(0, room), None, f"the group's stock is {request.stock}")]
+
+
+def _bounds_of_pools(
+    request: StockRequest, pools: Mapping[str, CapacityPool], use: Use
+) -> Iterator[_Bound]:
     for name in request.pools:
-        bounds += _bounds_of_pool(pools[name], request.each, use.total(name))
-    return bounds
+        yield from _bounds_of_pool(pools[name], request.each, use.total(name))
 
 
 def _bounds_of_pool(pool: CapacityPool, each: Amounts, used: Share) -> Iterator[_Bound]:

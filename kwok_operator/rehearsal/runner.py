@@ -45,6 +45,7 @@ from kwok_operator.rehearsal.judge.verdict import Judged
 from kwok_operator.rehearsal.karpenterclouds import KarpenterClouds
 from kwok_operator.rehearsal.kubectl import CommandError
 from kwok_operator.rehearsal.logs import ProgramWarnings
+from kwok_operator.rehearsal.outages import change, changes_of
 from kwok_operator.rehearsal.programs import ProgramError
 from kwok_operator.rehearsal.progress import Report, Say, Show, in_lines
 from kwok_operator.rehearsal.recorder import RunRecorder
@@ -58,7 +59,7 @@ from kwok_operator.rehearsal.scenario.model import Begin, Scenario
 from kwok_operator.rehearsal.scenario.process import Ends, Starts
 from kwok_operator.rehearsal.scenario.timeline import Step
 from kwok_operator.rehearsal.settings import RehearseSettings
-from kwok_operator.rehearsal.steps import UnexpectedOutputError, apply, perform, set_outage
+from kwok_operator.rehearsal.steps import UnexpectedOutputError, apply, perform
 from kwok_operator.rehearsal.testbed import FindProgram, Testbed, testbed
 from kwok_operator.signals import cancelled_by_signals
 
@@ -430,12 +431,13 @@ class Rehearsal:
             self._say(step.say)
         try:
             if step.outage is not None:
-                whom = step.outage.group or step.outage.pool or ""
-                await set_outage(self._testbed, step.outage, on=True)
+                whom = step.outage.group or step.outage.pool or f"zone {step.outage.zone}"
+                changes = changes_of(step.outage, self._recorder.groups)
+                await change(self._testbed.client, changes, on=True)
                 course.mark("outage begins", whom)
                 if step.outage.span is not None:
                     await asyncio.sleep(step.outage.span)
-                    await set_outage(self._testbed, step.outage, on=False)
+                    await change(self._testbed.client, changes, on=False)
                     course.mark("outage ends", whom)
                 return
             if step.start is not None:

@@ -18,7 +18,6 @@ from kwok_operator.rehearsal.scenario.linepattern import LinePattern
 from kwok_operator.rehearsal.scenario.timeline import (
     ApplySource,
     NodesStep,
-    OutageStep,
     PatchStep,
     RunStep,
     Step,
@@ -138,17 +137,6 @@ def abridged(lines: Sequence[str]) -> list[str]:
 
 def shorten(line: str) -> str:
     return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 3]}..."
-
-
-async def set_outage(testbed: Testbed, outage: OutageStep, *, on: bool) -> None:
-    """Begins or ends an outage of a group or pool. Raises CommandError."""
-    if outage.group is not None:
-        what, spec = f"kng/{outage.group}", {"cloud": {"outage": on}}
-        await _patch(testbed, PatchStep(what=what, patch={"spec": spec}))
-    else:
-        await _patch(
-            testbed, PatchStep(what=f"kpool/{outage.pool}", patch={"spec": {"outage": on}})
-        )
 
 
 async def _patch(testbed: Testbed, patch: PatchStep) -> None:

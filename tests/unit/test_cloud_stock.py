@@ -86,6 +86,14 @@ def test_nothing_is_decided_while_the_group_is_out() -> None:
     assert decision == StockDecision(refused=Refused((4,), None, "Outage", None))
 
 
+@pytest.mark.parametrize("out", [{"outage": True}, {"pools": ["zone"]}, {"pools": ["missing"]}])
+def test_what_is_sold_out_fails_in_an_outage_too(out: Any) -> None:
+    request = StockRequest("a", [4], stock=1, **out)
+    sold_out = decided(request, pools=[pool("zone", outage=True)], holders=[Holder("a", {1})])
+    assert (refused(sold_out).serials, refused(sold_out).reason) == ((4,), "OutOfStock")
+    assert refused(decided(request, pools=[pool("zone", outage=True)])).fault is None
+
+
 def test_use_by_group() -> None:
     use = Use(
         [

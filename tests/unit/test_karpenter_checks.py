@@ -247,6 +247,11 @@ def test_what_has_no_effect_on_its_nodes_is_named() -> None:
     assert checked(played(group("a", **spot)) | outage, around()).ignored == ()
     some = checked(played(group("a"), group("b")) | outage, around()).ignored
     assert some == ("timeline[0].outage",)
+    zones = [group(name, template={"shape": {"cpu": 4, "zone": name}}) for name in "ab"]
+    outage = {"timeline": [{"at": 1, "outage": {"zone": zone}} for zone in "ab"]}
+    assert checked(played(*zones) | outage, around()).ignored == ()
+    outage["timeline"].pop()
+    assert checked(played(*zones) | outage, around()).ignored == ("timeline[0].outage",)
 
 
 def test_a_patch_that_has_no_effect_on_its_nodes_is_named() -> None:

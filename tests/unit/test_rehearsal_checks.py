@@ -26,6 +26,7 @@ CA = {"name": "ca", "clusterAutoscaler": {"binary": "ca"}}
 TOOL = {"name": "tool", "command": ["tool"]}
 WARNINGS = {"figure": "warnings", "equals": 0}
 POOLED = GROUP | {"spec": {"cloud": {"capacityPools": ["zone-b"]}}}
+IN_A_ZONE = GROUP | {"spec": {"template": {"shape": {"zone": "zone-a"}}}}
 SCALE = {"at": 1, "scale": {"what": "deployment/web", "replicas": 70}}
 
 
@@ -171,6 +172,14 @@ def test_nothing_is_wrong_with_what_is_right() -> None:
             {"timeline": [{"at": 1, "outage": {"pool": "zone-b"}}]},
             "timeline[0].outage.pool",
             "there is none",
+        ),
+        (
+            {
+                "apply": [{"object": IN_A_ZONE}],
+                "timeline": [{"at": 1, "outage": {"zone": "zone-x"}}],
+            },
+            "timeline[0].outage.zone",
+            "did you mean zone-a?",
         ),
         (
             {"timeline": [{"at": 1, "scale": {"what": "deploy/wbe", "replicas": 1}}]},

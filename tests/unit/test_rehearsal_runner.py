@@ -8,6 +8,7 @@
 - a server that stands still is no quiet cluster; a trace that has been played is no dead process
 - what is there before the run is there at its beginning, for what must hold always, and is none of
   what came in it
+- an outage of a zone is one of its groups, and ends with them as they were
 - a run that ends before all steps have begun and all workloads have come proves nothing, and fails,
   also if a condition ends it; what is created when that holds, is given time to come
 - what the cluster is asked for long ends with us, even if we are killed
@@ -23,6 +24,7 @@ import asyncio
 import contextlib
 import errno
 import gc
+import json
 import os
 import signal
 import sys
@@ -38,7 +40,7 @@ from typing import Any
 import pytest
 
 from kwok_operator.cli.validate import complain
-from kwok_operator.constants import NODE_GROUP_LABEL, NODE_GROUP_UID_ANNOTATION
+from kwok_operator.constants import NODE_GROUP_LABEL, NODE_GROUP_UID_ANNOTATION, ZONE_LABEL
 from kwok_operator.controlplane.errors import ClusterError
 from kwok_operator.errors import SettingsError
 from kwok_operator.formats.times import format_time
@@ -57,7 +59,7 @@ from kwok_operator.rehearsal.settings import RehearseSettings
 from kwok_operator.rehearsal.testbed import Testbed
 from kwok_operator.signals import cancelled_by_signals
 from tests.fakes import rehearsed
-from tests.fakes.apiserver import NODES, FakeApiServer
+from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
 from tests.fakes.rehearsaltestbed import EXPECT, fake_testbed, play_on, serve_quiet_cluster
 
 MEETS = """
@@ -305,6 +307,28 @@ async def test_a_cordon_of_no_node_fails_as_a_scaling_of_nothing_does(
 ) -> None:
     found = await play_on(testbed[1], timeline=[{"at": "0s", "cordon": {"group": "a"}}])
     assert found.broken_off.startswith("the run died: timeline[0], cordon: no node of the group a")
+
+
+async def test_an_outage_of_a_zone_takes_its_groups_and_leaves_them_as_they_were(
+    testbed: tuple[FakeApiServer, Testbed],
+) -> None:
+    server, place = testbed
+    clouds = {"a": {"stock": 3, "retryAfter": "1m"}, "b": {}, "c": {"outage": True, "stock": 0}}
+    for name, cloud in clouds.items():
+        server.create(GROUPS, {"metadata": {"name": name}, "spec": {"cloud": cloud}})
+        zone = {ZONE_LABEL: "zone-1" if name in "ac" else "zone-2"}
+        status = {"resolvedTemplate": {"metadata": {"labels": zone}}}
+        server.patch(GROUPS, name, {"status": status}, subresource="status")
+
+    step = {"at": "0s", "outage": {"zone": "zone-1", "for": "300ms"}}
+    await play_on(place, timeline=[step])
+    patches = [each for each in server.seen if each.verb == "patch"]
+    assert [each.name for each in patches] == ["a", "a"]  # c was out already
+    assert json.loads(patches[0].body) == {"spec": {"cloud": {"outage": True, "stock": 0}}}
+    after = {name: body["spec"]["cloud"] for name, body in server.objects(GROUPS).items()}
+    assert after == clouds
+    gone = await play_on(place, timeline=[{"at": "0s", "outage": {"zone": "zone-3"}}])
+    assert "no group makes nodes in the zone zone-3" in gone.broken_off
 
 
 def of_a_group(name: str) -> dict[str, Any]:

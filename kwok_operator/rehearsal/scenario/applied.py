@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kwok_operator.constants import NODE_POOL_LABEL, ZONE_LABEL
-from kwok_operator.formats.untyped import as_list, as_map
+from kwok_operator.formats.untyped import as_list, as_map, text_at, value_at
 from kwok_operator.formats.words import shown
 from kwok_operator.formats.yamltext import Document, Path
 from kwok_operator.offline.files import Files, Finding, FoundObject
@@ -134,6 +134,14 @@ def pools_that_lack(known: Known) -> Iterator[tuple[str, str]]:
         for pool in as_list(as_map(spec.get("cloud")).get("capacityPools")):
             if isinstance(pool, str) and pool not in known.pools:
                 yield group, pool
+
+
+def zone_in(spec: Mapping[str, Any]) -> str:
+    """Returns the zone that a group's spec names; empty if it names none."""
+    shape, node = (value_at(spec, "template", part) for part in ("shape", "node"))
+    labels = (value_at(each, "labels") for each in (shape, value_at(node, "metadata")))
+    named = (text_at(shape, "zone"), *(text_at(each, ZONE_LABEL) for each in labels))
+    return next(filter(None, named), "")
 
 
 def _sources(scenario: Scenario) -> Iterator[tuple[Path, Sequence[ApplySource]]]:

@@ -14,7 +14,7 @@ from typing import Final
 from kwok_operator.formats.words import names_in_words, shown
 from kwok_operator.formats.yamltext import Path
 from kwok_operator.rehearsal.judge.recording import OPERATOR, SHIM
-from kwok_operator.rehearsal.scenario.applied import Known, look_at, pools_that_lack
+from kwok_operator.rehearsal.scenario.applied import Known, look_at, pools_that_lack, zone_in
 from kwok_operator.rehearsal.scenario.arrivals import last_arrival
 from kwok_operator.rehearsal.scenario.autoscaler import GIVEN_FLAGS, OPERATOR_FLAGS
 from kwok_operator.rehearsal.scenario.figurechecks import figure_checks
@@ -234,12 +234,16 @@ def _references(scenario: Scenario, known: Known) -> Iterator[FieldProblem]:
     for group, pool in pools_that_lack(known):
         sentence = f"KwokNodeGroup {group} draws from the pool {pool}, which is nowhere; apply it"
         yield problem(("apply",), sentence)
+    patched = any(step.patch is not None for step in scenario.timeline)
     for number, step in enumerate(scenario.timeline):
         path: Path = ("timeline", number)
-        if step.outage is not None and step.outage.group is not None:
-            yield from _in((*path, "outage", "group"), "group", known.groups, step.outage.group)
-        if step.outage is not None and step.outage.pool is not None:
-            yield from _in((*path, "outage", "pool"), "pool", known.pools, step.outage.pool)
+        if (out := step.outage) is not None and out.group is not None:
+            yield from _in((*path, "outage", "group"), "group", known.groups, out.group)
+        if out is not None and out.pool is not None:
+            yield from _in((*path, "outage", "pool"), "pool", known.pools, out.pool)
+        if out is not None and out.zone is not None and known.zones_known and not patched:
+            zones = set(map(zone_in, known.groups.values())) - {""}
+            yield from _in((*path, "outage", "zone"), "zone of a group", zones, out.zone)
         nodes = step.cordon or step.uncordon or step.interrupt or step.lose
         if nodes is not None and nodes.group is not None:
             yield from _in((*path, step.action, "group"), "group", known.groups, nodes.group)

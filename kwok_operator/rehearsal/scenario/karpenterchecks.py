@@ -41,7 +41,7 @@ from kwok_operator.rehearsal.karpenter.setup import (
     set_up,
     unlike_groups,
 )
-from kwok_operator.rehearsal.scenario.applied import Known, read_sources
+from kwok_operator.rehearsal.scenario.applied import Known, read_sources, zone_in
 from kwok_operator.rehearsal.scenario.karpenter import CRDS_FOLDER, Karpenter
 from kwok_operator.rehearsal.scenario.karpenterenv import GIVEN_VARIABLES
 from kwok_operator.rehearsal.scenario.model import Scenario
@@ -341,7 +341,10 @@ def _ignored(wanted: Karpenter, scenario: Scenario, known: Known) -> Iterator[st
     outages = {n: step.outage for n, step in enumerate(scenario.timeline) if step.outage}
     out = {each.group for each in outages.values()}
     pools = {each.pool for each in outages.values()} - {None}
+    zones = {each.zone for each in outages.values()}
     for name, spec in specs.items():
+        if zone_in(known.groups[name]) in zones:
+            continue
         if name not in out and (spec.cloud is None or pools.isdisjoint(spec.cloud.capacity_pools)):
             # The class of Karpenter's nodes is out only if all groups are.
             yield from (f"timeline[{number}].outage" for number in outages)

@@ -172,17 +172,22 @@ class InterruptStep(MachinesStep):
 
 
 class OutageStep(ScenarioPart):
-    """spec.cloud.outage of a group, spec.outage of a pool."""
+    """spec.cloud.outage of a group, or of all groups of a zone, or spec.outage of a pool."""
 
     group: Line | None = Field(default=None, description="A KwokNodeGroup.")
     pool: Line | None = Field(default=None, description="A KwokCapacityPool.")
+    zone: Line | None = Field(
+        default=None,
+        description="All KwokNodeGroups of this zone; they have no stock meanwhile. Example:"
+        " region-1a.",
+    )
     span: PositiveSpan | None = Field(
         default=None, alias="for", description="How long. Default: to the end. Example: 1m."
     )
 
     @model_validator(mode="after")
     def _one(self) -> "OutageStep":
-        require_one(self, "group", "pool")
+        require_one(self, "group", "pool", "zone")
         return self
 
 
@@ -255,7 +260,9 @@ class Step(ScenarioPart):
     delete: DeleteStep | None = Field(default=None, description="An object goes.")
     cordon: NodesStep | None = Field(default=None, description="Nodes take no more pods.")
     uncordon: NodesStep | None = Field(default=None, description="Nodes take pods again.")
-    outage: OutageStep | None = Field(default=None, description="A group or a pool goes dark.")
+    outage: OutageStep | None = Field(
+        default=None, description="A group, a pool or a zone goes dark."
+    )
     interrupt: InterruptStep | None = Field(
         default=None, description="The cloud takes machines back, with notice."
     )
