@@ -4,19 +4,24 @@ import argparse
 import asyncio
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
 from kwok_operator.errors import KwokOperatorError, SettingsError, one_line
-from kwok_operator.formats.words import names_in_words
+from kwok_operator.formats.words import few_names, names_in_words
 from kwok_operator.importing.ledger import Ledger
-from kwok_operator.importing.settings import ImportSettings
+from kwok_operator.importing.notes import Reason
+from kwok_operator.importing.settings import ImportSettings, MaxSize
+from kwok_operator.nodegroups.api.autoscaling import MAX_TARGET_SIZE
 from kwok_operator.nodegroups.naming import is_object_name
 from kwok_operator.reporter import Reporter
-from kwok_operator.settings import Values, add_cluster_flags
+from kwok_operator.settings import Values, add_cluster_flags, parsed
 
+_MAX_SIZE: Final = re.compile(r"[0-9]{1,7}|x[0-9]{1,7}(\.[0-9]{1,3})?", re.ASCII)
 _HELP: Final = """\
 Reads a cluster, and writes a folder with its nodes and workloads for another cluster, as groups of
 fake nodes and as pods that run nothing.
@@ -69,7 +74,10 @@ def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
         default=[],
         help="leave out the workloads of this namespace; may be given more than once",
     )
-    result = parser.add_argument_group("what to write")
+    _add_result_flags(parser.add_argument_group("what to write"))
+
+
+def _add_result_flags(result: argparse._ArgumentGroup) -> None:
     result.add_argument(
         "--group-by",
         metavar="LABEL",
@@ -82,6 +90,19 @@ def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
         "--prices",
         metavar="FILE",
         help="CSV or YAML with the price of an instance type per hour, in a zone or everywhere",
+    )
+    result.add_argument(
+        "--max-size",
+        metavar="N|xN",
+        help="most nodes of groups of which no bounds are known, so that an autoscaler may scale"
+        " them: a number, or x2 for twice as many as there are",
+    )
+    result.add_argument(
+        "--hpas",
+        choices=("fixed", "metrics"),
+        default="fixed",
+        help="HorizontalPodAutoscalers: fixed leaves their workloads the size they have (default);"
+        " metrics imports them, and their pods use what they used",
     )
     result.add_argument(
         "--keep-images", action="store_true", help="keep the names of images, which tell a lot"
@@ -111,6 +132,7 @@ def import_settings(
     excluded = _names("--exclude-namespace", flags.exclude_namespace)
     if both := sorted(namespaces & excluded):
         raise SettingsError(f"--exclude-namespace: {both[0]!r} is given to --namespace, too")
+    most: str | None = flags.max_size
     return ImportSettings(
         output=Path(flags.output),
         kubeconfig=read("kubeconfig", "", str) or None,
@@ -120,6 +142,8 @@ def import_settings(
         prices=Path(flags.prices) if flags.prices else None,
         namespaces=namespaces,
         excluded_namespaces=excluded,
+        max_size=None if most is None else parsed("--max-size", most, _max_size),
+        hpas=flags.hpas == "metrics",
         keep_images=flags.keep_images,
         anonymize=flags.anonymize,
         anonymize_table=Path(flags.anonymize_table) if flags.anonymize_table else None,
@@ -144,22 +168,44 @@ def run(flags: argparse.Namespace) -> int:
     except (KeyboardInterrupt, asyncio.CancelledError):
         reporter.say("kwok-operator: stopped; nothing was written")
         return 130
-    for line in summary(ledger, settings.output):
+    for line in summary(ledger, settings.output, prices=settings.prices is not None):
         print(line)
     return 1 if ledger.missing else 0
 
 
-def summary(ledger: Ledger, output: Path) -> list[str]:
-    """A summary of the import: what to know, and where the details are."""
+def summary(ledger: Ledger, output: Path, *, prices: bool = False) -> list[str]:
+    """A summary of the import: what to know, and where the details are. `prices` says whether
+    --prices was given.
+    """
     written = ", ".join(f"{count:,} {kind}" for kind, count in ledger.written.items())
     lines = [
         f"{output}: {written or 'nothing'}",
         f"left out: {ledger.dropped:,} objects; changed: {ledger.changed:,}; ledger.md says why",
     ]
+    if line := _about_prices(ledger, given=prices):
+        lines.append(line)
     if ledger.missing:
         kinds = names_in_words(list(dict.fromkeys(each.kind for each in ledger.missing)))
         lines.append(f"could not be read, or not all of it: {kinds}")
     return lines
+
+
+def _about_prices(ledger: Ledger, *, given: bool) -> str:
+    if not given:
+        return "groups have no prices, so costs can't be compared; --prices FILE gives them"
+    lacking = [note for note in ledger.notes if note.reason is Reason.NO_PRICE]
+    if not lacking:
+        return ""
+    names = sorted({note.detail or note.ref.name for note in lacking})
+    groups = "1 group" if len(lacking) == 1 else f"{len(lacking)} groups"
+    return one_line(f"--prices has no price for {groups}: {few_names(names)}")
+
+
+def _max_size(text: str) -> MaxSize:
+    number = Fraction(text.removeprefix("x")) if _MAX_SIZE.fullmatch(text) else Fraction()
+    if not 1 <= number <= MAX_TARGET_SIZE:
+        raise ValueError("is no number of nodes, such as 20, and no factor from 1 on, such as x2")
+    return MaxSize(times=number) if text.startswith("x") else MaxSize(number=int(number))
 
 
 def _names(flag: str, names: Iterable[str]) -> frozenset[str]:

@@ -25,6 +25,8 @@ _RESOURCES: Final = frozenset(
 )
 """Fields that are maps by resource, if the map is flat: elsewhere the same names have other
 content."""
+_NO_NAMES: Final = frozenset({"metrics", "behavior"})
+"""Fields of a HorizontalPodAutoscaler, of which only numbers and Kubernetes' own words are kept."""
 _KEYS: Final = frozenset({"topologyKey", "matchLabelKeys", "mismatchLabelKeys", "gpuLabel"})
 _AS_IT_IS: Final = frozenset(
     """apiVersion kind type operator effect protocol restartPolicy preemptionPolicy scopeName scopes
@@ -188,6 +190,8 @@ class Anonymizer:
         return {name: self._part(name, part) for name, part in value.items()}
 
     def _part(self, name: str, value: Any) -> Any:
+        if name in _NO_NAMES:
+            return value
         if isinstance(value, Mapping):
             if name in _LABELS or (name == "selector" and _is_flat(value)):
                 renamed = {self.label_key(k): self._value(k, v) for k, v in value.items()}

@@ -18,7 +18,7 @@ from kwok_operator.importing import folder
 from kwok_operator.importing.anonymizing import anonymized, check_table
 from kwok_operator.importing.autoscalers import namespaces_of, read_bounds
 from kwok_operator.importing.cluster import ClusterClient, Sleep, Unreadable, open_cluster
-from kwok_operator.importing.kinds import KINDS
+from kwok_operator.importing.kinds import HPA, KINDS
 from kwok_operator.importing.ledger import Ledger, Unread, ledger_of
 from kwok_operator.importing.nodes import nodepools
 from kwok_operator.importing.nodes.bounds import Bounds
@@ -99,8 +99,8 @@ async def _read(cluster: ClusterClient, settings: ImportSettings, reporter: Repo
     except Unreadable as error:
         if error.status not in (403, 404):
             raise NoClusterError(f"{cluster.description}: {error.reason}") from error
-    workloads = Workloads(keep_images=settings.keep_images)
-    reading = Reading(nodes=Nodes(), workloads=workloads)
+    workloads = Workloads(keep_images=settings.keep_images, hpas=settings.hpas)
+    reading = Reading(Nodes(), workloads, Bounds(max_size=settings.max_size))
 
     await _kind(cluster, reading, settings, reporter, kind="Node", paths=[NODES_PATH])
     for kind in KINDS.values():
@@ -141,7 +141,8 @@ async def _kind(
                 reporter.update(_counted(kind, count))
         except Unreadable as error:
             served = error.status != 404
-            reading.unread.append(Unread(kind, path, error.reason, needed=served))
+            needed = served and (kind != HPA or settings.hpas)
+            reading.unread.append(Unread(kind, path, error.reason, needed=needed))
             reading.workloads.not_whole(kind)
             if served:
                 reporter.say(one_line(f"{kind}: {error.reason}"))

@@ -28,6 +28,7 @@ class ImportedKind:
         return f"{start}/namespaces/{namespace}/{plural}" if namespace else self.path
 
 
+HPA: Final = "HorizontalPodAutoscaler"
 KINDS: Final = {
     kind.name: kind
     for kind in (
@@ -51,6 +52,7 @@ KINDS: Final = {
         ImportedKind("CronJob", "batch/v1", "cronjobs"),
         ImportedKind("Job", "batch/v1", "jobs", traced=True, size="parallelism"),
         ImportedKind("Pod", "v1", "pods", traced=True),
+        ImportedKind(HPA, "autoscaling/v2", "horizontalpodautoscalers"),
     )
 }
 """All kinds, in the order in which they are read and created: owners before what they own."""

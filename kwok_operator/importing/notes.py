@@ -60,8 +60,9 @@ class Reason(StrEnum):
     NO_BOUNDS = (
         "NoBounds",
         "nothing that could be read says how far the group may be scaled, so no autoscaler is let"
-        " near it; add spec.autoscaling",
+        " near it; add spec.autoscaling, or import with --max-size",
     )
+    MAX_SIZE = "MaxSize", "nothing says how far the group may be scaled; --max-size does"
     BOUNDS_SPLIT = (
         "BoundsSplit",
         "one scaling group has nodes in several groups; its minimum and maximum are dealt out"
@@ -109,6 +110,20 @@ class Reason(StrEnum):
     )
 
     # Workloads and their pods.
+    HPA_FIXED = (
+        "HpaFixed",
+        "its workload keeps the number of pods that it had; --hpas metrics imports those whose"
+        " metrics are known",
+    )
+    HPA_METRICS = (
+        "HpaMetrics",
+        "only CPU and memory of whole pods can be pretended; the other metrics are left out",
+    )
+    HPA_USAGE = (
+        "HpaUsage",
+        "each of its pods uses what they used on average when they were read, however many there"
+        " are; metrics-server has to serve it",
+    )
     TERMINATING = "Terminating", "it was being deleted"
     ENDED = "Ended", "it had ended"
     PENDING = "Pending", "pods were pending, and will be again"

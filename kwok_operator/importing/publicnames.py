@@ -11,6 +11,7 @@ from typing import Final
 from kwok_operator import constants
 from kwok_operator.importing import kinds
 from kwok_operator.importing.pods.fields import LABELS_OF_ONE_POD
+from kwok_operator.importing.pods.podautoscalers import USAGE
 
 _DOMAINS: Final = frozenset(
     """kubernetes.io k8s.io x-k8s.io kwok-operator.io
@@ -129,7 +130,7 @@ OWN_NAME = re.compile(r"[ci][0-9]{1,4}")
 """Names that an import gives containers."""
 
 KINDS: Final = frozenset(kinds.KINDS) | frozenset(
-    """Node ConfigMap StorageClass CSINode HorizontalPodAutoscaler KwokNodeGroup KwokCapacityPool
+    """Node ConfigMap StorageClass CSINode KwokNodeGroup KwokCapacityPool
     MachineDeployment MachineSet MachinePool NodePool ScalingGroup Rollout CloneSet Workflow
     RayCluster RayJob PyTorchJob MPIJob""".split()
 )
@@ -150,7 +151,7 @@ KEYS_OF_NAMES: Final = frozenset(
 def is_public_key(key: str) -> bool:
     """Whether the key of a label, an annotation or a taint is public."""
     domain, slash, name = key.rpartition("/")
-    if key in LABELS_OF_ONE_POD or key in KEYS_OF_NAMES:
+    if key in LABELS_OF_ONE_POD or key in KEYS_OF_NAMES or key in USAGE.values():
         return True  # what a controller gives pods keeps its name, and what selects it has to
     if not slash:
         return key in _WORDS

@@ -1,7 +1,22 @@
 """The checked flags of `kwok-operator import`, `record` and `replay`."""
 
 from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
 from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class MaxSize:
+    """The maximum of groups of which nobody knows one: a number, or so many times their size."""
+
+    number: int | None = None
+    times: Fraction = Fraction(1)
+
+    def of(self, size: int) -> int:
+        """Returns the maximum of a group of this size: at least its size, and at least 1."""
+        least = max(size, 1)
+        return max(least, ceil(least * self.times) if self.number is None else self.number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +30,10 @@ class ImportSettings:
     namespaces: frozenset[str] = frozenset()
     """Namespaces to import; empty means all."""
     excluded_namespaces: frozenset[str] = frozenset()
+    max_size: MaxSize | None = None
+    """The maximum of groups of which no bounds are known; None means that they get none."""
+    hpas: bool = False
+    """Whether HorizontalPodAutoscalers are imported; else their workloads keep their size."""
     keep_images: bool = False
     anonymize: bool = False
     anonymize_table: Path | None = None

@@ -188,6 +188,10 @@ WRONG_FLAGS = [
     ["--namespace", "a", "--exclude-namespace", "a"],
     ["--group-by", ""],
     ["--prices", "/nowhere"],
+    ["--max-size", "0"],
+    ["--max-size", "1e9999999"],
+    ["--max-size", "x0.5"],
+    ["--max-size", "2.5"],
     ["--anonymize-table", "somewhere"],
     ["--context", "unknown"],
 ]
@@ -214,6 +218,26 @@ async def test_nothing_is_written_without_a_cluster(
         code, said = await run(*flags)
         assert code == 2, said
         assert written(tmp_path) == before
+
+
+async def test_bounds_and_missing_prices(run: Import, tmp_path: Path) -> None:
+    code, said = await run("--max-size=x2")
+    assert code == 0 and "groups have no prices" in said
+    assert "maxSize: 6" in written(tmp_path / "out")["nodegroups.yaml"]
+    prices = tmp_path / "prices.csv"
+    prices.write_text("instanceType,zone,hourly\nother,,1\n")
+    _, said = await run(f"--prices={prices}")
+    assert "--prices has no price for 1 group: " in said
+
+
+async def test_a_role_of_an_earlier_version_is_enough(
+    run: Import, server: FakeApiServer, tmp_path: Path
+) -> None:
+    for expected, flags in ((0, []), (1, ["--hpas=metrics"])):
+        server.fail(403, verb="list", resource="horizontalpodautoscalers")
+        assert (await run(*flags))[0] == expected
+        (unread,) = ledger(tmp_path / "out")["unread"]
+        assert (unread["kind"], unread["needed"]) == ("HorizontalPodAutoscaler", bool(expected))
 
 
 async def test_only_the_named_namespaces_are_read(

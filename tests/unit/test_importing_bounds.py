@@ -3,9 +3,11 @@
 - flags in all their spellings, the status of either form, provider configs, Cluster API
 - which scaling group is which group: by what nodes give away, by the forms of clouds, by name
 - one scaling group of several zones is dealt out; several of one group are summed
-- what is not known is told, and has no spec.autoscaling; what can't be read is told
+- what is not known is told, and has no spec.autoscaling unless a maximum is chosen
+- what can't be read is told
 """
 
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -17,6 +19,8 @@ from kwok_operator.importing.nodes.castatus import groups_of_status
 from kwok_operator.importing.nodes.grouping import Nodes
 from kwok_operator.importing.nodes.pools import names_of_scaling_group
 from kwok_operator.importing.notes import Reason
+from kwok_operator.importing.settings import MaxSize
+from kwok_operator.nodegroups.api.autoscaling import MAX_TARGET_SIZE
 from kwok_operator.schema.check import check_group
 from tests.corpusnodes import NODES
 from tests.manifests import group as manifest
@@ -388,6 +392,28 @@ def test_a_group_of_karpenter_may_be_scaled_without_bounds() -> None:
     assert settled == {"web": {"minSize": 0}}
     found = [(note.reason, note.ref.name) for note in notes]
     assert found == [(Reason.SCALED_BY_KARPENTER, "web"), (Reason.NO_BOUNDS, "gone")]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "sizes"),
+    [
+        (MaxSize(times=Fraction(2)), {0: 2, 1: 2, 3: 6}),
+        (MaxSize(times=Fraction("1.5")), {0: 2, 1: 2, 3: 5}),
+        (MaxSize(number=2), {0: 2, 1: 2, 3: 3}),
+        (MaxSize(times=Fraction(MAX_TARGET_SIZE)), {3: MAX_TARGET_SIZE}),
+    ],
+)
+def test_a_maximum_is_chosen_where_nobody_knows_one(wanted: MaxSize, sizes: dict[int, int]) -> None:
+    bounds = Bounds(max_size=wanted)
+    bounds.node_pools.add({"metadata": {"name": "web"}, "spec": {}})
+    bounds.add_status(STATUS)  # of web only
+    unknown = {f"group-{size}": most for size, most in sizes.items()}
+    groups = [group("web", node_pool="web"), *(group(f"group-{n}", size=n) for n in sizes)]
+    found, notes = bounds.settle(groups)
+    assert found.pop("web")["maxSize"] == 10
+    assert found == {name: {"minSize": 0, "maxSize": most} for name, most in unknown.items()}
+    chosen = [note.ref.name for note in notes if note.reason is Reason.MAX_SIZE]
+    assert chosen == list(unknown)
 
 
 def test_a_status_of_any_size_is_read_in_time() -> None:

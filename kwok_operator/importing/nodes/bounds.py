@@ -27,6 +27,7 @@ from kwok_operator.importing.nodes.castatus import (
 )
 from kwok_operator.importing.nodes.nodepools import NodePools
 from kwok_operator.importing.notes import Note, Reason, Ref
+from kwok_operator.importing.settings import MaxSize
 from kwok_operator.nodegroups.api.autoscaling import MAX_TARGET_SIZE
 from kwok_operator.sources.derive import ConfigMapTemplates, derive
 from kwok_operator.sources.providerconfig import ProviderConfigError, read_config, templates_key
@@ -71,6 +72,8 @@ class Bounds:
     _scalables: dict[str, Scalable] = field(default_factory=dict)
     _notes: list[Note] = field(default_factory=list)
     node_pools: NodePools = field(default_factory=NodePools)
+    max_size: MaxSize | None = None
+    """The maximum of groups without known bounds; None: they get none."""
 
     def add_autoscaler(self, body: Any) -> None:
         """Adds the flags of a Deployment or Pod, if it is cluster-autoscaler's."""
@@ -143,6 +146,11 @@ class Bounds:
                 shares[group.name].append(share)
         settled: dict[str, dict[str, Any]] = {}
         for group in groups:
+            if group.name not in shares and self.max_size is not None:
+                most = min(self.max_size.of(group.size), MAX_TARGET_SIZE)
+                notes.append(Note(group.ref, Reason.MAX_SIZE, "spec.autoscaling", f"0 to {most}"))
+                settled[group.name] = {"minSize": 0, "maxSize": most}
+                continue
             if group.name not in shares and group.node_pool in self.node_pools:
                 notes.append(Note(group.ref, Reason.SCALED_BY_KARPENTER, "spec.autoscaling"))
                 settled[group.name] = {"minSize": 0}

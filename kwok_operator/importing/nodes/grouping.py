@@ -271,7 +271,9 @@ class _Grouping:
             spec["price"] = {"hourly": price}
         ref, pool = Ref(constants.KIND, "", name), kept["labels"].get(constants.NODE_POOL_LABEL, "")
         if self.prices is not None and price is None:
-            self.notes.append(Note(ref, Reason.NO_PRICE, field="spec.price"))
+            labels = kept["labels"]
+            what = " in ".join(filter(None, (instance_type(labels), zone(labels))))
+            self.notes.append(Note(ref, Reason.NO_PRICE, field="spec.price", detail=what))
         elif price is None and pool in self.bounds.node_pools:
             self.notes.append(Note(ref, Reason.PRICE_NEEDED, field="spec.price"))
         self.notes += _differences(ref, members, kept)

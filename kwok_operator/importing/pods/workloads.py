@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kwok_operator.formats.untyped import as_list, text_at, value_at
-from kwok_operator.importing.kinds import KINDS
+from kwok_operator.importing.kinds import HPA, KINDS
 from kwok_operator.importing.notes import Note, Reason, Ref
 from kwok_operator.importing.pods.admitted import Admitted
 from kwok_operator.importing.pods.allow import keep
@@ -34,6 +34,7 @@ from kwok_operator.importing.pods.objects import (
     identity,
     manifest_of,
 )
+from kwok_operator.importing.pods.podautoscalers import PodAutoscalers
 from kwok_operator.importing.pods.shape import MOVED, namespace_there
 
 _CONTROLLERS: Final = frozenset(
@@ -79,7 +80,7 @@ class Workloads:
     once.
     """
 
-    def __init__(self, *, keep_images: bool = False) -> None:
+    def __init__(self, *, keep_images: bool = False, hpas: bool = False) -> None:
         self._keep_images = keep_images
         self._read = Counter[str]()
         self._seen = set[str]()
@@ -92,6 +93,7 @@ class Workloads:
         self._plain: dict[Ref, Manifest] = {}
         self._volumes = Volumes()
         self._gathered = Gathered()
+        self._autoscalers = PodAutoscalers(kept=hpas)
         self._admitted = Admitted(keep_images=keep_images)
         self._notes: list[Note] = []
         self._pods: Counter[tuple[str, str, Reason]] = Counter()
@@ -114,6 +116,8 @@ class Workloads:
             self._note_unfit(ref, self._volumes.add_volume(ref.name, body))
         elif kind == "PersistentVolumeClaim":
             self._note_unfit(ref, self._volumes.add_claim(ref.namespace, ref.name, body))
+        elif kind == HPA:
+            self._autoscalers.add(ref, body)
         elif kind == "Pod":
             self._add_pod(ref, body)
         elif kind in _CONTROLLERS:
@@ -158,7 +162,11 @@ class Workloads:
             for ref in missing
             if ref.name in moved
         ]
-        plain = missing | self._plain
+        autoscalers, of_autoscalers = self._autoscalers.finish(
+            {ref: workload.manifest for ref, workload in workloads.items()}
+        )
+        notes += of_autoscalers
+        plain = missing | self._plain | autoscalers
         rank = {kind: index for index, kind in enumerate(KINDS)}
         every = plain | {ref: workload.manifest for ref, workload in workloads.items()}
         order = sorted(every, key=lambda ref: (rank[ref.kind], ref))

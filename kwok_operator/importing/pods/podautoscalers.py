@@ -1,0 +1,144 @@
+"""HorizontalPodAutoscalers: left out, as their workloads keep their size, or kept with their usage.
+
+    add, one after the other  -->  finish(workloads)  -->  manifests, notes; usage for the workloads
+
+kwok answers metrics-server with the usage in annotations of pods. So a kept one sees what it saw in
+the other cluster: the average usage of its pods. Only CPU and memory of whole pods are served.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kwok_operator.formats.quantity import parse_quantity
+from kwok_operator.formats.untyped import as_list, as_map, text_at, value_at
+from kwok_operator.importing.kinds import KINDS
+from kwok_operator.importing.notes import Note, Reason, Ref
+from kwok_operator.importing.pods.allow import Schema, keep
+
+USAGE: Final = {name: f"kwok.x-k8s.io/usage-{name}" for name in ("cpu", "memory")}
+"""Annotations of a pod, by resource, from which kwok's own ClusterResourceUsage takes its usage."""
+_WORDS: Final = frozenset(USAGE).union(
+    "Resource Utilization AverageValue Max Min Disabled Pods Percent".split()
+)
+_SCALED: Final = frozenset({"Deployment", "StatefulSet", "ReplicaSet", "ReplicationController"})
+_RULES: Final[dict[str, Schema]] = {
+    "stabilizationWindowSeconds": int,
+    "selectPolicy": str,
+    "policies": [{"type": str, "value": int, "periodSeconds": int}],
+}
+_SPEC: Final[dict[str, Schema]] = {
+    "minReplicas": int,
+    "maxReplicas": int,
+    "metrics": [
+        {
+            "type": str,
+            "resource": {
+                "name": str,
+                "target": {"type": str, "averageUtilization": int, "averageValue": (str, int)},
+            },
+        }
+    ],
+    "behavior": {"scaleUp": _RULES, "scaleDown": _RULES},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Scaled:
+    """An autoscaler of pods: its target, the spec that is kept, and the usage by resource."""
+
+    target: Ref
+    spec: dict[str, Any]
+    usage: Mapping[str, str]
+    whole: bool
+    """Whether all of its metrics are kept."""
+
+
+@dataclass(slots=True)
+class PodAutoscalers:
+    """Collects autoscalers of pods. Unless `kept`, they are only named in the ledger."""
+
+    kept: bool = False
+    _found: dict[Ref, _Scaled | None] = field(default_factory=dict)
+
+    def add(self, ref: Ref, body: Mapping[str, Any]) -> None:
+        """Adds one; `ref` is its name in the other cluster. Never raises."""
+        self._found[ref] = _read(ref, body) if self.kept else None
+
+    def finish(
+        self, workloads: Mapping[Ref, Mapping[str, Any]]
+    ) -> tuple[dict[Ref, dict[str, Any]], list[Note]]:
+        """Returns the manifests and notes. The pods of their workloads get annotations with their
+        usage.
+        """
+        made: dict[Ref, dict[str, Any]] = {}
+        notes: list[Note] = []
+        for ref, scaled in self._found.items():
+            if scaled is None or scaled.target not in workloads:
+                notes.append(Note(ref, Reason.HPA_FIXED, dropped=True))
+                continue
+            template: dict[str, Any] = workloads[scaled.target]["spec"]["template"]
+            usage = {USAGE[name]: amount for name, amount in scaled.usage.items()}
+            template["metadata"]["annotations"] = (
+                template["metadata"].get("annotations", {}) | usage
+            )
+            made[ref] = {
+                "apiVersion": KINDS[ref.kind].api_version,
+                "kind": ref.kind,
+                "metadata": {"name": ref.name, "namespace": ref.namespace},
+                "spec": scaled.spec,
+            }
+            notes.append(Note(scaled.target, Reason.HPA_USAGE, "metadata.annotations"))
+            if not scaled.whole:
+                notes.append(Note(ref, Reason.HPA_METRICS, "spec.metrics"))
+        return made, notes
+
+
+def _read(ref: Ref, body: Mapping[str, Any]) -> _Scaled | None:
+    """Returns what is kept; None if nothing would scale the target as it was scaled before."""
+    target = as_map(value_at(body, "spec", "scaleTargetRef"))
+    kind, name = text_at(target, "kind"), text_at(target, "name")
+    if kind not in _SCALED or target.get("apiVersion") != KINDS[kind].api_version:
+        return None
+    spec = keep(body.get("spec"), _SPEC).found
+    given = spec.get("metrics", [])
+    seen = _usage(body)
+    metrics = [
+        each
+        for each in given
+        if each.get("type") == "Resource" and text_at(each, "resource", "name") in seen
+    ]
+    if not metrics or "maxReplicas" not in spec:
+        return None
+    usage = {each["resource"]["name"]: seen[each["resource"]["name"]] for each in metrics}
+    reference = {"apiVersion": KINDS[kind].api_version, "kind": kind, "name": name}
+    spec |= {"metrics": metrics}
+    if not all(map(_is_known, spec.values())):
+        return None
+    spec["scaleTargetRef"] = reference
+    return _Scaled(Ref(kind, ref.namespace, name), spec, usage, whole=metrics == given)
+
+
+def _usage(body: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the average usage of a pod by resource, as the autoscaler last saw it."""
+    found = {}
+    for each in as_list(value_at(body, "status", "currentMetrics")):
+        name = text_at(each, "resource", "name")
+        amount = text_at(each, "resource", "current", "averageValue")
+        if name in USAGE and _is_amount(amount):
+            found[name] = amount
+    return found
+
+
+def _is_known(value: object) -> bool:
+    """Whether all texts in it are words of Kubernetes or amounts: others could be anything."""
+    if isinstance(value, dict | list):
+        return all(map(_is_known, value.values() if isinstance(value, dict) else value))
+    return not isinstance(value, str) or value in _WORDS or _is_amount(value)
+
+
+def _is_amount(text: str) -> bool:
+    try:
+        return parse_quantity(text) >= 0
+    except ValueError:
+        return False
