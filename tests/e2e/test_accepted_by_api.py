@@ -1,10 +1,4 @@
-"""What is decided without a cluster, held against a real API server.
-
-- `kwok-operator validate` and the API server take and refuse the same groups, pools and profiles
-  of pods; what is taken is stored as it was written
-- every node of the corpus makes nodes, with nothing of the machine it came from
-- whatever is put into a node, what comes out is a node that the API server accepts, or an error
-"""
+"""What is decided without a cluster, held against a real API server."""
 
 import asyncio
 import json

@@ -1,11 +1,5 @@
 """What the API server alone answers to people who write groups; no operator is needed.
 
-- a target is held to its bound however it is set; bounds may be moved past a target
-- misspelt fields are dropped where nobody asks for strictness, but all is kept in a pasted node
-- leaving targetSize out: what apply, server-side apply and replace do with the one that is there
-- server-side apply may empty any part of a manifest
-- as many nodes to delete as may be named fit into a group
-
 Which groups are taken, and why others are refused, is in test_accepted_by_api.py.
 """
 

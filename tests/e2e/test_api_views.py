@@ -1,10 +1,4 @@
-"""What people and programs see of groups and pools in the API server; no operator is needed.
-
-- fields can be explained, with the text of the models
-- the status that the models write is kept whole, by the subresource and by nothing else
-- columns of `kubectl get`, short and wide
-- `kubectl get kwok` shows all kinds
-"""
+"""What people and programs see of groups and pools in the API server; no operator is needed."""
 
 from collections.abc import Iterator
 from typing import Any

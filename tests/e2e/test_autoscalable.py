@@ -1,9 +1,4 @@
-"""Whether cluster-autoscaler can drive a group: what the operator says, and what the shim answers.
-
-- groups whose GPU labels disagree say so, name the label that the shim tells, and stay Ready
-- when one of them goes, the other is all right again
-- the types of GPU are those that groups name, and those of their templates
-"""
+"""Whether cluster-autoscaler can drive a group: what the operator says, and what the shim answers."""
 
 from typing import Any
 

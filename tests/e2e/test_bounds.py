@@ -1,11 +1,4 @@
-"""What holds a group's size besides its target: bounds, no target at all, a limit for all groups.
-
-- bounds moved past the target clamp, say so, and let go again; the operator writes no spec
-- `kubectl replace` and server-side apply without targetSize keep the size, over restarts and losses
-- nodes that the API server refuses: the others come, status says so, and the rest follows later
-- --max-total-nodes: what goes over it waits, says so, and goes on when there is room; nodes that
-  exist are never taken away
-"""
+"""What holds a group's size besides its target: bounds, no target at all, a limit for all groups."""
 
 from typing import Any
 

@@ -1,13 +1,4 @@
-"""What cluster-autoscaler is told of a simulated cloud, and what it makes of it.
-
-- instances are Creating until their Node is there, under the providerID that it will have
-- what failed says so, with class, code and message; deleted, it is not asked for again, and another
-  group can be taken instead
-- what never registers is Running and no Node, and can be deleted; what is stuck is Deleting
-- at any time the instances that aren't Deleting are as many as the target: in a storm, with nodes
-  that are interrupted or deleted by others, and while no operator is there
-- what the limit of all groups leaves no room for says so, and can be given back
-"""
+"""What cluster-autoscaler learns of a simulated cloud, and what it makes of it."""
 
 import threading
 from collections.abc import Iterator

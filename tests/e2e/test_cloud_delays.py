@@ -1,13 +1,4 @@
-"""A cloud that takes its time: between the request and the Node, and from there until it is usable.
-
-- instances are Creating in status, by serial; their nodes come in the order of their delays, and
-  were born at the very time that was drawn
-- what hasn't arrived is taken back first, the newest of it, by `kubectl scale`
-- an edit holds for what is asked for later, and not for what is under way
-- startup taints are on a Node until they are taken off; devices that come late are in no capacity
-  before
-- where nothing holds nodes, status says so
-"""
+"""A cloud that takes its time: between the request and the Node, and from there until it is usable."""
 
 import time
 from typing import Any

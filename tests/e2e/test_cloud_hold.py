@@ -1,12 +1,5 @@
 """Nodes that are to be NotReady stay so, against a real kwok, and come back when they are let go.
 
-- with the Stage of deploy/ a node with the label is NotReady as long as it has it, from its birth
-  or later; kwok keeps its Lease
-- pods on a node that is NotReady for a while stay Ready and run on, but for those that don't
-  tolerate it
-- pods that Kubernetes has marked as not Ready are Ready again: those that came too early, and all
-  of a node whose kwok was away
-
 Nodes are written by hand, as the operator writes them. kwok manages all nodes here, in
 test_cloud_outage.py those with its annotation.
 """

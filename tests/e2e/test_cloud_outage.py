@@ -1,10 +1,5 @@
 """A cloud whose nodes are not Ready: not yet, never, not now, and now and then.
 
-- a Node is not Ready before its time, and Ready from then on; one that is never Ready never is
-- while a group is out, none of its nodes is Ready and none comes; afterwards all is as it was, and
-  the pods that stayed on its nodes are Ready
-- nodes that flap are Ready again after each spell; the operator that dies meanwhile loses nothing
-
 kwok makes Ready what it sees: so these have a cluster of their own, with the Stage of deploy/.
 """
 

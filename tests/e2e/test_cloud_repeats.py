@@ -1,12 +1,4 @@
-"""What was drawn stays so: in the next run with the same seed, and when the operator dies.
-
-- the same seed gives a group of the same name the same course, instance by instance: when each
-  Node was born, counted from its request, through which states it went, what its life is; SIGKILL
-  of the operator in the middle of it, again and again, changes nothing
-- nor is an instance there twice, and who found no room is remembered
-- SIGKILL while two groups with failures, interruptions and slow deletions fight for a pool: at no
-  time are there more nodes than it has, and no name is used twice
-"""
+"""What was drawn stays so: in the next run with the same seed, and when the operator dies."""
 
 import random
 import time

@@ -1,9 +1,4 @@
-"""Thousands of instances are under way, half of them fail: status stays small, others are served.
-
-- with 2,000 instances pending and failing at random, again and again, the status without its
-  template is less than 10 kB, and people are told in few Events
-- meanwhile another group gets its node
-"""
+"""Thousands of instances are under way, half of them fail: status stays small, others are served."""
 
 import json
 

@@ -1,11 +1,4 @@
-"""A cloud that has only so much: a group's own stock, and pools that groups share.
-
-- of what is asked for as much comes as there is; the rest is told of, and comes when there is more
-- three groups share a pool: first come, first served, and at no time more than the pool has, those
-  that are stuck in deletion among them; what is freed goes to those that wait; the pool's status
-  says who has what
-- a pool that isn't there holds its groups up until it is made
-"""
+"""A cloud that has only so much: a group's own stock, and pools that groups share."""
 
 from typing import Any
 

@@ -1,14 +1,4 @@
-"""`--clusterapi emulate` on a real control plane, with what cluster-autoscaler's provider does.
-
-- each node has a CSINode
-- what cluster-autoscaler sees from zero has our label on it, too
-- from zero: Machines, Nodes, and the chain from a Node to its group; status; more and fewer
-- concurrent scale-downs take exactly the annotated Machines, and none is made again
-- replicas unset: the minimum; the order of deletion; stand-alone MachineSets; CAPI_GROUP
-- failures of the simulated cloud, as both versions tell them
-- killed in the middle of it; a MachineDeployment deleted, and made again
-- CRDs that aren't ours: nothing runs; somebody else's MachineSet is left alone
-"""
+"""`--clusterapi emulate` on a real control plane, with what cluster-autoscaler's provider does."""
 
 import random
 from collections.abc import Iterator

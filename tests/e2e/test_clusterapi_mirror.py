@@ -1,11 +1,4 @@
-"""Groups of Cluster API's objects, of another cluster, with a token that may only read there.
-
-- they are called <namespace>.<name>, have what annotations and templates say, and follow replicas
-- discovery by namespace, clusterName and labels; a group of its own beside others
-- what somebody else owns stays; a management cluster that is away removes nothing
-- a right that is missing is named at the start; rights in one namespace are enough for it; a kind
-  of templates that may not be read is told, and read once it may
-"""
+"""Groups of Cluster API's objects, of another cluster, with a token that may only read there."""
 
 import json
 from collections.abc import Iterator

@@ -1,14 +1,4 @@
-"""Companions of nodes, kept by an operator on a real cluster.
-
-- without the right to write them the condition says so; with it they come
-- the real scheduler allocates claims on devices that our nodes publish, as many as there are; of
-  partitions as many as the counters give; none that is tainted; those of a shared pool wherever;
-  GPUs in short, whole and in partitions; those that come late once they are there; from those
-  that fail pods are evicted
-- nodes copied from a real one have its devices and its attach limits
-- pods with a volume are bound as far as the attach limits of CSINodes go
-- killed in mid-scale, the operator leaves no node without its own, and nothing without a node
-"""
+"""Companions of nodes, kept by an operator on a real cluster."""
 
 import random
 from collections.abc import Iterator

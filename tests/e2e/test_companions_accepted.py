@@ -1,8 +1,4 @@
-"""Companions of nodes, held against a real API server.
-
-- whatever CSI drivers, devices, counters, taints, pools and GPUs a template may have, what is made
-  of them is accepted by a strict dry run, or the template is refused with the field that is wrong
-"""
+"""Companions of nodes, held against a real API server."""
 
 import json
 from collections.abc import Iterator

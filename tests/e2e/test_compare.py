@@ -1,10 +1,4 @@
-"""`kwok-operator compare`, as people run it: two arms, each run on a cluster of its own.
-
-- nodes that come a third later in one arm are found, by a comparison that was killed in the middle
-  and has gone on where it was; nothing is left of it
-- no difference is told of A against A, whose runs of one arm are there already
-- three arms are played in rounds, and each is compared with the first
-"""
+"""`kwok-operator compare`, as people run it: two arms, each run on a cluster of its own."""
 
 import json
 import shutil

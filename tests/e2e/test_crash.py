@@ -1,11 +1,4 @@
-"""The operator dies, or loses what it wrote down, at the worst moments.
-
-- SIGKILL again and again while 300 nodes come and while they go: in the end exactly the target,
-  each name used once, no node without its owner, a status that is right
-- SIGKILL between writing down what is asked for and the first of it: the same nodes, no others
-- SIGTERM in the middle, both ways: exit code 0, the nodes stay, the next start goes on
-- the status is wiped, while the operator runs and while it doesn't: sizes stay, no name comes twice
-"""
+"""The operator dies, or loses what it wrote down, at the worst moments."""
 
 import random
 import time

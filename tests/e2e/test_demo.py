@@ -1,9 +1,4 @@
-"""`make demo`, run as a process.
-
-- it shows the whole tour, checks it, and exits with 0; without --keep nothing is left
-- cluster-autoscaler, played by a program of the tests, gets nodes through the shim
-- with --keep the cluster and the operator go on running, until the cluster is deleted
-"""
+"""`make demo`, run as a process."""
 
 import os
 import re

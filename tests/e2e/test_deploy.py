@@ -1,12 +1,4 @@
-"""deploy/ on a real API server, in a cluster of its own, since its CRD comes and goes.
-
-- all components together are accepted, read back as they were written, and leave nothing when they
-  are deleted; so the overlays are accepted too
-- the namespace enforces the restricted standard, and lets the pods in
-- the operator works with the account, the flags and the namespace that an overlay gives it: the
-  provider config gives groups, the samples get their templates, Events go to the namespace default
-- moved to another namespace, it works there
-"""
+"""deploy/ on a real API server, in a cluster of its own, since its CRD comes and goes."""
 
 import functools
 from collections.abc import Iterator, Sequence

@@ -1,12 +1,4 @@
-"""What deploy/ renders to.
-
-- every overlay renders; components combine with each other in any order, to the same result
-- whatever runs is fit for a shared cluster: rights, resources, probes, and not on fake nodes
-- flags in the manifests are flags of the program
-- namespace, provider config, monitor labels and images each change in one place
-- the Roles in other namespaces stay there
-- balancing compares one label; Helm's values say what the component says
-"""
+"""What deploy/ renders to."""
 
 import argparse
 import random

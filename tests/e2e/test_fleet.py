@@ -1,13 +1,5 @@
 """One provider config mirrors the node groups of another cluster, through a Secret.
 
-- each of its node groups comes here, and one that is new there; a change of its nodes is followed;
-  one whose last node goes there keeps its template
-- how many nodes there are there is copied once, where the config says so; who scales then isn't
-  scaled back
-- nothing is written there; its fake nodes and the nodes of this cluster are no templates
-- a Secret that is missing or wrong, an account without rights, a new token, a cluster that is away
-  for a while: told on the ConfigMap, nothing lost, and followed again without a restart
-
 The other cluster is a control plane of its own. Its controller-manager stands still, which would
 miss the kubelets.
 """

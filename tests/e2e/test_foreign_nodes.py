@@ -1,10 +1,4 @@
-"""Nodes that look like a group's and aren't: told about, never touched, never counted.
-
-- our label without all the rest: the uid in the annotation, and the ownerReference with that uid
-- a node as a real kubelet registers it; one of another group, relabelled, goes back to its own
-- a node that somebody else made under the name that the group would use next: the serial is spent
-- the condition names them and goes when they go; one Event tells of them, a restart tells no other
-"""
+"""Nodes that look like a group's and aren't: reported, never touched, never counted."""
 
 import json
 from typing import Any

@@ -1,9 +1,5 @@
 """Who owns targetSize beside Argo CD and Flux, as the API server keeps the books.
 
-- what Argo CD does (server-side apply by force, as argocd-controller) leaves what others scaled
-- Flux' rule for fields that kubectl wrote spares `kubectl scale` and the shim, and takes `kubectl
-  patch` and `kubectl edit` back, as docs/gitops.md says
-
 Flux' rule is that of its library for server-side apply (fluxcd/pkg, ssa/patch.go in version 0.77):
 the fields of an entry of managedFields become Flux' own where its manager begins with `kubectl` and
 it belongs to no subresource; then Flux applies what is in Git, by force.

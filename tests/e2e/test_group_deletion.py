@@ -1,14 +1,4 @@
-"""What is left when groups go, and what is not.
-
-- with the operator, which is quicker than the garbage collector, and without it
-- `--cascade=orphan` leaves the nodes, which are foreign to the next group of the name;
-  `--cascade=foreground` waits for them
-- a group of the same name starts over: names of its own, its full size, nothing of the old one
-- a group on its way out creates nothing, however long it is held there
-- a CRD that goes ends the operator; one that starts waits for it, but not for that of pools
-- the CRD, the operator, its rights and the groups may be removed in any order
-- neither groups nor nodes ever carry a finalizer of ours, so nothing can hang
-"""
+"""What is left when groups go, and what is not."""
 
 import contextlib
 from collections.abc import Callable, Iterator

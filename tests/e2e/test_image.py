@@ -3,10 +3,6 @@
 Its steps are carried out as the Dockerfile says, and the result runs as the manifests say: as an
 unprivileged user on a read-only root, with nothing but a service account's files, against a real
 API server on which that very wheel has installed the manifests.
-
-- what runs is in it, at the pinned versions, and nothing for development
-- the operator gets ready, brings a group to its size, stays below its limit, and ends on SIGTERM
-- the shim of the cluster-autoscaler overlay does so too, and answers on its socket
 """
 
 import json

@@ -1,12 +1,4 @@
-"""`kwok-operator install` and `uninstall` against a real API server.
-
-- what comes along is what deploy/ says
-- install brings all objects of an overlay, and changes nothing the second time; what somebody else
-  set is a conflict, and left
-- an operator works with what was installed; uninstall takes its groups and nodes along and leaves
-  the cluster as it was before
-- a namespace that was there before stays, with what is in it
-"""
+"""`kwok-operator install` and `uninstall` against a real API server."""
 
 import subprocess
 from collections.abc import Iterator

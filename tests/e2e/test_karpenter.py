@@ -1,13 +1,4 @@
-"""Karpenter in a rehearsal, as people play it: with KARPENTER its program, else a stand-in.
-
-- pending pods get nodes of groups, as large and as dear as the groups'; empty ones go; its version
-  is in the verdict
-- a NodePool of one's own: its nodes are late by the registration delay, and replaced when they
-  drift
-- the cloud takes nodes back, by a step and by a group's interruptions: they are drained, and
-  replaced
-- in a cluster of others its NodePools, NodeClaims and Nodes go while it still runs
-"""
+"""Karpenter in a rehearsal, as people play it: with KARPENTER its program, else a stand-in."""
 
 from pathlib import Path
 from typing import Any

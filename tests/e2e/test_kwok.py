@@ -1,19 +1,5 @@
 """What the kwok controller does for nodes, and what becomes of them without it.
 
-- all but the first node of a group are Ready in their first write; after a quiet time, all
-- what they carry is what kwok writes into a node that it initialises itself, here one made by hand
-- `kubectl logs` and `kubectl exec` get the same answers on all of them, and from kwok: refusals
-  where it has nothing to show, lines and output where it has
-- what a kubelet of somebody else writes into a node with our label is never copied
-- without kube-controller-manager nodes take pods all the same
-- a cluster that never had kwok: nodes are made, none claims to be Ready, the conditions say what is
-  missing, after a restart of the operator too; kwok comes later, and all is well
-- kwok stops: nodes made once it has not been heard of for a while claim nothing, even before the
-  Leases have run out; then the conditions tell since when, and an Event does, once; after that
-  nothing is written any more; it goes on, and the condition clears
-- a kwok that comes back on another port: nodes made from then on have that one
-- a kwok that serves no kubelet API is as good as any other for everything else
-
 Where kwok is harmed, it is that of a cluster whose Leases last 10 s, and it manages all nodes, as
 kwokctl starts it by default; elsewhere it manages only those with its annotation.
 """

@@ -1,11 +1,4 @@
-"""Two replicas, of which one works: who leads, how soon the other takes over, never both at once.
-
-- one leads, the other stands by and is ready; one of them is named in the Lease
-- SIGKILL: the other leads within 15 s; SIGTERM: it is at work within 2 s, the Lease is released
-- a leader that is frozen in the midst of many nodes: the other one goes on and ends with exactly
-  those, each made once; thawed, the first one writes nothing more and ends with an error
-- a leader whose Lease is given to somebody else ends, with a line that says so
-"""
+"""Two replicas, of which one works: who leads, how soon the other takes over, never both at once."""
 
 import os
 import re

@@ -2,11 +2,6 @@
 
 The operator writes at most RATE nodes a second here, so that there is a middle on any machine, and
 stands still while a test acts: what the test does is seen before the next node is written.
-
-- a new target interrupts, upwards and downwards; paused holds; a small group isn't kept waiting
-- a node deleted while its batch is being filled comes back under a new name; a named instance that
-  has not arrived yet never comes
-- an update: an edit and a new target, a template that becomes bad, the death of the operator
 """
 
 import re

@@ -1,9 +1,4 @@
-"""Nodes with addresses of their own, kept by an operator on a real cluster.
-
-- blocks are unique over groups with the same range, over groups that are gone but whose nodes
-  stay, and over restarts; a range that is used up is told, and filled once there is room again
-- nodes with an address of their own become Ready with it, the others have kwok's
-"""
+"""Nodes with addresses of their own, kept by an operator on a real cluster."""
 
 from typing import Any
 

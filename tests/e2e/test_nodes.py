@@ -1,11 +1,5 @@
 """What a node of a group is like: everything that other programs rely on.
 
-- name, labels, annotations, owner, providerID, versions; what is a node's own, no other one has
-- the guard taint: there exactly once, another one, or none; it does what it is for
-- a group that is Ready has nodes that take pods, as the operator has left them
-- pods that ask for GPUs, other resources and a zone are placed there
-- status.resolvedTemplate is what the nodes have, and its hash is theirs
-
 What becomes of a node that was pasted is in test_pasted_nodes.py.
 """
 

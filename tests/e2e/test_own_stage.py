@@ -1,9 +1,4 @@
-"""Nodes that a user's Stage makes what they are, in groups whose nodes are not born Ready.
-
-- the sample of the docs: each node has what its Stage says, and takes pods
-- other groups' nodes are Ready in their first write all the same, with kwok's own address
-- what spec.cloud holds back, the Stage begins after it
-"""
+"""Nodes that a user's Stage makes what they are, in groups whose nodes are not born Ready."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,9 +1,5 @@
 """A node pasted into template.node as `kubectl get node -o yaml` prints it.
 
-- one that was lost and about to be deleted, and one of a control plane: nothing of the one machine
-  is left in the nodes or in status, what describes its kind is, and pods run on the nodes
-- one of our own
-
 What cleaning makes of the nodes of every cloud is for the core's tests.
 """
 

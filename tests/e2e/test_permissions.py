@@ -1,14 +1,4 @@
-"""Least privilege, of the operator and of the shim as deployed.
-
-- each right is made use of, as the API server's audit log tells, and where it is taken away just
-  that is refused: no rule is idle
-- what an account has no right to is refused: Secrets by list, other namespaces, nodes for the shim
-- a right that the operator can't do without is named when it starts
-- the shim's account is held to targetSize and nodesToDelete of a group, whatever it sends
-- the operator's account is held to nodes that it made itself, with the component for that
-- a group that asks for scaleDown.pods: Delete where that is not allowed loses its nodes all the
-  same, and says once what to apply; a Secret that may not be read is told with the remedy
-"""
+"""Least privilege, of the operator and of the shim as deployed."""
 
 import asyncio
 import itertools

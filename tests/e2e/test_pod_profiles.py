@@ -1,12 +1,4 @@
-"""KwokPodProfiles that an operator keeps as Stages, on a real cluster.
-
-- pods start after the delays that `explain-pod` tells; a change of the profile holds for the next
-- of two that match one pod the higher one holds, and the lower one's status says so
-- its Stages go with the profile, and pods start as kwok's own Stages have it
-- a Job makes those of its pods anew that fail, which are those that were told, and completes
-- a Stage of somebody else's with a profile's name stays as it is
-- without the right to write Stages the status says so
-"""
+"""KwokPodProfiles that an operator keeps as Stages, on a real cluster."""
 
 import re
 import subprocess

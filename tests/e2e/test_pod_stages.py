@@ -1,12 +1,5 @@
 """Profiles' Stages, played by a real kwok beside what was told beforehand.
 
-- each pod goes through the states that were told, one after another, none of them early: slow
-  starts, init containers and sidecars, readiness, runs, every kind of failure, restarts
-- an indexed Job does the same again in its next run, retries too
-- deleted pods take their time; a hostile message stands in the pod's status as it is
-- kwok may be killed meanwhile
-- what pods use is what the profile says, at kwok's own endpoint
-
 Stages are applied by hand: the operator has no part in it.
 """
 

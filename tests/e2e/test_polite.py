@@ -2,16 +2,6 @@
 
 The API server's own priority and fairness is set tight for the operator: two seats for what it does
 with nodes, no queue, so that whatever is too much is refused with 429 at once.
-
-- a group gets to its size, up and down, by way of hundreds of refusals: no condition, no Event and
-  no line of the log calls that an error, and the metrics tell
-- another client is served meanwhile as it is when all is quiet: the median of its requests takes at
-  most twice as long. Quiet is the same cluster with the same operator at rest, measured before and
-  after. The other client is of another account and level, so that it feels load and not a lack of
-  seats. What else the machine has to do can only spoil a round, never make a loud operator quiet:
-  so the first of three rounds that comes out well counts
-- the operator itself is never deaf for more than 50 ms of its own doing
-- `--max-qps` and `--node-concurrency` are kept to
 """
 
 import base64

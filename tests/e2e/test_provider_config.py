@@ -1,12 +1,4 @@
-"""The two ConfigMaps of cluster-autoscaler's kwok provider, brought along unchanged.
-
-- what works there gives groups here: by label or annotation, with the counts of the templates
-- what never worked there works: desired-count, configmap.key, one Node alone, changes without a
-  restart, values that are no names
-- what somebody else has set stays, and is reported
-- changes take effect; a ConfigMap deleted and made again loses nothing; prune is asked for
-- a huge config and a YAML bomb hold nothing up
-"""
+"""The two ConfigMaps of cluster-autoscaler's kwok provider, brought along unchanged."""
 
 from typing import Any
 

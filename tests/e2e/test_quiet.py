@@ -4,10 +4,6 @@ Writes are counted twice: by the API server, of groups, nodes and Events whoever
 the operator, of all it sent. The groups are in every state that lasts: as they should be, empty,
 clamped, paused off their target, waiting for room, with a refused template, with unknown names to
 delete, with nodes of others and nodes that can't go.
-
-- a settled cluster, while it is resynced: no write, no Event, no other version of any group, no
-  other node; where kwok is silent, the same (test_kwok.py)
-- while a group grows, its status is written about once a second
 """
 
 import time

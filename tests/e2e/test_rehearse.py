@@ -1,13 +1,4 @@
-"""`kwok-operator rehearse`, as people run it: a scenario, a cluster of its own, a verdict.
-
-- the smoke scenario passes; its files agree, `report` says the same again, and nothing is left
-- processes and the clock start once the cluster is steady; one that never is refuses the rehearsal,
-  with the group, its reason and the remedy; begin: atOnce waits for nothing
-- what doesn't hold is told, each with its reason; steps and processes do what the scenario says
-- what an autoscaler asks for is in the recording
-- a process that dies, a cluster that dies, an interrupt: a verdict, and nothing is left
-- a killed rehearsal leaves no program; its cluster goes with the next one
-"""
+"""`kwok-operator rehearse`, as people run it: a scenario, a cluster of its own, a verdict."""
 
 import contextlib
 import gzip

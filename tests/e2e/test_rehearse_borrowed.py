@@ -1,11 +1,4 @@
-"""`kwok-operator rehearse --kubeconfig`: a cluster that others use is afterwards as it was before.
-
-- played, interrupted, or killed and cleared up: every object of the cluster is as before, and
-  nothing is there that wasn't; nodes and pods of others aren't counted
-- so it is with Karpenter, whose finalizers hold its nodes
-- a cluster whose clock is off loses no wait; one that is off by more than a minute is refused
-- what would touch something of others, and what can't be, is refused, and nothing is changed
-"""
+"""`kwok-operator rehearse --kubeconfig`: a cluster that others use is afterwards as it was before."""
 
 import gzip
 import json

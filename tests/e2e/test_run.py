@@ -1,12 +1,5 @@
 """`kwok-operator run` as a program: how it finds and leaves a cluster, and what it says meanwhile.
 
-- what can't work ends with one line that names the remedy, and exit code 1, or 2 where the
-  command line or a variable of it is wrong
-- identities: a service account's token, the files of a pod, a client certificate
-- flags win over environment variables, and both are in force
-- /healthz, /readyz, /metrics; logs as text and JSON, and how little is logged
-- groups and templates that nest too deep stop nobody
-
 What each mistake in a flag or a kubeconfig is called is for tests/unit.
 """
 

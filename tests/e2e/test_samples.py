@@ -1,7 +1,4 @@
-"""Samples with workloads, as a reader applies and deletes them.
-
-- `kubectl delete -f` leaves no pod behind, though it deletes the nodes first
-"""
+"""Samples with workloads, as a reader applies and deletes them."""
 
 from pathlib import Path
 from typing import Any

@@ -1,11 +1,4 @@
-"""Which nodes go when a group shrinks, and what becomes of their pods.
-
-- NewestFirst unless asked otherwise, OldestFirst
-- nodesToDelete: exactly those go, whatever the target, also in the write that lowers it
-- names that are gone, not the group's or of the future are inert; reported once per generation
-- pods of a deleted node: left alone, no PodDisruptionBudget asked; or removed at once
-- paused: nothing is created, deleted or replaced, and a condition says so; then it goes on
-"""
+"""Which nodes go when a group shrinks, and what becomes of their pods."""
 
 from typing import Any
 

@@ -1,13 +1,4 @@
-"""A group comes to its target, whatever happens on the way.
-
-- 0 -> 10 -> 60 -> 7 -> 0 by `kubectl scale`: nodes Ready and schedulable, pods run on them
-- what status and the columns say on the way, and that the selector selects
-- `kubectl wait --for=condition=Ready` right after a scale waits for the new size
-- a node deleted by hand comes back under a new name
-- a node that a foreign finalizer holds is not counted, named, and blocks nothing
-- labels, annotations and taints that somebody puts on nodes survive scaling and a restart
-- many groups at once
-"""
+"""A group comes to its target, whatever happens on the way."""
 
 import json
 from typing import Any

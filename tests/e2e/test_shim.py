@@ -1,12 +1,4 @@
-"""The shim with the operator behind it, driven as cluster-autoscaler drives it.
-
-- a probe's question
-- a whole life: from zero, scaled up, registered, scaled down one node at a time, all at once
-- what doesn't come: taken back, given back, and what arrives meanwhile stays
-- other people's nodes, at once and with an empty answer; groups that come, go, or are paused
-- nothing is lost with many writers at once
-- the shim killed in mid-scale, and cluster-autoscaler started again: nothing changes
-"""
+"""The shim with the operator behind it, driven as cluster-autoscaler drives it."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor

@@ -1,10 +1,4 @@
-"""Mutual TLS of the shim, of the program itself, as clients meet it.
-
-- a client with a certificate of the CA is served
-- one without a certificate, with one of another CA, or with one that has expired, is not, and the
-  log tells why; one that speaks no TLS isn't either
-- a server of another CA is not trusted by the client
-"""
+"""Mutual TLS of the shim, of the program itself, as clients meet it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

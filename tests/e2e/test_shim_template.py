@@ -1,12 +1,4 @@
-"""Templates in protobuf, put beside what a real API server says in protobuf.
-
-- a node of ours as the API server sends it decodes to what kubectl shows, field by field
-- the template that cluster-autoscaler gets of a group says of labels, annotations, taints,
-  resources and versions what the group's node says, for shapes, pasted nodes of clouds, and nodes
-  from a ConfigMap
-- an API server takes our bytes for a Node, and says them back; for any template it makes the same
-  of the bytes and of the JSON from which nodes are created
-"""
+"""Templates in protobuf, put beside what a real API server says in protobuf."""
 
 import asyncio
 import json

@@ -1,12 +1,4 @@
-"""`template.from`: a Node in a ConfigMap, or a real node of this cluster.
-
-- a ConfigMap key with one Node, a List, or documents, one chosen by name; edits are followed
-- a live node by labels: the newest that is Ready and schedulable; what changes on it changes the
-  template, heartbeats don't
-- a source that is gone leaves the last template, says since when, and the group scales from zero
-  with it
-- template.node and template.shape are merged over it
-"""
+"""`template.from`: a Node in a ConfigMap, or a real node of this cluster."""
 
 import json
 from typing import Any

@@ -1,12 +1,4 @@
-"""Templates that can't be used, and templates that change.
-
-- what the API server would refuse is told at once, at target 0 too: the field, and the value if
-  there is one; in TemplateResolved, Ready and Stalled, and once in an Event
-- odd templates that make nodes are used
-- nodes that exist stay while the template is bad: none is made, surplus ones still go; a corrected
-  template makes the rest
-- a new template is for new nodes only, status counts them, and the group stays Ready
-"""
+"""Templates that can't be used, and templates that change."""
 
 from typing import Any
 

@@ -1,10 +1,4 @@
-"""The fixtures for the tests of others, as pytest finds them: the project of docs/ci.md is run.
-
-- it passes, and leaves nothing; a process of tests that is killed leaves nothing either
-- groups go with their test
-- with xdist too, each worker has a cluster; what fails is told with what was expected and found
-- where there is no control plane, that is told once
-"""
+"""The fixtures for the tests of others, as pytest finds them: the project of docs/ci.md is run."""
 
 import os
 import re

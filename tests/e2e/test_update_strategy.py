@@ -1,11 +1,4 @@
-"""What nodes that exist do when their template changes: spec.updateStrategy.
-
-- InPlace: labels, annotations, taints and resources become the template's, what it has no longer
-  goes, what others added stays; names, uids and pods stay; nodes that kwok initialised, too
-- RollingUpdate: all are replaced, at no moment more than maxUnavailable are missing or not Ready
-- `kubectl wait --for=condition=Ready` right after the edit returns when the update is done; one
-  Event when it begins, one when it has ended
-"""
+"""What nodes that exist do when their template changes: spec.updateStrategy."""
 
 from typing import Any
 

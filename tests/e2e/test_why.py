@@ -1,9 +1,5 @@
 """`kwok-operator why` says the cause that was planted, of a recording and of the cluster itself.
 
-- each pod of `planted`: once the rehearsal is over, and while its cluster is there; one whose node
-  boots also meanwhile
-- on a cluster in which nothing is ours (`stranger`)
-
 CLUSTER_AUTOSCALER names a cluster-autoscaler. Without it `autoscaler_program` stands in, and the
 causes are asked for that it can show; on the stranger's cluster there is none.
 """

@@ -1,11 +1,4 @@
-"""Why pods waited, by a recording.
-
-- each cause that is planted in a recording is the cause that its pod's chain names
-- steps are in the order of their times; phases add up to startSeconds, whatever the recording
-- the scheduler's message is whole, and repeated ones are one step
-- of pods that are gone nothing is kept
-- `why`: by workload or pod, and its exit codes; a failed verdict names causes
-"""
+"""Why pods waited, by a recording."""
 
 import asyncio
 import gzip

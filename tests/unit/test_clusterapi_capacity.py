@@ -1,10 +1,4 @@
-"""What nodes of a scalable have, and what cluster-autoscaler (CA) sees of them from zero.
-
-- the overlay, laid over the nodes, is what CA's sources build: labels, taints, capacity
-- annotations win over the infrastructure template's status, and that over defaults
-- whether CA can scale from zero; what it errs about is told, with its reason
-- whatever stands there, a group can have it, or it is left out and told
-"""
+"""What nodes of a scalable have, and what cluster-autoscaler (CA) sees of them from zero."""
 
 import json
 from collections.abc import Mapping

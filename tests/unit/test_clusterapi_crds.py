@@ -1,9 +1,4 @@
-"""The CRDs of emulation, and whether those of a cluster may be used.
-
-- both versions, unknown fields kept, scale where it belongs; protected groups are marked so
-- no consent: a CRD is missing, not marked, converted by a webhook, or of a real Cluster API
-- deploy/ has what the program brings
-"""
+"""The CRDs of emulation, and whether those of a cluster may be used."""
 
 from pathlib import Path
 from typing import Any

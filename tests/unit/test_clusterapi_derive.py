@@ -1,10 +1,4 @@
-"""Which groups come of scalables, and when cluster-autoscaler (CA) sees them.
-
-- bounds: CA's reading of them, and that one bad annotation hides all groups
-- offered always, never, at zero only, above zero only
-- names, labels, marks and options of groups; what collides, what no group can have
-- whatever the objects say, groups can be applied and nothing is raised
-"""
+"""Which groups come of scalables, and when cluster-autoscaler (CA) sees them."""
 
 from typing import Any
 

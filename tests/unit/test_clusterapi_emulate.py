@@ -1,15 +1,4 @@
-"""Machines that are played, by an operator on an API server that can be made to fail.
-
-- each instance has a Machine with the providerID of its Node; counts are in the status of both
-- who goes is read when the smaller number is known, whatever the watch has told until then
-- a deleted Machine takes its Node with it, and another comes; no name is used twice
-- a Node that Karpenter's finalizer keeps is an instance until its Machine is to go; replicas that
-  Karpenter lowers twice for one Machine are put back
-- a restored cluster is as it was: nothing goes because one watch is ahead of another
-- nodes have one label of ours, which cluster-autoscaler is told of
-- Machines go with their group; those of somebody else are left alone, and told
-- writes that fail are made good, and nothing is written twice
-"""
+"""Machines that are played, by an operator on an API server that can be made to fail."""
 
 import asyncio
 from collections.abc import AsyncIterator

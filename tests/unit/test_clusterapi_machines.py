@@ -1,12 +1,4 @@
-"""Machines and MachineSets as they are written, and when something is to be written at all.
-
-- a Machine is found by selector, cluster, owner; a MachineSet has a revision and is another one
-  when its MachineDeployment is made again
-- what is shown, read back, is what was shown: nothing is written twice; failures in both ways
-- one Machine for each instance that there is: those missing come, those left over go, deleted ones
-  don't come back, and a Node that comes at once is waited for
-- replicas that nobody has set; counts in status, with the times of what has not changed
-"""
+"""Machines and MachineSets as they are written, and when something is to be written at all."""
 
 from collections.abc import Mapping
 from typing import Any

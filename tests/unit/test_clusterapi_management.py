@@ -1,11 +1,4 @@
-"""The management cluster, read from an API server in the same process.
-
-- the preferred version is read, or the one that is named; what isn't served yet is told once and
-  waited for; kinds that aren't served hold nothing up
-- the infrastructure templates that scalables name are looked up: under the plural that
-  cluster-autoscaler forms; what it would wait for without an end is a sentence, and asked for again
-- an error that may pass says nothing about templates; what was known once stays known
-"""
+"""The management cluster, read from an API server in the same process."""
 
 import asyncio
 import logging

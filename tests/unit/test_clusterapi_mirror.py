@@ -2,12 +2,6 @@
 
 Both clusters are one API server in the same process. Who owns which field, and the first size, are
 for a real one: tests/e2e/test_clusterapi_mirror.py.
-
-- an object gives a group, which follows its replicas, and only when they change there
-- what others scale stays; what cluster-autoscaler doesn't see has no consent; all of it is told
-- a group goes with its object: not while the kind isn't served, not of another namespace, not one
-  of somebody else; what is no longer selected stays, and is offered no more
-- what is right costs no request
 """
 
 import asyncio

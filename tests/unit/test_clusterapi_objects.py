@@ -1,9 +1,4 @@
-"""Machines and MachineDeployments as the watches tell of them.
-
-- news of a Machine that is gone, or older ones, change nothing; a loss is told once
-- a full listing finds what was lost while nobody watched; a restored cluster loses nothing
-- anything that somebody has written can be read; whose a Machine is tells its name, not its label
-"""
+"""Machines and MachineDeployments as the watches bring them."""
 
 from typing import Any
 

@@ -1,9 +1,4 @@
-"""Reading Cluster API's objects, the names of keys, and the discovery flags of cluster-autoscaler.
-
-- keys move with CAPI_GROUP, or don't
-- v1beta1 and v1beta2 are read alike; what has a wrong type counts as absent
-- the flag's grammar, and what it matches, are cluster-autoscaler's
-"""
+"""Reading Cluster API's objects, the names of keys, and the discovery flags of cluster-autoscaler."""
 
 from typing import Any
 

@@ -1,12 +1,4 @@
-"""Who goes when a MachineDeployment gets other replicas.
-
-- the target is the replicas; as many go as are too many, whatever is annotated
-- annotated Machines first, then those of no use yet, then by the order of either version
-- a deleted Machine takes its instance with it: counted once, and replaced unless fewer are wanted
-- none go in whose place a minimum of the group would bring others
-- while Karpenter chooses Machines, or has just done so, no other goes
-- what has been decided is not decided again; what has no serial yet needs no name
-"""
+"""Who goes when a MachineDeployment gets other replicas."""
 
 from typing import Any
 

@@ -1,10 +1,4 @@
-"""The flags of `kwok-operator run` that are about Cluster API.
-
-- nothing given: off; each flag has a variable, and a flag wins; those of cluster-autoscaler are
-  spelled as it spells them
-- what can't be used, and what doesn't go with the mode, is one line that names it
-- the five topologies of cluster-autoscaler's provider: which flags mean which two clusters
-"""
+"""The flags of `kwok-operator run` that are about Cluster API."""
 
 import argparse
 import functools

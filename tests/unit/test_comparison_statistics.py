@@ -1,10 +1,4 @@
-"""Whether two arms differ: what is told, and how often it is wrong.
-
-- Student's t is as in the tables
-- any values have an answer; both arms in each other's place, or other units, say the same
-- by simulation: false alarms, differences that are found, intervals that hold. With more
-  comparisons in each cell: `python -m hack.sureness`
-"""
+"""Whether two arms differ: what is reported, and how often it is wrong."""
 
 from collections.abc import Sequence
 from random import Random

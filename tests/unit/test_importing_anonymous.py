@@ -1,12 +1,4 @@
-"""An import under other names.
-
-- nothing private is left, wherever it stood; what is public stays, and so do amounts and words
-- keys and resources that people have made below public domains are private
-- what fitted before fits after: selectors, affinity, tolerations, names of namespaces, classes and
-  groups; numbers that are compared stay numbers
-- groups can be applied as before; notes name the same objects by the same names
-- the same key gives the same names, another one others; the table says what was what
-"""
+"""An import under other names."""
 
 import copy
 import ipaddress

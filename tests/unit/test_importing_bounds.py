@@ -1,11 +1,4 @@
-"""Bounds of imported groups, from what cluster-autoscaler (CA) says where they come from.
-
-- flags in all their spellings, the status of either form, provider configs, Cluster API
-- which scaling group is which group: by what nodes give away, by the forms of clouds, by name
-- one scaling group of several zones is dealt out; several of one group are summed
-- what is not known is told, and has no spec.autoscaling unless a maximum is chosen
-- what can't be read is told
-"""
+"""Bounds of imported groups, from what cluster-autoscaler (CA) says where they come from."""
 
 from fractions import Fraction
 from typing import Any

@@ -1,11 +1,4 @@
-"""What real API servers answer that one wouldn't think of, and what becomes of it.
-
-- every constraint of core/v1 is kept as it is; a value of a wrong type is left out, and told
-- what the API server added to a pod is not sent back, where it would be refused
-- policies are about the same pods or about none
-- owners: operators, CronJobs, controllers that tie each pod to a node; namespaces that go
-- volumes: whose word counts, and requirements that nothing fits
-"""
+"""What real API servers answer that one wouldn't think of, and what becomes of it."""
 
 import copy
 from typing import Any

@@ -1,11 +1,4 @@
-"""NodePools of Karpenter in an import.
-
-- what decides about nodes and disruption is kept, with the class of Karpenter's kwok provider
-- a requirement stays if imported nodes have its label, and nodes are those of the pool's groups
-- what can't work in the copy is left out, and noted with its object, field and reason
-- they have a file of their own, which `kubectl apply -k` leaves out, and anonymous names
-- whatever a NodePool holds, the import goes on, and what it makes can be written
-"""
+"""NodePools of Karpenter in an import."""
 
 import io
 import json

@@ -1,14 +1,4 @@
-"""Nodes of another cluster, as groups.
-
-- each node of the corpus becomes a group that the API server would take, and whose nodes have its
-  labels, taints and resources; control planes and what is being deleted are told
-- whatever nodes there are, in any order: the same groups, each node in one of them or told
-- pools by the labels of clouds, by --group-by, else by shape; one group a zone; names are valid,
-  readable and different
-- the template is the most common node; what differs, what is lost and who was not well is told
-- what asks for a node, by its name or a label that its group's nodes don't have, gets the group
-- whatever stands in place of a Node, it is told
-"""
+"""Nodes of another cluster, as groups."""
 
 import copy
 import json

@@ -1,9 +1,4 @@
-"""HorizontalPodAutoscalers of another cluster.
-
-- by default their workloads keep their size, and the ledger names them
-- those that are kept see the usage that they saw, of CPU and memory of whole pods
-- whatever they have, no text of users is kept, and names become anonymous with the others'
-"""
+"""HorizontalPodAutoscalers of another cluster."""
 
 import copy
 import json

@@ -1,8 +1,4 @@
-"""`--prices FILE`: what nodes cost, as CSV or YAML.
-
-- a price of a zone goes before the one for all zones
-- every mistake is told with its line, field, value and what to do
-"""
+"""`--prices FILE`: what nodes cost, as CSV or YAML."""
 
 import pytest
 from hypothesis import given

@@ -1,12 +1,4 @@
-"""Workloads of another cluster: what is kept of them, and what never is.
-
-- whatever a pod is made of, nothing that doesn't decide scheduling is in a manifest or in a note
-- what decides scheduling is kept as it is; an API server's any answer is taken without an error
-- pods are counted once: by their controller, by an owner that nobody knows, by their node, or alone
-- pods ask for what they asked for, where admission had changed that
-- volumes and names of nodes become places that exist elsewhere
-- Jobs, quotas, namespaces and classes lose what would stop them where they go
-"""
+"""Workloads of another cluster: what is kept of them, and what never is."""
 
 import copy
 import json

@@ -1,10 +1,4 @@
-"""Karpenter in a scenario: what is wrong with it is one sentence, before anything starts.
-
-- CRDs that are missing, of another version, or without what is made from groups
-- instance types, NodePools and their class; groups that no autoscaler may scale, or without a price
-- what the process may not have beside it
-- what of the groups Karpenter's provider doesn't have: named by a rehearsal
-"""
+"""Karpenter in a scenario: what is wrong with it is one sentence, before anything starts."""
 
 import json
 from copy import deepcopy

@@ -1,9 +1,4 @@
-"""Karpenter as a process of a rehearsal, and as an arm of a comparison.
-
-- the variables that it is started with
-- the binary's version and digest, from the file itself
-- arms of which only one has Karpenter: what it can't have is refused, what else is unlike is said
-"""
+"""Karpenter as a process of a rehearsal, and as an arm of a comparison."""
 
 import hashlib
 from pathlib import Path

@@ -1,10 +1,4 @@
-"""What groups are to Karpenter: instance types, NodePools, the class of its nodes.
-
-- a node has its group's allocatable exactly, and its label, labels, price, zone and capacity type
-- a type for each shape, an offering for each group, a NodePool for each set of taints
-- a user's NodePool gets our class, and only capacity types that there are
-- a file of instance types: any JSON is read, or refused with one sentence
-"""
+"""What groups are to Karpenter: instance types, NodePools, the class of its nodes."""
 
 import json
 from typing import Any

@@ -1,8 +1,4 @@
-"""What is in the cluster before Karpenter starts: its CRDs, then its class and NodePools.
-
-- instance types are of the nodes that groups have in the cluster, once their templates are resolved
-- a kind that isn't served yet is tried again; what the API server refuses is said with its name
-"""
+"""What is in the cluster before Karpenter starts: its CRDs, then its class and NodePools."""
 
 import json
 from collections.abc import AsyncIterator

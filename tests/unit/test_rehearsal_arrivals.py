@@ -1,10 +1,4 @@
-"""Which object of a workload is made when, and what it looks like.
-
-- all at once, at a rate, in waves: each object once, in order, and when that was asked for
-- what is drawn is the same for the same seed, and another for another
-- objects are what the API server takes: their pods tolerate the guard taint, and are as many as
-  the workload counts
-"""
+"""Which object of a workload is made when, and what it looks like."""
 
 import itertools
 import math

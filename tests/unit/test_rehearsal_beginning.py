@@ -1,9 +1,4 @@
-"""Waiting until a cluster is steady.
-
-- a pod without a place is waited for once more after nodes have come, and only then
-- what is waited for is reported while it lasts, and refused when its time is over, or at once where
-  nothing will come
-"""
+"""Waiting until a cluster is steady."""
 
 import asyncio
 from collections.abc import AsyncIterator

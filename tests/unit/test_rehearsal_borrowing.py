@@ -1,10 +1,4 @@
-"""What a rehearsal makes in a cluster of others is marked, and its pods stay on nodes of groups.
-
-- whatever an object is, it is labelled, and so are pods, Jobs and claims that come of it; nothing
-  else of it is changed, and a CRD's schema isn't taken for an object
-- pods are kept on nodes of groups, with all that they ask for besides
-- a CRD is ours if the API server has only filled it in
-"""
+"""What a rehearsal makes in a cluster of others is marked, and its pods stay on nodes of groups."""
 
 import copy
 from typing import Any

@@ -1,11 +1,4 @@
-"""What must fit together in a scenario, found before anything starts.
-
-- references between its parts, and to what it applies: processes, groups, pools, workloads, figures
-- what can never be, or only after the end: steps, arrivals, conditions, expectations
-- objects are looked at as `kwok-operator validate` does, in files and in the scenario itself
-- bounds that hold for each value of a figure, or for none: exactly those
-- where other objects may come, of a program or in a cluster that is there, nothing is missing
-"""
+"""What must fit together in a scenario, found before anything starts."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,15 +1,4 @@
-"""What a rehearsal has made in a cluster of others goes again, and nothing else.
-
-- what is labelled goes: groups while there is an operator, what was installed after them, the claim
-  last; what is labelled by nobody stays, and all of it where nobody has rehearsed
-- a CRD with objects of others stays with them, and their nodes; it is theirs from now on
-- nodes and pods that nobody takes away are taken away; pods of others on nodes of ours, too
-- what Karpenter has made goes while it may still run; what its finalizer holds after that, goes
-  without it, and another finalizer stays
-- no finalizer is taken off while Karpenter lives or something goes, nor of what a cloud's Karpenter
-  has made
-- what can't be deleted is told with the reason, and the claim stays
-"""
+"""What a rehearsal has made in a cluster of others goes again, and nothing else."""
 
 import json
 from typing import Any

@@ -1,10 +1,4 @@
-"""How far a cluster's clock is from ours, by the Date of its answers.
-
-- whatever the offset, the delay and the moments of the answers: the truth is within the error
-- ten answers over a second are precise to a fifth of a second
-- a clock that was set since is seen, and one that wasn't never is
-- servers that disagree leave an error that is as large as what they disagree about
-"""
+"""How far a cluster's clock is from ours, by the Date of its answers."""
 
 import math
 

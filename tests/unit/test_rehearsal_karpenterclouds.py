@@ -1,11 +1,4 @@
-"""The simulated clouds of groups, and the nodes that Karpenter makes of them.
-
-- the n-th node of a group lives as long as the operator's node with serial n; the cap holds
-- nodes are interrupted as spec.cloud says, and that is marked
-- what becomes of a group after Karpenter's start is a caveat, once for each
-- an outage of all groups is one of each class; an outage of some is marked, and does nothing
-- what the API server refuses is tried again at the next look
-"""
+"""The simulated clouds of groups, and the nodes that Karpenter makes of them."""
 
 import asyncio
 from collections.abc import Iterator

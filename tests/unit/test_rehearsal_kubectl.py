@@ -1,9 +1,4 @@
-"""Commands of a rehearsal: what they say is bounded, and nothing of them outlives them.
-
-- one that says no end of things is ended in time, and costs no memory
-- one that leaves something in a session of its own has ended, and what it left is gone
-- with input, they read it; one that can't be started says so
-"""
+"""Commands of a rehearsal: what they say is bounded, and nothing of them outlives them."""
 
 import asyncio
 import contextlib

@@ -1,10 +1,4 @@
-"""Steps that interrupt or lose machines.
-
-- which ones, depends on the seed and their places, and on no name: two arms have one course
-- a node of a group gets notice as by its own cloud, and what else was decided about it stays
-- of a node of Karpenter the NodeClaim goes; what isn't drained when the notice is over is lost
-- a machine under notice is taken once; one that is lost isn't drained; nodes of others stay
-"""
+"""Steps that interrupt or lose machines."""
 
 import asyncio
 from dataclasses import replace

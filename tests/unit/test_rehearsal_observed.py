@@ -1,11 +1,4 @@
-"""What a recording says of objects, as the API server tells them.
-
-- moments of a pod: seen at once they are exact, seen late they are those of the stamps; never moved
-- a cluster's clock may be off, and not exactly known: what the first list shows was before the run,
-  and nothing else was
-- requests are those that the scheduler counts; a pod of a ReplicaSet belongs to its Deployment
-- heartbeats leave no trace; what has no such field, or odd ones, is an object all the same
-"""
+"""What a recording says of objects, as the API server tells them."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,11 +1,4 @@
-"""Programs beside a rehearsal: waited for, and gone when it ends, however it ends.
-
-- ready by an answer, a port or a line; one that ends or is late says why
-- a pattern for a line takes no longer for being odd
-- a log has an end, however much is said
-- ended: with children that ignore SIGTERM or left for a session of their own, with their keeper,
-  and if we are killed
-"""
+"""Programs beside a rehearsal: waited for, and gone when it ends, however it ends."""
 
 import asyncio
 import contextlib

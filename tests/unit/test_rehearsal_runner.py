@@ -1,24 +1,4 @@
-"""The runner, where no cluster is needed to see what it does.
-
-- an output folder of a run before says nothing about this one; two at once are refused, and so is
-  one in which somebody else has such files
-- a recorder that has failed, as on a full disk, says so; it isn't taken for a quiet cluster
-- a clock that is set during the run ends it: its times would be wrong
-- kubectl has some seconds to see whether a condition holds, and waits in one go
-- a server that stands still is no quiet cluster; a trace that has been played is no dead process
-- what is there before the run is there at its beginning, for what must hold always, and is none of
-  what came in it
-- an outage of a zone is one of its groups, and ends with them as they were
-- a run that ends before all steps have begun and all workloads have come proves nothing, and fails,
-  also if a condition ends it; what is created when that holds, is given time to come
-- what the cluster is asked for long ends with us, even if we are killed
-- a terminal that is closed is an interrupt, unless nohup is before it
-- nobody who reads standard error is no reason to leave work undone
-- processes are ended all at once: none waits until another has done what it does at its end
-- what could not be taken away, or written, is told beside the verdict, and never instead of why a
-  run failed
-- a cluster of others is cleared up also if the interrupt comes while it is claimed or cleared up
-"""
+"""The runner, where no cluster is needed to see what it does."""
 
 import asyncio
 import contextlib

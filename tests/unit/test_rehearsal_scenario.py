@@ -1,10 +1,4 @@
-"""A scenario's own form: what its file may say, and how a mistake is told.
-
-- what is right becomes a scenario, times in seconds, and stands in a recording as it was
-- a mistake is told with its line, field, value and remedy, all mistakes at once
-- what isn't known is refused, with what may be meant
-- whatever stands in a file, there is a scenario or a finding
-"""
+"""A scenario's own form: what its file may say, and how a mistake is told."""
 
 from typing import Any
 

@@ -1,11 +1,4 @@
-"""When a cluster is steady: what is still under way, by its objects as the API server has them.
-
-- a group is, once the operator has looked at its present spec and says that it is Ready
-- a controller is, once its pods are there, or can't be there yet
-- a pod is, once the scheduler has refused it, and again after nodes have come; those of other
-  schedulers, such that are leaving and such that have ended aren't waited for
-- what is waited for stays short, however much it is
-"""
+"""When a cluster is steady: what is still under way, by its objects as the API server has them."""
 
 from typing import Any
 

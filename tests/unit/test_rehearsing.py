@@ -1,13 +1,4 @@
-"""`kwok-operator rehearse --check` and `--schema`, and the scenarios that come along.
-
-- the scenarios in deploy/scenarios are right, short, and say what they teach
-- the page of rehearsals shows what its first one prints
-- what could not be taken away is told behind the verdict, and the exit code is 1
-- what is wrong goes to standard error with file and line, and the exit code is 2
-- the schema takes what is right, and refuses what the models refuse
-- files, folders, kustomizations and programs are found as the scenario's file sees them; a circle,
-  a folder with the scenario in it, and what isn't there are told
-"""
+"""`kwok-operator rehearse --check` and `--schema`, and the scenarios that come along."""
 
 import json
 import subprocess

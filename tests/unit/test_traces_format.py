@@ -1,9 +1,4 @@
-"""Lines of a trace: what is written can be read, and what can't be replayed is refused by name.
-
-- hostile lines: place, field and remedy are told, in one line; nothing else is ever raised
-- names can't leave the path of a request
-- keys and kinds of lines that a later version may bring are left alone
-"""
+"""Lines of a trace: what is written can be read, and what can't be replayed is refused by name."""
 
 import json
 from typing import Any
