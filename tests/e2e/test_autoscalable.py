@@ -1,4 +1,4 @@
-"""Whether cluster-autoscaler can drive a group: what the operator says, and what the shim answers."""
+"""Whether cluster-autoscaler can drive a group: what operator and shim say."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What holds a group's size besides its target: bounds, no target at all, a limit for all groups."""
+"""What holds a group's size besides its target: bounds, no target, a limit for all groups."""
 
 from typing import Any
 

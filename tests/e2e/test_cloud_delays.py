@@ -1,4 +1,4 @@
-"""A cloud that takes its time: between the request and the Node, and from there until it is usable."""
+"""A cloud that takes its time until a Node exists, and from there until it is usable."""
 
 import time
 from typing import Any

@@ -1,4 +1,4 @@
-"""Thousands of instances are under way, half of them fail: status stays small, others are served."""
+"""Thousands of instances are under way, half fail: status stays small, others are served."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Two replicas, of which one works: who leads, how soon the other takes over, never both at once."""
+"""Two replicas, one works: who leads, how soon the other takes over, never both at once."""
 
 import os
 import re

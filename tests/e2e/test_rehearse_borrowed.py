@@ -1,4 +1,4 @@
-"""`kwok-operator rehearse --kubeconfig`: a cluster that others use is afterwards as it was before."""
+"""`kwok-operator rehearse --kubeconfig`: a cluster of others is left as it was before."""
 
 import gzip
 import json

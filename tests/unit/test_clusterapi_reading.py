@@ -1,4 +1,4 @@
-"""Reading Cluster API's objects, the names of keys, and the discovery flags of cluster-autoscaler."""
+"""Reading Cluster API's objects, names of keys, and discovery flags of cluster-autoscaler."""
 
 from typing import Any
 
