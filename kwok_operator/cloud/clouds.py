@@ -17,12 +17,12 @@ from typing import Any
 from kwok_operator.cloud.annotations import Mark, mark_on
 from kwok_operator.cloud.api.cloud import Cloud
 from kwok_operator.cloud.api.cloudstatus import CloudStatus
-from kwok_operator.cloud.asking import Asked, SettledRequests, settle
 from kwok_operator.cloud.desired import DesiredNodes, Upkeep
 from kwok_operator.cloud.draws import group_seed, instance_seed
 from kwok_operator.cloud.life import deletion_delay
 from kwok_operator.cloud.pools import Pools
 from kwok_operator.cloud.record import CloudRecord, outstanding
+from kwok_operator.cloud.room import CloudRequest, SettledRequests, settle
 from kwok_operator.cloud.shaping import Hold, needs_shaping
 from kwok_operator.cloud.states import Phase, State
 from kwok_operator.cloud.stock import Amounts, Holder, Use
@@ -171,9 +171,11 @@ class Clouds:
         known = self._of(group)
         postpone, leaving, late = self._deletions(group, seen, plan, observed)
         each = self._each(observed.cloud, node or memory.status.resolved_template)
-        asked = _asked(group, memory, seen, plan, cloud=self.in_force(group), late=late, each=each)
+        requested = _requested(
+            group, memory, seen, plan, cloud=self.in_force(group), late=late, each=each
+        )
         settled = settle(
-            asked,
+            requested,
             self._record(known, memory.status),
             pools=self.pools.known,
             others=lambda pools: self._others(group.name, pools),
@@ -181,7 +183,7 @@ class Clouds:
             deciding=deciding and not group.spec.paused,
         )
         before = known.phases
-        phases = await self._phases(asked, known, settled, observed, stop)
+        phases = await self._phases(requested, known, settled, observed, stop)
         if phases is None:
             return None
         due = _due(plan, phases, now=observed.now)
@@ -253,7 +255,7 @@ class Clouds:
 
     async def _phases(
         self,
-        asked: Asked,
+        requested: CloudRequest,
         known: _Known,
         settled: SettledRequests,
         observed: ObservedCloud,
@@ -275,8 +277,8 @@ class Clouds:
         parts = outstanding(
             settled.record,
             settled.batches,
-            group=asked.group,
-            arrived=asked.arrived,
+            group=requested.group,
+            arrived=requested.arrived,
             now=observed.now,
             outage_since=observed.outage_since,
             known={s: p for s, p in known.phases.items() if s not in settled.redated},
@@ -290,7 +292,7 @@ class Clouds:
                     known.phases = record.still(known.phases | found, before=settled.record)
                     known.record = record
                     return None
-        pending = frozenset(asked.pending)
+        pending = frozenset(requested.pending)
         known.phases = {serial: phase for serial, phase in found.items() if serial in pending}
         return known.phases
 
@@ -370,12 +372,12 @@ class Clouds:
         status = group.status
         batches = batches_of(status)
         record = CloudRecord.read(status.cloud, batches)
-        asked = {s for batch in batches for s in batch}
+        requested = {s for batch in batches for s in batch}
         nodes = (r for r in self._cache.group(group.name).values() if r.owner == group.uid)
         there = {record.serial for record in nodes if record.serial is not None}
         each = self._each(cloud, status.resolved_template)
         return Holder(
-            group.name, (asked - record.refused(asked)) | there, each, cloud.capacity_pools
+            group.name, (requested - record.refused(requested)) | there, each, cloud.capacity_pools
         )
 
     def _book(self, known: _Known, settled: SettledRequests) -> None:
@@ -387,7 +389,7 @@ class Clouds:
         known.holding, known.refused = now, refused
 
 
-def _asked(
+def _requested(
     group: Group,
     memory: Memory,
     seen: Observation,
@@ -396,11 +398,11 @@ def _asked(
     cloud: Cloud | None,
     late: Sequence[int],
     each: Amounts,
-) -> Asked:
+) -> CloudRequest:
     """Takes from the plan what concerns the cloud; `late` are stuck nodes that go now."""
     here = seen.terminating.keys() | seen.records.keys()
     batches = compact(plan.batches, here=here, gone=frozenset(late)) if late else plan.batches
-    return Asked(
+    return CloudRequest(
         group=group.name,
         cloud=cloud,
         pending=plan.pending,

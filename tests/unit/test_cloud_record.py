@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.cloud import asking
+from kwok_operator.cloud import room
 from kwok_operator.cloud.api.cloud import Cloud, ErrorClass
 from kwok_operator.cloud.api.cloudstatus import MAX_REFUSED, MAX_ROWS, CloudStatus
 from kwok_operator.cloud.arrival import MAX_TRIES, TRIES_AT_ONCE
-from kwok_operator.cloud.asking import Asked
 from kwok_operator.cloud.record import CloudRecord, Refusal, outstanding, redated
+from kwok_operator.cloud.room import CloudRequest
 from kwok_operator.cloud.states import Fault, Phase, State
 from kwok_operator.cloud.stock import CapacityPool, StockDecision, StockRequest, decide
 from kwok_operator.cloud.summary import (
@@ -96,7 +96,7 @@ def test_who_finds_room_later_begins_then() -> None:
 
 def test_room_is_for_those_that_ask_for_the_longest_time() -> None:
     record = record_of(cloud(), refusal(3, since=T0 + MINUTE), refusal(5))
-    asked = Asked(
+    requested = CloudRequest(
         group=GROUP,
         cloud=cloud(capacityPools=["zone-b"]),
         pending=[3, 5],
@@ -104,7 +104,9 @@ def test_room_is_for_those_that_ask_for_the_longest_time() -> None:
         arrived=set(),
         batches=(batch(3, 5, spent={4}),),
     )
-    settled = asking.settle(asked, record, pools=zone(1), others=lambda _: [], now=T0 + 6 * MINUTE)
+    settled = room.settle(
+        requested, record, pools=zone(1), others=lambda _: [], now=T0 + 6 * MINUTE
+    )
     assert settled.redated == {5}
     assert settled.record.refused({3, 5}) == {3}
 
@@ -204,8 +206,8 @@ def test_refusals_of_many_times_are_joined_the_closest_first() -> None:
         decision = decide(ask(n), pools=zone(0))
         record = settle(record, decision, wanted=set(range(n + 1)), now=now)
     assert len(record.refusals) == MAX_REFUSED
-    asked = set(range(2 * MAX_REFUSED))
-    assert record.refused(asked) == asked
+    requested = set(range(2 * MAX_REFUSED))
+    assert record.refused(requested) == requested
     assert record.refusals[0].serials > {0, 1}
 
 
@@ -217,7 +219,7 @@ def test_refusals_that_were_tampered_with_are_left_out() -> None:
     many = {**good, "serials": "0-9999999"}
     status = {"refused": [many, *odd, good, twice, good, twice]}
     read = CloudRecord.read(CloudStatus.model_validate(status), [batch(0, 4)])
-    assert [r.serials for r in read.refusals] == [{1, 2}, {2, 3}], "no more than are asked for"
+    assert [r.serials for r in read.refusals] == [{1, 2}, {2, 3}], "no more than are requested"
     kept = settle(read, StockDecision(), wanted={1, 2, 3, 4})
     assert [r.serials for r in kept.refusals] == [{1, 2}, {3}], "the first holds"
 

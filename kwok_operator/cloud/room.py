@@ -1,6 +1,6 @@
 """Decides which instances without a Node get room in stock and pools, and what to record of it.
 
-    Asked (plan) + CloudRecord + pools and what groups hold  --settle-->  SettledRequests
+    CloudRequest (plan) + CloudRecord + pools and what groups hold  --settle-->  SettledRequests
 
 The result has to be written to status before anything is created. It need not be kept in memory:
 with nothing new to decide, `settle` returns the same again.
@@ -26,7 +26,7 @@ _PERFECT = Cloud()
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CloudRequest:
     """The part of a group's plan that concerns its cloud.
 
     `pending` are the serials that are requested and have no Node; those from `first_new` on are in
@@ -62,7 +62,7 @@ Others = Callable[[Sequence[str]], Iterable[Holder]]
 
 
 def settle(
-    asked: Asked,
+    requested: CloudRequest,
     record: CloudRecord,
     *,
     pools: Mapping[str, CapacityPool],
@@ -74,22 +74,22 @@ def settle(
 
     Unless `deciding`, nothing is granted or refused: only unwanted serials are forgotten.
     """
-    cloud = asked.cloud or _PERFECT
-    wanted = frozenset(asked.pending)
-    new = [serial for serial in asked.pending if serial >= asked.first_new]
+    cloud = requested.cloud or _PERFECT
+    wanted = frozenset(requested.pending)
+    new = [serial for serial in requested.pending if serial >= requested.first_new]
     holding = Holder(
-        group=asked.group,
-        serials=(wanted - record.refused(wanted)).difference(new).union(asked.arrived),
-        each=asked.each,
+        group=requested.group,
+        serials=(wanted - record.refused(wanted)).difference(new).union(requested.arrived),
+        each=requested.each,
         pools=cloud.capacity_pools,
     )
     decision = StockDecision()
     serials = _in_order([(now, new), *record.asking(now)], wanted) if deciding else []
     if serials:
         request = StockRequest(
-            group=asked.group,
+            group=requested.group,
             serials=serials,
-            each=asked.each,
+            each=requested.each,
             pools=cloud.capacity_pools,
             stock=cloud.stock,
             outage=cloud.outage,
@@ -99,9 +99,15 @@ def settle(
     granted = frozenset(decision.granted)
     settled = record.settled(decision, wanted=wanted, now=now)
     again = granted.difference(new)
-    batches = redated(asked.batches, granted=again, at=format_time(now)) if again else asked.batches
+    batches = (
+        redated(requested.batches, granted=again, at=format_time(now))
+        if again
+        else requested.batches
+    )
     oldest = min((parse_time(batch.requested_at) for batch in batches), default=None)
-    history = settled.history.revised(asked.cloud, group=asked.group, now=now, oldest=oldest)
+    history = settled.history.revised(
+        requested.cloud, group=requested.group, now=now, oldest=oldest
+    )
     return SettledRequests(
         record=replace(settled, history=history),
         batches=batches,
