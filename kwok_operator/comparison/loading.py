@@ -108,6 +108,7 @@ def _files(scenario: Scenario, around: LocalSurroundings) -> dict[str, str]:
     """
     names = [source.path for source in sources_of(scenario)]
     names += [workload.arrivals.trace for workload in scenario.workloads]
+    names += [scenario.placement.path] if scenario.placement is not None else []
     for each in scenario.karpenters.values():
         crds = around.beside(each.binary, CRDS_FOLDER) if each.crds is None else None
         names += [*each.paths, crds]

@@ -15,7 +15,15 @@ from kwok_operator.controlplane.errors import (
     UnknownVersion,
 )
 from kwok_operator.controlplane.kwokctl import COMPONENTS, Flags
-from kwok_operator.controlplane.lifecycle import DEFAULT_NAME, create, delete, get, removal, revive
+from kwok_operator.controlplane.lifecycle import (
+    DEFAULT_NAME,
+    create,
+    delete,
+    get,
+    removal,
+    restart,
+    revive,
+)
 from kwok_operator.controlplane.ownership import Choices, async_temporary, temporary
 from kwok_operator.controlplane.settings import DEFAULT_KUBERNETES_VERSION, Settings
 from kwok_operator.controlplane.tools import Tools, find_set, find_tools
@@ -46,6 +54,7 @@ __all__ = [
     "get",
     "known_versions",
     "removal",
+    "restart",
     "revive",
     "temporary",
 ]

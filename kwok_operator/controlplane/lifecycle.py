@@ -197,6 +197,20 @@ def revive(cluster: Cluster, *, settings: Settings | None = None) -> None:
                 raise
 
 
+def restart(cluster: Cluster, component: str, *, settings: Settings | None = None) -> None:
+    """Kill a component, also if it is stopped, and start it anew."""
+    settings = settings or Settings.from_environ(os.environ)
+    # Nobody takes the component's port meanwhile, as clusters are created one at a time.
+    with creating(cluster.name, settings=settings, reporter=Reporter(sys.stderr)):
+        os.kill(cluster.pid(component), signal.SIGKILL)
+        deadline = time.monotonic() + _ANSWER_SECONDS
+        while component not in cluster.dead():
+            if time.monotonic() > deadline:
+                raise ClusterError(f"ending {component} of cluster {cluster.name}: it still runs")
+            time.sleep(_POLL_SECONDS)
+        revive(cluster, settings=settings)
+
+
 def checked_name(name: str) -> str:
     """Return the name; raise an error if no cluster can have it."""
     if not _NAME.fullmatch(name):

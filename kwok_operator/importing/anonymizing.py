@@ -16,6 +16,7 @@ from typing import Any, Final
 from kwok_operator.errors import SettingsError
 from kwok_operator.importing.anonymous import Anonymizer, in_new_order
 from kwok_operator.importing.folder import OutputError, stem
+from kwok_operator.importing.incidents.placement import ImportedPlacement
 from kwok_operator.importing.ledger import Unread
 from kwok_operator.importing.notes import Note
 from kwok_operator.importing.settings import ImportSettings
@@ -68,16 +69,15 @@ def anonymized(
     manifests: Sequence[dict[str, Any]],
     notes: Sequence[Note],
     unread: Sequence[Unread],
-    settings: ImportSettings,
-) -> tuple[list[dict[str, Any]], list[Note], list[Unread]]:
-    """Returns manifests, notes and `unread` with anonymous names, after the table is written."""
-    names = Names(settings.output, settings.anonymize_table)
-    anonymizer = names.anonymizer
+    placement: ImportedPlacement,
+    anonymizer: Anonymizer,
+) -> tuple[list[dict[str, Any]], list[Note], list[Unread], ImportedPlacement]:
+    """Returns all of it with anonymous names; their table isn't written yet."""
     renamed, renamed_notes = in_new_order(anonymizer.manifests(manifests)), anonymizer.notes(notes)
-    names.save()
     # Paths have namespaces in them, and the API server's sentences users and hosts.
     unnamed = [replace(each, path="", reason="the reason was told on screen") for each in unread]
-    return renamed, renamed_notes, unnamed
+    placed = placement.renamed(anonymizer.ref, lambda taint: anonymizer.manifests([taint])[0])
+    return renamed, renamed_notes, unnamed, placed
 
 
 def read_table(path: Path) -> tuple[bytes, dict[str, str]] | None:

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from kwok_operator.constants import API_GROUP, KIND
 from kwok_operator.errors import KwokOperatorError, SettingsError
+from kwok_operator.importing.incidents.scenario import FIELDS, PLACEMENT
 from kwok_operator.importing.ledger import WRITER, Ledger, as_json, as_text
 from kwok_operator.importing.nodes.nodepools import KIND as NODE_POOL
 from kwok_operator.importing.yamlout import dump
@@ -31,8 +32,11 @@ _CLUSTER: Final = "cluster.yaml"
 KARPENTER: Final = "karpenter.yaml"
 """What only a cluster with Karpenter takes: `kubectl apply -k` leaves it out."""
 _NAMESPACES: Final = "namespaces"
-_LEDGERS: Final = ("ledger.md", "ledger.json")
+_WITH_WRITER: Final = ("ledger.md", "ledger.json", PLACEMENT)
 _HEADER: Final = f"# Written by {WRITER}, which replaces it: changes belong into an overlay.\n"
+_SCENARIO_HEADER: Final = f"""{_HEADER}#   kwok-operator rehearse scenario.yaml
+# Your own scenarios belong beside this folder, with paths such as NAME/nodegroups.yaml.
+"""
 _ASIDE: Final = ".old"
 _MAX_FILE: Final = 1_000_000
 _LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
@@ -107,6 +111,15 @@ def files_of(manifests: Sequence[Manifest], ledger: Ledger) -> dict[str, bytes]:
     files["ledger.md"] = as_text(ledger).encode(errors="replace")
     files["ledger.json"] = (json.dumps(as_json(ledger), indent=1) + "\n").encode()
     return files
+
+
+def scenario_files(scenario: Mapping[str, Any], placement: Mapping[str, Any]) -> dict[str, bytes]:
+    """Returns the files by which a rehearsal begins as the cluster stood."""
+    text = _SCENARIO_HEADER + dump(scenario, first=FIELDS)
+    return {
+        "scenario.yaml": text.encode(),
+        PLACEMENT: (json.dumps(placement, indent=1) + "\n").encode(),
+    }
 
 
 def write(output: Path, files: Mapping[str, bytes]) -> None:
@@ -227,7 +240,7 @@ def _foreign_file(folder: Path) -> str:
 
 
 def _is_ours(name: str, path: Path) -> bool:
-    if name in _LEDGERS:
+    if name in _WITH_WRITER:
         return WRITER in _beginning(path, 200)
     return name.endswith(".yaml") and _beginning(path, len(_HEADER)) == _HEADER
 

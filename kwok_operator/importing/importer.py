@@ -15,9 +15,11 @@ from kwok_operator.constants import NODES_PATH
 from kwok_operator.errors import KwokOperatorError, SettingsError, one_line
 from kwok_operator.formats.untyped import text_at
 from kwok_operator.importing import folder
-from kwok_operator.importing.anonymizing import anonymized, check_table
+from kwok_operator.importing.anonymizing import Names, anonymized, check_table
 from kwok_operator.importing.autoscalers import namespaces_of, read_bounds
 from kwok_operator.importing.cluster import ClusterClient, Sleep, Unreadable, open_cluster
+from kwok_operator.importing.incidents.placement import ImportedPlacement, as_json, placement_of
+from kwok_operator.importing.incidents.scenario import ScenarioParts, scenario_of
 from kwok_operator.importing.kinds import HPA, KINDS
 from kwok_operator.importing.ledger import Ledger, Unread, ledger_of
 from kwok_operator.importing.nodes import nodepools
@@ -83,13 +85,20 @@ async def run_import(
             reporter.say(one_line(f"reading {cluster.description}"))
             reading = await _read(cluster, settings, reporter)
         # What a signal finds being written is brought to its end.
-        manifests, notes, read = _made(reading, settings, prices)
+        manifests, notes, read, placement = _made(reading, settings, prices)
         unread = reading.unread
         if settings.anonymize:
-            manifests, notes, unread = anonymized(manifests, notes, unread, settings)
+            names = Names(settings.output, settings.anonymize_table)
+            manifests, notes, unread, placement = anonymized(
+                manifests, notes, unread, placement, names.anonymizer
+            )
+            names.save()
         ledger = ledger_of(read=read, manifests=manifests, notes=notes, unread=unread)
         reporter.say(f"writing {settings.output}")
-        folder.write(settings.output, folder.files_of(manifests, ledger))
+        files = folder.files_of(manifests, ledger)
+        scenario = scenario_of(files, placement=placement, parts=ScenarioParts())
+        files |= folder.scenario_files(scenario, as_json(placement))
+        folder.write(settings.output, files)
     return ledger
 
 
@@ -186,16 +195,19 @@ def _not_there(reading: Reading, settings: ImportSettings) -> list[Unread]:
 
 def _made(
     reading: Reading, settings: ImportSettings, prices: Prices | None
-) -> tuple[list[dict[str, Any]], list[Note], Mapping[str, int]]:
+) -> tuple[list[dict[str, Any]], list[Note], Mapping[str, int], ImportedPlacement]:
     grouped = reading.nodes.finish(group_by=settings.group_by, prices=prices, bounds=reading.bounds)
     imported = reading.workloads.finish(places=grouped.places)
     node_pools = reading.bounds.node_pools
     pools, about_pools = node_pools.finish(grouped.labels)
-    notes = [*grouped.notes, *about_pools, *imported.notes]
+    placement, about_places = placement_of(
+        imported.standing, nth=grouped.nth, barriers=grouped.barriers
+    )
+    notes = [*grouped.notes, *about_pools, *imported.notes, *about_places]
     read = {"Node": grouped.read, **imported.read}
     if node_pools.read:
         read[nodepools.KIND] = node_pools.read
-    return [*grouped.manifests, *pools, *imported.manifests], notes, read
+    return [*grouped.manifests, *pools, *imported.manifests], notes, read, placement
 
 
 def _prices(path: Path | None) -> Prices | None:

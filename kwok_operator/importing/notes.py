@@ -189,6 +189,10 @@ class Reason(StrEnum):
         "it says something of a node by name that can't be said of a group, or of a node that"
         " isn't imported; that condition is left out",
     )
+    STOOD_ELSEWHERE = (
+        "StoodElsewhere",
+        "pods of it were on nodes that aren't imported; the scheduler finds them another place",
+    )
     TOO_MANY_PLACES = (
         "TooManyPlaces",
         "its volumes and its affinity have too many alternatives together; the place of a volume"

@@ -5,7 +5,7 @@ everything that doesn't begin like a word is quoted. There are no aliases.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import yaml
@@ -30,9 +30,11 @@ def _text(dumper: Any, text: str) -> Any:
 _Dumper.add_representer(str, _text)
 
 
-def dump(manifest: Mapping[str, Any]) -> str:
+def dump(
+    manifest: Mapping[str, Any], *, first: Sequence[str] = ("apiVersion", "kind", "metadata")
+) -> str:
     """Returns one YAML document; apiVersion, kind and metadata come first, as people expect it."""
-    first = [key for key in ("apiVersion", "kind", "metadata") if key in manifest]
+    first = [key for key in first if key in manifest]
     ordered = {key: manifest[key] for key in [*first, *sorted(manifest.keys() - set(first))]}
     text: str = yaml.dump(ordered, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1_000)
     return text

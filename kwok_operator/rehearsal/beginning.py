@@ -10,6 +10,7 @@ comes later.
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from kwok_operator.constants import GROUPS_PATH, REHEARSAL_LABEL
@@ -38,15 +39,26 @@ _PODS_PATH: Final = "/api/v1/pods"
 _CONTROLLERS: Final = {
     "Deployment": "/apis/apps/v1/deployments",
     "ReplicaSet": "/apis/apps/v1/replicasets",
+    "ReplicationController": "/api/v1/replicationcontrollers",
     "StatefulSet": "/apis/apps/v1/statefulsets",
     "DaemonSet": "/apis/apps/v1/daemonsets",
     "Job": "/apis/batch/v1/jobs",
 }
 
 
-async def until_steady(testbed: Testbed, *, within: float) -> None:
+Objects = Sequence[dict[str, Any]]
+Bind = Callable[[Objects, Objects], Awaitable[int]]
+"""Takes the ReplicaSets and the pods without a node. Binds pods, and returns how many."""
+
+
+async def until_steady(
+    testbed: Testbed, *, within: float, bind: Bind | None = None, tried: bool = False
+) -> None:
     """Returns once the cluster is steady. Raises TestbedError if it isn't after `within` seconds,
     and the errors of KubeClient.
+
+    Without a scheduler, `bind` takes its place, and pods that it doesn't bind aren't waited for.
+    `tried` means that the scheduler has seen no pod before all nodes were there.
     """
     began, nodes_came, reported, steady = time.monotonic(), None, "", 0
     reported_at = -_REPORT_SECONDS
@@ -62,10 +74,10 @@ async def until_steady(testbed: Testbed, *, within: float) -> None:
             )
         if wants_nodes(groups) and (not_ready or nodes_came is None):
             nodes_came = looked
-        retried = nodes_came is None or looked - nodes_came > _RETRIED_SECONDS
+        retried = tried or nodes_came is None or looked - nodes_came > _RETRIED_SECONDS
         found = UnderWay(len(groups), not_ready, [], [])
         if not not_ready:
-            found = await _look_at_pods(testbed, found, retried=retried)
+            found = await _look_at_pods(testbed, found, retried=retried, bind=bind)
         steady = steady + 1 if found.is_steady else 0
         now = time.monotonic()
         if steady == _LOOKS:
@@ -81,13 +93,18 @@ async def until_steady(testbed: Testbed, *, within: float) -> None:
         await asyncio.sleep(max(_LOOK_SECONDS, 2 * (now - looked)))
 
 
-async def _look_at_pods(testbed: Testbed, found: UnderWay, *, retried: bool) -> UnderWay:
+async def _look_at_pods(
+    testbed: Testbed, found: UnderWay, *, retried: bool, bind: Bind | None
+) -> UnderWay:
     # In this order: if a controller has created all its pods, these are in the later list.
     bodies = {kind: await _objects(testbed, path) for kind, path in _CONTROLLERS.items()}
     unbound = await _objects(testbed, _PODS_PATH, fieldSelector="spec.nodeName=")
     missing = [
         name for kind, some in bodies.items() for name in without_their_pods(kind, some, unbound)
     ]
+    if bind is not None:
+        placed = await bind(bodies["ReplicaSet"], unbound)
+        return found._replace(without_pods=missing, placed=placed)
     waiting = not_scheduled(unbound, retried=retried)
     return found._replace(without_pods=missing, not_scheduled=waiting)
 

@@ -46,6 +46,7 @@ from kwok_operator.rehearsal.karpenterclouds import KarpenterClouds
 from kwok_operator.rehearsal.kubectl import CommandError
 from kwok_operator.rehearsal.logs import ProgramWarnings
 from kwok_operator.rehearsal.outages import change, changes_of
+from kwok_operator.rehearsal.placing import place
 from kwok_operator.rehearsal.programs import ProgramError
 from kwok_operator.rehearsal.progress import Report, Say, Show, in_lines
 from kwok_operator.rehearsal.recorder import RunRecorder
@@ -155,9 +156,14 @@ async def _set_up(ready: Testbed, scenario: Scenario, warnings: ProgramWarnings)
     """Does what comes before the clock starts. Raises KwokOperatorError."""
     ready.report("applying what is there at the beginning")
     await make_namespaces(ready, scenario)
-    await apply(ready, scenario.apply)
-    if scenario.apply and scenario.begin is Begin.STEADY:
-        await until_steady(ready, within=scenario.steady_within)
+    applying = partial(apply, ready, scenario.apply)
+    if scenario.placement is not None:
+        within = scenario.steady_within
+        await place(ready, scenario.placement, apply=applying, within=within)
+    else:
+        await applying()
+        if scenario.apply and scenario.begin is Begin.STEADY:
+            await until_steady(ready, within=scenario.steady_within)
     for process in scenario.processes:
         if process.starts is Starts.AT_ONCE:
             ready.report(f"starting {process.name}")

@@ -96,6 +96,8 @@ class Testbed:
     """Raises ControlPlaneError if a component of our own cluster has ended. It reads all
     processes.
     """
+    cluster: controlplane.Cluster | None = None
+    """The cluster of the rehearsal's own."""
     borrowed: BorrowedCluster | None = None
     """The cluster of others that is used; None if the rehearsal has its own."""
     say: Say = lambda line, style="": None
@@ -258,14 +260,14 @@ async def testbed(
     ControlPlaneError.
     """
     async with AsyncExitStack() as stack:
-        cluster, kubeconfig, check = await _cluster(scenario, settings, stack, report=report)
+        program, kubeconfig, own = await _cluster(scenario, settings, stack, report=report)
         environment = {
             **os.environ,
             "KUBECONFIG": str(kubeconfig),
             "REHEARSAL": str(logs.parent),
-            "PATH": f"{cluster.parent}{os.pathsep}{os.environ.get('PATH', '')}",
+            "PATH": f"{program.parent}{os.pathsep}{os.environ.get('PATH', '')}",
         }
-        kubectl = AsyncKubectl(cluster, environment)
+        kubectl = AsyncKubectl(program, environment)
         connection = await load_connection(kubeconfig=str(kubeconfig))
         client = await stack.enter_async_context(KubeClient(connection=connection))
         made = Testbed(
@@ -279,7 +281,8 @@ async def testbed(
             find_program=find_program,
             report=report,
             say=say or (lambda line, style="": report(line)),
-            check_cluster=check,
+            check_cluster=own.check if own is not None else lambda: None,
+            cluster=own,
         )
         clearing = Clearing(client, report=report, karpenter_lives=made.karpenter_lives)
         if not settings.own_cluster:
@@ -318,17 +321,15 @@ async def _clear_karpenter(
 
 async def _cluster(
     scenario: Scenario, settings: RehearseSettings, stack: AsyncExitStack, *, report: Report
-) -> tuple[Path, Path, Callable[[], None]]:
-    """Returns kubectl, the kubeconfig, and a function that raises ControlPlaneError if the cluster
-    breaks.
-    """
+) -> tuple[Path, Path, controlplane.Cluster | None]:
+    """Returns kubectl, the kubeconfig, and the cluster if it is the rehearsal's own."""
     if not settings.own_cluster:
         found = shutil.which("kubectl")
         if found is None:
             raise TestbedError("kubectl is not on PATH; install it, or leave --kubeconfig away")
         kubectl = Path(found)
         own = await stack.enter_async_context(only_this_cluster(kubectl, settings))
-        return kubectl, own, lambda: None
+        return kubectl, own, None
     flags = {
         component.value: dict(given)
         for component, given in scenario.cluster.flags.items()
@@ -349,7 +350,7 @@ async def _cluster(
     cluster = await stack.enter_async_context(making)
     if settings.keep:
         report(f"the cluster stays: export KUBECONFIG={cluster.kubeconfig}")
-    return cluster.kubectl, cluster.kubeconfig, cluster.check
+    return cluster.kubectl, cluster.kubeconfig, cluster
 
 
 async def _versions(kubectl: AsyncKubectl) -> dict[str, str]:

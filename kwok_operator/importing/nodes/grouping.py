@@ -14,6 +14,7 @@ from kwok_operator.errors import TemplateError
 from kwok_operator.formats.untyped import as_list, as_map, as_texts
 from kwok_operator.formats.words import few_names
 from kwok_operator.importing.nodes.bounds import Bounds, ImportedGroup
+from kwok_operator.importing.nodes.nthnode import NodeBarrier, NthNode
 from kwok_operator.importing.nodes.pools import (
     Identity,
     Pool,
@@ -66,13 +67,16 @@ _MAX_VALUE: Final = 253
 @dataclass(frozen=True, slots=True)
 class Grouped:
     """The result. `places` gives the groups for each name and label of a node; `read` counts the
-    Nodes. `labels` are those of the nodes of each group.
+    Nodes. `labels` are those of the nodes of each group. `nth` has the nodes by name, `barriers`
+    what keeps pods off single ones.
     """
 
     manifests: list[dict[str, Any]]
     notes: list[Note]
     labels: Mapping[str, Mapping[str, str]]
     places: Places
+    nth: Mapping[str, NthNode]
+    barriers: Mapping[NthNode, NodeBarrier]
     read: int
 
 
@@ -172,6 +176,11 @@ class _Grouping:
             if found is None:
                 self._drop(groups.pop(identity), Reason.NO_CAPACITY)
         names = names_of(groups)
+        nth = {
+            node.name: NthNode(names[each], number)
+            for each, members in groups.items()
+            for number, node in enumerate(members)
+        }
         autoscaling = self._settle(groups, names)
         manifests = []
         for identity in sorted(groups, key=lambda each: names[each]):
@@ -184,6 +193,13 @@ class _Grouping:
             notes=self.notes,
             labels={names[each]: _labels(templates[each]) for each in groups},
             places=_places({names[each]: (groups[each], templates[each]) for each in groups}),
+            nth=nth,
+            barriers={
+                nth[node.name]: barrier
+                for each, members in groups.items()
+                for node in members
+                if (barrier := _barrier(node, templates[each])) is not None
+            },
             read=len(self.nodes) + self.odd,
         )
 
@@ -308,6 +324,14 @@ def _places(groups: Mapping[str, tuple[Sequence[_Node], Kept | None]]) -> Places
         labels |= labels_of_every_node(labels) | {constants.NODE_GROUP_LABEL: name}
         have.update(labels.items())
     return {place: frozenset() if place in have else frozenset(had[place]) for place in had}
+
+
+def _barrier(node: _Node, template: Kept | None) -> NodeBarrier | None:
+    cordoned = Reason.NODE_CORDONED in node.states
+    kept = _read(node)
+    usual = template["taints"] if template else []
+    taints = [taint for taint in kept["taints"] if taint not in usual] if kept else []
+    return NodeBarrier(cordoned, tuple(taints)) if cordoned or taints else None
 
 
 def _labels(kept: Kept | None) -> Mapping[str, str]:

@@ -7,7 +7,7 @@ become a DaemonSet on the groups of their nodes. Labels in which the pods differ
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from kwok_operator.importing.notes import Note, Reason, Ref
 from kwok_operator.importing.pods.binding import NAME_FIELD, Places, bind_to_groups, require
 from kwok_operator.importing.pods.fields import LABELS_OF_ONE_POD
 from kwok_operator.importing.pods.objects import Manifest, manifest_of
+from kwok_operator.importing.pods.standing import Standing
 
 IMPORTED_LABEL: Final = "kwok-operator.io/imported"
 """A label of these pods, which their ReplicaSet or DaemonSet selects."""
@@ -30,13 +31,16 @@ class _Alike:
     labels: dict[str, str]
     annotations: dict[str, str]
     notes: list[Note]
+    standing: Standing
     nodes: set[str]
+    """The nodes of static pods, also if the pods are not bound yet."""
     count: int = 1
     differ: set[str] = field(default_factory=set)
     """Keys of labels that differ between the pods."""
 
     def add(self, others: "_Alike") -> None:
         self.count += others.count
+        self.standing.merge(others.standing)
         self.nodes |= others.nodes
         self.notes += [note for note in others.notes if note not in self.notes]
         keys = self.labels.keys() | others.labels.keys()
@@ -56,21 +60,33 @@ class Gathered:
         self._pods: dict[_Key, _Alike] = {}
 
     def add_owned(
-        self, ref: Ref, manifest: Manifest, notes: list[Note], *, owner: tuple[str, str]
+        self,
+        ref: Ref,
+        manifest: Manifest,
+        notes: list[Note],
+        standing: Standing,
+        *,
+        owner: tuple[str, str],
     ) -> None:
-        self._add(Ref("ReplicaSet", ref.namespace, owner[1]), manifest, notes, owner, set())
+        new = Ref("ReplicaSet", ref.namespace, owner[1])
+        self._add(new, manifest, notes, standing, owner=owner)
 
-    def add_static(self, ref: Ref, manifest: Manifest, notes: list[Note], *, node: str) -> None:
+    def add_static(
+        self, ref: Ref, manifest: Manifest, notes: list[Note], standing: Standing, *, node: str
+    ) -> None:
         name = ref.name.removesuffix(f"-{node}")
-        self._add(Ref("DaemonSet", ref.namespace, name), manifest, notes, ("Node", name), {node})
+        new = Ref("DaemonSet", ref.namespace, name)
+        self._add(new, manifest, notes, standing, owner=("Node", name), nodes={node})
 
     def _add(
         self,
         ref: Ref,
         manifest: Manifest,
         notes: list[Note],
+        standing: Standing,
+        *,
         owner: tuple[str, str],
-        nodes: set[str],
+        nodes: Collection[str] = (),
     ) -> None:
         spec, metadata = manifest["spec"], manifest["metadata"]
         for name in ("restartPolicy", "activeDeadlineSeconds"):
@@ -81,15 +97,19 @@ class Gathered:
             labels={key: labels[key] for key in labels if key not in LABELS_OF_ONE_POD},
             annotations=metadata.get("annotations", {}),
             notes=[replace(note, ref=ref) for note in notes],
-            nodes=nodes,
+            standing=standing,
+            nodes=set(nodes),
         )
         _merge(self._pods, (ref.kind, ref.namespace, *owner, _hash(spec)), one)
 
     def finish(
         self, places: Places, *, taken: frozenset[Ref]
-    ) -> tuple[dict[Ref, Manifest], list[Note]]:
-        """Returns the manifests and notes; no manifest has a name in `taken`."""
+    ) -> tuple[dict[Ref, Manifest], dict[Ref, Standing], list[Note]]:
+        """Returns the manifests, where their pods stood, and notes; no manifest has a name in
+        `taken`.
+        """
         made: dict[Ref, Manifest] = {}
+        standing: dict[Ref, Standing] = {}
         notes: list[Note] = []
         for key, alike in sorted(self._bound(places).items(), key=lambda item: item[0]):
             kind, namespace, of_kind, name, shape = key
@@ -111,8 +131,8 @@ class Gathered:
                 Note(ref, Reason.LABELS_DIFFER, f"metadata.labels.{key}", count=alike.count)
                 for key in alike.differ
             ]
-            made[ref] = _manifest(ref, alike)
-        return made, notes
+            made[ref], standing[ref] = _manifest(ref, alike), alike.standing
+        return made, standing, notes
 
     def _bound(self, places: Places) -> dict[_Key, _Alike]:
         """Returns the pods bound to groups instead of nodes. Some controllers bind each pod to a
@@ -125,7 +145,11 @@ class Gathered:
             nodes, differ = set(alike.nodes), set(alike.differ)
             ref = Ref(kind, namespace, name)
             notes = alike.notes + bind_to_groups(spec, places=places, ref=ref)
-            copy = replace(alike, spec=spec, notes=notes, nodes=nodes, differ=differ)
+            standing = Standing()
+            standing.merge(alike.standing)
+            copy = replace(
+                alike, spec=spec, notes=notes, standing=standing, nodes=nodes, differ=differ
+            )
             shape = _hash(spec) if len(notes) > len(alike.notes) else shape
             _merge(bound, (kind, namespace, of_kind, name, shape), copy)
         return bound

@@ -7,7 +7,7 @@ static pods DaemonSets (gathered.py); a pod without an owner stays a pod.
 """
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -36,6 +36,7 @@ from kwok_operator.importing.pods.objects import (
 )
 from kwok_operator.importing.pods.podautoscalers import PodAutoscalers
 from kwok_operator.importing.pods.shape import MOVED, namespace_there
+from kwok_operator.importing.pods.standing import Standing
 
 _CONTROLLERS: Final = frozenset(
     "Deployment StatefulSet DaemonSet ReplicaSet ReplicationController Job CronJob".split()
@@ -58,12 +59,13 @@ _PATH_OF_A_POD: Final[Mapping[str, tuple[str, ...]]] = {
 @dataclass(frozen=True, slots=True)
 class Imported:
     """The result: `manifests` in an order in which they can be applied; `read` counts objects by
-    kind.
+    kind; `standing` has where the pods of a workload stood.
     """
 
     manifests: list[Manifest]
     notes: list[Note]
     read: dict[str, int]
+    standing: Mapping[Ref, Standing]
 
 
 @dataclass(slots=True)
@@ -84,8 +86,10 @@ class Workloads:
         self._keep_images = keep_images
         self._read = Counter[str]()
         self._seen = set[str]()
-        self._owners = set[str]()
-        """The uids of controllers: the objects that they create need no manifests."""
+        self._owners: dict[str, Ref] = {}
+        """The controllers by uid: the objects that they create need no manifests. A ReplicaSet of a
+        Deployment counts as the Deployment."""
+        self._standing: defaultdict[Ref, Standing] = defaultdict(Standing)
         self._terminating = set[str]()
         self._controllers_read = set[str]()
         self._not_whole = set[str]()
@@ -146,7 +150,8 @@ class Workloads:
         """
         workloads = dict(self._made)
         notes = list(self._notes)
-        made, of_made = self._gathered.finish(places, taken=frozenset(workloads))
+        made, standing, of_made = self._gathered.finish(places, taken=frozenset(workloads))
+        standing = {r: s for r, s in self._standing.items() if r in workloads} | standing
         workloads |= {ref: _Workload(manifest) for ref, manifest in made.items()}
         notes += of_made
         for ref, workload in workloads.items():
@@ -170,20 +175,21 @@ class Workloads:
         rank = {kind: index for index, kind in enumerate(KINDS)}
         every = plain | {ref: workload.manifest for ref, workload in workloads.items()}
         order = sorted(every, key=lambda ref: (rank[ref.kind], ref))
-        return Imported([every[ref] for ref in order], sorted(notes, key=_order), dict(self._read))
+        manifests = [every[ref] for ref in order]
+        return Imported(manifests, sorted(notes, key=_order), dict(self._read), standing)
 
     def _add_controller(self, ref: Ref, body: Mapping[str, Any], uid: str) -> None:
         if ref.kind not in self._not_whole:
             self._controllers_read.add(ref.kind)
-        if uid:
-            self._owners.add(uid)
         owner = _owner(body)
         made = owner is not None and self._makes(owner, ref.kind)
+        workload = ref
+        if owner is not None and made and ref.kind == "ReplicaSet":
+            workload = Ref("Deployment", ref.namespace, owner.name)
+        if uid:
+            self._owners[uid] = workload
         of_pods = value_at(body, "spec", "template", "spec")
         if uid and ref.kind in _MAKERS["Pod"] and (_replicas(body) or not made):
-            workload = ref
-            if owner is not None and made and ref.kind == "ReplicaSet":
-                workload = Ref("Deployment", ref.namespace, owner.name)
             self._admitted.declared(uid, workload, of_pods)
         if owner is not None and ref.kind == "ReplicaSet" and (made or not _replicas(body)):
             return  # without replicas it is one of many that an owner keeps to go back to
@@ -222,8 +228,13 @@ class Workloads:
         owner = _owner(body)
         if owner is not None and self._makes(owner, ref.kind):
             self._admitted.seen(owner.uid, spec)
+            workload = self._owners[owner.uid]
+            of_set = workload.name if workload.kind == "StatefulSet" else ""
+            self._standing[workload].add(body, of_set=of_set)
             return
         if owner is not None and self._is_of_a_deployment(ref, owner, body):
+            name = owner.name.rpartition("-")[0]
+            self._standing[Ref("Deployment", ref.namespace, name)].add(body)
             return
         if (
             owner is not None
@@ -239,13 +250,17 @@ class Workloads:
         if owner is None:
             self._notes += notes
             self._made[ref] = _Workload(manifest, claims=claims_of(spec))
+            self._standing[ref].add(body)
             return
+        standing = Standing()
+        standing.add(body)
         for name in claims_of(spec):
             notes += _bind(manifest["spec"], self._volumes.of_claim(ref.namespace, name), ref)
         if owner.kind == "Node":
-            self._gathered.add_static(ref, manifest, notes, node=node or owner.name)
+            self._gathered.add_static(ref, manifest, notes, standing, node=node or owner.name)
         else:
-            self._gathered.add_owned(ref, manifest, notes, owner=(owner.kind, owner.name))
+            known_as = (owner.kind, owner.name)
+            self._gathered.add_owned(ref, manifest, notes, standing, owner=known_as)
 
     def _place(self, ref: Ref, workload: _Workload, places: Places) -> list[Note]:
         """Gives a workload's pods their requests as admitted, and binds them to the places of their

@@ -32,10 +32,12 @@ class UnderWay(NamedTuple):
     not_ready: list[str]
     without_pods: list[str]
     not_scheduled: list[str]
+    placed: int = 0
+    """How many pods have just been placed; more may come of it."""
 
     @property
     def is_steady(self) -> bool:
-        return not (self.not_ready or self.without_pods or self.not_scheduled)
+        return not (self.not_ready or self.without_pods or self.not_scheduled or self.placed)
 
     def __str__(self) -> str:
         if self.not_ready:
@@ -45,6 +47,8 @@ class UnderWay(NamedTuple):
             return f"{ready} of {self.groups} groups are Ready, but not {named}{rest}"
         if self.without_pods:
             return f"not all pods have been created of {few_names(self.without_pods)}"
+        if self.placed:
+            return f"{self.placed:,} pods have just been placed"
         return f"the scheduler has not yet decided on {few_names(self.not_scheduled)}"
 
 

@@ -22,6 +22,7 @@ from kwok_operator.rehearsal.scenario.karpenterchecks import KarpenterLook
 from kwok_operator.rehearsal.scenario.manifests import is_object_of
 from kwok_operator.rehearsal.scenario.model import Component, Scenario
 from kwok_operator.rehearsal.scenario.parts import MAX_PODS
+from kwok_operator.rehearsal.scenario.placement import placement_in
 from kwok_operator.rehearsal.scenario.problems import problem, unknown
 from kwok_operator.rehearsal.scenario.process import Starts
 from kwok_operator.rehearsal.scenario.scenariofile import ScenarioFile
@@ -58,6 +59,7 @@ def check(read: ScenarioFile, around: Surroundings) -> ScenarioFile:
         *applied.problems,
         *karpenter.problems,
         *_cluster(scenario, around),
+        *_placement(scenario, around),
         *_names(scenario),
         *_sizes(scenario),
         *_times(scenario),
@@ -100,6 +102,21 @@ def _cluster(scenario: Scenario, around: Surroundings) -> Iterator[FieldProblem]
     for component, flags in cluster.flags.items():
         given = OPERATOR_FLAGS if component is Component.OPERATOR else {}
         yield from _flags(("cluster", "flags", component.value), flags, given)
+
+
+def _placement(scenario: Scenario, around: Surroundings) -> Iterator[FieldProblem]:
+    placement = scenario.placement
+    if placement is None:
+        return
+    if not around.own_cluster:
+        sentence = "is for a cluster that is made, as the scheduler is halted meanwhile; leave it"
+        yield problem(("placement",), f"{sentence} out, or --kubeconfig")
+    if placement.path is None:
+        return
+    try:
+        placement_in(around.text(placement.path))
+    except (UnusableReferenceError, ValueError) as error:
+        yield problem(("placement",), f"{shown(placement.path)} {error}")
 
 
 def _flags(

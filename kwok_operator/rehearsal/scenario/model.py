@@ -23,6 +23,7 @@ from kwok_operator.rehearsal.scenario.parts import (
     ScenarioPart,
     TextOrNumber,
 )
+from kwok_operator.rehearsal.scenario.placement import PlacementField
 from kwok_operator.rehearsal.scenario.process import ScenarioProcess
 from kwok_operator.rehearsal.scenario.timeline import Applying, Step
 from kwok_operator.rehearsal.scenario.workload import ScenarioWorkload
@@ -128,6 +129,12 @@ class Scenario(ScenarioPart):
         description="Files, folders, kustomizations, objects that are there at the beginning."
         " Example: [groups.yaml, ../rehearsal/].",
     )
+    placement: PlacementField | None = Field(
+        default=None,
+        description="Where pods of `apply` stand at the beginning, also where the scheduler would"
+        " put none: a file of an import, or what it has in it. Default: the scheduler decides."
+        " Example: placement.json.",
+    )
     begin: Begin = Field(
         default=Begin.STEADY,
         description="steady: processes and the clock start once all groups of `apply` are Ready,"
@@ -165,6 +172,8 @@ class Scenario(ScenarioPart):
 
     @model_validator(mode="after")
     def _waits_for_steady(self) -> "Scenario":
+        if self.begin is Begin.AT_ONCE and self.placement is not None:
+            raise ValueError("placement goes with begin: steady, as nodes come first; keep one")
         if self.begin is Begin.AT_ONCE and "steady_within" in self.model_fields_set:
             raise ValueError("steadyWithin goes with begin: steady; remove it, or change begin")
         return self

@@ -23,6 +23,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from kwok_operator.api.base import (
+    DNS_NAME,
     LABEL_VALUE,
     QUALIFIED_NAME,
     LabelValue,
@@ -43,6 +44,7 @@ _RATE = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)/([smh])")
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 _TOO_LARGE = 2.0**1023
 NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+NODE_PLACE = rf"^{DNS_NAME}/(0|[1-9][0-9]{{0,6}})$"
 MAX_NAME = 50
 """The most characters of a name. A number is appended to it, and both together must fit
 in a label.

@@ -15,7 +15,7 @@ from kwok_operator.formats.words import names_in_words, nearest, shown
 from kwok_operator.formats.yamltext import Path, in_words
 from kwok_operator.rehearsal.judge.figures import EVENT_COUNT, FIGURES, form_of
 from kwok_operator.rehearsal.scenario.expectation import A_TIME, A_WORD
-from kwok_operator.rehearsal.scenario.parts import NAME, NoBoundError
+from kwok_operator.rehearsal.scenario.parts import NAME, NODE_PLACE, NoBoundError
 from kwok_operator.schema.check import FieldProblem
 
 MOST: Final = 50
@@ -43,6 +43,7 @@ _FORMS: Final = {
     NAME: "must have lower-case letters, digits and '-', with a letter or digit at both ends",
     QUALIFIED_NAME: "must be a name, with a domain or without, such as pool or example.com/pool",
     LABEL_VALUE: "can't be the value of a label: letters, digits, '-', '_' and '.'",
+    NODE_PLACE: "must be a node of a group by its number from 0 on, such as general/0",
     QUANTITY: "must be a quantity and not negative, such as 8, 500m or 32Gi",
 }
 _PATTERNS: Final = {

@@ -1,0 +1,130 @@
+"""The placement of an import: which pods stood on which nodes, for a rehearsal to begin with.
+
+    Standing of each workload, and the nth node of its group by name
+        --placement_of-->  ImportedPlacement  --renamed, with --anonymize-->  --as_json-->  the file
+
+placement.json has the form of the field `placement` of a scenario, whose fields are in
+rehearsal/scenario/placement.py. Nodes are called GROUP/NUMBER, as their names are others elsewhere.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from kwok_operator.constants import KIND
+from kwok_operator.formats.times import format_time, parse_time
+from kwok_operator.importing.ledger import WRITER
+from kwok_operator.importing.nodes.nthnode import NodeBarrier, NthNode
+from kwok_operator.importing.notes import Note, Reason, Ref
+from kwok_operator.importing.pods.standing import Standing
+
+FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StandingPods:
+    """The pods of a workload, or one pod without an owner. `on` counts them by node; `ordinals` has
+    those of a StatefulSet. `pending` has the creation times of pods without a node; empty: unknown.
+    """
+
+    ref: Ref
+    on: Mapping[NthNode, int]
+    ordinals: Mapping[int, NthNode]
+    pending: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedPlacement:
+    """Where all pods stood, and what kept pods off single nodes."""
+
+    pods: Sequence[StandingPods]
+    barriers: Mapping[NthNode, NodeBarrier]
+
+    @property
+    def pending(self) -> int:
+        """Returns the number of pods that had no node."""
+        return sum(len(each.pending) for each in self.pods)
+
+    def renamed(
+        self, rename: Callable[[Ref], Ref], taint: Callable[[Any], Any]
+    ) -> "ImportedPlacement":
+        """Returns it with other names; `taint` renames a taint. The order is that of the new
+        names.
+        """
+
+        def node(nth: NthNode) -> NthNode:
+            return NthNode(rename(Ref(KIND, "", nth.group)).name, nth.number)
+
+        pods = [
+            StandingPods(
+                rename(each.ref),
+                {node(nth): count for nth, count in each.on.items()},
+                {ordinal: node(nth) for ordinal, nth in each.ordinals.items()},
+                each.pending,
+            )
+            for each in self.pods
+        ]
+        barriers = {
+            node(nth): replace(each, taints=tuple(map(taint, each.taints)))
+            for nth, each in self.barriers.items()
+        }
+        return ImportedPlacement(sorted(pods, key=lambda each: each.ref), barriers)
+
+
+def placement_of(
+    standing: Mapping[Ref, Standing],
+    *,
+    nth: Mapping[str, NthNode],
+    barriers: Mapping[NthNode, NodeBarrier],
+) -> tuple[ImportedPlacement, list[Note]]:
+    """Returns the placement, and notes on pods whose node isn't imported."""
+    pods, notes = [], []
+    for ref, found in sorted(standing.items()):
+        on = Counter[NthNode]()
+        for name, count in found.nodes.items():
+            if name in nth:
+                on[nth[name]] += count
+        ordinals = {n: nth[name] for n, name in sorted(found.ordinals.items()) if name in nth}
+        lost = found.nodes.total() + len(found.ordinals) - on.total() - len(ordinals)
+        if lost:
+            notes.append(Note(ref, Reason.STOOD_ELSEWHERE, count=lost))
+        if on or ordinals or found.pending:
+            since = sorted(map(_time, found.pending))
+            pods.append(StandingPods(ref, dict(sorted(on.items())), ordinals, since))
+    return ImportedPlacement(pods, dict(sorted(barriers.items()))), notes
+
+
+def as_json(placement: ImportedPlacement) -> dict[str, Any]:
+    """Returns the content of placement.json."""
+    return {
+        "writer": WRITER,
+        "format": FORMAT,
+        "nodes": {
+            str(nth): _barrier(barrier) for nth, barrier in sorted(placement.barriers.items())
+        },
+        "pods": [dict(_pods(each)) for each in placement.pods],
+    }
+
+
+def _barrier(barrier: NodeBarrier) -> dict[str, Any]:
+    found: dict[str, Any] = {"cordoned": True} if barrier.cordoned else {}
+    return found | ({"taints": [dict(taint) for taint in barrier.taints]} if barrier.taints else {})
+
+
+def _pods(pods: StandingPods) -> Iterator[tuple[str, Any]]:
+    yield "what", f"{pods.ref.kind.lower()}/{pods.ref.name}"
+    yield "namespace", pods.ref.namespace
+    if pods.on:
+        yield "on", {str(nth): count for nth, count in sorted(pods.on.items())}
+    if pods.ordinals:
+        yield "ordinals", {str(n): str(nth) for n, nth in pods.ordinals.items()}
+    if pods.pending:
+        yield "pending", list(pods.pending)
+
+
+def _time(text: str) -> str:
+    try:
+        return format_time(parse_time(text))
+    except ValueError:
+        return ""

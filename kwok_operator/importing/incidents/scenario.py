@@ -1,0 +1,67 @@
+"""The scenario that an import writes beside its manifests: the cluster as it stood, played again.
+
+    files of the folder, ImportedPlacement, ScenarioParts  --scenario_of-->  scenario.yaml
+
+Others say what is to be done and expected (ScenarioParts), in the names of the folder: with
+--anonymize these are the anonymous ones.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kwok_operator.importing.incidents.placement import ImportedPlacement
+
+PLACEMENT: Final = "placement.json"
+FIELDS: Final = (
+    *("teaches", "seed", "currency", "cluster", "apply", "placement", "begin", "steadyWithin"),
+    *("processes", "workloads", "timeline", "until", "expect"),
+)
+"""The fields of a scenario in the order in which people write them."""
+_TEACHES: Final = "The cluster as it was imported: each pod is where it was, or pending again."
+_STEADY_WITHIN: Final = "15m"
+_QUIET: Final = "10s"
+_QUIET_WITH_AUTOSCALER: Final = "40s"
+_AT_MOST: Final = "10m"
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioParts:
+    """What is to happen and to hold, as a scenario has it.
+
+    `autoscaler` has cluster-autoscaler's flags without dashes; None: none is started. Without
+    `until`, the end is when nothing changes any more; without `expect`, no more pods are pending
+    than were.
+    """
+
+    teaches: str = _TEACHES
+    autoscaler: Mapping[str, str] | None = None
+    steps: Sequence[Mapping[str, Any]] = ()
+    until: Mapping[str, Any] | None = None
+    expect: Sequence[Mapping[str, Any]] = ()
+
+
+def scenario_of(
+    files: Iterable[str], *, placement: ImportedPlacement, parts: ScenarioParts
+) -> dict[str, Any]:
+    """Returns the scenario that applies those of the folder's files that have manifests."""
+    folders = {name.partition("/")[0] for name in files}
+    apply = [name for name in ("cluster.yaml", "nodegroups.yaml", "namespaces") if name in folders]
+    scenario: dict[str, Any] = {
+        "teaches": parts.teaches,
+        "apply": apply,
+        "placement": PLACEMENT,
+        "steadyWithin": _STEADY_WITHIN,
+    }
+    quiet = _QUIET
+    if parts.autoscaler is not None:
+        quiet = _QUIET_WITH_AUTOSCALER
+        autoscaler = {"values": "production", "flags": dict(parts.autoscaler)}
+        scenario["processes"] = [{"name": "autoscaler", "clusterAutoscaler": autoscaler}]
+    if parts.steps:
+        scenario["timeline"] = [dict(step) for step in parts.steps]
+    scenario["until"] = dict(parts.until or {"settledFor": quiet, "atMost": _AT_MOST})
+    as_many = {"figure": "pods.pending", "atMost": placement.pending}
+    none = {"figure": "pods.pending", "equals": 0}
+    scenario["expect"] = list(map(dict, parts.expect)) or [as_many if placement.pending else none]
+    return scenario

@@ -1,0 +1,23 @@
+"""A node of a group by its place among them, as nodes get other names where they are imported."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class NthNode(NamedTuple):
+    """The node `number` of a group, from 0 on, in the order of names. As text: `group/number`."""
+
+    group: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.group}/{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeBarrier:
+    """What keeps pods off a node, and isn't in its group's template."""
+
+    cordoned: bool
+    taints: tuple[Mapping[str, str], ...]

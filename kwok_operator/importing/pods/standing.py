@@ -1,0 +1,39 @@
+"""Where the pods of a workload stood, and since when those without a node were pending.
+
+Workloads collects it (workloads.py); incidents/placement.py makes the placement of it.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kwok_operator.formats.untyped import text_at
+
+
+@dataclass(slots=True)
+class Standing:
+    """The pods of one workload: `nodes` counts them by the name of their node; `ordinals` has the
+    nodes of a StatefulSet's, which aren't counted in `nodes`; `pending` has the creation times (RFC
+    3339; empty if unknown) of pods without a node.
+    """
+
+    nodes: Counter[str] = field(default_factory=Counter)
+    ordinals: dict[int, str] = field(default_factory=dict)
+    pending: list[str] = field(default_factory=list)
+
+    def add(self, body: Mapping[str, Any], *, of_set: str = "") -> None:
+        """Adds a pod; `of_set` is the name of its StatefulSet, if it is of one."""
+        node = text_at(body, "spec", "nodeName")
+        ordinal = text_at(body, "metadata", "name").removeprefix(f"{of_set}-")
+        if not node:
+            self.pending.append(text_at(body, "metadata", "creationTimestamp"))
+        elif of_set and ordinal.isascii() and ordinal.isdigit() and len(ordinal) < 10:
+            self.ordinals[int(ordinal)] = node
+        else:
+            self.nodes[node] += 1
+
+    def merge(self, others: "Standing") -> None:
+        self.nodes += others.nodes
+        self.ordinals |= others.ordinals
+        self.pending += others.pending

@@ -1,0 +1,159 @@
+"""Has pods stand at the beginning where a placement says, also where the scheduler would put none.
+
+    the scheduler is halted -> apply -> groups are Ready -> nodes get their marks
+      -> pods that appear are bound (seats.py), until all controllers have theirs
+    -> the scheduler is started anew
+
+It is started anew rather than continued: of pods that were bound in the meantime, it would at first
+only see that they had been created, and might evict others to make room for them.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from kwok_operator import controlplane
+from kwok_operator.constants import NODE_GROUP_LABEL, NODES_PATH
+from kwok_operator.errors import ConflictError, NotFoundError
+from kwok_operator.formats.untyped import as_list, text_at, value_at
+from kwok_operator.formats.words import few_names
+from kwok_operator.kube.client import MERGE_PATCH
+from kwok_operator.rehearsal.beginning import Objects, until_steady
+from kwok_operator.rehearsal.scenario.placement import PlacedNode, Placement, placement_in
+from kwok_operator.rehearsal.seats import Seats, names_of_places, workloads_of
+from kwok_operator.rehearsal.surroundings import MAX_TEXT
+from kwok_operator.rehearsal.testbed import Testbed, TestbedError
+from kwok_operator.userfiles import read_bytes
+
+_SCHEDULER: Final = "kube-scheduler"
+_MOST_AT_ONCE: Final = 50
+
+
+async def place(
+    testbed: Testbed,
+    placement: Placement,
+    *,
+    apply: Callable[[], Awaitable[None]],
+    within: float,
+) -> None:
+    """Calls `apply`, and returns once pods stand as the placement says, the scheduler runs, and
+    the cluster is steady.
+
+    Raises TestbedError if either takes more than `within` seconds, and what `apply` and the control
+    plane raise.
+    """
+    placer = _Placer(testbed, _read(testbed, placement))
+    async with _without_scheduler(testbed):
+        await apply()
+        await until_steady(testbed, within=within, bind=placer.bind)
+    placer.report()
+    await until_steady(testbed, within=within, tried=True)
+
+
+def _read(testbed: Testbed, placement: Placement) -> Placement:
+    if placement.path is None:
+        return placement
+    path = testbed.folder / placement.path
+    try:
+        return placement_in(read_bytes(path, limit=MAX_TEXT).decode())
+    except (OSError, ValueError) as error:
+        raise TestbedError(f"placement: {path}: {error}") from error
+
+
+@asynccontextmanager
+async def _without_scheduler(testbed: Testbed) -> AsyncIterator[None]:
+    cluster = testbed.cluster
+    if cluster is None:
+        raise TestbedError(
+            "placement: the scheduler of a cluster of others can't be halted; leave --kubeconfig"
+            " out, or the placement"
+        )
+    pid = cluster.pid(_SCHEDULER)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    except BaseException:
+        os.kill(pid, signal.SIGCONT)  # the cluster may be kept
+        raise
+    await asyncio.to_thread(controlplane.restart, cluster, _SCHEDULER)
+
+
+class _Placer:
+    """Binds the pods of a placement as they come."""
+
+    def __init__(self, testbed: Testbed, placement: Placement) -> None:
+        self._testbed = testbed
+        self._client = testbed.client
+        self._placement = placement
+        self._seats: Seats | None = None
+        self._bound = 0
+
+    async def bind(self, objects: Objects, unbound: Objects) -> int:
+        """Binds those of the pods that have a seat, and returns how many. `objects` may have
+        ReplicaSets. All groups have their nodes.
+        """
+        if self._seats is None:
+            nodes = await self._client.get_json(
+                NODES_PATH, {"labelSelector": NODE_GROUP_LABEL}, retries=4
+            )
+            by_name = {text_at(node, "metadata", "name"): node for node in nodes["items"]}
+            names = names_of_places(by_name.values())
+            self._seats = Seats(self._placement, names)
+            for place, mark in self._placement.nodes.items():
+                if place in names:
+                    await self._mark(by_name[names[place]], mark)
+        found = [
+            (pod, node)
+            for pod, workload in workloads_of(unbound, objects)
+            if (node := self._seats.take(pod, workload)) is not None
+        ]
+        slots = asyncio.Semaphore(_MOST_AT_ONCE)
+        async with asyncio.TaskGroup() as tasks:
+            for pod, node in found:
+                tasks.create_task(self._bind(pod, node, slots))
+        self._bound += len(found)
+        return len(found)
+
+    async def _bind(self, pod: Mapping[str, Any], node: str, slots: asyncio.Semaphore) -> None:
+        metadata = pod["metadata"]
+        name, namespace = metadata["name"], metadata["namespace"]
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name, "namespace": namespace, "uid": metadata["uid"]},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}/binding"
+        async with slots:
+            try:
+                await self._client.request("POST", path, body=body, retries=4)
+            except (NotFoundError, ConflictError):
+                return  # it is gone, or a repeated request was carried out before
+
+    async def _mark(self, node: Mapping[str, Any], mark: PlacedNode) -> None:
+        taints = [taint.model_dump(mode="json", by_alias=True) for taint in mark.taints]
+        now = as_list(value_at(node, "spec", "taints"))
+        patch = {"spec": {"unschedulable": mark.cordoned, "taints": [*now, *taints]}}
+        name = text_at(node, "metadata", "name")
+        await self._client.request(
+            "PATCH", f"{NODES_PATH}/{name}", body=patch, content_type=MERGE_PATCH, retries=4
+        )
+
+    def report(self) -> None:
+        """Says how many pods stand, and why others don't."""
+        assert self._seats is not None
+        say, left, nowhere = self._testbed.report, self._seats.left, self._seats.nowhere
+        say(f"pods on the nodes where they stood: {self._bound:,}")
+        if left:
+            few = few_names([f"{workload} ({count:,})" for workload, count in left.items()])
+            say(f"{sum(left.values()):,} pods of the placement aren't there: {few}")
+        if nowhere:
+            pods = f"{sum(nowhere.values()):,} pods of the placement"
+            say(f"{pods} are left to the scheduler, as there is no node {few_names(nowhere)}")
+        since = [time for each in self._placement.pods for time in each.pending]
+        if since:
+            oldest = min(filter(None, since), default="an unknown time")
+            say(f"pending where the placement is from: {len(since):,}, the oldest since {oldest}")
