@@ -47,6 +47,11 @@ def rights_of(*components: str) -> list[Manifest]:
     return [m for m in _packaged("rights") if component_of(m) in components]
 
 
+def hold_stages() -> list[Manifest]:
+    """Returns the Stages without which kwok would make nodes Ready that are to be NotReady."""
+    return [m for m in _packaged("cloud") if m["kind"] == "Stage"]
+
+
 def _packaged(name: str) -> list[Manifest]:
     path = _MANIFESTS / f"{name}.yaml"
     return read_manifests(path.read_text(encoding="utf-8"), where=path.name)

@@ -34,6 +34,7 @@ from kwok_operator.rehearsal.borrowed import BorrowedCluster, borrow, clear, onl
 from kwok_operator.rehearsal.calls import ShimCalls
 from kwok_operator.rehearsal.clearing import Clearing
 from kwok_operator.rehearsal.installing import (
+    hold_stages,
     install,
     manifests,
     missing_grants,
@@ -383,6 +384,7 @@ async def _installed(
     )
     wanted = await _to_install(made, needed_rights(scenario, applied))
     if borrowed is None:
+        wanted += hold_stages() if scenario.has_outages else []
         await install(kubectl, wanted)
         await wait_for_crds(kubectl, wanted)
         yield

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.rehearsal.installing import manifests, rights_of
+from kwok_operator.rehearsal.installing import hold_stages, manifests, rights_of
 from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.scenario.rights import COMPONENTS, component_of, needed_rights
 
@@ -57,6 +57,12 @@ def test_a_patch_and_a_flag_need_them_too() -> None:
     for mode in ("emulate", "mirror"):
         cluster = {"flags": {"kwok-operator": {"clusterapi": mode}}}
         assert f"clusterapi-{mode}" in rights(cluster=cluster).needed
+
+
+def test_an_outage_keeps_nodes_from_being_made_ready() -> None:
+    assert rights(timeline=[{"at": 1, "outage": {"zone": "a"}}]).needed == {"hold-stage"}
+    stages = {each["metadata"]["name"] for each in hold_stages()}
+    assert "kwok-operator-hold" in stages
 
 
 def test_what_a_program_applies_cannot_be_known() -> None:

@@ -195,6 +195,11 @@ class Scenario(ScenarioPart):
         return frozenset({process.program for process in self.processes}.union(run))
 
     @property
+    def has_outages(self) -> bool:
+        """Whether a step begins an outage."""
+        return any(step.outage is not None for step in self.timeline)
+
+    @property
     def karpenters(self) -> dict[str, Karpenter]:
         """The processes that are Karpenter, by name."""
         return {each.name: each.karpenter for each in self.processes if each.karpenter is not None}

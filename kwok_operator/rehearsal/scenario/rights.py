@@ -41,6 +41,8 @@ def needed_rights(scenario: Scenario, objects: Iterable[Manifest]) -> OptionalRi
     # The kind of the patched object doesn't matter: no other kind has these fields.
     every = [*objects, *({"kind": kind, **p} for p in patches for kind in (KIND, "ConfigMap"))]
     needed = {name for name, need in _NEEDS.items() for each in every if need(each)}
+    if scenario.has_outages:
+        needed.add("hold-stage")
     mode = scenario.cluster.flags.get(Component.OPERATOR, {}).get("clusterapi", "")
     if mode in _MODES:
         needed |= {_MODES[mode], "companions"}  # Cluster API's objects can name drivers
