@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from kwok_operator.causes import autoscalertexts as texts
-from kwok_operator.causes.autoscalertexts import AutoscalerStatus
 from kwok_operator.causes.model import Chain
 from kwok_operator.causes.recorded import Explainer
+from kwok_operator.formats import autoscalertexts as texts
+from kwok_operator.formats.autoscalertexts import AutoscalerStatus
 from kwok_operator.formats.podparts import dicts
 from kwok_operator.formats.times import parse_time
 from kwok_operator.formats.untyped import as_map, condition_of, text_at, value_at

@@ -16,15 +16,15 @@ from kwok_operator.causes.model import (
     CauseKind,
     Chain,
     ChainStep,
-    GroupRefusal,
     StepKind,
     in_order,
 )
 from kwok_operator.causes.phases import PHASES, split
-from kwok_operator.causes.schedulertexts import NODE_AFFINITY, parse_scheduler_text
 from kwok_operator.causes.seen import SeenClaim, SeenCluster, SeenGroup, SeenNode, SeenPod
 from kwok_operator.errors import one_line
+from kwok_operator.formats.autoscalertexts import GroupRefusal
 from kwok_operator.formats.podparts import amount_in_words
+from kwok_operator.formats.schedulertexts import NODE_AFFINITY, parse_scheduler_text
 from kwok_operator.formats.words import few_names
 
 _MOST_SAID: Final = 300

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kwok_operator.causes import schedulertexts as texts
 from kwok_operator.causes.crowd import Crowd, PodTerm, SpreadRule
 from kwok_operator.causes.nodematch import FitNode, NodeRules
+from kwok_operator.formats import schedulertexts as texts
 from kwok_operator.formats.podparts import selects
 
 Domain = tuple[str, str]

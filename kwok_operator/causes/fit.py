@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from kwok_operator.causes import schedulertexts as texts
 from kwok_operator.causes.crowd import ANY_ADDRESS, Crowd, Port
 from kwok_operator.causes.domains import Domains, Obstacle
 from kwok_operator.causes.nodematch import FitNode, NodeRules, unmet_terms
 from kwok_operator.constants import ZONE_LABEL
+from kwok_operator.formats import schedulertexts as texts
 from kwok_operator.formats.podparts import dicts
 from kwok_operator.formats.untyped import value_at
 from kwok_operator.formats.words import few_names

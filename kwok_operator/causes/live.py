@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kwok_operator.causes.aslines import AsLines
-from kwok_operator.causes.autoscalertexts import parse_status
 from kwok_operator.causes.crowd import Crowd, PodNeeds
 from kwok_operator.causes.fit import Fit, FitClaim, fit
 from kwok_operator.causes.looks import (
@@ -44,6 +43,7 @@ from kwok_operator.constants import (
     NODES_PATH,
 )
 from kwok_operator.errors import DecodeError, KwokOperatorError, NotFoundError
+from kwok_operator.formats.autoscalertexts import parse_status
 from kwok_operator.formats.podparts import dicts
 from kwok_operator.formats.times import milliseconds_of
 from kwok_operator.formats.untyped import as_texts, text_at, value_at

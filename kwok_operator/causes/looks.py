@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from kwok_operator.causes.autoscalertexts import AutoscalerStatus, GroupStatus
 from kwok_operator.causes.fit import Fit, KeptOff
 from kwok_operator.causes.model import Cause, CauseKind, Chain
+from kwok_operator.formats.autoscalertexts import AutoscalerStatus, GroupStatus
 from kwok_operator.formats.podparts import amount_in_words, dicts
 from kwok_operator.formats.untyped import as_texts, text_at, value_at
 from kwok_operator.nodegroups.api.status import ConditionType

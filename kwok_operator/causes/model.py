@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from kwok_operator.formats.autoscalertexts import GroupRefusal
+
 
 class StepKind(StrEnum):
     """What a step is about, in the order in which steps of one moment are shown."""
@@ -92,16 +94,6 @@ WAITS: Final = frozenset(CauseKind) - {
     CauseKind.ENDED,
 }
 """The kinds of pods that still wait."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class GroupRefusal:
-    """Why an autoscaler adds no node to some groups, in its own words."""
-
-    reason: str
-    groups: int = 1
-    names: tuple[str, ...] = ()
-    """The groups, where they are known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,12 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
-from kwok_operator.causes import autoscalertexts
 from kwok_operator.causes.deciding import chain_of, first_sentence, named_groups
-from kwok_operator.causes.model import Chain, GroupRefusal, StepKind, refusals_in_words
-from kwok_operator.causes.schedulertexts import parse_scheduler_text
+from kwok_operator.causes.model import Chain, StepKind, refusals_in_words
 from kwok_operator.causes.seen import SeenClaim, SeenCluster, SeenPod
+from kwok_operator.formats import autoscalertexts
+from kwok_operator.formats.autoscalertexts import GroupRefusal
+from kwok_operator.formats.schedulertexts import parse_scheduler_text
 from kwok_operator.nodegroups.api.status import FAILURES
 from kwok_operator.rehearsal.judge.recording import (
     BudgetLine,

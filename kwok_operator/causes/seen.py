@@ -7,7 +7,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from kwok_operator.causes.model import ChainStep, GroupRefusal, StepKind
+from kwok_operator.causes.model import ChainStep, StepKind
+from kwok_operator.formats.autoscalertexts import GroupRefusal
 from kwok_operator.rehearsal.judge.nodestarts import NodeStart, NodeStarts
 from kwok_operator.rehearsal.judge.recording import (
     BudgetState,

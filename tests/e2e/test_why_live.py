@@ -24,7 +24,7 @@ import yaml
 from kwok_operator.causes.crowd import Crowd, PodNeeds
 from kwok_operator.causes.fit import Fit, FitClaim, fit
 from kwok_operator.causes.nodematch import FitNode
-from kwok_operator.causes.schedulertexts import TAINTS, SchedulerText, parse_scheduler_text
+from kwok_operator.formats.schedulertexts import TAINTS, SchedulerText, parse_scheduler_text
 from tests.e2e.api import NODES, Api
 from tests.e2e.bare_cluster import bare_cluster
 from tests.e2e.kubectl import Kubectl, eventually

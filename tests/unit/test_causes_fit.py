@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.causes import schedulertexts as texts
 from kwok_operator.causes.crowd import REQUIRED, Crowd, PodNeeds
 from kwok_operator.causes.fit import NOT_NAMED, Fit, FitClaim, fit
 from kwok_operator.causes.nodematch import FitNode
 from kwok_operator.constants import HOSTNAME_LABEL, ZONE_LABEL
+from kwok_operator.formats import schedulertexts as texts
 
 Json = dict[str, Any]
 WEB = {"matchLabels": {"app": "web"}}

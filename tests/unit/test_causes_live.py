@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from kwok_operator.causes.aslines import AsLines
-from kwok_operator.causes.autoscalertexts import parse_status
 from kwok_operator.causes.fit import Fit
 from kwok_operator.causes.looks import autoscaler_lines, group_lines, pool_lines, with_fit
 from kwok_operator.causes.model import CauseKind, StepKind
 from kwok_operator.constants import NODE_POOL_LABEL, REQUESTED_AT_ANNOTATION
+from kwok_operator.formats.autoscalertexts import parse_status
 from kwok_operator.formats.times import format_time, parse_time
 
 Json = dict[str, Any]

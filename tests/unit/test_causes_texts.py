@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwok_operator.causes import autoscalertexts as texts
-from kwok_operator.causes.autoscalertexts import (
+from kwok_operator.formats import autoscalertexts as texts
+from kwok_operator.formats.autoscalertexts import (
     GroupFailure,
+    GroupRefusal,
     GroupStatus,
     Nomination,
     ScaleUp,
     parse_status,
 )
-from kwok_operator.causes.model import GroupRefusal
-from kwok_operator.causes.schedulertexts import (
+from kwok_operator.formats.schedulertexts import (
     NODE_AFFINITY,
     TOO_MANY_PODS,
     ReasonCount,

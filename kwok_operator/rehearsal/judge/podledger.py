@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kwok_operator.causes.phases import PHASES, split
-from kwok_operator.causes.schedulertexts import parse_scheduler_text
+from kwok_operator.formats.schedulertexts import parse_scheduler_text
 from kwok_operator.rehearsal.judge.figures import COUNTED, RESOURCES, Place, Tally
 from kwok_operator.rehearsal.judge.measures import Waits
 from kwok_operator.rehearsal.judge.nodestarts import NodeStart, NodeStarts

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Final
 
-from kwok_operator.causes.autoscalertexts import AUTOSCALERS
 from kwok_operator.causes.model import Chain
 from kwok_operator.causes.phases import PHASES
 from kwok_operator.causes.words import step_in_words
 from kwok_operator.errors import one_line
+from kwok_operator.formats.autoscalertexts import AUTOSCALERS
 from kwok_operator.formats.words import names_in_words
 from kwok_operator.rehearsal.judge.figures import FIGURES, in_words
 from kwok_operator.rehearsal.judge.story import (

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from kwok_operator.causes.autoscalertexts import AUTOSCALERS
+from kwok_operator.formats.autoscalertexts import AUTOSCALERS
 from kwok_operator.rehearsal.judge.claimledger import ends
 from kwok_operator.rehearsal.judge.figures import rounded
 from kwok_operator.rehearsal.judge.ledger import ClusterLedger

@@ -5,7 +5,7 @@
 
 Texts as in CA 1.36 (processors/status/eventing_scale_up_processor.go, clusterstate/,
 core/scaleup/orchestrator/) and Karpenter 1.14 (provisioning/scheduling/), and as earlier versions
-write them. Nothing here judges a reason: model.py does.
+write them. Nothing here judges a reason: causes/model.py does.
 """
 
 import re
@@ -14,9 +14,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kwok_operator.causes.model import GroupRefusal
-from kwok_operator.causes.schedulertexts import parse_reasons
 from kwok_operator.errors import ManifestError
+from kwok_operator.formats.schedulertexts import parse_reasons
 from kwok_operator.formats.untyped import as_list, as_map, text_at, value_at
 from kwok_operator.formats.yamltext import load_documents
 
@@ -55,6 +54,16 @@ _OLD_GROUP: Final = re.compile(r"^[ \t]+Name:[ \t]+(\S+)[ \t]*$", re.MULTILINE)
 _OLD_CONDITION: Final = re.compile(r"^[ \t]*(Health|ScaleUp):[ \t]+(\S+)", re.MULTILINE)
 _OLD_NUMBER: Final = re.compile(r"\b(ready|cloudProviderTarget|minSize|maxSize)=([0-9]{1,9})\b")
 _MAX_STATUS: Final = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class GroupRefusal:
+    """Why an autoscaler adds no node to some groups, in its own words."""
+
+    reason: str
+    groups: int = 1
+    names: tuple[str, ...] = ()
+    """The groups, where they are known."""
 
 
 @dataclass(frozen=True, slots=True)
