@@ -121,7 +121,12 @@ class AutoscalerStatus:
 
 def triggered(message: str) -> tuple[ScaleUp, ...]:
     """Reads `pod triggered scale-up: [{a 0->3 (max: 10)}]`; empty for another text."""
-    found = _SCALE_UP.findall(message) if message.startswith("pod triggered scale-up") else []
+    return scale_ups(message) if message.startswith("pod triggered scale-up") else ()
+
+
+def scale_ups(text: str) -> tuple[ScaleUp, ...]:
+    """Returns all that a text of CA names as `{a 0->3 (max: 10)}`."""
+    found = _SCALE_UP.findall(text)
     return tuple(ScaleUp(group, int(a), int(b), int(most)) for group, a, b, most in found)
 
 

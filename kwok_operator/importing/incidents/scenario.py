@@ -31,10 +31,11 @@ class ScenarioParts:
 
     `autoscaler` has cluster-autoscaler's flags without dashes; None: none is started. Without
     `until`, the end is when nothing changes any more; without `expect`, no more pods are pending
-    than were.
+    than were. `steps` are done before it starts. `remarks` are sentences for people.
     """
 
     teaches: str = _TEACHES
+    remarks: Sequence[str] = ()
     autoscaler: Mapping[str, str] | None = None
     steps: Sequence[Mapping[str, Any]] = ()
     until: Mapping[str, Any] | None = None
@@ -53,13 +54,16 @@ def scenario_of(
         "placement": PLACEMENT,
         "steadyWithin": _STEADY_WITHIN,
     }
-    quiet = _QUIET
+    quiet, steps = _QUIET, [dict(step) for step in parts.steps]
     if parts.autoscaler is not None:
         quiet = _QUIET_WITH_AUTOSCALER
         autoscaler = {"values": "production", "flags": dict(parts.autoscaler)}
-        scenario["processes"] = [{"name": "autoscaler", "clusterAutoscaler": autoscaler}]
-    if parts.steps:
-        scenario["timeline"] = [dict(step) for step in parts.steps]
+        process = {"name": "autoscaler", "clusterAutoscaler": autoscaler, "starts": "byTimeline"}
+        scenario["processes"] = [process]
+        # Its Events count only once the clock runs.
+        steps.append({"start": "autoscaler"})
+    if steps:
+        scenario["timeline"] = steps
     scenario["until"] = dict(parts.until or {"settledFor": quiet, "atMost": _AT_MOST})
     as_many = {"figure": "pods.pending", "atMost": placement.pending}
     none = {"figure": "pods.pending", "equals": 0}

@@ -4,6 +4,7 @@ An Expectation is read from a scenario or from the header of a recording, and ju
 figures are in `judge/figures.py`.
 """
 
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from pydantic import (
@@ -11,6 +12,7 @@ from pydantic import (
     BeforeValidator,
     Discriminator,
     Field,
+    PlainSerializer,
     StringConstraints,
     Tag,
     WithJsonSchema,
@@ -56,8 +58,27 @@ def _about(value: str) -> str:
 
 About = Annotated[Line, AfterValidator(_about)]
 """The objects that Events are about, as Kind, Kind/NAMESPACE or Kind/NAMESPACE/NAME. Kinds are
-written as the API server writes them.
+written as the API server writes them. In names, * stands for any characters and ? for one.
 """
+_ANY_OF: Final = (
+    Field(min_length=1, max_length=200),
+    BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
+    PlainSerializer(lambda each: each[0] if len(each) == 1 else list(each)),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "minLength": 1, "maxLength": 2_000},
+                {
+                    "type": "array",
+                    "items": {"type": "string", "minLength": 1, "maxLength": 2_000},
+                    "minItems": 1,
+                    "maxItems": 200,
+                },
+            ]
+        }
+    ),
+)
+"""A list of which one is enough; one alone may be given as plain text."""
 
 
 class ExpectedEvent(ScenarioPart):
@@ -65,15 +86,18 @@ class ExpectedEvent(ScenarioPart):
 
     reason: Line | None = Field(default=None, description="Example: ScaleUpTimedOut.")
     type: Literal["Normal", "Warning"] | None = Field(default=None, description="Normal, Warning.")
-    about: About | None = Field(
+    about: Annotated[tuple[About, ...], *_ANY_OF] | None = Field(
         default=None,
         description="Kind, Kind/NAMESPACE or Kind/NAMESPACE/NAME; Kind/NAME of what has no"
-        " namespace. Example: Pod.",
+        " namespace; * and ? stand for characters of a name. Of a list, one is enough."
+        " Example: Pod/default/web-*.",
     )
     source: Line | None = Field(
         default=None, alias="from", description="The component. Example: cluster-autoscaler."
     )
-    message: Line | None = Field(default=None, description="A part of the sentence.")
+    message: Annotated[tuple[Line, ...], *_ANY_OF] | None = Field(
+        default=None, description="A part of the sentence. Of a list, one is enough."
+    )
 
     @model_validator(mode="after")
     def _any(self) -> "ExpectedEvent":
@@ -85,17 +109,24 @@ class ExpectedEvent(ScenarioPart):
         has = {"reason": event.reason, "type": event.type, "source": event.component}
         if any(getattr(self, key) not in (None, has[key]) for key in has):
             return False
-        if self.about is not None:
-            about, parts = event.about.split("/"), self.about.split("/")
-            if about[1:2] == [""] and len(parts) == 2:
-                del about[1]  # Kind/name, as the kind has no namespaces
-            if about[: len(parts)] != parts:
-                return False
-        return self.message is None or self.message in event.message
+        if self.about is not None and not any(_names(each, event.about) for each in self.about):
+            return False
+        return self.message is None or any(part in event.message for part in self.message)
 
     def __str__(self) -> str:
-        fields = ", ".join(f"{key} {text}" for key, text in self.dump().items())
-        return f"Events with {fields}"
+        fields = (
+            f"{key} {text if isinstance(text, str) else ' or '.join(text)}"
+            for key, text in self.dump().items()
+        )
+        return f"Events with {', '.join(fields)}"
+
+
+def _names(wanted: str, about: str) -> bool:
+    """Whether an About means this object."""
+    there, parts = about.split("/"), wanted.split("/")
+    if there[1:2] == [""] and len(parts) == 2:
+        del there[1]  # Kind/name, as the kind has no namespaces
+    return len(parts) <= len(there) and all(map(fnmatchcase, there, parts))
 
 
 class AtTime(ScenarioPart):

@@ -1,0 +1,334 @@
+"""The log of cluster-autoscaler (CA): what it considered and did, loop by loop.
+
+    lines  --LogReader.add-->  Loop, LoggedEvent, flags, version
+
+Texts as in CA 1.36 and, where they differ, as versions since 1.20 have them: static_autoscaler.go,
+core/scaleup/, core/scaledown/, clusterstate/, expander/ and the Events, which CA logs at -v=4.
+Without -v=4 there is less in it, and Loop.detailed says so. A log has any size: what is older than
+`KEEP` seconds, or further than that from the moment that is looked for, is dropped as it is read.
+"""
+
+import re
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from kwok_operator.formats.autoscalertexts import ScaleUp, scale_ups
+from kwok_operator.importing.incidents.loglines import LogLine, read_line
+
+KEEP: Final = 1800.0
+"""Seconds before and after the moment of which loops are kept."""
+_MOST_LOOPS: Final = 5_000
+_MOST_NAMES: Final = 10_000
+"""Names of each sort that are kept of a loop."""
+_MOST_EVENTS: Final = 100_000
+_ZONE: Final = 900.0
+"""All time zones differ by multiples of this."""
+_MOST_AHEAD: Final = 14 * 3600.0
+_SLACK: Final = 2.0
+"""Seconds between the time in a snapshot and that of the line about its beginning."""
+
+_LOOP: Final = re.compile(
+    r"Starting main loop|Found [0-9]+ (?:pods in the cluster|unschedulable pods)"
+)
+_SNAPSHOT: Final = "Trigger Enabled for Debugging Snapshot"
+_FLAG: Final = re.compile(r'FLAG: --([A-Za-z0-9._-]+)="(.*)"', re.DOTALL)
+_VERSION: Final = re.compile(r"Cluster Autoscaler v?([0-9]+\.[0-9]\S*)")
+_EVENT: Final = re.compile(
+    r'Event\(v1\.ObjectReference\{Kind:"(?P<kind>[^"]*)", Namespace:"(?P<namespace>[^"]*)",'
+    r" Name:\"(?P<name>[^\"]*)\".*?\}\): type: '[A-Za-z]*' reason: '(?P<reason>[A-Za-z]*)'"
+    r" (?P<message>.*)",
+    re.DOTALL,
+)
+_UNSCHEDULABLE: Final = re.compile(r"Pod ([^\s/]+/\S+) is unschedulable")
+_OTHERS: Final = re.compile(r"([0-9]{1,9}) other pods are also unschedulable")
+_UNFIT: Final = re.compile(
+    r"Pod (\S+) can't be scheduled on (\S+), predicate checking error: (.*)", re.DOTALL
+)
+_SKIPPED: Final = (
+    (re.compile(r"Skipping node group (\S+) - max size reached"), "max node group size reached"),
+    (
+        re.compile(r"Skipping node group (\S+)[;,] .*?(?:limit|quota) exceeded.*"),
+        "max limit reached",
+    ),
+    (
+        re.compile(r"Node group (\S+) is not ready for scaleup - backoff.*", re.DOTALL),
+        "in backoff after failed scale-up",
+    ),
+    (
+        re.compile(r"Node group (\S+) is not ready .* - unhealthy"),
+        "not ready for scale-up",
+    ),
+)
+_NO_POD: Final = re.compile(r"No pod can fit to (\S+)")
+_WASTE: Final = re.compile(
+    r"Expanding Node Group (\S+) would waste ([0-9.]+)% CPU, ([0-9.]+)% Memory, ([0-9.]+)% Blended"
+)
+_PRIORITY: Final = re.compile(r"priority expander: (\S+) chosen as the highest available")
+_BEST: Final = re.compile(r"Best option to resize: (\S+)")
+_PLAN: Final = "Final scale-up plan: "
+_SET: Final = re.compile(r"Scale-up: setting group (\S+) size to ([0-9]{1,9})")
+_EMPTY: Final = re.compile(r'Scale-down: removing empty node "?([^"\s]+)"?')
+_DRAINED: Final = re.compile(
+    r"Scale-down: removing node (\S+), utilization: .*?, pods to reschedule: (.*)", re.DOTALL
+)
+_KEPT: Final = (
+    re.compile(r"[Nn]ode (\S+) (?:cannot be removed|is not suitable for removal): (.*)", re.DOTALL),
+    re.compile(r"Node (\S+) unremovable: (.*)", re.DOTALL),
+    re.compile(r"Node (\S+) is not suitable for removal - (.*)", re.DOTALL),
+    re.compile(r"Skipping (\S+) (?:from delete consideration )?- (.*)", re.DOTALL),
+)
+_MIN_SIZE: Final = re.compile(r"Skipping (\S+) - node group min size reached")
+_UNNEEDED: Final = re.compile(r"(?:Node )?(\S+) (?:was unneeded for .*|may be removed)")
+_BACKOFF: Final = re.compile(
+    r"Disabling scale-up for node group (\S+) until (.*?); errorClass=([^;]*); errorCode=(.*)",
+    re.DOTALL,
+)
+_FAILED: Final = re.compile(
+    r"Failed adding .* to group (\S+) due to .*?; errorMessages=(.*)", re.DOTALL
+)
+_SCALE_UP_ERROR: Final = re.compile(r"(Failed to scale up: .*)", re.DOTALL)
+_MOST_NODES: Final = re.compile(r"Max total nodes in cluster reached")
+_OF_INTEREST: Final = re.compile(
+    rb"Starting main loop|Found [0-9]+ |Trigger Enabled|FLAG: --|Cluster Autoscaler |Event\(v1"
+    rb"|is unschedulable|also unschedulable|can't be scheduled on|[Nn]ode group | can fit to "
+    rb"|Node Group |chosen as the highest|Best option|scale-up plan|Scale-up|Scale-down: removing"
+    rb"|[Nn]ode \S+ (?:cannot be|is not suitable|unremovable|may be)|Skipping \S+ |was unneeded"
+    rb"|Failed |Max total nodes|No unschedulable pods|No expansion options|are very new"
+)
+"""A first look at each line, as most lines of a log are of no interest here."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedEvent:
+    """An Event of CA, from its log or from the cluster. `about` is Kind/NAMESPACE/NAME."""
+
+    at: float
+    about: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class CloudFailure:
+    """What the cloud said when it added no nodes to a group. The class is CA's: OutOfResource,
+    QuotaExceeded or Other.
+    """
+
+    group: str
+    error_class: str
+    code: str
+    message: str = ""
+
+
+@dataclass(slots=True)
+class Loop:
+    """What CA said in one loop. Pods are NAMESPACE/NAME, or NAME in versions that log only that."""
+
+    at: float
+    pods: set[str] = field(default_factory=set)
+    more_pods: int = 0
+    """Pods beside these that it doesn't name: CA names 20 at most at -v=4."""
+    unfit: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Why a pod, for all pods like it, doesn't fit a group, by pod and group."""
+    skipped: dict[str, str] = field(default_factory=dict)
+    """Groups that it did not consider, and why, in the words of its Events."""
+    empty: set[str] = field(default_factory=set)
+    """Groups of which no pod could use a node."""
+    waste: dict[str, float] = field(default_factory=dict)
+    """What the expander least-waste compared, in percent."""
+    highest: set[str] = field(default_factory=set)
+    """Groups that the expander priority left."""
+    best: str = ""
+    plan: tuple[ScaleUp, ...] = ()
+    sizes: dict[str, int] = field(default_factory=dict)
+    """New sizes, which CA logs at any level."""
+    removed: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Nodes that it removed, with the pods that it evicted; none from empty ones."""
+    kept: dict[str, str] = field(default_factory=dict)
+    """Nodes that it would not remove, and why."""
+    unneeded: set[str] = field(default_factory=set)
+    failures: list[CloudFailure] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    no_pods: bool = False
+    no_options: bool = False
+    waits: bool = False
+    """It waited for more pods, as all were very new."""
+    most_nodes: bool = False
+    """The cluster had as many nodes as --max-nodes-total allows."""
+    counted: bool = False
+
+    @property
+    def acts(self) -> bool:
+        return bool(self.plan or self.sizes or self.removed or self.failures)
+
+
+@dataclass(slots=True)
+class LogReader:
+    """Collects loops from the lines of logs, in the order of time. `at` is the moment that is
+    looked for, in seconds since 1970; None: the end of the log.
+    """
+
+    at: float | None
+    near: float
+    """About when the log was written: it has no years."""
+    version: str = ""
+    flags: dict[str, str] = field(default_factory=dict)
+    loops: deque[Loop] = field(default_factory=deque)
+    events: deque[LoggedEvent] = field(default_factory=deque)
+    first: float | None = None
+    last: float | None = None
+    detailed: bool = False
+    """Whether it was written with -v=4."""
+    lines: int = 0
+    shift: float = 0.0
+    """By how much UTC, in which the moment is, is ahead of the log's time: a multiple of a quarter
+    of an hour. Known if the moment is that of a snapshot whose beginning is logged."""
+    _messages: dict[str, str] = field(default_factory=dict)
+    """What the cloud said last about a group."""
+    _fits: bool = False
+
+    def add(self, line: bytes) -> None:
+        self.lines += 1
+        if not _OF_INTEREST.search(line):
+            return
+        said = read_line(line.decode("utf-8", "replace"), near=self.near)
+        if said is None:
+            return
+        self.first = said.at if self.first is None else min(self.first, said.at)
+        self.last = said.at if self.last is None else max(self.last, said.at)
+        if not self._about_the_program(said):
+            self._about_a_loop(said)
+
+    def _about_the_program(self, said: LogLine) -> bool:
+        if found := _FLAG.fullmatch(said.text):
+            self.flags[found[1].replace("_", "-")] = found[2]
+        elif found := _VERSION.fullmatch(said.text):
+            self.version = found[1]
+        elif said.text.startswith(_SNAPSHOT):
+            self._snapshot(said.at)
+        elif found := _EVENT.fullmatch(said.text):
+            self.detailed = True
+            if self._wanted(said.at) and len(self.events) < _MOST_EVENTS:
+                about = "/".join(found[part] for part in ("kind", "namespace", "name"))
+                self.events.append(LoggedEvent(said.at, about, found["reason"], found["message"]))
+        else:
+            return False
+        return True
+
+    def _snapshot(self, begun: float) -> None:
+        """Learns the time zone of the log by the beginning of a snapshot."""
+        if self.at is None or self._fits:
+            return
+        zone = round((self.at - begun) / _ZONE) * _ZONE
+        if abs(self.at - begun - zone) <= _SLACK and abs(zone) <= _MOST_AHEAD:
+            self.shift, self._fits = zone, zone == 0
+
+    def _about_a_loop(self, said: LogLine) -> None:
+        if _LOOP.match(said.text):
+            main = said.text.startswith("Starting")
+            self.detailed |= main
+            if main or not self.loops or self.loops[-1].counted or not self.detailed:
+                self._begin(said.at)
+            self.loops[-1].counted |= not main
+        elif self.loops and self._wanted(said.at):
+            _read(self.loops[-1], said.text, self._messages)
+
+    def _begin(self, at: float) -> None:
+        if self.loops and not self._wanted(self.loops[-1].at):
+            self.loops.pop()
+        self.loops.append(Loop(at))
+        while len(self.loops) > 1 and (
+            len(self.loops) > _MOST_LOOPS or not self._wanted(self.loops[0].at)
+        ):
+            self.loops.popleft()
+        while self.events and not self._wanted(self.events[0].at):
+            self.events.popleft()
+
+    def _wanted(self, at: float) -> bool:
+        if self.at is None:
+            return self.last is None or at >= self.last - 2 * KEEP
+        return any(abs(at + shift - self.at) <= KEEP for shift in {0.0, self.shift})
+
+
+def _read(loop: Loop, text: str, messages: dict[str, str]) -> None:
+    """Adds what a line says to the loop in which it was written."""
+    readers = (_read_pods, _read_groups, _read_scale_up, _read_nodes)
+    if any(read(loop, text) for read in readers):
+        return
+    if found := _FAILED.match(text):
+        messages[found[1]] = found[2]
+    elif found := _BACKOFF.fullmatch(text):
+        message = messages.get(found[1], "")
+        loop.failures.append(CloudFailure(found[1], found[3], found[4], message))
+    elif found := _SCALE_UP_ERROR.fullmatch(text):
+        loop.errors.append(found[1])
+
+
+def _read_pods(loop: Loop, text: str) -> bool:
+    if found := _UNSCHEDULABLE.fullmatch(text):
+        _add(loop.pods, found[1])
+    elif found := _OTHERS.fullmatch(text):
+        loop.more_pods = int(found[1])
+    elif found := _UNFIT.match(text):
+        if len(loop.unfit) < _MOST_NAMES:
+            loop.unfit[found[1], found[2]] = found[3]
+    elif text == "No unschedulable pods":
+        loop.no_pods = True
+    elif text.startswith("Unschedulable pods are very new"):
+        loop.waits = True
+    elif _MOST_NODES.match(text):
+        loop.most_nodes = True
+    else:
+        return False
+    return True
+
+
+def _read_groups(loop: Loop, text: str) -> bool:
+    for pattern, reason in _SKIPPED:
+        if found := pattern.fullmatch(text):
+            loop.skipped[found[1]] = reason
+            return True
+    if found := _NO_POD.fullmatch(text):
+        _add(loop.empty, found[1])
+    elif found := _WASTE.match(text):
+        loop.waste[found[1]] = float(found[4])
+    elif found := _PRIORITY.fullmatch(text):
+        _add(loop.highest, found[1])
+    else:
+        return False
+    return True
+
+
+def _read_scale_up(loop: Loop, text: str) -> bool:
+    if text.startswith(_PLAN):
+        loop.plan += scale_ups(text)
+    elif found := _SET.match(text):
+        loop.sizes[found[1]] = int(found[2])
+    elif found := _BEST.fullmatch(text):
+        loop.best = found[1]
+    elif text == "No expansion options":
+        loop.no_options = True
+    else:
+        return False
+    return True
+
+
+def _read_nodes(loop: Loop, text: str) -> bool:
+    if found := _EMPTY.fullmatch(text):
+        loop.removed[found[1]] = ()
+    elif found := _DRAINED.fullmatch(text):
+        loop.removed[found[1]] = tuple(name for name in re.split(r"[,\s]+", found[2]) if name)
+    elif found := _UNNEEDED.fullmatch(text):
+        _add(loop.unneeded, found[1])
+    elif found := next(filter(None, (pattern.match(text) for pattern in _KEPT)), None):
+        if len(loop.kept) < _MOST_NAMES:
+            loop.kept[found[1]] = found[2]
+    else:
+        return False
+    return True
+
+
+def _add(names: set[str], name: str) -> None:
+    if len(names) < _MOST_NAMES:
+        names.add(name)

@@ -1,0 +1,300 @@
+"""What cluster-autoscaler (CA) decided at one moment, from its log and its Events.
+
+    LogReader, Events of a dump, the moment, the pods that were pending  --decide-->  Decision
+
+The moment is that of the snapshot. The decision is what the loop at this moment did, and those that
+followed until other pods came, nothing more was to be done, `HORIZON` was over or the log ended:
+for so long a copy of the snapshot and the original see the same. Of the time before, only what CA
+last said of the pods that were pending counts.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final
+
+from kwok_operator.formats.autoscalertexts import (
+    NOT_TRIGGERED,
+    TRIGGERED,
+    GroupRefusal,
+    ScaleUp,
+    refused,
+    triggered,
+)
+from kwok_operator.importing.incidents.calog import CloudFailure, LoggedEvent, LogReader, Loop
+
+HORIZON: Final = 900.0
+"""Seconds after the moment that belong to it: longer than --scale-down-unneeded-time mostly is."""
+BEFORE: Final = 900.0
+"""Seconds before the moment in which CA has said something about a pod that still pends."""
+_SLACK: Final = 1.0
+_BACKOFF: Final = "in backoff after failed scale-up"
+
+
+class CourseEnd(StrEnum):
+    """Why what followed does not count any more."""
+
+    SETTLED = "settled"
+    """No pod waits that CA could help."""
+    OTHER_PODS = "otherPods"
+    HORIZON = "horizon"
+    LOG = "log"
+    """The log ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedScaleUp:
+    """One scale-up; of several groups if CA balanced them."""
+
+    at: float
+    groups: tuple[ScaleUp, ...]
+    others: frozenset[str] | None = frozenset()
+    """Groups that CA might as well have chosen; None if the log doesn't say which."""
+    pods: frozenset[str] = frozenset()
+    """The pods whose Event names it, as NAMESPACE/NAME; CA's log has one for each at -v=4."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What CA decided. Groups are called as CA calls them, pods NAMESPACE/NAME."""
+
+    at: float | None = None
+    """When the first loop that counts began, in seconds since 1970."""
+    version: str = ""
+    flags: Mapping[str, str] = field(default_factory=dict)
+    """All flags as CA prints them, without dashes; empty if the log doesn't begin with them."""
+    scale_ups: tuple[PlannedScaleUp, ...] = ()
+    refusals: Mapping[str, tuple[GroupRefusal, ...]] = field(default_factory=dict)
+    """Why it added no node for a pod."""
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    """Groups that it did not consider, and why."""
+    removed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Nodes that it removed, with the pods that it evicted for that."""
+    kept: Mapping[str, str] = field(default_factory=dict)
+    """Nodes that it would not remove, and why."""
+    removable: frozenset[str] = frozenset()
+    """Nodes that it might have removed, but did not while it counts."""
+    failures: tuple[CloudFailure, ...] = ()
+    """What the cloud refused: groups that CA then backed off from."""
+    backed_off: frozenset[str] = frozenset()
+    """Groups from which CA had backed off before."""
+    errors: tuple[str, ...] = ()
+    ended: CourseEnd = CourseEnd.LOG
+    problems: tuple[str, ...] = ()
+    """What is missing, as sentences."""
+
+    @property
+    def known(self) -> bool:
+        return self.at is not None
+
+    @property
+    def maximums(self) -> dict[str, int]:
+        """The maximum of each group that a scale-up names."""
+        return {up.group: up.maximum for plan in self.scale_ups for up in plan.groups}
+
+
+@dataclass(slots=True)
+class _Course:
+    """The loops that count, and the Events until their end."""
+
+    loops: list[Loop] = field(default_factory=list)
+    ended: CourseEnd = CourseEnd.LOG
+
+
+def decide(
+    reader: LogReader | None,
+    *,
+    events: Iterable[LoggedEvent] = (),
+    at: float | None = None,
+    pending: Iterable[str] | None = None,
+) -> Decision:
+    """Returns the decision at a moment; None is the end of the log, or of the Events. `pending` are
+    the pods that had no node then; None if that isn't known.
+    """
+    problems: list[str] = []
+    said = list(events)
+    loops: list[Loop] = []
+    if reader is not None:
+        loops = list(reader.loops)
+        at = None if at is None else at - reader.shift
+        said = [replace(event, at=event.at - reader.shift) for event in said]
+        said += reader.events
+        problems += _about_the_log(reader)
+    said.sort(key=lambda event: event.at)
+    course = _course(loops, at, pending)
+    if not course.loops and loops and reader is not None:
+        problems.append(_elsewhere(reader, at))
+    if course.loops:
+        begin, end = course.loops[0].at, course.loops[-1].at + 2 * _SLACK
+    elif said:
+        begin = end = said[-1].at if at is None else at
+    else:
+        return Decision(problems=(*problems, "no log and no Event says what was decided"))
+    waiting = _waiting(course.loops, pending)
+    near = [event for event in said if begin - BEFORE <= event.at <= end]
+    plans = _plans(course.loops, near, reader.flags if reader else {}, begin, waiting)
+    asked = frozenset(pod for plan in plans for pod in plan.pods)
+    removed = {node: pods for loop in course.loops for node, pods in loop.removed.items()}
+    kept = {node: why for loop in course.loops for node, why in loop.kept.items()}
+    removable = {node for loop in course.loops for node in loop.unneeded} - removed.keys()
+    return Decision(
+        at=begin + (reader.shift if reader else 0.0),
+        version=reader.version if reader else "",
+        flags=dict(reader.flags) if reader else {},
+        scale_ups=plans,
+        refusals=_refusals(near, waiting, asked),
+        skipped={g: why for loop in reversed(course.loops) for g, why in loop.skipped.items()},
+        removed=removed,
+        kept={n: why for n, why in kept.items() if n not in removed and n not in removable},
+        removable=frozenset(removable),
+        failures=tuple(dict.fromkeys(each for loop in course.loops for each in loop.failures)),
+        backed_off=frozenset(
+            g for loop in course.loops[:1] for g, why in loop.skipped.items() if why == _BACKOFF
+        ),
+        errors=tuple(dict.fromkeys(each for loop in course.loops for each in loop.errors)),
+        ended=course.ended,
+        problems=tuple(problems),
+    )
+
+
+def _about_the_log(reader: LogReader) -> list[str]:
+    problems = []
+    if not reader.loops:
+        problems.append("the log has no loop of cluster-autoscaler; give the log of its leader")
+    elif not reader.detailed:
+        problems.append(
+            "the log was not written with -v=4: groups that were not chosen, and the"
+            " reasons, are missing"
+        )
+    if not reader.flags:
+        problems.append("the log doesn't begin with cluster-autoscaler's flags: they are unknown")
+    if not reader.version:
+        problems.append("the log doesn't say which version of cluster-autoscaler wrote it")
+    return problems
+
+
+def _elsewhere(reader: LogReader, at: float | None) -> str:
+    """Says how far the log is from the moment."""
+    if at is None or reader.first is None or reader.last is None:
+        return "the log has no loop of cluster-autoscaler"
+    if at > reader.last:
+        return f"the log ends {at - reader.last:,.0f} s before the snapshot was taken"
+    return f"the log begins {reader.first - at:,.0f} s after the snapshot was taken"
+
+
+def _course(loops: Sequence[Loop], at: float | None, pending: Iterable[str] | None) -> _Course:
+    if not loops:
+        return _Course()
+    first = _first(loops, at)
+    if first is None:
+        return _Course()
+    known = None if pending is None else set(pending)
+    course = _Course()
+    helped = False
+    for loop in loops[first:]:
+        if loop.at > loops[first].at + HORIZON:
+            course.ended = CourseEnd.HORIZON
+            break
+        if known is None and loop.pods:
+            known = set(loop.pods) if not loop.more_pods else None
+        others = loop.pods - known if known is not None and not loop.more_pods else set()
+        if others and course.loops:
+            course.ended = CourseEnd.OTHER_PODS
+            break
+        course.loops.append(loop)
+        helped |= bool(loop.plan or loop.sizes)
+        if (helped or loop.pods) and loop.no_pods:
+            course.ended = CourseEnd.SETTLED
+            break
+    return course
+
+
+def _first(loops: Sequence[Loop], at: float | None) -> int | None:
+    """Returns the loop at the moment: the last that began before it, if it may still go on, or else
+    the next. Without a moment, it is the last that did anything, or saw a pod.
+    """
+    if at is None:
+        for index in range(len(loops) - 1, -1, -1):
+            if loops[index].acts or loops[index].pods:
+                return index
+        return len(loops) - 1
+    before = [index for index, loop in enumerate(loops) if loop.at <= at + _SLACK]
+    if before and at - loops[before[-1]].at <= 60 * _SLACK:
+        return before[-1]
+    after = before[-1] + 1 if before else 0
+    if after < len(loops) and loops[after].at - at <= HORIZON:
+        return after
+    return None
+
+
+def _waiting(loops: Sequence[Loop], pending: Iterable[str] | None) -> frozenset[str] | None:
+    """Returns the pods that the decision is about; None if that can't be known."""
+    if pending is not None:
+        return frozenset(pending)
+    first = next((loop for loop in loops if loop.pods), None)
+    return frozenset(first.pods) if first and not first.more_pods else None
+
+
+def _about(event: LoggedEvent) -> str:
+    kind, _, name = event.about.partition("/")
+    return name if kind == "Pod" else ""
+
+
+def _plans(
+    loops: Sequence[Loop],
+    events: Sequence[LoggedEvent],
+    flags: Mapping[str, str],
+    begin: float,
+    waiting: frozenset[str] | None,
+) -> tuple[PlannedScaleUp, ...]:
+    """Returns the scale-ups of the loops; without any, those of before that pods still wait for."""
+    asked: dict[tuple[ScaleUp, ...], set[str]] = {}
+    times: dict[tuple[ScaleUp, ...], float] = {}
+    for event in events:
+        if event.reason == TRIGGERED and (ups := triggered(event.message)):
+            asked.setdefault(ups, set()).add(_about(event))
+            times[ups] = event.at
+    plans = [
+        PlannedScaleUp(loop.at, plan, _others(loop, flags), frozenset(asked.get(plan, ())))
+        for loop in loops
+        if (plan := loop.plan or tuple(_of_sizes(loop)))
+    ]
+    if plans:
+        return tuple(plans)
+    return tuple(
+        PlannedScaleUp(times[ups], ups, None, frozenset(pods))
+        for ups, pods in asked.items()
+        if times[ups] >= begin - BEFORE and (waiting is None or pods & waiting)
+    )
+
+
+def _of_sizes(loop: Loop) -> Iterable[ScaleUp]:
+    """Makes scale-ups of what is logged at any level; their former size is -1, their maximum 0."""
+    return (ScaleUp(group, -1, size, 0) for group, size in loop.sizes.items())
+
+
+def _others(loop: Loop, flags: Mapping[str, str]) -> frozenset[str] | None:
+    """Returns the groups that CA's expanders left beside the chosen one; among those it drew."""
+    if loop.highest:
+        left: frozenset[str] | None = frozenset(loop.highest)
+    elif loop.waste and flags.get("expander", "least-waste").split(",")[0] == "least-waste":
+        least = min(loop.waste.values())
+        left = frozenset(group for group, waste in loop.waste.items() if waste <= least)
+    else:
+        left = frozenset(loop.waste) or None
+    chosen = {up.group for up in loop.plan}
+    return None if left is None else left - chosen
+
+
+def _refusals(
+    events: Sequence[LoggedEvent], waiting: frozenset[str] | None, asked: frozenset[str]
+) -> dict[str, tuple[GroupRefusal, ...]]:
+    """Returns what CA said last about each pod for which it asked for no node."""
+    found = {}
+    for event in events:
+        pod = _about(event)
+        if event.reason == NOT_TRIGGERED and pod and (waiting is None or pod in waiting):
+            reasons = refused(event.message)
+            if reasons is not None and pod not in asked:
+                found[pod] = tuple(sorted(reasons))
+    return found

@@ -1,0 +1,76 @@
+"""Reads the logs of cluster-autoscaler that the user names: line by line, of any size.
+
+A log may be rotated into several files, compressed (.gz), cut off, or the output of a tool that
+puts something before each line. Nothing but what calog.py keeps stays in memory.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from kwok_operator.errors import SettingsError
+from kwok_operator.formats.jsonlines import unzipped
+from kwok_operator.importing.incidents.calog import LogReader
+from kwok_operator.importing.incidents.loglines import MAX_LINE, read_line
+from kwok_operator.userfiles import chunks
+
+_FIRST_LINES: Final = 1_000
+"""Lines in which one must have a time, for the order of files."""
+
+
+class _DamagedError(Exception):
+    """A compressed file is damaged."""
+
+
+def read_logs(
+    paths: Iterable[Path], *, at: float | None, near: float
+) -> tuple[LogReader, list[str]]:
+    """Reads all files in the order of time. Returns what they have, and sentences on what could not
+    be read. Raises SettingsError if a file can't be opened, or none has a line of such a log.
+    """
+    reader, problems = LogReader(at=at, near=near), list[str]()
+    for path in sorted(paths, key=lambda each: _begin(each, near)):
+
+        def damaged(problem: str, path: Path = path) -> None:
+            problems.append(f"--log: {path}: {problem}; what is before that was read")
+
+        before = reader.first
+        try:
+            for line in _lines(path, damaged):
+                reader.add(line)
+        except OSError as error:
+            raise SettingsError(f"--log: {path}: {error.strerror or error}") from error
+        if reader.first is None and before is None:
+            problems.append(f"--log: {path}: has no line of cluster-autoscaler")
+    if reader.first is None:
+        raise SettingsError(f"{problems[-1]}; give the log of its leader")
+    return reader, problems
+
+
+def _lines(path: Path, damaged: Callable[[str], None]) -> Iterator[bytes]:
+    """Yields the lines of a file, each cut after MAX_LINE bytes. Raises OSError."""
+    data = unzipped(
+        chunks(path, given=True),
+        damaged=_DamagedError,
+        on_cut=lambda: damaged("its compressed end is missing: it is cut off"),
+    )
+    rest = b""
+    try:
+        for chunk in data:
+            *whole, rest = (rest[:MAX_LINE] + chunk).split(b"\n")
+            yield from whole
+    except _DamagedError as error:
+        damaged(str(error))
+    if rest:
+        yield rest
+
+
+def _begin(path: Path, near: float) -> float:
+    try:
+        for line in islice(_lines(path, lambda _: None), _FIRST_LINES):
+            if said := read_line(line.decode("utf-8", "replace"), near=near):
+                return said.at
+    except OSError:
+        pass  # reading it says what is wrong
+    return near

@@ -1,0 +1,319 @@
+"""A decision of cluster-autoscaler (CA) as a scenario has it: flags, steps, expectations.
+
+    Decision, ReplayCopy  --replay_of-->  ScenarioParts, with which CA should decide the same again
+
+What the log doesn't settle isn't expected: of groups among which CA chose by chance any will do,
+and sizes count only where the copy begins with the same ones. The remarks say what else may make
+a run part from the original.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kwok_operator.formats.autoscalertexts import NOT_TRIGGERED, TRIGGERED, ScaleUp
+from kwok_operator.formats.words import few_names
+from kwok_operator.importing.incidents.decision import CourseEnd, Decision, PlannedScaleUp
+from kwok_operator.importing.incidents.scenario import ScenarioParts
+
+Expected = dict[str, Any]
+
+_DEFAULTS: Final[Mapping[str, str]] = {
+    "balance-similar-node-groups": "false",
+    "blocking-system-pod-distruption-timeout": "1h0m0s",
+    "cores-total": "0:320000",
+    "enforce-node-group-min-size": "false",
+    "expander": "",
+    "expendable-pods-priority-cutoff": "-10",
+    "force-ds": "false",
+    "ignore-daemonsets-utilization": "false",
+    "ignore-mirror-pods-utilization": "false",
+    "max-allocatable-difference-ratio": "0.05",
+    "max-drain-parallelism": "1",
+    "max-empty-bulk-delete": "10",
+    "max-free-difference-ratio": "0.05",
+    "max-graceful-termination-sec": "600",
+    "max-node-provision-time": "15m0s",
+    "max-nodes-per-scaleup": "1000",
+    "max-nodes-total": "0",
+    "max-scale-down-parallelism": "10",
+    "max-total-unready-percentage": "45",
+    "memory-difference-ratio": "0.015",
+    "memory-total": "0:6400000",
+    "min-replica-count": "0",
+    "new-pod-scale-up-delay": "0s",
+    "ok-total-unready-count": "3",
+    "parallel-scale-up": "false",
+    "salvo-scale-up": "false",
+    "scale-down-candidates-pool-min-count": "50",
+    "scale-down-candidates-pool-ratio": "0.1",
+    "scale-down-enabled": "true",
+    "scale-down-gpu-utilization-threshold": "0.5",
+    "scale-down-non-empty-candidates-count": "30",
+    "scale-down-unready-enabled": "true",
+    "scale-down-utilization-threshold": "0.5",
+    "scale-up-from-zero": "true",
+    "skip-nodes-with-custom-controller-pods": "true",
+    "skip-nodes-with-local-storage": "true",
+    "skip-nodes-with-system-pods": "true",
+}
+"""Flags that decide, and their defaults, as in CA 1.36 (config/flags/flags.go). The default of
+expander has changed, so it is always given. Times are shorter, or a run would take hours.
+"""
+_ELSEWHERE: Final = frozenset(
+    """scheduler-config-file grpc-expander-url drain-priority-config startup-taint ignore-taint
+    status-taint gpu-total balancing-ignore-label balancing-label""".split()
+)
+"""Flags that decide, too, but name files, servers or several values."""
+_FAST: Final[Mapping[str, str]] = {
+    "scan-interval": "2s",
+    "scale-down-unneeded-time": "10s",
+    "scale-down-unready-time": "30s",
+    "scale-down-delay-after-add": "10s",
+    "unremovable-node-recheck-timeout": "5s",
+}
+"""Shorter times, so that minutes of the original take seconds; not those of back-offs."""
+_CLASSES: Final = {"OutOfResource": "OutOfResources", "QuotaExceeded": "QuotaExceeded"}
+_MOST_NAMES: Final = 100
+"""Names in one expectation."""
+_MOST_EXPECTED: Final = 20
+"""Expectations of one sort: nobody reads more."""
+_BACKOFF: Final = "in backoff after failed scale-up"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayCopy:
+    """What is called how in the copy of the cluster, where the replay takes place."""
+
+    groups: Mapping[str, Sequence[str]]
+    """The groups of each of CA's groups: several if it had several zones."""
+    sizes: Mapping[str, int]
+    """With how many nodes each group of the copy begins."""
+    nodes: Mapping[str, str] = field(default_factory=dict)
+    """A pattern for the name of each node, such as web-????-000002."""
+    pods: Mapping[str, str] = field(default_factory=dict)
+    """A pattern for each pod, as NAMESPACE/NAME, such as shop/web-*; by NAMESPACE/NAME."""
+    text: Callable[[str], str] = lambda text: text
+    """Makes a reason of CA's anonymous; empty if it can't be kept."""
+
+
+def replay_of(decision: Decision, copy: ReplayCopy) -> ScenarioParts:
+    """Returns flags, steps before CA starts, and expectations; none if nothing is known of the
+    decision.
+    """
+    return ScenarioParts(
+        teaches=f"Whether {_said(decision, copy)}, as then.",
+        remarks=[f"May differ: {each}." for each in _differs(decision, copy)],
+        autoscaler=_flags(decision),
+        steps=list(_refusing(decision, copy)),
+        expect=list(_expected(decision, copy)),
+    )
+
+
+def _flags(decision: Decision) -> dict[str, str]:
+    given = {
+        name: decision.flags[name]
+        for name, default in _DEFAULTS.items()
+        if decision.flags.get(name, default) != default
+    }
+    return {**_FAST, **given}
+
+
+def _refusing(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
+    """Yields steps that make the cloud refuse what it refused then."""
+    failures = {each.group: each for each in decision.failures}
+    for group in sorted(failures.keys() | decision.backed_off):
+        failure = failures.get(group)
+        creation = {
+            "probability": "1",
+            "class": _CLASSES.get(failure.error_class if failure else "OutOfResource", "Other"),
+        }
+        if failure and (code := copy.text(failure.code)):
+            creation["code"] = code[:63]
+        for name in copy.groups.get(group, ()):
+            patch = {"spec": {"cloud": {"failures": {"creation": [creation]}}}}
+            yield {"patch": {"what": f"kng/{name}", "patch": patch}}
+
+
+def _expected(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
+    if not decision.known:
+        return
+    yield from _scale_ups(decision, copy)
+    yield from _refusals(decision, copy)
+    yield from _nodes(decision, copy)
+
+
+def _scale_ups(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
+    refused = {each.group for each in decision.failures} | decision.backed_off
+    possible: set[str] = set(refused)
+    unknown = False
+    first = True
+    for plan in decision.scale_ups:
+        others = plan.others
+        unknown |= others is None
+        possible |= {up.group for up in plan.groups} | (others or frozenset())
+        # A pod's second Event within five minutes is not written.
+        if (first and not refused) or (plan.pods and not refused):
+            for up in plan.groups:
+                if parts := _triggered(up, plan, copy):
+                    yield {
+                        "name": f"scale-up of {_in_copy(up, copy)}, as then",
+                        "event": {"reason": TRIGGERED, "message": parts},
+                        "atLeast": 1,
+                    }
+        first = False
+    yield from _final_sizes(decision, copy, refused)
+    never = sorted(
+        name for group, names in copy.groups.items() if group not in possible for name in names
+    )
+    if not decision.scale_ups and not refused and (decision.refusals or decision.ended):
+        yield {"name": "no scale-up, as then", "event": {"reason": TRIGGERED}, "equals": 0}
+    elif never and not unknown and decision.ended is not CourseEnd.LOG:
+        for start in range(0, min(len(never), _MOST_EXPECTED * _MOST_NAMES), _MOST_NAMES):
+            names = never[start : start + _MOST_NAMES]
+            yield {
+                "name": f"no scale-up of {few_names(names)}, as then",
+                "event": {"reason": TRIGGERED, "message": [f"{{{name} " for name in names]},
+                "equals": 0,
+            }
+
+
+def _triggered(up: ScaleUp, plan: PlannedScaleUp, copy: ReplayCopy) -> list[str]:
+    """Returns the parts of texts of which an Event of this scale-up has one."""
+    added = {each.after - each.before for each in plan.groups}
+    names = copy.groups.get(up.group, ())
+    parts = [_change(name, up, copy, added) for name in names]
+    parts += [
+        [f"{{{name} {copy.sizes.get(name, 0)}->"]
+        for group in sorted(plan.others or ())
+        for name in copy.groups.get(group, ())
+    ]
+    if plan.others is None and names:
+        return []
+    return [text for each in parts for text in each][:_MOST_NAMES]
+
+
+def _change(name: str, up: ScaleUp, copy: ReplayCopy, added: Iterable[int]) -> list[str]:
+    """Returns `{web 2->5 ` if the copy begins with the same size, else what is known of that. If CA
+    balanced groups, any of them may get the node that is one more.
+    """
+    size = copy.sizes.get(name)
+    if up.before < 0 or size is None:
+        return [f"{{{name} {size}->{up.after} " if size is not None else f"{{{name} "]
+    own = up.after - up.before
+    near = sorted({own} | {each for each in added if abs(each - own) <= 1})
+    if len(copy.groups.get(up.group, ())) > 1 or size != up.before:
+        return [f"{{{name} {size}->"]
+    return [f"{{{name} {size}->{size + each} " for each in near]
+
+
+def _final_sizes(decision: Decision, copy: ReplayCopy, refused: set[str]) -> Iterator[Expected]:
+    """Yields how large groups became at most, if that is settled."""
+    if decision.ended is not CourseEnd.SETTLED:
+        return
+    certain = all(plan.others == frozenset() for plan in decision.scale_ups)
+    after: dict[str, int] = {}
+    before: dict[str, int] = {}
+    for plan in decision.scale_ups:
+        for up in plan.groups:
+            after[up.group] = max(after.get(up.group, 0), up.after)
+            before.setdefault(up.group, up.before)
+    balanced = any(len(plan.groups) > 1 for plan in decision.scale_ups)
+    for group, size in after.items():
+        names = copy.groups.get(group, ())
+        known = len(names) == 1 and before[group] in (-1, copy.sizes.get(names[0]))
+        if certain and not balanced and known and group not in refused:
+            yield {"figure": "nodes.max", "of": {"group": names[0]}, "equals": size}
+
+
+def _refusals(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
+    """Yields why pods got no node: for all pods of a workload that have the same reasons."""
+    alike = all(len(names) == 1 for names in copy.groups.values())
+    pods: dict[tuple[str, tuple[str, ...]], int] = Counter()
+    for pod, reasons in decision.refusals.items():
+        about = copy.pods.get(pod, "")
+        said = []
+        for each in reasons:
+            text = copy.text(each.reason)
+            # How many groups have backed off changes while a run goes on.
+            counted = f"{each.groups} {text}" if alike and text != _BACKOFF else text
+            said += [counted] if text else []
+        if about and said:
+            pods[about, tuple(said)] += 1
+    for (about, texts), count in sorted(pods.items())[:_MOST_EXPECTED]:
+        for text in texts:
+            forms = [f": {text}", f", {text}"] if text[0].isdigit() else [text]
+            yield {
+                "name": f"no node for {about}, as then: {text}",
+                "event": {
+                    "reason": NOT_TRIGGERED,
+                    "about": f"Pod/{about}",
+                    "message": forms,
+                },
+                "atLeast": count,
+            }
+
+
+def _nodes(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
+    """Yields which nodes were removed, and which were not."""
+    removed = {node: copy.nodes[node] for node in sorted(decision.removed) if node in copy.nodes}
+    marked = {"reason": "ScaleDown", "message": "marked the node"}
+    for name in list(removed.values())[:_MOST_NAMES]:
+        yield {
+            "name": f"scale-down of {name}, as then",
+            "event": {**marked, "about": f"Node/{name}"},
+            "atLeast": 1,
+        }
+    kept = sorted(copy.nodes[node] for node in decision.kept if node in copy.nodes)
+    for start in range(0, min(len(kept), _MOST_EXPECTED * _MOST_NAMES), _MOST_NAMES):
+        some = kept[start : start + _MOST_NAMES]
+        yield {
+            "name": f"no scale-down of {few_names(some)}, as then",
+            "event": {**marked, "about": [f"Node/{name}" for name in some]},
+            "equals": 0,
+        }
+
+
+def _in_copy(up: ScaleUp, copy: ReplayCopy) -> str:
+    names = few_names(copy.groups.get(up.group, ()))
+    return f"{names} from {up.before} to {up.after}" if up.before >= 0 else f"{names} to {up.after}"
+
+
+def _said(decision: Decision, copy: ReplayCopy) -> str:
+    if not decision.known:
+        return "what cluster-autoscaler decided isn't known"
+    ups = [_in_copy(up, copy) for plan in decision.scale_ups for up in plan.groups]
+    parts = [f"scaled up {', '.join(ups)}"] if ups else []
+    refused = Counter(copy.text(r.reason) for rs in decision.refusals.values() for r in rs)
+    if refused:
+        why = ", ".join(text for text, _ in refused.most_common(3) if text)
+        parts.append(f"added no node for {len(decision.refusals):,} pods ({why})")
+    if decision.removed:
+        parts.append(f"removed {len(decision.removed):,} nodes")
+    if decision.failures:
+        parts.append("was refused nodes by the cloud")
+    version = f" {decision.version}" if decision.version else ""
+    return f"cluster-autoscaler{version} {'; '.join(parts) or 'did nothing'}"
+
+
+def _differs(decision: Decision, copy: ReplayCopy) -> Iterator[str]:
+    yield from decision.problems
+    version = decision.version or "the same version"
+    yield f"play it with cluster-autoscaler {version}: others may decide otherwise"
+    given = sorted(name for name in _ELSEWHERE if decision.flags.get(name, "") not in ("", "[]"))
+    if given:
+        yield f"these flags are not given to it: {', '.join(given)}"
+    if decision.flags.get("expander", "").startswith(("priority", "grpc")):
+        yield "its expander needs a ConfigMap or a server, which the copy hasn't"
+    if any(plan.others is None or plan.others for plan in decision.scale_ups):
+        yield "its expander may have chosen by chance, so any of the groups that were left will do"
+    if decision.failures or decision.backed_off:
+        yield "the cloud refuses what it refused then, but from the beginning"
+    if unknown := sorted(
+        group
+        for group in {up.group for plan in decision.scale_ups for up in plan.groups}
+        if group not in copy.groups
+    ):
+        yield f"the copy lacks {few_names(unknown)}"
+    yield "times are shorter than then: a node is unneeded after 10 s, a loop begins every 2 s"
