@@ -175,6 +175,10 @@ plugins, which autoscalers repeat.
 
 _FOR_OTHERS: Final = ("Pod's node affinity", "untolerated taint", "not tolerate")
 """Reasons of groups that are mostly meant for other pods."""
+_GENERAL: Final = (
+    frozenset({"node affinity", "untolerated taint", "requirement"}),
+    frozenset({"Insufficient", "and the largest node", "Too many pods", "instance type"}),
+)
 _LASTING: Final = (
     "Insufficient",
     "Pod's node affinity",
@@ -203,6 +207,17 @@ def remedy_of(reasons: Iterable[str]) -> str:
     known = {**_PASSING, **_FITTING}
     found = [next((k for k in known if k in reason), "") for reason in reasons]
     return "; or ".join(dict.fromkeys(known[key] for key in found if key))
+
+
+def known_reasons(text: str) -> frozenset[str]:
+    """Returns the reasons of refusals that a text has, in the words of their programs, without
+    those that say little beside others: groups are for other pods, and nodes are full.
+    """
+    found = {each for each in (*_PASSING, *_FITTING) if each in text}
+    found -= {one for one in found for other in found if one != other and one in other}
+    for general in _GENERAL:
+        found = found - general or found
+    return frozenset(found)
 
 
 def refusals_in_words(refusals: Sequence[GroupRefusal]) -> str:

@@ -1,5 +1,6 @@
 """The command line: `kwok-operator run`, `shim`, `cloud-config`, `validate`, `convert`, `import`,
-`record`, `replay`, `rehearse`, `report`, `diff`, `why`, `explain-pod`, `install` and `uninstall`.
+`record`, `replay`, `rehearse`, `compare`, `shrink`, `report`, `diff`, `why`, `explain-pod`,
+`install` and `uninstall`.
 
 Errors that a user can do something about are one line on standard error and exit code 1; a wrong
 flag, or a kubeconfig that can't be used, is exit code 2.
@@ -203,7 +204,6 @@ def _until_it_ends(
 
 def _parser() -> argparse.ArgumentParser:
     # Late: only a command's own module knows its flags.
-    from kwok_operator.cli import comparing, explainpod, importing, rehearsing, reports, traces, why
     from kwok_operator.cli import install_settings as installing
     from kwok_operator.clusterapi.settings import (
         add_clusterapi_flags,
@@ -250,12 +250,27 @@ def _parser() -> argparse.ArgumentParser:
     for each in (check, convert):
         each.add_argument("files", metavar="FILE", nargs="+", help="file, directory, - for stdin")
         add_discovery_flag(each)
-    for module in (importing, traces, rehearsing, comparing, reports, why, explainpod):
-        module.add_commands(command)
+    _add_commands(command)
     installing.add_install_flags(command("install", _install, of_install, _INSTALL_HELP, overlays))
     of_uninstall = "delete all objects of install"
     installing.add_uninstall_flags(command("uninstall", _install, of_uninstall, _UNINSTALL_HELP))
     return parser
+
+
+def _add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
+    from kwok_operator.cli import (
+        comparing,
+        explainpod,
+        importing,
+        rehearsing,
+        reports,
+        shrink,
+        traces,
+        why,
+    )
+
+    for module in (importing, traces, rehearsing, comparing, shrink, reports, why, explainpod):
+        module.add_commands(command)
 
 
 if __name__ == "__main__":

@@ -147,7 +147,7 @@ def _play(scenario: Scenario, settings: RehearseSettings) -> int:
     from kwok_operator.rehearsal.judge.verdict import summary as judgement
     from kwok_operator.rehearsal.outputs import VERDICT, results
     from kwok_operator.rehearsal.progress import screen
-    from kwok_operator.rehearsal.runner import LeftBehindError, rehearse
+    from kwok_operator.rehearsal.rehearse import LeftBehindError, rehearse
 
     left = None
     try:

@@ -40,7 +40,7 @@ from kwok_operator.comparison.plan import (
 )
 from kwok_operator.errors import KwokOperatorError
 from kwok_operator.rehearsal.progress import Report, RunProgress
-from kwok_operator.rehearsal.runner import rehearse
+from kwok_operator.rehearsal.rehearse import rehearse
 from kwok_operator.rehearsal.settings import RehearseSettings
 from kwok_operator.rehearsal.testbed import FindProgram
 

@@ -25,7 +25,12 @@ from kwok_operator.controlplane.lifecycle import (
     revive,
 )
 from kwok_operator.controlplane.ownership import Choices, async_temporary, temporary
-from kwok_operator.controlplane.settings import DEFAULT_KUBERNETES_VERSION, Settings
+from kwok_operator.controlplane.rewinding import Rewinder
+from kwok_operator.controlplane.settings import (
+    DEFAULT_KUBERNETES_VERSION,
+    PORTS_VARIABLE,
+    Settings,
+)
 from kwok_operator.controlplane.tools import Tools, find_set, find_tools
 from kwok_operator.controlplane.toolsets import known_versions
 from kwok_operator.reporter import Reporter
@@ -34,6 +39,7 @@ __all__ = [
     "COMPONENTS",
     "DEFAULT_KUBERNETES_VERSION",
     "DEFAULT_NAME",
+    "PORTS_VARIABLE",
     "BuildError",
     "Choices",
     "Cluster",
@@ -42,6 +48,7 @@ __all__ = [
     "DownloadError",
     "Flags",
     "Reporter",
+    "Rewinder",
     "Settings",
     "ToolchainError",
     "Tools",

@@ -123,6 +123,10 @@ class RunCourse:
             expected=self._expected,
         )
 
+    def is_certain(self, number: int) -> bool:
+        """Whether the outcome of the expectation with this number stays as it is."""
+        return self._judge.is_certain(number)
+
     def holds(self, condition: ScenarioCondition) -> bool:
         """Whether the condition holds now. Always False for a `kubectl wait`: only the cluster can
         answer it.

@@ -1,11 +1,10 @@
-"""A rehearsal, from its scenario to its verdict.
+"""The run of a rehearsal, from its scenario to its recording.
 
     testbed (cluster, operator) -> apply -> steady -> processes ready -> the clock starts
       workloads arrive      \\
-      timeline               }-> until: settled, a condition, at most -> waits of the end -> verdict
+      timeline               }-> until: settled, a condition, at most -> waits of the end
       processes are watched /
 
-The verdict is computed from the recording's file, as `kwok-operator report` would do it later.
 Whatever happens, the recording gets its last line, and all started programs are ended.
 """
 
@@ -14,7 +13,7 @@ import shlex
 import textwrap
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -28,7 +27,6 @@ from kwok_operator.errors import (
     ApiError,
     ApiUnreachableError,
     KwokOperatorError,
-    SettingsError,
     one_line,
 )
 from kwok_operator.rehearsal import outputs
@@ -41,8 +39,8 @@ from kwok_operator.rehearsal.judge.clocks import ClockOffset, DatedAnswer, moved
 from kwok_operator.rehearsal.judge.observed import StampClock
 from kwok_operator.rehearsal.judge.recording import EndLine, RecordingHeader, WaitLine
 from kwok_operator.rehearsal.judge.settling import in_words, still_to_come
-from kwok_operator.rehearsal.judge.verdict import Judged
 from kwok_operator.rehearsal.karpenterclouds import KarpenterClouds
+from kwok_operator.rehearsal.keptcluster import KeptCluster
 from kwok_operator.rehearsal.kubectl import CommandError
 from kwok_operator.rehearsal.logs import ProgramWarnings
 from kwok_operator.rehearsal.outages import change, changes_of
@@ -62,7 +60,6 @@ from kwok_operator.rehearsal.scenario.timeline import Step
 from kwok_operator.rehearsal.settings import RehearseSettings
 from kwok_operator.rehearsal.steps import UnexpectedOutputError, apply, perform
 from kwok_operator.rehearsal.testbed import FindProgram, Testbed, testbed
-from kwok_operator.signals import cancelled_by_signals
 
 _LOOK_SECONDS: Final = 0.1
 _TEXT_WIDTH: Final = 93
@@ -86,19 +83,11 @@ read late.
 """
 
 
-class LeftBehindError(KwokOperatorError):
-    """The run has a verdict, but clearing up failed, or its files could not be written."""
-
-    def __init__(self, reason: KwokOperatorError, judged: Judged) -> None:
-        super().__init__(str(reason))
-        self.judged = judged
-
-
 class _Died(KwokOperatorError):
     """The run can't go on. The message says why."""
 
 
-async def rehearse(
+async def play(
     scenario: Scenario,
     settings: RehearseSettings,
     *,
@@ -107,49 +96,43 @@ async def rehearse(
     report: Report,
     show: Show | None = None,
     say: Say | None = None,
-) -> Judged:
-    """Plays the scenario, writes its files into `folder`, and returns the verdict. Without `show`,
-    the progress is reported in lines.
+    kept: KeptCluster | None = None,
+    enough: Collection[int] = (),
+) -> KwokOperatorError | None:
+    """Plays the scenario, and records it in `folder`. Returns the error of clearing up, if any.
 
-    Raises LeftBehindError if something fails after the run, and KwokOperatorError if it could not
-    begin.
+    It takes place in a `kept` cluster, if there is one. If expectations are `enough`, by number,
+    the run ends once these are certain. Raises KwokOperatorError if it could not begin, and
+    CancelledError if it is cancelled before the clock starts.
     """
     logs = (folder / outputs.LOGS).absolute()  # programs run in the folder of the scenario
-    with outputs.begun(folder):
-        warnings = _warnings(scenario, logs, report=report)
-        path = folder / outputs.RECORDING
-        run: Rehearsal | None = None
-        left: KwokOperatorError | None = None
-        with cancelled_by_signals():
-            try:
-                async with (
-                    warnings.shown(),
-                    testbed(
-                        scenario,
-                        settings,
-                        logs=logs,
-                        find_program=find_program,
-                        report=report,
-                        say=say,
-                    ) as ready,
-                ):
-                    await _set_up(ready, scenario, warnings)
-                    shown = show or in_lines(report)
-                    run = Rehearsal(ready, scenario, path, warnings, report=report, show=shown)
-                    await run.play()
-                    report("clearing up")
-            except (asyncio.CancelledError, KwokOperatorError) as error:
-                if run is None or not run.ended:
-                    raise
-                left = error if isinstance(error, KwokOperatorError) else None
-        found = outputs.judge(path)
-        try:
-            outputs.write(found, folder, recording=path)
-        except SettingsError as error:
-            left = left or error
-        if left is not None:
-            raise LeftBehindError(left, found) from left
-        return found
+    warnings = _warnings(scenario, logs, report=report)
+    path = folder / outputs.RECORDING
+    run: Rehearsal | None = None
+    try:
+        async with (
+            warnings.shown(),
+            testbed(
+                scenario,
+                settings,
+                logs=logs,
+                find_program=find_program,
+                report=report,
+                say=say,
+                kept=kept,
+            ) as ready,
+        ):
+            await _set_up(ready, scenario, warnings)
+            shown = show or in_lines(report)
+            run = Rehearsal(ready, scenario, path, warnings, report=report, show=shown)
+            run.enough = enough
+            await run.play()
+            report("clearing up")
+    except (asyncio.CancelledError, KwokOperatorError) as error:
+        if run is None or not run.ended:
+            raise
+        return error if isinstance(error, KwokOperatorError) else None
+    return None
 
 
 async def _set_up(ready: Testbed, scenario: Scenario, warnings: ProgramWarnings) -> None:
@@ -189,6 +172,9 @@ def _warnings(scenario: Scenario, logs: Path, *, report: Report) -> ProgramWarni
 
 class Rehearsal:
     """One run, from the start of the clock to the end of the recording."""
+
+    enough: Collection[int] = ()
+    """The expectations, by number, that end the run once all of them are certain."""
 
     def __init__(
         self,
@@ -344,6 +330,8 @@ class Rehearsal:
         until, course = self._scenario.until, self._course
         while course.now() < until.at_most:
             await asyncio.sleep(_LOOK_SECONDS)
+            if self.enough and all(map(course.is_certain, self.enough)):
+                return "decided", ""
             if until.condition is not None:
                 if await self._holds(until.condition):
                     with suppress(TimeoutError):

@@ -34,6 +34,7 @@ from kwok_operator.rehearsal.borrowed import BorrowedCluster, borrow, clear, onl
 from kwok_operator.rehearsal.calls import ShimCalls
 from kwok_operator.rehearsal.clearing import Clearing
 from kwok_operator.rehearsal.installing import (
+    apply_list,
     hold_stages,
     install,
     manifests,
@@ -44,6 +45,7 @@ from kwok_operator.rehearsal.installing import (
     wait_for_crds,
 )
 from kwok_operator.rehearsal.karpenterstart import KarpenterPlace, PreparedKarpenter
+from kwok_operator.rehearsal.keptcluster import KeptCluster, making_of
 from kwok_operator.rehearsal.kubectl import AsyncKubectl
 from kwok_operator.rehearsal.logs import OPERATOR_LOG, log_of, log_of_shim
 from kwok_operator.rehearsal.programs import Program, Ready, answers, listens, says
@@ -256,12 +258,13 @@ async def testbed(
     find_program: FindProgram,
     report: Report,
     say: Say | None = None,
+    kept: KeptCluster | None = None,
 ) -> AsyncIterator[Testbed]:
-    """Yields a cluster with a running operator, and undoes it all. Raises KwokOperatorError,
-    ControlPlaneError.
+    """Yields a cluster with a running operator, and undoes it all. A `kept` cluster stays, and is
+    made as new first. Raises KwokOperatorError, ControlPlaneError.
     """
     async with AsyncExitStack() as stack:
-        program, kubeconfig, own = await _cluster(scenario, settings, stack, report=report)
+        program, kubeconfig, own = await _cluster(scenario, settings, stack, report, kept)
         environment = {
             **os.environ,
             "KUBECONFIG": str(kubeconfig),
@@ -289,7 +292,7 @@ async def testbed(
         if not settings.own_cluster:
             made.borrowed = BorrowedCluster(client, kubectl, scenario, folder=made.folder)
         await stack.enter_async_context(
-            _installed(made, scenario, clearing=clearing, keep=settings.keep)
+            _installed(made, scenario, clearing=clearing, keep=settings.keep, kept=kept)
         )
         flags = dict(scenario.cluster.flags.get(Component.OPERATOR, {}))
         if scenario.operators_seed:
@@ -321,7 +324,11 @@ async def _clear_karpenter(
 
 
 async def _cluster(
-    scenario: Scenario, settings: RehearseSettings, stack: AsyncExitStack, *, report: Report
+    scenario: Scenario,
+    settings: RehearseSettings,
+    stack: AsyncExitStack,
+    report: Report,
+    kept: KeptCluster | None,
 ) -> tuple[Path, Path, controlplane.Cluster | None]:
     """Returns kubectl, the kubeconfig, and the cluster if it is the rehearsal's own."""
     if not settings.own_cluster:
@@ -331,22 +338,14 @@ async def _cluster(
         kubectl = Path(found)
         own = await stack.enter_async_context(only_this_cluster(kubectl, settings))
         return kubectl, own, None
-    flags = {
-        component.value: dict(given)
-        for component, given in scenario.cluster.flags.items()
-        if component is not Component.OPERATOR
-    }
-    wanted = controlplane.Settings.from_environ(
-        {**os.environ, **({"KUBERNETES_VERSION": v} if (v := scenario.cluster.kubernetes) else {})}
-    )
-    # With Stages from the API, so that pod profiles take effect.
-    making = controlplane.async_temporary(
+    if kept is not None:
+        await kept.fresh()
+        return kept.cluster.kubectl, kept.cluster.kubeconfig, kept.cluster
+    making = making_of(
+        scenario,
         DEMO_CLUSTER if settings.demo else "rehearsal",
         keep=settings.keep,
         numbered=not (settings.demo and settings.keep),
-        settings=wanted,
-        stages=True,
-        flags=flags,
     )
     cluster = await stack.enter_async_context(making)
     if settings.keep:
@@ -371,7 +370,12 @@ async def _karpenters(scenario: Scenario, find_program: FindProgram) -> dict[str
 
 @asynccontextmanager
 async def _installed(
-    made: Testbed, scenario: Scenario, *, clearing: Clearing, keep: bool
+    made: Testbed,
+    scenario: Scenario,
+    *,
+    clearing: Clearing,
+    keep: bool,
+    kept: KeptCluster | None,
 ) -> AsyncIterator[None]:
     """Installs the CRDs and the operator's rights; removes them after the block if others use the
     cluster.
@@ -385,8 +389,11 @@ async def _installed(
     wanted = await _to_install(made, needed_rights(scenario, applied))
     if borrowed is None:
         wanted += hold_stages() if scenario.has_outages else []
-        await install(kubectl, wanted)
-        await wait_for_crds(kubectl, wanted)
+        if kept is None:
+            await install(kubectl, wanted)
+            await wait_for_crds(kubectl, wanted)
+        elif missing := kept.to_install(wanted):
+            await apply_list(kubectl, missing)
         yield
         return
     wanted += await made.crds_of_karpenter(scenario)

@@ -34,6 +34,7 @@ from kwok_operator.rehearsal.kubectl import CommandError
 from kwok_operator.rehearsal.programs import Program, says
 from kwok_operator.rehearsal.recorder import PODS_PATH, RunRecorder
 from kwok_operator.rehearsal.refusals import BorrowedClusterError
+from kwok_operator.rehearsal.rehearse import LeftBehindError, rehearse
 from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.settings import RehearseSettings
 from kwok_operator.rehearsal.testbed import Testbed
@@ -69,7 +70,7 @@ def never_begins(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def play_into(folder: Path) -> None:
-    await runner.rehearse(
+    await rehearse(
         Scenario.model_validate({"name": "it", "expect": EXPECT}),
         RehearseSettings(scenario=folder / "it.yaml"),
         folder=folder,
@@ -203,7 +204,7 @@ async def test_what_could_not_be_taken_away_costs_no_verdict(
         raise ClusterError("deleting cluster it: it stays")
 
     monkeypatch.setattr(runner, "testbed", stays)
-    with pytest.raises(runner.LeftBehindError, match="it stays") as raised:
+    with pytest.raises(LeftBehindError, match="it stays") as raised:
         await play_into(tmp_path)
     assert raised.value.judged.passed
     assert (tmp_path / outputs.VERDICT).exists()
@@ -221,7 +222,7 @@ async def test_a_disk_that_is_full_at_the_end_costs_the_files_and_not_the_verdic
 
     monkeypatch.setattr(runner, "testbed", there)
     monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(runner.LeftBehindError, match="No space left") as raised:
+    with pytest.raises(LeftBehindError, match="No space left") as raised:
         await play_into(tmp_path)
     assert raised.value.judged.passed
     assert [name for name in os.listdir(tmp_path) if "verdict" in name] == []

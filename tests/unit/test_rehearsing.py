@@ -13,7 +13,7 @@ from kwok_operator.cli.main import main
 from kwok_operator.comparison.folders import ComparisonFolder
 from kwok_operator.comparison.plan import ComparisonPlan
 from kwok_operator.errors import KwokOperatorError
-from kwok_operator.rehearsal import runner
+from kwok_operator.rehearsal import rehearse as rehearsal
 from kwok_operator.rehearsal.outputs import ignored_folder
 from kwok_operator.rehearsal.scenario.autoscaler import FAST, autoscaler_flags
 from kwok_operator.rehearsal.scenario.process import ClusterAutoscaler
@@ -140,9 +140,9 @@ def test_what_was_left_behind_is_no_success(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def played(*_: Any, **__: Any) -> None:
-        raise runner.LeftBehindError(KwokOperatorError("it stays"), judge(run()))
+        raise rehearsal.LeftBehindError(KwokOperatorError("it stays"), judge(run()))
 
-    monkeypatch.setattr(runner, "rehearse", played)
+    monkeypatch.setattr(rehearsal, "rehearse", played)
     assert main(["rehearse", f"--output={tmp_path}", str(SMOKE)]) == 1
     said = capsys.readouterr()
     assert "passed" in said.out and "it stays" in said.err

@@ -39,6 +39,8 @@ class ExpectationOutcome:
     value: float | None = None
     t: float | None = None
     """When the outcome was decided, in seconds since the run began."""
+    lacks: str = ""
+    """What was lacking to compare it, in a word; empty if it was compared."""
 
     @property
     def name(self) -> str:
@@ -171,6 +173,25 @@ class Judge:
         there = [case.outcome for case in self._cases if case.outcome is not None]
         return [*there, *(self._of_always(case, self._now) for case in broken)]
 
+    def is_certain(self, number: int) -> bool:
+        """Whether the outcome of the expectation with this number stays as it is, whatever comes.
+
+        At the end of the run, that is so of a figure that only rises, once it is beyond its bound
+        or, of `atLeast` alone, has reached it.
+        """
+        case = self._cases[number]
+        each = case.expectation
+        if case.outcome is not None or case.broken is not None:
+            return True
+        if each.kind == "wait" or each.when != "end" or not each.measured.rises(each.of):
+            return False
+        read = case.read(self._now)
+        if read.value is None or self._never_seen(each.of):
+            return False
+        most = each.equals if each.at_most is None else each.at_most
+        beyond = most is not None and read.value > most and not each.holds(read.value)
+        return beyond or (each.bounds.keys() == {"atLeast"} and each.holds_by_now(read))
+
     def finish(self, t: float) -> list[ExpectationOutcome]:
         """Decides the remaining expectations at `t`, the end of the recording. Returns all
         outcomes.
@@ -183,33 +204,38 @@ class Judge:
     def _last(self, case: _Case, t: float) -> ExpectationOutcome:
         each = case.expectation
         if each.wait is not None:
-            return ExpectationOutcome(each, False, "the cluster was never asked", t=t)
+            reason = "the cluster was never asked"
+            return ExpectationOutcome(each, False, reason, t=t, lacks="answer")
         if each.at is not None and each.at > t:
-            return ExpectationOutcome(each, False, f"the run ended before, at {t:g} s", t=t)
+            reason = f"the run ended before, at {t:g} s"
+            return ExpectationOutcome(each, False, reason, t=t, lacks="end")
         return self._of_always(case, t) if each.always else self._decide(case, t)
 
     def _of_always(self, case: _Case, t: float) -> ExpectationOutcome:
         each = case.expectation
         if problem := self._never_seen(each.of):
-            return ExpectationOutcome(each, False, problem, t=t)
+            return ExpectationOutcome(each, False, problem, t=t, lacks="object")
         if case.broken is not None:
             since, number, objects = case.broken
             reason = f"{each.shown(number)} at {since:g} s, wanted {each.wanted}{objects}"
             return ExpectationOutcome(each, False, reason, number, since)
         now = case.read(t)
         if now.incomplete:
-            return ExpectationOutcome(each, False, _incomplete(case, now), now.value, t)
+            reason = _incomplete(case, now)
+            return ExpectationOutcome(each, False, reason, now.value, t, "rest")
         if not case.measured:
-            return ExpectationOutcome(each, False, "there was nothing to measure at any time", t=t)
+            reason = "there was nothing to measure at any time"
+            return ExpectationOutcome(each, False, reason, t=t, lacks="value")
         reason = f"{in_words(now.value, each.measured.unit)} at the end"
         return ExpectationOutcome(each, True, reason, now.value, t)
 
     def _decide(self, case: _Case, t: float) -> ExpectationOutcome:
         each, read = case.expectation, case.read(t)
         if problem := self._never_seen(each.of):
-            return ExpectationOutcome(each, False, problem, read.value, t)
+            return ExpectationOutcome(each, False, problem, read.value, t, "object")
         if read.value is None or read.incomplete:
-            return ExpectationOutcome(each, False, _incomplete(case, read), read.value, t)
+            lacks = "" if each.is_broken_by(read) else "rest" if read.incomplete else "value"
+            return ExpectationOutcome(each, False, _incomplete(case, read), read.value, t, lacks)
         held = each.holds(read.value)
         reason = each.shown(read.value)
         reason += "" if each.at is None else f" at {each.at:g} s"

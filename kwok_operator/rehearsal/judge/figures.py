@@ -205,6 +205,14 @@ class Figure:
     decisions: bool = False
     """Whether it counts decisions, which hardly vary between runs if nothing has changed."""
 
+    def rises(self, of: FigureScope) -> bool:
+        """Whether the value never decreases while the run goes on. The longest wait may, if a pod's
+        wait counts elsewhere once it has a node.
+        """
+        most = self.name.endswith(".max") and self.unit != "share"
+        areas = self.name in ("cost", "nodeHours")
+        return self.grows or areas or (most and not (self.waits and of.by.keys() & OF_NODES))
+
     def reading(self, tally: Tally, t: float, *, always: bool = False) -> FigureReading:
         """Returns the value at `t`, rounded as it is shown everywhere.
 

@@ -47,7 +47,7 @@ _BROKEN_OFF: Final = {
     "": "the recording ends in the middle of the run",
 }
 """Reasons of an end that wasn't intended, in words."""
-_MEANT: Final = frozenset({"settled", "condition", "atMost"})
+_MEANT: Final = frozenset({"settled", "condition", "atMost", "decided"})
 _MOST_WARNINGS: Final = 30
 """The most warnings that are shown, as each may be long."""
 _MOST_ORPHANS: Final = 20

@@ -1,0 +1,148 @@
+"""Parses the flags of `kwok-operator shrink`, and runs the command."""
+
+import argparse
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kwok_operator.cli.rehearsing import (
+    binaries,
+    check_binaries,
+    checked,
+    report_findings,
+    surroundings,
+)
+from kwok_operator.cli.validate import complain, counted
+from kwok_operator.errors import KwokOperatorError, SettingsError
+from kwok_operator.rehearsal.settings import RehearseSettings
+
+if TYPE_CHECKING:
+    from kwok_operator.rehearsal.shrinking.shrink import Shrunk
+
+EXIT_CODES: Final = {
+    0: "nothing more can be left out",
+    1: "there is nothing to shrink, as it comes out differently in each run, or can't be played; or"
+    " the result comes out differently when it is played to its end",
+    2: "a mistake in the scenario or in a flag",
+    3: "the budget was spent: the smallest scenario so far is written",
+    130: "it was interrupted: the smallest scenario so far is written",
+}
+_HELP: Final = """\
+Makes a scenario as small as it can be while an expectation comes out the same: if it fails in the
+first run, it must fail in each smaller scenario for the same reason; else it must hold.
+
+  kwok-operator shrink incident/scenario.yaml --keeps pods.pending
+  kwok-operator shrink scenario.yaml --keeps '{figure: nodes.max, of: {group: dear}, equals: 0}'
+
+It leaves out workloads, pods, groups, other objects, steps, nodes, constraints and flags, from the
+coarse to the fine, as long as a short rehearsal shows the same. All of them take place in one
+control plane, which is made as new before each. The result is one file, and a test for pytest that
+holds it. With the --output of a shrinking that was ended, that shrinking goes on.
+
+Exit codes:
+""" + "".join(f"  {code:3}  {meaning}\n" for code, meaning in EXIT_CODES.items())
+_RUNS: Final = 200
+_MINUTES: Final = 60.0
+
+
+def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Declares `shrink`. `command` makes a parser from a name, a handler, a summary and a help
+    text.
+    """
+    what = "make a scenario as small as it can be while an expectation comes out the same"
+    parser = command("shrink", run, what, _HELP)
+    parser.add_argument("scenario", metavar="SCENARIO", help="a YAML file")
+    parser.add_argument(
+        "--keeps",
+        metavar="EXPECTATION",
+        action="append",
+        default=[],
+        help="what must come out the same: the number of an expectation from 0 on, its figure or"
+        " another part of its text, or a new one as {figure: pods.pending, equals: 0}; may be given"
+        " more than once (default: the only one that there is)",
+    )
+    parser.add_argument(
+        "--output", metavar="DIR", help="folder for the result and the tries (default: a new one)"
+    )
+    parser.add_argument(
+        "--binary",
+        metavar="NAME=PATH",
+        action="append",
+        default=[],
+        help="path of a program that the scenario names; may be given more than once",
+    )
+    parser.add_argument("--arm", metavar="NAME", help="the arm to shrink, in a scenario with arms")
+    parser.add_argument(
+        "--runs", metavar="N", type=int, default=_RUNS, help=f"at most so many (default {_RUNS})"
+    )
+    parser.add_argument(
+        "--minutes",
+        metavar="N",
+        type=float,
+        default=_MINUTES,
+        help=f"no run begins after so many (default {_MINUTES:g})",
+    )
+
+
+def run(flags: argparse.Namespace) -> int:
+    """Shrinks a scenario, and returns the exit code."""
+    from kwok_operator.rehearsal.outputs import ignored_folder
+    from kwok_operator.rehearsal.shrinking.shrink import ShrinkSettings, shrink
+    from kwok_operator.rehearsal.shrinking.shrinker import ShrinkBudget, ShrinkError
+
+    for flag, value in (("--runs", flags.runs), ("--minutes", flags.minutes)):
+        if not value > 0:
+            raise SettingsError(f"{flag}: {value:g} is no budget; give more than 0")
+    given = binaries(flags.binary)
+    settings = RehearseSettings(
+        scenario=Path(flags.scenario), binaries=given, arm=flags.arm or None
+    )
+    try:
+        read = checked(settings)
+        report_findings(read.findings)
+        if read.scenario is None or read.findings:
+            problems = counted(len(read.findings), "problem")
+            complain(f"kwok-operator: {settings.scenario}: {problems}; nothing was started")
+            return 2
+        check_binaries(given, [read.scenario])
+        folder = (
+            Path(flags.output) if flags.output else ignored_folder(f"shrunk-{read.scenario.name}")
+        )
+        wanted = ShrinkSettings(
+            settings, folder, flags.keeps, ShrinkBudget(flags.runs, flags.minutes * 60)
+        )
+        found = asyncio.run(
+            shrink(read, wanted, find_program=surroundings(settings).program, report=complain)
+        )
+    except ShrinkError as error:
+        complain(f"kwok-operator: {settings.scenario}: {error}")
+        return 1
+    except (KwokOperatorError, OSError) as error:
+        complain(f"kwok-operator: {error}")
+        return 2
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        complain("kwok-operator: interrupted before the first run was over")
+        return 130
+    return _told(found, folder)
+
+
+def _told(found: "Shrunk", folder: Path) -> int:
+    from kwok_operator.rehearsal.shrinking.documents import MOST_LINES
+
+    print(f"kept: {found.first}")
+    if found.whole is False:
+        print("FAILED: played to the end of its run, the result comes out differently")
+    if found.lines > MOST_LINES:
+        print(f"it has more than {MOST_LINES} lines: what is left is needed")
+    for each in found.files:
+        print(f"it names the file {each}, which belongs to it")
+    ended = "nothing more can be left out" if found.smallest else "the budget was spent"
+    ended = "interrupted" if found.interrupted else ended
+    print(f"{ended}: {found.lines} lines after {counted(found.runs, 'run')}")
+    print(f"written: {found.path}")
+    if found.interrupted or not found.smallest:
+        complain(f"kwok-operator: --output={folder} goes on from here")
+    if found.interrupted:
+        return 130
+    return 1 if found.whole is False else 0 if found.smallest else 3

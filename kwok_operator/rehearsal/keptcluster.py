@@ -1,0 +1,94 @@
+"""A control plane that is kept for many rehearsals, each of which finds it as if it were new.
+
+    kept_cluster(scenario): make it -> install the CRDs and rights -> note the state
+      fresh(): nothing has been played since, or the state is put back (controlplane/rewinding.py)
+
+Its version and the flags of its components are those of the scenario. The operator, the shim and
+the scenario's processes aren't kept: each rehearsal starts its own.
+"""
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Final
+
+from kwok_operator import controlplane
+from kwok_operator.formats.manifests import Manifest
+from kwok_operator.rehearsal.installing import install, manifests, wait_for_crds
+from kwok_operator.rehearsal.kubectl import AsyncKubectl
+from kwok_operator.rehearsal.scenario.model import Component, Scenario
+
+_PORTS: Final = (20_000, 30_000)
+
+
+class KeptCluster:
+    """Such a control plane. `installed` is what it has of the operator."""
+
+    def __init__(self, cluster: controlplane.Cluster, installed: Sequence[Manifest]) -> None:
+        self.cluster = cluster
+        self.installed = installed
+        self._rewinder = controlplane.Rewinder(cluster)
+        self._is_used = False
+
+    async def note(self) -> None:
+        """Takes the present state for that of a new cluster. Raises ControlPlaneError."""
+        await asyncio.to_thread(self._rewinder.note)
+
+    async def fresh(self) -> None:
+        """Makes the cluster as it was when it was new. Raises ControlPlaneError."""
+        if self._is_used:
+            await asyncio.to_thread(self._rewinder.rewind)
+        self._is_used = True
+
+    def to_install(self, wanted: Sequence[Manifest]) -> list[Manifest]:
+        """Returns which of these manifests aren't there yet."""
+        return [each for each in wanted if each not in self.installed]
+
+
+def making_of(
+    scenario: Scenario,
+    prefix: str,
+    *,
+    keep: bool = False,
+    numbered: bool = True,
+    first_port: int | None = None,
+) -> AbstractAsyncContextManager[controlplane.Cluster]:
+    """Returns the context in which there is a control plane as the scenario wants it."""
+    flags = {
+        component.value: dict(given)
+        for component, given in scenario.cluster.flags.items()
+        if component is not Component.OPERATOR
+    }
+    version = {"KUBERNETES_VERSION": v} if (v := scenario.cluster.kubernetes) else {}
+    ports = {controlplane.PORTS_VARIABLE: str(first_port)} if first_port else {}
+    # With Stages from the API, so that pod profiles take effect.
+    return controlplane.async_temporary(
+        prefix,
+        keep=keep,
+        numbered=numbered,
+        settings=controlplane.Settings.from_environ({**ports, **os.environ, **version}),
+        stages=True,
+        flags=flags,
+    )
+
+
+@asynccontextmanager
+async def kept_cluster(scenario: Scenario) -> AsyncIterator[KeptCluster]:
+    """Makes a control plane for rehearsals of this scenario and of others with the same `cluster`.
+
+    Raises KwokOperatorError, ControlPlaneError.
+    """
+    # kwokctl takes the highest free ports for other clusters, also those of components that are
+    # being restarted.
+    first_port = random.SystemRandom().randrange(*_PORTS)
+    async with making_of(scenario, "shrink", first_port=first_port) as cluster:
+        environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+        kubectl = AsyncKubectl(cluster.kubectl, environment)
+        wanted = manifests(())
+        await install(kubectl, wanted)
+        await wait_for_crds(kubectl, wanted)
+        kept = KeptCluster(cluster, wanted)
+        await kept.note()
+        yield kept

@@ -1,0 +1,97 @@
+"""Delta debugging: finds a small part of something that still has a property, by asking for parts.
+
+    items --minimized-->    which of them are needed
+    numbers --lowered-->    how small each of them can be
+
+Both are generators that yield what is to be tried, are sent whether that has the property, and
+return what is left. So they know nothing of how a try is made, and whoever drives them can stop at
+any time: what was last answered with True is the smallest so far. What is given at first must have
+the property, and isn't tried. Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing
+Input" (2002), where the first is called ddmin.
+"""
+
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from itertools import pairwise
+from typing import TypeVar
+
+T = TypeVar("T")
+U = TypeVar("U")
+K = TypeVar("K", bound=Hashable)
+
+Tries = Generator[T, bool, T]
+"""Yields what to try, is sent the answer, and returns the smallest."""
+
+
+def minimized(items: Sequence[T]) -> Tries[tuple[T, ...]]:
+    """Returns items of which none can be left out alone: each such try was answered with False.
+
+    The empty tuple is tried first, as mostly nothing of a kind is needed.
+    """
+    left = tuple(items)
+    if not left or (yield ()):
+        return ()
+    pieces = 2
+    while len(left) > 1:
+        parts = _split(left, pieces)
+        for part in parts if pieces == 2 else ():
+            if (yield part):
+                left, pieces = part, 2
+                break
+        else:
+            # With two parts, the rest of one is the other, which was tried.
+            for place in range(len(parts) if pieces > 2 else 0):
+                rest = tuple(x for n, part in enumerate(parts) if n != place for x in part)
+                if (yield rest):
+                    left, pieces = rest, max(pieces - 1, 2)
+                    break
+            else:
+                if pieces >= len(left):
+                    break
+                pieces = min(2 * pieces, len(left))
+    return left
+
+
+def _split(items: tuple[T, ...], pieces: int) -> list[tuple[T, ...]]:
+    """Splits into so many parts of nearly the same size, none of them empty."""
+    size, more = divmod(len(items), pieces)
+    ends = [n * size + min(n, more) for n in range(pieces + 1)]
+    return [items[a:b] for a, b in pairwise(ends)]
+
+
+def lowered(numbers: Mapping[K, int], least: Mapping[K, int]) -> Tries[dict[K, int]]:
+    """Returns the numbers, each between its `least` and what it was.
+
+    First it is tried to have all of them at their least, then as many as possible; each of the
+    others is lowered for itself, to where one less is answered with False. That is found in few
+    tries if smaller numbers have the property only where larger ones do.
+    """
+    now = dict(numbers)
+    large = tuple(key for key in numbers if numbers[key] > least[key])
+
+    def only(kept: tuple[K, ...]) -> dict[K, int]:
+        return {key: least[key] if key in large and key not in kept else now[key] for key in now}
+
+    needed = yield from _translated(minimized(large), only)
+    now = only(needed)
+    for key in needed:
+        # `low` is too low, and `high` is not.
+        low, high = least[key], now[key]
+        while high - low > 1:
+            middle = (low + high) // 2
+            if (yield {**now, key: middle}):
+                high = middle
+            else:
+                low = middle
+        now[key] = high
+    return now
+
+
+def _translated(tries: Tries[T], what: Callable[[T], U]) -> Generator[U, bool, T]:
+    """Yields what each try means elsewhere, and returns what the tries return."""
+    try:
+        each = next(tries)
+        while True:
+            each = tries.send((yield what(each)))
+    except StopIteration as end:
+        found: T = end.value
+        return found

@@ -1,0 +1,72 @@
+"""Which expectations a shrinking is to keep: those that --keeps names, by text or in full.
+
+texts, Scenario --expectations--> the expectations, of the scenario or new ones
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from kwok_operator.errors import ManifestError, SettingsError
+from kwok_operator.formats.words import shown
+from kwok_operator.formats.yamltext import load_documents
+from kwok_operator.rehearsal.scenario.expectation import Expectation
+from kwok_operator.rehearsal.scenario.problems import field_problems
+
+FLAG = "--keeps"
+
+
+def expectations(
+    given: Sequence[str], expect: Sequence[Expectation], *, raw: Sequence[Any]
+) -> list[Any]:
+    """Returns the expectations as a document has them: `raw` are those of the scenario.
+
+    One is named by its number from 0 on, by its name, its figure or another part of its text, or
+    written in full, as `{figure: pods.pending, equals: 0}`. Raises SettingsError.
+    """
+    if not given and len(expect) > 1:
+        raise SettingsError(
+            f"{FLAG}: the scenario has several expectations; name {_listed(expect)}"
+        )
+    return [_one(text, expect, raw) for text in given] or list(raw)
+
+
+def _one(text: str, expect: Sequence[Expectation], raw: Sequence[Any]) -> Any:
+    if text.strip().startswith("{"):
+        return _new(text)
+    if text.isdecimal() and int(text) < len(expect):
+        return raw[int(text)]
+    for fits in (
+        lambda each: text == str(each),
+        lambda each: text == each.figure,
+        lambda each: text in str(each),
+    ):
+        found = [number for number, each in enumerate(expect) if fits(each)]
+        if len(found) == 1:
+            return raw[found[0]]
+        if found:
+            some = [expect[number] for number in found]
+            raise SettingsError(f"{FLAG}: {shown(text)} may be several; name {_listed(some)}")
+    raise SettingsError(
+        f"{FLAG}: {shown(text)} is no expectation of the scenario, which has {_listed(expect)}; a"
+        " new one is written as {figure: pods.pending, equals: 0}"
+    )
+
+
+def _new(text: str) -> Any:
+    try:
+        documents = load_documents(text, where=FLAG)
+    except ManifestError as error:
+        raise SettingsError(str(error)) from error
+    value = documents[0] if len(documents) == 1 else None
+    try:
+        Expectation.model_validate(value)
+    except ValidationError as error:
+        problems = "; ".join(each.message for each in field_problems(error, Expectation, value))
+        raise SettingsError(f"{FLAG}: {shown(text)}: {problems}") from error
+    return value
+
+
+def _listed(expect: Sequence[Expectation]) -> str:
+    return "; or ".join(f"{number}: {each}" for number, each in enumerate(expect))

@@ -1,0 +1,288 @@
+"""The parts of a scenario that can be left out, and the numbers in it that can be lower.
+
+    document --without--> a smaller document
+             --with_numbers--^
+
+A document is a scenario as YAML gives it, with all that it applies written into it as objects.
+Which parts are looked at when is for levels.py. What a part leaves behind that nothing uses any
+more goes with it: see `tidied`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kwok_operator.constants import KIND, POOL_KIND
+from kwok_operator.formats.untyped import as_list, as_map
+from kwok_operator.formats.yamltext import Path
+
+Doc = dict[str, Any]
+
+PODS_OF: Final = frozenset(
+    """Deployment StatefulSet DaemonSet ReplicaSet ReplicationController Job CronJob Pod""".split()
+)
+"""Kinds of objects that are or make pods."""
+_GROUPS: Final = (KIND, POOL_KIND)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Something to leave out: the places of all of it, and what it is called."""
+
+    words: str
+    paths: tuple[Path, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A number to lower, as it is at all of these places, and what it is called. `least` is the
+    lowest that makes sense; `each` is what one more means at the places.
+    """
+
+    words: str
+    paths: tuple[Path, ...]
+    value: int
+    least: int
+    each: int = 1
+
+
+def at(value: Any, path: Path) -> Any:
+    """Returns what is at a place; None if there is nothing."""
+    for step in path:
+        if isinstance(value, dict):
+            value = value.get(step)
+        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
+            value = value[step]
+        else:
+            return None
+    return value
+
+
+def without(doc: Doc, parts: Iterable[Part]) -> Doc:
+    """Returns the document without these parts, and without what nothing uses then."""
+    gone = frozenset(path for part in parts for path in part.paths)
+    kept: Doc = _without(doc, gone, ())
+    return tidied(kept)
+
+
+def _without(value: Any, gone: frozenset[Path], here: Path) -> Any:
+    if isinstance(value, dict):
+        return {
+            k: _without(v, gone, (*here, k)) for k, v in value.items() if (*here, k) not in gone
+        }
+    if isinstance(value, list):
+        return [
+            _without(v, gone, (*here, n)) for n, v in enumerate(value) if (*here, n) not in gone
+        ]
+    return value
+
+
+def with_numbers(doc: Doc, amounts: Mapping[Amount, int]) -> Doc:
+    """Returns the document with other numbers, in which no more is placed than there is."""
+    new = {path: n * amount.each for amount, n in amounts.items() for path in amount.paths}
+    changed: Doc = _with(doc, new, ())
+    return tidied(changed)
+
+
+def _with(value: Any, new: Mapping[Path, int], here: Path) -> Any:
+    if here in new:
+        return new[here]
+    if isinstance(value, dict):
+        return {k: _with(v, new, (*here, k)) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_with(v, new, (*here, n)) for n, v in enumerate(value)]
+    return value
+
+
+def applied(doc: Doc) -> list[tuple[Path, Doc]]:
+    """Returns the objects that are there at the beginning, each with its place."""
+    return [
+        (("apply", n, "object"), each["object"]) for n, each in enumerate(as_list(doc.get("apply")))
+    ]
+
+
+def every_object(doc: Doc) -> Iterator[Doc]:
+    """Yields all objects that are applied, also by steps."""
+    steps = [as_map(step).get("apply") for step in as_list(doc.get("timeline"))]
+    for source in (doc.get("apply"), *steps):
+        yield from (as_map(each)["object"] for each in as_list(source) if "object" in as_map(each))
+
+
+def identity(made: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Returns kind, namespace and name of an object."""
+    metadata = as_map(made.get("metadata"))
+    name, namespace = str(metadata.get("name", "")), str(metadata.get("namespace", ""))
+    return str(made.get("kind", "")), namespace, name
+
+
+def title(made: Mapping[str, Any]) -> str:
+    kind, namespace, name = identity(made)
+    return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
+
+
+def tidied(doc: Doc) -> Doc:
+    """Returns the document without namespaces, classes and pools that nothing in it uses, and
+    without places of pods and nodes that are gone.
+    """
+    for kind, used in _USED.items():
+        names = set(used(doc))
+        unused = frozenset(
+            path[:-1]
+            for path, made in applied(doc)
+            if made.get("kind") == kind
+            and identity(made)[2] not in names
+            and not made.get("globalDefault")
+        )
+        if unused:
+            doc = _without(doc, unused, ())
+    if isinstance(doc.get("placement"), dict):
+        doc = _placed(doc)
+    return {key: value for key, value in doc.items() if value not in ([], None)}
+
+
+def _texts(value: Any, *keys: str) -> Iterator[str]:
+    """Yields all texts that stand anywhere under these keys, alone or in lists."""
+    if isinstance(value, dict):
+        for key, part in value.items():
+            if key in keys:
+                yield from (str(each) for each in (part if isinstance(part, list) else [part]))
+            yield from _texts(part, *keys)
+    elif isinstance(value, list):
+        for part in value:
+            yield from _texts(part, *keys)
+
+
+def _namespaces(doc: Doc) -> Iterator[str]:
+    others = [made for made in every_object(doc) if made.get("kind") != "Namespace"]
+    yield from _texts([others, doc.get("workloads"), doc.get("timeline")], "namespace")
+
+
+def _pools(doc: Doc) -> Iterator[str]:
+    yield from _texts(list(every_object(doc)), "capacityPools")
+    yield from _texts(doc.get("timeline"), "pool")
+
+
+_USED: Final[Mapping[str, Callable[[Doc], Iterator[str]]]] = {
+    POOL_KIND: _pools,
+    "PriorityClass": lambda doc: _texts(doc, "priorityClassName", "priorityClass"),
+    "RuntimeClass": lambda doc: _texts(doc, "runtimeClassName"),
+    "Namespace": _namespaces,
+}
+"""By kind, what names the objects of this kind that are needed."""
+
+
+def _placed(doc: Doc) -> Doc:
+    """Takes pods that are gone, and places on nodes that are gone, out of the placement."""
+    placement = doc["placement"]
+    made = {identity(each): each for _, each in applied(doc)}
+    sizes = {name: _size(each) for (kind, _, name), each in made.items() if kind == KIND}
+
+    def is_there(node: str) -> bool:
+        group, _, number = node.rpartition("/")
+        return int(number) < sizes.get(group, 0)
+
+    pods = []
+    for each in as_list(placement.get("pods")):
+        kind, _, name = str(each.get("what", "")).partition("/")
+        namespace = each.get("namespace", "default")
+        owner = next(
+            (one for (k, ns, n), one in made.items()
+             if (k.lower(), ns or "default", n) == (kind, namespace, name)),
+            None,
+        )  # fmt: skip
+        if owner is None:
+            continue
+        left = _replicas(owner)
+        on: dict[str, int] = {}
+        for node, count in as_map(each.get("on")).items():
+            if is_there(node) and (some := min(count, left)) > 0:
+                on[node] = some
+                left -= some
+        ordinals = {
+            number: node
+            for number, node in as_map(each.get("ordinals")).items()
+            if is_there(node) and int(number) < _replicas(owner)
+        }
+        kept = {key: part for key, part in each.items() if key not in ("on", "ordinals", "pending")}
+        kept |= {key: part for key, part in (("on", on), ("ordinals", ordinals)) if part}
+        if on or ordinals:
+            pods.append(kept)
+    nodes = {n: part for n, part in as_map(placement.get("nodes")).items() if is_there(n)}
+    left_over = {key: part for key, part in (("nodes", nodes), ("pods", pods)) if part}
+    others = {k: v for k, v in placement.items() if k not in ("nodes", "pods")}
+    return {**doc, "placement": {**others, **left_over} if left_over else None}
+
+
+def _size(group: Mapping[str, Any]) -> int:
+    spec = as_map(group.get("spec"))
+    least = as_map(spec.get("autoscaling")).get("minSize", 0)
+    return int(spec.get("targetSize", 0) or 0) or int(least or 0)
+
+
+def _replicas(owner: Mapping[str, Any]) -> int:
+    """Returns the most pods that an object may have; of a DaemonSet, as many as are placed."""
+    spec = as_map(owner.get("spec"))
+    if owner.get("kind") == "DaemonSet":
+        return 1 << 30
+    return int(spec.get("replicas", spec.get("parallelism", 1)))
+
+
+def amounts_of_pods(doc: Doc) -> list[Amount]:
+    """Returns the numbers of pods: of each object that makes pods, and of each workload."""
+    found = []
+    for path, made in applied(doc):
+        names = ("parallelism", "completions") if made.get("kind") == "Job" else ("replicas",)
+        spec = as_map(made.get("spec"))
+        paths = tuple((*path, "spec", name) for name in names if isinstance(spec.get(name), int))
+        if made.get("kind") in PODS_OF and paths and (value := at(doc, paths[0])) > 1:
+            found.append(Amount(f"pods of {title(made)}", paths, value, 1))
+    for number, each in enumerate(as_list(doc.get("workloads"))):
+        size, count = each.get("each") or 1, each.get("count", 1)
+        if isinstance(count, int) and isinstance(size, int) and count > size:
+            place: Path = ("workloads", number, "count")
+            words = f"pods of the workload {each.get('name')}"
+            found.append(Amount(words, (place,), count // size, 1, size))
+    return found
+
+
+def amounts_of_nodes(doc: Doc) -> list[Amount]:
+    """Returns the numbers of nodes that groups have at the beginning."""
+    found = []
+    for path, made in applied(doc):
+        spec = as_map(made.get("spec"))
+        size = spec.get("targetSize")
+        if made.get("kind") != KIND or not isinstance(size, int) or size < 1:
+            continue
+        paths: list[Path] = [(*path, "spec", "targetSize")]
+        least = as_map(spec.get("autoscaling")).get("minSize")
+        if least == size:
+            paths.append((*path, "spec", "autoscaling", "minSize"))
+        bound = least if isinstance(least, int) and least != size else 0
+        found.append(Amount(f"nodes of {title(made)}", tuple(paths), size, bound))
+    return found
+
+
+def places(value: Any, path: Path, kept: Callable[[Path], bool]) -> Iterator[list[Path]]:
+    """Yields the places below a place, from the coarse to the fine, a list for each depth. Those
+    that are `kept` can't be left out, but what is below can.
+
+    A place that is alone below another is not named: leaving out that one comes to the same.
+    """
+    above: Sequence[Path] = [path]
+    while above:
+        below: list[Path] = []
+        found: list[Path] = []
+        for place in above:
+            part = at(value, place[len(path) :])
+            keys: Iterable[Any] = ()
+            if isinstance(part, dict):
+                keys = part
+            elif isinstance(part, list):
+                keys = range(len(part))
+            children = [(*place, key) for key in keys]
+            removable = [each for each in children if not kept(each[len(path) :])]
+            below += children
+            if len(children) > 1 or kept(place[len(path) :]):
+                found += removable
+        yield found
+        above = below

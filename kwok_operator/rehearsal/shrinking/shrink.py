@@ -1,0 +1,153 @@
+"""`kwok-operator shrink` as a whole: from a scenario's file to a smaller one, and a test of it.
+
+    ScenarioFile --documents.py--> document --shrinker.py, player.py--> smaller documents
+      --> OUTPUT/NAME.yaml, as soon as one is smaller; OUTPUT/test_NAME.py
+
+What was tried is in OUTPUT/tries.jsonl: the same command with the same --output goes on from there.
+"""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from kwok_operator import __version__
+from kwok_operator.errors import SettingsError
+from kwok_operator.rehearsal import outputs
+from kwok_operator.rehearsal.progress import Report
+from kwok_operator.rehearsal.scenario.scenariofile import ScenarioFile
+from kwok_operator.rehearsal.settings import RehearseSettings
+from kwok_operator.rehearsal.shrinking.documents import (
+    expecting,
+    files_named,
+    in_yaml,
+    inlined,
+    read_again,
+)
+from kwok_operator.rehearsal.shrinking.keeps import expectations
+from kwok_operator.rehearsal.shrinking.parts import Doc, tidied
+from kwok_operator.rehearsal.shrinking.player import TryPlayer
+from kwok_operator.rehearsal.shrinking.pytestfile import pytest_file
+from kwok_operator.rehearsal.shrinking.shrinker import ShrinkBudget, Shrinker
+from kwok_operator.rehearsal.shrinking.symptom import Symptom, agree
+from kwok_operator.rehearsal.shrinking.tries import Tries, key_of
+from kwok_operator.rehearsal.testbed import FindProgram
+from kwok_operator.signals import cancelled_by_signals
+
+_TRY: Final = "try"
+
+
+@dataclass(frozen=True, slots=True)
+class ShrinkSettings:
+    rehearse: RehearseSettings
+    folder: Path
+    keeps: Sequence[str] = ()
+    """What --keeps names."""
+    budget: ShrinkBudget = field(default_factory=lambda: ShrinkBudget(200, 3600.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Shrunk:
+    """How a shrinking ended."""
+
+    path: Path
+    lines: int
+    first: Symptom
+    runs: int
+    smallest: bool
+    """Whether nothing more can be left out; if not, the budget was spent, or it was interrupted."""
+    interrupted: bool
+    whole: bool | None
+    """Whether the result came out the same when its run was played to the end; None: not played."""
+    files: Sequence[str]
+    """Files that the result still names."""
+
+
+async def shrink(
+    read: ScenarioFile, settings: ShrinkSettings, *, find_program: FindProgram, report: Report
+) -> Shrunk:
+    """Shrinks a scenario that was read without findings. An interrupt ends it with what is the
+    smallest so far.
+
+    Raises KwokOperatorError, and CancelledError if it is interrupted before the first run is over.
+    """
+    assert read.scenario is not None and read.document is not None
+    kept = expectations(
+        settings.keeps, read.scenario.expect, raw=read.document.value.get("expect", ())
+    )
+    scenario, folder = read.scenario, settings.folder
+    with cancelled_by_signals():
+        with outputs.locked(folder):
+            async with TryPlayer(
+                scenario,
+                settings.rehearse,
+                folder=folder / _TRY,
+                find_program=find_program,
+                report=report,
+            ) as player:
+                doc = await inlined(
+                    read, await player.kubectl(), folder=settings.rehearse.scenario.parent
+                )
+                doc = tidied(expecting(doc, kept))
+                return await _shrunk(doc, settings, player, find_program, report)
+
+
+async def _shrunk(
+    doc: Doc, settings: ShrinkSettings, player: TryPlayer, find_program: FindProgram, report: Report
+) -> Shrunk:
+    given = settings.rehearse
+    found = read_again(doc, given.scenario, binaries=given.binaries)
+    if found.scenario is None or found.findings:
+        raise SettingsError("; ".join(finding.message for finding in found.findings))
+    path = settings.folder / f"{found.scenario.name}.yaml"
+    programs = {name: _version(find_program(name)) for name in sorted(found.scenario.programs)}
+    tries = Tries(
+        settings.folder,
+        {"version": __version__, "programs": programs, "scenario": key_of(doc)},
+    )
+
+    def is_valid(smaller: Doc) -> bool:
+        read = read_again(smaller, given.scenario, binaries=given.binaries)
+        return read.scenario is not None and not read.findings
+
+    def write(smaller: Doc) -> None:
+        outputs.put(path, in_yaml(smaller))
+
+    shrinker = Shrinker(doc, player.play, is_valid, tries, settings.budget, report, write)
+    smallest, interrupted = False, False
+    try:
+        smallest = await shrinker.shrink()
+    except asyncio.CancelledError:
+        if not shrinker.first.outcomes:
+            raise
+        interrupted = True
+    left = shrinker.smallest
+    write(left)
+    whole = None
+    if not interrupted:
+        report("the result is played once more, to the end of its run")
+        whole = agree(shrinker.first, await player.play(left, whole=True))
+    test = pytest_file(
+        path.name, read_again(left, given.scenario, binaries=given.binaries), shrinker.first
+    )
+    outputs.put(settings.folder / f"test_{path.stem.replace('-', '_')}.py", test)
+    return Shrunk(
+        path=path,
+        lines=in_yaml(left).count("\n"),
+        first=shrinker.first,
+        runs=shrinker.runs,
+        smallest=smallest,
+        interrupted=interrupted,
+        whole=whole,
+        files=files_named(read_again(left, given.scenario, binaries=given.binaries)),
+    )
+
+
+def _version(path: Path | None) -> str:
+    """Returns what changes when a program is replaced by another."""
+    if path is None:
+        return ""
+    state = os.stat(path)
+    return f"{path} {state.st_size} {state.st_mtime_ns}"

@@ -1,0 +1,198 @@
+"""Makes a scenario smaller, level by level, as long as a run of it shows the same symptom.
+
+    LEVELS --delta debugging--> a smaller document --valid?--> known? --play--> Symptom --agree?-->
+      it is kept, and told, or not
+
+The first document is played twice. If both agree, a try decides; if not, the majority of up to
+three. After each level what is left is played once more, and if that disagrees, the level is done
+again by majority. All levels are gone through until none leaves anything out any more.
+"""
+
+import time
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from kwok_operator.errors import KwokOperatorError
+from kwok_operator.rehearsal.progress import Report
+from kwok_operator.rehearsal.shrinking.deltadebugging import lowered, minimized
+from kwok_operator.rehearsal.shrinking.levels import LEVELS, ShrinkLevel
+from kwok_operator.rehearsal.shrinking.parts import Amount, Doc, Part, with_numbers, without
+from kwok_operator.rehearsal.shrinking.symptom import Symptom, agree
+from kwok_operator.rehearsal.shrinking.tries import Tries, key_of
+
+MOST_TRIES: Final = 3
+"""How often a document is played at most, if it comes out differently."""
+
+Play = Callable[[Doc], Awaitable[Symptom]]
+T = TypeVar("T")
+
+
+class ShrinkError(KwokOperatorError):
+    """There is nothing to shrink. The message says why."""
+
+
+class _Spent(Exception):
+    """The budget is spent."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShrinkBudget:
+    runs: int
+    seconds: float
+
+
+@dataclass(slots=True)
+class Shrinker:
+    """Shrinks one document. `play` makes a try, `is_valid` looks at a document without one, and
+    `smaller` is called with each document that is the smallest so far.
+    """
+
+    smallest: Doc
+    play: Play
+    is_valid: Callable[[Doc], bool]
+    tries: Tries
+    budget: ShrinkBudget
+    report: Report
+    smaller: Callable[[Doc], None]
+    now: Callable[[], float] = time.monotonic
+    runs: int = 0
+    """How many tries were made, those not counted that were known."""
+    first: Symptom = field(default_factory=Symptom)
+    by_majority: bool = False
+    _began: float = 0.0
+    _answers: dict[str, bool] = field(default_factory=dict)
+
+    async def shrink(self) -> bool:
+        """Shrinks, and returns whether nothing more can be left out; if not, the budget is spent.
+
+        Raises ShrinkError if it comes out differently in each of its first runs, or always.
+        """
+        self._began = self.now()
+        with suppress(_Spent):
+            await self._begin()
+            before = None
+            while self.smallest != before:
+                before = self.smallest
+                for level in LEVELS:
+                    await self._at(level)
+            return True
+        if not self.first.outcomes:
+            raise ShrinkError("the budget was spent before the first run was over; raise it")
+        return False
+
+    async def _begin(self) -> None:
+        """Finds out what is to be kept, and how reliably it comes out."""
+        self.report("the first run says what is to be kept")
+        found = [await self._try(self.smallest)]
+        if found[0].broken_off:
+            raise ShrinkError(f"the scenario as it is can't be judged: {found[0].broken_off}")
+        found.append(await self._try(self.smallest))
+        if not agree(found[0], found[1]):
+            self.by_majority = True
+            found.append(await self._try(self.smallest))
+        kept = [one for one in found if sum(agree(one, each) for each in found) > 1]
+        if not kept:
+            said = "; ".join(dict.fromkeys(map(str, found)))
+            raise ShrinkError(f"it comes out differently in each run: {said}")
+        self.first = kept[0]
+        self._answers[key_of(self.smallest)] = True
+        often = (
+            ", in two of three runs: each try is decided by majority" if self.by_majority else ""
+        )
+        self.report(f"kept: {self.first}{often}")
+
+    async def _at(self, level: ShrinkLevel) -> None:
+        before = self.smallest
+        await self._reduce(level)
+        if self.smallest is before or self.by_majority:
+            return
+        if agree(self.first, await self._try(self.smallest)):
+            return
+        self.report(f"{level.words}: what is left came out differently when it was played again")
+        self.by_majority = True
+        self._answers.clear()
+        if not await self._holds(self.smallest):
+            self.smallest = before
+            self.smaller(before)
+            await self._reduce(level)
+
+    async def _reduce(self, level: ShrinkLevel) -> None:
+        doc = self.smallest
+        if parts := tuple(level.parts(doc)):
+
+            def only(kept: tuple[Part, ...]) -> Doc:
+                return without(doc, (each for each in parts if each not in kept))
+
+            await self._drive(
+                minimized(parts),
+                only,
+                lambda kept: f"{len(parts) - len(kept)} of {len(parts)} {level.words}",
+            )
+        if amounts := {each: each.value for each in level.amounts(doc)}:
+
+            def lower(numbers: Mapping[Amount, int]) -> Doc:
+                return with_numbers(doc, numbers)
+
+            await self._drive(
+                lowered(amounts, {each: each.least for each in amounts}),
+                lower,
+                lambda numbers: (
+                    f"{sum(amounts.values()) - sum(numbers.values())} of"
+                    f" {sum(amounts.values())}: {level.words}"
+                ),
+            )
+
+    async def _drive(
+        self,
+        tries: Generator[T, bool, T],
+        doc_of: Callable[[T], Doc],
+        words: Callable[[T], str],
+    ) -> None:
+        with suppress(StopIteration):
+            each = next(tries)
+            while True:
+                doc = doc_of(each)
+                began, runs = self.now(), self.runs
+                holds = await self._holds(doc)
+                if holds:
+                    self.smallest = doc
+                    self.smaller(doc)
+                took = f"{self.now() - began:.0f} s" if self.runs > runs else "known"
+                verdict = "the same" if holds else "not the same"
+                self.report(f"without {words(each)}: {verdict} ({took}); {self.left}")
+                each = tries.send(holds)
+
+    @property
+    def left(self) -> str:
+        """What is left of the budget, in words."""
+        minutes = max(self.budget.seconds - (self.now() - self._began), 0.0) / 60
+        return f"{self.budget.runs - self.runs} runs and {minutes:.0f} min left"
+
+    async def _holds(self, doc: Doc) -> bool:
+        key = key_of(doc)
+        if key not in self._answers:
+            self._answers[key] = self.is_valid(doc) and await self._decided(doc)
+        return self._answers[key]
+
+    async def _decided(self, doc: Doc) -> bool:
+        """Tries once, or by majority until two tries agree."""
+        votes = {True: 0, False: 0}
+        while max(votes.values()) < (MOST_TRIES + 1) // 2:
+            votes[agree(self.first, await self._try(doc))] += 1
+            if not self.by_majority:
+                break
+        return votes[True] > votes[False]
+
+    async def _try(self, doc: Doc) -> Symptom:
+        key = key_of(doc)
+        if (known := self.tries.known(key)) is not None:
+            return known
+        began = self.now()
+        if self.runs >= self.budget.runs or began - self._began > self.budget.seconds:
+            raise _Spent
+        self.runs += 1
+        found = await self.play(doc)
+        self.tries.add(key, found, seconds=self.now() - began)
+        return found

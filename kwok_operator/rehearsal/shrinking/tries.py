@@ -1,0 +1,91 @@
+"""The tries that were made, in a file, so that none is made twice, even after a kill.
+
+    tries.jsonl: a line on what is shrunk, then one for each try, as soon as it is over
+
+A later line on the same document adds to the earlier ones: a document may be tried several times.
+"""
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from kwok_operator.errors import SettingsError
+from kwok_operator.rehearsal.outputs import writing
+from kwok_operator.rehearsal.shrinking.symptom import Symptom
+
+FORMAT: Final = 1
+TRIES: Final = "tries.jsonl"
+
+
+def key_of(value: object) -> str:
+    """Returns a text that only equal values have."""
+    text = json.dumps(value, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
+class Tries:
+    """The tries in a folder. `about` is what all of them have in common.
+
+    Raises SettingsError if the folder has those of something else, or can't be written.
+    """
+
+    def __init__(self, folder: Path, about: Mapping[str, Any]) -> None:
+        self._path = folder / TRIES
+        self._symptoms = defaultdict[str, list[Symptom]](list)
+        self._given = defaultdict[str, int](int)
+        head = {"format": FORMAT, **about}
+        with writing(folder):
+            lines = _lines(self._path)
+            if lines and lines[0] != json.loads(json.dumps(head)):
+                raise SettingsError(
+                    f"{self._path}: has tries of another scenario, expectation or program; give"
+                    " --output a folder of its own"
+                )
+            for line in lines[1:]:
+                found = Symptom(
+                    line["broken"],
+                    tuple(line["outcomes"]),
+                    tuple(frozenset(map(frozenset, some)) for some in line["reasons"]),
+                )
+                self._symptoms[line["key"]].append(found)
+            # Written anew, as a kill may have left half a line at its end.
+            text = "".join(f"{json.dumps(line)}\n" for line in [head, *lines[1:]])
+            self._path.write_text(text, encoding="utf-8")
+
+    def known(self, key: str) -> Symptom | None:
+        """Returns the symptom of an earlier try that wasn't returned yet; None if there is none."""
+        number = self._given[key]
+        if number >= len(self._symptoms[key]):
+            return None
+        self._given[key] += 1
+        return self._symptoms[key][number]
+
+    def add(self, key: str, symptom: Symptom, *, seconds: float) -> None:
+        """Records a try. Raises SettingsError."""
+        self._symptoms[key].append(symptom)
+        self._given[key] += 1
+        line = {
+            "key": key,
+            "broken": symptom.broken_off,
+            "outcomes": symptom.outcomes,
+            "reasons": [sorted(map(sorted, some)) for some in symptom.reasons],
+            "seconds": round(seconds, 2),
+        }
+        with writing(self._path.parent), self._path.open("a", encoding="utf-8") as file:
+            file.write(f"{json.dumps(line)}\n")
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    """Returns the whole lines of a file of tries; none if it isn't there. Raises OSError."""
+    if not path.exists():
+        return []
+    found = []
+    for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            found.append(json.loads(text))
+        except ValueError:
+            break
+    return found
