@@ -47,7 +47,18 @@ def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
     """Declares `import`. Values are checked by `import_settings`."""
     of_import = "copy a cluster's nodes and workloads into files for another cluster"
     parser = command("import", run, of_import, _HELP)
-    add_cluster_flags(parser.add_argument_group("which cluster"))
+    source = parser.add_argument_group("which cluster")
+    add_cluster_flags(source)
+    source.add_argument(
+        "--from",
+        dest="dumps",
+        metavar="PATH",
+        action="append",
+        default=[],
+        help="read this file or folder instead of a cluster: cluster-autoscaler's /snapshotz, "
+        "`kubectl cluster-info dump`, a must-gather folder, or `kubectl get -o yaml` or json; may "
+        "be given more than once",
+    )
     parser.add_argument(
         "--output",
         metavar="PATH",
@@ -135,6 +146,7 @@ def import_settings(
     most: str | None = flags.max_size
     return ImportSettings(
         output=Path(flags.output),
+        dumps=_dumps(flags),
         kubeconfig=read("kubeconfig", "", str) or None,
         context=read("context", "", str) or None,
         requests_per_second=read("requests-per-second", "10", _rate),
@@ -213,6 +225,13 @@ def _names(flag: str, names: Iterable[str]) -> frozenset[str]:
         if not is_object_name(name):
             raise SettingsError(f"{flag}: {name!r} is no name of a namespace")
     return frozenset(names)
+
+
+def _dumps(flags: argparse.Namespace) -> tuple[Path, ...]:
+    for flag in ("kubeconfig", "context"):
+        if flags.dumps and getattr(flags, flag):
+            raise SettingsError(f"--{flag}: names a cluster, and --from reads files; give only one")
+    return tuple(map(Path, flags.dumps))
 
 
 def _keys(flag: str, keys: Iterable[str]) -> tuple[str, ...]:

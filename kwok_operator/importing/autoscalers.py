@@ -77,10 +77,15 @@ async def _configmaps(
                 unread.append(Unread("ConfigMap", path, error.reason, needed=False))
             continue
         found[name] = as_map(data)
-    if STATUS in found:
-        bounds.add_status(found[STATUS].get("status"))
-    if PROVIDER_CONFIG in found:
-        bounds.add_provider_config(found[PROVIDER_CONFIG].get("config"), found.get(TEMPLATES))
+    add_configs(bounds, found)
+
+
+def add_configs(bounds: Bounds, data: Mapping[str, Mapping[str, Any]]) -> None:
+    """Adds the data of cluster-autoscaler's ConfigMaps, by their names."""
+    if STATUS in data:
+        bounds.add_status(data[STATUS].get("status"))
+    if PROVIDER_CONFIG in data:
+        bounds.add_provider_config(data[PROVIDER_CONFIG].get("config"), data.get(TEMPLATES))
 
 
 async def _version(cluster: ClusterClient, group: str) -> str:

@@ -30,6 +30,17 @@ class Reason(StrEnum):
 
     NO_OBJECT = "NoObject", "it is no object with a name, so nothing can be made of it"
 
+    OTHER_KIND = "OtherKind", "objects of kinds that aren't imported"
+    OTHER_VERSION = (
+        "OtherVersion",
+        "files have objects of another version of this kind; the fields that both have are read",
+    )
+    TWO_MOMENTS = (
+        "TwoMoments",
+        "objects are in several files, and differ: these are of different times, and the first file"
+        " counts",
+    )
+
     # Nodes, and the groups that they become.
     CONTROL_PLANE_NODE = (
         "ControlPlaneNode",

@@ -22,6 +22,8 @@ class MaxSize:
 @dataclass(frozen=True, slots=True)
 class ImportSettings:
     output: Path
+    dumps: tuple[Path, ...] = ()
+    """Files and folders that are read instead of a cluster."""
     kubeconfig: str | None = None
     context: str | None = None
     requests_per_second: float = 10.0

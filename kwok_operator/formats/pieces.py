@@ -1,0 +1,49 @@
+"""What the readers of large files yield: jsonstream.py and yamlstream.py.
+
+A document is never held as a whole: the elements of its large lists come one by one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kwok_operator.errors import ManifestError
+
+MAX_VALUE: Final = 64 * 1024 * 1024
+"""Most characters of one element, or of all of a document that isn't an element."""
+ENDS_EARLY: Final = "it ends in the middle: the file is cut off"
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """What is not held as a whole: the elements of these lists of a document, and the entries of
+    these maps.
+    """
+
+    lists: frozenset[str]
+    maps: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentPiece:
+    """An element of a list or map, or, without `key`, the end of a document.
+
+    `rest` has what was read of the document so far, without its pieces; it is complete at the end.
+    A document that is a list has the key "" of each element. `name` is an entry's key.
+    """
+
+    key: str | None
+    value: Any
+    rest: Mapping[str, Any]
+    name: str = ""
+
+
+class PieceError(ManifestError):
+    """A text can't be read on. `cut`: it is right as far as it goes, but ends too early."""
+
+    def __init__(self, problem: str, *, line: int, column: int, cut: bool = False) -> None:
+        self.problem = problem
+        self.line = line
+        self.column = column
+        self.cut = cut
+        super().__init__(f"line {line}, column {column}: {problem}")

@@ -1,0 +1,102 @@
+"""Opens the files of a dump, and reads them as pieces.
+
+    path  --files_in-->  files  --pieces_of-->  DocumentPiece ... (or PieceError, DumpError)
+
+Whether a file is compressed, and whether it is JSON or YAML, is seen by its first bytes.
+"""
+
+import codecs
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from kwok_operator.errors import KwokOperatorError
+from kwok_operator.formats.jsonlines import unzipped
+from kwok_operator.formats.jsonstream import json_pieces
+from kwok_operator.formats.pieces import DocumentPiece, Streamed
+from kwok_operator.formats.yamlstream import yaml_pieces
+from kwok_operator.userfiles import chunks
+
+_TEXTS: Final = (".json", ".yaml", ".yml")
+_BOMS: Final = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF16_LE, "utf-16"),  # as PowerShell's > writes it
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_TAR: Final = slice(257, 262), b"ustar"
+_ZIP: Final = b"PK\x03\x04"
+
+
+class DumpError(KwokOperatorError):
+    """A file can't be read, or nothing in it can be imported."""
+
+
+def files_in(path: Path) -> tuple[Iterator[Path], bool]:
+    """Returns a file itself, or all files of a folder in the order of their names; and whether it
+    is a folder.
+    """
+    if not path.exists():
+        raise DumpError(f"--from: {path}: there is no such file; correct it")
+    return (_walked(path), True) if path.is_dir() else (iter([path]), False)
+
+
+def _walked(path: Path) -> Iterator[Path]:
+    for folder, folders, names in os.walk(path):
+        folders.sort()
+        yield from (Path(folder, name) for name in sorted(names))
+
+
+def may_have_objects(path: Path) -> bool:
+    """Whether a file in a folder has objects, by its name: others there are logs and the like."""
+    return path.name.removesuffix(".gz").endswith(_TEXTS)
+
+
+def is_log_of_autoscaler(path: Path) -> bool:
+    name = path.name.removesuffix(".gz")
+    of_it = any("cluster-autoscaler" in part for part in path.parts)
+    return of_it and (name == "logs.txt" or name.endswith(".log"))
+
+
+def pieces_of(path: Path, streamed: Streamed, *, given: bool) -> Iterator[DocumentPiece]:
+    """Yields the pieces of a file; `given` means that the user named it.
+
+    Raises DumpError if it is no text, or can't be read, and PieceError for what is wrong in it.
+    """
+    text = _text(path, given=given)
+    first = ""
+    while not first.strip():
+        part = next(text, None)
+        if part is None:
+            raise DumpError("it is empty")
+        first += part
+    whole = itertools.chain((first,), text)
+    is_json = first.lstrip().startswith(("{", "["))
+    yield from (json_pieces if is_json else yaml_pieces)(whole, streamed)
+
+
+def _text(path: Path, *, given: bool) -> Iterator[str]:
+    try:
+        data = unzipped(
+            chunks(path, given=given),
+            damaged=lambda problem: DumpError(f"it {problem}"),
+            on_cut=_cut,
+        )
+        first = next(data, b"")
+        where, magic = _TAR
+        if first[where] == magic or first.startswith(_ZIP):
+            raise DumpError("it is an archive; unpack it, and name the folder")
+        encoding = next((name for mark, name in _BOMS if first.startswith(mark)), "utf-8")
+        decoder = codecs.getincrementaldecoder(encoding)()
+        for part in itertools.chain((first,), data):
+            yield decoder.decode(part)
+        yield decoder.decode(b"", final=True)
+    except OSError as error:
+        raise DumpError(f"can't be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise DumpError(f"it is no text: it has bytes that are not {encoding}") from error
+
+
+def _cut() -> None:
+    raise DumpError("its compressed end is missing: the file is cut off")

@@ -1,0 +1,93 @@
+"""What has been read of a cluster, whether an API server or files gave it.
+
+    importer (live), incidents/dump.py (files)  --take-->  Reading: Nodes, Workloads, Bounds, facts
+
+It decides which namespaces count, and hands each object to its collector. Objects of a kind come
+after those of the kinds that stand before it in KINDS, as owners come before what they own.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kwok_operator.formats.untyped import text_at
+from kwok_operator.importing.autoscalers import namespaces_of
+from kwok_operator.importing.dumpfacts import DumpFacts
+from kwok_operator.importing.ledger import Unread
+from kwok_operator.importing.nodes.bounds import Bounds
+from kwok_operator.importing.nodes.grouping import Nodes
+from kwok_operator.importing.notes import Note
+from kwok_operator.importing.pods.workloads import Workloads
+from kwok_operator.importing.settings import ImportSettings
+
+_NAMESPACE: Final = "Namespace"
+
+
+@dataclass(slots=True)
+class Reading:
+    """Collects what has been read of a cluster, and notes on what could not be."""
+
+    settings: ImportSettings
+    nodes: Nodes = field(default_factory=Nodes)
+    workloads: Workloads = field(init=False)
+    bounds: Bounds = field(init=False)
+    unread: list[Unread] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    """What no collector notes: kinds that aren't imported, files of different times."""
+    autoscalers: set[str] = field(default_factory=set)
+    """Namespaces in which cluster-autoscaler was found."""
+    anything: bool = False
+    namespaces: set[str] = field(default_factory=set)
+    """Namespaces with any object, whether it is imported or not."""
+    facts: DumpFacts = field(default_factory=DumpFacts)
+    """What only files say. It is empty where an API server is read."""
+
+    def __post_init__(self) -> None:
+        settings = self.settings
+        self.workloads = Workloads(keep_images=settings.keep_images, hpas=settings.hpas)
+        self.bounds = Bounds(max_size=settings.max_size)
+
+    def take(self, kind: str, body: Any) -> bool:
+        """Adds an object of a kind in KINDS or a Node, if its namespace is wanted; returns whether
+        it was. `kind` is apart, as items of a list don't state it.
+        """
+        namespace = text_at(body, "metadata", "name" if kind == _NAMESPACE else "namespace")
+        self.namespaces.add(namespace)
+        if not self._is_wanted(namespace):
+            return False
+        self._add(kind, body)
+        return True
+
+    def note_namespaces_not_there(self) -> Iterable[Unread]:
+        """Notes, and returns, the namespaces that the user named, but in which nothing was."""
+        found = [
+            Unread(
+                _NAMESPACE,
+                f"/api/v1/namespaces/{name}",
+                f"{flag} {name}: nothing was found in a namespace of this name; correct it",
+                needed=flag == "--namespace",
+            )
+            for flag, names in (
+                ("--namespace", self.settings.namespaces),
+                ("--exclude-namespace", self.settings.excluded_namespaces),
+            )
+            for name in sorted(names - self.namespaces)
+        ]
+        self.unread += found
+        return found
+
+    def _is_wanted(self, namespace: str) -> bool:
+        if not namespace:
+            return True
+        wanted = not self.settings.namespaces or namespace in self.settings.namespaces
+        return wanted and namespace not in self.settings.excluded_namespaces
+
+    def _add(self, kind: str, body: Any) -> None:
+        if kind == "Node":
+            self.nodes.add(body)
+            return
+        self.workloads.add(kind, body)
+        if kind == "Deployment" and isinstance(body, Mapping):
+            deployment = {**body, "kind": kind}
+            self.bounds.add_autoscaler(deployment)
+            self.autoscalers |= namespaces_of(deployment)
