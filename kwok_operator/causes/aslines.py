@@ -25,10 +25,10 @@ from kwok_operator.rehearsal.judge.recording import (
     EventLine,
     GroupLine,
     GroupState,
-    MarkLine,
     NodeClaimLine,
     NodeClaimState,
     NodeLine,
+    NodeState,
     PodLine,
     PodState,
     RecordedLine,
@@ -38,8 +38,6 @@ from kwok_operator.rehearsal.judge.recording import (
 Body = Mapping[str, Any]
 _PROGRESS: Final = ("Launched", "Registered", "Initialized")
 _STAMPS: Final = ("lastTimestamp", "eventTime", "firstTimestamp")
-_ORDER: Final[Mapping[type, int]] = {PodLine: 1, EventLine: 2, MarkLine: 3}
-"""At the same moment, other objects go before the pod, and the pod before what is said about it."""
 
 
 class AsLines:
@@ -79,6 +77,11 @@ class AsLines:
         if state.ready:
             ready = condition_of(body, "Ready").get("lastTransitionTime")
             self._lines.append(NodeLine(max(self._at(ready), created), name, state))
+
+    def lost_node(self, name: str) -> None:
+        """Takes the name of the pod's node, which doesn't exist."""
+        state = NodeState(ready=True, created=-1.0)  # when it came isn't known
+        self._lines += [NodeLine(0.0, name, state), NodeLine(self.now, name, None)]
 
     def group(self, body: Body) -> None:
         name = text_at(body, "metadata", "name")
@@ -139,13 +142,12 @@ class AsLines:
         explainer = Explainer(
             RecordingHeader(versions=versions), heard=self.heard, looked=self.looked
         )
-        ends = MarkLine(self.now, "now")
-        lines = [*self._lines, *self._lost_claims(), *self._of_pod(), ends]
-        lines.sort(key=lambda line: (line.t, _ORDER.get(type(line), 0)))
+        lines = [*self._lines, *self._lost_claims(), *self._of_pod()]
+        lines.sort(key=lambda line: (line.t, _place(line)))
         for line in lines:
             for _ in explainer.apply(line):
                 pass
-        (chain,) = explainer.finish()
+        (chain,) = explainer.finish(self.now)
         return chain
 
     def _of_pod(self) -> Iterator[RecordedLine]:
@@ -189,6 +191,15 @@ class AsLines:
     def _at(self, stamp: object) -> float:
         """Returns when something happened, as states have it; now if it isn't known."""
         return min(self._clock.at(stamp, seen=self.now), self.now)
+
+
+def _place(line: RecordedLine) -> int:
+    """At the same moment, other objects go before the pod, and the pod before what is said about it
+    and the end of its node.
+    """
+    if isinstance(line, NodeLine) and line.state is None:
+        return 2
+    return 1 if isinstance(line, PodLine) else 2 if isinstance(line, EventLine) else 0
 
 
 def _unbound(body: Body) -> dict[str, Any]:

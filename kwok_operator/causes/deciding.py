@@ -188,10 +188,12 @@ def _cause(pod: SeenPod, cluster: SeenCluster, end: float, phases: Mapping[str, 
         held = pod.node.held.kept if pod.node else []
         if held and pod.gone is None and held[-1].at >= pod.running:
             return model.held(f"its node is kept: {held[-1].text}")
-        budgets = [] if pod.gone or pod.ended else list(_held_by_budgets(pod, cluster))
         cause = _ran(pod, phases)
-        says = "; ".join([cause.sentence, *(step.text for step in budgets)])
-        return replace(cause, sentence=says)
+        if pod.gone is not None or pod.ended is not None:
+            return cause
+        lost = [f"its node {pod.state.node} is gone"] if _lost_its_node(pod, cluster) else []
+        budgets = [step.text for step in _held_by_budgets(pod, cluster)]
+        return replace(cause, sentence="; ".join([cause.sentence, *lost, *budgets]))
     if pod.ended is not None:
         return model.ended(f"{pod.state.phase.lower()} before it ran{_reason(pod)}")
     if pod.gone is None and pod.state.deleting and pod.bound is None:
@@ -209,9 +211,13 @@ def _reason(pod: SeenPod) -> str:
 
 def _starting(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
     since = max(end - (pod.bound or 0.0), 0.0)
-    if pod.node is not None and pod.node.state is not None and pod.node.name not in cluster.nodes:
-        return model.without_its_node(pod.node.name, since=since)
+    if _lost_its_node(pod, cluster):
+        return model.without_its_node(pod.state.node, since=since)
     return model.starting(pod.state.node or "a node", since=since, reason=pod.state.reason)
+
+
+def _lost_its_node(pod: SeenPod, cluster: SeenCluster) -> bool:
+    return pod.node is not None and cluster.nodes.get(pod.node.name) is not pod.node
 
 
 def _ran(pod: SeenPod, phases: Mapping[str, float]) -> Cause:

@@ -11,6 +11,7 @@ Reads only what the pod's state makes necessary: the nodes and the pods on them 
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from kwok_operator.causes.aslines import AsLines
@@ -150,7 +151,8 @@ class _Look:
 
     async def _its_node(self, name: str) -> None:
         what = "the node of the pod"
-        body = await self._reader.get(f"{NODES_PATH}/{name}", shows=what, decoder=NODE)
+        path, gone = f"{NODES_PATH}/{name}", partial(self._lines.lost_node, name)
+        body = await self._reader.get(path, shows=what, decoder=NODE, missing=gone)
         if body is not None:
             self._lines.node(body)
         await self._shared_events(f"involvedObject.kind=Node,involvedObject.name={name}")

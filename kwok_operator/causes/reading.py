@@ -150,19 +150,27 @@ class ClusterReader:
             self.unknown.append(text)
 
     async def get(
-        self, path: str, *, shows: str, decoder: Decoder[Body] = OBJECTS, optional: bool = True
+        self,
+        path: str,
+        *,
+        shows: str,
+        decoder: Decoder[Body] = OBJECTS,
+        optional: bool = True,
+        missing: Callable[[], object] = bool,
     ) -> Body | None:
-        """Returns an object, or None where there is none, or it can't be read: then there is a
-        note. `shows` says what the object would show. Raises the error if it isn't `optional`.
+        """Returns an object, or None where there is none, after a call of `missing`, or where it
+        can't be read: then there is a note. `shows` says what the object would show. Raises the
+        error if it isn't `optional`.
         """
         try:
             return decoder.one(await self._request(path, {}, retries=_RETRIES if optional else 0))
         except UnauthorizedError:
             raise
         except NotFoundError:
-            if optional:
-                return None
-            raise
+            if not optional:
+                raise
+            missing()
+            return None
         except KwokOperatorError as error:
             if not optional:
                 raise

@@ -74,13 +74,11 @@ class Explainer:
         self._lately: dict[str, SeenPod] = {}
         """The last pod of each name that waits for its last Events."""
         self._claims_gone: deque[str] = deque()
-        self._now = 0.0
 
     def apply(self, line: RecordedLine) -> Iterator[Chain]:
         """Applies a line. Yields the chains of pods that were gone some time before."""
-        self._now = line.t
-        while self._gone and (self._is_due(self._gone[0]) or len(self._gone) > _MOST_GONE):
-            yield self._forgotten(self._gone.popleft())
+        while self._gone and self._is_due(line.t):
+            yield self._forgotten(self._gone.popleft(), line.t)
         if not isinstance(line, PodLine | EventLine):
             self._cluster.changed()
         match line:
@@ -101,18 +99,20 @@ class Explainer:
                 if line.method == _INCREASE and line.code == "OK":
                     self._cluster.group(line.group).asked.append((line.t, line.argument))
 
-    def finish(self) -> Iterator[Chain]:
-        """Yields the chains of all pods that are left, as of the last line."""
-        yield from (chain_of(pod, self._cluster, self._now) for pod in self._gone)
-        yield from (chain_of(pod, self._cluster, self._now) for pod in self._pods.values())
+    def finish(self, now: float) -> Iterator[Chain]:
+        """Yields the chains of all pods that are left, as of the end of the recording."""
+        yield from (chain_of(pod, self._cluster, now) for pod in self._gone)
+        yield from (chain_of(pod, self._cluster, now) for pod in self._pods.values())
 
-    def _is_due(self, pod: SeenPod) -> bool:
-        return pod.gone is not None and pod.gone < self._now - _EVENTS_WITHIN
+    def _is_due(self, now: float) -> bool:
+        gone = self._gone[0].gone
+        late = gone is not None and gone < now - _EVENTS_WITHIN
+        return late or len(self._gone) > _MOST_GONE
 
-    def _forgotten(self, pod: SeenPod) -> Chain:
+    def _forgotten(self, pod: SeenPod, now: float) -> Chain:
         if self._lately.get(pod.name) is pod:
             del self._lately[pod.name]
-        return chain_of(pod, self._cluster, self._now)
+        return chain_of(pod, self._cluster, now)
 
     def _pod(self, line: PodLine) -> None:
         state, t = line.state, line.t

@@ -110,7 +110,8 @@ _SEVERAL: Final = {"compare": "scenarios", "validate": "files", "convert": "file
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command and returns the exit code."""
-    parser = _parser()
+    argv = sys.argv[1:] if argv is None else argv
+    parser = _parser(only_why=argv[:1] == ["why"])
     flags, more = parser.parse_known_args(argv)
     several = getattr(flags, _SEVERAL.get(flags.command, ""), None)
     if more and (several is None or any(each.startswith("-") for each in more)):
@@ -202,13 +203,11 @@ def _until_it_ends(
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    # Late: only a command's own module knows its flags.
+def _parser(*, only_why: bool = False) -> argparse.ArgumentParser:
+    # Late: only a command's own module knows its flags. `why` is quicker without the others.
     from kwok_operator.cli import install_settings as installing
-    from kwok_operator.clusterapi.settings import (
-        add_clusterapi_flags,
-        add_discovery_flag,
-    )
+    from kwok_operator.cli import why
+    from kwok_operator.clusterapi.settings import add_clusterapi_flags, add_discovery_flag
     from kwok_operator.shim import settings as shim
 
     parser = argparse.ArgumentParser(
@@ -250,7 +249,10 @@ def _parser() -> argparse.ArgumentParser:
     for each in (check, convert):
         each.add_argument("files", metavar="FILE", nargs="+", help="file, directory, - for stdin")
         add_discovery_flag(each)
-    _add_commands(command)
+    if only_why:
+        why.add_commands(command)
+    else:
+        _add_commands(command)
     installing.add_install_flags(command("install", _install, of_install, _INSTALL_HELP, overlays))
     of_uninstall = "delete all objects of install"
     installing.add_uninstall_flags(command("uninstall", _install, of_uninstall, _UNINSTALL_HELP))

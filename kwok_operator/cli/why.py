@@ -13,7 +13,6 @@ from kwok_operator.settings import add_cluster_flags
 
 if TYPE_CHECKING:
     from kwok_operator.causes.model import Chain
-    from kwok_operator.rehearsal.judge.recording import PodState
 
 _HELP: Final = """\
 Says why pods waited, and why nothing was scaled up for them, by the recording of a rehearsal, or
@@ -89,14 +88,16 @@ def _ends_early(t: float) -> None:
 
 
 def _lines(recording: Path, asked: str) -> Iterator[str]:
+    from kwok_operator.causes.asked import AskedPods
     from kwok_operator.causes.words import Answers, chain_lines
     from kwok_operator.rehearsal import outputs
 
     exact, alike = _Longest(), _Longest()
-    answers = Answers()
+    answers, pods = Answers(), AskedPods(asked)
     for chain in outputs.chains(
         recording,
-        wanted=lambda name, pod: _matches(asked, name, pod),
+        wanted=pods.wanted,
+        skips=pods.skips,
         on_early_end=_ends_early,
     ):
         answers.add(chain)
@@ -110,14 +111,6 @@ def _lines(recording: Path, asked: str) -> Iterator[str]:
     shown = found.chains() if found.count <= _MOST_CHAINS else found.chains()[:1]
     for chain in shown:
         yield from chain_lines(chain)
-
-
-def _matches(asked: str, name: str, pod: "PodState") -> bool:
-    """Whether a pod, or its workload, is called so, or its name begins so."""
-    _, _, short = name.partition("/")
-    of = pod.workload.partition("/")[2]
-    names = (name, short, pod.workload, of, of.partition("/")[2], pod.rehearsed)
-    return asked in names or name.startswith(asked) or short.startswith(asked)
 
 
 class _Longest:

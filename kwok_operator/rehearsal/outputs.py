@@ -31,6 +31,8 @@ from kwok_operator.rehearsal.judge.recording import (
     PodState,
     RecordedLine,
     RecordingReader,
+    Skips,
+    no_line,
 )
 from kwok_operator.rehearsal.judge.verdict import (
     Judged,
@@ -119,20 +121,21 @@ def chains(
     path: Path,
     *,
     wanted: Wanted = every_pod,
+    skips: Skips = no_line,
     on_early_end: Callable[[float], None] | None = None,
 ) -> Iterator[Chain]:
-    """Yields the chains of the pods of a recording that are wanted. `on_early_end` is called with
-    the time of the last line of a recording that lacks the run's end. Raises SettingsError,
-    RecordingError.
+    """Yields the chains of the pods of a recording that are wanted, without the lines that `skips`
+    leaves out. `on_early_end` is called with the time of the last line of a recording that lacks
+    the run's end. Raises SettingsError, RecordingError.
     """
     line: RecordedLine | None = None
     with opened(path) as recording:
         explainer = Explainer(recording.header, wanted=wanted)
-        for line in recording.lines():
+        for line in recording.lines(skips):
             yield from explainer.apply(line)
-        yield from explainer.finish()
+        yield from explainer.finish(recording.now)
     if on_early_end is not None and not isinstance(line, EndLine):
-        on_early_end(line.t if line else 0.0)
+        on_early_end(recording.now)
 
 
 @contextmanager

@@ -6,6 +6,7 @@
 """
 
 import json
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -172,3 +173,22 @@ async def test_whether_an_autoscaler_runs_is_said_only_if_it_could_be_looked_for
 async def test_names_alike_are_suggested(server: FakeApiServer) -> None:
     with pytest.raises(NoSuchPodError, match=r"no pod shop/wbe-1; did you mean web-1\?"):
         await explained(server, "wbe-1")
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [({}, CauseKind.STARTING), ({"phase": "Running"}, CauseKind.RUNNING)],
+    ids=["bound", "running"],
+)
+async def test_a_node_that_is_not_there_is_said_to_be_gone(
+    server: FakeApiServer, status: Json, kind: CauseKind
+) -> None:
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": CREATED}
+    status = {"conditions": [scheduled], **status}
+    pod = {**POD, "spec": {**POD["spec"], "nodeName": "n2"}, "status": status}
+    server.documents[f"{PODS}/web-1"] = json.dumps(pod)
+    cause = (await explained(server)).chain.cause
+    assert cause.kind is kind
+    assert re.search("n2.* is gone", cause.sentence), cause
+    server.documents["/api/v1/nodes/n2"] = json.dumps(NODE)
+    assert "gone" not in (await explained(server)).chain.cause.sentence

@@ -3,13 +3,16 @@
 import asyncio
 import gzip
 import os
+import random
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kwok_operator.causes.asked import AskedPods
 from kwok_operator.causes.model import CauseKind, Chain, StepKind
 from kwok_operator.causes.recorded import Explainer
 from kwok_operator.cli.main import main
@@ -45,9 +48,12 @@ SOLD_OUT = "1 instance has no Node yet: 1 OutOfStock (OutOfStock: no instances o
 
 
 def chains(lines: Iterable[RecordedLine], **header: Any) -> list[Chain]:
-    explainer = Explainer(RecordingHeader(**header))
-    found = [chain for line in lines for chain in explainer.apply(line)]
-    return [*found, *explainer.finish()]
+    explainer, now = Explainer(RecordingHeader(**header)), 0.0
+    found = list[Chain]()
+    for line in lines:
+        found += explainer.apply(line)
+        now = line.t
+    return [*found, *explainer.finish(now)]
 
 
 def says(t: float, reason: str, message: str, about: str = WEB, *, by: str = "") -> EventLine:
@@ -402,6 +408,11 @@ PLANTED: dict[str, tuple[list[RecordedLine], CauseKind, str]] = {
         CauseKind.STARTING,
         "bound to n 91.0 s ago, and that node is gone",
     ),
+    "its node is gone after it ran": (
+        [*waits(), node(0, "n"), *runs(), gone(50, "n")],
+        CauseKind.RUNNING,
+        "ran after 39.0 s.*; its node n is gone",
+    ),
     "evicted by the kubelet": (
         [node(0, "n"), *runs(), *runs(60, running=40, phase="Failed", reason="Evicted")[1:]],
         CauseKind.DISRUPTED,
@@ -516,13 +527,9 @@ def test_a_budget_that_allows_nothing_is_a_step() -> None:
 def test_phases_add_up_to_start_seconds(batch: int) -> None:
     for seed in range(batch, 200, 4):
         lines, ledger = random_recording(seed), ClusterLedger()
-        explainer = Explainer(RecordingHeader())
-        found: list[Chain] = []
         for line in lines:
             ledger.apply(line)
-            found += explainer.apply(line)
-        found += explainer.finish()
-        for chain in found:
+        for chain in chains(lines):
             times = [step.at for step in chain.steps]
             assert times == sorted(times)
             record = ledger.pods.live.get(chain.pod)
@@ -534,6 +541,36 @@ def test_phases_add_up_to_start_seconds(batch: int) -> None:
             elif record.starting.seconds is not None:
                 assert chain.waited == pytest.approx(record.starting.seconds), seed
                 assert sum(chain.phases.values()) == pytest.approx(chain.waited), seed
+
+
+def autoscaled(seed: int) -> Iterator[RecordedLine]:
+    """A random recording, with what scheduler and autoscalers say about its pods."""
+    draw = random.Random(seed)
+    for line in random_recording(seed):
+        state = line.state if isinstance(line, PodLine) else None
+        if isinstance(line, PodLine) and state is not None and not state.node:
+            why = draw.choice(("", FULL, ANTI, 'claim "data" not found, with C:\\'))
+            line = replace(line, state=replace(state, why=why))
+        yield line
+        if isinstance(line, PodLine) and draw.random() < 0.5:
+            no = says(0, "FailedScheduling", "Failed to schedule pod, no instance type", by="a/b")
+            event = draw.choice((scaled(0), refused(0, "1 Insufficient cpu"), no))
+            component = draw.choice((event.component, "default-scheduler"))
+            yield replace(event, t=line.t, about=f"Pod/{line.name}", component=component)
+
+
+@pytest.mark.parametrize("batch", range(4))
+def test_without_the_lines_of_other_pods_the_answer_is_the_same(batch: int, tmp_path: Path) -> None:
+    skipped = 0
+    for seed in range(batch, 80, 4):
+        data = content(autoscaled(seed))
+        (tmp_path / NAME).write_bytes(data[: len(data) - seed % 3 * 40])
+        for asked in ("web-1", "shop/web-", "Job/shop/batch", "batch", "default/web-3", "nobody"):
+            pods = AskedPods(asked)
+            whole = [*outputs.chains(tmp_path, wanted=AskedPods(asked).wanted)]
+            assert [*outputs.chains(tmp_path, wanted=pods.wanted, skips=pods.skips)] == whole
+            skipped += sum(pods.skips(line) is not None for line in data.splitlines())
+    assert skipped > 500
 
 
 def test_what_is_in_no_event_comes_from_the_calls() -> None:
@@ -567,7 +604,7 @@ def test_nothing_is_kept_of_pods_that_are_gone() -> None:
         lines += [PodLine(n + 0.5, f"default/web-{n}", None)]
         found = [chain for line in lines for chain in explainer.apply(line)]
         assert len(found) == (n > 5)
-    assert len(list(explainer.finish())) < 10
+    assert len(list(explainer.finish(2_000))) < 10
 
 
 async def test_a_recording_has_the_name_of_the_pod_that_preempted_another() -> None:

@@ -13,7 +13,7 @@ any other mistake is an error. A recording that was cut off is read up to there.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import reduce
 from operator import not_, or_
@@ -432,6 +432,13 @@ def encode(line: RecordedLine | RecordingHeader) -> str:
     return _ANY_LINE.dump_json(line, by_alias=True).decode()
 
 
+Skips = Callable[[bytes], float | None]
+
+
+def no_line(line: bytes) -> None:
+    """Skips none."""
+
+
 class RecordingReader:
     """Reads the lines of a recording one by one, so memory doesn't grow with its length.
 
@@ -441,34 +448,42 @@ class RecordingReader:
     def __init__(self, chunks: Iterator[bytes], *, name: str) -> None:
         self.cut = False
         """Whether the recording ends in the middle of the file; known once all lines are read."""
+        self.now = 0.0
+        """The time of the last line that was read."""
         self._name = name
         data = unzipped(chunks, damaged=self._damaged, on_cut=self._note_cut)
         self._texts = numbered_lines(data, damaged=self._damaged)
         self.header = self._header()
 
-    def lines(self) -> Iterator[RecordedLine]:
-        """Yields all lines but the header. Their times never go back. Can be called only once."""
-        now = 0.0
+    def lines(self, skips: Skips = no_line) -> Iterator[RecordedLine]:
+        """Yields all lines but the header. Their times never go back. Can be called only once.
+
+        `skips` returns the time of a line that need not be decoded, by its bytes, or None.
+        """
         for number, text, ended in self._texts:
-            try:
-                line = _ANY_LINE.validate_json(text)
-            except ValidationError as error:
-                if ended:
-                    raise _refused(error, f"{self._name}:{number}") from error
-                self.cut = True
-                return
-            if line.t < now:
-                if line.t < now - _MAX_STEP_BACK:
+            line = None
+            if (t := skips(text) if ended else None) is None:
+                try:
+                    line = _ANY_LINE.validate_json(text)
+                except ValidationError as error:
+                    if ended:
+                        raise _refused(error, f"{self._name}:{number}") from error
+                    self.cut = True
+                    return
+                t = line.t
+            if t < self.now:
+                if t < self.now - _MAX_STEP_BACK:
                     raise RecordingError(
                         where=f"{self._name}:{number}",
                         field="t",
-                        value=line.t,
+                        value=t,
                         problem="goes back in time",
                         remedy="lines come in the order of their times",
                     )
-                line = replace(line, t=now)
-            now = line.t
-            if not isinstance(line, UnknownLine):
+                t = self.now
+                line = line and replace(line, t=t)
+            self.now = t
+            if line is not None and not isinstance(line, UnknownLine):
                 yield line
 
     def _header(self) -> RecordingHeader:
