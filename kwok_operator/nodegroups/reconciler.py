@@ -25,7 +25,7 @@ from kwok_operator.errors import (
     KwokOperatorError,
     TemplateError,
 )
-from kwok_operator.formats.times import format_time, milliseconds_of
+from kwok_operator.formats.times import format_exact_time, format_time, milliseconds_of
 from kwok_operator.kube.retry import ACCIDENTS
 from kwok_operator.nodegroups.actions import Actions, deletes_pods
 from kwok_operator.nodegroups.announcements import announce_slowness
@@ -220,9 +220,8 @@ class Reconciler:
         parts = self._parts
         seen = observe(group, memory, parts.cache)
         await asyncio.sleep(0)
-        moment = parts.clock.wall()
-        now = format_time(milliseconds_of(moment))
-        joining = (s.join(group, memory, seen, now=milliseconds_of(moment)) for s in parts.steps)
+        now = milliseconds_of(parts.clock.wall())
+        joining = (s.join(group, memory, seen, now=now) for s in parts.steps)
         steps = [step for step in joining if step is not None]
         may_create = resolution.node is not None and not reporting
         plan = make_plan(
@@ -236,7 +235,7 @@ class Reconciler:
                 places=self._places(group, seen),
             ),
             names=seen.names,
-            now=now,
+            now=format_exact_time(now),
             may_create=may_create,
         )
         strays = len(parts.cache.strays(group.name))
@@ -256,7 +255,7 @@ class Reconciler:
                 return None
             plan = revised
         await asyncio.sleep(0)
-        return PassResult(group, memory, seen, plan, resolution, steps, now)
+        return PassResult(group, memory, seen, plan, resolution, steps, format_time(now))
 
     def _places(self, group: Group, seen: Observation) -> Places | None:
         try:

@@ -1,11 +1,19 @@
 """The simulated cloud in an operator's passes."""
 
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from kwok_operator.constants import DELETE_AT_ANNOTATION, HOLD_LABEL, HOLD_STAGE, LIFE_ANNOTATION
+from kwok_operator.constants import (
+    DELETE_AT_ANNOTATION,
+    HOLD_LABEL,
+    HOLD_STAGE,
+    LIFE_ANNOTATION,
+    REQUESTED_AT_ANNOTATION,
+)
+from kwok_operator.formats.times import parse_time
 from tests.fakes.apiserver import GROUPS, NODES
 from tests.fakes.operator import NAME, Json, World
 from tests.fakes.waiting import until
@@ -66,6 +74,15 @@ async def test_what_was_decided_about_a_node_is_written_on_it_and_taken_back(
     await until(lambda: world.tainted() == 2)
     await until(lambda: world.tainted() == 0)
     assert len(world.nodes) == 2
+
+
+async def test_a_node_says_to_a_millisecond_when_it_was_requested(world: Clouded) -> None:
+    before = time.time_ns() // 1_000_000
+    world.make(1, {"provisioningDelay": {"fixed": "0s"}})
+    await world.settled(1)
+    (node,) = world.nodes
+    asked = parse_time(node["metadata"]["annotations"][REQUESTED_AT_ANNOTATION])
+    assert asked >= before
 
 
 async def test_an_update_in_place_leaves_what_the_cloud_holds_back(world: Clouded) -> None:
