@@ -335,6 +335,9 @@ def test_lanes_have_each_life_or_say_what_is_left_out() -> None:
     found = unpacked(lanes_data(judge(late).story.lanes, most=10_000)[0])
     assert found["pods"]["name"] == ["default/web-1", "default/web-3"]
     assert found["pods"]["bound"] == [10, 10] and found["pods"]["running"] == [10, 30]
+    found = unpacked(lanes_data(judge([*late[:4], *late[5:]]).story.lanes, most=10_000)[0])
+    assert (found["nodes"]["name"], found["nodes"]["came"]) == (["n-1"], [None])
+    assert found["pods"]["name"] == ["default/web-1", "default/web-3"]
     many = judge(run(*(line for n in range(2_000) for line in _lane(n)))).story.lanes
     sizes = []
     for most in (100_000, 30_000, 15_000, 4_000):
@@ -393,9 +396,12 @@ def test_utilisation_is_a_gap_while_there_is_no_node() -> None:
 
 def test_triangles_are_where_the_calls_were_and_few() -> None:
     calls = [CallLine(t, "NodeGroupIncreaseSize", "a", "1", "OK") for t in (0.5, 2.56)]
-    assert [*next(time_plots(judge(run(*calls)))).ups] == [0.5, 2.6]
+    calls += [CallLine(t, "NodeGroupIncreaseSize", "a", "1", "Internal") for t in (1.5, 2.56)]
+    plot = next(time_plots(judge(run(*calls))))
+    assert plot.asked == {"up": [0.5, 2.6], "failed": [1.5, 2.6], "down": [], "back": []}
+    assert 'class="failed"' in draw(plot, until=9)
     many = [CallLine(float(t), "NodeGroupIncreaseSize", "a", "1", "OK") for t in range(9_999)]
-    ups = next(time_plots(judge(run(*many, until=9_999)))).ups
+    ups = next(time_plots(judge(run(*many, until=9_999)))).asked["up"]
     assert 400 < len(ups) <= 501 and ups[0] == 0 and ups[-1] > 9_950
 
 

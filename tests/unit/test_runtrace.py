@@ -227,6 +227,15 @@ def test_a_pod_does_not_run_while_its_node_is_gone() -> None:
     ]
 
 
+def test_cost_says_how_many_nodes_it_leaves_out() -> None:
+    found = Read(run(node(1, "a", price=1.0), node(2, "b"), node(9, "b", price=2.0)))
+    counters = [each for each in found.events if each["ph"] == "C"]
+    lacking = [each["args"] for each in counters if "without a price" in each["name"]]
+    assert [each["nodes"] for each in lacking] == [1, 0]
+    whole = Read(run(node(1, "a", price=1.0))).events
+    assert not any("without a price" in each.get("name", "") for each in whole)
+
+
 def test_names_may_be_anything() -> None:
     lines: list[RecordedLine] = [
         node(1, HOSTILE, HOSTILE, created=1.0),

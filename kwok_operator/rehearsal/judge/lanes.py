@@ -31,7 +31,8 @@ class NodeLane:
     """Its group, or else its NodePool."""
     requested: float | None
     """When its instance was requested, in seconds, if the recording has that."""
-    came: float
+    came: float | None
+    """None if the recording doesn't show it while it has these pods."""
     gone: float | None = None
     turns: list[float] = field(default_factory=list)
     """When it became ready, then not ready, and so on."""
@@ -88,11 +89,13 @@ class NodeLanes:
                 node.turns.append(t)
 
     def _comes(self, name: str, state: NodeState, t: float) -> NodeLane | None:
+        came = t if state.created is None else min(state.created, t)
+        return self._kept(NodeLane(name, state.group or state.pool, state.requested, came))
+
+    def _kept(self, node: NodeLane) -> NodeLane | None:
         if len(self.nodes) == MOST_NODES:
             self.more_nodes += 1
             return None
-        came = t if state.created is None else min(state.created, t)
-        node = NodeLane(name, state.group or state.pool, state.requested, came)
         self.nodes.append(node)
         return node
 
@@ -117,6 +120,14 @@ class NodeLanes:
             pod.running = state.running if pod.running is None else pod.running
             if pod.ended is None and state.phase in _ENDED:
                 pod.ended = t
+
+    def finish(self) -> None:
+        """Gives nodes that were never seen a lane, too, for the pods that are bound to them."""
+        for name, pods in self._early_on.items():
+            early = [self._early.pop(pod) for pod in pods if pod in self._early]
+            self._live[name] = self._kept(NodeLane(name, "", None, None))
+            for line in early:
+                self._pod(line)
 
     def _wait(self, line: PodLine, node: str) -> None:
         if line.name not in self._early:

@@ -40,6 +40,7 @@ _ONE_AFTER_ANOTHER: Final = 15.0
 row.
 """
 BACK: Final = "back"
+FAILED: Final = "failed"
 _DECREASE: Final = "NodeGroupDecreaseTargetSize"
 _DELETIONS: Final = frozenset({"NodeGroupDeleteNodes", "NodeGroupForceDeleteNodes"})
 WRITES: Final = {
@@ -159,10 +160,11 @@ class Story:
     claims: list[ClaimsOfAKind] = field(default_factory=list)
     """What happened to NodeClaims of Karpenter."""
     asked: dict[str, set[float]] = field(
-        default_factory=lambda: {"up": set(), "down": set(), BACK: set()}
+        default_factory=lambda: {"up": set(), "down": set(), BACK: set(), FAILED: set()}
     )
     """When, to a tenth of a second, an autoscaler asked for a larger (`up`) or smaller (`down`)
-    group, or began to make or to end NodeClaims; or gave back (BACK) what never became a node.
+    group, or began to make or to end NodeClaims; or gave back (BACK) what never became a node; or
+    any of these calls FAILED.
     """
     lanes: NodeLanes = field(default_factory=NodeLanes)
     groups: dict[str, GroupState] = field(default_factory=dict)
@@ -206,6 +208,7 @@ class Story:
             self._thin_out()
 
     def finish(self, ledger: ClusterLedger, t: float) -> None:
+        self.lanes.finish()
         self.samples.append(_sample(ledger, t))
 
     def look(self, line: RecordedLine) -> None:
@@ -222,7 +225,7 @@ class Story:
             case CallLine() if line.method in WRITES or line.code != "OK":
                 way = self._way(line)
                 if way:
-                    self.asked[way].add(round(line.t, 1))
+                    self.asked[way if line.code == "OK" else FAILED].add(round(line.t, 1))
                 if way == "up":
                     self.requests[line.group][line.code] += 1
                 self._call(line, way)

@@ -6,7 +6,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from kwok_operator.rehearsal.judge.story import BACK, NodeCounts, Sample
+from kwok_operator.rehearsal.judge.story import NodeCounts, Sample
 from kwok_operator.rehearsal.judge.verdict import Judged
 from kwok_operator.rehearsal.report.pageparts import subject
 from kwok_operator.rehearsal.report.plots import SHADES, PlotLine, TimePlot
@@ -22,12 +22,10 @@ def time_plots(judged: Judged) -> Iterator[TimePlot]:
     samples = judged.story.samples
     marks = [mark.t for mark in judged.story.marks]
     apart = judged.t / _MOST_PLACES
-    ups, downs, backs = (
-        thinned(judged.story.asked[way], apart=apart) for way in ("up", "down", BACK)
-    )
+    asked = {way: thinned(times, apart=apart) for way, times in judged.story.asked.items()}
 
     def plot(title: str, *lines: PlotLine, **more: bool) -> TimePlot:
-        return TimePlot(title, lines, marks=marks, ups=ups, downs=downs, backs=backs, **more)
+        return TimePlot(title, lines, marks=marks, asked=asked, **more)
 
     def line(name: str, values: Iterable[float | None], colour: int, **more: Any) -> PlotLine:
         steps = zip((sample.t for sample in samples), values, strict=True)

@@ -51,8 +51,6 @@ from kwok_operator.rehearsal.report.plots import TimePlot, draw, in_time, live
 MOST_BYTES: Final = 480_000
 MOST_ROWS: Final = 60
 _LONG: Final = 3_000
-_MOST_TRIANGLES: Final = 500
-"""Of each kind. More can't be told apart, and the page has a bound."""
 _FEW_WARNINGS: Final = 30
 _MOST_EXPECTATIONS: Final = 100
 _MOST_REASONS: Final = 10
@@ -156,23 +154,9 @@ def _live(judged: Judged, plots: Sequence[TimePlot], script: PageScript) -> str:
         "times": [round(sample.t, 3) for sample in judged.story.samples],
         "plots": [*live(plots)],
         "marks": [round(t, 3) for t in plots[0].marks],
-        "asked": {
-            way: [*_apart(times, judged.t / _MOST_TRIANGLES)]
-            for way, times in zip(
-                ("up", "down", "back"), (plots[0].ups, plots[0].downs, plots[0].backs), strict=True
-            )
-        },
+        "asked": plots[0].asked,
     }
     return data_block("run", data) + script.tags()
-
-
-def _apart(times: Iterable[float], step: float) -> Iterator[float]:
-    """Leaves out times that come less than a step after one that is kept."""
-    last = -step
-    for t in times:
-        if t - last >= step:
-            last = t
-            yield t
 
 
 def _lanes(judged: Judged, *, most: int) -> str:
@@ -253,8 +237,8 @@ def _plots(judged: Judged, plots: Sequence[TimePlot]) -> Iterator[str]:
     if judged.story.marks or any(judged.story.asked.values()):
         yield (
             '<p class="small">Dashed lines have the numbers of what was done, below. Triangles: the'
-            " autoscaler asked for more (up), for less (down); grey: it gave back instances that"
-            " never became nodes.</p>"
+            " autoscaler asked for more (up), for less (down); hollow: its call failed; grey: it"
+            " gave back instances that never became nodes.</p>"
         )
 
 

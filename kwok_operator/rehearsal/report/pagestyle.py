@@ -44,6 +44,7 @@ svg text{fill:var(--soft);font-size:11px}
 .up{fill:var(--good)}
 .down{fill:var(--bad)}
 .back{fill:var(--soft)}
+.failed{fill:none;stroke:var(--bad)}
 .legend{list-style:none;display:flex;flex-wrap:wrap;gap:2px 14px;margin:2px 0 4px;padding:0;
 font-size:12px}
 .legend svg{width:10px;height:10px;margin-right:5px}

@@ -4,7 +4,7 @@ This module only places things. Colours come from the page's CSS classes, so tha
 light and dark mode. Names are users' input, and are escaped here.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any, Final
@@ -20,6 +20,7 @@ from kwok_operator.formats.svg import (
     smooth_path,
     steps_path,
 )
+from kwok_operator.rehearsal.judge.story import BACK, FAILED
 
 _WIDTH: Final = 460
 _HEIGHT: Final = 226
@@ -70,11 +71,8 @@ class TimePlot:
     """Whether the values are whole numbers, so that the axis has no fractions."""
     marks: Sequence[float] = field(default_factory=tuple)
     """When the timeline did something. The marks are numbered from 1."""
-    ups: Sequence[float] = field(default_factory=tuple)
-    downs: Sequence[float] = field(default_factory=tuple)
-    """When the autoscaler asked for more nodes (`ups`) and for fewer (`downs`)."""
-    backs: Sequence[float] = field(default_factory=tuple)
-    """When the autoscaler gave back what had never become a node."""
+    asked: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """When the autoscaler asked for what, as in `Story.asked`."""
 
 
 def draw(plot: TimePlot, *, until: float) -> str:
@@ -165,8 +163,9 @@ def _triangles(plot: TimePlot, across: LinearAxis) -> Iterator[str]:
     Those at the same place are drawn once.
     """
     base = _HEIGHT - _BOTTOM
-    kinds = (("up", plot.ups, 2, 10), ("down", plot.downs, 20, 12), ("back", plot.backs, 30, 22))
-    for name, times, tip, foot in kinds:
+    kinds = (("up", 2, 10), (FAILED, 2, 10), ("down", 20, 12), (BACK, 30, 22))
+    for name, tip, foot in kinds:
+        times = plot.asked.get(name, ())
         places = sorted({round(across.at(min(t, across.high)), 0) for t in times})
         path = "".join(f"M{x:.0f} {base + tip}l4 {foot - tip}h-8z" for x in places)
         if path:

@@ -63,6 +63,7 @@ _MOST_REQUESTS: Final = 64
 """How many requests for a group are remembered for nodes that may still come of them."""
 _COUNTED: Final = 0.1
 """Seconds between values of counters, unless a value lasts."""
+_UNPRICED: Final = "nodes that cost leaves out, without a price"
 _ENDED: Final = ("succeeded", "failed")
 _WAITING, _STARTING, _RUNNING = "waits", "starts", "runs"
 
@@ -249,6 +250,9 @@ class _RunTrace:
             "nodes": {"ready": ready, "others": nodes - ready},
         }
         if every.priced:
+            lacking = round(every.unpriced.value)
+            if lacking or _UNPRICED in self._counted:
+                levels[_UNPRICED] = {"nodes": lacking}
             levels["cost per hour"] = {"cost": rounded(every.price.value) or 0.0}
             if last or t >= self._cost_at + 1:
                 self._cost_at = t

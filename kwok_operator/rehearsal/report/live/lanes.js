@@ -132,7 +132,8 @@ async function makeLanes() {
       ctx.stroke();
       ctx.setLineDash([]);
     }
-    block(nodes.came[node], until, y + 2, ROW - 4, faded(shade, 0.12));
+    if (nodes.came[node] !== null)
+      block(nodes.came[node], until, y + 2, ROW - 4, faded(shade, 0.12));
     const turns = nodes.turns[node];
     for (let n = 0; n < turns.length; n += 2)
       block(
@@ -219,8 +220,13 @@ async function makeLanes() {
       groups[nodes.group[node]] && `of ${groups[nodes.group[node]]}`,
     ];
     if (nodes.requested[node] !== null) parts.push(`requested at ${moment(nodes.requested[node])}`);
+    const came = nodes.came[node];
     parts.push(
-      nodes.came[node] < 0 ? "there before the run" : `came at ${moment(nodes.came[node])}`,
+      came === null
+        ? "not seen while it had pods"
+        : came < 0
+          ? "there before the run"
+          : `came at ${moment(came)}`,
     );
     nodes.turns[node].forEach((turn, n) =>
       parts.push(`${n % 2 ? "not ready" : "ready"} at ${moment(turn)}`),

@@ -107,6 +107,7 @@ addEventListener("keydown", (event) => event.key === "Escape" && pick([]));
 const SHADES = { "": 0.9, faint: 0.5, fainter: 0.22, failing: 0.7 };
 const ASKED = [
   ["up", "--good", 2],
+  ["failed", "--bad", 2],
   ["down", "--bad", 12],
   ["back", "--soft", 22],
 ];
@@ -254,10 +255,13 @@ function paintMarks(u) {
       shownAt = x;
     }
   });
+  ctx.lineWidth = ratio;
+  ctx.setLineDash([]);
   for (const [way, colour, below] of ASKED) {
-    ctx.fillStyle = css(colour);
-    const tip = bottom + (way === "up" ? below : below + 8) * ratio;
-    const foot = bottom + (way === "up" ? below + 8 : below) * ratio;
+    ctx.fillStyle = ctx.strokeStyle = css(colour);
+    const up = way === "up" || way === "failed";
+    const tip = bottom + (up ? below : below + 8) * ratio;
+    const foot = bottom + (up ? below + 8 : below) * ratio;
     for (const t of run.asked[way]) {
       const x = at(t);
       if (!seen(x)) continue;
@@ -265,7 +269,9 @@ function paintMarks(u) {
       ctx.moveTo(x, tip);
       ctx.lineTo(x + 4 * ratio, foot);
       ctx.lineTo(x - 4 * ratio, foot);
-      ctx.fill();
+      ctx.closePath();
+      if (way === "failed") ctx.stroke();
+      else ctx.fill();
     }
   }
   ctx.restore();
