@@ -14,8 +14,9 @@ from typing import Final
 from kwok_operator.errors import KwokOperatorError, SettingsError, one_line
 from kwok_operator.formats.words import few_names, names_in_words
 from kwok_operator.importing.ledger import Ledger
+from kwok_operator.importing.nodes.maxsize import MaxSize
 from kwok_operator.importing.notes import Reason
-from kwok_operator.importing.settings import ImportSettings, MaxSize
+from kwok_operator.importing.settings import ImportSettings
 from kwok_operator.nodegroups.api.autoscaling import MAX_TARGET_SIZE
 from kwok_operator.nodegroups.naming import is_object_name
 from kwok_operator.reporter import Reporter

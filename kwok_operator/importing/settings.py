@@ -1,22 +1,9 @@
 """The checked flags of `kwok-operator import`, `record` and `replay`."""
 
 from dataclasses import dataclass
-from fractions import Fraction
-from math import ceil
 from pathlib import Path
 
-
-@dataclass(frozen=True, slots=True)
-class MaxSize:
-    """The maximum of groups of which nobody knows one: a number, or so many times their size."""
-
-    number: int | None = None
-    times: Fraction = Fraction(1)
-
-    def of(self, size: int) -> int:
-        """Returns the maximum of a group of this size: at least its size, and at least 1."""
-        least = max(size, 1)
-        return max(least, ceil(least * self.times) if self.number is None else self.number)
+from kwok_operator.importing.nodes.maxsize import MaxSize
 
 
 @dataclass(frozen=True, slots=True)

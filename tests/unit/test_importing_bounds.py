@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from kwok_operator.importing.nodes.bounds import Bounds, ImportedGroup
 from kwok_operator.importing.nodes.castatus import groups_of_status
 from kwok_operator.importing.nodes.grouping import Nodes
+from kwok_operator.importing.nodes.maxsize import MaxSize
 from kwok_operator.importing.nodes.pools import names_of_scaling_group
 from kwok_operator.importing.notes import Reason
-from kwok_operator.importing.settings import MaxSize
 from kwok_operator.nodegroups.api.autoscaling import MAX_TARGET_SIZE
 from kwok_operator.schema.check import check_group
 from tests.corpusnodes import NODES

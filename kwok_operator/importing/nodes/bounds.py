@@ -25,9 +25,9 @@ from kwok_operator.importing.nodes.castatus import (
     groups_of_status,
     options_of_flags,
 )
+from kwok_operator.importing.nodes.maxsize import MaxSize
 from kwok_operator.importing.nodes.nodepools import NodePools
 from kwok_operator.importing.notes import Note, Reason, Ref
-from kwok_operator.importing.settings import MaxSize
 from kwok_operator.nodegroups.api.autoscaling import MAX_TARGET_SIZE
 from kwok_operator.sources.derive import ConfigMapTemplates, derive
 from kwok_operator.sources.providerconfig import ProviderConfigError, read_config, templates_key

@@ -1,0 +1,18 @@
+"""The maximum that a user chooses for groups of which nobody knows one: --max-size."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
+
+
+@dataclass(frozen=True, slots=True)
+class MaxSize:
+    """The maximum of groups of which nobody knows one: a number, or so many times their size."""
+
+    number: int | None = None
+    times: Fraction = Fraction(1)
+
+    def of(self, size: int) -> int:
+        """Returns the maximum of a group of this size: at least its size, and at least 1."""
+        least = max(size, 1)
+        return max(least, ceil(least * self.times) if self.number is None else self.number)
