@@ -10,7 +10,7 @@ objects are as long as real ones, with managedFields, environment, probes and st
 import argparse
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -66,6 +66,18 @@ class BigCluster:
     @property
     def sets(self) -> int:
         return max(1, self.deployments // 10)
+
+    def snapshot(self) -> Iterator[str]:
+        """Pieces of what cluster-autoscaler's /snapshotz would say, a node at a time."""
+        yield '{"NodeList":['
+        for number in range(self.nodes):
+            pods = [self.pod(each) for each in range(number, self.pods, self.nodes)]
+            yield "," * bool(number) + json.dumps({"Node": self.node(number), "Pods": pods})
+        times = {f"{each}Timestamp": "2026-01-01T00:00:00Z" for each in ("Start", "End")}
+        groups = {f"group-{n}": self.node(n) for n in range(min(self.nodes, _POOLS * len(_ZONES)))}
+        templates = {name: {"Node": node, "Pods": None} for name, node in groups.items()}
+        rest = {"UnscheduledPodsCanBeScheduled": None, **times, "TemplateNodes": templates}
+        yield "]," + json.dumps(rest)[1:]
 
     def namespace(self, number: int) -> Json:
         return {

@@ -1,4 +1,5 @@
-"""`kwok-operator import` of a cluster that a process of its own makes up, at 10 requests a second.
+"""`kwok-operator import` of a cluster that a process of its own makes up, at 10 requests a second,
+and of a file with the same nodes and pods, as cluster-autoscaler's snapshot has them.
 
 No control plane takes part. `beyond pacing` is the time that remains when each request has had its
 tenth of a second; it contains what the made-up API server takes for its answers.
@@ -11,7 +12,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -19,6 +20,7 @@ from typing import Final
 import yaml
 
 from tests.bench.actors import ROOT, end
+from tests.bench.bigcluster import BigCluster
 from tests.bench.context import Context
 from tests.bench.procfs import Usage, usage
 
@@ -27,30 +29,53 @@ PER_SECOND: Final = 10
 
 
 def run(context: Context) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        _of_a_cluster(context, Path(folder))
+        _of_a_file(context, Path(folder))
+
+
+def _of_a_cluster(context: Context, folder: Path) -> None:
     options = context.options
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        _cluster(options.import_nodes, options.import_pods) as url,
-    ):
-        seconds, used = _imported(context, url, Path(folder))
+    with _cluster(options.import_nodes, options.import_pods) as url:
+        seconds, used = _imported(context, ["--kubeconfig", _kubeconfig(url, folder)], folder)
         with urllib.request.urlopen(f"{url}/requests") as answer:
             requests = json.load(answer)["requests"]
-        written = json.loads((Path(folder) / "out" / "ledger.json").read_text())["written"]
     beyond = seconds - requests / PER_SECOND
-
-    def add(figure: str, value: float, unit: str) -> None:
-        context.add(IMPORT, figure, value, work="import", n=options.import_pods, unit=unit)
-
-    add("seconds", seconds, "s")
-    add("requests", requests, "")
-    add("beyond pacing", beyond, "s")
-    add("CPU", used.cpu, "s")
-    add("peak memory", used.peak, "MB")
-    add("groups written", written.get("KwokNodeGroup", 0), "")
-    add("objects written", sum(written.values()), "")
+    more = (("requests", requests, ""), ("beyond pacing", beyond, "s"))
+    _add(context, "import", seconds, used, folder, more)
 
 
-def _imported(context: Context, url: str, folder: Path) -> tuple[float, Usage]:
+def _of_a_file(context: Context, folder: Path) -> None:
+    options, file = context.options, folder / "snapshotz.json"
+    with file.open("w") as out:
+        for piece in BigCluster(options.import_nodes, options.import_pods).snapshot():
+            out.write(piece)
+    seconds, used = _imported(context, ["--from", str(file)], folder)
+    size = file.stat().st_size / 1e6
+    _add(context, "import a snapshot", seconds, used, folder, (("size", size, "MB"),))
+
+
+def _add(
+    context: Context,
+    work: str,
+    seconds: float,
+    used: Usage,
+    folder: Path,
+    more: Iterable[tuple[str, float, str]],
+) -> None:
+    written = json.loads((folder / "out" / "ledger.json").read_text())["written"]
+    for figure, value, unit in (
+        ("seconds", seconds, "s"),
+        *more,
+        ("CPU", used.cpu, "s"),
+        ("peak memory", used.peak, "MB"),
+        ("groups written", written.get("KwokNodeGroup", 0), ""),
+        ("objects written", sum(written.values()), ""),
+    ):
+        context.add(IMPORT, figure, value, work=work, n=context.options.import_pods, unit=unit)
+
+
+def _kubeconfig(url: str, folder: Path) -> str:
     kubeconfig = folder / "kubeconfig"
     names = {"name": "big", "context": {"cluster": "big", "user": "big"}}
     kubeconfig.write_text(
@@ -63,7 +88,11 @@ def _imported(context: Context, url: str, folder: Path) -> tuple[float, Usage]:
             }
         )
     )
-    command = ["-m", "kwok_operator", "import", "--kubeconfig", str(kubeconfig)]
+    return str(kubeconfig)
+
+
+def _imported(context: Context, source: Sequence[str], folder: Path) -> tuple[float, Usage]:
+    command = ["-m", "kwok_operator", "import", *source]
     begun = time.monotonic()
     process = subprocess.Popen(
         [sys.executable, *command, "--output", folder / "out"], cwd=ROOT, stdout=subprocess.DEVNULL
