@@ -83,7 +83,6 @@ def chain_of(pod: SeenPod, cluster: SeenCluster, now: float) -> Chain:
     return Chain(
         pod=pod.name,
         workload=pod.state.workload,
-        rehearsed=pod.state.rehearsed,
         steps=in_order(replace(step, at=created) if step.at < created else step for step in steps),
         cause=cause,
         phases={} if pod.before_the_run else phases,

@@ -60,6 +60,15 @@ def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
         "`kubectl cluster-info dump`, a must-gather folder, or `kubectl get -o yaml` or json; may "
         "be given more than once",
     )
+    source.add_argument(
+        "--log",
+        dest="logs",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="log of cluster-autoscaler, best with -v=4, as text, JSON or .gz: scenario.yaml then "
+        "expects what it decided at the moment of --from; may be given more than once",
+    )
     parser.add_argument(
         "--output",
         metavar="PATH",
@@ -148,6 +157,7 @@ def import_settings(
     return ImportSettings(
         output=Path(flags.output),
         dumps=_dumps(flags),
+        logs=tuple(map(Path, flags.logs)),
         kubeconfig=read("kubeconfig", "", str) or None,
         context=read("context", "", str) or None,
         requests_per_second=read("requests-per-second", "10", _rate),

@@ -6,7 +6,7 @@ A kind that can't be read is noted, and the others are imported.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,14 @@ from kwok_operator.constants import NODES_PATH
 from kwok_operator.errors import KwokOperatorError, SettingsError, one_line
 from kwok_operator.importing import folder
 from kwok_operator.importing.anonymizing import Names, anonymized, check_table
+from kwok_operator.importing.anonymous import Anonymizer
 from kwok_operator.importing.autoscalers import read_bounds
 from kwok_operator.importing.cluster import ClusterClient, Sleep, Unreadable, open_cluster
+from kwok_operator.importing.incidents.deciding import read_decision
 from kwok_operator.importing.incidents.dump import read_dump
 from kwok_operator.importing.incidents.placement import ImportedPlacement, as_json, placement_of
+from kwok_operator.importing.incidents.replaycopy import copy_of
+from kwok_operator.importing.incidents.replaying import ReplayCopy, replay_of
 from kwok_operator.importing.incidents.scenario import ScenarioParts, scenario_of
 from kwok_operator.importing.kinds import HPA, KINDS
 from kwok_operator.importing.ledger import Ledger, Unread, ledger_of
@@ -29,6 +33,8 @@ from kwok_operator.importing.settings import ImportSettings
 from kwok_operator.reporter import Reporter
 from kwok_operator.signals import cancelled_by_signals
 from kwok_operator.userfiles import read_bytes
+
+_Copied = Callable[[Iterable[str], Anonymizer | None], ReplayCopy]
 
 
 class NoClusterError(KwokOperatorError):
@@ -51,20 +57,27 @@ async def run_import(
             reading = await _read_cluster(settings, reporter, sleep)
         for nowhere in reading.note_namespaces_not_there():
             reporter.say(one_line(nowhere.reason))
+        decision = read_decision(settings.logs, reading, reporter=reporter)
         # What a signal finds being written is brought to its end.
-        manifests, notes, read, placement = _made(reading, settings, prices)
-        unread = reading.unread
+        manifests, notes, read, placement, copied = _made(reading, settings, prices)
+        unread, anonymizer = reading.unread, None
         if settings.anonymize:
             names = Names(settings.output, settings.anonymize_table)
+            anonymizer = names.anonymizer
             manifests, notes, unread, placement = anonymized(
-                manifests, notes, unread, placement, names.anonymizer
+                manifests, notes, unread, placement, anonymizer
             )
+        parts = ScenarioParts()
+        if decision is not None and decision.known:
+            parts = replay_of(decision, copied(decision.named, anonymizer))
+            reporter.say(parts.teaches)
+        if settings.anonymize:
             names.save()
         ledger = ledger_of(read=read, manifests=manifests, notes=notes, unread=unread)
         reporter.say(f"writing {settings.output}")
         files = folder.files_of(manifests, ledger)
-        scenario = scenario_of(files, placement=placement, parts=ScenarioParts())
-        files |= folder.scenario_files(scenario, as_json(placement))
+        scenario = scenario_of(files, placement=placement, parts=parts)
+        files |= folder.scenario_files(scenario, as_json(placement), remarks=parts.remarks)
         folder.write(settings.output, files)
     return ledger
 
@@ -134,7 +147,7 @@ def _counted(kind: str, count: int) -> str:
 
 def _made(
     reading: Reading, settings: ImportSettings, prices: Prices | None
-) -> tuple[list[dict[str, Any]], list[Note], Mapping[str, int], ImportedPlacement]:
+) -> tuple[list[dict[str, Any]], list[Note], Mapping[str, int], ImportedPlacement, _Copied]:
     grouped = reading.nodes.finish(group_by=settings.group_by, prices=prices, bounds=reading.bounds)
     imported = reading.workloads.finish(places=grouped.places)
     node_pools = reading.bounds.node_pools
@@ -146,7 +159,17 @@ def _made(
     read = {"Node": grouped.read, **imported.read}
     if node_pools.read:
         read[nodepools.KIND] = node_pools.read
-    return [*grouped.manifests, *pools, *imported.manifests], notes, read, placement
+
+    def copied(asked: Iterable[str], anonymizer: Anonymizer | None) -> ReplayCopy:
+        return copy_of(
+            grouped.groups,
+            asked=asked,
+            nth=grouped.nth,
+            workloads=imported.standing,
+            anonymizer=anonymizer,
+        )
+
+    return [*grouped.manifests, *pools, *imported.manifests], notes, read, placement, copied
 
 
 def _prices(path: Path | None) -> Prices | None:

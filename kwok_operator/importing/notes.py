@@ -121,6 +121,14 @@ class Reason(StrEnum):
     )
 
     # Workloads and their pods.
+    LOGGED_BOUNDS = (
+        "LoggedBounds",
+        "its bounds are those that the log of cluster-autoscaler shows: it had no more to add",
+    )
+    LOG_LACKS = (
+        "LogLacks",
+        "the log of cluster-autoscaler lacks something, so less is expected of its decision",
+    )
     HPA_FIXED = (
         "HpaFixed",
         "its workload keeps the number of pods that it had; --hpas metrics imports those whose"

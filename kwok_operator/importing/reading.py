@@ -15,6 +15,7 @@ from kwok_operator.importing.autoscalers import namespaces_of
 from kwok_operator.importing.dumpfacts import DumpFacts
 from kwok_operator.importing.ledger import Unread
 from kwok_operator.importing.nodes.bounds import Bounds
+from kwok_operator.importing.nodes.castatus import flags_of
 from kwok_operator.importing.nodes.grouping import Nodes
 from kwok_operator.importing.notes import Note
 from kwok_operator.importing.pods.workloads import Workloads
@@ -34,6 +35,8 @@ class Reading:
     unread: list[Unread] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     """What no collector notes: kinds that aren't imported, files of different times."""
+    autoscaler_flags: dict[str, str] = field(default_factory=dict)
+    """Flags of cluster-autoscaler, by its pod or Deployment."""
     autoscalers: set[str] = field(default_factory=set)
     """Namespaces in which cluster-autoscaler was found."""
     anything: bool = False
@@ -87,6 +90,8 @@ class Reading:
             self.nodes.add(body)
             return
         self.workloads.add(kind, body)
+        if kind in ("Deployment", "Pod") and (flags := flags_of(body)) is not None:
+            self.autoscaler_flags.update(flags)
         if kind == "Deployment" and isinstance(body, Mapping):
             deployment = {**body, "kind": kind}
             self.bounds.add_autoscaler(deployment)

@@ -11,6 +11,8 @@ class ImportSettings:
     output: Path
     dumps: tuple[Path, ...] = ()
     """Files and folders that are read instead of a cluster."""
+    logs: tuple[Path, ...] = ()
+    """Logs of cluster-autoscaler, which say what it decided."""
     kubeconfig: str | None = None
     context: str | None = None
     requests_per_second: float = 10.0

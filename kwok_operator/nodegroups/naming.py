@@ -64,6 +64,13 @@ def longest_name(group: str, *, node: bool = True) -> str:
     return names.name(0) if node else names.prefix.rstrip("-")
 
 
+def pattern_of_node(group: str, serial: int) -> str:
+    """Returns a pattern that only the node with this serial matches, in any group of this name: ?
+    stands for a character.
+    """
+    return NodeNames(prefix=f"{group}-{'?' * _HASH_LENGTH}-").name(serial)
+
+
 def group_of_node(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
     """Returns the group that a node's label (or annotation) names; empty if it names none."""
     label = labels.get(NODE_GROUP_LABEL, "")

@@ -67,7 +67,7 @@ LOG = [*BEGIN, *EARLIER, *DECIDED]
 COPY = ReplayCopy(
     groups={"a": ["a"], "c": ["c"], "full": ["full"]},
     sizes={"a": 2, "c": 1, "full": 1},
-    pods={"shop/web-1": "shop/web-*", "shop/huge-1": "shop/huge-*"},
+    pod=lambda pod: f"{pod[:-1]}*",
 )
 
 

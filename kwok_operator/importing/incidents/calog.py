@@ -33,6 +33,38 @@ _LOOP: Final = re.compile(
 )
 _SNAPSHOT: Final = "Trigger Enabled for Debugging Snapshot"
 _FLAG: Final = re.compile(r'FLAG: --([A-Za-z0-9._-]+)="(.*)"', re.DOTALL)
+_OPTIONS: Final = (
+    re.compile(
+        r"Creating new static autoscaler with opts: \{\{(?P<threshold>[0-9.]+) (?P<gpu>[0-9.]+) "
+        r"[^}]*?(?P<daemonsets>true|false)?\} (?:[0-9]+ )?(?P<nodes>[0-9]+) (?P<cores>[0-9]+)"
+        r" (?P<least_cores>[0-9]+) (?P<memory>[0-9]+) (?P<least_memory>[0-9]+) \[[^]]*\] \[[^]]*\]"
+        r" \S+ (?P<expander>[a-z,-]+) "
+    ),
+    re.compile(r" cluster-autoscaler-status (?P<balance>true|false) "),
+    re.compile(
+        r" (?P<system>true|false) (?P<local>true|false) (?P<custom>true|false) (?P<replicas>[0-9]+)"
+        r" (?:[0-9a-z.]+ )?[0-9a-z.]+ \{(?P<allocatable>[0-9.]+) (?P<free>[0-9.]+)"
+        r" (?P<capacity>[0-9.]+)\}"
+    ),
+)
+"""Parts of all options, which are logged without names, of versions that log no flags: 1.36. Their
+order is that of AutoscalingOptions in config/autoscaling_options.go, since 1.28."""
+_NAMED: Final = {
+    "threshold": "scale-down-utilization-threshold",
+    "gpu": "scale-down-gpu-utilization-threshold",
+    "daemonsets": "ignore-daemonsets-utilization",
+    "nodes": "max-nodes-total",
+    "expander": "expander",
+    "balance": "balance-similar-node-groups",
+    "system": "skip-nodes-with-system-pods",
+    "local": "skip-nodes-with-local-storage",
+    "custom": "skip-nodes-with-custom-controller-pods",
+    "replicas": "min-replica-count",
+    "allocatable": "max-allocatable-difference-ratio",
+    "free": "max-free-difference-ratio",
+    "capacity": "memory-difference-ratio",
+}
+_GIB: Final = 2**30
 _VERSION: Final = re.compile(r"Cluster Autoscaler v?([0-9]+\.[0-9]\S*)")
 _EVENT: Final = re.compile(
     r'Event\(v1\.ObjectReference\{Kind:"(?P<kind>[^"]*)", Namespace:"(?P<namespace>[^"]*)",'
@@ -80,6 +112,10 @@ _KEPT: Final = (
 )
 _MIN_SIZE: Final = re.compile(r"Skipping (\S+) - node group min size reached")
 _UNNEEDED: Final = re.compile(r"(?:Node )?(\S+) (?:was unneeded for .*|may be removed)")
+_SIZES: Final = re.compile(
+    r"ScaleUpToNodeGroupMinSize: NodeGroup (\S+), TargetSize [0-9]{1,7}, MinSize ([0-9]{1,7}),"
+    r" MaxSize ([0-9]{1,7})"
+)
 _BACKOFF: Final = re.compile(
     r"Disabling scale-up for node group (\S+) until (.*?); errorClass=([^;]*); errorCode=(.*)",
     re.DOTALL,
@@ -90,9 +126,11 @@ _FAILED: Final = re.compile(
 _SCALE_UP_ERROR: Final = re.compile(r"(Failed to scale up: .*)", re.DOTALL)
 _MOST_NODES: Final = re.compile(r"Max total nodes in cluster reached")
 _OF_INTEREST: Final = re.compile(
-    rb"Starting main loop|Found [0-9]+ |Trigger Enabled|FLAG: --|Cluster Autoscaler |Event\(v1"
-    rb"|is unschedulable|also unschedulable|can't be scheduled on|[Nn]ode group | can fit to "
-    rb"|Node Group |chosen as the highest|Best option|scale-up plan|Scale-up|Scale-down: removing"
+    rb"Starting main loop|Found [0-9]+ |with opts: |Trigger Enabled|FLAG: --|Cluster Autoscaler "
+    rb"|Event\(v1|is unschedulable|also unschedulable|can't be scheduled on"
+    rb"|[Nn]ode group | can fit to "
+    rb"|Node Group |chosen as the highest|Best option|scale-up plan|Scale-up|ScaleUpTo"
+    rb"|Scale-down: removing"
     rb"|[Nn]ode \S+ (?:cannot be|is not suitable|unremovable|may be)|Skipping \S+ |was unneeded"
     rb"|Failed |Max total nodes|No unschedulable pods|No expansion options|are very new"
 )
@@ -181,6 +219,10 @@ class LogReader:
     detailed: bool = False
     """Whether it was written with -v=4."""
     lines: int = 0
+    least: dict[str, int] = field(default_factory=dict)
+    """Minimums of groups, where the log says them."""
+    most: dict[str, int] = field(default_factory=dict)
+    """Maximums of groups, as scale-ups have them."""
     shift: float = 0.0
     """By how much UTC, in which the moment is, is ahead of the log's time: a multiple of a quarter
     of an hour. Known if the moment is that of a snapshot whose beginning is logged."""
@@ -203,6 +245,8 @@ class LogReader:
     def _about_the_program(self, said: LogLine) -> bool:
         if found := _FLAG.fullmatch(said.text):
             self.flags[found[1].replace("_", "-")] = found[2]
+        elif (found := _OPTIONS[0].match(said.text)) and not self.flags:
+            self.flags.update(_options(said.text))
         elif found := _VERSION.fullmatch(said.text):
             self.version = found[1]
         elif said.text.startswith(_SNAPSHOT):
@@ -231,7 +275,11 @@ class LogReader:
             if main or not self.loops or self.loops[-1].counted or not self.detailed:
                 self._begin(said.at)
             self.loops[-1].counted |= not main
+        elif found := _SIZES.match(said.text):
+            self.least[found[1]], self.most[found[1]] = int(found[2]), int(found[3])
         elif self.loops and self._wanted(said.at):
+            if said.text.startswith(_PLAN):
+                self.most |= {up.group: up.maximum for up in scale_ups(said.text)}
             _read(self.loops[-1], said.text, self._messages)
 
     def _begin(self, at: float) -> None:
@@ -249,6 +297,20 @@ class LogReader:
         if self.at is None:
             return self.last is None or at >= self.last - 2 * KEEP
         return any(abs(at + shift - self.at) <= KEEP for shift in {0.0, self.shift})
+
+
+def _options(text: str) -> dict[str, str]:
+    """Returns what is certain of the options that CA logs as a struct, as flags."""
+    found: dict[str, str] = {}
+    for pattern in _OPTIONS:
+        if match := pattern.search(text):
+            found |= {part: value for part, value in match.groupdict().items() if value}
+    flags = {flag: found[part] for part, flag in _NAMED.items() if part in found}
+    if "cores" in found:
+        memory, least = (int(found[part]) // _GIB for part in ("memory", "least_memory"))
+        flags["cores-total"] = f"{found['least_cores']}:{found['cores']}"
+        flags["memory-total"] = f"{least}:{memory}"
+    return flags
 
 
 def _read(loop: Loop, text: str, messages: dict[str, str]) -> None:

@@ -28,7 +28,8 @@ HORIZON: Final = 900.0
 BEFORE: Final = 900.0
 """Seconds before the moment in which CA has said something about a pod that still pends."""
 _SLACK: Final = 1.0
-_BACKOFF: Final = "in backoff after failed scale-up"
+FULL: Final = "max node group size reached"
+BACKOFF: Final = "in backoff after failed scale-up"
 
 
 class CourseEnd(StrEnum):
@@ -50,6 +51,8 @@ class PlannedScaleUp:
     groups: tuple[ScaleUp, ...]
     others: frozenset[str] | None = frozenset()
     """Groups that CA might as well have chosen; None if the log doesn't say which."""
+    excluded: frozenset[str] = frozenset()
+    """Groups that it could not choose."""
     pods: frozenset[str] = frozenset()
     """The pods whose Event names it, as NAMESPACE/NAME; CA's log has one for each at -v=4."""
 
@@ -79,6 +82,10 @@ class Decision:
     backed_off: frozenset[str] = frozenset()
     """Groups from which CA had backed off before."""
     errors: tuple[str, ...] = ()
+    accounted: bool = False
+    """Whether it is known of all pods that were pending what became of them."""
+    named: frozenset[str] = frozenset()
+    """All groups that the log names."""
     ended: CourseEnd = CourseEnd.LOG
     problems: tuple[str, ...] = ()
     """What is missing, as sentences."""
@@ -86,11 +93,6 @@ class Decision:
     @property
     def known(self) -> bool:
         return self.at is not None
-
-    @property
-    def maximums(self) -> dict[str, int]:
-        """The maximum of each group that a scale-up names."""
-        return {up.group: up.maximum for plan in self.scale_ups for up in plan.groups}
 
 
 @dataclass(slots=True)
@@ -132,26 +134,32 @@ def decide(
         return Decision(problems=(*problems, "no log and no Event says what was decided"))
     waiting = _waiting(course.loops, pending)
     near = [event for event in said if begin - BEFORE <= event.at <= end]
-    plans = _plans(course.loops, near, reader.flags if reader else {}, begin, waiting)
-    asked = frozenset(pod for plan in plans for pod in plan.pods)
+    former = [loop for loop in loops if begin - BEFORE <= loop.at < begin]
+    plans = _plans(former, course.loops, near, waiting)
+    backed_off = {
+        g for loop in course.loops[:1] for g, why in loop.skipped.items() if why == BACKOFF
+    }
+    failures = [each for loop in former for each in loop.failures if each.group in backed_off]
+    failures += [each for loop in course.loops for each in loop.failures]
     removed = {node: pods for loop in course.loops for node, pods in loop.removed.items()}
-    kept = {node: why for loop in course.loops for node, why in loop.kept.items()}
-    removable = {node for loop in course.loops for node in loop.unneeded} - removed.keys()
+    kept, removable = _nodes(former, course.loops, removed)
+    refusals = _refusals(near, waiting)
+    asked = {pod for plan in plans for pod in plan.pods}
     return Decision(
         at=begin + (reader.shift if reader else 0.0),
         version=reader.version if reader else "",
         flags=dict(reader.flags) if reader else {},
         scale_ups=plans,
-        refusals=_refusals(near, waiting, asked),
+        refusals=refusals,
         skipped={g: why for loop in reversed(course.loops) for g, why in loop.skipped.items()},
         removed=removed,
-        kept={n: why for n, why in kept.items() if n not in removed and n not in removable},
-        removable=frozenset(removable),
-        failures=tuple(dict.fromkeys(each for loop in course.loops for each in loop.failures)),
-        backed_off=frozenset(
-            g for loop in course.loops[:1] for g, why in loop.skipped.items() if why == _BACKOFF
-        ),
+        kept=kept,
+        removable=removable,
+        failures=tuple({each.group: each for each in failures}.values()),
+        backed_off=frozenset(backed_off),
         errors=tuple(dict.fromkeys(each for loop in course.loops for each in loop.errors)),
+        accounted=waiting is not None and waiting <= asked | refusals.keys(),
+        named=_named(plans, [*former, *course.loops]),
         ended=course.ended,
         problems=tuple(problems),
     )
@@ -241,13 +249,12 @@ def _about(event: LoggedEvent) -> str:
 
 
 def _plans(
+    former: Sequence[Loop],
     loops: Sequence[Loop],
     events: Sequence[LoggedEvent],
-    flags: Mapping[str, str],
-    begin: float,
     waiting: frozenset[str] | None,
 ) -> tuple[PlannedScaleUp, ...]:
-    """Returns the scale-ups of the loops; without any, those of before that pods still wait for."""
+    """Returns the scale-ups of the loops, and those of before for which pods still wait."""
     asked: dict[tuple[ScaleUp, ...], set[str]] = {}
     times: dict[tuple[ScaleUp, ...], float] = {}
     for event in events:
@@ -255,17 +262,28 @@ def _plans(
             asked.setdefault(ups, set()).add(_about(event))
             times[ups] = event.at
     plans = [
-        PlannedScaleUp(loop.at, plan, _others(loop, flags), frozenset(asked.get(plan, ())))
+        PlannedScaleUp(
+            loop.at, plan, _others(loop), _excluded(loop), frozenset(asked.get(plan, ()))
+        )
         for loop in loops
         if (plan := loop.plan or tuple(_of_sizes(loop)))
     ]
-    if plans:
-        return tuple(plans)
-    return tuple(
-        PlannedScaleUp(times[ups], ups, None, frozenset(pods))
+    there = {plan.groups for plan in plans}
+    chosen = {loop.plan: (_others(loop), _excluded(loop)) for loop in former if loop.plan}
+    before = [
+        PlannedScaleUp(times[ups], ups, *chosen.get(ups, (None, frozenset())), frozenset(pods))
         for ups, pods in asked.items()
-        if times[ups] >= begin - BEFORE and (waiting is None or pods & waiting)
-    )
+        if ups not in there and (waiting is None or pods & waiting)
+    ]
+    return (*before, *plans)
+
+
+def _named(plans: Iterable[PlannedScaleUp], loops: Iterable[Loop]) -> frozenset[str]:
+    named = {up.group for plan in plans for up in plan.groups}
+    for loop in loops:
+        named |= loop.skipped.keys() | loop.empty | loop.waste.keys() | loop.highest
+        named |= {each.group for each in loop.failures} | {group for _, group in loop.unfit}
+    return frozenset(named)
 
 
 def _of_sizes(loop: Loop) -> Iterable[ScaleUp]:
@@ -273,28 +291,48 @@ def _of_sizes(loop: Loop) -> Iterable[ScaleUp]:
     return (ScaleUp(group, -1, size, 0) for group, size in loop.sizes.items())
 
 
-def _others(loop: Loop, flags: Mapping[str, str]) -> frozenset[str] | None:
-    """Returns the groups that CA's expanders left beside the chosen one; among those it drew."""
-    if loop.highest:
-        left: frozenset[str] | None = frozenset(loop.highest)
-    elif loop.waste and flags.get("expander", "least-waste").split(",")[0] == "least-waste":
+def _others(loop: Loop) -> frozenset[str] | None:
+    """Returns the groups that CA's expanders left beside the chosen one; among those it drew. What
+    an expander compared is only logged of least-waste and priority, as it came first.
+    """
+    left: frozenset[str] | None = frozenset(loop.highest) or None
+    if loop.waste:
         least = min(loop.waste.values())
         left = frozenset(group for group, waste in loop.waste.items() if waste <= least)
-    else:
-        left = frozenset(loop.waste) or None
     chosen = {up.group for up in loop.plan}
-    return None if left is None else left - chosen
+    # Another expander came before least-waste, so it saw others only.
+    return None if left is None or not chosen & left else left - chosen
+
+
+def _excluded(loop: Loop) -> frozenset[str]:
+    return frozenset(loop.skipped) | loop.empty
 
 
 def _refusals(
-    events: Sequence[LoggedEvent], waiting: frozenset[str] | None, asked: frozenset[str]
+    events: Sequence[LoggedEvent], waiting: frozenset[str] | None
 ) -> dict[str, tuple[GroupRefusal, ...]]:
-    """Returns what CA said last about each pod for which it asked for no node."""
-    found = {}
+    """Returns why CA added no node for a pod, if that is what it said last."""
+    found: dict[str, tuple[GroupRefusal, ...]] = {}
     for event in events:
         pod = _about(event)
-        if event.reason == NOT_TRIGGERED and pod and (waiting is None or pod in waiting):
-            reasons = refused(event.message)
-            if reasons is not None and pod not in asked:
-                found[pod] = tuple(sorted(reasons))
+        if not pod or (waiting is not None and pod not in waiting):
+            continue
+        if event.reason == TRIGGERED:
+            found.pop(pod, None)
+        elif event.reason == NOT_TRIGGERED and (reasons := refused(event.message)) is not None:
+            found[pod] = tuple(sorted(reasons))
     return found
+
+
+def _nodes(
+    former: Sequence[Loop], loops: Sequence[Loop], removed: Mapping[str, tuple[str, ...]]
+) -> tuple[dict[str, str], frozenset[str]]:
+    """Returns the nodes that CA would not remove, with the reasons, and those that it might have.
+    It doesn't look at each in each loop, so what it said before counts, too.
+    """
+    kept: dict[str, str] = {}
+    for loop in (*former, *loops):
+        kept = {n: why for n, why in kept.items() if n not in loop.unneeded} | loop.kept
+    removable = {node for loop in loops for node in loop.unneeded} - removed.keys()
+    gone = {node for loop in former for node in loop.removed} | removed.keys() | removable
+    return {n: why for n, why in kept.items() if n not in gone}, frozenset(removable)

@@ -7,14 +7,14 @@ and sizes count only where the copy begins with the same ones. The remarks say w
 a run part from the original.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kwok_operator.formats.autoscalertexts import NOT_TRIGGERED, TRIGGERED, ScaleUp
 from kwok_operator.formats.words import few_names
-from kwok_operator.importing.incidents.decision import CourseEnd, Decision, PlannedScaleUp
+from kwok_operator.importing.incidents.decision import BACKOFF, CourseEnd, Decision, PlannedScaleUp
 from kwok_operator.importing.incidents.scenario import ScenarioParts
 
 Expected = dict[str, Any]
@@ -79,7 +79,6 @@ _MOST_NAMES: Final = 100
 """Names in one expectation."""
 _MOST_EXPECTED: Final = 20
 """Expectations of one sort: nobody reads more."""
-_BACKOFF: Final = "in backoff after failed scale-up"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +91,9 @@ class ReplayCopy:
     """With how many nodes each group of the copy begins."""
     nodes: Mapping[str, str] = field(default_factory=dict)
     """A pattern for the name of each node, such as web-????-000002."""
-    pods: Mapping[str, str] = field(default_factory=dict)
-    """A pattern for each pod, as NAMESPACE/NAME, such as shop/web-*; by NAMESPACE/NAME."""
+    pod: Callable[[str], str] = lambda pod: pod
+    """Makes NAMESPACE/NAME of a pod a pattern for all pods of its workload, such as shop/web-*;
+    empty if it isn't known."""
     text: Callable[[str], str] = lambda text: text
     """Makes a reason of CA's anonymous; empty if it can't be kept."""
 
@@ -147,51 +147,62 @@ def _expected(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
 def _scale_ups(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
     refused = {each.group for each in decision.failures} | decision.backed_off
     possible: set[str] = set(refused)
-    unknown = False
-    first = True
     for plan in decision.scale_ups:
-        others = plan.others
-        unknown |= others is None
-        possible |= {up.group for up in plan.groups} | (others or frozenset())
-        # A pod's second Event within five minutes is not written.
-        if (first and not refused) or (plan.pods and not refused):
-            for up in plan.groups:
-                if parts := _triggered(up, plan, copy):
-                    yield {
-                        "name": f"scale-up of {_in_copy(up, copy)}, as then",
-                        "event": {"reason": TRIGGERED, "message": parts},
-                        "atLeast": 1,
-                    }
-        first = False
-    yield from _final_sizes(decision, copy, refused)
+        others = _others(plan, decision, copy)
+        chosen = {up.group for up in plan.groups}
+        possible |= chosen | others
+        # A pod that the cloud has refused a node gets no second Event within five minutes.
+        certain = not refused or chosen <= refused
+        for up in plan.groups:
+            parts = _triggered(up, plan, others, copy)
+            if certain and parts:
+                chance = f", or of {len(others):,} others by chance" if others else ""
+                yield {
+                    "name": f"scale-up of {_in_copy(up, copy)}{chance}, as then",
+                    "event": {"reason": TRIGGERED, "message": parts},
+                    "atLeast": 1,
+                }
+            elif not certain and not others and (names := copy.groups.get(up.group, ())):
+                yield {"figure": "nodes.max", "of": {"group": names[0]}, "atLeast": up.after}
+    if decision.ended is CourseEnd.SETTLED:
+        yield from _final_sizes(decision, copy, refused)
+    if not decision.accounted:
+        return
+    if not possible:
+        yield {"name": "no scale-up, as then", "event": {"reason": TRIGGERED}, "equals": 0}
+        return
     never = sorted(
         name for group, names in copy.groups.items() if group not in possible for name in names
     )
-    if not decision.scale_ups and not refused and (decision.refusals or decision.ended):
-        yield {"name": "no scale-up, as then", "event": {"reason": TRIGGERED}, "equals": 0}
-    elif never and not unknown and decision.ended is not CourseEnd.LOG:
-        for start in range(0, min(len(never), _MOST_EXPECTED * _MOST_NAMES), _MOST_NAMES):
-            names = never[start : start + _MOST_NAMES]
-            yield {
-                "name": f"no scale-up of {few_names(names)}, as then",
-                "event": {"reason": TRIGGERED, "message": [f"{{{name} " for name in names]},
-                "equals": 0,
-            }
+    for names in _in_parts(never):
+        yield {
+            "name": f"no scale-up of {few_names(names)}, as then",
+            "event": {"reason": TRIGGERED, "message": [f"{{{name} " for name in names]},
+            "equals": 0,
+        }
 
 
-def _triggered(up: ScaleUp, plan: PlannedScaleUp, copy: ReplayCopy) -> list[str]:
+def _others(plan: PlannedScaleUp, decision: Decision, copy: ReplayCopy) -> frozenset[str]:
+    """Returns the groups that may as well be chosen."""
+    if plan.others is not None:
+        return plan.others
+    return frozenset(copy.groups) - plan.excluded - {up.group for up in plan.groups}
+
+
+def _triggered(
+    up: ScaleUp, plan: PlannedScaleUp, others: frozenset[str], copy: ReplayCopy
+) -> list[str]:
     """Returns the parts of texts of which an Event of this scale-up has one."""
     added = {each.after - each.before for each in plan.groups}
-    names = copy.groups.get(up.group, ())
-    parts = [_change(name, up, copy, added) for name in names]
+    parts = [
+        part for name in copy.groups.get(up.group, ()) for part in _change(name, up, copy, added)
+    ]
     parts += [
-        [f"{{{name} {copy.sizes.get(name, 0)}->"]
-        for group in sorted(plan.others or ())
+        f"{{{name} {copy.sizes.get(name, 0)}->"
+        for group in sorted(others)
         for name in copy.groups.get(group, ())
     ]
-    if plan.others is None and names:
-        return []
-    return [text for each in parts for text in each][:_MOST_NAMES]
+    return parts[:_MOST_NAMES]
 
 
 def _change(name: str, up: ScaleUp, copy: ReplayCopy, added: Iterable[int]) -> list[str]:
@@ -209,22 +220,17 @@ def _change(name: str, up: ScaleUp, copy: ReplayCopy, added: Iterable[int]) -> l
 
 
 def _final_sizes(decision: Decision, copy: ReplayCopy, refused: set[str]) -> Iterator[Expected]:
-    """Yields how large groups became at most, if that is settled."""
-    if decision.ended is not CourseEnd.SETTLED:
+    """Yields how large groups became at most, once no pod waited any more."""
+    plans = decision.scale_ups
+    if any(_others(plan, decision, copy) or len(plan.groups) > 1 for plan in plans):
         return
-    certain = all(plan.others == frozenset() for plan in decision.scale_ups)
-    after: dict[str, int] = {}
-    before: dict[str, int] = {}
-    for plan in decision.scale_ups:
-        for up in plan.groups:
-            after[up.group] = max(after.get(up.group, 0), up.after)
-            before.setdefault(up.group, up.before)
-    balanced = any(len(plan.groups) > 1 for plan in decision.scale_ups)
-    for group, size in after.items():
+    ups = [up for plan in plans for up in plan.groups if up.group not in refused]
+    for group in dict.fromkeys(up.group for up in ups):
         names = copy.groups.get(group, ())
-        known = len(names) == 1 and before[group] in (-1, copy.sizes.get(names[0]))
-        if certain and not balanced and known and group not in refused:
-            yield {"figure": "nodes.max", "of": {"group": names[0]}, "equals": size}
+        first = next(up for up in ups if up.group == group)
+        most = max(up.after for up in ups if up.group == group)
+        if len(names) == 1 and first.before in (-1, copy.sizes.get(names[0])):
+            yield {"figure": "nodes.max", "of": {"group": names[0]}, "equals": most}
 
 
 def _refusals(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
@@ -232,12 +238,12 @@ def _refusals(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
     alike = all(len(names) == 1 for names in copy.groups.values())
     pods: dict[tuple[str, tuple[str, ...]], int] = Counter()
     for pod, reasons in decision.refusals.items():
-        about = copy.pods.get(pod, "")
+        about = copy.pod(pod)
         said = []
         for each in reasons:
             text = copy.text(each.reason)
             # How many groups have backed off changes while a run goes on.
-            counted = f"{each.groups} {text}" if alike and text != _BACKOFF else text
+            counted = f"{each.groups} {text}" if alike and text != BACKOFF else text
             said += [counted] if text else []
         if about and said:
             pods[about, tuple(said)] += 1
@@ -265,14 +271,34 @@ def _nodes(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
             "event": {**marked, "about": f"Node/{name}"},
             "atLeast": 1,
         }
-    kept = sorted(copy.nodes[node] for node in decision.kept if node in copy.nodes)
-    for start in range(0, min(len(kept), _MOST_EXPECTED * _MOST_NAMES), _MOST_NAMES):
-        some = kept[start : start + _MOST_NAMES]
+    if decision.scale_ups or decision.refusals:
+        return  # it is about pods; new nodes may make others unneeded
+    kept = _of_groups(
+        {copy.nodes[node] for node in decision.kept if node in copy.nodes}, copy.nodes.values()
+    )
+    for names in _in_parts(kept):
         yield {
-            "name": f"no scale-down of {few_names(some)}, as then",
-            "event": {**marked, "about": [f"Node/{name}" for name in some]},
+            "name": f"no scale-down of {few_names(names)}, as then",
+            "event": {**marked, "about": [f"Node/{name}" for name in names]},
             "equals": 0,
         }
+
+
+def _of_groups(names: Collection[str], every: Iterable[str]) -> list[str]:
+    """Returns patterns for nodes: one for all of a group, if they are all."""
+    groups: dict[str, set[str]] = defaultdict(set)
+    for name in every:
+        groups[name.rpartition("-")[0]].add(name)
+    return sorted(
+        pattern
+        for group, members in groups.items()
+        for pattern in ([f"{group}-*"] if members <= set(names) else members & set(names))
+    )
+
+
+def _in_parts(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, min(len(names), _MOST_NAMES * _MOST_EXPECTED), _MOST_NAMES):
+        yield names[start : start + _MOST_NAMES]
 
 
 def _in_copy(up: ScaleUp, copy: ReplayCopy) -> str:
@@ -291,6 +317,8 @@ def _said(decision: Decision, copy: ReplayCopy) -> str:
         parts.append(f"added no node for {len(decision.refusals):,} pods ({why})")
     if decision.removed:
         parts.append(f"removed {len(decision.removed):,} nodes")
+    elif decision.kept and not parts:
+        parts.append(f"kept {len(decision.kept):,} nodes")
     if decision.failures:
         parts.append("was refused nodes by the cloud")
     version = f" {decision.version}" if decision.version else ""
@@ -306,7 +334,7 @@ def _differs(decision: Decision, copy: ReplayCopy) -> Iterator[str]:
         yield f"these flags are not given to it: {', '.join(given)}"
     if decision.flags.get("expander", "").startswith(("priority", "grpc")):
         yield "its expander needs a ConfigMap or a server, which the copy hasn't"
-    if any(plan.others is None or plan.others for plan in decision.scale_ups):
+    if any(_others(plan, decision, copy) for plan in decision.scale_ups):
         yield "its expander may have chosen by chance, so any of the groups that were left will do"
     if decision.failures or decision.backed_off:
         yield "the cloud refuses what it refused then, but from the beginning"

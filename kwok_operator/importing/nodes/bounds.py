@@ -6,7 +6,7 @@ ScalingGroup, ImportedGroup  --settle-->  spec.autoscaling by group, notes
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -57,6 +57,7 @@ class ImportedGroup:
     size: int
     node_pool: str = ""
     """The NodePool of Karpenter."""
+    nodes: tuple[str, ...] = ()
 
     @property
     def ref(self) -> Ref:
@@ -71,6 +72,8 @@ class Bounds:
     _options: list[Mapping[str, Any]] = field(default_factory=list)
     _scalables: dict[str, Scalable] = field(default_factory=dict)
     _notes: list[Note] = field(default_factory=list)
+    _full: set[str] = field(default_factory=set)
+    _least: dict[str, int] = field(default_factory=dict)
     node_pools: NodePools = field(default_factory=NodePools)
     max_size: MaxSize | None = None
     """The maximum of groups without known bounds; None: they get none."""
@@ -118,6 +121,17 @@ class Bounds:
             wanted = group.manifest["spec"]["autoscaling"]
             self._one(ScalingGroup(group.value, wanted["minSize"], wanted["maxSize"]))
 
+    def add_logged(
+        self, groups: Iterable[ScalingGroup], *, full: Iterable[str], least: Mapping[str, int]
+    ) -> None:
+        """Adds what a log says: some scaling groups; names of those that had as many nodes as they
+        may have; and nodes, with the minimum that kept them from being removed.
+        """
+        for scaling in groups:
+            self._one(scaling)
+        self._full.update(full)
+        self._least.update(least)
+
     def add_scalable(self, body: Any) -> None:
         """Adds a MachineDeployment, MachineSet or MachinePool."""
         try:
@@ -134,7 +148,7 @@ class Bounds:
         notes = [*self._notes, *self._read_scalables()]
         shares: dict[str, list[ScalingGroup]] = defaultdict(list)
         for scaling in sorted(self._groups.values(), key=lambda each: each.name):
-            members = _members(scaling, groups)
+            members = members_of(scaling.name, groups)
             if not members:
                 notes.append(Note(Ref("ScalingGroup", "", scaling.name), Reason.BOUNDS_UNMATCHED))
             if len(members) > 1:
@@ -145,11 +159,15 @@ class Bounds:
             for group, share in zip(members, _dealt(scaling, members), strict=True):
                 shares[group.name].append(share)
         settled: dict[str, dict[str, Any]] = {}
+        full = {each.name for name in self._full for each in members_of(name, groups)}
         for group in groups:
-            if group.name not in shares and self.max_size is not None:
-                most = min(self.max_size.of(group.size), MAX_TARGET_SIZE)
-                notes.append(Note(group.ref, Reason.MAX_SIZE, "spec.autoscaling", f"0 to {most}"))
-                settled[group.name] = {"minSize": 0, "maxSize": most}
+            if group.name not in shares and (group.name in full or self.max_size is not None):
+                most = group.size if group.name in full else self._chosen(group)
+                least = min(max((self._least.get(n, 0) for n in group.nodes), default=0), most)
+                detail = f"{least} to {most}"
+                reason = Reason.LOGGED_BOUNDS if group.name in full else Reason.MAX_SIZE
+                notes.append(Note(group.ref, reason, "spec.autoscaling", detail))
+                settled[group.name] = {"minSize": least, "maxSize": most}
                 continue
             if group.name not in shares and group.node_pool in self.node_pools:
                 notes.append(Note(group.ref, Reason.SCALED_BY_KARPENTER, "spec.autoscaling"))
@@ -161,6 +179,10 @@ class Bounds:
             settled[group.name], widened = self._autoscaling(group, shares[group.name])
             notes += [widened] if widened else []
         return settled, notes
+
+    def _chosen(self, group: ImportedGroup) -> int:
+        most = group.size if self.max_size is None else self.max_size.of(group.size)
+        return min(most, MAX_TARGET_SIZE)
 
     def _autoscaling(
         self, group: ImportedGroup, shares: Sequence[ScalingGroup]
@@ -208,9 +230,9 @@ class Bounds:
         return Note(ref, Reason.BOUNDS_UNREADABLE, detail=one_line(problem, limit=400))
 
 
-def _members(scaling: ScalingGroup, groups: Sequence[ImportedGroup]) -> list[ImportedGroup]:
+def members_of(scaling: str, groups: Sequence[ImportedGroup]) -> list[ImportedGroup]:
     """Returns the groups whose nodes belong to a scaling group; the surest sign decides."""
-    whole, last = scaling.name.lower(), scaling.name.rpartition("/")[2]
+    whole, last = scaling.lower(), scaling.rpartition("/")[2]
     known = [{name.lower() for name in group.known_as} for group in groups]
     for name in (whole, last.lower()):
         found = [g for g, names in zip(groups, known, strict=True) if name in names]
@@ -224,7 +246,7 @@ def _members(scaling: ScalingGroup, groups: Sequence[ImportedGroup]) -> list[Imp
         pool = next((p for p in pools if _fits(form, p, last)), None)
         found = [group for group in groups if group.pool == pool]
     # Where each zone has a scaling group, its name or address says which.
-    here = [group for group in found if group.zone and _fits(_AS_A_WORD, group.zone, scaling.name)]
+    here = [group for group in found if group.zone and _fits(_AS_A_WORD, group.zone, scaling)]
     return here or found
 
 

@@ -71,6 +71,7 @@ class Grouped:
     what keeps pods off single ones.
     """
 
+    groups: Sequence[ImportedGroup]
     manifests: list[dict[str, Any]]
     notes: list[Note]
     labels: Mapping[str, Mapping[str, str]]
@@ -181,7 +182,9 @@ class _Grouping:
             for each, members in groups.items()
             for number, node in enumerate(members)
         }
-        autoscaling = self._settle(groups, names)
+        imported = self._imported(groups, names)
+        autoscaling, about_bounds = self.bounds.settle(imported)
+        self.notes += about_bounds
         manifests = []
         for identity in sorted(groups, key=lambda each: names[each]):
             kept = templates[identity]
@@ -189,6 +192,7 @@ class _Grouping:
             name, members = names[identity], groups[identity]
             manifests.append(self._manifest(name, members, kept, autoscaling.get(name)))
         return Grouped(
+            groups=imported,
             manifests=manifests,
             notes=self.notes,
             labels={names[each]: _labels(templates[each]) for each in groups},
@@ -255,9 +259,9 @@ class _Grouping:
         candidates = sorted(map(json.loads, texts), key=in_common, reverse=True)
         return next((kept for kept in candidates if template_of(kept) is not None), None)
 
-    def _settle(
+    def _imported(
         self, groups: Mapping[Identity, Sequence[_Node]], names: Mapping[Identity, str]
-    ) -> Mapping[str, dict[str, Any]]:
+    ) -> list[ImportedGroup]:
         imported = [
             ImportedGroup(
                 name=names[identity],
@@ -266,12 +270,11 @@ class _Grouping:
                 known_as=frozenset().union(*(node.names for node in members)),
                 size=len(members),
                 node_pool=members[0].labels.get(constants.NODE_POOL_LABEL, ""),
+                nodes=tuple(node.name for node in members),
             )
             for identity, members in groups.items()
         ]
-        settled, notes = self.bounds.settle(sorted(imported, key=lambda group: group.name))
-        self.notes += notes
-        return settled
+        return sorted(imported, key=lambda group: group.name)
 
     def _manifest(
         self, name: str, members: Sequence[_Node], kept: Kept, autoscaling: dict[str, Any] | None

@@ -1,0 +1,78 @@
+"""Reads what cluster-autoscaler decided: from the logs that the user names, or a dump has.
+
+settings, facts of a dump  --read_decision-->  Decision, bounds that only the log has, notes
+"""
+
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from kwok_operator.errors import one_line
+from kwok_operator.importing.incidents.calog import LoggedEvent, LogReader
+from kwok_operator.importing.incidents.decision import FULL, Decision, decide
+from kwok_operator.importing.incidents.logfiles import read_logs
+from kwok_operator.importing.nodes.castatus import ScalingGroup
+from kwok_operator.importing.notes import Note, Reason, Ref
+from kwok_operator.importing.reading import Reading
+from kwok_operator.reporter import Reporter
+
+_WRITER: Final = "cluster-autoscaler"
+_MIN_SIZE: Final = re.compile(
+    r"node group min size reached \(current: [0-9]{1,7}, min: ([0-9]{1,7})\)"
+)
+
+
+def read_decision(logs: Sequence[Path], reading: Reading, *, reporter: Reporter) -> Decision | None:
+    """Returns the decision at the moment of a dump, or of the end of the log; None if neither logs
+    nor Events say anything. Raises SettingsError for a log that can't be read.
+    """
+    facts = reading.facts
+    events = [
+        LoggedEvent(
+            (each.last or each.first) / 1000,
+            f"{each.kind}/{each.namespace}/{each.name}",
+            each.reason,
+            each.message,
+        )
+        for each in facts.events
+        if each.component == _WRITER
+    ]
+    paths = [*(logs or facts.logs)]
+    if not paths and not events:
+        return None
+    at = facts.taken / 1000 if facts.taken else None
+    reader: LogReader | None = None
+    problems: list[str] = []
+    if paths:
+        for path in paths:
+            reporter.say(one_line(f"reading {path}"))
+        reader, problems = read_logs(paths, at=at, near=at or time.time())
+        if not reader.flags:
+            reader.flags = dict(reading.autoscaler_flags)
+    pending = {f"{pod.namespace}/{pod.name}" for pod in facts.pending}
+    # A snapshot alone lacks the pods for which there is no room.
+    known = pending or (reading.settings.dumps and not facts.groups)
+    decision = decide(reader, events=events, at=at, pending=pending if known else None)
+    if reader is not None:
+        full = {group for group, why in decision.skipped.items() if why == FULL}
+        reading.bounds.add_logged(_bounds(reader), full=full, least=_least(decision))
+    ref = Ref("Log", "", "cluster-autoscaler")
+    for problem in (*problems, *decision.problems):
+        reading.notes.append(Note(ref, Reason.LOG_LACKS, detail=one_line(problem, limit=400)))
+    return decision
+
+
+def _least(decision: Decision) -> dict[str, int]:
+    """Returns the minimum of a node's group, by the nodes that it kept CA from removing."""
+    found = ((node, _MIN_SIZE.search(why)) for node, why in decision.kept.items())
+    return {node: int(match[1]) for node, match in found if match}
+
+
+def _bounds(reader: LogReader) -> list[ScalingGroup]:
+    """Returns the groups of which the log says the maximum."""
+    return [
+        ScalingGroup(name, min(reader.least.get(name, 0), most), most)
+        for name, most in sorted(reader.most.items())
+    ]

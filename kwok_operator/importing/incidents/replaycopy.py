@@ -1,0 +1,104 @@
+"""What cluster-autoscaler's names, and those of nodes and pods, are called in the copy.
+
+    Grouped, Standing of workloads, Anonymizer if names are to be hidden  --copy_of-->  ReplayCopy
+
+Nodes and pods get new names in the copy, so those are patterns: * stands for any characters, ? for
+one.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from kwok_operator.constants import KIND
+from kwok_operator.formats import schedulertexts as texts
+from kwok_operator.importing.anonymous import Anonymizer
+from kwok_operator.importing.incidents.decision import BACKOFF
+from kwok_operator.importing.incidents.replaying import ReplayCopy
+from kwok_operator.importing.nodes.bounds import ImportedGroup, members_of
+from kwok_operator.importing.nodes.nthnode import NthNode
+from kwok_operator.importing.notes import Ref
+from kwok_operator.importing.pods.shape import namespace_there
+from kwok_operator.nodegroups.naming import pattern_of_node
+
+_PUBLIC: Final = frozenset(
+    {
+        BACKOFF,
+        "max node group size reached",
+        "max limit reached",
+        "not ready for scale-up",
+        "max total nodes in cluster reached",
+        "scale-up execution failed",
+        *(text for name, text in vars(texts).items() if name.isupper() and isinstance(text, str)),
+    }
+)
+"""Reasons without any name in them."""
+_INSUFFICIENT: Final = re.compile(r"Insufficient (\S+)")
+
+
+def copy_of(
+    groups: Iterable[ImportedGroup],
+    *,
+    asked: Iterable[str],
+    nth: Mapping[str, NthNode],
+    workloads: Iterable[Ref],
+    anonymizer: Anonymizer | None = None,
+) -> ReplayCopy:
+    """Returns what is called how. `asked` are names that cluster-autoscaler has for its groups."""
+    there = sorted(groups, key=lambda each: each.name)
+    named = _Names(anonymizer)
+    found = {name: [each.name for each in members_of(name, there)] for name in asked}
+    known = {name for names in found.values() for name in names}
+    found |= {each.name: [each.name] for each in there if each.name not in known}
+    sizes = {named.group(each.name): each.size for each in there}
+    return ReplayCopy(
+        groups={ca: [named.group(name) for name in names] for ca, names in found.items() if names},
+        sizes=sizes,
+        nodes={
+            name: pattern_of_node(named.group(each.group), each.number)
+            for name, each in nth.items()
+        },
+        pod=_pods(workloads, named),
+        text=named.reason if anonymizer else lambda reason: reason,
+    )
+
+
+class _Names:
+    def __init__(self, anonymizer: Anonymizer | None) -> None:
+        self._anonymizer = anonymizer
+
+    def group(self, name: str) -> str:
+        return self.ref(Ref(KIND, "", name)).name
+
+    def ref(self, ref: Ref) -> Ref:
+        return self._anonymizer.ref(ref) if self._anonymizer else ref
+
+    def reason(self, text: str) -> str:
+        """Returns a reason without names; empty if it may have some."""
+        if self._anonymizer and (found := _INSUFFICIENT.fullmatch(text)):
+            return f"Insufficient {self._anonymizer.resource(found[1])}"
+        return text if text in _PUBLIC else ""
+
+
+def _pods(workloads: Iterable[Ref], named: _Names) -> Callable[[str], str]:
+    """Returns a function from NAMESPACE/NAME of a pod to the pattern for all of its workload; empty
+    if no workload is known that may have made it.
+    """
+    known: dict[tuple[str, str], Ref] = {}
+    for ref in workloads:
+        known[ref.namespace, ref.name] = ref
+
+    def pattern(pod: str) -> str:
+        namespace, _, name = pod.partition("/")
+        there = namespace_there(namespace)
+        if (there, name) in known:  # a pod without an owner
+            ref = named.ref(known[there, name])
+            return f"{ref.namespace}/{ref.name}"
+        while name:
+            name = name.rpartition("-")[0]
+            if (there, name) in known:
+                ref = named.ref(known[there, name])
+                return f"{ref.namespace}/{ref.name}-*"
+        return ""
+
+    return pattern
