@@ -12,6 +12,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from statistics import fmean
 from typing import Any, Final
 
@@ -42,6 +43,10 @@ _UNLIKE: Final = 0.1
 _APART: Final = 2.0
 """How many seconds apart the same pods may come in different arms."""
 _BEGINNING: Final = 1.0
+_LENGTHS: Final = 0.05
+"""By which share the average lengths of the runs may differ."""
+_OVER_TIME: Final = ("cost", "nodeHours")
+"""Figures that are more, the longer a run takes, even if nothing happens any more."""
 _OF_RUNS: Final = ("versions", "programs", "machine")
 _MOST_DIFFERENCES: Final = 100
 _SHOWN: Final = 80
@@ -166,8 +171,12 @@ def _together(arms: Iterable[Facts]) -> dict[int, list[RunFacts]]:
     return {n: [first[n], *(each[n] for each in others)] for n in numbers}
 
 
-def fairness_checks(plan: ComparisonPlan, arms: Sequence[Facts]) -> Iterator[FairnessCheck]:
-    """Yields a check for each thing that must be equal in all arms, and whether it was."""
+def fairness_checks(
+    plan: ComparisonPlan, arms: Sequence[Facts], *, lengths: Sequence[Sequence[float]] = ()
+) -> Iterator[FairnessCheck]:
+    """Yields a check for each thing that must be equal in all arms, and whether it was. `lengths`
+    are how many seconds the rehearsals of each arm took that did not break off.
+    """
     rounds = _together(arms)
     if not rounds:
         return
@@ -198,6 +207,9 @@ def fairness_checks(plan: ComparisonPlan, arms: Sequence[Facts]) -> Iterator[Fai
     if kinds := unlike_autoscalers(plan.arms):
         yield FairnessCheck("autoscalers", *kinds)
     yield _came(rounds.values())
+    figures = [name for name in _OVER_TIME if name in plan.compared]
+    if figures and lengths and all(lengths):
+        yield _lengths(plan, [*map(fmean, lengths)], figures)
     yield _unchanged(plan, arms)
     loads = [[run.others for run in facts.values() if run.others is not None] for facts in arms]
     if all(loads):
@@ -227,6 +239,23 @@ def _came(rounds: Iterable[Sequence[RunFacts]]) -> FairnessCheck:
     if lone:
         said = f"of {names_in_words(sorted(lone), most=3)} not in all arms"
     return FairnessCheck("pods as they came", apart <= _APART and not lone, said)
+
+
+def _lengths(plan: ComparisonPlan, means: Sequence[float], figures: Sequence[str]) -> FairnessCheck:
+    """Checks that the runs of all arms took about as long, unless each ends with its work."""
+    each = [f"{mean:.0f} s in {arm.name}" for mean, arm in zip(means, plan.arms, strict=True)]
+    said = f"{', '.join(each)} on average"
+    if max(means) - min(means) <= _LENGTHS * max(means):
+        return FairnessCheck("length of runs", True, said)
+    which = names_in_words(figures)
+    if all(arm.scenario.until.condition is not None for arm in plan.arms):
+        said += f"; {which} add up until the condition holds"
+        return FairnessCheck("length of runs", True, said)
+    said += (
+        f"; {which} add up over that time, so they favour what ends first: to compare them, let all"
+        f" runs take as long, by until: {{atMost: {ceil(max(means))}s}} without settledFor"
+    )
+    return FairnessCheck("length of runs", False, said)
 
 
 def _as_registered(

@@ -247,6 +247,7 @@ def compared(
     """Computes the comparison from the runs that have been played so far."""
     by_arm = [{run.pair: run for run in runs if run.arm == arm.name} for arm in plan.arms]
     facts = [{pair: run.facts for pair, run in found.items()} for found in by_arm]
+    lengths = [[run.seconds for run in found.values() if not run.died] for found in by_arm]
 
     def contrast(number: int) -> Contrast:
         arm, found = plan.arms[number], (by_arm[0], by_arm[number])
@@ -267,7 +268,7 @@ def compared(
         plan=plan,
         runs=tuple(runs),
         contrasts=tuple(map(contrast, range(1, len(plan.arms)))),
-        checks=tuple(fairness_checks(plan, facts)),
+        checks=tuple(fairness_checks(plan, facts, lengths=lengths)),
         warm_ups=tuple(warm_ups),
         interrupted=interrupted,
     )

@@ -1,7 +1,9 @@
 """How long Karpenter's nodes live, by spec.cloud.interruptions of their groups.
 
 The operator doesn't know these nodes. So the n-th node of a group gets the life that the operator
-would draw for serial n: cluster-autoscaler and Karpenter meet the same interruptions.
+would draw for serial n: cluster-autoscaler and Karpenter meet the same interruptions. Karpenter
+drains a node at its notice, and so ends it. So the notice comes when the operator's node would be
+gone: in any time, the cloud takes as many of so many machines, whichever autoscaler made them.
 """
 
 from collections import Counter
@@ -66,7 +68,9 @@ class NodeLives:
         if cloud is None:
             return _Lived(machine, number, Life(born))
         who = instance_seed(cloud, group=machine.group, serial=number)
-        return _Lived(machine, number, draw_life(cloud, who, born=born))
+        life = draw_life(cloud, who, born=born)
+        at_its_end = life.noticed(born + life.end.gone_after) if life.end is not None else life
+        return _Lived(machine, number, at_its_end)
 
     def _of(self, group: str) -> Iterable[_Lived]:
         return (each for each in self._lived.values() if each.machine.group == group)

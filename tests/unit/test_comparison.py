@@ -503,6 +503,35 @@ def test_what_has_to_be_equal(of_b: dict[str, Any], unlike: list[str]) -> None:
     assert all(what in said for what in unlike)
 
 
+@pytest.mark.parametrize(
+    ("until", "figures", "longer", "held"),
+    [
+        ({"settledFor": "30s"}, ("cost", "evictions"), 1.2, False),
+        ({"settledFor": "30s"}, ("cost", "evictions"), 1.03, True),
+        ({"settledFor": "30s"}, ("evictions",), 1.2, None),
+        ({"condition": {"figure": "pods.running", "atLeast": 9}}, ("cost",), 1.2, True),
+    ],
+)
+def test_costs_of_runs_that_end_at_different_times_are_no_comparison(
+    until: dict[str, Any], figures: tuple[str, ...], longer: float, held: bool | None
+) -> None:
+    arms = (arm("a", until=until), arm("b", until=until))
+    runs = [
+        replace(played(pair, name, {}), seconds=60.0 * (longer if name == "b" else 1))
+        for pair in (1, 2)
+        for name in "ab"
+    ]
+    runs.append(replace(played(3, "b", {}), seconds=900.0, died=True))
+    found = compared(ComparisonPlan("x", arms, runs=3, figures=figures), runs)
+    checks = {each.what: each for each in found.checks}
+    assert (held is None) == ("length of runs" not in checks)
+    if held is not None:
+        assert checks["length of runs"].held is held
+    if held is False:
+        said = checks["length of runs"].said
+        assert "72 s in b" in said and "atMost: 72s" in said and "evictions" not in said
+
+
 def test_karpenters_nodes_are_part_of_the_beginning() -> None:
     def start(*nodes: RecordedLine) -> str:
         facts = recorded_facts(reader(content(nodes)), plan().arms[0].scenario)

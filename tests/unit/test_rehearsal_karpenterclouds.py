@@ -59,7 +59,7 @@ def played(cloud: Cloud, machines: list[Machine], *, notice: int) -> dict[str, i
 
 
 @given(st.lists(st.integers(0, 90), min_size=1, max_size=12))
-def test_a_node_lives_as_long_as_the_operator_s_node_of_that_number(births: list[int]) -> None:
+def test_notice_comes_when_the_operator_s_node_of_that_number_would_go(births: list[int]) -> None:
     cloud = spot(notice="5s")
     machines = [machine(n, born=T0 + at * SECOND) for n, at in enumerate(sorted(births))]
     numbered = sorted(machines, key=lambda each: (each.created, each.name))
@@ -67,8 +67,8 @@ def test_a_node_lives_as_long_as_the_operator_s_node_of_that_number(births: list
     for serial, each in enumerate(numbered):
         born = parse_time(each.created)
         life = draw_life(cloud, instance_seed(cloud, group="a", serial=serial), born=born)
-        assert life.notice_at is not None
-        expected[each.uid] = -(-(life.notice_at - T0) // SECOND)
+        assert life.end is not None
+        expected[each.uid] = -(-(born + life.end.gone_after - T0) // SECOND)
     assert played(cloud, machines, notice=5) == expected
 
 
