@@ -27,6 +27,8 @@ MiB. The rest is not checked; an import has its groups first.
 """
 MAX_TEXT: Final = 16 * 1024 * 1024
 """The most bytes of a file that is no YAML."""
+MAX_PROGRAM: Final = 1024 * 1024 * 1024
+"""The most bytes of a program that is looked into."""
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 _BROUGHT: Final = frozenset({"kubectl"})
 """Programs that a rehearsal provides itself."""
@@ -135,6 +137,13 @@ class LocalSurroundings:
         path = self.program(program)
         return None if path is None else str(path.parent / name)
 
+    def executable(self, program: str) -> bytes:
+        path = self.program(program)
+        try:
+            return b"" if path is None else read_bytes(path, limit=MAX_PROGRAM)
+        except OSError:  # who may not read it may execute it
+            return b""
+
     def _place(self, name: str) -> Path | None:
         """Returns where a program must be; None if there is none of this name."""
         if name in self._binaries:
@@ -188,7 +197,7 @@ class LocalSurroundings:
         files = sorted(p for p in path.iterdir() if p.suffix in _SUFFIXES and p.is_file())
         if not files:
             endings = ", ".join(_SUFFIXES)
-            raise UnusableReferenceError(f"has no file that ends in {endings}; apply another")
+            raise UnusableReferenceError(f"has no file that ends in {endings}; name another")
         if len(files) > _MOST_FILES:
             raise UnusableReferenceError(f"has {len(files):,} files; apply at most {_MOST_FILES:,}")
         for file in files:
@@ -206,7 +215,7 @@ class LocalSurroundings:
         if not path.exists():
             raise UnusableReferenceError(f"isn't there; it would be {path}")
         if not path.is_file():
-            raise UnusableReferenceError("is neither a file nor a folder; apply another")
+            raise UnusableReferenceError("is neither a file nor a folder; name another")
         self._refuse_itself(path)
         if path.name in KUSTOMIZATIONS and not within:
             raise UnusableReferenceError("is a kustomization; name its folder")

@@ -31,6 +31,8 @@ class Told:
     own_cluster: bool = True
     kubernetes: tuple[str, ...] = ("1.35", "1.36")
     complete: bool = True
+    content: bytes = b"#!/bin/sh"
+    """What is in the file of each program."""
 
     def material(self, path: str) -> Material:
         if path not in self.files:
@@ -43,6 +45,9 @@ class Told:
 
     def beside(self, program: str, name: str) -> str | None:
         return name if program in self.programs else None
+
+    def executable(self, program: str) -> bytes:
+        return self.content if program in self.programs else b""
 
     def check_program(self, name: str) -> None:
         if name not in self.programs:

@@ -148,6 +148,60 @@ def test_what_is_wrong_is_one_sentence(
         assert fields(found) == [f"processes[0].karpenter.{field}"]
 
 
+def program(*own: dict[str, Any], package: str = "kwok/cloudprovider") -> bytes:
+    """A program with these CRDs, each with the end that controller-gen writes."""
+    found = b"\x7fELF\0sigs.k8s.io/karpenter/" + package.encode()
+    for each in own:
+        whole = deepcopy(each)
+        whole["spec"]["versions"][0]["subresources"] = {"scale": {"a": "b"}, "status": {}}
+        found += b"\0---\n" + as_text(whole).encode() + b"x: {\0\xff"
+    return found
+
+
+def pools_with(**fields: Any) -> dict[str, Any]:
+    changed = deepcopy(POOLS)
+    (version,) = changed["spec"]["versions"]
+    spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    spec["properties"] |= fields
+    return changed
+
+
+NESTED = {"type": "array", "items": {"type": "object", "properties": {"of": {"type": "string"}}}}
+
+
+@pytest.mark.parametrize(
+    ("content", "crds", "field", "said"),
+    [
+        (program(), CRDS, "", ""),
+        (program(*CRDS), CRDS, "", ""),
+        (program(OVERLAYS, *CRDS), CRDS, "", ""),
+        (b"\x7fELF\0", (), "binary", "is no Karpenter; build"),
+        (program(package="pkg/operator"), (), "binary", "is Karpenter with another provider"),
+        (
+            program(CLAIMS, pools_with(weight=NESTED), CLASSES),
+            CRDS,
+            "crds",
+            "another version than this Karpenter: it lacks spec.weight of NodePool",
+        ),
+        (program(*CRDS), (pools_with(weight=NESTED), CLAIMS, CLASSES), "crds", "has spec.weight"),
+        (
+            program(pools_with(weight=NESTED)),
+            (pools_with(weight={"type": "array"}), CLAIMS, CLASSES),
+            "crds",
+            "lacks spec.weight.of of NodePool",
+        ),
+    ],
+)
+def test_a_program_that_is_another_one_is_one_sentence(
+    content: bytes, crds: tuple[dict[str, Any], ...], field: str, said: str
+) -> None:
+    there = around(crds=as_text(*crds))
+    there.content = content
+    found = checked(played(), there).findings
+    assert fields(found) == ([f"processes[0].karpenter.{field}"] if field else [])
+    assert all(said in each.message for each in found)
+
+
 @pytest.mark.parametrize(
     ("spec", "said"),
     [

@@ -1,10 +1,11 @@
 """The CRDs that a user brings for Karpenter, and whether they are those of its version.
 
 objects of the folder  --KarpenterCrds.of-->  by kind, with the schema of the version it needs
+CRDs in its program    --unlike-->            a field by which these are of another version
 an object to apply     --problems-->          its mistakes, by that schema
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -86,6 +87,18 @@ class KarpenterCrds:
         gates = [gate for gate, needed in _GATES.items() if needed == kind]
         return (f"kind: {kind}", gates[0]) if gates else None
 
+    def unlike(self, those: Iterable[Any]) -> str:
+        """Returns a field that only these CRDs have, or only `those`, in words; empty if all kinds
+        that both have are alike.
+        """
+        others = dict(entry for crd in those if _is_crd(crd) for entry in _schemas(crd))
+        for version, kind in sorted(self.schemas.keys() & others.keys()):
+            here, there = (set(_fields(each[version, kind])) for each in (self.schemas, others))
+            for fields, having in ((there - here, "lacks"), (here - there, "has")):
+                if fields:
+                    return f"{having} {min(fields)} of {kind}"
+        return ""
+
     def path_of(self, manifest: Mapping[str, Any]) -> str:
         """Returns the path of an object without mistakes."""
         spec, metadata = self.specs[manifest["kind"]], manifest["metadata"]
@@ -130,3 +143,15 @@ def _schemas(crd: Mapping[str, Any]) -> Iterable[tuple[tuple[str, str], Mapping[
         if as_map(each).get("served") is True:
             schema = as_map(value_at(each, "schema", "openAPIV3Schema"))
             yield (f"{text_at(spec, 'group')}/{text_at(each, 'name')}", kind), schema
+
+
+def _fields(schema: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the path of each field of a schema."""
+    rest = [("", schema)]
+    while rest:
+        at, within = rest.pop()
+        for name, part in as_map(within.get("properties")).items():
+            yield f"{at}{name}"
+            rest.append((f"{at}{name}.", as_map(part)))
+        nested = (as_map(within.get(name)) for name in ("items", "additionalProperties"))
+        rest += [(at, each) for each in nested if each]

@@ -33,6 +33,7 @@ from kwok_operator.rehearsal.karpenter.nodepools import (
     NODE_POOL,
     delay_of,
 )
+from kwok_operator.rehearsal.karpenter.programs import embedded_crds, no_karpenter
 from kwok_operator.rehearsal.karpenter.setup import (
     KarpenterSetupError,
     ignored,
@@ -150,7 +151,12 @@ class _Brought:
     """The types that are made from groups, as far as files say."""
 
     def read(self) -> None:
-        self.crds, self.types, self.own = self._crds(), self._types(), self._own()
+        self.types, self.own = self._types(), self._own()
+        program = self.around.executable(self.wanted.binary)
+        if why := no_karpenter(program):
+            self._problem("binary", f"{shown(self.wanted.binary)} {why}")
+        else:
+            self.crds = self._crds(program)
 
     def check(self, known: Known) -> None:
         others_known, known.node_pools_known = known.node_pools_known, False
@@ -226,7 +232,7 @@ class _Brought:
     def _problem(self, name: str, sentence: str) -> None:
         self.found.problems.append(problem((*self.path, name), sentence))
 
-    def _crds(self) -> KarpenterCrds | None:
+    def _crds(self, program: bytes) -> KarpenterCrds | None:
         path = self.wanted.crds or self.around.beside(self.wanted.binary, CRDS_FOLDER)
         if path is None:
             if self.around.lacks(self.wanted.binary):
@@ -236,19 +242,24 @@ class _Brought:
         try:
             material = self.around.material(path)
         except UnusableReferenceError as error:
-            self._problem("crds", f"{shown(path)} {error}")
+            hint = "" if self.wanted.crds else "; its CRDs are sought there: crds names another"
+            self._problem("crds", f"{shown(path)} {error}{hint}")
             return None
         files = Files.read(material.texts)
         self.found.findings += files.findings
         if files.findings or not material.complete:
             return None
         try:
-            return KarpenterCrds.of(
+            found = KarpenterCrds.of(
                 (each.value for each in files.others), gates=self.wanted.gates_on
             )
         except KarpenterCrdsError as error:
             self._problem("crds", f"{shown(path)} {error}")
             return None
+        if unlike := found.unlike(embedded_crds(program)):
+            sentence = f"is of another version than this Karpenter: it {unlike}"
+            self._problem("crds", f"{shown(path)} {sentence}; name the folder of its version")
+        return found
 
     def _types(self) -> list[InstanceType] | None:
         path = self.wanted.types_file

@@ -49,6 +49,11 @@ class Surroundings(Protocol):
     def beside(self, program: str, name: str) -> str | None:
         """Returns the path of a file or folder beside a program; None if there is no program."""
 
+    def executable(self, program: str) -> bytes:
+        """Returns what is in the file of a program; nothing if there is none, or it can't be
+        read.
+        """
+
     def check_program(self, name: str) -> None:
         """Checks that a program of a process or a step can be started, unless it `lacks` it."""
 

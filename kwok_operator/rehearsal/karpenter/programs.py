@@ -1,0 +1,40 @@
+"""What is in the file of a Karpenter: its provider, and the CRDs of its version.
+
+A Go program has the paths of its packages in it, and Karpenter also embeds the CRDs that it was
+built with. The program isn't run. Of a script nothing is known.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from kwok_operator.errors import ManifestError
+from kwok_operator.formats.yamltext import load_documents
+
+_CORE: Final = b"sigs.k8s.io/karpenter/pkg/"
+_PROVIDER: Final = b"/karpenter/kwok/cloudprovider"
+_SCRIPT: Final = b"#!"
+_CRD: Final = re.compile(
+    rb"---\napiVersion: apiextensions\.k8s\.io/v1\nkind: CustomResourceDefinition\n"
+    # Nothing marks its end in the file. controller-gen writes the subresources last.
+    rb"[^\0]{1,1000000}?\n +subresources:\n(?: +[^\n\0]*\n){0,5}? +status: \{\}\n"
+)
+_REMEDY: Final = "build the folder kwok of kubernetes-sigs/karpenter, and name that program"
+
+
+def no_karpenter(program: bytes) -> str:
+    """Returns why a program is no Karpenter with the kwok provider; empty if it may be one."""
+    if not program or program.startswith(_SCRIPT) or _PROVIDER in program:
+        return ""
+    if _CORE in program:
+        return f"is Karpenter with another provider, which needs its cloud; {_REMEDY}"
+    return f"is no Karpenter; {_REMEDY}"
+
+
+def embedded_crds(program: bytes) -> Iterator[Any]:
+    """Yields the CRDs in a program, as far as they can be read."""
+    for found in _CRD.finditer(program):
+        try:
+            yield from load_documents(found[0].decode(), where="the program")
+        except (ManifestError, UnicodeDecodeError):
+            continue
