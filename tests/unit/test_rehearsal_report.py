@@ -26,6 +26,7 @@ import pytest
 
 from kwok_operator.cli.main import main
 from kwok_operator.rehearsal import outputs
+from kwok_operator.rehearsal.judge import observed
 from kwok_operator.rehearsal.judge.figures import FIGURES
 from kwok_operator.rehearsal.judge.recording import (
     CallLine,
@@ -41,7 +42,7 @@ from kwok_operator.rehearsal.judge.recording import (
     WaitLine,
 )
 from kwok_operator.rehearsal.judge.story import MOST_CALLS, MOST_MARKS, MOST_SAMPLES, NodeCounts
-from kwok_operator.rehearsal.judge.verdict import verdict_json
+from kwok_operator.rehearsal.judge.verdict import notes, verdict_json
 from kwok_operator.rehearsal.outputs import page_script
 from kwok_operator.rehearsal.report import livepage
 from kwok_operator.rehearsal.report.charts import time_plots
@@ -381,7 +382,7 @@ def test_cost_is_extrapolated_and_says_so() -> None:
     assert "Extrapolated" in " ".join(texts)
     day = drawn(run(node(0, "n-1", price=1e9), until=86_399.9), currency="JPY").texts
     assert "1,000,000,000\xa0JPY" in day and "1,000,000,000.0\xa0JPY" not in day
-    assert "The scenario names no currency." in " ".join(drawn(lines).texts)
+    assert "No currency is named." in " ".join(drawn(lines).texts)
 
 
 def test_utilisation_is_a_gap_while_there_is_no_node() -> None:
@@ -412,6 +413,24 @@ def test_the_currency_follows_the_number(number: float | None, shown: str) -> No
     found = replace(found, figures={**found.figures, "cost": number}, incomplete=missing)
     cell = re.search(r'<dd><data data-figure="cost".*?</dd>', page(found))
     assert cell is not None and re.sub("<.*?>", "", cell[0]) == shown
+
+
+@pytest.mark.parametrize(
+    ("named", "currency", "told"),
+    [
+        (["EUR", "EUR"], "EUR", False),
+        (["EUR", ""], "", False),
+        (["EUR", "USD"], "", True),
+    ],
+)
+def test_groups_name_the_currency(named: list[str], currency: str, told: bool) -> None:
+    prices = [{"hourly": "0.5", "currency": each} for each in named]
+    states = [observed.group({"spec": {"price": each}, "status": {}}) for each in prices]
+    lines = [GroupLine(0, f"g{n}", state) for n, state in enumerate([*states, GroupState()])]
+    found = judge(run(*lines))
+    assert found.currency == currency
+    assert any("prices are in EUR, USD" in sentence for _, sentence in notes(found)) is told
+    assert judge(run(*lines), currency="JPY").currency == "JPY"
 
 
 def test_a_row_has_its_time_however_long_the_run() -> None:

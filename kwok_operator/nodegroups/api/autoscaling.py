@@ -53,7 +53,12 @@ Amount = Annotated[
     str,
     Text(pattern=_AMOUNT, min_length=1, max_length=19, message='must be an amount such as "0.192"'),
 ]
-"""A sum of money, as text; in which currency is up to its users."""
+"""A sum of money, as text."""
+
+Currency = Annotated[
+    str,
+    Text(pattern="^[A-Z]{3}$", min_length=3, max_length=3, message='must be a code such as "EUR"'),
+]
 
 
 class AutoscalingOptions(ApiModel):
@@ -96,6 +101,11 @@ class AutoscalingOptions(ApiModel):
 
 class Price(ApiModel):
     hourly: Amount = Field(description='What a node costs for an hour. Example: "0.192".')
+    currency: Currency | None = Field(
+        default=None,
+        description="The ISO 4217 code of the currency, which reports of rehearsals name. All"
+        ' groups should have the same. Default: absent. Example: "EUR".',
+    )
 
 
 class Autoscaling(ApiModel):

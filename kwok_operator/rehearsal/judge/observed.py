@@ -244,7 +244,7 @@ def _rehearsed(metadata: Mapping[str, Any], workload: str) -> str:
 def group(body: Mapping[str, Any]) -> GroupState:
     """Returns the state of a KwokNodeGroup."""
     _, spec, status = _parts(body)
-    counts = as_map(as_map(status.get("cloud")).get("counts"))
+    counts, price = as_map(as_map(status.get("cloud")).get("counts")), as_map(spec.get("price"))
     return GroupState(
         target=_whole(spec.get("targetSize")),
         replicas=_whole(status.get("replicas")),
@@ -252,7 +252,8 @@ def group(body: Mapping[str, Any]) -> GroupState:
         states={
             state.value: _whole(counts[key]) for key, state in COUNTED.items() if key in counts
         },
-        price=_number(as_map(spec.get("price")).get("hourly")),
+        price=_number(price.get("hourly")),
+        currency=_text(price.get("currency")),
         conditions={
             _text(each.get("type")): _text(each.get("status"))
             for each in dicts(status.get("conditions"))

@@ -180,6 +180,8 @@ class GroupState:
     )
     """The number of simulated instances in each state, such as NotReady."""
     price: Price = None
+    currency: Text = ""
+    """That of the price, if the group names one."""
     conditions: Annotated[dict[str, str], Field(exclude_if=not_)] = Field(default_factory=dict)
     maximum: Annotated[Count | None, Field(exclude_if=_is_none)] = None
     """The most nodes that an autoscaler may request."""

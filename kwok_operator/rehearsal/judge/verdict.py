@@ -98,6 +98,20 @@ class Judged:
         return one_line(f"{why}: {self.end.detail}" if why and self.end.detail else why)
 
     @property
+    def currencies(self) -> list[str]:
+        """Those of all prices: the scenario's, or else those that groups with a price name, which
+        may be none.
+        """
+        groups = self.story.groups.values()
+        named = {group.currency for group in groups if group.price is not None}
+        return [self.header.currency] if self.header.currency else sorted(named)
+
+    @property
+    def currency(self) -> str:
+        """That of all prices; empty if it isn't known."""
+        return self.currencies[0] if len(self.currencies) == 1 else ""
+
+    @property
     def passed(self) -> bool:
         return not self.broken_off and all(outcome.held for outcome in self.outcomes)
 
@@ -211,6 +225,8 @@ def notes(judged: Judged) -> Iterator[tuple[str, str]]:
         of.setdefault(sentence, []).append(name)
     for sentence, names in of.items():
         yield f"incomplete: {_folded(names)}", sentence
+    if len(named := [each for each in judged.currencies if each]) > 1:
+        yield "cost", f"prices are in {names_in_words(named)}, so a sum of them means nothing"
     if count := len(judged.orphans):
         what = "1 pod is" if count == 1 else f"{count:,} pods are"
         yield "pods.orphaned", f"{what} on nodes that are gone: {few_names(judged.orphans)}"

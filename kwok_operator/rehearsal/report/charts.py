@@ -43,7 +43,7 @@ def time_plots(judged: Judged) -> Iterator[TimePlot]:
     cpu = line("CPU", (sample.cpu for sample in samples), 0)
     yield plot("Utilisation: requests over allocatable", memory, cpu, percent=True)
     if judged.figures["cost"] is not None:
-        unit = judged.header.currency
+        unit = judged.currency
         lacks = " (incomplete)" if "cost" in judged.incomplete else ""
         money = f" in {unit}{lacks}" if unit else lacks
         cost = (sample.cost for sample in samples)

@@ -36,8 +36,8 @@ _SHORTEST: Final = 1.0
 
 
 def _in_money(judged: Judged, amount: float) -> str:
-    """An amount with the scenario's currency, if it names one. More digits are noise of floats."""
-    return f"{in_words(float(f'{amount:.9g}'))} {judged.header.currency}".rstrip()
+    """An amount with its currency, if that is known. More digits are noise of floats."""
+    return f"{in_words(float(f'{amount:.9g}'))} {judged.currency}".rstrip()
 
 
 def money(judged: Judged) -> Iterator[str]:
@@ -58,7 +58,7 @@ def money(judged: Judged) -> Iterator[str]:
     lacks = " (incomplete)" if more else ""
     rows = [(text(of), together(text(_in_money(judged, n))) + lacks) for of, n in amounts.items()]
     yield from table(("Of", "Cost"), rows)
-    unit = "" if judged.header.currency else " The scenario names no currency."
+    unit = "" if judged.currency else " No currency is named."
     yield (
         f'<p class="small">Extrapolated: as if all time went on like the {text(run)} of this run on'
         f" average.{unit}</p>"

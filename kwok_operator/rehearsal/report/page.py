@@ -218,7 +218,7 @@ def _warnings(judged: Judged, *, most: int = _FEW_WARNINGS) -> Iterator[str]:
 def _glance(judged: Judged) -> Iterator[str]:
     yield '<dl class="glance">'
     for name in GLANCE:
-        unit = f" {text(judged.header.currency)}".rstrip() if name == "cost" else ""
+        unit = f" {text(judged.currency)}".rstrip() if name == "cost" else ""
         whole = name not in judged.incomplete
         shown = _figure(name, judged.figures.get(name), whole=whole, unit=unit)
         words = escape(figure_in_words(name))
