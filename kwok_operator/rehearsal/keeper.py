@@ -42,7 +42,8 @@ def main(argv: list[str]) -> int:
     """
     grace, command = float(argv[0]), argv[1:]
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+        # The program would inherit SIG_IGN, and with it not end at SIGTERM.
+        signal.signal(number, lambda *_: None)
     # Looked up before the fork: the child does no more than it has to.
     prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else lambda *_: 0
     prctl(_CHILD_SUBREAPER, 1)

@@ -86,6 +86,14 @@ async def test_what_does_not_end_is_ended_with_its_children(tmp_path: Path, kill
     _wait_until_gone(pids)
 
 
+async def test_sigterm_ends_what_does_nothing_about_signals(tmp_path: Path) -> None:
+    program = Program("plain", log=tmp_path / "log")
+    await _start(program, "import time; print('up', flush=True); time.sleep(600)", grace=600)
+    await program.wait_until_ready(says(program.log, "up"), within=20)
+    await asyncio.wait_for(program.stop(), 60)
+    assert program.status == 128 + signal.SIGTERM
+
+
 def test_a_program_does_not_outlive_its_keeper() -> None:
     keeper = subprocess.Popen(
         [*KEEPER, "600", "sh", "-c", "echo $$; exec sleep 600"],
