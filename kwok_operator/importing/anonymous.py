@@ -53,6 +53,7 @@ _POD_OF_A_SET: Final = "statefulset.kubernetes.io/pod-name"
 _NUMBERED: Final = re.compile(r"(.+)-([0-9]{1,9})")
 _OWN_WORDS: Final = (
     *(Reason.NOT_SCHEDULING, Reason.PARTLY_DONE, Reason.BOUNDS_WIDENED, Reason.AS_ADMITTED),
+    Reason.PENDING,
 )
 _WORD: Final = re.compile(r"[a-z][a-zA-Z]{1,40}|[0-9]{1,6}|\*")
 

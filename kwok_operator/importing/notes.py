@@ -163,7 +163,14 @@ class Reason(StrEnum):
         "StaticPods",
         "static pods of nodes; a DaemonSet runs them on the groups of these nodes",
     )
-    STATIC_PODS_ELSEWHERE = "StaticPodsElsewhere", "static pods of nodes that aren't imported"
+    DAEMON_SET_UNREAD = (
+        "DaemonSetUnread",
+        "its DaemonSet could not be read; one like its pods runs on the groups of their nodes",
+    )
+    PODS_OF_NODES_ELSEWHERE = (
+        "PodsOfNodesElsewhere",
+        "static pods, or pods of a DaemonSet, of nodes that aren't imported",
+    )
     AS_ADMITTED = (
         "AsAdmitted",
         "pods of it ask for something else than its template, as a webhook, an autoscaler of pods"

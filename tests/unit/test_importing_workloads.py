@@ -181,7 +181,7 @@ def test_pods_of_known_controllers_are_not_imported_again() -> None:
         pod("came-since", owner=owned_by("ReplicaSet", "web-2")),
     )
     assert [m["kind"] for m in result.manifests] == ["Namespace", "Deployment"]
-    assert reasons(result) == {Reason.PENDING: 1, Reason.OWNER_CAME_OR_WENT: 1}
+    assert reasons(result) == {Reason.OWNER_CAME_OR_WENT: 1}
 
 
 def test_pods_whose_replica_set_could_not_be_read_come_once() -> None:
@@ -283,7 +283,7 @@ def test_static_pods_run_on_the_groups_of_their_nodes() -> None:
     )
     (proxy,) = found(result, "DaemonSet")
     assert required_of(proxy) == [{"key": GROUP, "operator": "In", "values": ["a", "b"]}]
-    assert [n.count for n in result.notes if n.reason is Reason.STATIC_PODS_ELSEWHERE] == [1]
+    assert [n.count for n in result.notes if n.reason is Reason.PODS_OF_NODES_ELSEWHERE] == [1]
 
 
 def test_pods_alone_stay_pods_unless_they_ended() -> None:

@@ -78,7 +78,7 @@ def placement_of(
     nth: Mapping[str, NthNode],
     barriers: Mapping[NthNode, NodeBarrier],
 ) -> tuple[ImportedPlacement, list[Note]]:
-    """Returns the placement, and notes on pods whose node isn't imported."""
+    """Returns the placement, and notes on pods that were pending, or whose node isn't imported."""
     pods, notes = [], []
     for ref, found in sorted(standing.items()):
         on = Counter[NthNode]()
@@ -89,8 +89,12 @@ def placement_of(
         lost = found.nodes.total() + len(found.ordinals) - on.total() - len(ordinals)
         if lost:
             notes.append(Note(ref, Reason.STOOD_ELSEWHERE, count=lost))
-        if on or ordinals or found.pending:
-            since = sorted(map(_time, found.pending))
+        since = sorted(map(_time, found.pending))
+        if since:
+            oldest = min(filter(None, since), default="")
+            detail = f"the oldest since {oldest}" if oldest else ""
+            notes.append(Note(ref, Reason.PENDING, detail=detail, count=len(since)))
+        if on or ordinals or since:
             pods.append(StandingPods(ref, dict(sorted(on.items())), ordinals, since))
     return ImportedPlacement(pods, dict(sorted(barriers.items()))), notes
 

@@ -1,7 +1,8 @@
 """Turns pods whose controller isn't imported into ReplicaSets and DaemonSets.
 
-Pods of one owner and shape become replicas of a ReplicaSet. Static pods of one name and shape
-become a DaemonSet on the groups of their nodes. Labels in which the pods differ are left out.
+Pods of one owner and shape become replicas of a ReplicaSet. Static pods of one name and shape, and
+pods of a DaemonSet that wasn't read, become a DaemonSet on the groups of their nodes. Labels in
+which the pods differ are left out.
 """
 
 import hashlib
@@ -14,13 +15,15 @@ from typing import Any, Final
 from kwok_operator.constants import NODE_GROUP_LABEL
 from kwok_operator.importing.notes import Note, Reason, Ref
 from kwok_operator.importing.pods.binding import NAME_FIELD, Places, bind_to_groups, require
-from kwok_operator.importing.pods.fields import LABELS_OF_ONE_POD
+from kwok_operator.importing.pods.fields import LABELS_OF_ONE_POD, REQUIRED
 from kwok_operator.importing.pods.objects import Manifest, manifest_of
 from kwok_operator.importing.pods.standing import Standing
 
 IMPORTED_LABEL: Final = "kwok-operator.io/imported"
 """A label of these pods, which their ReplicaSet or DaemonSet selects."""
 _LONGEST_NAME: Final = 50
+_REASONS: Final = {"Node": Reason.STATIC_PODS, "DaemonSet": Reason.DAEMON_SET_UNREAD}
+"""By the kind of the pods' owner."""
 
 
 @dataclass(slots=True)
@@ -78,6 +81,18 @@ class Gathered:
         new = Ref("DaemonSet", ref.namespace, name)
         self._add(new, manifest, notes, standing, owner=("Node", name), nodes={node})
 
+    def add_daemon(
+        self, ref: Ref, manifest: Manifest, notes: list[Note], standing: Standing, *, of: str
+    ) -> None:
+        """Adds a pod of the DaemonSet `of`, which could not be read."""
+        affinity = manifest["spec"].get("affinity", {})
+        # Its controller has put the node there, in place of all that the DaemonSet required.
+        affinity.get("nodeAffinity", {}).pop(REQUIRED, None)
+        if not any(affinity.values()):
+            manifest["spec"].pop("affinity", None)
+        new, nodes = Ref("DaemonSet", ref.namespace, of), standing.nodes.keys()
+        self._add(new, manifest, notes, standing, owner=("DaemonSet", of), nodes=nodes)
+
     def _add(
         self,
         ref: Ref,
@@ -119,12 +134,12 @@ class Gathered:
                 found = (places.get((NAME_FIELD, node), frozenset()) for node in alike.nodes)
                 groups = sorted(frozenset().union(*found))
                 if not groups:
-                    lost = Reason.STATIC_PODS_ELSEWHERE
+                    lost = Reason.PODS_OF_NODES_ELSEWHERE
                     notes.append(Note(ref, lost, count=alike.count, dropped=True))
                     continue
                 where = {"key": NODE_GROUP_LABEL, "operator": "In", "values": groups}
                 require(alike.spec, [[where]])
-            reason = Reason.STATIC_PODS if kind == "DaemonSet" else Reason.OWNER_UNKNOWN
+            reason = _REASONS.get(of_kind, Reason.OWNER_UNKNOWN)
             notes.append(Note(ref, reason, detail=of_kind, count=alike.count))
             notes += [replace(note, ref=ref, count=alike.count) for note in alike.notes]
             notes += [

@@ -223,8 +223,6 @@ class Workloads:
         if phase in ("Succeeded", "Failed"):
             self._pods[ref.kind, ref.namespace, Reason.ENDED] += 1
             return
-        if phase == "Pending" and not node:
-            self._pods[ref.kind, ref.namespace, Reason.PENDING] += 1
         owner = _owner(body)
         if owner is not None and self._makes(owner, ref.kind):
             self._admitted.seen(owner.uid, spec)
@@ -258,6 +256,8 @@ class Workloads:
             notes += _bind(manifest["spec"], self._volumes.of_claim(ref.namespace, name), ref)
         if owner.kind == "Node":
             self._gathered.add_static(ref, manifest, notes, standing, node=node or owner.name)
+        elif owner.is_known and owner.kind == "DaemonSet":
+            self._gathered.add_daemon(ref, manifest, notes, standing, of=owner.name)
         else:
             known_as = (owner.kind, owner.name)
             self._gathered.add_owned(ref, manifest, notes, standing, owner=known_as)
