@@ -63,6 +63,13 @@ def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
         " more than once (default: the only one that there is)",
     )
     parser.add_argument(
+        "--because",
+        metavar="TEXT",
+        default="",
+        help="if an expectation fails for several reasons: a part of the one to keep, as the"
+        " command prints them (default: any of them)",
+    )
+    parser.add_argument(
         "--output", metavar="DIR", help="folder for the result and the tries (default: a new one)"
     )
     parser.add_argument(
@@ -83,6 +90,15 @@ def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
         default=_MINUTES,
         help=f"no run begins after so many (default {_MINUTES:g})",
     )
+    parser.add_argument(
+        "--anonymize",
+        action="store_true",
+        help="replace names by hashes before the first run; the table that translates them back is"
+        " written beside the output, not into it",
+    )
+    parser.add_argument(
+        "--anonymize-table", metavar="FILE", help="path of that table (default: beside the output)"
+    )
 
 
 def run(flags: argparse.Namespace) -> int:
@@ -91,6 +107,8 @@ def run(flags: argparse.Namespace) -> int:
     from kwok_operator.rehearsal.shrinking.shrink import ShrinkSettings, shrink
     from kwok_operator.rehearsal.shrinking.shrinker import ShrinkBudget, ShrinkError
 
+    if flags.anonymize_table and not flags.anonymize:
+        raise SettingsError("--anonymize-table: says where a table is; give --anonymize, too")
     for flag, value in (("--runs", flags.runs), ("--minutes", flags.minutes)):
         if not value > 0:
             raise SettingsError(f"{flag}: {value:g} is no budget; give more than 0")
@@ -110,7 +128,13 @@ def run(flags: argparse.Namespace) -> int:
             Path(flags.output) if flags.output else ignored_folder(f"shrunk-{read.scenario.name}")
         )
         wanted = ShrinkSettings(
-            settings, folder, flags.keeps, ShrinkBudget(flags.runs, flags.minutes * 60)
+            settings,
+            folder,
+            keeps=flags.keeps,
+            because=flags.because,
+            anonymize=flags.anonymize,
+            table=Path(flags.anonymize_table) if flags.anonymize_table else None,
+            budget=ShrinkBudget(flags.runs, flags.minutes * 60),
         )
         found = asyncio.run(
             shrink(read, wanted, find_program=surroundings(settings).program, report=complain)

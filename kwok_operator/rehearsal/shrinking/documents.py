@@ -15,7 +15,7 @@ from kwok_operator.constants import REHEARSAL_LABEL
 from kwok_operator.controlplane import known_versions
 from kwok_operator.errors import SettingsError
 from kwok_operator.formats.untyped import as_list, as_map
-from kwok_operator.formats.yamltext import Document, load_documents
+from kwok_operator.formats.yamltext import Document, is_text_without_quotes, load_documents
 from kwok_operator.rehearsal.installing import read_objects
 from kwok_operator.rehearsal.kubectl import AsyncKubectl
 from kwok_operator.rehearsal.scenario.checks import check
@@ -95,6 +95,15 @@ def read_again(doc: Doc, path: Path, *, binaries: Mapping[str, Path]) -> Scenari
 class _Dumper(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
         return True
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    plain = bool(text) and is_text_without_quotes(text)
+    style = None if plain else "|" if "\n" in text else '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _text)
 
 
 def in_yaml(doc: Doc) -> str:

@@ -59,10 +59,36 @@ def at(value: Any, path: Path) -> Any:
 
 
 def without(doc: Doc, parts: Iterable[Part]) -> Doc:
-    """Returns the document without these parts, and without what nothing uses then."""
+    """Returns the document without these parts, without what nothing uses then, and without the
+    steps that are about what has gone.
+    """
     gone = frozenset(path for part in parts for path in part.paths)
     kept: Doc = _without(doc, gone, ())
+    if lost := _named(doc) - _named(kept):
+        steps = [each for each in as_list(kept.get("timeline")) if not lost & _about(each)]
+        kept = {**kept, **({"timeline": steps} if "timeline" in kept else {})}
     return tidied(kept)
+
+
+def _named(doc: Doc) -> set[tuple[str, str]]:
+    """Returns namespace and name of all that steps may be about."""
+    names = {(space or "default", name) for _, space, name in map(identity, every_object(doc))}
+    for each in as_list(doc.get("workloads")):
+        names.add((str(each.get("namespace", "default")), str(each.get("name"))))
+    return names | {("process", str(each.get("name"))) for each in as_list(doc.get("processes"))}
+
+
+def _about(step: Mapping[str, Any]) -> set[tuple[str, str]]:
+    """Returns namespace and name of what a step is about, or waits for."""
+    found = {("process", str(step.get(act))) for act in ("start", "stop")}
+    of = as_map(as_map(step.get("after")).get("of"))
+    for target in (of, *map(as_map, step.values())):
+        namespace = str(target.get("namespace", "default"))
+        names = [str(target.get(key, "")) for key in ("what", "workload")]
+        found |= {(namespace, name.rpartition("/")[2]) for name in names if name}
+        # Groups and pools are in no namespace.
+        found |= {("default", str(target[key])) for key in ("group", "pool") if key in target}
+    return found
 
 
 def _without(value: Any, gone: frozenset[Path], here: Path) -> Any:

@@ -2,39 +2,51 @@
 
     document --> Scenario --keptcluster.py, runner.py--> recording --symptom.py--> Symptom
 
-A run ends as soon as nothing that may come can change how the expectations come out. If the control
+A run ends as soon as nothing that may come can change how the expectations come out, or once it has
+been quiet for as long as the caller says, if that is less than the scenario wants. If the control
 plane itself fails, another one is made, and the document is played again.
+
+cluster-autoscaler logs more than it would, so that it is known why it does something.
 """
 
+import asyncio
 import shutil
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from kwok_operator.causes.model import Chain
+from kwok_operator.constants import KIND
 from kwok_operator.controlplane import ControlPlaneError
 from kwok_operator.errors import ApiUnreachableError, KwokOperatorError, one_line
+from kwok_operator.importing.incidents.calog import LogReader, Loop
 from kwok_operator.rehearsal import outputs
 from kwok_operator.rehearsal.judge.figures import FigureScope, Place
 from kwok_operator.rehearsal.judge.recording import PodState
 from kwok_operator.rehearsal.judge.verdict import judged
 from kwok_operator.rehearsal.keptcluster import KeptCluster, kept_cluster
 from kwok_operator.rehearsal.kubectl import AsyncKubectl
+from kwok_operator.rehearsal.logs import log_of
 from kwok_operator.rehearsal.progress import Report
 from kwok_operator.rehearsal.runner import play
 from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.settings import RehearseSettings
 from kwok_operator.rehearsal.shrinking.documents import read_again
 from kwok_operator.rehearsal.shrinking.parts import Doc
-from kwok_operator.rehearsal.shrinking.symptom import Symptom, symptom_of
+from kwok_operator.rehearsal.shrinking.symptom import Symptom, longest_pause, symptom_of
 from kwok_operator.rehearsal.testbed import FindProgram
 
 _CLUSTERS: Final = 3
 """How many control planes may fail in one try."""
 _STEADY_AT_LEAST: Final = 30.0
 """Seconds in which a try may always become steady."""
+_LEAST_QUIET: Final = 4.0
+"""Seconds for which a try must be quiet at least: cluster-autoscaler looks every two seconds."""
+_LEVEL: Final = "4"
+"""The -v at which cluster-autoscaler says why it does something."""
 _TIMES: Final = 3.0
 """A try may take so many times as long as the first one to become steady, and to settle."""
 
@@ -73,8 +85,9 @@ class TryPlayer:
         cluster = (await self._cluster()).cluster
         return AsyncKubectl(cluster.kubectl, {"KUBECONFIG": str(cluster.kubeconfig)})
 
-    async def play(self, doc: Doc, *, whole: bool = False) -> Symptom:
-        """Plays a document, with `whole` to the end of its run even if nothing can change.
+    async def play(self, doc: Doc, quiet: float | None) -> Symptom:
+        """Plays a document until it was `quiet` for so many seconds; None: to the end of its run,
+        even if nothing can change.
 
         Raises ControlPlaneError if control planes fail one after the other.
         """
@@ -83,7 +96,7 @@ class TryPlayer:
             return Symptom("; ".join(finding.message for finding in read.findings))
         for attempt in range(_CLUSTERS):
             try:
-                return await self._played(read.scenario, whole=whole)
+                return await self._played(read.scenario, quiet)
             except (ControlPlaneError, ApiUnreachableError) as error:
                 await self._stack.aclose()
                 self._kept = None
@@ -92,9 +105,9 @@ class TryPlayer:
                 self._report(one_line(f"another control plane is made: {error}", limit=300))
         raise AssertionError
 
-    async def _played(self, scenario: Scenario, *, whole: bool) -> Symptom:
+    async def _played(self, scenario: Scenario, quiet: float | None) -> Symptom:
         keeps = range(len(scenario.expect))
-        limited = scenario if whole or self._first is None else self._limited(scenario)
+        limited = self._limited(scenario, quiet)
         kept = await self._cluster()
         shutil.rmtree(self._folder, ignore_errors=True)
         began = time.monotonic()
@@ -108,7 +121,7 @@ class TryPlayer:
                     report=lambda line: None,
                     show=lambda now: None,
                     kept=kept,
-                    enough=() if whole else keeps,
+                    enough=() if quiet is None else keeps,
                 )
             except (ControlPlaneError, ApiUnreachableError):
                 raise
@@ -120,25 +133,62 @@ class TryPlayer:
         with outputs.opened(path) as recording:
             found = judged(recording, name=path.name)
         kept.cluster.check()
+        if found.end.reason == "interrupted":
+            raise asyncio.CancelledError
         if self._first is None:
             self._first = (time.monotonic() - began - found.t, found.t)
-        if found.end.reason == "atMost" and limited.until != scenario.until:
+        if found.end.reason == "atMost" and limited.until.at_most < scenario.until.at_most:
             return Symptom("it takes much longer than the first run")
-        return symptom_of(found, keeps, self._chains(path, scenario, keeps))
-
-    def _limited(self, scenario: Scenario) -> Scenario:
-        """Returns the scenario with less time than it has, if the first run took much less."""
-        assert self._first is not None
-        until, (begin, run) = scenario.until, self._first
-        update: dict[str, object] = {
-            "steady_within": min(scenario.steady_within, max(_TIMES * begin, _STEADY_AT_LEAST))
+        groups = {
+            made["metadata"]["name"]
+            for each in scenario.apply
+            if (made := each.object) is not None
+            and made.get("kind") == KIND
+            and "autoscaling" in made.get("spec", {})
         }
-        longest = _TIMES * run + _STEADY_AT_LEAST
-        if (until.settled or until.condition) and longest < until.at_most:
+        chains = self._chains(path, scenario, keeps)
+        symptom = symptom_of(found, keeps, chains, self._loops(scenario), groups)
+        with outputs.opened(path) as recording:
+            return replace(symptom, pause=longest_pause(recording.lines()))
+
+    def _limited(self, scenario: Scenario, quiet: float | None) -> Scenario:
+        """Returns the scenario with less time than it has, if the first run took much less, and
+        with an autoscaler that logs what it does.
+        """
+        processes = []
+        for process in scenario.processes:
+            autoscaler = process.cluster_autoscaler
+            if autoscaler is not None and not _says_enough(autoscaler.flags.get("v", "0")):
+                flags = {**autoscaler.flags, "v": _LEVEL}
+                told = autoscaler.model_copy(update={"flags": flags})
+                process = process.model_copy(update={"cluster_autoscaler": told})
+            processes.append(process)
+        update: dict[str, object] = {"processes": tuple(processes)}
+        if self._first is not None and quiet is not None:
+            until, (begin, run) = scenario.until, self._first
+            steady = max(_TIMES * begin, _STEADY_AT_LEAST)
+            update["steady_within"] = min(scenario.steady_within, steady)
+            longest = min(until.at_most, _TIMES * run + _STEADY_AT_LEAST)
             # Once anything is said of the end, there is no default any more.
-            shorter = {"at_most": longest, "settled_for": until.settled}
-            update["until"] = until.model_copy(update=shorter)
+            settled = until.settled and min(until.settled, max(quiet, _LEAST_QUIET))
+            if until.settled or until.condition:
+                shorter = {"at_most": longest, "settled_for": settled}
+                update["until"] = until.model_copy(update=shorter)
         return scenario.model_copy(update=update)
+
+    def _loops(self, scenario: Scenario) -> list[Loop]:
+        """Reads what the autoscalers of the last run have logged."""
+        found: list[Loop] = []
+        for process in scenario.processes:
+            if process.cluster_autoscaler is not None:
+                reader = LogReader(at=None, near=time.time())
+                path = self._folder / outputs.LOGS / log_of(process.name)
+                if path.exists():
+                    with path.open("rb") as lines:
+                        for line in lines:
+                            reader.add(line)
+                found += reader.loops
+        return found
 
     def _chains(
         self, path: Path, scenario: Scenario, keeps: Sequence[int]
@@ -164,3 +214,7 @@ class TryPlayer:
         if self._kept is None:
             self._kept = await self._stack.enter_async_context(kept_cluster(self._scenario))
         return self._kept
+
+
+def _says_enough(level: str) -> bool:
+    return level.isdecimal() and int(level) >= int(_LEVEL)

@@ -1,13 +1,14 @@
 """`kwok-operator shrink` as a whole: from a scenario's file to a smaller one, and a test of it.
 
     ScenarioFile --documents.py--> document --shrinker.py, player.py--> smaller documents
-      --> OUTPUT/NAME.yaml, as soon as one is smaller; OUTPUT/test_NAME.py
+      --> OUTPUT/shrunk.yaml, as soon as one is smaller; OUTPUT/test_shrunk.py
 
 What was tried is in OUTPUT/tries.jsonl: the same command with the same --output goes on from there.
 """
 
 import asyncio
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Final
 
 from kwok_operator import __version__
 from kwok_operator.errors import SettingsError
+from kwok_operator.importing.anonymizing import Names
 from kwok_operator.rehearsal import outputs
 from kwok_operator.rehearsal.progress import Report
 from kwok_operator.rehearsal.scenario.scenariofile import ScenarioFile
@@ -26,6 +28,7 @@ from kwok_operator.rehearsal.shrinking.documents import (
     inlined,
     read_again,
 )
+from kwok_operator.rehearsal.shrinking.hiding import hidden
 from kwok_operator.rehearsal.shrinking.keeps import expectations
 from kwok_operator.rehearsal.shrinking.parts import Doc, tidied
 from kwok_operator.rehearsal.shrinking.player import TryPlayer
@@ -36,7 +39,9 @@ from kwok_operator.rehearsal.shrinking.tries import Tries, key_of
 from kwok_operator.rehearsal.testbed import FindProgram
 from kwok_operator.signals import cancelled_by_signals
 
+RESULT: Final = "shrunk.yaml"
 _TRY: Final = "try"
+_HASH: Final = re.compile(r"n-[a-z2-7]{12}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,11 @@ class ShrinkSettings:
     folder: Path
     keeps: Sequence[str] = ()
     """What --keeps names."""
+    because: str = ""
+    """A text that the reason has for which an expectation is to fail; empty: any that it has."""
+    anonymize: bool = False
+    table: Path | None = None
+    """Where the table of anonymous names is; None: beside the folder."""
     budget: ShrinkBudget = field(default_factory=lambda: ShrinkBudget(200, 3600.0))
 
 
@@ -91,7 +101,18 @@ async def shrink(
                     read, await player.kubectl(), folder=settings.rehearse.scenario.parent
                 )
                 doc = tidied(expecting(doc, kept))
+                if settings.anonymize:
+                    doc, report = _anonymous(doc, settings, report)
                 return await _shrunk(doc, settings, player, find_program, report)
+
+
+def _anonymous(doc: Doc, settings: ShrinkSettings, report: Report) -> tuple[Doc, Report]:
+    """Returns the document with hashes for names, and a report that has the names still."""
+    names = Names(settings.folder, settings.table)
+    doc = hidden(doc, names.anonymizer)
+    names.save()
+    table = names.anonymizer.table
+    return doc, lambda line: report(_HASH.sub(lambda found: table.get(found[0], found[0]), line))
 
 
 async def _shrunk(
@@ -101,7 +122,7 @@ async def _shrunk(
     found = read_again(doc, given.scenario, binaries=given.binaries)
     if found.scenario is None or found.findings:
         raise SettingsError("; ".join(finding.message for finding in found.findings))
-    path = settings.folder / f"{found.scenario.name}.yaml"
+    path = settings.folder / RESULT
     programs = {name: _version(find_program(name)) for name in sorted(found.scenario.programs)}
     tries = Tries(
         settings.folder,
@@ -116,6 +137,7 @@ async def _shrunk(
         outputs.put(path, in_yaml(smaller))
 
     shrinker = Shrinker(doc, player.play, is_valid, tries, settings.budget, report, write)
+    shrinker.reason = settings.because
     smallest, interrupted = False, False
     try:
         smallest = await shrinker.shrink()
@@ -128,11 +150,11 @@ async def _shrunk(
     whole = None
     if not interrupted:
         report("the result is played once more, to the end of its run")
-        whole = agree(shrinker.first, await player.play(left, whole=True))
+        whole = agree(shrinker.first, await player.play(left, None))
     test = pytest_file(
         path.name, read_again(left, given.scenario, binaries=given.binaries), shrinker.first
     )
-    outputs.put(settings.folder / f"test_{path.stem.replace('-', '_')}.py", test)
+    outputs.put(settings.folder / f"test_{path.stem}.py", test)
     return Shrunk(
         path=path,
         lines=in_yaml(left).count("\n"),

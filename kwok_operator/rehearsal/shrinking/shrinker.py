@@ -4,10 +4,13 @@
       it is kept, and told, or not
 
 The first document is played twice. If both agree, a try decides; if not, the majority of up to
-three. After each level what is left is played once more, and if that disagrees, the level is done
-again by majority. All levels are gone through until none leaves anything out any more.
+three. A try may end once it was quiet for somewhat longer than any pause of the smallest so far,
+which a scenario with a long settledFor gains most from. So after all levels what is left is played
+once to the end of its run, and if that disagrees, they are gone through again by majority, and with
+patience. All levels are gone through until none leaves anything out any more.
 """
 
+import math
 import time
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import suppress
@@ -19,13 +22,18 @@ from kwok_operator.rehearsal.progress import Report
 from kwok_operator.rehearsal.shrinking.deltadebugging import lowered, minimized
 from kwok_operator.rehearsal.shrinking.levels import LEVELS, ShrinkLevel
 from kwok_operator.rehearsal.shrinking.parts import Amount, Doc, Part, with_numbers, without
-from kwok_operator.rehearsal.shrinking.symptom import Symptom, agree
+from kwok_operator.rehearsal.shrinking.symptom import Symptom, agree, because
 from kwok_operator.rehearsal.shrinking.tries import Tries, key_of
 
 MOST_TRIES: Final = 3
 """How often a document is played at most, if it comes out differently."""
 
-Play = Callable[[Doc], Awaitable[Symptom]]
+_LONGER: Final = 1.5
+_MORE: Final = 2.0
+"""A try is to be quiet for so many times the longest pause, and so many seconds."""
+
+Play = Callable[[Doc, float | None], Awaitable[Symptom]]
+"""Plays a document until it is quiet for so many seconds; None: to the end of its run."""
 T = TypeVar("T")
 
 
@@ -60,7 +68,15 @@ class Shrinker:
     runs: int = 0
     """How many tries were made, those not counted that were known."""
     first: Symptom = field(default_factory=Symptom)
+    reason: str = ""
+    """A text that a reason of the first run must have, which then is the only one that is kept."""
     by_majority: bool = False
+    patient: bool = False
+    """Whether each try settles as long as the scenario says."""
+    _pause: float = 0.0
+    """The longest pause of the smallest so far, in seconds."""
+    _last: Symptom | None = None
+    """That of the last try that was the same."""
     _began: float = 0.0
     _answers: dict[str, bool] = field(default_factory=dict)
 
@@ -72,51 +88,56 @@ class Shrinker:
         self._began = self.now()
         with suppress(_Spent):
             await self._begin()
-            before = None
-            while self.smallest != before:
+            while True:
                 before = self.smallest
                 for level in LEVELS:
-                    await self._at(level)
-            return True
+                    await self._reduce(level)
+                if self.smallest == before:
+                    return True
+                if not agree(self.first, await self._try(self.smallest, None)):
+                    await self._doubt(before)
         if not self.first.outcomes:
-            raise ShrinkError("the budget was spent before the first run was over; raise it")
+            raise ShrinkError("the budget was spent before the first runs were over; raise it")
         return False
 
     async def _begin(self) -> None:
         """Finds out what is to be kept, and how reliably it comes out."""
         self.report("the first run says what is to be kept")
-        found = [await self._try(self.smallest)]
+        found = [await self._try(self.smallest, None)]
         if found[0].broken_off:
             raise ShrinkError(f"the scenario as it is can't be judged: {found[0].broken_off}")
-        found.append(await self._try(self.smallest))
+        self._pause = found[0].pause
+        found.append(await self._try(self.smallest, self._quiet))
         if not agree(found[0], found[1]):
             self.by_majority = True
-            found.append(await self._try(self.smallest))
+            found.append(await self._try(self.smallest, None))
         kept = [one for one in found if sum(agree(one, each) for each in found) > 1]
         if not kept:
             said = "; ".join(dict.fromkeys(map(str, found)))
             raise ShrinkError(f"it comes out differently in each run: {said}")
-        self.first = kept[0]
+        first = because(kept[0], self.reason) if self.reason else kept[0]
+        if self.reason and not any(first.reasons):
+            raise ShrinkError(f"--because {self.reason}: is no reason of the first run: {kept[0]}")
+        self.first = first
         self._answers[key_of(self.smallest)] = True
         often = (
             ", in two of three runs: each try is decided by majority" if self.by_majority else ""
         )
         self.report(f"kept: {self.first}{often}")
 
-    async def _at(self, level: ShrinkLevel) -> None:
-        before = self.smallest
-        await self._reduce(level)
-        if self.smallest is before or self.by_majority:
-            return
-        if agree(self.first, await self._try(self.smallest)):
-            return
-        self.report(f"{level.words}: what is left came out differently when it was played again")
-        self.by_majority = True
+    async def _doubt(self, before: Doc) -> None:
+        """Goes back to what was there before all levels, and from now on has patience."""
+        if self.patient:
+            raise ShrinkError("what is left comes out differently each time it is played")
+        self.report("what is left comes out differently at the end of its run: with patience again")
+        self.by_majority = self.patient = True
         self._answers.clear()
-        if not await self._holds(self.smallest):
-            self.smallest = before
-            self.smaller(before)
-            await self._reduce(level)
+        self.smallest = before
+        self.smaller(before)
+
+    @property
+    def _quiet(self) -> float:
+        return math.inf if self.patient else self._pause * _LONGER + _MORE
 
     async def _reduce(self, level: ShrinkLevel) -> None:
         doc = self.smallest
@@ -157,9 +178,11 @@ class Shrinker:
                 began, runs = self.now(), self.runs
                 holds = await self._holds(doc)
                 if holds:
+                    if self._last is not None:
+                        self._pause = self._last.pause
                     self.smallest = doc
                     self.smaller(doc)
-                took = f"{self.now() - began:.0f} s" if self.runs > runs else "known"
+                took = f"{self.now() - began:.0f} s" if self.runs > runs else "not played"
                 verdict = "the same" if holds else "not the same"
                 self.report(f"without {words(each)}: {verdict} ({took}); {self.left}")
                 each = tries.send(holds)
@@ -180,19 +203,23 @@ class Shrinker:
         """Tries once, or by majority until two tries agree."""
         votes = {True: 0, False: 0}
         while max(votes.values()) < (MOST_TRIES + 1) // 2:
-            votes[agree(self.first, await self._try(doc))] += 1
+            symptom = await self._try(doc, self._quiet)
+            same = agree(self.first, symptom)
+            votes[same] += 1
+            if same:
+                self._last = symptom
             if not self.by_majority:
                 break
         return votes[True] > votes[False]
 
-    async def _try(self, doc: Doc) -> Symptom:
-        key = key_of(doc)
+    async def _try(self, doc: Doc, quiet: float | None) -> Symptom:
+        key = key_of([doc, quiet])
         if (known := self.tries.known(key)) is not None:
             return known
         began = self.now()
         if self.runs >= self.budget.runs or began - self._began > self.budget.seconds:
             raise _Spent
         self.runs += 1
-        found = await self.play(doc)
+        found = await self.play(doc, quiet)
         self.tries.add(key, found, seconds=self.now() - began)
         return found

@@ -1,30 +1,47 @@
 """What a run shows of the expectations that are to come out the same, and whether two runs agree.
 
-    Judged, chains of pods --symptom_of--> Symptom, Symptom --agree--> whether it is the same
+    Judged, chains of pods, loops of cluster-autoscaler --symptom_of--> Symptom
+    Symptom, Symptom --agree--> whether it is the same
 
 That an expectation fails is not enough: a scenario without its groups has pending pods, too. So a
 run agrees with the first one only if it came to its end, the figure is on the same side of its
-bound, and pods wait, or waited, for a reason that the first run had as well.
+bound, and for a reason that the first run had as well: why pods wait or waited; why
+cluster-autoscaler keeps nodes; whether it chose a group among several.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kwok_operator.causes.model import Chain, StepKind, known_reasons
 from kwok_operator.formats.words import names_in_words
+from kwok_operator.importing.incidents.calog import Loop
 from kwok_operator.rehearsal.judge.expectations import ExpectationOutcome
 from kwok_operator.rehearsal.judge.figures import FIGURES
+from kwok_operator.rehearsal.judge.recording import (
+    GroupLine,
+    JobLine,
+    NodeClaimLine,
+    NodeLine,
+    PodLine,
+    RecordedLine,
+)
 from kwok_operator.rehearsal.judge.verdict import Judged
 
 _HOLDS: Final = "holds"
+_TOO_HIGH: Final = "fails, too high"
 _TELLING: Final = frozenset({StepKind.REFUSED, StepKind.FAILED, StepKind.HELD})
 """The steps of a pod whose texts say what has kept it waiting."""
 _OF_WAITING: Final = ("pods.pending", "pods.running", "pods.unserved")
+_OF_NODES: Final = ("nodes", "instances", "churn.created", "cost")
+_NAMES: Final = re.compile(r"\S*[0-9/]\S*")
+_A_CHOICE: Final = "a choice among groups"
+_NO_CHOICE: Final = "the only group"
+_CHANGES: Final = (NodeLine, PodLine, GroupLine, JobLine, NodeClaimLine)
 
 Reasons = frozenset[frozenset[str]]
-"""For which reasons pods wait: those of a pod together."""
-ReasonsOf = Callable[[ExpectationOutcome], Reasons]
+"""For which reasons something is so: those of one pod or node together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +51,9 @@ class Symptom:
     outcomes: tuple[str, ...] = ()
     """How each of the expectations came out, in a word or two."""
     reasons: tuple[Reasons, ...] = ()
-    """For each of them why the pods wait that it is about; empty if it says nothing of that."""
+    """For each of them why it fails; empty if that isn't known."""
+    pause: float = 0.0
+    """The longest time in seconds after which something still changed."""
 
     def __str__(self) -> str:
         if self.broken_off:
@@ -44,6 +63,24 @@ class Symptom:
             why = names_in_words(sorted({each for some in reasons for each in some}))
             parts.append(f"{outcome}{f' ({why})' if why else ''}")
         return ", ".join(parts)
+
+
+def because(symptom: Symptom, text: str) -> Symptom:
+    """Returns the symptom with those of its reasons only that have this text."""
+    kept = (
+        frozenset(some for some in reasons if any(text.lower() in each.lower() for each in some))
+        for reasons in symptom.reasons
+    )
+    return replace(symptom, reasons=tuple(kept))
+
+
+def longest_pause(lines: Iterable[RecordedLine]) -> float:
+    """Returns the longest time in seconds in which nothing changed, before something did."""
+    longest, last = 0.0, 0.0
+    for line in lines:
+        if isinstance(line, _CHANGES):
+            longest, last = max(longest, line.t - last), line.t
+    return longest
 
 
 def agree(first: Symptom, other: Symptom) -> bool:
@@ -58,10 +95,14 @@ def agree(first: Symptom, other: Symptom) -> bool:
 
 
 def symptom_of(
-    judged: Judged, keeps: Sequence[int], chains: Mapping[int, Sequence[Chain]]
+    judged: Judged,
+    keeps: Sequence[int],
+    chains: Mapping[int, Sequence[Chain]],
+    loops: Sequence[Loop] = (),
+    groups: Collection[str] = (),
 ) -> Symptom:
-    """`keeps` are the numbers of the expectations, and `chains` has the pods that each of them is
-    about.
+    """`keeps` are the numbers of the expectations, `chains` has the pods that each of them is
+    about, `loops` is what cluster-autoscaler logged, and `groups` are those that it may scale.
     """
     if judged.broken_off:
         return Symptom(judged.broken_off)
@@ -70,9 +111,31 @@ def symptom_of(
         outcomes=tuple(map(_in_words, outcomes)),
         reasons=tuple(
             frozenset(map(_reasons, _concerned(outcome, chains.get(number, ()))))
+            | _of_nodes(outcome, loops, groups)
             for number, outcome in zip(keeps, outcomes, strict=True)
         ),
     )
+
+
+def _of_nodes(
+    outcome: ExpectationOutcome, loops: Sequence[Loop], groups: Collection[str]
+) -> Reasons:
+    """Returns why there are more nodes than expected: why they are kept, or why they came."""
+    expected = outcome.expectation
+    figure = FIGURES.get(expected.figure or "")
+    if figure is None or not figure.name.startswith(_OF_NODES):
+        return frozenset()
+    if _in_words(outcome) != _TOO_HIGH:
+        return frozenset()
+    if not figure.rises(expected.of):
+        kept = next((loop.kept for loop in reversed(loops) if loop.kept), {})
+        return frozenset(frozenset({_NAMES.sub("*", why)}) for why in kept.values())
+    found = set()
+    for loop in loops:
+        options = set(groups) - loop.empty - loop.skipped.keys()
+        if loop.best and expected.of.group in ("", loop.best):
+            found.add(_A_CHOICE if len(options) > 1 else _NO_CHOICE)
+    return frozenset(frozenset({each}) for each in found)
 
 
 def _in_words(outcome: ExpectationOutcome) -> str:
@@ -82,7 +145,7 @@ def _in_words(outcome: ExpectationOutcome) -> str:
     if outcome.lacks or expected.kind == "wait" or value is None:
         return f"fails, without {outcome.lacks}" if outcome.lacks else "fails"
     low = expected.at_least if expected.equals is None else expected.equals
-    return "fails, too low" if low is not None and value < low else "fails, too high"
+    return "fails, too low" if low is not None and value < low else _TOO_HIGH
 
 
 def _concerned(outcome: ExpectationOutcome, chains: Iterable[Chain]) -> list[Chain]:

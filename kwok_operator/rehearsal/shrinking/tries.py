@@ -49,6 +49,7 @@ class Tries:
                     line["broken"],
                     tuple(line["outcomes"]),
                     tuple(frozenset(map(frozenset, some)) for some in line["reasons"]),
+                    line["pause"],
                 )
                 self._symptoms[line["key"]].append(found)
             # Written anew, as a kill may have left half a line at its end.
@@ -72,6 +73,7 @@ class Tries:
             "broken": symptom.broken_off,
             "outcomes": symptom.outcomes,
             "reasons": [sorted(map(sorted, some)) for some in symptom.reasons],
+            "pause": symptom.pause,
             "seconds": round(seconds, 2),
         }
         with writing(self._path.parent), self._path.open("a", encoding="utf-8") as file:

@@ -1,0 +1,164 @@
+"""Makes the names in a document anonymous, as an import with --anonymize does.
+
+    document, Anonymizer --hidden--> the same document with hashes for names
+
+Objects are renamed by importing/anonymous.py. The rest of a scenario refers to them, and follows
+here: what figures are narrowed to, what steps and places are about, and names within flags and
+texts. Texts for people are left out. Commands can't be made anonymous.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kwok_operator.errors import SettingsError
+from kwok_operator.formats.untyped import as_list, as_map
+from kwok_operator.importing.anonymous import Anonymizer
+from kwok_operator.rehearsal.shrinking.parts import Doc
+
+_FLAG: Final = "--anonymize"
+_TEXTS: Final = frozenset({"teaches", "say", "currency"})
+_NAMES: Final = frozenset({"namespace", "group", "pool", "nodePool", "start", "stop"})
+_AS_IT_IS: Final = frozenset({"figure", "zone", "kubernetes", "kind", "reason", "type", "from"})
+_OWN: Final = frozenset({"operator", "shim"})
+_WORD: Final = re.compile(r"[^\s:,=/]+")
+_SELECTED: Final = re.compile(r"([-._/a-zA-Z0-9]+)( *!?==? *)([-._a-zA-Z0-9]+)")
+
+
+def hidden(doc: Doc, anonymizer: Anonymizer) -> Doc:
+    """Returns the document with anonymous names. Raises SettingsError if it has commands."""
+    _refuse_commands(doc)
+    hider = _Hider(anonymizer)
+    objects = [*_objects(doc)]
+    renamed = iter(anonymizer.manifests(objects))
+    hider.known = {original: new for new, original in anonymizer.table.items()}
+    return {
+        key: hider.part(key, _with_objects(value, renamed))
+        for key, value in doc.items()
+        if key not in _TEXTS
+    }
+
+
+def _refuse_commands(doc: Doc) -> None:
+    for number, step in enumerate(as_list(doc.get("timeline"))):
+        if "run" in step:
+            raise SettingsError(f"{_FLAG}: timeline[{number}] runs a command, which may have names")
+    for number, each in enumerate(as_list(doc.get("processes"))):
+        if "command" in each or "env" in each:
+            raise SettingsError(
+                f"{_FLAG}: processes[{number}] has a command or variables, which may have names"
+            )
+    for number, each in enumerate(as_list(doc.get("workloads"))):
+        if "trace" in as_map(each.get("arrivals")):
+            raise SettingsError(f"{_FLAG}: workloads[{number}] has a trace, which may have names")
+
+
+class _Made(dict[str, Any]):
+    """An object that was renamed."""
+
+
+def _objects(value: Any) -> Any:
+    """Yields all objects that a document applies, in the order of `_with_objects`."""
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            if key == "object" and isinstance(part, Mapping) and "kind" in part:
+                yield part
+            else:
+                yield from _objects(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from _objects(part)
+
+
+def _with_objects(value: Any, renamed: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {
+            key: _Made(next(renamed))
+            if key == "object" and isinstance(part, Mapping) and "kind" in part
+            else _with_objects(part, renamed)
+            for key, part in value.items()
+        }
+    return [_with_objects(each, renamed) for each in value] if isinstance(value, list) else value
+
+
+class _Hider:
+    """Renames what isn't in objects."""
+
+    def __init__(self, anonymizer: Anonymizer) -> None:
+        self._anonymizer = anonymizer
+        self.known: Mapping[str, str] = {}
+        """The new name of each name in the objects."""
+
+    def part(self, key: str, value: Any) -> Any:
+        """Renames what stands under a key."""
+        match key, value:
+            case _, _Made():
+                return dict(value)
+            case "pods" | "patch", dict() if "what" not in value:
+                (found,) = self._anonymizer.manifests([value])
+                return found
+            case "placement", dict():
+                return self._placement(value)
+            case "selector", str():
+                return _SELECTED.sub(self._selected, value)
+            case "name" | "seed", str():
+                return self._name(value)
+            case "what" | "workload" | "about", str():
+                kind, slash, name = value.rpartition("/")
+                first, more, namespace = kind.partition("/")
+                if key == "about" and not slash:
+                    return value
+                place = f"{first}{more}{self._name(namespace) if more else ''}"
+                return f"{place}{slash}{self._name(name)}"
+            case "program", str():
+                return value if value in _OWN else self._name(value)
+            case _, str() if key in _NAMES:
+                return self._name(value)
+            case _, dict():
+                names = {k: self.part(k, v) for k, v in value.items() if k not in _TEXTS}
+                expected = "figure" in value or "event" in value or "wait" in value
+                return {k: v for k, v in names.items() if not (expected and k == "name")}
+            case _, list():
+                return [self.part(key, each) for each in value]
+            case _, str() if key not in _AS_IT_IS:
+                return _WORD.sub(lambda word: self.known.get(word[0], word[0]), value)
+        return value
+
+    def _name(self, text: str) -> str:
+        return self._anonymizer.name(text)
+
+    def _selected(self, found: re.Match[str]) -> str:
+        key, sign, value = found[1], found[2], found[3]
+        renamed = self._anonymizer.label_value(key, value)
+        return f"{self._anonymizer.label_key(key)}{sign}{renamed}"
+
+    def _placement(self, placement: Mapping[str, Any]) -> Doc:
+        def node(place: str) -> str:
+            group, slash, number = place.rpartition("/")
+            return f"{self._name(group)}{slash}{number}"
+
+        pods = [
+            {
+                **each,
+                "what": self.part("what", each["what"]),
+                "namespace": self._name(each.get("namespace", "default")),
+                **{
+                    key: {node(place): count for place, count in as_map(each["on"]).items()}
+                    for key in ("on",)
+                    if key in each
+                },
+                **{
+                    key: {n: node(place) for n, place in as_map(each["ordinals"]).items()}
+                    for key in ("ordinals",)
+                    if key in each
+                },
+            }
+            for each in as_list(placement.get("pods"))
+        ]
+        (marks,) = self._anonymizer.manifests([as_map(placement.get("nodes"))])
+        nodes = {node(place): mark for place, mark in marks.items()}
+        return {
+            **placement,
+            **({"pods": pods} if pods else {}),
+            **({"nodes": nodes} if nodes else {}),
+        }
