@@ -83,6 +83,7 @@ def chain_of(pod: SeenPod, cluster: SeenCluster, now: float) -> Chain:
     return Chain(
         pod=pod.name,
         workload=pod.state.workload,
+        rehearsed=pod.state.rehearsed,
         steps=in_order(replace(step, at=created) if step.at < created else step for step in steps),
         cause=cause,
         phases={} if pod.before_the_run else phases,

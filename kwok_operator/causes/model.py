@@ -112,6 +112,8 @@ class Chain:
     """NAMESPACE/NAME."""
     workload: str
     """As Kind/NAMESPACE/NAME."""
+    rehearsed: str
+    """The scenario's workload, if it has another name."""
     steps: tuple[ChainStep, ...]
     """In the order of their times."""
     cause: Cause

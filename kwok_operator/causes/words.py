@@ -93,13 +93,24 @@ class Answers:
     def add(self, chain: Chain) -> None:
         if chain.cause.kind is CauseKind.ENDED and not chain.waited:
             return  # it ran before the run began
-        workload = chain.workload or chain.pod
-        if workload not in self._found and len(self._found) >= _MOST_KEPT:
-            workload = _OTHERS
-        alike = self._found.setdefault(workload, defaultdict(_Alike))[_key(chain)]
+        alike = self._alike(chain.workload or chain.pod, _key(chain))
         alike.waits.append(chain.waited)
         if alike.example is None or chain.waited > alike.example.waited:
             alike.example = chain
+
+    def join(self, others: "Answers") -> None:
+        """Adds the chains of others."""
+        for workload, found in others._found.items():
+            for key, each in found.items():
+                alike = self._alike(workload, key)
+                alike.waits += each.waits
+                examples = filter(None, (alike.example, each.example))
+                alike.example = max(examples, key=lambda chain: chain.waited, default=None)
+
+    def _alike(self, workload: str, key: "_Key") -> _Alike:
+        if workload not in self._found and len(self._found) >= _MOST_KEPT:
+            workload = _OTHERS
+        return self._found.setdefault(workload, defaultdict(_Alike))[key]
 
     def lines(self) -> Iterator[str]:
         """Yields what became of the pods of each workload; those that wait come first."""

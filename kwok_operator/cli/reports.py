@@ -55,7 +55,7 @@ def run_report(flags: argparse.Namespace) -> int:
         found = outputs.judge(recording)
         folder = flags.output or (recording if recording.is_dir() else recording.parent)
         with outputs.locked(folder):
-            written = outputs.write(found, folder, recording=recording)
+            written = outputs.write(found, folder)
     except (RecordingError, SettingsError) as error:
         return _unreadable(error)
     if found.cut:

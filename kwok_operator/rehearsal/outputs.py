@@ -2,9 +2,8 @@
 
     recording.jsonl.gz --> verdict.json, junit.xml, report.html, summary.md, trace.json.gz
 
-A recording is read as a stream: once for its verdict, once for its trace. Other files are
-replaced at once, and together: nobody reads half of one, and none takes its place if another can't
-be written. The folder is locked meanwhile.
+A recording is read once, as a stream. Other files are replaced at once, and together: nobody reads
+half of one, and none takes its place if another can't be written. The folder is locked meanwhile.
 """
 
 import errno
@@ -14,8 +13,7 @@ import os
 import time
 import uuid
 import zlib
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -23,12 +21,10 @@ from typing import IO, Any, Final
 
 from kwok_operator.causes.model import Chain
 from kwok_operator.causes.recorded import Explainer, Wanted, every_pod
-from kwok_operator.causes.words import Answers
 from kwok_operator.errors import SettingsError
-from kwok_operator.rehearsal.judge.figures import FigureScope, Place
+from kwok_operator.rehearsal.judge.reasons import WaitReasons
 from kwok_operator.rehearsal.judge.recording import (
     EndLine,
-    PodState,
     RecordedLine,
     RecordingReader,
     Skips,
@@ -36,7 +32,6 @@ from kwok_operator.rehearsal.judge.recording import (
 )
 from kwok_operator.rehearsal.judge.verdict import (
     Judged,
-    failed_scopes,
     judged,
     junit_xml,
     verdict_json,
@@ -44,7 +39,7 @@ from kwok_operator.rehearsal.judge.verdict import (
 from kwok_operator.rehearsal.report.inmarkdown import in_markdown
 from kwok_operator.rehearsal.report.livepage import PageScript
 from kwok_operator.rehearsal.report.page import page
-from kwok_operator.rehearsal.report.runtrace import run_trace
+from kwok_operator.rehearsal.report.runtrace import RunTrace
 
 RECORDING: Final = "recording.jsonl.gz"
 VERDICT: Final = "verdict.json"
@@ -61,8 +56,6 @@ _GZIP: Final = 31
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _LIVE: Final = Path(__file__).parent / "report" / "live"
 _SCRIPTS: Final = ("lanes.js", "report.js")
-_MOST_CAUSES: Final = 3
-"""The most causes that a failed verdict names: more are not read at a terminal."""
 
 
 @contextmanager
@@ -79,42 +72,18 @@ def opened(path: Path) -> Iterator[RecordingReader]:
 
 
 def judge(path: Path) -> Judged:
-    """Judges a recording, and explains why pods waited. Raises SettingsError, RecordingError."""
+    """Judges a recording, explains why pods waited, and makes its trace, in one pass. Raises
+    SettingsError, RecordingError.
+    """
+    pack: Any = zlib.compressobj(wbits=_GZIP)
+    packed: list[bytes] = []
     with opened(path) as recording:
-        found = judged(recording, name=path.name)
-    scopes, slowest = failed_scopes(found), {pod.name for pod in found.slowest}
-    missed: set[str] = set()
-
-    def wanted(name: str, pod: PodState) -> bool:
-        if _is_in(scopes, name, pod):
-            missed.add(name)
-        return True
-
-    every, failed, slow = Answers(), Answers(), dict[str, Chain]()
-    refusals = defaultdict[str, Counter[str]](Counter)
-    for chain in chains(path, wanted=wanted):
-        every.add(chain)
-        for refusal in chain.cause.refusals:
-            for group in refusal.names or ("",):
-                refusals[group][refusal.reason] += 1
-        if chain.pod in missed:
-            failed.add(chain)
-        if chain.pod in slowest and (
-            chain.pod not in slow or slow[chain.pod].waited < chain.waited
-        ):
-            slow[chain.pod] = chain
-    return replace(
-        found,
-        why=tuple(failed.worst(most=_MOST_CAUSES)),
-        answers=tuple(every.lines()),
-        chains=slow,
-        refusals=refusals,
-    )
-
-
-def _is_in(scopes: Collection[FigureScope], name: str, pod: PodState) -> bool:
-    place = Place(pod.workload, name.partition("/")[0], rehearsed=pod.rehearsed)
-    return any(scope.holds(place) for scope in scopes)
+        reasons = WaitReasons(recording.header)
+        trace = RunTrace(
+            recording.header.scenario, lambda text: packed.append(pack.compress(text.encode()))
+        )
+        found = judged(recording, name=path.name, followers=(reasons, trace))
+    return replace(reasons.added_to(found), trace=(*packed, pack.flush()))
 
 
 def chains(
@@ -245,9 +214,9 @@ def _ignore(folder: Path) -> None:
         put(folder / GITIGNORE, "*\n")
 
 
-def write(found: Judged, folder: Path, *, recording: Path) -> list[Path]:
-    """Writes verdict, reports and trace of a run, and returns their paths. `recording` is the one
-    that was judged, or its folder. The caller has locked `folder`. Raises SettingsError.
+def write(found: Judged, folder: Path) -> list[Path]:
+    """Writes verdict, reports and trace of a run, and returns their paths. The caller has locked
+    `folder`. Raises SettingsError.
     """
     texts = {
         VERDICT: json.dumps(verdict_json(found), indent=2) + "\n",
@@ -256,7 +225,7 @@ def write(found: Judged, folder: Path, *, recording: Path) -> list[Path]:
         SUMMARY: in_markdown(found),
     }
     with writing(folder):
-        return _replaced(folder, {**_encoded(texts), TRACE: _trace(recording)})
+        return _replaced(folder, {**_encoded(texts), TRACE: found.trace})
 
 
 def page_script() -> PageScript:
@@ -277,14 +246,6 @@ def put(path: Path, text: str) -> Path:
 
 def _encoded(texts: Mapping[str, str]) -> dict[str, Iterable[bytes]]:
     return {name: (text.encode(errors="replace"),) for name, text in texts.items()}
-
-
-def _trace(recording: Path) -> Iterator[bytes]:
-    pack: Any = zlib.compressobj(wbits=_GZIP)
-    with opened(recording) as reader:
-        for text in run_trace(reader):
-            yield pack.compress(text.encode())
-    yield pack.flush()
 
 
 def _replaced(folder: Path, contents: Mapping[str, Iterable[bytes]]) -> list[Path]:

@@ -55,7 +55,7 @@ async def rehearse(
         path = folder / outputs.RECORDING
         found = outputs.judge(path)
         try:
-            outputs.write(found, folder, recording=path)
+            outputs.write(found, folder)
         except SettingsError as error:
             left = left or error
         if left is not None:

@@ -83,5 +83,5 @@ class FakeRehearse:
         data = content(lines, expect=expect, seed=scenario.draws_from, versions=versions)
         (folder / outputs.RECORDING).write_bytes(gzip.compress(data))
         found = outputs.judge(folder)
-        outputs.write(found, folder, recording=folder)
+        outputs.write(found, folder)
         return found

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -33,7 +34,7 @@ from kwok_operator.rehearsal.judge.recording import (
     RecordedLine,
     RecordingHeader,
 )
-from kwok_operator.rehearsal.judge.verdict import summary
+from kwok_operator.rehearsal.judge.verdict import junit_xml, summary
 from kwok_operator.rehearsal.recorder import EVENTS_PATH, PODS_PATH, RunRecorder
 from kwok_operator.rehearsal.scenario.expectation import Expectation
 from tests.fakes.apiserver import FakeApiServer
@@ -700,3 +701,19 @@ def test_a_failed_verdict_names_causes_of_what_it_is_about(recorded: Path) -> No
     (why,) = found.why
     assert re.search("default/web: 1 of 1: refused by the autoscaler.*to do: loosen", why)
     assert f"why    {why}" in summary(found)
+
+
+def test_each_failed_expectation_has_its_own_causes_in_junit_xml(tmp_path: Path) -> None:
+    lines = run(node(0, "n"), *waits(ANTI), pod(1, "api-1", created=1, why=FULL))
+    none = {"figure": "pods.pending", "equals": 0}
+    expect = [{**none, "of": {"workload": each}} for each in ("web", "api", "nobody")]
+    expect += [none, {"figure": "nodes.final", "equals": 0}]
+    parsed = [Expectation.model_validate(each) for each in expect]
+    (tmp_path / NAME).write_bytes(content(lines, expect=parsed))
+    found = outputs.judge(tmp_path)
+    cases = ElementTree.fromstring(junit_xml(found)).iter("testcase")
+    shown = {each.get("name"): each.findtext("failure", "").splitlines()[1:] for each in cases}
+    workloads = [[line.partition(": ")[0] for line in each] for each in shown.values()]
+    web, api = "Deployment/default/web", "Deployment/default/api"
+    assert workloads == [[], [web], [api], [], [api, web], []]
+    assert sorted(found.why) == sorted(shown["pods.pending: exactly 0, at the end"])

@@ -9,14 +9,13 @@ import gzip
 import json
 import resource
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from kwok_operator.cli.main import main
 from kwok_operator.rehearsal import outputs
-from kwok_operator.rehearsal.report.runtrace import run_trace
 from tests.fakes.rehearsed import content, random_run
 
 
@@ -26,19 +25,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_two_writers_leave_whole_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found, depth = outputs.judge(folder), 0
+def test_two_writers_leave_whole_files(folder: Path) -> None:
+    found = outputs.judge(folder)
 
-    def slow(*some: Any) -> Iterator[str]:
-        nonlocal depth
-        depth += 1
-        if depth == 1:
-            outputs.write(found, folder, recording=folder)
-        yield from run_trace(*some)
+    def slow() -> Iterator[bytes]:
+        outputs.write(found, folder)
+        yield from found.trace
 
-    monkeypatch.setattr(outputs, "run_trace", slow)
-    written = outputs.write(found, folder, recording=folder)
-    assert depth == 2
+    written = outputs.write(replace(found, trace=slow()), folder)
     assert json.loads(gzip.decompress((folder / outputs.TRACE).read_bytes()))
     assert sorted(folder.iterdir()) == sorted([*written, folder / outputs.RECORDING])
 

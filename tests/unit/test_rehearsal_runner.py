@@ -82,7 +82,7 @@ async def play_into(folder: Path) -> None:
 @pytest.mark.usefixtures("never_begins")
 async def test_one_that_did_not_begin_has_no_verdict_of_a_run_before(tmp_path: Path) -> None:
     (tmp_path / outputs.RECORDING).write_bytes(rehearsed.content(rehearsed.run(), expect=EXPECT))
-    outputs.write(outputs.judge(tmp_path), tmp_path, recording=tmp_path)
+    outputs.write(outputs.judge(tmp_path), tmp_path)
     with pytest.raises(asyncio.CancelledError):
         await play_into(tmp_path)
     assert os.listdir(tmp_path) == ["logs"]

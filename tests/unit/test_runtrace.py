@@ -4,23 +4,19 @@
   file
 - pods wait and run as long as the judge says
 - an arrow leads from a decision to the node that came of it, and to the pods that waited for that
-- names are anything; threads are used again; a recording that is cut off has a whole trace, and one
-  that can't be read leaves no file
+- names are anything; threads are used again; a recording that is cut off has a whole trace
 """
 
 import json
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwok_operator.errors import RecordingError
-from kwok_operator.rehearsal import outputs
 from kwok_operator.rehearsal.judge.ledger import ClusterLedger
 from kwok_operator.rehearsal.judge.recording import (
     CallLine,
@@ -31,9 +27,10 @@ from kwok_operator.rehearsal.judge.recording import (
     PodLine,
     RecordedLine,
 )
+from kwok_operator.rehearsal.judge.verdict import judged
 from kwok_operator.rehearsal.report import runtrace
-from kwok_operator.rehearsal.report.runtrace import run_trace
-from tests.fakes.rehearsed import content, gone, judge, node, pod, random_run, reader, run
+from kwok_operator.rehearsal.report.runtrace import RunTrace
+from tests.fakes.rehearsed import NAME, content, gone, judge, node, pod, random_run, reader, run
 from tests.randomrecording import random_recording
 
 Event = dict[str, Any]
@@ -45,7 +42,9 @@ class Read:
     """A trace, read by the rules of its format alone."""
 
     def __init__(self, lines: Iterable[RecordedLine], *, cut: int | None = None) -> None:
-        text = "".join(run_trace(reader(content(lines)[:cut])))
+        texts: list[str] = []
+        judged(reader(content(lines)[:cut]), name=NAME, followers=[RunTrace("it", texts.append)])
+        text = "".join(texts)
         assert text.isascii()
         self.events: list[Event] = json.loads(text)["traceEvents"]
         self.slices: list[Event] = []
@@ -266,13 +265,3 @@ def test_a_recording_that_is_cut_off_has_a_whole_trace() -> None:
     found = Read(run(*SCALE_UP), cut=len(whole) * 3 // 4)
     assert found.of("starts")
     found.arrows()
-
-
-def test_what_fails_on_the_way_leaves_no_half_of_a_trace(tmp_path: Path) -> None:
-    path = tmp_path / outputs.RECORDING
-    path.write_bytes(content(run(*SCALE_UP)))
-    found = outputs.judge(path)
-    path.write_bytes(content([node(1, "n")]) + b'{"t": -9}\n')
-    with pytest.raises(RecordingError):
-        outputs.write(found, tmp_path / "out", recording=path)
-    assert not [*(tmp_path / "out").glob("*trace*"), *(tmp_path / "out").glob(".*")]

@@ -172,12 +172,11 @@ class _Replacements:
 
 class ClusterLedger:
     """Applies the lines of a recording in their order. `tally` returns the sums of a
-    given scope. Only those of `all` are kept if it isn't `parted`.
+    given scope.
     """
 
-    def __init__(self, scopes: Iterable[FigureScope] = (), *, parted: bool = True) -> None:
+    def __init__(self, scopes: Iterable[FigureScope] = ()) -> None:
         self.now = 0.0
-        self._parted = parted
         self.gaps = WatchGaps()
         self.all = Tally(self.gaps)
         self.groups: dict[str, Tally] = {}
@@ -289,8 +288,6 @@ class ClusterLedger:
         return found
 
     def _look_up(self, place: Place) -> tuple[Tally, ...]:
-        if not self._parted:
-            return (self.all,)
         found = [self.all]
         found += self._own("group", place.group, wide=self.all)
         found += self._own("nodePool", place.node_pool, wide=self.all)

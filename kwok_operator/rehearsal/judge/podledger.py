@@ -113,6 +113,10 @@ class PodLedger:
     def orphans(self) -> list[str]:
         return sorted(name for name, pod in self.live.items() if pod.level == "orphaned")
 
+    def was_slow(self, name: str) -> bool:
+        """Whether the pod is one of those that have waited longest, of those whose wait is over."""
+        return any(pod.name == name for pod in self._slowest)
+
     def slowest(self, now: float) -> list[SlowPod]:
         """Returns the pods that waited longest, including those that still wait."""
         waiting = (

@@ -207,16 +207,16 @@ class Story:
         if len(self.samples) > MOST_SAMPLES:
             self._thin_out()
 
-    def finish(self, ledger: ClusterLedger, t: float) -> None:
+    def finish(self, ledger: ClusterLedger) -> None:
         self.lanes.finish()
-        self.samples.append(_sample(ledger, t))
+        self.samples.append(_sample(ledger, ledger.now))
 
-    def look(self, line: RecordedLine) -> None:
+    def look(self, line: RecordedLine, ledger: ClusterLedger) -> None:
         self.lanes.look(line)
         match line:
             case WatchLine():
                 detail = f"{line.state} {line.detail}".rstrip()
-                self.look(MarkLine(line.t, f"watch of {line.of}", detail))
+                self.look(MarkLine(line.t, f"watch of {line.of}", detail), ledger)
             case MarkLine():
                 if len(self.marks) < MOST_MARKS:
                     self.marks.append(line)

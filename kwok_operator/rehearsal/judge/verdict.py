@@ -8,9 +8,9 @@ to its end. It has failed if it was interrupted, died, or its recording was cut 
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from xml.sax.saxutils import escape, quoteattr
 
 from kwok_operator.causes.model import Chain
@@ -35,10 +35,12 @@ from kwok_operator.rehearsal.judge.recording import (
     OPERATOR,
     SHIM,
     EndLine,
+    RecordedLine,
     RecordingHeader,
     RecordingReader,
 )
 from kwok_operator.rehearsal.judge.story import LoggedWarning, Story
+from kwok_operator.rehearsal.scenario.expectation import Expectation
 
 _BROKEN_OFF: Final = {
     "interrupted": "the run was interrupted",
@@ -82,6 +84,8 @@ class Judged:
     story: Story
     why: tuple[str, ...] = ()
     """Why pods waited, if the run has failed: the causes that matter most, each a line."""
+    why_of: Mapping[FigureScope, tuple[str, ...]] = field(default_factory=dict)
+    """The same for the `pod_scope` of each expectation that has not held."""
     answers: tuple[str, ...] = ()
     """What became of the pods of each workload, and why, as indented lines."""
     chains: Mapping[str, Chain] = field(default_factory=dict)
@@ -89,6 +93,8 @@ class Judged:
     refusals: Mapping[str, Counter[str]] = field(default_factory=dict)
     """For how many pods an autoscaler refused each group or NodePool, by its reason; those that it
     doesn't name together, as the name ""."""
+    trace: Iterable[bytes] = ()
+    """The parts of trace.json.gz."""
 
     @property
     def broken_off(self) -> str:
@@ -146,7 +152,20 @@ class Judged:
         return f"but with {names_in_words(text)}" if text else ""
 
 
-def judged(recording: RecordingReader, *, name: str) -> Judged:
+class Follower(Protocol):
+    """Follows a recording while it is judged."""
+
+    def moves_on(self, ledger: ClusterLedger, t: float) -> None:
+        """Called before `ledger` applies a line that is later than those before, at `t`."""
+
+    def look(self, line: RecordedLine, ledger: ClusterLedger) -> None:
+        """Called for each line once `ledger` has applied it."""
+
+    def finish(self, ledger: ClusterLedger) -> None:
+        """Called after the last line."""
+
+
+def judged(recording: RecordingReader, *, name: str, followers: Sequence[Follower] = ()) -> Judged:
     """Judges a recording, which it reads to the end. Raises RecordingError if it isn't valid."""
     expect = recording.header.expect
     check_figures(expect, where=f"{name}:1")
@@ -156,15 +175,18 @@ def judged(recording: RecordingReader, *, name: str) -> Judged:
     for line in recording.lines():
         if line.t > ledger.now:
             judge.moves_on(line.t)
-            story.moves_on(ledger, line.t)
+            for each in (story, *followers):
+                each.moves_on(ledger, line.t)
         ledger.apply(line)
         judge.look(line)
-        story.look(line)
+        for each in (story, *followers):
+            each.look(line, ledger)
         if isinstance(line, EndLine):
             end = line
             break
     t = ledger.now
-    story.finish(ledger, t)
+    for each in (story, *followers):
+        each.finish(ledger)
     every = {name: figure.reading(ledger.all, t) for name, figure in FIGURES.items()}
     read_of = {
         by: {name: _own(tally, by, t) for name, tally in sorted(tallies.items())}
@@ -205,17 +227,12 @@ def _missing(read: Mapping[str, FigureReading]) -> dict[str, str]:
     return {name: each.incomplete for name, each in read.items() if each.incomplete}
 
 
-def failed_scopes(judged: Judged) -> set[FigureScope]:
-    """Returns of which pods it should be said why they waited: those that an expectation is about
-    that has not held. Figures of nodes are about none; a run that was broken off is about all.
-    """
-    scopes = {FigureScope()} if judged.broken_off else set()
-    for outcome in judged.outcomes:
-        of = outcome.expectation.of
-        figure = FIGURES.get(outcome.expectation.figure or "")
-        if not outcome.held and (figure is None or "workload" in figure.of):
-            scopes.add(FigureScope.narrowed(workload=of.workload, namespace=of.namespace))
-    return scopes
+def pod_scope(expectation: Expectation) -> FigureScope | None:
+    """Returns which pods an expectation is about; None for one on nodes."""
+    of, figure = expectation.of, FIGURES.get(expectation.figure or "")
+    if figure is not None and "workload" not in figure.of:
+        return None
+    return FigureScope.narrowed(workload=of.workload, namespace=of.namespace)
 
 
 def notes(judged: Judged) -> Iterator[tuple[str, str]]:
@@ -336,11 +353,11 @@ def junit_xml(judged: Judged) -> str:
     """
     suite = judged.header.scenario or "rehearsal"
     failed = sum(not outcome.held for outcome in judged.outcomes) + bool(judged.broken_off)
-    cases = [_case(suite, "the run came to its end", judged.broken_off, judged.t)]
-    cases += [
-        _case(suite, outcome.name, "" if outcome.held else outcome.reason)
-        for outcome in judged.outcomes
-    ]
+    cases = [_case(suite, "the run came to its end", judged.broken_off, judged.t, why=judged.why)]
+    for outcome in judged.outcomes:
+        scope, failure = pod_scope(outcome.expectation), "" if outcome.held else outcome.reason
+        why = judged.why_of.get(scope, ()) if scope is not None else ()
+        cases.append(_case(suite, outcome.name, failure, why=why))
     counts = f'tests="{len(cases)}" failures="{failed}" errors="0" skipped="0"'
     time = f'time="{judged.t:.3f}"'
     return "\n".join(
@@ -364,11 +381,11 @@ def _warned(judged: Judged) -> Iterator[str]:
         yield f"<system-err>{text}</system-err>"
 
 
-def _case(suite: str, name: str, failure: str, t: float = 0.0) -> str:
+def _case(suite: str, name: str, failure: str, t: float = 0.0, *, why: Sequence[str] = ()) -> str:
     head = f'<testcase classname={_attribute(suite)} name={_attribute(name)} time="{t:.3f}"'
     if not failure:
         return f"{head}/>"
-    text = escape(_NOT_IN_XML.sub("?", failure))
+    text = escape(_NOT_IN_XML.sub("?", "\n".join([failure, *why])))
     return f"{head}><failure message={_attribute(failure)}>{text}</failure></testcase>"
 
 

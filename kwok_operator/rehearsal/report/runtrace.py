@@ -13,7 +13,7 @@ instances were requested next; a NodeClaim to the node that it names.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -33,7 +33,6 @@ from kwok_operator.rehearsal.judge.recording import (
     PodLine,
     PodState,
     RecordedLine,
-    RecordingReader,
     WarningLine,
     WatchLine,
 )
@@ -66,22 +65,6 @@ _COUNTED: Final = 0.1
 _UNPRICED: Final = "nodes that cost leaves out, without a price"
 _ENDED: Final = ("succeeded", "failed")
 _WAITING, _STARTING, _RUNNING = "waits", "starts", "runs"
-
-
-def run_trace(recording: RecordingReader) -> Iterator[str]:
-    """Yields the trace as pieces of a JSON text. Raises RecordingError."""
-    trace, ledger = _RunTrace(recording.header.scenario), ClusterLedger(parted=False)
-    yield '{"displayTimeUnit":"ms","traceEvents":[\n'
-    separator = ""
-    for line in recording.lines():
-        trace.look(line, ledger)
-        if isinstance(line, EndLine):
-            break
-        if trace.events.waiting >= _AT_ONCE:
-            yield separator + ",\n".join(trace.events.taken())
-            separator = ",\n"
-    trace.finish(ledger)
-    yield separator + ",\n".join(trace.events.taken()) + "\n]}\n"
 
 
 @dataclass(slots=True)
@@ -168,8 +151,12 @@ class _Decisions:
         self._events.end(thread, max(last, since + _SHORTEST), times=times, nodes=nodes or "")
 
 
-class _RunTrace:
-    def __init__(self, scenario: str) -> None:
+class RunTrace:
+    """Gives the trace to `write`, as pieces of a JSON text. It is whole once this has finished."""
+
+    def __init__(self, scenario: str, write: Callable[[str], object]) -> None:
+        self._write = write
+        self._before = '{"displayTimeUnit":"ms","traceEvents":[\n'
         self.events = TraceEvents()
         self._run = self.events.process(f"run of {scenario}" if scenario else "run", rank=_RUN)
         self._threads: dict[str, TraceThread] = {}
@@ -187,13 +174,15 @@ class _RunTrace:
         """The NodeClaim of each node, by name."""
         self._requests: dict[str, deque[_Request]] = {}
 
-    def look(self, line: RecordedLine, ledger: ClusterLedger) -> None:
-        """Applies a line to the ledger, and writes what it shows."""
-        now = ledger.now
+    def moves_on(self, ledger: ClusterLedger, t: float) -> None:
         # A state that lasts is counted even if it comes soon after another.
-        if line.t > now and (now - self._count_at >= _COUNTED or line.t - now >= _COUNTED):
+        if ledger.now - self._count_at >= _COUNTED or t - ledger.now >= _COUNTED:
             self._count(ledger)
-        ledger.apply(line)
+
+    def look(self, line: RecordedLine, ledger: ClusterLedger) -> None:
+        """Writes what a line shows that the ledger has applied."""
+        if self.events.waiting >= _AT_ONCE:
+            self._hand_out()
         at = microseconds(line.t)
         match line:
             case PodLine():
@@ -232,6 +221,12 @@ class _RunTrace:
             what = f"{self._hidden:,} waits of pods are left out"
             most = f"at most {MOST_WAITING:,} are shown at a time"
             self._note("steps", what, at, detail=most)
+        self._hand_out()
+        self._write("\n]}\n")
+
+    def _hand_out(self) -> None:
+        self._write(self._before + ",\n".join(self.events.taken()))
+        self._before = ",\n"
 
     def _note(
         self, thread: str, what: str, at: int, *, wide: bool = False, **args: str | int
