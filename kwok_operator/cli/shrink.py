@@ -58,8 +58,8 @@ def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
         metavar="EXPECTATION",
         action="append",
         default=[],
-        help="what must come out the same: the number of an expectation from 0 on, its figure or"
-        " another part of its text, or a new one as {figure: pods.pending, equals: 0}; may be given"
+        help="what must come out the same: the number of an expectation from 0 on, or a part of the"
+        " text of one or several, or a new one as {figure: pods.pending, equals: 0}; may be given"
         " more than once (default: the only one that there is)",
     )
     parser.add_argument(

@@ -13,7 +13,8 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from kwok_operator.constants import GROUPS_PATH, REHEARSAL_LABEL
+from kwok_operator.constants import GROUPS_PATH, NODES_PATH, REHEARSAL_LABEL
+from kwok_operator.formats.untyped import as_map
 from kwok_operator.rehearsal.judge.steady import (
     MOST_GROUPS,
     UnderWay,
@@ -106,7 +107,14 @@ async def _look_at_pods(
         placed = await bind(bodies["ReplicaSet"], unbound)
         return found._replace(without_pods=missing, placed=placed)
     waiting = not_scheduled(unbound, retried=retried)
+    if waiting and not retried:
+        waiting = not_scheduled(unbound, retried=False, nodes=await _count_nodes(testbed))
     return found._replace(without_pods=missing, not_scheduled=waiting)
+
+
+async def _count_nodes(testbed: Testbed) -> int:
+    body = await testbed.client.get_json(NODES_PATH, {"limit": "1"}, retries=4)
+    return len(body["items"]) + int(as_map(body["metadata"]).get("remainingItemCount") or 0)
 
 
 async def _objects(

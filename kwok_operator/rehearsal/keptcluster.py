@@ -42,6 +42,10 @@ class KeptCluster:
             await asyncio.to_thread(self._rewinder.rewind)
         self._is_used = True
 
+    def differences(self) -> list[str]:
+        """Returns the keys in etcd of all that isn't as it was when the cluster was new."""
+        return self._rewinder.differences()
+
     def to_install(self, wanted: Sequence[Manifest]) -> list[Manifest]:
         """Returns which of these manifests aren't there yet."""
         return [each for each in wanted if each not in self.installed]

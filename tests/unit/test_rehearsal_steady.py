@@ -101,6 +101,21 @@ def test_pods(pod: dict[str, Any], retried: bool, steady: bool) -> None:
     assert not_scheduled([pod], retried=retried) == ([] if steady else ["shop/a"])
 
 
+@pytest.mark.parametrize(
+    ("message", "steady"),
+    [
+        ("0/3 nodes are available: 3 node(s) didn't match pod anti-affinity rules.", True),
+        ("0/2 nodes are available: 2 node(s) didn't match pod anti-affinity rules.", False),
+        ("0/33 nodes are available: 33 Insufficient cpu.", False),
+        ("0/3 nodes are available: 3 node(s) had untolerated taint {a: b}.", False),
+    ],
+)
+def test_pods_that_were_tried_on_all_nodes_are_not_waited_for(message: str, steady: bool) -> None:
+    refused = condition("PodScheduled", "False", reason="Unschedulable", message=message)
+    found = not_scheduled([body(status=refused)], retried=False, nodes=3)
+    assert found == ([] if steady else ["shop/a"])
+
+
 @pytest.mark.parametrize("part", ["not_ready", "without_pods", "not_scheduled"])
 def test_what_is_waited_for_is_short(part: str) -> None:
     names = [f"shop/web-{n:04}" for n in range(1_000)]

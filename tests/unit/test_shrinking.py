@@ -267,16 +267,22 @@ EXPECT = [Expectation.model_validate(each) for each in (PENDING, {**PENDING, "na
 
 
 @pytest.mark.parametrize(
-    "given", [["0"], ["pods.pending: exactly 0, at the end"], ["{figure: pods.pending, equals: 0}"]]
+    ("given", "numbers"),
+    [
+        (["0"], [0]),
+        (["mine"], [1]),
+        (["at the end"], [0]),
+        (["pods.pending"], [0, 1]),
+        (["1", "{figure: pods.pending, equals: 0}", "mine"], [1, 0]),
+    ],
 )
-def test_an_expectation_is_named_or_written(given: list[str]) -> None:
-    assert expectations(given, EXPECT, raw=[PENDING, {"name": "mine"}]) == [PENDING]
+def test_expectations_are_named_or_written(given: list[str], numbers: list[int]) -> None:
+    raw = [PENDING, {"name": "mine"}]
+    assert expectations(given, EXPECT, raw=raw) == [raw[number] for number in numbers]
 
 
-@pytest.mark.parametrize(
-    "given", [[], ["pods.pending"], ["none"], ["{figure: none}"], ["{"], ["7"]]
-)
-def test_an_expectation_that_is_not_clear_is_refused(given: list[str]) -> None:
+@pytest.mark.parametrize("given", [[], ["none"], ["{figure: none}"], ["{"], ["7"]])
+def test_an_expectation_that_is_not_there_is_refused(given: list[str]) -> None:
     with pytest.raises(SettingsError, match="--keeps"):
         expectations(given, EXPECT, raw=[PENDING, PENDING])
 

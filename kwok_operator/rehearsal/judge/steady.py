@@ -103,9 +103,12 @@ def without_their_pods(
     ]
 
 
-def not_scheduled(unbound: Iterable[Mapping[str, Any]], *, retried: bool) -> list[str]:
+def not_scheduled(
+    unbound: Iterable[Mapping[str, Any]], *, retried: bool, nodes: int = 0
+) -> list[str]:
     """Returns the pods that the scheduler may yet bind. With `retried`, it has had the time to try
-    all of them again on new nodes, so those that it has refused are left out.
+    all of them again on new nodes, so those that it has refused are left out. So are those of which
+    it says that none of all `nodes` fits, and nothing of taints: new nodes have some.
     """
     found = []
     for pod in unbound:
@@ -115,7 +118,10 @@ def not_scheduled(unbound: Iterable[Mapping[str, Any]], *, retried: bool) -> lis
         if spec.get("schedulerName", _SCHEDULER) != _SCHEDULER:
             continue
         said = condition_of(pod, "PodScheduled")
-        refused = said.get("status") == "False" and (retried or said.get("reason") == _GATED)
+        message = str(said.get("message", ""))
+        tried = message.startswith(f"0/{nodes} nodes") and "taint" not in message
+        gated = said.get("reason") == _GATED
+        refused = said.get("status") == "False" and (retried or gated or (tried and nodes > 0))
         if not refused:
             found.append(_name(pod))
     return found

@@ -22,32 +22,30 @@ def expectations(
 ) -> list[Any]:
     """Returns the expectations as a document has them: `raw` are those of the scenario.
 
-    One is named by its number from 0 on, by its name, its figure or another part of its text, or
-    written in full, as `{figure: pods.pending, equals: 0}`. Raises SettingsError.
+    They are named by number from 0 on, by figure, or by a part of their text, which may be that of
+    several; or one is written in full, as `{figure: pods.pending, equals: 0}`. Raises
+    SettingsError.
     """
     if not given and len(expect) > 1:
         raise SettingsError(
             f"{FLAG}: the scenario has several expectations; name {_listed(expect)}"
         )
-    return [_one(text, expect, raw) for text in given] or list(raw)
+    found = [each for text in given for each in _named(text, expect, raw)] or list(raw)
+    return [each for number, each in enumerate(found) if each not in found[:number]]
 
 
-def _one(text: str, expect: Sequence[Expectation], raw: Sequence[Any]) -> Any:
+def _named(text: str, expect: Sequence[Expectation], raw: Sequence[Any]) -> list[Any]:
     if text.strip().startswith("{"):
-        return _new(text)
+        return [_new(text)]
     if text.isdecimal() and int(text) < len(expect):
-        return raw[int(text)]
+        return [raw[int(text)]]
     for fits in (
         lambda each: text == str(each),
         lambda each: text == each.figure,
         lambda each: text in str(each),
     ):
-        found = [number for number, each in enumerate(expect) if fits(each)]
-        if len(found) == 1:
-            return raw[found[0]]
-        if found:
-            some = [expect[number] for number in found]
-            raise SettingsError(f"{FLAG}: {shown(text)} may be several; name {_listed(some)}")
+        if found := [raw[number] for number, each in enumerate(expect) if fits(each)]:
+            return found
     raise SettingsError(
         f"{FLAG}: {shown(text)} is no expectation of the scenario, which has {_listed(expect)}; a"
         " new one is written as {figure: pods.pending, equals: 0}"

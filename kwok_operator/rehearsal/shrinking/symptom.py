@@ -120,20 +120,26 @@ def symptom_of(
 def _of_nodes(
     outcome: ExpectationOutcome, loops: Sequence[Loop], groups: Collection[str]
 ) -> Reasons:
-    """Returns why there are more nodes than expected: why they are kept, or why they came."""
+    """Returns why there are as many nodes, or more than expected: why cluster-autoscaler keeps
+    them, or whether it had a choice.
+    """
     expected = outcome.expectation
     figure = FIGURES.get(expected.figure or "")
     if figure is None or not figure.name.startswith(_OF_NODES):
         return frozenset()
-    if _in_words(outcome) != _TOO_HIGH:
+    low = expected.at_least if expected.equals is None else expected.equals
+    if _in_words(outcome) != _TOO_HIGH and not (outcome.held and low):
         return frozenset()
+    group = expected.of.group
     if not figure.rises(expected.of):
         kept = next((loop.kept for loop in reversed(loops) if loop.kept), {})
-        return frozenset(frozenset({_NAMES.sub("*", why)}) for why in kept.values())
+        # Nodes are called after their group.
+        why = [text for node, text in kept.items() if not group or node.startswith(f"{group}-")]
+        return frozenset(frozenset({_NAMES.sub("*", text)}) for text in why)
     found = set()
     for loop in loops:
         options = set(groups) - loop.empty - loop.skipped.keys()
-        if loop.best and expected.of.group in ("", loop.best):
+        if loop.best and group in ("", loop.best):
             found.add(_A_CHOICE if len(options) > 1 else _NO_CHOICE)
     return frozenset(frozenset({each}) for each in found)
 

@@ -1,0 +1,181 @@
+"""`kwok-operator shrink`, as people run it, and the control plane that its tries share."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from kwok_operator.rehearsal.judge.verdict import Judged
+from kwok_operator.rehearsal.keptcluster import KeptCluster, kept_cluster
+from kwok_operator.rehearsal.outputs import RECORDING, begun, judge
+from kwok_operator.rehearsal.runner import play
+from kwok_operator.rehearsal.scenario.model import Scenario
+from kwok_operator.rehearsal.settings import RehearseSettings
+from tests.e2e.kubectl import Kubectl
+from tests.e2e.rehearsals import cluster_of, is_there
+
+COMMAND = [sys.executable, "-m", "kwok_operator", "shrink"]
+PATIENCE = 900.0
+TOLERATIONS = [{"key": "kwok-provider", "operator": "Exists"}]
+PRIORITY = "system-cluster-critical"
+PENDING = {"figure": "pods.pending", "equals": 0}
+REMEMBERED = ("kube-scheduler", "kube-controller-manager", "kwok-controller")
+
+
+def group(name: str, size: int, zone: str) -> dict[str, Any]:
+    shape = {"cpu": 8, "memory": "32Gi", "zone": zone, "labels": {"example.com/pool": name}}
+    return {
+        "apiVersion": "kwok-operator.io/v1alpha1",
+        "kind": "KwokNodeGroup",
+        "metadata": {"name": name},
+        "spec": {"targetSize": size, "template": {"shape": shape}},
+    }
+
+
+def deployment(name: str, *, replicas: int = 10, **spec: Any) -> dict[str, Any]:
+    labels = {"app": name}
+    requests = {"cpu": "100m", "memory": "64Mi"}
+    container = {"name": "c0", "image": "fake", "resources": {"requests": requests}}
+    pods = {"containers": [container], "tolerations": TOLERATIONS, **spec}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": "shop"},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": {**labels, "tier": "web"}}, "spec": pods},
+        },
+    }
+
+
+def scenario() -> dict[str, Any]:
+    """Ten workloads with 100 pods, and five groups in three zones. Of `ledger`, one pod may be in
+    each zone.
+    """
+    term = {
+        "topologyKey": "topology.kubernetes.io/zone",
+        "labelSelector": {"matchLabels": {"app": "ledger"}},
+    }
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    objects = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}},
+        *(group(name, 2, f"zone-{name[-1]}") for name in ("p-a", "p-b", "p-c", "q-a", "q-b")),
+    ]
+    later = [deployment(f"noise-{n}", terminationGracePeriodSeconds=5) for n in range(9)]
+    later.insert(
+        4, deployment("ledger", affinity=apart, priorityClassName="system-cluster-critical")
+    )
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "noise-1", "namespace": "shop"},
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "noise-1"}}},
+    }
+    return {
+        "apply": [{"object": each} for each in (*objects, budget, *later)],
+        "timeline": [{"at": 0, "cordon": {"group": "q-a", "count": 1}}],
+        "until": {"settledFor": "2s", "atMost": "2m"},
+        "expect": [PENDING, {"figure": "nodes.ready", "equals": 10}],
+    }
+
+
+def shrink(path: Path, output: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    command = [*COMMAND, str(path), f"--output={output}", *flags]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+
+
+def test_one_cause_among_a_hundred_pods_is_what_is_left(tmp_path: Path) -> None:
+    path, output = tmp_path / "noisy.yaml", tmp_path / "out"
+    path.write_text(yaml.safe_dump(scenario()))
+    spent = shrink(path, output, "--keeps=pods.pending", "--runs=4")
+    assert spent.returncode == 3, spent.stdout + spent.stderr
+    assert (output / "shrunk.yaml").exists()
+    tried = (output / "tries.jsonl").read_text()
+    _interrupted(path, output)
+    done = shrink(path, output, "--keeps=pods.pending")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "anti-affinity" in done.stdout
+    assert (output / "tries.jsonl").read_text().startswith(tried)
+    text = (output / "shrunk.yaml").read_text()
+    left = [each["object"] for each in yaml.safe_load(text)["apply"]]
+    assert text.count("\n") <= 100
+    (ledger,) = (each for each in left if each["kind"] == "Deployment")
+    groups = [each for each in left if each["kind"] == "KwokNodeGroup"]
+    assert len(left) == len(groups) + 2 and ledger["metadata"]["name"] == "ledger"
+    # A pod for each zone that has a node, and one more.
+    nodes = [each["spec"]["targetSize"] for each in groups]
+    assert nodes == [1] and ledger["spec"]["replicas"] == 2
+    assert ledger["spec"]["template"]["spec"].keys() == {"containers", "tolerations", "affinity"}
+    assert not is_there(cluster_of(done.stderr))
+    test = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "test_shrunk.py"]
+    held = subprocess.run(test, cwd=output, capture_output=True, text=True, check=False)
+    assert held.returncode == 0, held.stdout
+
+
+def _interrupted(path: Path, output: Path) -> None:
+    """Has it go on, and ends it by Ctrl-C within a run."""
+    command = [*COMMAND, str(path), f"--output={output}", "--keeps=pods.pending"]
+    going = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert going.stderr is not None
+    for line in going.stderr:
+        if " s);" in line:
+            break
+    time.sleep(3)
+    going.send_signal(signal.SIGINT)
+    said, _ = going.communicate(timeout=120)
+    assert going.returncode == 130, said
+    assert "interrupted" in said
+
+
+async def test_nothing_of_a_try_reaches_the_next(tmp_path: Path) -> None:
+    played = Scenario.model_validate({"name": "noisy", **scenario()})
+    async with kept_cluster(played) as kept:
+        kubectl = Kubectl(program=kept.cluster.kubectl, kubeconfig=kept.cluster.kubeconfig)
+        before, pids, names = _everything(kubectl), [], []
+        for number in range(2):
+            found = await _played(played, kept, tmp_path / str(number))
+            assert not found.broken_off
+            assert [outcome.value for outcome in found.outcomes] == [7, 10]
+            assert kubectl.json("get", "events", "-A")["items"]
+            pids += [kept.cluster.pid(name) for name in REMEMBERED]
+            nodes = kubectl.json("get", "nodes")["items"]
+            names.append(sorted(node["metadata"]["name"] for node in nodes))
+        # Serials begin anew; the letters before them are those of the group's UID.
+        assert [[name[-6:] for name in some] for some in names] == [["000000", "000001"] * 5] * 2
+        assert len(set(pids)) == 2 * len(REMEMBERED)
+        await kept.fresh()
+        assert kept.differences() == []
+        assert _everything(kubectl) == before
+
+
+async def _played(scenario: Scenario, kept: KeptCluster, folder: Path) -> Judged:
+    with begun(folder):
+        await play(
+            scenario,
+            RehearseSettings(scenario=folder / "noisy.yaml"),
+            folder=folder,
+            find_program=lambda name: None,
+            report=print,
+            kept=kept,
+        )
+        return judge(folder / RECORDING)
+
+
+def _everything(kubectl: Kubectl) -> set[str]:
+    """Returns all objects that the API server serves, but those that it renews all the time."""
+    kinds = kubectl("api-resources", "--verbs=list", "--output=name").split()
+    text = kubectl(
+        "get", ",".join(kinds), "--all-namespaces", "--output=json", "--ignore-not-found"
+    )
+    return {
+        f"{each['kind']} {each['metadata'].get('namespace')}/{each['metadata']['name']}"
+        f" {each['metadata']['uid']} {json.dumps(each.get('spec'))}"
+        for each in json.loads(text)["items"]
+        if each["kind"] != "Lease"
+    }
