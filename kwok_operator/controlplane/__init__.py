@@ -31,6 +31,7 @@ from kwok_operator.controlplane.settings import (
     PORTS_VARIABLE,
     Settings,
 )
+from kwok_operator.controlplane.stopping import in_thread
 from kwok_operator.controlplane.tools import Tools, find_set, find_tools
 from kwok_operator.controlplane.toolsets import known_versions
 from kwok_operator.reporter import Reporter
@@ -59,6 +60,7 @@ __all__ = [
     "find_set",
     "find_tools",
     "get",
+    "in_thread",
     "known_versions",
     "removal",
     "restart",

@@ -9,13 +9,11 @@ one removes it. What the block starts in it is for the block to end.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 import os
 import secrets
 import sys
-import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import TypedDict, Unpack
 
@@ -35,7 +33,7 @@ from kwok_operator.controlplane.lifecycle import (
 from kwok_operator.controlplane.lock import hold
 from kwok_operator.controlplane.processes import interrupts_deferred
 from kwok_operator.controlplane.settings import ELSEWHERE, Settings
-from kwok_operator.controlplane.stopping import stopped_by
+from kwok_operator.controlplane.stopping import in_thread
 from kwok_operator.reporter import Reporter
 
 
@@ -102,24 +100,10 @@ async def async_temporary(
     """`temporary` for an event loop, which isn't blocked meanwhile. Cancelling works like an
     interrupt.
     """
-    stop = threading.Event()
     making = temporary(
         prefix, keep=keep, numbered=numbered, settings=settings, reporter=reporter, **choices
     )
-
-    def make() -> Cluster:
-        with stopped_by(stop):
-            return making.__enter__()
-
-    entering = asyncio.ensure_future(asyncio.to_thread(make))
-    try:
-        cluster = await asyncio.shield(entering)
-    except asyncio.CancelledError:
-        stop.set()
-        await asyncio.wait([entering])
-        if entering.exception() is None:
-            making.__exit__(None, None, None)
-        raise
+    cluster = await in_thread(making.__enter__, undo=lambda _: making.__exit__(None, None, None))
     try:
         yield cluster
     finally:

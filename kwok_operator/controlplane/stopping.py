@@ -6,11 +6,14 @@ raises Stopped once somebody has set the event.
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TypeVar
 
+_Result = TypeVar("_Result")
 _STOP: ContextVar[threading.Event | None] = ContextVar("stop", default=None)
 
 
@@ -33,3 +36,26 @@ def go_on() -> None:
     event = _STOP.get()
     if event is not None and event.is_set():
         raise Stopped
+
+
+async def in_thread(
+    work: Callable[[], _Result], *, undo: Callable[[_Result], object] = lambda _: None
+) -> _Result:
+    """Do the work in a thread, as it would block the event loop. Cancelling stops it, and waits for
+    its end; if it had come to its end before, it is undone.
+    """
+    stop = threading.Event()
+
+    def do() -> _Result:
+        with stopped_by(stop):
+            return work()
+
+    doing = asyncio.ensure_future(asyncio.to_thread(do))
+    try:
+        return await asyncio.shield(doing)
+    except asyncio.CancelledError:
+        stop.set()
+        await asyncio.wait([doing])
+        if doing.exception() is None:
+            undo(doing.result())
+        raise

@@ -163,9 +163,10 @@ class Reason(StrEnum):
         "StaticPods",
         "static pods of nodes; a DaemonSet runs them on the groups of these nodes",
     )
-    DAEMON_SET_UNREAD = (
-        "DaemonSetUnread",
-        "its DaemonSet could not be read; one like its pods runs on the groups of their nodes",
+    CONTROLLER_UNREAD = (
+        "ControllerUnread",
+        "it could not be read, and is made of its pods: a DaemonSet runs on the groups of their"
+        " nodes, a StatefulSet has pods up to the highest ordinal",
     )
     PODS_OF_NODES_ELSEWHERE = (
         "PodsOfNodesElsewhere",

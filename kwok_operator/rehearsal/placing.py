@@ -13,6 +13,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final
 
 from kwok_operator import controlplane
@@ -21,6 +22,7 @@ from kwok_operator.errors import ConflictError, NotFoundError
 from kwok_operator.formats.untyped import as_list, text_at, value_at
 from kwok_operator.formats.words import few_names
 from kwok_operator.kube.client import MERGE_PATCH
+from kwok_operator.nodegroups.cleaning import merge_taints
 from kwok_operator.rehearsal.beginning import Objects, until_steady
 from kwok_operator.rehearsal.scenario.placement import PlacedNode, Placement, placement_in
 from kwok_operator.rehearsal.seats import Seats, names_of_places, workloads_of
@@ -78,7 +80,7 @@ async def _without_scheduler(testbed: Testbed) -> AsyncIterator[None]:
     except BaseException:
         os.kill(pid, signal.SIGCONT)  # the cluster may be kept
         raise
-    await asyncio.to_thread(controlplane.restart, cluster, _SCHEDULER)
+    await controlplane.in_thread(partial(controlplane.restart, cluster, _SCHEDULER))
 
 
 class _Placer:
@@ -134,9 +136,9 @@ class _Placer:
                 return  # it is gone, or a repeated request was carried out before
 
     async def _mark(self, node: Mapping[str, Any], mark: PlacedNode) -> None:
-        taints = [taint.model_dump(mode="json", by_alias=True) for taint in mark.taints]
-        now = as_list(value_at(node, "spec", "taints"))
-        patch = {"spec": {"unschedulable": mark.cordoned, "taints": [*now, *taints]}}
+        new = [taint.model_dump(mode="json", by_alias=True) for taint in mark.taints]
+        taints = merge_taints([*as_list(value_at(node, "spec", "taints")), *new])
+        patch = {"spec": {"unschedulable": mark.cordoned, "taints": taints}}
         name = text_at(node, "metadata", "name")
         await self._client.request(
             "PATCH", f"{NODES_PATH}/{name}", body=patch, content_type=MERGE_PATCH, retries=4

@@ -293,14 +293,14 @@ def test_jobs_of_a_cronjob_come_without_a_word() -> None:
     assert found(result, "Job") and Reason.OWNER_UNKNOWN not in reasons(result)
 
 
-def test_pods_of_a_kind_that_was_read_in_part_come_as_replicas() -> None:
+def test_pods_of_a_kind_that_was_read_in_part_come_once() -> None:
     workloads = Workloads()
     workloads.add("StatefulSet", body_of("a", {"selector": SELECTOR}))
     workloads.not_whole("StatefulSet")
     for name in ("a", "b"):
         workloads.add(*pod(f"{name}-0", owner=owned_by("StatefulSet", name)))
-    made = [m["kind"] for m in workloads.finish(places={}).manifests]
-    assert made == ["Namespace", "StatefulSet", "ReplicaSet"]
+    made = [(m["kind"], m["metadata"]["name"]) for m in workloads.finish(places={}).manifests]
+    assert made == [("Namespace", "shop"), ("StatefulSet", "a"), ("StatefulSet", "b")]
 
 
 def test_two_that_would_have_one_name_are_reported() -> None:

@@ -86,7 +86,8 @@ def placement_of(
             if name in nth:
                 on[nth[name]] += count
         ordinals = {n: nth[name] for n, name in sorted(found.ordinals.items()) if name in nth}
-        lost = found.nodes.total() + len(found.ordinals) - on.total() - len(ordinals)
+        bound = found.nodes.total() + sum(map(bool, found.ordinals.values()))
+        lost = bound - on.total() - len(ordinals)
         if lost:
             notes.append(Note(ref, Reason.STOOD_ELSEWHERE, count=lost))
         since = sorted(map(_time, found.pending))

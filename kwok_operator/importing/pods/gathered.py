@@ -1,8 +1,8 @@
-"""Turns pods whose controller isn't imported into ReplicaSets and DaemonSets.
+"""Turns pods whose controller isn't imported into ReplicaSets, DaemonSets and StatefulSets.
 
 Pods of one owner and shape become replicas of a ReplicaSet. Static pods of one name and shape, and
-pods of a DaemonSet that wasn't read, become a DaemonSet on the groups of their nodes. Labels in
-which the pods differ are left out.
+pods of a DaemonSet that wasn't read, become a DaemonSet on the groups of their nodes; those of a
+StatefulSet that wasn't read a StatefulSet. Labels in which the pods differ are left out.
 """
 
 import hashlib
@@ -18,11 +18,18 @@ from kwok_operator.importing.pods.binding import NAME_FIELD, Places, bind_to_gro
 from kwok_operator.importing.pods.fields import LABELS_OF_ONE_POD, REQUIRED
 from kwok_operator.importing.pods.objects import Manifest, manifest_of
 from kwok_operator.importing.pods.standing import Standing
+from kwok_operator.nodegroups.naming import is_object_name
 
 IMPORTED_LABEL: Final = "kwok-operator.io/imported"
 """A label of these pods, which their ReplicaSet or DaemonSet selects."""
 _LONGEST_NAME: Final = 50
-_REASONS: Final = {"Node": Reason.STATIC_PODS, "DaemonSet": Reason.DAEMON_SET_UNREAD}
+_ANY_SHAPE: Final = b"any"
+_MOST_GAPS: Final = 10
+_REASONS: Final = {
+    "Node": Reason.STATIC_PODS,
+    "DaemonSet": Reason.CONTROLLER_UNREAD,
+    "StatefulSet": Reason.CONTROLLER_UNREAD,
+}
 """By the kind of the pods' owner."""
 
 
@@ -93,6 +100,15 @@ class Gathered:
         new, nodes = Ref("DaemonSet", ref.namespace, of), standing.nodes.keys()
         self._add(new, manifest, notes, standing, owner=("DaemonSet", of), nodes=nodes)
 
+    def add_numbered(
+        self, ref: Ref, manifest: Manifest, notes: list[Note], standing: Standing, *, of: str
+    ) -> None:
+        """Adds a pod of the StatefulSet `of`, which could not be read. All of them are of one
+        StatefulSet, also those of an older shape, so that their names stay.
+        """
+        new, owner = Ref("StatefulSet", ref.namespace, of), ("StatefulSet", of)
+        self._add(new, manifest, notes, standing, owner=owner, shape=_ANY_SHAPE)
+
     def _add(
         self,
         ref: Ref,
@@ -102,6 +118,7 @@ class Gathered:
         *,
         owner: tuple[str, str],
         nodes: Collection[str] = (),
+        shape: bytes | None = None,
     ) -> None:
         spec, metadata = manifest["spec"], manifest["metadata"]
         for name in ("restartPolicy", "activeDeadlineSeconds"):
@@ -115,7 +132,8 @@ class Gathered:
             standing=standing,
             nodes=set(nodes),
         )
-        _merge(self._pods, (ref.kind, ref.namespace, *owner, _hash(spec)), one)
+        shape = _hash(spec) if shape is None else shape
+        _merge(self._pods, (ref.kind, ref.namespace, *owner, shape), one)
 
     def finish(
         self, places: Places, *, taken: frozenset[Ref]
@@ -165,7 +183,8 @@ class Gathered:
             copy = replace(
                 alike, spec=spec, notes=notes, standing=standing, nodes=nodes, differ=differ
             )
-            shape = _hash(spec) if len(notes) > len(alike.notes) else shape
+            if len(notes) > len(alike.notes) and shape != _ANY_SHAPE:
+                shape = _hash(spec)
             _merge(bound, (kind, namespace, of_kind, name, shape), copy)
         return bound
 
@@ -190,12 +209,19 @@ def _manifest(ref: Ref, alike: _Alike) -> Manifest:
     metadata: dict[str, Any] = {"labels": {**alike.labels, **mark}}
     if alike.annotations:
         metadata["annotations"] = alike.annotations
-    replicas = {"replicas": alike.count} if ref.kind == "ReplicaSet" else {}
+    own: dict[str, Any] = {"replicas": alike.count} if ref.kind == "ReplicaSet" else {}
+    if ref.kind == "StatefulSet":
+        first, last = min(alike.standing.ordinals), max(alike.standing.ordinals)
+        # Fewer where ordinals are so far apart that they can't be of one StatefulSet.
+        replicas = min(last - first + 1, _MOST_GAPS * alike.count)
+        own = {"replicas": replicas, "serviceName": ref.name}
+        own |= {"podManagementPolicy": "Parallel"}  # as any of its pods may be pending
+        own |= {"ordinals": {"start": first}} if first else {}
     return manifest_of(
         ref,
         {"labels": dict(mark)},
         spec={
-            **replicas,
+            **own,
             "selector": {"matchLabels": dict(mark)},
             "template": {"metadata": metadata, "spec": alike.spec},
         },
@@ -203,6 +229,8 @@ def _manifest(ref: Ref, alike: _Alike) -> Manifest:
 
 
 def _name(kind: str, name: str, shape: bytes) -> str:
-    """Returns a readable name for an owner's pods of one shape."""
+    """Returns a readable name for an owner's pods of one shape; a StatefulSet keeps its own."""
+    if shape == _ANY_SHAPE and len(name) <= _LONGEST_NAME and is_object_name(name):
+        return name
     readable = re.sub(r"[^a-z0-9]+", "-", f"{kind}-{name}".lower()).strip("-")[:_LONGEST_NAME]
     return f"{readable.strip('-') or 'pods'}-{shape.hex()[:8]}"

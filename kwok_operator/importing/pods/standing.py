@@ -14,8 +14,8 @@ from kwok_operator.formats.untyped import text_at
 @dataclass(slots=True)
 class Standing:
     """The pods of one workload: `nodes` counts them by the name of their node; `ordinals` has the
-    nodes of a StatefulSet's, which aren't counted in `nodes`; `pending` has the creation times (RFC
-    3339; empty if unknown) of pods without a node.
+    nodes of a StatefulSet's, which aren't counted in `nodes`, empty for pending pods; `pending` has
+    the creation times (RFC 3339; empty if unknown) of pods without a node.
     """
 
     nodes: Counter[str] = field(default_factory=Counter)
@@ -28,9 +28,9 @@ class Standing:
         ordinal = text_at(body, "metadata", "name").removeprefix(f"{of_set}-")
         if not node:
             self.pending.append(text_at(body, "metadata", "creationTimestamp"))
-        elif of_set and ordinal.isascii() and ordinal.isdigit() and len(ordinal) < 10:
+        if of_set and ordinal.isascii() and ordinal.isdigit() and len(ordinal) < 10:
             self.ordinals[int(ordinal)] = node
-        else:
+        elif node:
             self.nodes[node] += 1
 
     def merge(self, others: "Standing") -> None:

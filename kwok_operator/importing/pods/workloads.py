@@ -250,14 +250,17 @@ class Workloads:
             self._made[ref] = _Workload(manifest, claims=claims_of(spec))
             self._standing[ref].add(body)
             return
+        of_set = owner.name if owner.is_known and owner.kind == "StatefulSet" else ""
         standing = Standing()
-        standing.add(body)
+        standing.add(body, of_set=of_set)
         for name in claims_of(spec):
             notes += _bind(manifest["spec"], self._volumes.of_claim(ref.namespace, name), ref)
         if owner.kind == "Node":
             self._gathered.add_static(ref, manifest, notes, standing, node=node or owner.name)
         elif owner.is_known and owner.kind == "DaemonSet":
             self._gathered.add_daemon(ref, manifest, notes, standing, of=owner.name)
+        elif standing.ordinals:
+            self._gathered.add_numbered(ref, manifest, notes, standing, of=of_set)
         else:
             known_as = (owner.kind, owner.name)
             self._gathered.add_owned(ref, manifest, notes, standing, owner=known_as)
