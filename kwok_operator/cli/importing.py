@@ -13,6 +13,8 @@ from typing import Final
 
 from kwok_operator.errors import KwokOperatorError, SettingsError, one_line
 from kwok_operator.formats.words import few_names, names_in_words
+from kwok_operator.importing.folder import is_archive
+from kwok_operator.importing.incidents.scenario import SCENARIO
 from kwok_operator.importing.ledger import Ledger
 from kwok_operator.importing.nodes.maxsize import MaxSize
 from kwok_operator.importing.notes import Reason
@@ -30,6 +32,7 @@ fake nodes and as pods that run nothing.
   kwok-operator import --context prod --output rehearsal/
   less rehearsal/ledger.md                               # what was left out or changed, and why
   kubectl --context laptop apply -k rehearsal/           # where the operator and kwok run
+  kwok-operator rehearse rehearsal/scenario.yaml         # a cluster of its own, pods as they stood
 
 The cluster is only read. The folder keeps what decides scheduling and scaling: requests, selectors,
 affinity, spread, tolerations, priorities, budgets. It never has environment, commands, Secrets,
@@ -205,6 +208,8 @@ def summary(ledger: Ledger, output: Path, *, prices: bool = False) -> list[str]:
         f"{output}: {written or 'nothing'}",
         f"left out: {ledger.dropped:,} objects; changed: {ledger.changed:,}; ledger.md says why",
     ]
+    if not is_archive(output):
+        lines.append(f"as it stood: kwok-operator rehearse {output / SCENARIO}")
     if line := _about_prices(ledger, given=prices):
         lines.append(line)
     if ledger.missing:

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from kwok_operator.constants import API_GROUP, KIND
 from kwok_operator.errors import KwokOperatorError, SettingsError, one_line
-from kwok_operator.importing.incidents.scenario import FIELDS, PLACEMENT
+from kwok_operator.importing.incidents.scenario import FIELDS, PLACEMENT, SCENARIO
 from kwok_operator.importing.ledger import WRITER, Ledger, as_json, as_text
 from kwok_operator.importing.nodes.nodepools import KIND as NODE_POOL
 from kwok_operator.importing.yamlout import dump
@@ -121,7 +121,7 @@ def scenario_files(
     said = "".join(f"# {one_line(each, limit=_MAX_REMARK)}\n" for each in remarks)
     text = _SCENARIO_HEADER + said + dump(scenario, first=FIELDS)
     return {
-        "scenario.yaml": text.encode(),
+        SCENARIO: text.encode(),
         PLACEMENT: (json.dumps(placement, indent=1) + "\n").encode(),
     }
 

@@ -131,6 +131,7 @@ def test_pods_of_owners_that_are_not_there_stand_as_what_they_become() -> None:
     )
     made = {m["kind"]: m for m in manifests}
     on = {each["what"].partition("/")[0]: each for each in as_json(placement)["pods"]}
+    assert on["daemonset"]["what"] == "daemonset/agent"
     assert on["daemonset"]["on"] == {"a/0": 1, "a/1": 1, "a/2": 1}
     assert on["replicaset"]["on"] == {"b/0": 2}
     assert on["statefulset"] == {

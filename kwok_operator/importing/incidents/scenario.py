@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from kwok_operator.importing.incidents.placement import ImportedPlacement
 
+SCENARIO: Final = "scenario.yaml"
 PLACEMENT: Final = "placement.json"
 FIELDS: Final = (
     *("teaches", "seed", "currency", "cluster", "apply", "placement", "begin", "steadyWithin"),

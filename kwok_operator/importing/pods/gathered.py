@@ -91,21 +91,23 @@ class Gathered:
     def add_daemon(
         self, ref: Ref, manifest: Manifest, notes: list[Note], standing: Standing, *, of: str
     ) -> None:
-        """Adds a pod of the DaemonSet `of`, which could not be read."""
+        """Adds a pod of the DaemonSet `of`, which could not be read. All of them are of one
+        DaemonSet, also those of an older shape.
+        """
         affinity = manifest["spec"].get("affinity", {})
         # Its controller has put the node there, in place of all that the DaemonSet required.
         affinity.get("nodeAffinity", {}).pop(REQUIRED, None)
         if not any(affinity.values()):
             manifest["spec"].pop("affinity", None)
         new, nodes = Ref("DaemonSet", ref.namespace, of), standing.nodes.keys()
-        self._add(new, manifest, notes, standing, owner=("DaemonSet", of), nodes=nodes)
+        self._add(
+            new, manifest, notes, standing, owner=("DaemonSet", of), nodes=nodes, shape=_ANY_SHAPE
+        )
 
     def add_numbered(
         self, ref: Ref, manifest: Manifest, notes: list[Note], standing: Standing, *, of: str
     ) -> None:
-        """Adds a pod of the StatefulSet `of`, which could not be read. All of them are of one
-        StatefulSet, also those of an older shape, so that their names stay.
-        """
+        """Adds a pod of the StatefulSet `of`, which could not be read."""
         new, owner = Ref("StatefulSet", ref.namespace, of), ("StatefulSet", of)
         self._add(new, manifest, notes, standing, owner=owner, shape=_ANY_SHAPE)
 
@@ -229,7 +231,7 @@ def _manifest(ref: Ref, alike: _Alike) -> Manifest:
 
 
 def _name(kind: str, name: str, shape: bytes) -> str:
-    """Returns a readable name for an owner's pods of one shape; a StatefulSet keeps its own."""
+    """Returns a readable name for an owner's pods of one shape; pods of any shape keep it."""
     if shape == _ANY_SHAPE and len(name) <= _LONGEST_NAME and is_object_name(name):
         return name
     readable = re.sub(r"[^a-z0-9]+", "-", f"{kind}-{name}".lower()).strip("-")[:_LONGEST_NAME]
