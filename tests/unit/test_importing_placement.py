@@ -24,7 +24,6 @@ from kwok_operator.rehearsal.scenario.placement import Placement, placement_in
 from kwok_operator.rehearsal.seats import Seats, names_of_places, workloads_of
 from kwok_operator.rehearsal.surroundings import LocalSurroundings
 from tests.importedpods import SELECTOR, body_of, owned_by, pod
-from tests.unit.test_importing_nodes import node
 
 Object = tuple[str, Any]
 SINCE = "2026-01-02T03:04:05Z"
@@ -33,12 +32,18 @@ STEP = {"delete": {"what": "pod/alone", "namespace": "shop"}}
 TAINT = {"key": "maintenance", "value": "disk", "effect": "NoSchedule"}
 
 
-def pool_node(name: str, pool: str, **parts: Any) -> Object:
-    return "Node", node(name, labels={POOL: pool}, **parts)
+def pool_node(name: str, pool: str, **spec: Any) -> Object:
+    offered = {"cpu": "4", "memory": "16Gi", "pods": "110"}
+    status = {"capacity": offered, "conditions": [{"type": "Ready", "status": "True"}]}
+    return "Node", {
+        "metadata": {"name": name, "labels": {POOL: pool}},
+        "spec": spec,
+        "status": {**status, "allocatable": offered},
+    }
 
 
 def workload(kind: str, name: str, replicas: int = 1, **more: Any) -> Object:
-    template = {"spec": {"containers": [{}]}}
+    template: dict[str, Any] = {"spec": {"containers": [{}]}}
     spec = {"replicas": replicas, "selector": SELECTOR, "template": template}
     return kind, body_of(name, spec, **more)
 
@@ -69,7 +74,7 @@ def read(
 CLUSTER: list[Object] = [
     pool_node("x-2", "a", taints=[TAINT]),
     pool_node("x-1", "a"),
-    pool_node("x-3", "a", spec={"unschedulable": True}),
+    pool_node("x-3", "a", unschedulable=True),
     pool_node("w-1", "b"),
     pool_node("master", "c", taints=[
         {"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}
