@@ -57,6 +57,19 @@ class Reason(StrEnum):
         "nodes of the group were cordoned; they count, and pods may use them",
     )
     NODE_SURPLUS = "NodeSurplus", "an autoscaler was about to remove nodes of the group; they count"
+    NODE_COMING = (
+        "NodeComing",
+        "cluster-autoscaler had asked for nodes of the group that weren't there yet; they aren't at"
+        " the beginning either, so that it can decide again",
+    )
+    NOT_IN_SNAPSHOT = (
+        "NotInSnapshot",
+        "it isn't in cluster-autoscaler's snapshot, so it came later, or wasn't ready yet",
+    )
+    GROUPS_ALIKE = (
+        "GroupsAlike",
+        "nodes are as much like those of another scaling group; they are all in this one",
+    )
     NODES_DIFFER = (
         "NodesDiffer",
         "nodes of the group had another value, or none; all get the template's",

@@ -6,7 +6,7 @@ It decides which namespaces count, and hands each object to its collector. Objec
 after those of the kinds that stand before it in KINDS, as owners come before what they own.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -61,6 +61,16 @@ class Reading:
         self._add(kind, body)
         return True
 
+    def add_autoscaler(self, kind: str, body: Any) -> None:
+        """Adds what the flags of a Deployment or Pod say, if it is cluster-autoscaler's."""
+        if (flags := flags_of(body)) is None:
+            return
+        self.autoscaler_flags.update(flags)
+        # A snapshot has pods only; in a cluster, the Deployment says the same.
+        if kind == "Deployment" or self.settings.dumps:
+            self.bounds.add_autoscaler({**body, "kind": kind})
+            self.autoscalers |= namespaces_of(body)
+
     def note_namespaces_not_there(self) -> Iterable[Unread]:
         """Notes, and returns, the namespaces that the user named, but in which nothing was."""
         found = [
@@ -90,9 +100,5 @@ class Reading:
             self.nodes.add(body)
             return
         self.workloads.add(kind, body)
-        if kind in ("Deployment", "Pod") and (flags := flags_of(body)) is not None:
-            self.autoscaler_flags.update(flags)
-        if kind == "Deployment" and isinstance(body, Mapping):
-            deployment = {**body, "kind": kind}
-            self.bounds.add_autoscaler(deployment)
-            self.autoscalers |= namespaces_of(deployment)
+        if kind in ("Deployment", "Pod") and not self.settings.dumps:
+            self.add_autoscaler(kind, body)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from kwok_operator.errors import one_line
+from kwok_operator.errors import SettingsError, one_line
 from kwok_operator.importing.incidents.calog import LoggedEvent, LogReader
 from kwok_operator.importing.incidents.decision import FULL, Decision, decide
 from kwok_operator.importing.incidents.logfiles import read_logs
@@ -48,8 +48,13 @@ def read_decision(logs: Sequence[Path], reading: Reading, *, reporter: Reporter)
     if paths:
         for path in paths:
             reporter.say(one_line(f"reading {path}"))
-        reader, problems = read_logs(paths, at=at, near=at or time.time())
-        if not reader.flags:
+        try:
+            reader, problems = read_logs(paths, at=at, near=at or time.time())
+        except SettingsError as error:
+            if logs:
+                raise
+            problems = [str(error)]  # a folder may have the log of a pod that doesn't lead
+        if reader is not None and not reader.flags:
             reader.flags = dict(reading.autoscaler_flags)
     pending = {f"{pod.namespace}/{pod.name}" for pod in facts.pending}
     # A snapshot alone lacks the pods for which there is no room.

@@ -16,11 +16,20 @@ from kwok_operator.errors import one_line
 from kwok_operator.formats.pieces import PieceError
 from kwok_operator.formats.times import parse_time
 from kwok_operator.formats.untyped import as_list, as_map, text_at, value_at
-from kwok_operator.importing.autoscalers import PROVIDER_CONFIG, STATUS, TEMPLATES, add_configs
+from kwok_operator.importing.autoscalers import (
+    CAPI,
+    KARPENTER,
+    PROVIDER_CONFIG,
+    SCALABLES,
+    STATUS,
+    TEMPLATES,
+    add_configs,
+)
 from kwok_operator.importing.dumpfacts import CloudGroup, DumpForm, PendingPod, SeenEvent
 from kwok_operator.importing.incidents.files import (
     DumpError,
     files_in,
+    form_of_folder,
     is_log_of_autoscaler,
     may_have_objects,
     pieces_of,
@@ -42,8 +51,10 @@ from kwok_operator.reporter import Reporter
 
 _AT_ONCE: Final = 200
 """Objects that are read before a signal is heard."""
+_DROPPED: Final = frozenset((Reason.OTHER_KIND, Reason.NODE_COMING))
 _MOVED: Final = {(kind, "extensions") for kind in ("Deployment", "DaemonSet", "ReplicaSet")}
 """Kinds by the API group in which they were before Kubernetes 1.16."""
+_OPENSHIFT: Final = "machine.openshift.io"
 _MOST_EVENTS: Final = 100_000
 _WRITERS: Final = ("cluster-autoscaler", "karpenter", "scheduler")
 """Parts of the names of the components whose Events count."""
@@ -55,21 +66,23 @@ _FORMS: Final = (
 
 async def read_dump(paths: Sequence[Path], reading: Reading, *, reporter: Reporter) -> None:
     """Reads files and folders into `reading`; raises DumpError."""
-    dump = _Dump(reading, reporter)
-    for path in paths:
-        await dump.read(path)
-    await dump.finish()
+    with Spool() as spool:
+        dump = _Dump(reading, reporter, spool)
+        for path in paths:
+            await dump.read(path)
+        await dump.finish()
 
 
 class _Dump:
-    def __init__(self, reading: Reading, reporter: Reporter) -> None:
+    def __init__(self, reading: Reading, reporter: Reporter, spool: Spool) -> None:
         self._reading = reading
         self._facts = reading.facts
         self._reporter = reporter
-        self._spool = Spool()
+        self._spool = spool
         self._seen: dict[tuple[str, str, str], tuple[str, str]] = {}
-        self._noted = Counter[tuple[str, Reason, str]]()
-        """Objects by kind, reason and detail of a note."""
+        self._noted = Counter[tuple[Ref, Reason, str]]()
+        self._snapshot = set[str]()
+        """The names of the nodes in CA's snapshots."""
         self._configs: dict[str, Mapping[str, Any]] = {}
         self._newest = 0
         self._count = 0
@@ -78,14 +91,15 @@ class _Dump:
         """Reads a file, or all files of a folder."""
         self._reporter.say(one_line(f"reading {path}"))
         files, is_folder = files_in(path)
+        self._facts.forms[path] = DumpForm.OBJECTS
         for file in files:
-            if is_folder and not may_have_objects(file):
-                if is_log_of_autoscaler(file.relative_to(path)):
-                    self._facts.logs.append(file)
-                continue
-            await self._file(
-                file, path, name=str(file.relative_to(path)) if is_folder else path.name
-            )
+            inside = file.relative_to(path) if is_folder else Path(path.name)
+            if form := form_of_folder(inside):
+                self._facts.forms[path] = form
+            if not is_folder or may_have_objects(file):
+                await self._file(file, path, name=str(inside))
+            elif is_log_of_autoscaler(inside):
+                self._facts.logs.append(file)
 
     async def finish(self) -> None:
         """Imports what has been collected, owners before what they own."""
@@ -106,13 +120,30 @@ class _Dump:
                     await asyncio.sleep(0)
             if count:
                 self._reporter.say(_counted(kind, count))
+        for group in self._facts.groups.values():
+            for pod in group.pods:
+                reading.workloads.add_expected(pod, text_at(group.node, "metadata", "name"))
         add_configs(reading.bounds, self._configs)
         reading.notes += [
-            Note(Ref(kind, "", ""), reason, detail=detail, count=count, dropped=dropped)
-            for (kind, reason, detail), count in sorted(self._noted.items())
-            for dropped in [reason is Reason.OTHER_KIND]
+            Note(ref, reason, detail=detail, count=count, dropped=reason in _DROPPED)
+            for (ref, reason, detail), count in sorted(self._noted.items())
         ]
+        if self._snapshot:
+            reading.nodes.leave_out_others(self._snapshot, Reason.NOT_IN_SNAPSHOT)
         self._facts.taken = self._facts.taken or self._newest
+
+    def _add_bounds(self, found: DumpedObject) -> bool:
+        """Adds what scales groups, as autoscalers.py reads it of a cluster; returns whether it was
+        that.
+        """
+        group, bounds = _group_and_version(found.api_version)[0], self._reading.bounds
+        if group in (CAPI, _OPENSHIFT) and f"{found.kind.lower()}s" in SCALABLES:
+            bounds.add_scalable(found.body)
+        elif (group, found.kind) == (KARPENTER, "NodePool"):
+            bounds.node_pools.add(found.body)
+        else:
+            return False
+        return True
 
     def _kind(self, found: DumpedObject) -> str:
         """Returns the kind of an object if it is one that is imported; else empty."""
@@ -125,7 +156,7 @@ class _Dump:
         if group != own[0] and (kind, group) not in _MOVED:
             return ""
         if (group, version) != own and found.api_version:
-            self._noted[kind, Reason.OTHER_VERSION, found.api_version] += 1
+            self._noted[Ref(kind, "", ""), Reason.OTHER_VERSION, found.api_version] += 1
         return kind
 
     async def _file(self, file: Path, path: Path, *, name: str) -> None:
@@ -156,8 +187,9 @@ class _Dump:
                 self._facts.forms[path] = item
             case Moment(text):
                 self._facts.taken = max(self._facts.taken, _time(text))
-            case CloudGroup(id=name):
-                self._facts.groups.setdefault(name, item)
+            case CloudGroup(id=name) if name not in self._facts.groups:
+                self._facts.groups[name] = item
+                self._reading.nodes.add_template(name, item.node)
             case DumpedObject():
                 self._object(item)
         return ""
@@ -165,10 +197,14 @@ class _Dump:
     def _object(self, found: DumpedObject) -> None:
         kind, body = self._kind(found), found.body
         place = text_at(body, "metadata", "namespace"), text_at(body, "metadata", "name")
+        if found.in_snapshot:
+            self._snapshot.add(place[1])
         if not self._is_new((found.kind, *place), body):
             return
         self._note_times(body)
-        if kind == "Node":
+        if found.coming:
+            self._noted[Ref("ScalingGroup", "", found.coming), Reason.NODE_COMING, ""] += 1
+        elif kind == "Node":
             self._reading.anything |= self._reading.take(kind, body)
         elif kind == "Event":
             self._event(body)
@@ -176,20 +212,23 @@ class _Dump:
             if place[1] in (STATUS, PROVIDER_CONFIG, TEMPLATES):
                 self._configs[place[1]] = as_map(body.get("data"))
         elif kind:
+            if kind in ("Deployment", "Pod"):
+                # Its flags don't outlast the spool.
+                self._reading.add_autoscaler(kind, body)
             self._spool.add(kind, body)
             if kind == "Pod":
                 self._pod(found)
-        else:
-            self._noted[found.kind, Reason.OTHER_KIND, ""] += 1
+        elif not self._add_bounds(found):
+            self._noted[Ref(found.kind, "", ""), Reason.OTHER_KIND, ""] += 1
 
     def _is_new(self, key: tuple[str, str, str], body: Mapping[str, Any]) -> bool:
         """Whether an object wasn't read before; one without a name always is."""
-        version = text_at(body, "metadata", "uid"), text_at(body, "metadata", "resourceVersion")
+        version = text_at(body, "metadata", "uid"), text_at(body, "spec", "nodeName")
         if not key[2]:
             return True
         if key in self._seen:
             if self._seen[key] != version:
-                self._noted[key[0], Reason.TWO_MOMENTS, ""] += 1
+                self._noted[Ref(key[0], "", ""), Reason.TWO_MOMENTS, ""] += 1
             return False
         self._seen[key] = version
         return True

@@ -17,6 +17,7 @@ from kwok_operator.formats.jsonlines import unzipped
 from kwok_operator.formats.jsonstream import json_pieces
 from kwok_operator.formats.pieces import DocumentPiece, Streamed
 from kwok_operator.formats.yamlstream import yaml_pieces
+from kwok_operator.importing.dumpfacts import DumpForm
 from kwok_operator.userfiles import chunks
 
 _TEXTS: Final = (".json", ".yaml", ".yml")
@@ -51,6 +52,14 @@ def _walked(path: Path) -> Iterator[Path]:
 def may_have_objects(path: Path) -> bool:
     """Whether a file in a folder has objects, by its name: others there are logs and the like."""
     return path.name.removesuffix(".gz").endswith(_TEXTS)
+
+
+def form_of_folder(path: Path) -> DumpForm | None:
+    """Returns the form of a folder that has a file at this place, if that shows it."""
+    if "cluster-scoped-resources" in path.parts:
+        return DumpForm.MUST_GATHER
+    is_list = path.stem in ("replication-controllers", "daemonsets") and len(path.parts) == 2
+    return DumpForm.CLUSTER_INFO if is_list else None
 
 
 def is_log_of_autoscaler(path: Path) -> bool:

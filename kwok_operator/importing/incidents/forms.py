@@ -33,13 +33,15 @@ _COMING = re.compile(r"template-node-for-(.+)-[0-9]+-upcoming-[0-9]+")
 class DumpedObject:
     """An object of the API. `schedulable`: a pod without a node, for which CA found room.
 
-    `coming`: a node that isn't there yet, of CA's group with this id.
+    `in_snapshot`: a node that CA took for one. `coming`: one that isn't there yet, of CA's group
+    with this id.
     """
 
     kind: str
     api_version: str
     body: Mapping[str, Any]
     schedulable: bool = False
+    in_snapshot: bool = False
     coming: str = ""
 
 
@@ -62,20 +64,21 @@ DumpedItem = DumpedObject | CloudGroup | Moment | Oddity | DumpForm
 
 def found_in(pieces: Iterable[DocumentPiece]) -> Iterator[DumpedItem]:
     """Yields what is in the documents of a file, and their form before it, perhaps repeatedly."""
-    held, number, streamed = Spool(whole=True), 1, False
-    for piece in pieces:
-        if piece.key is None:
-            yield from _ended(piece.rest, held, number, streamed)
-            number, streamed = number + 1, False
-            continue
-        streamed = True
-        if piece.key == "items":
-            yield from _item(piece.value, piece.rest, held, number)
-        elif piece.key == "":
-            yield from _alone(piece.value, number)
-        else:
-            yield DumpForm.SNAPSHOT
-            yield from _of_snapshot(piece.key, piece.name, piece.value)
+    number, streamed = 1, False
+    with Spool(whole=True) as held:
+        for piece in pieces:
+            if piece.key is None:
+                yield from _ended(piece.rest, held, number, streamed)
+                number, streamed = number + 1, False
+                continue
+            streamed = True
+            if piece.key == "items":
+                yield from _item(piece.value, piece.rest, held, number)
+            elif piece.key == "":
+                yield from _alone(piece.value, number)
+            else:
+                yield DumpForm.SNAPSHOT
+                yield from _of_snapshot(piece.key, piece.name, piece.value)
 
 
 def _of_snapshot(key: str, name: str, value: Any) -> Iterator[DumpedItem]:
@@ -88,7 +91,10 @@ def _of_snapshot(key: str, name: str, value: Any) -> Iterator[DumpedItem]:
         yield CloudGroup(name, _without_mark(node), pods)
         return
     coming = _COMING.fullmatch(text_at(node, "metadata", "name"))
-    yield DumpedObject("Node", "v1", _without_mark(node), coming=coming[1] if coming else "")
+    if coming:
+        yield DumpedObject("Node", "v1", node, coming=coming[1])
+    else:
+        yield DumpedObject("Node", "v1", _without_mark(node), in_snapshot=True)
     # Pods of a node that isn't there are CA's copies of those of DaemonSets.
     for pod in () if coming else pods:
         yield DumpedObject("Pod", "v1", pod)
@@ -104,7 +110,9 @@ def _without_mark(node: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**node, "metadata": {**metadata, "labels": rest}}
 
 
-def _item(item: Any, of_list: Mapping[str, Any], held: Spool, number: int) -> Iterator[DumpedItem]:
+def _item(
+    item: Any, of_list: Mapping[str, Any], held: Spool | None, number: int
+) -> Iterator[DumpedItem]:
     """Yields an item of a list. Those of a typed list don't say their kind; if the list says its
     own only at its end, they are held.
     """
@@ -114,8 +122,10 @@ def _item(item: Any, of_list: Mapping[str, Any], held: Spool, number: int) -> It
         yield DumpedObject(item["kind"], text_at(item, "apiVersion"), item)
     elif kind := _kind_of_items(of_list):
         yield DumpedObject(kind, text_at(of_list, "apiVersion"), item)
-    else:
+    elif held is not None:
         held.add("", item)
+    else:
+        yield Oddity(f"document {number}: an item of its list has no kind")
 
 
 def _kind_of_items(of_list: Mapping[str, Any]) -> str:
@@ -135,6 +145,8 @@ def _ended(
         yield from (Moment(text) for name in _TIMES if (text := text_at(rest, name)))
         return
     kind = _kind_of_items(rest)
+    if kind == "ReplicationController":  # kubectl get prints lists without a kind of their own
+        yield DumpForm.CLUSTER_INFO
     for item in held.taken(""):
         if kind:
             yield DumpedObject(kind, text_at(rest, "apiVersion"), item)
@@ -148,9 +160,8 @@ def _alone(value: Any, number: int) -> Iterator[DumpedItem]:
     """Yields an object that is in no list, or the items of a small list."""
     kind = text_at(value, "kind")
     if kind.endswith("List") and isinstance(value.get("items"), list):
-        held = Spool(whole=True)
         for item in value["items"]:
-            yield from _item(item, value, held, number)
+            yield from _item(item, value, None, number)
     elif kind == "Status":
         said = one_line(text_at(value, "message"), limit=200)
         yield Oddity(

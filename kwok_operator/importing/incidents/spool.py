@@ -41,6 +41,13 @@ class Spool:
         self.counts: Counter[str] = Counter()
         self._kinds: dict[str, tuple[IO[bytes], Any]] = {}
 
+    def __enter__(self) -> "Spool":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file, _compress in self._kinds.values():
+            file.close()
+
     def add(self, kind: str, body: Mapping[str, Any]) -> None:
         if kind not in self._kinds:
             # A size of 0 means that it never becomes a file.

@@ -5,15 +5,17 @@ Nodes, page by page  --add-->  what is kept of each  --finish-->  manifests, not
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 from kwok_operator import constants
 from kwok_operator.errors import TemplateError
-from kwok_operator.formats.untyped import as_list, as_map, as_texts
+from kwok_operator.formats.untyped import as_list, as_map, as_texts, text_at
 from kwok_operator.formats.words import few_names
 from kwok_operator.importing.nodes.bounds import Bounds, ImportedGroup
+from kwok_operator.importing.nodes.cloudgroups import CloudGroups, Likeness
 from kwok_operator.importing.nodes.nthnode import NodeBarrier, NthNode
 from kwok_operator.importing.nodes.pools import (
     Identity,
@@ -59,6 +61,8 @@ _PLACES: Final = (
     ("capacity", "status.capacity"),
     ("allocatable", "status.allocatable"),
 )
+_ADDED_BY_CA: Final = ("failure-domain.beta.kubernetes.io/", "beta.kubernetes.io/")
+"""The beginnings of labels that CA adds to templates, also where nodes have them no more."""
 _ASKED_FOR: Final = "group-by"
 _MAX_VALUE: Final = 253
 """Most characters of an annotation's value that is kept for --group-by."""
@@ -98,19 +102,37 @@ class _Node:
 
 @dataclass(slots=True)
 class Nodes:
-    """Collects Nodes and groups them; of several with one name the last one counts."""
+    """Collects Nodes and groups them; of several with one name the last one counts.
+
+    Where cluster-autoscaler's (CA) templates are known, groups are those of CA, also the empty.
+    """
 
     _nodes: dict[str, _Node] = field(default_factory=dict)
+    _templates: dict[str, _Node] = field(default_factory=dict)
+    """CA's template of a group, by its id."""
     _odd: int = 0
     _once: dict[Any, Any] = field(default_factory=dict)
 
     def add(self, body: Any) -> None:
         """Adds a Node in the API server's JSON; anything else is only counted."""
-        metadata, spec = (as_map(as_map(body).get(part)) for part in ("metadata", "spec"))
-        name = metadata.get("name")
-        if not isinstance(name, str) or not is_object_name(name):
+        name = text_at(body, "metadata", "name")
+        if is_object_name(name):
+            self._nodes[name] = self._node(name, body)
+        else:
             self._odd += 1
-            return
+
+    def add_template(self, group: str, body: Mapping[str, Any]) -> None:
+        """Adds the template of CA's group with this id: a Node, whose name is none of an object."""
+        node = self._node(text_at(body, "metadata", "name") or group, body)
+        self._templates[group] = replace(node, names=node.names | {group})
+
+    def leave_out_others(self, names: Collection[str], reason: Reason) -> None:
+        """Leaves out all nodes without these names."""
+        for name in self._nodes.keys() - set(names):
+            self._nodes[name] = replace(self._nodes[name], dropped=reason)
+
+    def _node(self, name: str, body: Mapping[str, Any]) -> _Node:
+        metadata, spec = (as_map(body.get(part)) for part in ("metadata", "spec"))
         labels, annotations = (
             as_texts(metadata.get("labels")),
             as_texts(metadata.get("annotations")),
@@ -125,7 +147,7 @@ class Nodes:
             name=name, labels=labels, annotations=annotations, provider_id=spec.get("providerID")
         )
         once = self._once.setdefault
-        self._nodes[name] = _Node(
+        return _Node(
             name=name,
             labels={once(k, k): once(v, v) for k, v in labels.items()},
             annotations={
@@ -153,6 +175,7 @@ class Nodes:
             group_by=group_by,
             prices=prices,
             bounds=bounds or Bounds(),
+            templates=self._templates,
         ).run()
 
 
@@ -163,19 +186,23 @@ class _Grouping:
     group_by: Sequence[str]
     prices: Prices | None
     bounds: Bounds
+    templates: Mapping[str, _Node]
     notes: list[Note] = field(default_factory=list)
+    _by_template: dict[Identity, _Node] = field(default_factory=dict)
+    _likenesses: dict[tuple[str, str], Likeness] = field(default_factory=dict)
 
     def run(self) -> Grouped:
         here = [node for node in self.nodes if node.dropped is None]
         self._note_dropped()
         self._note_unknown_keys()
-        groups: dict[Identity, list[_Node]] = defaultdict(list)
-        for node, pool in self._pools(here):
-            groups[pool.source, pool.name, (*pool.parts, zone(node.labels))].append(node)
-        templates = {identity: self._template(members) for identity, members in groups.items()}
+        groups = self._groups(here)
+        templates = {
+            each: self._template(members or self._template_of(each))
+            for each, members in groups.items()
+        }
         for identity, found in templates.items():
             if found is None:
-                self._drop(groups.pop(identity), Reason.NO_CAPACITY)
+                self._drop(groups.pop(identity) or self._template_of(identity), Reason.NO_CAPACITY)
         names = names_of(groups)
         nth = {
             node.name: NthNode(names[each], number)
@@ -196,7 +223,12 @@ class _Grouping:
             manifests=manifests,
             notes=self.notes,
             labels={names[each]: _labels(templates[each]) for each in groups},
-            places=_places({names[each]: (groups[each], templates[each]) for each in groups}),
+            places=_places(
+                {
+                    names[each]: ([*groups[each], *self._template_of(each)], templates[each])
+                    for each in groups
+                }
+            ),
             nth=nth,
             barriers={
                 nth[node.name]: barrier
@@ -206,6 +238,59 @@ class _Grouping:
             },
             read=len(self.nodes) + self.odd,
         )
+
+    def _groups(self, here: Sequence[_Node]) -> dict[Identity, list[_Node]]:
+        """Returns the nodes of each group, also the empty groups that CA has a template of; the
+        templates are in `_by_template` then.
+        """
+        ids = {id(template): name for name, template in self.templates.items()}
+        pools: dict[Identity, list[_Node]] = defaultdict(list)
+        for node, pool in self._pools([*here, *self.templates.values()]):
+            pools[pool.source, pool.name, (*pool.parts, zone(node.labels))].append(node)
+        named = CloudGroups(
+            {each: [ids[id(n)] for n in nodes if id(n) in ids] for each, nodes in pools.items()}
+        )
+        groups: dict[Identity, list[_Node]] = defaultdict(list)
+        begun, unsure = set[str](), Counter[str]()
+        for identity, node in ((each, n) for each, nodes in pools.items() for n in nodes):
+            if id(node) in ids:
+                self._by_template[named.identity(ids[id(node)], identity)] = node
+            elif found := named.of_node(identity, node.names, partial(self._likeness, node)):
+                node = replace(node, names=node.names | {found.id})
+                groups[named.identity(found.id, identity)].append(node)
+                begun.add(found.id)
+                unsure[found.id] += not found.sure
+            else:
+                groups[identity].append(node)
+        for identity, template in self._by_template.items():
+            if ids[id(template)] not in begun:
+                groups[identity] = []
+        self.notes += [
+            Note(Ref("ScalingGroup", "", name), Reason.GROUPS_ALIKE, count=count)
+            for name, count in sorted(unsure.items())
+            if count
+        ]
+        return dict(groups)
+
+    def _template_of(self, identity: Identity) -> list[_Node]:
+        return [self._by_template[identity]] if identity in self._by_template else []
+
+    def _likeness(self, node: _Node, group: str) -> Likeness:
+        """Compares a node with the template of CA's group with this id."""
+        if (node.kept, group) not in self._likenesses:
+            template, kept = _read(self.templates[group]), _read(node)
+            same = (
+                dict(_parts(template).items() & _parts(kept).items()) if template and kept else {}
+            )
+            asked = {
+                f"{at}[{key}]"
+                for name, at in _PLACES
+                for key in (template[name] if template and name in ("labels", "capacity") else ())
+                if not key.startswith(_ADDED_BY_CA)
+            }
+            found = Likeness(len(same), whole=bool(same) and asked <= same.keys())
+            self._likenesses[node.kept, group] = found
+        return self._likenesses[node.kept, group]
 
     def _note_unknown_keys(self) -> None:
         for key in self.group_by:
@@ -266,13 +351,14 @@ class _Grouping:
             ImportedGroup(
                 name=names[identity],
                 pool=identity[1],
-                zone=zone(members[0].labels),
-                known_as=frozenset().union(*(node.names for node in members)),
+                zone=zone(some[0].labels),
+                known_as=frozenset().union(*(node.names for node in some)),
                 size=len(members),
-                node_pool=members[0].labels.get(constants.NODE_POOL_LABEL, ""),
+                node_pool=some[0].labels.get(constants.NODE_POOL_LABEL, ""),
                 nodes=tuple(node.name for node in members),
             )
             for identity, members in groups.items()
+            for some in [members or self._template_of(identity)]
         ]
         return sorted(imported, key=lambda group: group.name)
 

@@ -89,20 +89,25 @@ class Gathered:
         self._add(new, manifest, notes, standing, owner=("Node", name), nodes={node})
 
     def add_daemon(
-        self, ref: Ref, manifest: Manifest, notes: list[Note], standing: Standing, *, of: str
+        self,
+        ref: Ref,
+        manifest: Manifest,
+        notes: list[Note],
+        standing: Standing,
+        *,
+        of: str,
+        node: str,
     ) -> None:
-        """Adds a pod of the DaemonSet `of`, which could not be read. All of them are of one
-        DaemonSet, also those of an older shape.
+        """Adds a pod of the DaemonSet `of`, which could not be read; without `standing`, one that
+        `node` would get. All of them are of one DaemonSet, also those of an older shape.
         """
         affinity = manifest["spec"].get("affinity", {})
         # Its controller has put the node there, in place of all that the DaemonSet required.
         affinity.get("nodeAffinity", {}).pop(REQUIRED, None)
         if not any(affinity.values()):
             manifest["spec"].pop("affinity", None)
-        new, nodes = Ref("DaemonSet", ref.namespace, of), standing.nodes.keys()
-        self._add(
-            new, manifest, notes, standing, owner=("DaemonSet", of), nodes=nodes, shape=_ANY_SHAPE
-        )
+        new, owner = Ref("DaemonSet", ref.namespace, of), ("DaemonSet", of)
+        self._add(new, manifest, notes, standing, owner=owner, nodes={node}, shape=_ANY_SHAPE)
 
     def add_numbered(
         self, ref: Ref, manifest: Manifest, notes: list[Note], standing: Standing, *, of: str
@@ -133,6 +138,7 @@ class Gathered:
             notes=[replace(note, ref=ref) for note in notes],
             standing=standing,
             nodes=set(nodes),
+            count=standing.count,
         )
         shape = _hash(spec) if shape is None else shape
         _merge(self._pods, (ref.kind, ref.namespace, *owner, shape), one)
@@ -146,7 +152,8 @@ class Gathered:
         made: dict[Ref, Manifest] = {}
         standing: dict[Ref, Standing] = {}
         notes: list[Note] = []
-        for key, alike in sorted(self._bound(places).items(), key=lambda item: item[0]):
+        everywhere = {g for (key, _), found in places.items() if key == NAME_FIELD for g in found}
+        for key, alike in sorted(self._bound(places).items(), key=_first):
             kind, namespace, of_kind, name, shape = key
             while (ref := Ref(kind, namespace, _name(of_kind, name, shape))) in taken | made.keys():
                 shape = hashlib.sha256(shape).digest()
@@ -158,7 +165,8 @@ class Gathered:
                     notes.append(Note(ref, lost, count=alike.count, dropped=True))
                     continue
                 where = {"key": NODE_GROUP_LABEL, "operator": "In", "values": groups}
-                require(alike.spec, [[where]])
+                if of_kind == "Node" or set(groups) != everywhere:
+                    require(alike.spec, [[where]])
             reason = _REASONS.get(of_kind, Reason.OWNER_UNKNOWN)
             notes.append(Note(ref, reason, detail=of_kind, count=alike.count))
             notes += [replace(note, ref=ref, count=alike.count) for note in alike.notes]
@@ -174,7 +182,7 @@ class Gathered:
         node: then pods on one group become alike.
         """
         bound: dict[_Key, _Alike] = {}
-        for key, alike in sorted(self._pods.items(), key=lambda item: item[0]):
+        for key, alike in sorted(self._pods.items(), key=_first):
             kind, namespace, of_kind, name, shape = key
             spec = json.loads(json.dumps(alike.spec))
             nodes, differ = set(alike.nodes), set(alike.differ)
@@ -189,6 +197,10 @@ class Gathered:
                 shape = _hash(spec)
             _merge(bound, (kind, namespace, of_kind, name, shape), copy)
         return bound
+
+
+def _first(item: tuple[_Key, _Alike]) -> _Key:
+    return item[0]
 
 
 def _merge(pods: dict[_Key, _Alike], key: _Key, alike: _Alike) -> None:

@@ -33,6 +33,10 @@ class Standing:
         elif node:
             self.nodes[node] += 1
 
+    @property
+    def count(self) -> int:
+        return self.nodes.total() + len(self.ordinals) + len(self.pending)
+
     def merge(self, others: "Standing") -> None:
         self.nodes += others.nodes
         self.ordinals |= others.ordinals

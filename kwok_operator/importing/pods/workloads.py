@@ -18,6 +18,7 @@ from kwok_operator.importing.notes import Note, Reason, Ref
 from kwok_operator.importing.pods.admitted import Admitted
 from kwok_operator.importing.pods.allow import keep
 from kwok_operator.importing.pods.binding import (
+    NAME_FIELD,
     Places,
     Term,
     Volumes,
@@ -27,6 +28,7 @@ from kwok_operator.importing.pods.binding import (
     require,
     templates_of_claims,
 )
+from kwok_operator.importing.pods.fields import REQUIRED
 from kwok_operator.importing.pods.gathered import Gathered
 from kwok_operator.importing.pods.objects import (
     Manifest,
@@ -95,6 +97,7 @@ class Workloads:
         self._not_whole = set[str]()
         self._made: dict[Ref, _Workload] = {}
         self._plain: dict[Ref, Manifest] = {}
+        self._priorities: dict[str, dict[str, Any]] = {}
         self._volumes = Volumes()
         self._gathered = Gathered()
         self._autoscalers = PodAutoscalers(kept=hpas)
@@ -144,10 +147,28 @@ class Workloads:
     def _note_unfit(self, ref: Ref, fields: list[str]) -> None:
         self._notes += [Note(ref, Reason.INVALID_FIELD, field=f"spec.{name}") for name in fields]
 
+    def _priority(self, spec: object) -> None:
+        """Keeps the PriorityClass that a pod shows, for the case that it could not be read."""
+        name, value = text_at(spec, "priorityClassName"), value_at(spec, "priority")
+        if name and isinstance(value, int):
+            policy = text_at(spec, "preemptionPolicy")
+            self._priorities.setdefault(name, {"value": value, "preemptionPolicy": policy or None})
+
+    def _missing_priorities(self) -> dict[Ref, Manifest]:
+        """Returns the PriorityClasses of pods that could not be read."""
+        found: dict[Ref, Manifest] = {}
+        for name, shown in self._priorities.items():
+            ref = Ref("PriorityClass", "", name)
+            if ref not in self._plain:
+                manifest, _ = clean_object(ref.kind, {"metadata": {"name": name}, **shown})
+                found |= {ref: manifest} if manifest is not None else {}
+        return found
+
     def finish(self, *, places: Places) -> Imported:
         """Returns the result; `places` gives the groups of nodes, for pods that are bound to
         nodes.
         """
+        self._plain |= self._missing_priorities()
         workloads = dict(self._made)
         notes = list(self._notes)
         made, standing, of_made = self._gathered.finish(places, taken=frozenset(workloads))
@@ -223,6 +244,7 @@ class Workloads:
         if phase in ("Succeeded", "Failed"):
             self._pods[ref.kind, ref.namespace, Reason.ENDED] += 1
             return
+        self._priority(spec)
         owner = _owner(body)
         if owner is not None and self._makes(owner, ref.kind):
             self._admitted.seen(owner.uid, spec)
@@ -258,12 +280,30 @@ class Workloads:
         if owner.kind == "Node":
             self._gathered.add_static(ref, manifest, notes, standing, node=node or owner.name)
         elif owner.is_known and owner.kind == "DaemonSet":
-            self._gathered.add_daemon(ref, manifest, notes, standing, of=owner.name)
+            node = node or _node_wanted(spec)
+            self._gathered.add_daemon(ref, manifest, notes, standing, of=owner.name, node=node)
         elif standing.ordinals:
             self._gathered.add_numbered(ref, manifest, notes, standing, of=of_set)
         else:
             known_as = (owner.kind, owner.name)
             self._gathered.add_owned(ref, manifest, notes, standing, owner=known_as)
+
+    def add_expected(self, body: Mapping[str, Any], node: str) -> None:
+        """Adds a pod that an autoscaler expects on each new node of a group, of a DaemonSet that
+        could not be read; `node` is the name of the group's template.
+        """
+        ref, owner = identity("Pod", body), _owner(body)
+        if ref is None or owner is None or owner.uid in self._owners:
+            return
+        # Cluster-autoscaler doesn't say the owner's apiVersion in pods that it makes itself.
+        if owner.kind != "DaemonSet" or owner.api_version not in (
+            "",
+            KINDS[owner.kind].api_version,
+        ):
+            return
+        manifest, notes = clean_object("Pod", body, keep_images=self._keep_images)
+        if manifest is not None:
+            self._gathered.add_daemon(ref, manifest, notes, Standing(), of=owner.name, node=node)
 
     def _place(self, ref: Ref, workload: _Workload, places: Places) -> list[Note]:
         """Gives a workload's pods their requests as admitted, and binds them to the places of their
@@ -333,6 +373,18 @@ def _owner(body: Mapping[str, Any]) -> _Owner | None:
         if found.get("controller") and len(found) == len(fields):
             return _Owner(found["apiVersion"], found["kind"], found["name"], found["uid"])
     return None
+
+
+def _node_wanted(spec: object) -> str:
+    """Returns the node that a DaemonSet's controller has chosen for a pod that isn't bound yet."""
+    affinity = value_at(spec, "affinity", "nodeAffinity", REQUIRED, "nodeSelectorTerms")
+    for term in as_list(affinity):
+        for asked in as_list(value_at(term, "matchFields")):
+            if text_at(asked, "key") == NAME_FIELD:
+                return next(
+                    (v for v in as_list(value_at(asked, "values")) if isinstance(v, str)), ""
+                )
+    return ""
 
 
 def _replicas(body: Mapping[str, Any]) -> int:

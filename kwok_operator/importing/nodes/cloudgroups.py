@@ -1,0 +1,75 @@
+"""Decides to which of cluster-autoscaler's (CA) node groups nodes belong, by CA's templates.
+
+Names decide, if nodes show that of their scaling group. Else a template, which has the labels and
+resources of its group's nodes, falls into the pool and zone of these; of several the one counts
+that has most in common with a node. If none does, as a provider's templates may lack the label that
+names the pool, it is the only one of which nodes have all labels and resources.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from kwok_operator.importing.nodes.pools import Identity
+
+_SOURCE: Final = "cluster-autoscaler"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOfNode:
+    """CA's group of a node, by its id. Not `sure`: another group is as much like the node."""
+
+    id: str
+    sure: bool = True
+
+
+class Likeness(NamedTuple):
+    """How many labels and resources a node and a template share; `whole`: all of the template."""
+
+    shared: int
+    whole: bool
+
+
+class CloudGroups:
+    def __init__(self, ids: Mapping[Identity, Sequence[str]]) -> None:
+        """`ids` are CA's groups whose template falls into a pool and zone."""
+        self._ids = ids
+        self._names = sorted({each for found in ids.values() for each in found})
+        self._of_pool: dict[tuple[str, str, tuple[str, ...]], set[str]] = defaultdict(set)
+        for identity, found in ids.items():
+            self._of_pool[_without_zone(identity)].update(found)
+
+    def of_node(
+        self, identity: Identity, names: Collection[str], likeness: Callable[[str], Likeness]
+    ) -> GroupOfNode | None:
+        """Returns the group of a node; None if CA has none for it. `names` are those by which the
+        node knows its scaling group, `likeness` compares it with the template of a group.
+        """
+        known = {name.lower() for name in names}
+        named = [n for n in self._names if known & {n.lower(), _last_part(n).lower()}]
+        if len(named) == 1:
+            return GroupOfNode(named[0])
+        ids = sorted(named or self._ids.get(identity, ()))
+        if not ids:
+            # A group with several zones has one template, in any of them.
+            of_pool = self._of_pool[_without_zone(identity)]
+            if not of_pool:
+                of_pool = {each for each in self._names if likeness(each).whole}
+            return GroupOfNode(next(iter(of_pool))) if len(of_pool) == 1 else None
+        scores = {each: likeness(each).shared for each in ids}
+        best = [each for each in ids if scores[each] == max(scores.values())]
+        return GroupOfNode(best[0], sure=len(best) == 1)
+
+    def identity(self, group: str, identity: Identity) -> Identity:
+        """Returns the identity of the part of CA's group that is in the zone of an identity."""
+        return _SOURCE, _last_part(group), (group, identity[2][-1])
+
+
+def _last_part(group: str) -> str:
+    """Returns the name in an id such as KIND/NAMESPACE/NAME, or the address of a scale set."""
+    return group.rstrip("/").rpartition("/")[2] or group
+
+
+def _without_zone(identity: Identity) -> tuple[str, str, tuple[str, ...]]:
+    return identity[0], identity[1], identity[2][:-1]
