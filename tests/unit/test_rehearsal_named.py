@@ -88,6 +88,10 @@ def reason(expect: dict[str, Any], lines: list[RecordedLine] = LINES) -> str:
             " (DeletionByTaintManager)",
         ),
         ({"event": {"reason": "Late"}, "atMost": 0}, "the last: Pod/default/web-2 at 62.0 s"),
+        (
+            {"event": {"reason": "Late", "message": "on time"}, "atLeast": 1},
+            "instead: Pod/default/web-2 at 62.0 s: it is late",
+        ),
     ],
     ids=lambda value: str(value.get("figure", "event")) if isinstance(value, dict) else "",
 )

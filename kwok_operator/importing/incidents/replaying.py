@@ -263,13 +263,19 @@ def _refusals(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
 
 def _nodes(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
     """Yields which nodes were removed, and which were not."""
-    removed = {node: copy.nodes[node] for node in sorted(decision.removed) if node in copy.nodes}
     marked = {"reason": "ScaleDown", "message": "marked the node"}
-    for name in list(removed.values())[:_MOST_NAMES]:
+    # Which of several nodes is drained, or removed first, is left to chance.
+    drawn = {node for node, pods in decision.removed.items() if pods} | decision.removable
+    unsure = {_group_pattern(copy.nodes[node]) for node in drawn if node in copy.nodes}
+    removed = Counter[str]()
+    for name in (copy.nodes[node] for node in decision.removed if node in copy.nodes):
+        group = _group_pattern(name)
+        removed[group if group in unsure else name] += 1
+    for name, count in sorted(removed.items())[:_MOST_NAMES]:
         yield {
             "name": f"scale-down of {name}, as then",
             "event": {**marked, "about": f"Node/{name}"},
-            "atLeast": 1,
+            "atLeast": count,
         }
     if decision.scale_ups or decision.refusals:
         return  # it is about pods; new nodes may make others unneeded
@@ -288,12 +294,17 @@ def _of_groups(names: Collection[str], every: Iterable[str]) -> list[str]:
     """Returns patterns for nodes: one for all of a group, if they are all."""
     groups: dict[str, set[str]] = defaultdict(set)
     for name in every:
-        groups[name.rpartition("-")[0]].add(name)
+        groups[_group_pattern(name)].add(name)
     return sorted(
         pattern
         for group, members in groups.items()
-        for pattern in ([f"{group}-*"] if members <= set(names) else members & set(names))
+        for pattern in ([group] if members <= set(names) else members & set(names))
     )
+
+
+def _group_pattern(node: str) -> str:
+    """Returns the pattern for all nodes of the group of the node with this pattern."""
+    return f"{node.rpartition('-')[0]}-*"
 
 
 def _in_parts(names: Sequence[str]) -> Iterator[Sequence[str]]:

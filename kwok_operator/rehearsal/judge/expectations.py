@@ -92,6 +92,8 @@ class _Case:
     ledger: ClusterLedger
     events: int = 0
     last_events: list[str] = field(default_factory=list)
+    other_events: list[str] = field(default_factory=list)
+    """The first that only say something else: when too few came, these came instead."""
     broken: tuple[float, float, str] | None = None
     """When an `always` was first broken, the value then, and by which objects."""
     measured: bool = False
@@ -113,8 +115,8 @@ class _Case:
 
     def objects(self, read: FigureReading) -> str:
         """The end of a sentence on what `read` is: which objects it is about, if any."""
-        each, events = self.expectation, self.last_events
-        found = objects_of(self.ledger, each, self.tally, read, events=events)
+        each, events, others = self.expectation, self.last_events, self.other_events
+        found = objects_of(self.ledger, each, self.tally, read, events=events, others=others)
         return f"; {found}" if found else ""
 
 
@@ -159,6 +161,9 @@ class Judge:
                     case.events += line.count
                     what = f"{line.about} at {line.t:.1f} s"
                     case.last_events = [what, *case.last_events][:FEW]
+                elif case.expectation.event and case.expectation.event.nearly_matches(line):
+                    said = f"{line.about} at {line.t:.1f} s: {line.message}"
+                    case.other_events = [*case.other_events, said][:FEW]
         elif isinstance(line, WaitLine) and 0 <= line.expect < len(self._cases):
             case = self._cases[line.expect]
             if case.expectation.wait is not None:

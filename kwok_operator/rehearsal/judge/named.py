@@ -35,9 +35,11 @@ def objects_of(
     read: FigureReading,
     *,
     events: Sequence[str] = (),
+    others: Sequence[str] = (),
 ) -> str:
     """Returns which objects keep a figure from its bounds, as a clause such as `pending: default/a
-    and 3 more`; empty if none can be named. `events` are the last of those that were counted.
+    and 3 more`; empty if none can be named. `events` are the last of those that were counted,
+    `others` the first that only have another message.
     """
     figure, value = each.measured, read.value or 0.0
     above, below = _beyond(each, value)
@@ -48,6 +50,8 @@ def objects_of(
         last = list(events) or [
             what for name in figure.counts for what in reversed(tally.last[name])
         ]
+        if below and others:
+            return _few("instead", others, len(others))
         return _few("the last", last, round(value)) if above else ""
     kind, _, rest = figure.name.partition(".")
     level = "total" if rest == "final" else rest.removesuffix(".final")
