@@ -3,21 +3,29 @@
 The texts are those that cluster-autoscaler 1.36 has written at -v=4.
 """
 
+import asyncio
 import gzip
+import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
 from kwok_operator.errors import SettingsError
 from kwok_operator.formats.autoscalertexts import GroupRefusal, ScaleUp
+from kwok_operator.formats.yamltext import load_documents
+from kwok_operator.importing.importer import run_import
 from kwok_operator.importing.incidents.decision import CourseEnd, Decision, decide
 from kwok_operator.importing.incidents.logfiles import read_logs
 from kwok_operator.importing.incidents.replaying import ReplayCopy, replay_of
+from kwok_operator.importing.settings import ImportSettings
 from kwok_operator.rehearsal.scenario.expectation import Expectation
+from kwok_operator.reporter import Reporter
 
 AT = datetime(2026, 11, 26, 12, 0, 30, tzinfo=UTC).timestamp()
 POD = '{Kind:"Pod", Namespace:"shop", Name:"%s", UID:"u", APIVersion:"v1", FieldPath:""}'
@@ -167,3 +175,132 @@ def test_expectations_name_what_was_decided_and_what_was_not(tmp_path: Path) -> 
     ]
     assert parts.autoscaler is not None
     assert parts.autoscaler["max-nodes-total"] == "40"
+
+
+BACKED_OFF = [
+    *BEGIN,
+    klog(20, "Starting main loop"),
+    klog(20.1, "Pod shop/web-1 is unschedulable"),
+    klog(20.2, "Expanding Node Group a would waste 12.50% CPU, 5.00% Memory, 8.75% Blended"),
+    klog(20.2, "Final scale-up plan: [{a 2->5 (max: 10)}]"),
+    event(20.3, "web-1", "TriggeredScaleUp", "pod triggered scale-up: [{a 2->5 (max: 10)}]"),
+    klog(21, "Failed adding 3 nodes (3 unseen) to group a due to X.Y; errorMessages=[sold out]"),
+    klog(21, "Disabling scale-up for node group a until x; errorClass=OutOfResource; errorCode=Y"),
+    klog(30, "Starting main loop"),
+    klog(30.1, "Pod shop/web-1 is unschedulable"),
+    klog(30.2, "Node group a is not ready for scaleup - backoff with status: {true {}}"),
+    klog(30.3, "No expansion options"),
+    event(
+        *(30.4, "web-1", "NotTriggerScaleUp"),
+        "pod didn't trigger scale-up: 2 Insufficient cpu, 1 in backoff after failed scale-up",
+    ),
+]
+
+
+def test_what_the_cloud_refused_is_refused_again(tmp_path: Path) -> None:
+    parts = replay_of(decided(tmp_path, BACKED_OFF), COPY)
+
+    creation = [{"probability": "1", "class": "OutOfResources", "code": "Y"}]
+    patch = {"spec": {"cloud": {"failures": {"creation": creation}}}}
+    assert parts.steps == [{"patch": {"what": "kng/a", "patch": patch}}]
+    assert [each["name"] for each in parts.expect] == [
+        "scale-up of a from 2 to 5, as then",
+        "no scale-up of c, full, as then",
+        "no node for shop/web-*, as then: 2 Insufficient cpu",
+        "no node for shop/web-*, as then: in backoff after failed scale-up",
+    ]
+
+
+def test_of_groups_that_were_left_to_chance_any_will_do(tmp_path: Path) -> None:
+    tie = klog(30.35, "Expanding Node Group c would waste 12.50% CPU, 5.00% Memory, 8.75% Blended")
+    lines = [*LOG[:9], tie, *(line for line in LOG[9:] if "50.00%" not in line)]
+    up = replay_of(decided(tmp_path, lines), COPY).expect[0]
+
+    assert up["name"] == "scale-up of a from 2 to 5 or, by chance, of c, as then"
+    assert up["event"]["message"] == ["{a 2->5 ", "{c 1->"]
+
+
+def test_a_size_that_the_copy_does_not_begin_with_is_not_expected(tmp_path: Path) -> None:
+    copy = replace(COPY, sizes={**COPY.sizes, "a": 4})
+    up = replay_of(decided(tmp_path, LOG), copy).expect[0]
+    assert up["event"]["message"] == ["{a 4->"]
+
+
+NODES = [
+    klog(30, "Starting main loop"),
+    klog(30, "Found 9 pods in the cluster: 9 scheduled"),
+    klog(30.1, "No unschedulable pods"),
+    klog(30.2, "Node a-1 cannot be removed: not enough pod disruption budget to move shop/web-1"),
+    klog(30.2, "Node c-1 may be removed"),
+    klog(40, "Starting main loop"),
+    klog(40, "Found 9 pods in the cluster: 9 scheduled"),
+    klog(40.2, 'Scale-down: removing empty node "c-1"'),
+]
+
+
+@pytest.mark.parametrize(("pods", "removed"), [(9, {"c-1": ()}), (8, {})])
+def test_nodes_are_removed_or_kept_until_pods_come_or_go_by_others(
+    tmp_path: Path, pods: int, removed: dict[str, tuple[str, ...]]
+) -> None:
+    later = klog(40, f"Found {pods} pods in the cluster: {pods} scheduled")
+    decision = decided(tmp_path, [*NODES[:6], later, *NODES[7:]])
+
+    assert decision.removed == removed
+    assert list(decision.kept) == ["a-1"]
+
+
+def test_nodes_have_patterns_of_their_names_in_the_copy(tmp_path: Path) -> None:
+    nodes = {"a-1": "a-????-000000", "a-2": "a-????-000001", "c-1": "c-????-000000"}
+    expect = replay_of(decided(tmp_path, NODES), replace(COPY, nodes=nodes)).expect
+    found = {each["name"]: each["event"].get("about") for each in expect}
+
+    assert found == {
+        "no scale-up, as then": None,
+        "scale-down of c-????-000000, as then": "Node/c-????-000000",
+        "no scale-down of a-????-000000, as then": ["Node/a-????-000000"],
+    }
+
+
+def node(name: str, pool: str) -> dict[str, Any]:
+    capacity = {"cpu": "4", "memory": "16Gi", "pods": "110"}
+    labels = {"eks.amazonaws.com/nodegroup": pool, "topology.kubernetes.io/zone": "eu-1a"}
+    status = {"capacity": capacity, "allocatable": capacity}
+    return {"kind": "Node", "metadata": {"name": name, "labels": labels}, "status": status}
+
+
+def pod(name: str) -> dict[str, Any]:
+    containers = [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]
+    metadata = {"name": name, "namespace": "shop", "creationTimestamp": "2026-11-26T12:00:30Z"}
+    spec = {"containers": containers}
+    return {"kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
+
+
+@pytest.mark.parametrize("anonymize", [False, True])
+def test_an_import_writes_a_scenario_that_expects_the_decision(
+    tmp_path: Path, anonymize: bool
+) -> None:
+    nodes = [node(f"{pool}-{n}", pool) for pool, size in COPY.sizes.items() for n in range(size)]
+    items = [*nodes, pod("web-1"), pod("huge-1")]
+    dump, log = tmp_path / "all.json", tmp_path / "ca.log"
+    dump.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": items}))
+    log.write_text("\n".join(LOG))
+    settings = ImportSettings(tmp_path / "out", dumps=(dump,), logs=(log,), anonymize=anonymize)
+
+    asyncio.run(run_import(settings, reporter=Reporter(io.StringIO())))
+
+    text = (tmp_path / "out" / "scenario.yaml").read_text()
+    scenario = load_documents(text, where="scenario")[0]
+    process = scenario["processes"][0]
+    assert process["clusterAutoscaler"]["flags"]["max-nodes-total"] == "40"
+    assert scenario["timeline"] == [{"start": "autoscaler"}]
+    expected = [Expectation.model_validate(each) for each in scenario["expect"]]
+    assert len(expected) == 4
+    assert ("shop" in text or "huge" in text) is not anonymize
+    first = expected[0].event
+    assert first is not None and first.message is not None
+    assert ("{a 2->5 " in first.message) is not anonymize
+    assert first.message[0].endswith(" 2->5 ")
+    # The log has the maximum of the groups that nothing else says.
+    groups = load_documents((tmp_path / "out" / "nodegroups.yaml").read_text(), where="groups")
+    bounds = [group["spec"].get("autoscaling", {}).get("maxSize") for group in groups]
+    assert sorted(map(str, bounds)) == ["1", "10", "3"]

@@ -28,9 +28,7 @@ _MOST_AHEAD: Final = 14 * 3600.0
 _SLACK: Final = 2.0
 """Seconds between the time in a snapshot and that of the line about its beginning."""
 
-_LOOP: Final = re.compile(
-    r"Starting main loop|Found [0-9]+ (?:pods in the cluster|unschedulable pods)"
-)
+_LOOP: Final = re.compile(r"Starting main loop|Found ([0-9]{1,9}) pods in the cluster")
 _SNAPSHOT: Final = "Trigger Enabled for Debugging Snapshot"
 _FLAG: Final = re.compile(r'FLAG: --([A-Za-z0-9._-]+)="(.*)"', re.DOTALL)
 _OPTIONS: Final = (
@@ -125,16 +123,19 @@ _FAILED: Final = re.compile(
 )
 _SCALE_UP_ERROR: Final = re.compile(r"(Failed to scale up: .*)", re.DOTALL)
 _MOST_NODES: Final = re.compile(r"Max total nodes in cluster reached")
-_OF_INTEREST: Final = re.compile(
-    rb"Starting main loop|Found [0-9]+ |with opts: |Trigger Enabled|FLAG: --|Cluster Autoscaler "
-    rb"|Event\(v1|is unschedulable|also unschedulable|can't be scheduled on"
-    rb"|[Nn]ode group | can fit to "
-    rb"|Node Group |chosen as the highest|Best option|scale-up plan|Scale-up|ScaleUpTo"
-    rb"|Scale-down: removing"
-    rb"|[Nn]ode \S+ (?:cannot be|is not suitable|unremovable|may be)|Skipping \S+ |was unneeded"
-    rb"|Failed |Max total nodes|No unschedulable pods|No expansion options|are very new"
+_BEGINS: Final = (
+    rb"(?:Starting main loop|Found [0-9]+ |Creating new static|Trigger Enabled|FLAG: --"
+    rb"|Cluster Autoscaler |Event\(v1|Pod \S+ (?:is unsch|can't be sch)|[0-9]+ other pods are"
+    rb"|Skipping |[Nn]ode |No (?:pod can|unsch|expansion)|Expanding Node|priority expander: "
+    rb"|Best option|Final scale-up|Scale-up|ScaleUpTo|Scale-down: removing|\S+ was unneeded"
+    rb"|Disabling scale-up|Failed |Max total nodes|Unschedulable pods)"
 )
-"""A first look at each line, as most lines of a log are of no interest here."""
+_OF_INTEREST: Final = (
+    re.compile(rb"\.go:[0-9]+\] " + _BEGINS),
+    re.compile(rb'"msg": ?"' + _BEGINS),
+)
+"""A first look at each line: most are of no interest here. Both begin with plain text, for which
+lines are searched fast."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +195,8 @@ class Loop:
     """It waited for more pods, as all were very new."""
     most_nodes: bool = False
     """The cluster had as many nodes as --max-nodes-total allows."""
-    counted: bool = False
+    total: int | None = None
+    """All pods of the cluster, which CA counts since 1.33."""
 
     @property
     def acts(self) -> bool:
@@ -232,7 +234,7 @@ class LogReader:
 
     def add(self, line: bytes) -> None:
         self.lines += 1
-        if not _OF_INTEREST.search(line):
+        if not any(pattern.search(line) for pattern in _OF_INTEREST):
             return
         said = read_line(line.decode("utf-8", "replace"), near=self.near)
         if said is None:
@@ -269,12 +271,11 @@ class LogReader:
             self.shift, self._fits = zone, zone == 0
 
     def _about_a_loop(self, said: LogLine) -> None:
-        if _LOOP.match(said.text):
-            main = said.text.startswith("Starting")
-            self.detailed |= main
-            if main or not self.loops or self.loops[-1].counted or not self.detailed:
+        if found := _LOOP.match(said.text):
+            self.detailed |= not found[1]
+            if not found[1] or not self.loops or self.loops[-1].total is not None:
                 self._begin(said.at)
-            self.loops[-1].counted |= not main
+            self.loops[-1].total = int(found[1]) if found[1] else None
         elif found := _SIZES.match(said.text):
             self.least[found[1]], self.most[found[1]] = int(found[2]), int(found[3])
         elif self.loops and self._wanted(said.at):

@@ -27,7 +27,11 @@ HORIZON: Final = 900.0
 """Seconds after the moment that belong to it: longer than --scale-down-unneeded-time mostly is."""
 BEFORE: Final = 900.0
 """Seconds before the moment in which CA has said something about a pod that still pends."""
-_SLACK: Final = 1.0
+_SLACK: Final = 0.05
+"""Seconds by which a snapshot begins before its loop says so."""
+_EVENTS_LATE: Final = 2.0
+"""Seconds after a loop in which its Events are logged."""
+_LONGEST_LOOP: Final = 60.0
 FULL: Final = "max node group size reached"
 BACKOFF: Final = "in backoff after failed scale-up"
 
@@ -38,6 +42,7 @@ class CourseEnd(StrEnum):
     SETTLED = "settled"
     """No pod waits that CA could help."""
     OTHER_PODS = "otherPods"
+    """Pods came or went by others."""
     HORIZON = "horizon"
     LOG = "log"
     """The log ends."""
@@ -127,7 +132,7 @@ def decide(
     if not course.loops and loops and reader is not None:
         problems.append(_elsewhere(reader, at))
     if course.loops:
-        begin, end = course.loops[0].at, course.loops[-1].at + 2 * _SLACK
+        begin, end = course.loops[0].at, course.loops[-1].at + _EVENTS_LATE
     elif said:
         begin = end = said[-1].at if at is None else at
     else:
@@ -206,7 +211,7 @@ def _course(loops: Sequence[Loop], at: float | None, pending: Iterable[str] | No
         if known is None and loop.pods:
             known = set(loop.pods) if not loop.more_pods else None
         others = loop.pods - known if known is not None and not loop.more_pods else set()
-        if others and course.loops:
+        if course.loops and (others or _changed(course.loops, loop)):
             course.ended = CourseEnd.OTHER_PODS
             break
         course.loops.append(loop)
@@ -215,6 +220,17 @@ def _course(loops: Sequence[Loop], at: float | None, pending: Iterable[str] | No
             course.ended = CourseEnd.SETTLED
             break
     return course
+
+
+def _changed(before: Sequence[Loop], loop: Loop) -> bool:
+    """Whether pods came or went by others. New nodes have pods of DaemonSets, and evicted pods come
+    again.
+    """
+    last = before[-1].total
+    if last is None or loop.total is None or any(each.removed for each in before):
+        return False
+    added = any(each.plan or each.sizes for each in before)
+    return loop.total < last or (loop.total > last and not added)
 
 
 def _first(loops: Sequence[Loop], at: float | None) -> int | None:
@@ -227,7 +243,7 @@ def _first(loops: Sequence[Loop], at: float | None) -> int | None:
                 return index
         return len(loops) - 1
     before = [index for index, loop in enumerate(loops) if loop.at <= at + _SLACK]
-    if before and at - loops[before[-1]].at <= 60 * _SLACK:
+    if before and at - loops[before[-1]].at <= _LONGEST_LOOP:
         return before[-1]
     after = before[-1] + 1 if before else 0
     if after < len(loops) and loops[after].at - at <= HORIZON:
@@ -239,7 +255,7 @@ def _waiting(loops: Sequence[Loop], pending: Iterable[str] | None) -> frozenset[
     """Returns the pods that the decision is about; None if that can't be known."""
     if pending is not None:
         return frozenset(pending)
-    first = next((loop for loop in loops if loop.pods), None)
+    first = next((loop for loop in loops if loop.pods or loop.no_pods), None)
     return frozenset(first.pods) if first and not first.more_pods else None
 
 

@@ -156,7 +156,8 @@ def _scale_ups(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
         for up in plan.groups:
             parts = _triggered(up, plan, others, copy)
             if certain and parts:
-                chance = f", or of {len(others):,} others by chance" if others else ""
+                left = [name for group in others for name in copy.groups.get(group, ())]
+                chance = f" or, by chance, of {few_names(left)}" if left else ""
                 yield {
                     "name": f"scale-up of {_in_copy(up, copy)}{chance}, as then",
                     "event": {"reason": TRIGGERED, "message": parts},
