@@ -55,6 +55,7 @@ class Read:
                 begun[each["thread"]].append(each)
             elif each["ph"] == "E":
                 first = begun[each["thread"]].pop()
+                assert each["name"] == first["name"]
                 self.slices.append({**first, "dur": each["ts"] - first["ts"], "args": each["args"]})
             elif each["ph"] == "X":
                 self.slices.append(each)

@@ -124,22 +124,24 @@ class _Decisions:
     def __init__(self, events: TraceEvents) -> None:
         self._events = events
         self._threads: dict[str, TraceThread] = {}
-        self._open: dict[str, tuple[TracePoint, int, int, int]] = {}
-        """The beginning of each that is open, its end so far, how often, and of how many nodes."""
+        self._open: dict[str, tuple[TracePoint, str, int, int, int]] = {}
+        """The beginning of each that is open, its name, its end so far, how often, and of how many
+        nodes.
+        """
 
     def make(self, kind: str, what: str, since: int, until: int, nodes: int) -> TracePoint:
         """Adds a decision, and returns from where arrows lead."""
-        point, last, times, sum_of_nodes = self._open.get(kind, (None, 0, 0, 0))
+        point, name, last, times, sum_of_nodes = self._open.get(kind, (None, what, 0, 0, 0))
         if point is not None and since > last + _JOINED:
             self._close(kind)
-            point, times, sum_of_nodes = None, 0, 0
+            point, name, times, sum_of_nodes = None, what, 0, 0
         if point is None:
             if kind not in self._threads:
                 pid = self._events.process("decisions", rank=_DECISIONS)
                 self._threads[kind] = self._events.thread(pid, kind)
             point = TracePoint(self._threads[kind], since)
             self._events.begin(point.thread, what, "decision", since)
-        self._open[kind] = (point, max(last, until), times + 1, sum_of_nodes + nodes)
+        self._open[kind] = (point, name, max(last, until), times + 1, sum_of_nodes + nodes)
         return point
 
     def close(self) -> None:
@@ -147,8 +149,8 @@ class _Decisions:
             self._close(kind)
 
     def _close(self, kind: str) -> None:
-        (thread, since), last, times, nodes = self._open.pop(kind)
-        self._events.end(thread, max(last, since + _SHORTEST), times=times, nodes=nodes or "")
+        (thread, since), name, last, times, nodes = self._open.pop(kind)
+        self._events.end(thread, name, max(last, since + _SHORTEST), times=times, nodes=nodes or "")
 
 
 class RunTrace:

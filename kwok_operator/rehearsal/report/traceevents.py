@@ -93,8 +93,9 @@ class TraceEvents:
     def begin(self, thread: TraceThread, name: str, what: str, at: int) -> None:
         self._put("B", thread, f'"name":{_quoted(name)},"cat":{_quoted(what)},"ts":{at}')
 
-    def end(self, thread: TraceThread, at: int, **args: Value) -> None:
-        self._put("E", thread, f'"ts":{at}', args)
+    def end(self, thread: TraceThread, name: str, at: int, **args: Value) -> None:
+        # The format lets the name out, but some readers, such as speedscope, need it.
+        self._put("E", thread, f'"name":{_quoted(name)},"ts":{at}', args)
 
     def instant(
         self,
