@@ -75,7 +75,7 @@ CLUSTER: list[Object] = [
     pool_node("x-2", "a", taints=[TAINT]),
     pool_node("x-1", "a"),
     pool_node("x-3", "a", unschedulable=True),
-    pool_node("w-1", "b"),
+    pool_node("w-1", "b", taints=[TAINT]),
     pool_node("master", "c", taints=[
         {"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}
     ]),
@@ -130,14 +130,14 @@ def test_pods_of_owners_that_are_not_there_stand_as_what_they_become() -> None:
 
     manifests, placement, _ = read(
         *CLUSTER[:4],
-        *(of_daemon(at) for at in ("x-1", "x-2", "x-3")),
+        *(of_daemon(at) for at in ("x-1", "x-2", "w-1")),
         *(of("SparkJob", "spark", f"spark-{n}", "w-1") for n in range(2)),
         *(of("StatefulSet", "db", f"db-{n}", at) for n, at in ((3, "x-1"), (1, ""), (2, "w-1"))),
     )
     made = {m["kind"]: m for m in manifests}
     on = {each["what"].partition("/")[0]: each for each in as_json(placement)["pods"]}
     assert on["daemonset"]["what"] == "daemonset/agent"
-    assert on["daemonset"]["on"] == {"a/0": 1, "a/1": 1, "a/2": 1}
+    assert on["daemonset"]["on"] == {"a/0": 1, "a/1": 1, "b/0": 1}
     assert on["replicaset"]["on"] == {"b/0": 2}
     assert on["statefulset"] == {
         "what": "statefulset/db",
@@ -150,7 +150,7 @@ def test_pods_of_owners_that_are_not_there_stand_as_what_they_become() -> None:
     affinity = made["DaemonSet"]["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
     ((term,),) = (each["nodeSelectorTerms"] for each in affinity.values())
     assert term == {
-        "matchExpressions": [{"key": NODE_GROUP_LABEL, "operator": "In", "values": ["a"]}]
+        "matchExpressions": [{"key": NODE_GROUP_LABEL, "operator": "In", "values": ["a", "b"]}]
     }
 
 
