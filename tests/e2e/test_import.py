@@ -1,10 +1,4 @@
-"""`kwok-operator import`, from one control plane into another:
-
-- the rights that deploy/import gives are enough, and give no Secrets; kubectl takes what comes out
-- a cluster with nodes of three clouds and workloads of every kind runs again: its pods, its nodes
-  by pool and zone, its PodDisruptionBudgets
-- under other names as many pods run on as many nodes of each zone, and as many may be evicted
-"""
+"""`kwok-operator import`, from one control plane into another."""
 
 import json
 import subprocess

@@ -1,10 +1,4 @@
-"""A real Prometheus looks at the operator and the shim while groups scale:
-
-- every query of the dashboard gives something, those about cluster-autoscaler are understood;
-  for this a group draws from a pool that has too few instances
-- every alert's expression is understood, and none fires where all is well
-- what it has scraped is what the API server says of the group
-"""
+"""A real Prometheus looks at the operator and the shim while groups scale."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,10 +1,4 @@
-"""The alerts, with Prometheus' own tools:
-
-- the rules are clean under promtool's lint
-- each alert fires where it should, and is quiet where nothing is wrong, or only for a moment
-- each has a summary, a description, a severity, and a runbook that is there
-- what the operator and the shim tell is clean under promtool's lint
-"""
+"""The alerts, with Prometheus' own tools."""
 
 import re
 import subprocess

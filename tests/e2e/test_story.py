@@ -1,8 +1,4 @@
-"""`kubectl describe kng` tells what became of a group in the last hour:
-
-- created, scaled, paused, its template broken and mended: each once
-- what happens again is counted, not told again; by an operator that was restarted in between, too
-"""
+"""`kubectl describe kng` says what became of a group in the last hour."""
 
 import re
 from collections import Counter

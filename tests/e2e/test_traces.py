@@ -1,9 +1,4 @@
-"""`kwok-operator record` and `replay`, on a real control plane, with the rights that deploy/ gives:
-
-- what happens to a Deployment, a Job and bare pods is recorded, and played into other namespaces:
-  recording that gives the same sequence
-- with the connection cut in the middle nothing is missing, and the gap is marked
-"""
+"""`kwok-operator record` and `replay` on a real control plane, with the rights in deploy/."""
 
 import asyncio
 import subprocess

@@ -1,12 +1,4 @@
-"""`kwok-operator why` of a live cluster, and what it computes:
-
-- for random pods with every kind of constraint, the nodes that would take a pod, and the reasons
-  of the others with their numbers, are those of the real scheduler
-- the rights in docs/why.md, without a write and without Secrets, are enough for a full answer;
-  environment variables aren't printed
-- with fewer rights it says which ones are missing, and answers as far as it can
-- a pod, context or server that isn't there is an error of one sentence
-"""
+"""`kwok-operator why` of a live cluster, and what it computes."""
 
 import json
 import random

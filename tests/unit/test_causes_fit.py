@@ -1,11 +1,5 @@
 """What keeps a pod off nodes, in words. That the reasons are the scheduler's is tested on a cluster
-(tests/e2e/test_why_live.py); here:
-
-- each reason says which taint, label, amount, port, volume or pod it is, and on which node
-- of a resource the most that is free counts, without pods that have ended or wait
-- pods of other namespaces count where a namespaceSelector selects them
-- the claim's problem is the pod's, whatever the nodes are
-"""
+(tests/e2e/test_why_live.py)."""
 
 from typing import Any
 

@@ -1,12 +1,4 @@
-"""The chain of a pod of a live cluster, from its objects as they are now:
-
-- cluster-autoscaler's refusal names the group in back-off, and what the cloud said, from its status
-- a NodeClaim that Karpenter named, and that is gone, is told with the Event that says why
-- what was decided last counts, whatever was said before; an Event of an earlier pod counts nothing
-- the steps of a node that came later add up to the pod's wait
-- a node that would take the pod by now corrects the cause
-- what is shown of groups and NodePools is what hinders them
-"""
+"""The chain of a pod of a live cluster, from its objects as they are now."""
 
 import re
 from typing import Any

@@ -1,9 +1,4 @@
-"""The phases of a pod's start:
-
-- they add up to the time until it ran, and none is negative, whatever the order of the moments
-- so they do for every pod of any recording; and in which order its lines come makes no difference
-- each has its value in one recording, and what isn't known yet is incomplete
-"""
+"""The phases of a pod's start."""
 
 import math
 from dataclasses import replace

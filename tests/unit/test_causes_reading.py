@@ -1,9 +1,4 @@
-"""What is read of a live cluster, from an API server that can be made to refuse:
-
-- all that an answer is made of is only got and listed, and no Secret is among it
-- whatever right is missing, the answer says which one, and goes on with the rest
-- pods with another UID and of other names are no part of the answer; names alike are suggested
-"""
+"""What is read of a live cluster, from an API server that can be made to refuse."""
 
 import json
 import re

@@ -1,10 +1,4 @@
-"""What schedulers and autoscalers write, read back:
-
-- any set of reasons that the scheduler writes about its nodes is read as it was
-- messages of other versions and plugins are read, and other texts are none
-- Events of cluster-autoscaler and Karpenter give the groups, or the reasons by group
-- cluster-autoscaler's status gives each group's size and back-off, in either format
-"""
+"""What schedulers and autoscalers write, read back."""
 
 from collections.abc import Callable
 from typing import Any

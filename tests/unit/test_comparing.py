@@ -1,12 +1,4 @@
-"""`kwok-operator compare`, with rehearsals that take no time:
-
-- runs in the order that was drawn, the files, exit codes
-- one that was broken off goes on where it was; a run that was half done is played again
-- a pair on a busy machine is repeated once, at the end, unless repeats are in vain
-- what is judged is registered before the first run; what is named later gets no verdict
-- what is wrong is told before anything starts: files, arms, flags, a folder of something else
-- a program of ours isn't counted as somebody else's
-"""
+"""`kwok-operator compare`, with rehearsals that take no time."""
 
 import json
 import shutil

@@ -1,13 +1,4 @@
-"""What comes of the runs of a comparison:
-
-- --fail-if: what it says, when it holds, when that can't be decided, and what can't be read
-- an arm loses whose runs fail more often, beyond chance; runs that died have no figures
-- figures that are incomplete, lack values or were named afterwards get no verdict
-- more than two arms: each is compared with the first, and they share the level
-- which figures are compared; plans that can tell nothing are refused
-- both arms have the same seeds, arrivals and beginning, or it is told; what differs is listed
-- the page asks nobody for anything, stays small, and has the numbers of comparison.json
-"""
+"""What comes of the runs of a comparison."""
 
 import json
 import math

@@ -1,9 +1,4 @@
-"""In which order the runs of a comparison are played, and when that ends:
-
-- each round's order is a draw of its own, fair, of which more rounds change nothing
-- so a disturbance that keeps time makes no difference between the arms
-- the time that is left: planned first, then as measured
-"""
+"""In which order the runs of a comparison are played, and when that ends."""
 
 import math
 import random

@@ -1,15 +1,4 @@
-"""`kwok-operator import` against an API server that can be told to fail:
-
-- what was read is written, and the exit code says that all went well; twice gives the same bytes
-- a kind that can't be read is told, the others come along, and the exit code is 1
-- an API server that goes away in the middle leaves what was read before
-- an item that is no object is told, and the others come along
-- a kind that isn't served is no failure, nor is what is not needed
-- without a cluster, with a wrong flag or a foreign folder nothing is written: exit code 2
-- namespaces are asked for alone, or left out
-- SIGINT leaves nothing half-written
-- names that are made unreadable stand nowhere in the output
-"""
+"""`kwok-operator import` against an API server that can be made to fail."""
 
 import asyncio
 import io

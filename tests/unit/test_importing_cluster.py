@@ -1,14 +1,4 @@
-"""How an import asks a cluster:
-
-- accidents are asked again, refusals are not; a Retry-After is waited for
-- a list that expires in the middle is begun again, not for ever
-- what is no JSON object, and what is no list, is told and not believed
-- who doesn't answer one question is asked the next one once
-- a refusal names verb, resource and the rights that are lacking
-- requests keep the pace
-- a token that expires is fetched anew
-- a watch gives events, and an ERROR as what it says
-"""
+"""How an import asks a cluster."""
 
 import time
 from collections.abc import AsyncIterator, Callable

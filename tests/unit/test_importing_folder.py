@@ -1,12 +1,4 @@
-"""The folder that an import writes:
-
-- kubectl gets everything, in an order in which it can be applied, from files of a fair size
-- what is text stays text for YAML readers that are not Python's
-- the same manifests give the same bytes, in a folder and in one file
-- what no import wrote is never replaced, an earlier import is, as a whole
-- a name that is a path leads nowhere
-- what fails in the middle leaves what was there
-"""
+"""The folder that an import writes."""
 
 import io
 import re

@@ -1,10 +1,4 @@
-"""The ledger of an import:
-
-- what was not read is told first, what isn't needed apart from it
-- each object that is gone is named with its reason, changes are summed up; JSON has all of them
-- it depends on nothing but what was read: any order gives the same
-- names of others are no markup
-"""
+"""The ledger of an import."""
 
 import json
 import random

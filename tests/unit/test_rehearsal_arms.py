@@ -1,9 +1,4 @@
-"""A scenario with arms:
-
-- what differs is merged over the rest: objects, null, lists by name, what is applied by its name
-- what is wrong in an arm has the line where it stands
-- what is wrong with the arms themselves, or with the choice of one, is told
-"""
+"""A scenario with arms."""
 
 from typing import Any
 

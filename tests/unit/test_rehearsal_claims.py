@@ -1,10 +1,4 @@
-"""NodeClaims of Karpenter, from the API server to the record of a run:
-
-- Karpenter's CRDs may come in the run; what is made then came in it, and nothing is missing
-- a run is settled once no NodeClaim is under way, and nothing is to come of Karpenter
-- why a NodeClaim ends is what Karpenter wrote, or that its time was over
-- a node of Karpenter is ready once it is registered, and costs what its label says
-"""
+"""NodeClaims of Karpenter, from the API server to the record of a run."""
 
 import asyncio
 import math

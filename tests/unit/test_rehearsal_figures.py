@@ -1,9 +1,4 @@
-"""The figures of a rehearsal:
-
-- those of groups and of workloads add up to those of all (test_rehearsal_oracle.py has the rest)
-- what isn't a sum: churn, budgets, gangs, evictions, restarts, waits that never end
-- the order in which two watches report one moment makes no difference
-"""
+"""The figures of a rehearsal."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,10 +1,4 @@
-"""A failed expectation names its objects:
-
-- pods that are pending or still wait, the longest waits, what never ended, nodes, the last of what
-  is counted, and the budgets that were broken
-- as they were when it was judged, a few of them, whatever they are called
-- none where the figure is within its bounds
-"""
+"""A failed expectation names its objects."""
 
 from typing import Any
 

@@ -1,9 +1,4 @@
-"""The files of a rehearsal, however they are written:
-
-- two writers don't mix their files; each file is whole
-- what can't be written leaves all files as they were, and says so if there is no room
-- no report is written into a folder into which a rehearsal plays; halves of killed ones go
-"""
+"""The files of a rehearsal, however they are written."""
 
 import gzip
 import json

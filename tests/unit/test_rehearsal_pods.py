@@ -1,10 +1,4 @@
-"""The figures of pods and waits:
-
-- each is what it should be in one recording, and an expectation that wants another value fails
-- what is known in part: waits that go on or can't end, pods that may have belonged to a group
-- a pod whose node is gone is orphaned, until the node is there again, and is named in the verdict
-- a pod goes with the group and zone of its node
-"""
+"""The figures of pods and waits."""
 
 from dataclasses import replace
 from typing import Any

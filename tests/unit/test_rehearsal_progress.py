@@ -1,10 +1,4 @@
-"""How far a rehearsal is, on a terminal and elsewhere:
-
-- what is shown is what the course's lines say: nodes by group, pods, the last mark, what is decided
-- a terminal gets a table in its place, and is left as it was, however the rehearsal ends
-- NO_COLOR is obeyed; a dumb terminal, a pipe, and where rich isn't there, get plain lines
-- nothing of rich is imported where it isn't needed
-"""
+"""How far a rehearsal is, on a terminal and elsewhere."""
 
 import os
 import pty

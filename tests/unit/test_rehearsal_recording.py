@@ -1,10 +1,4 @@
-"""Recordings of rehearsals, as files:
-
-- what is written is what is read, compressed or not, in chunks of any size
-- cut anywhere, it is read up to there, and it is told that it was cut
-- what is no recording is refused with one sentence that names line, field and remedy
-- whatever is in it, nothing but that error comes of it
-"""
+"""Recordings of rehearsals, as files."""
 
 import gzip
 import json

@@ -1,13 +1,4 @@
-"""report.html, and the commands `report` and `diff`:
-
-- one small file that asks nobody for anything, whatever names are in the recording; its policy
-  allows its own scripts and no others, and no name gets out of the data for them
-- every figure on it is the one of verdict.json; the verdict comes first
-- what is drawn: a plot for each thing over time, with the marks of what was done; instances under
-  way; what was given back is no scale-down; a row for each node, or for as many as fit
-- figures have names in words; cost is extrapolated from the run's average
-- the same recording gives the same bytes; exit codes say passed, failed, can't be read
-"""
+"""report.html, and the commands `report` and `diff`."""
 
 import base64
 import gzip

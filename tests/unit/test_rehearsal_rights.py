@@ -1,8 +1,4 @@
-"""The rights that a rehearsal's operator gets besides those of the base:
-
-- each component has what needs it, in an object that is applied or a patch of the timeline
-- what a program of the scenario applies can't be known
-"""
+"""The rights that a rehearsal's operator gets besides those of the base."""
 
 from typing import Any
 

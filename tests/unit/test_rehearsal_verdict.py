@@ -1,11 +1,4 @@
-"""The verdict of a rehearsal:
-
-- every kind of expectation can hold and can fail, at the end, always, at a time, with a reason
-- what the recording has never seen, could not measure, or knows in part, is no reason to pass
-- a run that was interrupted, died or was cut off has failed
-- JUnit has a case for each assertion; both files are the same for the same recording
-- summary.md is tables, and what has not held comes first in them
-"""
+"""The verdict of a rehearsal."""
 
 import json
 from typing import Any

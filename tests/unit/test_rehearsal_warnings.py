@@ -1,11 +1,4 @@
-"""Warnings and errors that programs log during a rehearsal:
-
-- they are recognised in JSON, klog and zap; other lines are none
-- the same text is one line with a count, at most once a second; memory and recording are bounded
-- a log that is begun anew, or cut in its middle, is read on
-- what was logged before the run is shown, and in no figure; what comes in it is in every output
-- what ended before the run is left out, and what lasts is not
-"""
+"""Warnings and errors that programs log during a rehearsal."""
 
 import json
 import logging

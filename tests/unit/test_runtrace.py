@@ -1,11 +1,4 @@
-"""trace.json.gz, of any run and of some that are known:
-
-- slices of a thread nest, and arrows lead from slice to slice, whose beginnings come before in the
-  file
-- pods wait and run as long as the judge says
-- an arrow leads from a decision to the node that came of it, and to the pods that waited for that
-- names are anything; threads are used again; a recording that is cut off has a whole trace
-"""
+"""trace.json.gz, of any run and of some that are known."""
 
 import json
 from collections import defaultdict

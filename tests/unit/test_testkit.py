@@ -1,9 +1,4 @@
-"""The fixtures for the tests of others, without a cluster:
-
-- a test that asks for none of them pays nothing: nothing of ours is imported but their module
-- what is given in short becomes groups that the API server takes; what can't is told
-- the result of a rehearsal says what has not held, in a line
-"""
+"""The fixtures for the tests of others, without a cluster."""
 
 import json
 import re

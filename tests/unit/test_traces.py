@@ -1,11 +1,4 @@
-"""A trace tells of a cluster what a replay needs to make it again:
-
-- at each recorded time the replay has the objects that the cluster had
-- through gaps, too, once the objects were listed anew
-- in parts that are read alone, or one after the other; and from any time on
-- the same trace and seed give the same requests; another seed gives other names, and only names
-- what import wouldn't keep is never sent, whoever wrote the trace
-"""
+"""A trace has what a replay needs to make a cluster again."""
 
 import json
 from collections.abc import Iterator, Sequence

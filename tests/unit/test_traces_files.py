@@ -1,10 +1,4 @@
-"""Files of traces:
-
-- cut anywhere, a file can be read up to there, and it is told that it was cut
-- what was flushed can be read while the file is being written
-- parts get numbers; nothing that is there is overwritten
-- SimKube's traces and openb's lists of pods become lines; broken ones are refused
-"""
+"""Files of traces."""
 
 import gzip
 from pathlib import Path

@@ -1,12 +1,4 @@
-"""How a cluster is recorded:
-
-- what is there, then what happens, until the time is up or it is told to stop
-- a broken watch goes on where it was, and is marked; where history is lost, the difference is told
-- a kind that may not be read is told, and the others are recorded; with none, nothing is left over
-- a new part begins by size and by time, and each can be read alone
-- only get, list and watch are asked for
-- a disk that is full ends it with what was written
-"""
+"""How a cluster is recorded."""
 
 import asyncio
 import gzip

@@ -1,13 +1,4 @@
-"""What the recorder makes of what a watch shows, besides what test_traces.py proves of the whole:
-
-- pods of built-in controllers aren't told of; of a Job's, that they end
-- pods of others, and Jobs of CronJobs, are
-- what comes back under its old name is another object
-- an update is told for what is kept alone, and a Job's progress is none
-- how long a pod ran is taken from its own account
-- memory follows what lives, not what has lived; shapes are written once
-- whatever a watch shows, the recorder says nothing of it or a line that can be read again
-"""
+"""What the recorder makes of what a watch shows, besides what is in test_traces.py."""
 
 import copy
 from typing import Any

@@ -1,12 +1,4 @@
-"""How the requests of a trace are sent:
-
-- when they are due, and those about one object in order, also where one takes long
-- what is refused is counted, and what follows about an object that isn't there is left out
-- accidents are tried again; a name that is still taken by what was deleted is waited for
-- a Job's end ends one of its pods, the oldest that runs
-- a trace isn't played where it was recorded; one that breaks off is played up to there
-- --clean deletes what replays have made, and nothing else
-"""
+"""How the requests of a trace are sent."""
 
 import asyncio
 import json
