@@ -130,6 +130,7 @@ def test_pods_of_owners_that_are_not_there_stand_as_what_they_become() -> None:
 
     manifests, placement, _ = read(
         *CLUSTER[:4],
+        pool_node("without-daemons", "c"),
         *(of_daemon(at) for at in ("x-1", "x-2", "w-1")),
         *(of("SparkJob", "spark", f"spark-{n}", "w-1") for n in range(2)),
         *(of("StatefulSet", "db", f"db-{n}", at) for n, at in ((3, "x-1"), (1, ""), (2, "w-1"))),
