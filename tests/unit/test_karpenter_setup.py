@@ -87,6 +87,22 @@ def test_a_type_for_each_shape_and_an_offering_for_each_group() -> None:
     assert [len(each.offerings) for each in found] == [2, 1, 1, 1]
 
 
+def test_machines_of_a_type_that_differ_a_little_are_one_type() -> None:
+    def types(a: str, b: str, instance_type: str = "m5") -> list[str]:
+        some = [
+            group(n, template=shape(memory=memory, instanceType=instance_type))
+            for n, memory in (("a", a), ("b", b))
+        ]
+        found = types_of(some)
+        assert [len(each.offerings) for each in found] in ([2], [1, 1])
+        return [each.resources["memory"] for each in found]
+
+    assert types("15900Mi", "16000Mi") == types("16000Mi", "15900Mi") == ["15910Mi"]
+    assert types("15800Mi", "16000Mi") == ["15810Mi", "16010Mi"]
+    a, b = (group(n, template=shape(memory=f"{m}Mi")) for n, m in (("a", 16000), ("b", 15999)))
+    assert len(types_of([a, b])) == 2, "they have no instance type"
+
+
 def test_no_other_type_has_the_name_of_a_groups_instance_type() -> None:
     kinds = [
         ("a", "m5", 4),

@@ -9,7 +9,7 @@ its price. Karpenter only logs what is wrong with the file, and then has no type
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
@@ -34,6 +34,7 @@ MAX_TYPES: Final = 5_000
 _MAX_OFFERINGS: Final = 1_000
 _OVERHEAD: Final = {"cpu": "100m", "memory": "10Mi"}
 """The provider takes this off each node; it can't be set."""
+_UNLIKE: Final = Fraction(1, 100)
 _FIELDS: Final = ("name", "architecture", "operatingSystems", "resources", "offerings")
 _OF_AN_OFFERING: Final = ("Price", "Available", "Requirements", "ReservationCapacity")
 _OF_A_REQUIREMENT: Final = ("key", "operator", "values")
@@ -78,15 +79,10 @@ class InstanceType:
 
 def types_of(groups: Sequence[GroupOffering]) -> list[InstanceType]:
     """Returns a type for each shape among the groups, called after its instance type if it has one
-    of its own.
+    of its own. Of shapes that are alike, it has the smallest amounts.
     """
-    shapes: dict[tuple[object, ...], list[GroupOffering]] = {}
-    for group in groups:
-        amounts = sorted((name, parse_quantity(v)) for name, v in group.allocatable.items())
-        key = (group.instance_type, group.architecture, group.system, tuple(amounts))
-        shapes.setdefault(key, []).append(group)
     found, taken, theirs = [], set[str](), {each.instance_type for each in groups}
-    for alike in shapes.values():
+    for alike in _alike(groups):
         first = alike[0]
         name = first.instance_type
         if not name or name in taken:
@@ -97,12 +93,39 @@ def types_of(groups: Sequence[GroupOffering]) -> list[InstanceType]:
                 name=name,
                 architecture=first.architecture,
                 systems=(first.system,),
-                resources=_with_overhead(first.allocatable),
+                resources=_with_overhead(_least(alike)),
                 offerings=tuple(_offering(each) for each in alike),
                 renamed_from=first.instance_type if name != first.instance_type else "",
             )
         )
     return found
+
+
+def _alike(groups: Iterable[GroupOffering]) -> Iterator[list[GroupOffering]]:
+    """Yields groups of one shape. Those of one instance type are alike if no amount differs by more
+    than _UNLIKE from that of the first: machines of a type differ a little in their memory.
+    """
+    kinds: dict[tuple[object, ...], list[tuple[list[Fraction], list[GroupOffering]]]] = {}
+    for group in groups:
+        amounts = [parse_quantity(group.allocatable[name]) for name in sorted(group.allocatable)]
+        own = group.instance_type or tuple(amounts)
+        key = (own, group.architecture, group.system, *sorted(group.allocatable))
+        shapes = kinds.setdefault(key, [])
+        for first, some in shapes:
+            pairs = zip(first, amounts, strict=True)
+            if all(abs(one - other) <= _UNLIKE * one for one, other in pairs):
+                some.append(group)
+                break
+        else:
+            shapes.append((amounts, [group]))
+    return (some for shapes in kinds.values() for _, some in shapes)
+
+
+def _least(alike: Sequence[GroupOffering]) -> dict[str, str]:
+    return {
+        name: min((each.allocatable[name] for each in alike), key=parse_quantity)
+        for name in alike[0].allocatable
+    }
 
 
 def _offering(group: GroupOffering) -> Offering:
