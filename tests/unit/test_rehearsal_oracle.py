@@ -2,12 +2,15 @@
 
 import os
 import random
+from collections.abc import Sequence
 
 import pytest
 
+from kwok_operator.rehearsal.judge.expectations import ExpectationOutcome, Judge, scopes
 from kwok_operator.rehearsal.judge.figures import FIGURES, FigureScope
 from kwok_operator.rehearsal.judge.ledger import ClusterLedger
-from kwok_operator.rehearsal.judge.recording import RecordedLine, encode
+from kwok_operator.rehearsal.judge.recording import RecordedLine, WatchLine, encode
+from kwok_operator.rehearsal.scenario.expectation import Expectation
 from tests.fakes.rehearsed import content, reader
 from tests.naivejudge import history, naive, narrows
 from tests.randomrecording import (
@@ -62,3 +65,50 @@ def test_agrees_with_the_definitions(batch: int) -> None:
         lines = random_recording(seed)
         different = differences(lines, scopes)
         assert not different, "\n".join([f"seed {seed}", *different, *map(encode, lines)])
+
+
+def random_expectation(draw: random.Random) -> Expectation:
+    name = draw.choice([*FIGURES])
+    scope = random_scope(draw)
+    of = scope if narrows(name, scope) else FigureScope()
+    bound = draw.choice([0, 1, 2, 3, 5, 10, 30, 0.001])
+    bounds = {draw.choice(["atLeast", "atMost", "equals"]): bound}
+    when = draw.choice(["end", "end", "always", {"at": draw.choice([1, 5, 20])}])
+    return Expectation.model_validate({"figure": name, "of": of, **bounds, "when": when})
+
+
+def judged(expect: list[Expectation], lines: Sequence[RecordedLine]) -> tuple[Judge, ClusterLedger]:
+    ledger = ClusterLedger(scopes(expect))
+    judge = Judge(expect, ledger)
+    for line in lines:
+        if line.t > ledger.now:
+            judge.moves_on(line.t)
+        ledger.apply(line)
+        judge.look(line)
+    return judge, ledger
+
+
+def in_words(outcome: ExpectationOutcome) -> tuple[bool, str, bool]:
+    """Whether it held, what was lacking, and whether it was more than wanted."""
+    each = outcome.expectation
+    most = each.equals if each.at_most is None else each.at_most
+    return outcome.held, outcome.lacks, most is not None and (outcome.value or 0) > most
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_what_is_certain_before_the_end_is_so_at_the_end(batch: int) -> None:
+    certain = 0
+    for seed in range(batch, RECORDINGS, BATCHES):
+        draw = random.Random(f"expectations {seed}")
+        expect = [random_expectation(draw) for _ in range(12)]
+        # A kind that can't be watched for a while makes figures incomplete, which nobody foresees.
+        lines = [line for line in random_recording(seed) if not isinstance(line, WatchLine)]
+        end, ledger = judged(expect, lines)
+        last = end.finish(ledger.now)
+        here, ledger = judged(expect, lines[: len(lines) // 2])
+        early = [n for n in range(len(expect)) if here.is_certain(n)]
+        then = here.finish(ledger.now)
+        certain += len(early)
+        different = [expect[n] for n in early if in_words(then[n]) != in_words(last[n])]
+        assert not different, f"seed {seed}: {', '.join(map(str, different))}"
+    assert certain > RECORDINGS / BATCHES

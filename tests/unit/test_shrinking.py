@@ -202,7 +202,7 @@ async def test_what_comes_out_differently_is_tried_three_times_at_most(random: A
             return
         once_more = 1  # what is left is played to its end after each round
         assert max(runs.of.values()) <= 2 * MOST_TRIES + once_more
-        if found.by_majority:
+        if found.by_majority and found.first == FAILS:
             assert planted(found.smallest) == FAILS
 
 

@@ -186,16 +186,27 @@ class Judge:
         """
         case = self._cases[number]
         each = case.expectation
-        if case.outcome is not None or case.broken is not None:
+        if case.outcome is not None:
+            return True
+        if self._never_seen(each.of):
+            return False
+        if case.broken is not None:
             return True
         if each.kind == "wait" or each.when != "end" or not each.measured.rises(each.of):
             return False
         read = case.read(self._now)
-        if read.value is None or self._never_seen(each.of):
+        if read.value is None:
             return False
         most = each.equals if each.at_most is None else each.at_most
-        beyond = most is not None and read.value > most and not each.holds(read.value)
-        return beyond or (each.bounds.keys() == {"atLeast"} and each.holds_by_now(read))
+        value = read.value
+        if each.measured.waits is not None:
+            # A wait that hasn't ended may yet be given up, and then counts no more.
+            value = max(
+                (seconds for seconds, _ in each.measured.waits(case.tally).longest), default=0
+            )
+        beyond = most is not None and value > most and each.is_broken_by(read)
+        reached = each.bounds.keys() == {"atLeast"} and each.holds(value)
+        return beyond or (reached and not read.incomplete)
 
     def finish(self, t: float) -> list[ExpectationOutcome]:
         """Decides the remaining expectations at `t`, the end of the recording. Returns all

@@ -206,12 +206,16 @@ class Figure:
     """Whether it counts decisions, which hardly vary between runs if nothing has changed."""
 
     def rises(self, of: FigureScope) -> bool:
-        """Whether the value never decreases while the run goes on. The longest wait may, if a pod's
-        wait counts elsewhere once it has a node.
+        """Whether the value never decreases while the run goes on, apart from waits that haven't
+        ended. The longest wait may, if a pod's wait counts elsewhere once it has a node; so may a
+        part of a wait, which is known only later.
         """
         most = self.name.endswith(".max") and self.unit != "share"
         areas = self.name in ("cost", "nodeHours")
-        return self.grows or areas or (most and not (self.waits and of.by.keys() & OF_NODES))
+        wait = self.waits is not None and (
+            bool(of.by.keys() & OF_NODES) or self.name.partition(".")[0] == "wait"
+        )
+        return self.grows or areas or (most and not wait)
 
     def reading(self, tally: Tally, t: float, *, always: bool = False) -> FigureReading:
         """Returns the value at `t`, rounded as it is shown everywhere.

@@ -61,6 +61,7 @@ async def inlined(read: ScenarioFile, kubectl: AsyncKubectl, *, folder: Path) ->
     path = placement if isinstance(placement, str) else as_map(placement).get("path")
     if isinstance(path, str):
         (doc["placement"],) = load_documents(read_text(folder / path), where=path)
+        doc["placement"].pop("writer", None)
     return doc
 
 
@@ -80,16 +81,21 @@ def expecting(doc: Doc, expect: Sequence[Expectation | Mapping[str, Any]]) -> Do
 
 def read_again(doc: Doc, path: Path, *, binaries: Mapping[str, Path]) -> ScenarioFile:
     """Reads and checks a document as if it stood in the file at `path`."""
-    sources = as_list(doc.get("apply"))
-    if len(sources) > _AT_ONCE:
-        items = [each["object"] for each in sources]
-        listed = {"apiVersion": "v1", "kind": "List", "items": items}
-        doc = {**doc, "apply": [{"object": listed}]}
-    read = ScenarioFile(str(path), document=Document(doc, 1, {}, {}))
+    read = ScenarioFile(str(path), document=Document(_listed(doc), 1, {}, {}))
     around = LocalSurroundings(
         path, kubernetes=known_versions(), binaries=binaries, check_trouble=parse_plan
     )
     return check(scenario_in(read), around)
+
+
+def _listed(doc: Doc) -> Doc:
+    """Returns a document that doesn't apply more than a scenario may."""
+    sources = as_list(doc.get("apply"))
+    if len(sources) <= _AT_ONCE:
+        return doc
+    items = [each["object"] for each in sources]
+    listed = {"apiVersion": "v1", "kind": "List", "items": items}
+    return {**doc, "apply": [{"object": listed}]}
 
 
 class _Dumper(yaml.SafeDumper):
@@ -108,6 +114,7 @@ _Dumper.add_representer(str, _text)
 
 def in_yaml(doc: Doc) -> str:
     """Returns a document as YAML, with what is small on one line."""
+    doc = _listed(doc)
     ordered = {key: doc[key] for key in _FIELDS if key in doc}
     ordered |= {key: part for key, part in doc.items() if key not in ordered}
     text: str = yaml.dump(

@@ -223,11 +223,11 @@ def _deep(words: str, roots: Callable[[Doc], Iterator[tuple[Path, Kept]]]) -> li
 
 LEVELS: Final[Sequence[ShrinkLevel]] = (
     ShrinkLevel("workloads", parts=_workloads),
-    ShrinkLevel("numbers of pods", amounts=amounts_of_pods),
+    ShrinkLevel("pods", amounts=amounts_of_pods),
     ShrinkLevel("groups", parts=_groups),
     ShrinkLevel("other objects", parts=_others),
     ShrinkLevel("steps and programs", parts=_steps),
-    ShrinkLevel("numbers of nodes", amounts=amounts_of_nodes),
+    ShrinkLevel("nodes", amounts=amounts_of_nodes),
     ShrinkLevel("places of pods", parts=_placement),
     *_deep("constraints of pods", lambda doc: _roots(doc, of_pods=True)),
     *_deep("fields of groups and others", lambda doc: _roots(doc, of_pods=False)),

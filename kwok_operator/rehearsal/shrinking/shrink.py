@@ -34,13 +34,16 @@ from kwok_operator.rehearsal.shrinking.parts import Doc, tidied
 from kwok_operator.rehearsal.shrinking.player import TryPlayer
 from kwok_operator.rehearsal.shrinking.pytestfile import pytest_file
 from kwok_operator.rehearsal.shrinking.shrinker import ShrinkBudget, Shrinker
-from kwok_operator.rehearsal.shrinking.symptom import Symptom, agree
+from kwok_operator.rehearsal.shrinking.symptom import Symptom
 from kwok_operator.rehearsal.shrinking.tries import Tries, key_of
 from kwok_operator.rehearsal.testbed import FindProgram
 from kwok_operator.signals import cancelled_by_signals
 
 RESULT: Final = "shrunk.yaml"
 _TRY: Final = "try"
+_HEAD: Final = f"""\
+# Shrunk with kwok-operator {__version__}. To play it: kwok-operator rehearse {RESULT}
+"""
 _HASH: Final = re.compile(r"n-[a-z2-7]{12}")
 
 
@@ -67,10 +70,10 @@ class Shrunk:
     first: Symptom
     runs: int
     smallest: bool
-    """Whether nothing more can be left out; if not, the budget was spent, or it was interrupted."""
+    """Whether nothing more can be left out, and its run was played to the end; if not, the budget
+    was spent, or it was interrupted.
+    """
     interrupted: bool
-    whole: bool | None
-    """Whether the result came out the same when its run was played to the end; None: not played."""
     files: Sequence[str]
     """Files that the result still names."""
 
@@ -129,12 +132,17 @@ async def _shrunk(
         {"version": __version__, "programs": programs, "scenario": key_of(doc)},
     )
 
+    def read_of(smaller: Doc) -> ScenarioFile:
+        return read_again(smaller, given.scenario, binaries=given.binaries)
+
     def is_valid(smaller: Doc) -> bool:
-        read = read_again(smaller, given.scenario, binaries=given.binaries)
+        read = read_of(smaller)
         return read.scenario is not None and not read.findings
 
-    def write(smaller: Doc) -> None:
-        outputs.put(path, in_yaml(smaller))
+    def write(smaller: Doc) -> int:
+        text = f"{_HEAD}{in_yaml(smaller)}"
+        outputs.put(path, text)
+        return text.count("\n")
 
     shrinker = Shrinker(doc, player.play, is_valid, tries, settings.budget, report, write)
     shrinker.reason = settings.because
@@ -145,25 +153,17 @@ async def _shrunk(
         if not shrinker.first.outcomes:
             raise
         interrupted = True
-    left = shrinker.smallest
-    write(left)
-    whole = None
-    if not interrupted:
-        report("the result is played once more, to the end of its run")
-        whole = agree(shrinker.first, await player.play(left, None))
-    test = pytest_file(
-        path.name, read_again(left, given.scenario, binaries=given.binaries), shrinker.first
-    )
+    lines, left = write(shrinker.smallest), read_of(shrinker.smallest)
+    test = pytest_file(path.name, left, shrinker.first)
     outputs.put(settings.folder / f"test_{path.stem}.py", test)
     return Shrunk(
         path=path,
-        lines=in_yaml(left).count("\n"),
+        lines=lines,
         first=shrinker.first,
         runs=shrinker.runs,
         smallest=smallest,
         interrupted=interrupted,
-        whole=whole,
-        files=files_named(read_again(left, given.scenario, binaries=given.binaries)),
+        files=files_named(left),
     )
 
 

@@ -63,7 +63,7 @@ class Shrinker:
     tries: Tries
     budget: ShrinkBudget
     report: Report
-    smaller: Callable[[Doc], None]
+    smaller: Callable[[Doc], object]
     now: Callable[[], float] = time.monotonic
     runs: int = 0
     """How many tries were made, those not counted that were known."""
@@ -94,8 +94,8 @@ class Shrinker:
                     await self._reduce(level)
                 if self.smallest == before:
                     return True
-                if not agree(self.first, await self._try(self.smallest, None)):
-                    await self._doubt(before)
+                if not await self._decided(self.smallest, None):
+                    self._doubt(before)
         if not self.first.outcomes:
             raise ShrinkError("the budget was spent before the first runs were over; raise it")
         return False
@@ -125,7 +125,7 @@ class Shrinker:
         )
         self.report(f"kept: {self.first}{often}")
 
-    async def _doubt(self, before: Doc) -> None:
+    def _doubt(self, before: Doc) -> None:
         """Goes back to what was there before all levels, and from now on has patience."""
         if self.patient:
             raise ShrinkError("what is left comes out differently each time it is played")
@@ -196,14 +196,14 @@ class Shrinker:
     async def _holds(self, doc: Doc) -> bool:
         key = key_of(doc)
         if key not in self._answers:
-            self._answers[key] = self.is_valid(doc) and await self._decided(doc)
+            self._answers[key] = self.is_valid(doc) and await self._decided(doc, self._quiet)
         return self._answers[key]
 
-    async def _decided(self, doc: Doc) -> bool:
+    async def _decided(self, doc: Doc, quiet: float | None) -> bool:
         """Tries once, or by majority until two tries agree."""
         votes = {True: 0, False: 0}
         while max(votes.values()) < (MOST_TRIES + 1) // 2:
-            symptom = await self._try(doc, self._quiet)
+            symptom = await self._try(doc, quiet)
             same = agree(self.first, symptom)
             votes[same] += 1
             if same:
