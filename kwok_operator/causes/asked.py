@@ -7,6 +7,7 @@ as `encode` writes them: to decode them takes most of the time.
 import re
 from typing import Final
 
+from kwok_operator.rehearsal.judge.figures import is_workload
 from kwok_operator.rehearsal.judge.recording import PodState
 
 _OF_POD: Final = re.compile(
@@ -24,7 +25,7 @@ class AskedPods:
 
     def __init__(self, asked: str) -> None:
         self.asked = asked
-        self._text = asked.encode(errors="replace")
+        self._text = asked.rpartition("/")[2].encode(errors="replace")
         self._known: set[bytes] = set()
         """The names of pods of which a line has the text, such as in the name of the workload, or
         may have it with escaped characters.
@@ -33,10 +34,9 @@ class AskedPods:
         """Who has written an Event about another pod: the first one shows that it is there."""
 
     def wanted(self, name: str, pod: PodState) -> bool:
-        _, _, short = name.partition("/")
+        begins = name.startswith(self.asked) or name.partition("/")[2].startswith(self.asked)
         of = pod.workload.partition("/")[2]
-        names = (name, short, pod.workload, of, of.partition("/")[2], pod.rehearsed)
-        return self.asked in names or name.startswith(self.asked) or short.startswith(self.asked)
+        return begins or self.asked == of or is_workload(self.asked, pod.workload, pod.rehearsed)
 
     def skips(self, line: bytes) -> float | None:
         """Returns the time of a line that can't matter for these pods; None for all others."""

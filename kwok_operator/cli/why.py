@@ -24,8 +24,8 @@ on a live cluster, ours or any other.
 
   kwok-operator why shop/web-7 --context prod     a pod of a live cluster, as it is now
 
-RECORDING is the file or its folder. POD is NAME, NAMESPACE/NAME, the name of a workload, or the
-beginning of pods' names.
+RECORDING is the file or its folder. POD is NAME, NAMESPACE/NAME, a workload such as web or
+deployment/web, or the beginning of pods' names.
 
 With --kubeconfig, --context or --namespace it reads a cluster, and writes nothing: docs/why.md has
 the rights that it needs.

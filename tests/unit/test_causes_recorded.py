@@ -566,7 +566,7 @@ def test_without_the_lines_of_other_pods_the_answer_is_the_same(batch: int, tmp_
     for seed in range(batch, 80, 4):
         data = content(autoscaled(seed))
         (tmp_path / NAME).write_bytes(data[: len(data) - seed % 3 * 40])
-        for asked in ("web-1", "shop/web-", "Job/shop/batch", "batch", "default/web-3", "nobody"):
+        for asked in ("web-1", "shop/web-", "job/shop/batch", "batch", "default/web-3", "nobody"):
             pods = AskedPods(asked)
             whole = [*outputs.chains(tmp_path, wanted=AskedPods(asked).wanted)]
             assert [*outputs.chains(tmp_path, wanted=pods.wanted, skips=pods.skips)] == whole
@@ -653,6 +653,8 @@ def recorded(tmp_path: Path) -> Path:
         (["web-1"], 0, ["default/web-1 of Deployment", "unschedulable: 0/2 nodes", "9.0 s  clus"]),
         (["default/web-1"], 0, ["default/web-1 of Deployment"]),
         (["api"], 0, ["api: 30 pods", "default/api-0 of Deployment"]),
+        (["deployment/web"], 0, ["default/web-1 of Deployment"]),
+        (["statefulset/web"], 1, []),
         (["api-1"], 0, ["default/api-1 of Deployment"]),
         (["nobody\x1b[31m"], 1, []),
     ],
