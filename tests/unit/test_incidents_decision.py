@@ -220,6 +220,14 @@ def test_of_groups_that_were_left_to_chance_any_will_do(tmp_path: Path) -> None:
     assert up["event"]["message"] == ["{a 2->5 ", "{c 1->"]
 
 
+def test_reasons_are_counted_only_if_the_copy_has_all_groups(tmp_path: Path) -> None:
+    copy = replace(COPY, groups={"a": ["a"], "full": ["full"]})
+    parts = replay_of(decided(tmp_path, LOG), copy)
+
+    assert parts.expect[-2]["event"]["message"] == ["Insufficient cpu"]
+    assert "May differ: the copy lacks the groups c, as no node of them was there." in parts.remarks
+
+
 def test_a_size_that_the_copy_does_not_begin_with_is_not_expected(tmp_path: Path) -> None:
     copy = replace(COPY, sizes={**COPY.sizes, "a": 4})
     up = replay_of(decided(tmp_path, LOG), copy).expect[0]

@@ -56,10 +56,15 @@ def read_decision(logs: Sequence[Path], reading: Reading, *, reporter: Reporter)
             problems = [str(error)]  # a folder may have the log of a pod that doesn't lead
         if reader is not None and not reader.flags:
             reader.flags = dict(reading.autoscaler_flags)
-    pending = {f"{pod.namespace}/{pod.name}" for pod in facts.pending}
+    # cluster-autoscaler adds no nodes for pods of DaemonSets.
+    waiting = [pod for pod in facts.pending if pod.owner[0] != "DaemonSet"]
+    pending = {f"{pod.namespace}/{pod.name}" for pod in waiting}
+    housed = {f"{pod.namespace}/{pod.name}" for pod in waiting if pod.schedulable}
     # A snapshot alone lacks the pods for which there is no room.
     known = pending or (reading.settings.dumps and not facts.groups)
-    decision = decide(reader, events=events, at=at, pending=pending if known else None)
+    decision = decide(
+        reader, events=events, at=at, pending=pending if known else None, housed=housed
+    )
     if reader is not None:
         full = {group for group, why in decision.skipped.items() if why == FULL}
         reading.bounds.add_logged(_bounds(reader), full=full, least=_least(decision))

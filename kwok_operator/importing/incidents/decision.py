@@ -114,9 +114,11 @@ def decide(
     events: Iterable[LoggedEvent] = (),
     at: float | None = None,
     pending: Iterable[str] | None = None,
+    housed: Iterable[str] = (),
 ) -> Decision:
     """Returns the decision at a moment; None is the end of the log, or of the Events. `pending` are
-    the pods that had no node then; None if that isn't known.
+    the pods that had no node then; None if that isn't known. For those that are `housed`, too, CA
+    had found room.
     """
     problems: list[str] = []
     said = list(events)
@@ -156,14 +158,14 @@ def decide(
         flags=dict(reader.flags) if reader else {},
         scale_ups=plans,
         refusals=refusals,
-        skipped={g: why for loop in reversed(course.loops) for g, why in loop.skipped.items()},
+        skipped={g: why for loop in (*former, *course.loops) for g, why in loop.skipped.items()},
         removed=removed,
         kept=kept,
         removable=removable,
         failures=tuple({each.group: each for each in failures}.values()),
         backed_off=frozenset(backed_off),
         errors=tuple(dict.fromkeys(each for loop in course.loops for each in loop.errors)),
-        accounted=waiting is not None and waiting <= asked | refusals.keys(),
+        accounted=waiting is not None and waiting <= asked | refusals.keys() | set(housed),
         named=_named(plans, [*former, *course.loops]),
         ended=course.ended,
         problems=tuple(problems),

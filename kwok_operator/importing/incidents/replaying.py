@@ -236,7 +236,8 @@ def _final_sizes(decision: Decision, copy: ReplayCopy, refused: set[str]) -> Ite
 
 def _refusals(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
     """Yields why pods got no node: for all pods of a workload that have the same reasons."""
-    alike = all(len(names) == 1 for names in copy.groups.values())
+    # CA counts groups, so the copy must have the same ones.
+    alike = all(len(copy.groups.get(name, ())) == 1 for name in {*decision.named, *copy.groups})
     pods: dict[tuple[str, tuple[str, ...]], int] = Counter()
     for pod, reasons in decision.refusals.items():
         about = copy.pod(pod)
@@ -350,10 +351,6 @@ def _differs(decision: Decision, copy: ReplayCopy) -> Iterator[str]:
         yield "its expander may have chosen by chance, so any of the groups that were left will do"
     if decision.failures or decision.backed_off:
         yield "the cloud refuses what it refused then, but from the beginning"
-    if unknown := sorted(
-        group
-        for group in {up.group for plan in decision.scale_ups for up in plan.groups}
-        if group not in copy.groups
-    ):
-        yield f"the copy lacks {few_names(unknown)}"
+    if unknown := decision.named - copy.groups.keys():
+        yield f"the copy lacks the groups {few_names(unknown)}, as no node of them was there"
     yield "times are shorter than then: a node is unneeded after 10 s, a loop begins every 2 s"
