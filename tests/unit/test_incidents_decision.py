@@ -220,18 +220,38 @@ def test_of_groups_that_were_left_to_chance_any_will_do(tmp_path: Path) -> None:
     assert up["event"]["message"] == ["{a 2->5 ", "{c 1->"]
 
 
+def test_sizes_of_several_scale_ups_of_a_group_follow_from_the_first(tmp_path: Path) -> None:
+    plan = "[{a 5->6 (max: 10)} {c 1->3 (max: 3)}]"
+    again = [
+        klog(40.25, "Expanding Node Group a would waste 12.50% CPU, 5.00% Memory, 8.75% Blended"),
+        klog(40.3, f"Final scale-up plan: {plan}"),
+        event(40.4, "huge-1", "TriggeredScaleUp", f"pod triggered scale-up: {plan}"),
+    ]
+    expect = replay_of(decided(tmp_path, [*LOG[:17], *again]), COPY).expect
+
+    assert [each["event"]["message"] for each in expect[:3]] == [
+        ["{a 2->5 "],
+        ["{a 5->6 ", "{a 5->7 "],
+        ["{c 1->2 ", "{c 1->3 "],
+    ]
+
+
 def test_reasons_are_counted_only_if_the_copy_has_all_groups(tmp_path: Path) -> None:
     copy = replace(COPY, groups={"a": ["a"], "full": ["full"]})
     parts = replay_of(decided(tmp_path, LOG), copy)
 
     assert parts.expect[-2]["event"]["message"] == ["Insufficient cpu"]
-    assert "May differ: the copy lacks the groups c, as no node of them was there." in parts.remarks
+    assert "the copy lacks 1 groups, as no node of them was there: c" in str(parts.remarks)
 
 
 def test_a_size_that_the_copy_does_not_begin_with_is_not_expected(tmp_path: Path) -> None:
-    copy = replace(COPY, sizes={**COPY.sizes, "a": 4})
-    up = replay_of(decided(tmp_path, LOG), copy).expect[0]
-    assert up["event"]["message"] == ["{a 4->"]
+    less, more = (replace(COPY, sizes={**COPY.sizes, "a": size}) for size in (1, 4))
+    up = replay_of(decided(tmp_path, LOG), less).expect[0]
+    parts = replay_of(decided(tmp_path, LOG), more)
+
+    assert up["event"]["message"] == ["{a 1->"]
+    assert "scale-up of a" not in str(parts.expect)
+    assert "the copy begins with more nodes of a than CA scaled up" in str(parts.remarks)
 
 
 NODES = [

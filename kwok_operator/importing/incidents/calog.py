@@ -63,7 +63,7 @@ _NAMED: Final = {
     "capacity": "memory-difference-ratio",
 }
 _GIB: Final = 2**30
-_VERSION: Final = re.compile(r"Cluster Autoscaler v?([0-9]+\.[0-9]\S*)")
+_VERSION: Final = re.compile(r"Cluster Autoscaler v?([0-9]+\.[0-9]+(?:\.[0-9]+)?)\S*")
 _EVENT: Final = re.compile(
     r'Event\(v1\.ObjectReference\{Kind:"(?P<kind>[^"]*)", Namespace:"(?P<namespace>[^"]*)",'
     r" Name:\"(?P<name>[^\"]*)\".*?\}\): type: '[A-Za-z]*' reason: '(?P<reason>[A-Za-z]*)'"

@@ -147,6 +147,7 @@ def _expected(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
 def _scale_ups(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
     refused = {each.group for each in decision.failures} | decision.backed_off
     possible: set[str] = set(refused)
+    begun = _begun(decision)
     for plan in decision.scale_ups:
         others = _others(plan, decision, copy)
         chosen = {up.group for up in plan.groups}
@@ -154,7 +155,9 @@ def _scale_ups(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
         # A pod that the cloud has refused a node gets no second Event within five minutes.
         certain = not refused or chosen <= refused
         for up in plan.groups:
-            parts = _triggered(up, plan, others, copy)
+            if _is_larger(up.group, begun, copy):
+                continue
+            parts = _triggered(up, plan, others, copy, begun)
             if certain and parts:
                 left = [name for group in others for name in copy.groups.get(group, ())]
                 chance = f" or, by chance, of {few_names(left)}" if left else ""
@@ -191,13 +194,24 @@ def _others(plan: PlannedScaleUp, decision: Decision, copy: ReplayCopy) -> froze
 
 
 def _triggered(
-    up: ScaleUp, plan: PlannedScaleUp, others: frozenset[str], copy: ReplayCopy
+    up: ScaleUp,
+    plan: PlannedScaleUp,
+    others: frozenset[str],
+    copy: ReplayCopy,
+    begun: Mapping[str, int],
 ) -> list[str]:
     """Returns the parts of texts of which an Event of this scale-up has one."""
     added = {each.after - each.before for each in plan.groups}
-    parts = [
-        part for name in copy.groups.get(up.group, ()) for part in _change(name, up, copy, added)
-    ]
+    names = copy.groups.get(up.group, ())
+    own, size = up.after - up.before, copy.sizes.get(names[0], 0) if names else 0
+    if up.before < 0:
+        parts = [f"{{{names[0]} {size}->{up.after} "]
+    elif len(names) == 1 and size == begun[up.group]:
+        # If CA balanced groups, any of them may get the node that is one more.
+        near = sorted({own} | {each for each in added if abs(each - own) <= 1})
+        parts = [f"{{{names[0]} {up.before}->{up.before + each} " for each in near]
+    else:
+        parts = [f"{{{name} {copy.sizes.get(name, 0)}->" for name in names]
     parts += [
         f"{{{name} {copy.sizes.get(name, 0)}->"
         for group in sorted(others)
@@ -206,18 +220,20 @@ def _triggered(
     return parts[:_MOST_NAMES]
 
 
-def _change(name: str, up: ScaleUp, copy: ReplayCopy, added: Iterable[int]) -> list[str]:
-    """Returns `{web 2->5 ` if the copy begins with the same size, else what is known of that. If CA
-    balanced groups, any of them may get the node that is one more.
+def _begun(decision: Decision) -> dict[str, int]:
+    """Returns the sizes with which the groups that were scaled up began; -1: unknown."""
+    begun: dict[str, int] = {}
+    for up in (up for plan in decision.scale_ups for up in plan.groups):
+        begun.setdefault(up.group, up.before)
+    return begun
+
+
+def _is_larger(group: str, begun: Mapping[str, int], copy: ReplayCopy) -> bool:
+    """Whether the copy begins with more nodes of a group than it had when it was scaled up: then it
+    had changed since the snapshot.
     """
-    size = copy.sizes.get(name)
-    if up.before < 0 or size is None:
-        return [f"{{{name} {size}->{up.after} " if size is not None else f"{{{name} "]
-    own = up.after - up.before
-    near = sorted({own} | {each for each in added if abs(each - own) <= 1})
-    if len(copy.groups.get(up.group, ())) > 1 or size != up.before:
-        return [f"{{{name} {size}->"]
-    return [f"{{{name} {size}->{size + each} " for each in near]
+    size = sum(copy.sizes.get(name, 0) for name in copy.groups.get(group, ()))
+    return 0 <= begun[group] < size
 
 
 def _final_sizes(decision: Decision, copy: ReplayCopy, refused: set[str]) -> Iterator[Expected]:
@@ -226,11 +242,11 @@ def _final_sizes(decision: Decision, copy: ReplayCopy, refused: set[str]) -> Ite
     if any(_others(plan, decision, copy) or len(plan.groups) > 1 for plan in plans):
         return
     ups = [up for plan in plans for up in plan.groups if up.group not in refused]
+    begun = _begun(decision)
     for group in dict.fromkeys(up.group for up in ups):
         names = copy.groups.get(group, ())
-        first = next(up for up in ups if up.group == group)
         most = max(up.after for up in ups if up.group == group)
-        if len(names) == 1 and first.before in (-1, copy.sizes.get(names[0])):
+        if len(names) == 1 and begun[group] in (-1, copy.sizes.get(names[0])):
             yield {"figure": "nodes.max", "of": {"group": names[0]}, "equals": most}
 
 
@@ -351,6 +367,15 @@ def _differs(decision: Decision, copy: ReplayCopy) -> Iterator[str]:
         yield "its expander may have chosen by chance, so any of the groups that were left will do"
     if decision.failures or decision.backed_off:
         yield "the cloud refuses what it refused then, but from the beginning"
-    if unknown := decision.named - copy.groups.keys():
-        yield f"the copy lacks the groups {few_names(unknown)}, as no node of them was there"
+    begun = _begun(decision)
+    if larger := [group for group in begun if _is_larger(group, begun, copy)]:
+        names = few_names([name for group in larger for name in copy.groups[group]])
+        yield f"the copy begins with more nodes of {names} than CA scaled up: that isn't expected"
+    if unknown := [copy.text(name) for name in decision.named - copy.groups.keys()]:
+        named = f": {few_names(unknown)}" if all(unknown) else ""
+        yield f"the copy lacks {len(unknown):,} groups, as no node of them was there{named}"
+    if decision.errors:
+        first = copy.text(decision.errors[0])
+        named = f": {first}" if first else ""
+        yield f"it met {len(decision.errors):,} errors, which the copy doesn't repeat{named}"
     yield "times are shorter than then: a node is unneeded after 10 s, a loop begins every 2 s"
