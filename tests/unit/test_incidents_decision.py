@@ -163,6 +163,23 @@ def test_a_file_that_is_no_log_is_refused_with_its_name(tmp_path: Path) -> None:
         read_logs([path], at=AT, near=AT)
 
 
+@pytest.mark.parametrize(
+    ("at", "problem"),
+    [
+        (AT + 7_200, "the log ends 7,180 s before the snapshot was taken"),
+        (AT - 7_200, "the log begins 7,171 s after the snapshot was taken"),
+    ],
+)
+def test_a_log_of_another_time_says_nothing(tmp_path: Path, at: float, problem: str) -> None:
+    path = tmp_path / "ca.log"
+    path.write_text("\n".join(LOG))
+    decision = decide(read_logs([path], at=at, near=AT)[0], at=at, pending=[])
+
+    assert not decision.known
+    assert problem in decision.problems
+    assert replay_of(decision, COPY).expect == []
+
+
 def test_expectations_name_what_was_decided_and_what_was_not(tmp_path: Path) -> None:
     parts = replay_of(decided(tmp_path, LOG), COPY)
     expected = [Expectation.model_validate(each) for each in parts.expect]

@@ -70,6 +70,7 @@ def read_decision(logs: Sequence[Path], reading: Reading, *, reporter: Reporter)
         reading.bounds.add_logged(_bounds(reader), full=full, least=_least(decision))
     ref = Ref("Log", "", "cluster-autoscaler")
     for problem in (*problems, *decision.problems):
+        reporter.say(one_line(problem))
         reading.notes.append(Note(ref, Reason.LOG_LACKS, detail=one_line(problem, limit=400)))
     return decision
 

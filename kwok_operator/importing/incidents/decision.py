@@ -120,53 +120,45 @@ def decide(
     the pods that had no node then; None if that isn't known. For those that are `housed`, too, CA
     had found room.
     """
-    problems: list[str] = []
-    said = list(events)
-    loops: list[Loop] = []
-    if reader is not None:
-        loops = list(reader.loops)
-        at = None if at is None else at - reader.shift
-        said = [replace(event, at=event.at - reader.shift) for event in said]
-        said += reader.events
-        problems += _about_the_log(reader)
+    problems = [] if reader is None else _about_the_log(reader)
+    log = LogReader(at=at, near=0.0) if reader is None else reader
+    at = None if at is None else at - log.shift
+    said = [replace(event, at=event.at - log.shift) for event in events] + list(log.events)
     said.sort(key=lambda event: event.at)
+    loops = list(log.loops)
     course = _course(loops, at, pending)
-    if not course.loops and loops and reader is not None:
-        problems.append(_elsewhere(reader, at))
     if course.loops:
         begin, end = course.loops[0].at, course.loops[-1].at + _EVENTS_LATE
-    elif said:
-        begin = end = said[-1].at if at is None else at
     else:
-        return Decision(problems=(*problems, "no log and no Event says what was decided"))
-    waiting = _waiting(course.loops, pending)
+        begin = end = at if at is not None else said[-1].at if said else 0.0
+        problems += [_elsewhere(log, at)] if loops else []
     near = [event for event in said if begin - BEFORE <= event.at <= end]
+    if not course.loops and not near:
+        return Decision(problems=(*problems, "neither the log nor Events say what was decided"))
     former = [loop for loop in loops if begin - BEFORE <= loop.at < begin]
+    every = [*former, *course.loops]
+    waiting = _waiting(course.loops, pending)
     plans = _plans(former, course.loops, near, waiting)
-    backed_off = {
-        g for loop in course.loops[:1] for g, why in loop.skipped.items() if why == BACKOFF
-    }
-    failures = [each for loop in former for each in loop.failures if each.group in backed_off]
-    failures += [each for loop in course.loops for each in loop.failures]
+    refusals = _refusals(near, waiting)
+    known = {pod for plan in plans for pod in plan.pods} | refusals.keys() | set(housed)
+    failures, backed_off = _failures(former, course.loops)
     removed = {node: pods for loop in course.loops for node, pods in loop.removed.items()}
     kept, removable = _nodes(former, course.loops, removed)
-    refusals = _refusals(near, waiting)
-    asked = {pod for plan in plans for pod in plan.pods}
     return Decision(
-        at=begin + (reader.shift if reader else 0.0),
-        version=reader.version if reader else "",
-        flags=dict(reader.flags) if reader else {},
+        at=begin + log.shift,
+        version=log.version,
+        flags=dict(log.flags),
         scale_ups=plans,
         refusals=refusals,
-        skipped={g: why for loop in (*former, *course.loops) for g, why in loop.skipped.items()},
+        skipped={group: why for loop in every for group, why in loop.skipped.items()},
         removed=removed,
         kept=kept,
         removable=removable,
-        failures=tuple({each.group: each for each in failures}.values()),
-        backed_off=frozenset(backed_off),
+        failures=failures,
+        backed_off=backed_off,
         errors=tuple(dict.fromkeys(each for loop in course.loops for each in loop.errors)),
-        accounted=waiting is not None and waiting <= asked | refusals.keys() | set(housed),
-        named=_named(plans, [*former, *course.loops]),
+        accounted=waiting is not None and waiting <= known,
+        named=_named(plans, every),
         ended=course.ended,
         problems=tuple(problems),
     )
@@ -320,6 +312,17 @@ def _others(loop: Loop) -> frozenset[str] | None:
     chosen = {up.group for up in loop.plan}
     # Another expander came before least-waste, so it saw others only.
     return None if left is None or not chosen & left else left - chosen
+
+
+def _failures(
+    former: Sequence[Loop], loops: Sequence[Loop]
+) -> tuple[tuple[CloudFailure, ...], frozenset[str]]:
+    """Returns what the cloud refused, and the groups from which CA had backed off before."""
+    skipped = loops[0].skipped.items() if loops else ()
+    backed_off = frozenset(group for group, why in skipped if why == BACKOFF)
+    found = [each for loop in former for each in loop.failures if each.group in backed_off]
+    found += [each for loop in loops for each in loop.failures]
+    return tuple({each.group: each for each in found}.values()), backed_off
 
 
 def _excluded(loop: Loop) -> frozenset[str]:
