@@ -25,7 +25,6 @@ from kwok_operator.errors import ApiUnreachableError, KwokOperatorError, one_lin
 from kwok_operator.importing.incidents.calog import LogReader, Loop
 from kwok_operator.rehearsal import outputs
 from kwok_operator.rehearsal.judge.figures import FigureScope, Place
-from kwok_operator.rehearsal.judge.recording import PodState
 from kwok_operator.rehearsal.judge.verdict import judged
 from kwok_operator.rehearsal.keptcluster import KeptCluster, kept_cluster
 from kwok_operator.rehearsal.kubectl import AsyncKubectl
@@ -195,25 +194,20 @@ class TryPlayer:
     ) -> Mapping[int, Sequence[Chain]]:
         """Returns the pods that each expectation is about, wherever they are."""
         scopes = [
-            FigureScope.narrowed(workload=of.workload, namespace=of.namespace)
-            for of in (each.of for each in scenario.expect)
+            FigureScope.narrowed(workload=each.of.workload, namespace=each.of.namespace)
+            for each in scenario.expect
         ]
-        names: list[set[str]] = [set() for _ in keeps]
-
-        def wanted(name: str, pod: PodState) -> bool:
-            place = Place(pod.workload, name.partition("/")[0], rehearsed=pod.rehearsed)
-            for some, scope in zip(names, scopes, strict=True):
-                if scope.holds(place):
-                    some.add(name)
-            return True
-
-        found = list(outputs.chains(path, wanted=wanted))
-        return {n: [c for c in found if c.pod in some] for n, some in enumerate(names)}
+        found = list(outputs.chains(path))
+        return {n: [c for c in found if scopes[n].holds(_place(c))] for n in keeps}
 
     async def _cluster(self) -> KeptCluster:
         if self._kept is None:
             self._kept = await self._stack.enter_async_context(kept_cluster(self._scenario))
         return self._kept
+
+
+def _place(chain: Chain) -> Place:
+    return Place(chain.workload, chain.pod.partition("/")[0], rehearsed=chain.rehearsed)
 
 
 def _says_enough(level: str) -> bool:
