@@ -25,6 +25,8 @@ _ZONES: Final = ("a", "b", "c")
 _DAEMONS: Final = 10
 _NAMESPACES: Final = 100
 _REPLICAS: Final = 40
+_WRITTEN: Final = 1_000
+"""Pods that are written as YAML."""
 _OTHERS: Final = 0.1
 """Of the pods that no DaemonSet has: those of StatefulSets, Jobs, unknown owners, and of nobody."""
 
@@ -78,6 +80,19 @@ class BigCluster:
         templates = {name: {"Node": node, "Pods": None} for name, node in groups.items()}
         rest = {"UnscheduledPodsCanBeScheduled": None, **times, "TemplateNodes": templates}
         yield "]," + json.dumps(rest)[1:]
+
+    def listed(self) -> Iterator[str]:
+        """Pieces of what `kubectl get nodes,pods -A -o yaml` would say. So that it takes minutes
+        and not hours, pods are those of some with other names.
+        """
+        yield "apiVersion: v1\nitems:\n"
+        for number in range(self.nodes):
+            yield _as_item("Node", self.node(number))
+        texts = [_as_item("Pod", self.pod(number)) for number in range(min(self.pods, _WRITTEN))]
+        for number in range(self.pods):
+            name = self.pod(number % _WRITTEN)["metadata"]["name"]
+            yield texts[number % _WRITTEN].replace(name, f"{name}-{number}")
+        yield "kind: List\nmetadata:\n  resourceVersion: \"\"\n"
 
     def namespace(self, number: int) -> Json:
         return {
@@ -180,6 +195,12 @@ class BigCluster:
             "spec": {**spec, "selector": selector, "template": template},
             "status": {"replicas": spec.get("replicas", 0)},
         }
+
+
+def _as_item(kind: str, body: Json) -> str:
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    text: str = yaml.dump([{"apiVersion": "v1", "kind": kind, **body}], Dumper=dumper)
+    return text
 
 
 def _namespace(number: int) -> str:
