@@ -20,7 +20,7 @@ _EXAMPLES: Final = 3
 _CHARACTERS: Final = 300
 _FIRST: Final = frozenset(
     "NoSuchKey NoPrice PriceNeeded NodeNotReady NodeCordoned NodeSurplus LabelDropped BoundsSplit"
-    " TwoMoments RequirementUnknown Pending OwnerCameOrWent StoodElsewhere"
+    " TwoMoments PendingUnknown RequirementUnknown Pending OwnerCameOrWent StoodElsewhere"
     " NodeUnknown NoPriorityClass NoRuntimeClass ResourceClaims TooManyPlaces"
     " VolumesInSeveralPlaces QuotaUnused".split()
 )

@@ -158,6 +158,11 @@ class Reason(StrEnum):
     )
     TERMINATING = "Terminating", "it was being deleted"
     ENDED = "Ended", "it had ended"
+    PENDING_UNKNOWN = (
+        "PendingUnknown",
+        "cluster-autoscaler's snapshot lacks the pods for which it found no room; add them with"
+        " `--from pods.yaml` (kubectl get pods -A -o yaml)",
+    )
     PENDING = "Pending", "pods were pending, and will be again"
     OWNER_CAME_OR_WENT = (
         "OwnerCameOrWent",

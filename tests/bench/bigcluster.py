@@ -92,7 +92,7 @@ class BigCluster:
         for number in range(self.pods):
             name = self.pod(number % _WRITTEN)["metadata"]["name"]
             yield texts[number % _WRITTEN].replace(name, f"{name}-{number}")
-        yield "kind: List\nmetadata:\n  resourceVersion: \"\"\n"
+        yield 'kind: List\nmetadata:\n  resourceVersion: ""\n'
 
     def namespace(self, number: int) -> Json:
         return {

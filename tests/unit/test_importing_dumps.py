@@ -265,6 +265,7 @@ def test_a_snapshot_has_the_groups_of_the_autoscaler(tmp_path: Path) -> None:
     assert kinds["ReplicaSet"]["spec"]["replicas"] == 2
     assert kinds["ReplicaSet"]["spec"]["template"]["spec"]["priorityClassName"] == "urgent"
     assert "value: 1000" in (output / "cluster.yaml").read_text()
+    assert "PendingUnknown" in {note["reason"] for note in ledger(output)["changed"]}
     coming = next(n for n in ledger(output)["dropped"] if n["reason"] == "NodeComing")
     assert coming["name"] == "asg-red"
 
@@ -328,7 +329,8 @@ def test_what_is_whole_of_a_damaged_file_is_imported(
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     assert run("--from", str(path), "--output", str(output)) == 1
     assert said in "".join(capsys.readouterr())
-    assert said in ledger(output)["unread"][0]["reason"]
+    (unread,) = (each for each in ledger(output)["unread"] if each["needed"])
+    assert said in unread["reason"]
     assert ledger(output)["read"]["Pod"] >= 2
 
 
@@ -345,7 +347,7 @@ def test_what_is_whole_of_a_damaged_file_is_imported(
             b'{"NodeList":null,"Error":"Unable to collect any data","StartTimestamp":"x"}',
             "Unable to",
         ),
-        (b"kind: Widget\nmetadata: {name: a}\n", "no such object"),
+        (b"kind: Widget\nmetadata: {name: a}\n", "no file has an object"),
         (b"[" * 100_000, "nests too deep"),
         (b"a: &a [1,1]\nb: " + b"[*a]" * 1, "is no object of Kubernetes"),
     ],

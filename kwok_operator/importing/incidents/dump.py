@@ -16,6 +16,7 @@ from kwok_operator.errors import one_line
 from kwok_operator.formats.pieces import PieceError
 from kwok_operator.formats.times import parse_time
 from kwok_operator.formats.untyped import as_list, as_map, text_at, value_at
+from kwok_operator.formats.words import names_in_words
 from kwok_operator.importing.autoscalers import (
     CAPI,
     KARPENTER,
@@ -105,7 +106,11 @@ class _Dump:
         """Imports what has been collected, owners before what they own."""
         reading, spool = self._reading, self._spool
         if not (spool.counts.keys() & KINDS.keys() or self._facts.groups or reading.anything):
-            first = reading.unread[0].reason if reading.unread else "they have no such object"
+            first = (
+                reading.unread[0].reason
+                if reading.unread
+                else "no file has an object that is imported"
+            )
             raise DumpError(f"--from: nothing to import was found: {first}; name {_FORMS}")
         reading.anything = True
         for kind in KINDS:
@@ -123,6 +128,7 @@ class _Dump:
         for group in self._facts.groups.values():
             for pod in group.pods:
                 reading.workloads.add_expected(pod, text_at(group.node, "metadata", "name"))
+        self._note_what_lacks()
         add_configs(reading.bounds, self._configs)
         reading.notes += [
             Note(ref, reason, detail=detail, count=count, dropped=reason in _DROPPED)
@@ -171,6 +177,16 @@ class _Dump:
                     await asyncio.sleep(0)
         except (DumpError, PieceError) as error:
             self._unread(name, str(error), needed=True)
+
+    def _note_what_lacks(self) -> None:
+        if set(self._facts.forms.values()) == {DumpForm.SNAPSHOT}:
+            self._reporter.say(Reason.PENDING_UNKNOWN.sentence)
+            self._reading.notes.append(Note(Ref("Pod", "", ""), Reason.PENDING_UNKNOWN))
+        missing = [kind for kind in KINDS if not self._spool.counts[kind]]
+        if missing:
+            reason = "the files have none; if the cluster had some, add a file with them"
+            kinds = names_in_words(missing)
+            self._reading.unread.append(Unread(kinds, "", reason, needed=False))
 
     def _unread(self, name: str, problem: str, *, needed: bool) -> None:
         reason = one_line(f"{name}: {problem}", limit=500)
