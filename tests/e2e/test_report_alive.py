@@ -43,6 +43,7 @@ def growth(nodes: int, pods: int, *, name: str = "n") -> list[RecordedLine]:
     lines: list[RecordedLine] = [
         GroupLine(0, "a", GroupState(price=0.5)),
         MarkLine(1, "scale", "web to many"),
+        CallLine(3, "NodeGroupIncreaseSize", "a", size, "Internal", 1.0),
         CallLine(5, "NodeGroupIncreaseSize", "a", size, "OK", 1.0),
         GroupLine(5, "a", GroupState(target=nodes, states={"Creating": nodes}, price=0.5)),
         *(
