@@ -204,12 +204,6 @@ def _until_it_ends(
 
 
 def _parser(*, only_why: bool = False) -> argparse.ArgumentParser:
-    # Late: only a command's own module knows its flags. `why` is quicker without the others.
-    from kwok_operator.cli import install_settings as installing
-    from kwok_operator.cli import why
-    from kwok_operator.clusterapi.settings import add_clusterapi_flags, add_discovery_flag
-    from kwok_operator.shim import settings as shim
-
     parser = argparse.ArgumentParser(
         prog="kwok-operator",
         description="Keeps groups of fake Kubernetes nodes at their size, and rehearses with them.",
@@ -231,6 +225,31 @@ def _parser(*, only_why: bool = False) -> argparse.ArgumentParser:
         added.set_defaults(run=run)
         return added
 
+    if only_why:  # it is quicker without the modules of the others
+        from kwok_operator.cli import why
+
+        why.add_commands(command)
+    else:
+        _add_commands(command)
+    return parser
+
+
+def _add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
+    # Late: only a command's own module knows its flags.
+    from kwok_operator.cli import (
+        comparing,
+        explainpod,
+        importing,
+        rehearsing,
+        reports,
+        shrink,
+        traces,
+        why,
+    )
+    from kwok_operator.cli import install_settings as installing
+    from kwok_operator.clusterapi.settings import add_clusterapi_flags, add_discovery_flag
+    from kwok_operator.shim import settings as shim
+
     variables = "Each flag can be given as an environment variable: {} for {}. A flag wins."
     of_run = variables.format(f"{ENV_PREFIX}MAX_TOTAL_NODES", "--max-total-nodes")
     of_shim = variables.format(f"{ENV_PREFIX}LISTEN", "--listen")
@@ -249,30 +268,11 @@ def _parser(*, only_why: bool = False) -> argparse.ArgumentParser:
     for each in (check, convert):
         each.add_argument("files", metavar="FILE", nargs="+", help="file, directory, - for stdin")
         add_discovery_flag(each)
-    if only_why:
-        why.add_commands(command)
-    else:
-        _add_commands(command)
+    for module in (importing, traces, rehearsing, comparing, shrink, reports, why, explainpod):
+        module.add_commands(command)
     installing.add_install_flags(command("install", _install, of_install, _INSTALL_HELP, overlays))
     of_uninstall = "delete all objects of install"
     installing.add_uninstall_flags(command("uninstall", _install, of_uninstall, _UNINSTALL_HELP))
-    return parser
-
-
-def _add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
-    from kwok_operator.cli import (
-        comparing,
-        explainpod,
-        importing,
-        rehearsing,
-        reports,
-        shrink,
-        traces,
-        why,
-    )
-
-    for module in (importing, traces, rehearsing, comparing, shrink, reports, why, explainpod):
-        module.add_commands(command)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from functools import lru_cache
 from typing import Final
 
 UNSCHEDULABLE: Final = "node(s) were unschedulable"
-NODE_NAME: Final = "node(s) didn't match the requested node name"
 TAINTS: Final = "node(s) had untolerated taint(s)"
 """Earlier versions name the taint: `node(s) had untolerated taint {key: value}`."""
 NODE_AFFINITY: Final = "node(s) didn't match Pod's node affinity/selector"
