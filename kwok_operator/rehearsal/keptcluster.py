@@ -19,6 +19,7 @@ from kwok_operator.formats.manifests import Manifest
 from kwok_operator.rehearsal.installing import install, manifests, wait_for_crds
 from kwok_operator.rehearsal.kubectl import AsyncKubectl
 from kwok_operator.rehearsal.scenario.model import Component, Scenario
+from kwok_operator.signals import to_its_end
 
 _PORTS: Final = (20_000, 30_000)
 
@@ -39,7 +40,8 @@ class KeptCluster:
     async def fresh(self) -> None:
         """Makes the cluster as it was when it was new. Raises ControlPlaneError."""
         if self._is_used:
-            await asyncio.to_thread(self._rewinder.rewind)
+            # A thread can't be cancelled, and must not start components of a cluster that is gone.
+            await to_its_end(asyncio.to_thread(self._rewinder.rewind))
         self._is_used = True
 
     def differences(self) -> list[str]:

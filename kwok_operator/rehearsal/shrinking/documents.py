@@ -40,10 +40,12 @@ _AT_ONCE: Final = 1_000
 
 async def inlined(read: ScenarioFile, kubectl: AsyncKubectl, *, folder: Path) -> Doc:
     """Returns the document of a scenario that was read, with all that it applies written into it,
-    and its placement. Raises CommandError, SettingsError.
+    and its placement; without what it teaches, which won't be true of less. Raises CommandError,
+    SettingsError.
     """
     assert read.document is not None and read.scenario is not None
     doc: Doc = copy.deepcopy(read.document.value)
+    doc.pop("teaches", None)
     doc["name"] = read.scenario.name
 
     async def objects(sources: Sequence[ApplySource]) -> list[Doc]:
