@@ -22,7 +22,10 @@ from kwok_operator.formats.yamltext import load_documents
 from kwok_operator.importing.importer import run_import
 from kwok_operator.importing.incidents.decision import CourseEnd, Decision, decide
 from kwok_operator.importing.incidents.logfiles import read_logs
+from kwok_operator.importing.incidents.replaycopy import copy_of
 from kwok_operator.importing.incidents.replaying import ReplayCopy, replay_of
+from kwok_operator.importing.notes import Ref
+from kwok_operator.importing.pods.standing import Standing
 from kwok_operator.importing.settings import ImportSettings
 from kwok_operator.rehearsal.scenario.expectation import Expectation
 from kwok_operator.reporter import Reporter
@@ -349,3 +352,18 @@ def test_an_import_writes_a_scenario_that_expects_the_decision(
     groups = load_documents((tmp_path / "out" / "nodegroups.yaml").read_text(), where="groups")
     bounds = [group["spec"].get("autoscaling", {}).get("maxSize") for group in groups]
     assert sorted(map(str, bounds)) == ["1", "10", "3"]
+
+
+def test_pods_are_called_after_what_makes_them_in_the_copy() -> None:
+    gathered = Ref("ReplicaSet", "data", "replicaset-capped-1")
+    workloads = {
+        gathered: Standing(waiting=["capped-1-x"]),
+        Ref("Deployment", "imported-kube-system", "dns"): Standing(),
+        Ref("Pod", "shop", "alone"): Standing(waiting=["alone"]),
+    }
+    copy = copy_of([], asked=[], nth={}, workloads=workloads)
+
+    assert copy.pod("data/capped-1-x") == "data/replicaset-capped-1-*"
+    assert copy.pod("kube-system/dns-7d9f-new") == "imported-kube-system/dns-*"
+    assert copy.pod("shop/alone") == "shop/alone"
+    assert copy.pod("shop/unknown-1") == ""

@@ -19,6 +19,7 @@ from kwok_operator.importing.nodes.bounds import ImportedGroup, members_of
 from kwok_operator.importing.nodes.nthnode import NthNode
 from kwok_operator.importing.notes import Ref
 from kwok_operator.importing.pods.shape import namespace_there
+from kwok_operator.importing.pods.standing import Standing
 from kwok_operator.nodegroups.naming import pattern_of_node
 
 _PUBLIC: Final = frozenset(
@@ -41,7 +42,7 @@ def copy_of(
     *,
     asked: Iterable[str],
     nth: Mapping[str, NthNode],
-    workloads: Iterable[Ref],
+    workloads: Mapping[Ref, Standing],
     anonymizer: Anonymizer | None = None,
 ) -> ReplayCopy:
     """Returns what is called how. `asked` are names that cluster-autoscaler has for its groups."""
@@ -80,13 +81,12 @@ class _Names:
         return text if text in _PUBLIC else ""
 
 
-def _pods(workloads: Iterable[Ref], named: _Names) -> Callable[[str], str]:
+def _pods(workloads: Mapping[Ref, Standing], named: _Names) -> Callable[[str], str]:
     """Returns a function from NAMESPACE/NAME of a pod to the pattern for all of its workload; empty
     if no workload is known that may have made it.
     """
-    known: dict[tuple[str, str], Ref] = {}
-    for ref in workloads:
-        known[ref.namespace, ref.name] = ref
+    known = {(ref.namespace, ref.name): ref for ref in workloads}
+    made = {(r.namespace, name): r for r, found in workloads.items() for name in found.waiting}
 
     def pattern(pod: str) -> str:
         namespace, _, name = pod.partition("/")
@@ -94,11 +94,13 @@ def _pods(workloads: Iterable[Ref], named: _Names) -> Callable[[str], str]:
         if (there, name) in known:  # a pod without an owner
             ref = named.ref(known[there, name])
             return f"{ref.namespace}/{ref.name}"
-        while name:
+        maker = made.get((there, name))
+        while name and maker is None:  # it came after the workload was read
             name = name.rpartition("-")[0]
-            if (there, name) in known:
-                ref = named.ref(known[there, name])
-                return f"{ref.namespace}/{ref.name}-*"
-        return ""
+            maker = known.get((there, name))
+        if maker is None:
+            return ""
+        ref = named.ref(maker)
+        return f"{ref.namespace}/{ref.name}-*"
 
     return pattern

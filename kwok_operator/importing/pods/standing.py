@@ -15,12 +15,13 @@ from kwok_operator.formats.untyped import text_at
 class Standing:
     """The pods of one workload: `nodes` counts them by the name of their node; `ordinals` has the
     nodes of a StatefulSet's, which aren't counted in `nodes`, empty for pending pods; `pending` has
-    the creation times (RFC 3339; empty if unknown) of pods without a node.
+    the creation times (RFC 3339; empty if unknown) of pods without a node, `waiting` their names.
     """
 
     nodes: Counter[str] = field(default_factory=Counter)
     ordinals: dict[int, str] = field(default_factory=dict)
     pending: list[str] = field(default_factory=list)
+    waiting: list[str] = field(default_factory=list)
 
     def add(self, body: Mapping[str, Any], *, of_set: str = "") -> None:
         """Adds a pod; `of_set` is the name of its StatefulSet, if it is of one."""
@@ -28,6 +29,7 @@ class Standing:
         ordinal = text_at(body, "metadata", "name").removeprefix(f"{of_set}-")
         if not node:
             self.pending.append(text_at(body, "metadata", "creationTimestamp"))
+            self.waiting.append(text_at(body, "metadata", "name"))
         if of_set and ordinal.isascii() and ordinal.isdigit() and len(ordinal) < 10:
             self.ordinals[int(ordinal)] = node
         elif node:
@@ -41,3 +43,4 @@ class Standing:
         self.nodes += others.nodes
         self.ordinals |= others.ordinals
         self.pending += others.pending
+        self.waiting += others.waiting
