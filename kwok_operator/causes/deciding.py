@@ -31,6 +31,10 @@ _MOST_SAID: Final = 300
 _MOST_HINDERED: Final = 3
 _AT_ONCE: Final = 1.0
 """Seconds within which things that follow from each other may be recorded in either order."""
+_SEEN_LATE: Final = 0.5
+"""Seconds by which a decision may be recorded later than it was made: cluster-autoscaler writes an
+Event about it when its call has been answered.
+"""
 _NO_TIME: Final = 0.1
 _OLD: Final = 30.0
 """Seconds after which an autoscaler has probably decided again."""
@@ -84,7 +88,7 @@ def chain_of(pod: SeenPod, cluster: SeenCluster, now: float) -> Chain:
         pod=pod.name,
         workload=pod.state.workload,
         rehearsed=pod.state.rehearsed,
-        steps=in_order(replace(step, at=created) if step.at < created else step for step in steps),
+        steps=in_order(_in_turn(step, created, node.requested) for step in steps),
         cause=cause,
         phases={} if pod.before_the_run else phases,
         waited=0.0 if pod.before_the_run else max(until - pod.since, 0.0),
@@ -92,6 +96,16 @@ def chain_of(pod: SeenPod, cluster: SeenCluster, now: float) -> Chain:
         group=of or ", ".join(pod.groups),
         unknown=tuple(_unknown(pod, cause, end)),
     )
+
+
+def _in_turn(step: ChainStep, created: float, requested: float | None) -> ChainStep:
+    """Moves a step that is recorded out of turn: before the pod was created, or a decision shortly
+    after what came of it.
+    """
+    if step.kind is StepKind.DECIDED and requested is not None:
+        if created <= requested < step.at <= requested + _SEEN_LATE:
+            return replace(step, at=requested)
+    return replace(step, at=created) if step.at < created else step
 
 
 def _unknown(pod: SeenPod, cause: Cause, end: float) -> Iterator[str]:

@@ -515,6 +515,14 @@ def test_late_events_are_about_the_pod_that_was_there_before() -> None:
     assert [step.text for step in later.steps if "max node" in step.text] == []
 
 
+def test_a_decision_comes_before_what_came_of_it() -> None:
+    boot = [node(9, "n", created=9.0, requested=4.9), *runs()]
+    for lines in ([scaled(5.2)], [CallLine(5.2, "NodeGroupIncreaseSize", "a", "1", "OK")]):
+        (chain,) = chains(run(*waits(), *lines, *boot))
+        steps = [(step.at, step.kind) for step in chain.steps[2:4]]
+        assert steps == [(4.9, StepKind.DECIDED), (4.9, StepKind.REQUESTED)]
+
+
 def test_a_budget_that_allows_nothing_is_a_step() -> None:
     name = "PodDisruptionBudget/default/p"
     lines = [node(0, "n"), *runs(covered=("p",)), BudgetLine(50, name, BudgetState(0, 2, 2))]
