@@ -256,6 +256,32 @@ def test_sizes_of_several_scale_ups_of_a_group_follow_from_the_first(tmp_path: P
     ]
 
 
+def test_scale_ups_of_a_group_from_before_the_moment_may_be_one_in_the_copy(
+    tmp_path: Path,
+) -> None:
+    up = "pod triggered scale-up: [{a %d->%d (max: 10)}]"
+    lines = [
+        *BEGIN,
+        *(klog(10, "Starting main loop"), event(10.4, "web-1", "TriggeredScaleUp", up % (2, 3))),
+        *(klog(20, "Starting main loop"), event(20.4, "web-2", "TriggeredScaleUp", up % (3, 5))),
+        klog(30, "Starting main loop"),
+    ]
+    path = tmp_path / "ca.log"
+    path.write_text("\n".join(lines))
+    reader = read_logs([path], at=AT, near=AT)[0]
+    decision = decide(reader, at=AT, pending=["shop/web-1", "shop/web-2"])
+    copy = replace(COPY, groups={"a": ["a"]})
+
+    assert replay_of(decision, copy).expect == [
+        {
+            "name": "scale-up of a from 2 to 5, as then",
+            "event": {"reason": "TriggeredScaleUp", "message": ["{a 2->"]},
+            "atLeast": 1,
+        },
+        {"figure": "nodes.max", "of": {"group": "a"}, "atMost": 5},
+    ]
+
+
 def test_reasons_are_counted_only_if_the_copy_has_all_groups(tmp_path: Path) -> None:
     copy = replace(COPY, groups={"a": ["a"], "full": ["full"]})
     parts = replay_of(decided(tmp_path, LOG), copy)
@@ -305,7 +331,9 @@ def test_nodes_have_patterns_of_their_names_in_the_copy(tmp_path: Path) -> None:
     assert found == {
         "no scale-up, as then": None,
         "scale-down of c-????-000000, as then": "Node/c-????-000000",
-        "no scale-down of a-????-000000, as then": ["Node/a-????-000000"],
+        "no scale-down of a-????-000000, as then: not enough pod disruption budget": [
+            "Node/a-????-000000"
+        ],
     }
 
 

@@ -8,6 +8,7 @@ for so long a copy of the snapshot and the original see the same. Of the time be
 last said of the pods that were pending counts.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -60,6 +61,10 @@ class PlannedScaleUp:
     """Groups that it could not choose."""
     pods: frozenset[str] = frozenset()
     """The pods whose Event names it, as NAMESPACE/NAME; CA's log has one for each at -v=4."""
+    several: bool = False
+    """Whether they were several, the first of them before the moment. A copy begins with all pods
+    pending, so CA may make one of them.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +290,31 @@ def _plans(
         for ups, pods in asked.items()
         if ups not in there and (waiting is None or pods & waiting)
     ]
-    return (*before, *plans)
+    return _merged(before, plans)
+
+
+def _merged(
+    before: Sequence[PlannedScaleUp], plans: Sequence[PlannedScaleUp]
+) -> tuple[PlannedScaleUp, ...]:
+    """Returns all scale-ups, with those of one group as one if they began before the moment."""
+    every = [*before, *plans]
+    count = Counter(up.group for plan in every for up in plan.groups)
+    early = {up.group for plan in before for up in plan.groups if count[up.group] > 1}
+    found = [plan for plan in every if not early & {up.group for up in plan.groups}]
+    for group in sorted(early):
+        own = [plan for plan in every if group in {up.group for up in plan.groups}]
+        ups = [up for plan in own for up in plan.groups if up.group == group]
+        others = [plan.others for plan in own if plan.others is not None]
+        whole = PlannedScaleUp(
+            own[0].at,
+            (replace(ups[0], after=ups[-1].after),),
+            frozenset().union(*others) if len(others) == len(own) else None,
+            frozenset.intersection(*(plan.excluded for plan in own)),
+            frozenset().union(*(plan.pods for plan in own)),
+            several=True,
+        )
+        found.append(whole)
+    return tuple(found)
 
 
 def _named(plans: Iterable[PlannedScaleUp], loops: Iterable[Loop]) -> frozenset[str]:

@@ -75,6 +75,20 @@ _FAST: Final[Mapping[str, str]] = {
 }
 """Shorter times, so that minutes of the original take seconds; not those of back-offs."""
 _CLASSES: Final = {"OutOfResource": "OutOfResources", "QuotaExceeded": "QuotaExceeded"}
+_WHY_KEPT: Final[Mapping[str, str]] = {
+    "disruption budget": "not enough pod disruption budget",
+    "min size reached": "node group min size reached",
+    "utilization": "above the scale-down utilization threshold",
+    "scale down disabled": "scale down disabled by an annotation",
+    "no scale down": "scale down disabled by an annotation",
+    "not replicated": "a pod is not replicated",
+    "local storage": "a pod has local storage",
+    "kube-system": "a pod of kube-system",
+    "can reschedule": "its pods find no other place",
+    "place": "its pods find no other place",
+    "minimal limit": "minimal limit exceeded",
+}
+"""Parts of CA's reasons not to remove a node, and the reasons without the names in them."""
 _MOST_NAMES: Final = 100
 """Names in one expectation."""
 _MOST_EXPECTED: Final = 20
@@ -166,6 +180,9 @@ def _scale_ups(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
                     "event": {"reason": TRIGGERED, "message": parts},
                     "atLeast": 1,
                 }
+                if plan.several and not others:
+                    most = {"figure": "nodes.max", "of": {"group": copy.groups[up.group][0]}}
+                    yield {**most, "atMost": up.after}
             elif not certain and not others and (names := copy.groups.get(up.group, ())):
                 yield {"figure": "nodes.max", "of": {"group": names[0]}, "atLeast": up.after}
     if decision.ended is CourseEnd.SETTLED:
@@ -206,7 +223,7 @@ def _triggered(
     own, size = up.after - up.before, copy.sizes.get(names[0], 0) if names else 0
     if up.before < 0:
         parts = [f"{{{names[0]} {size}->{up.after} "]
-    elif len(names) == 1 and size == begun[up.group]:
+    elif len(names) == 1 and size == begun[up.group] and not plan.several:
         # If CA balanced groups, any of them may get the node that is one more.
         near = sorted({own} | {each for each in added if abs(each - own) <= 1})
         parts = [f"{{{names[0]} {up.before}->{up.before + each} " for each in near]
@@ -239,7 +256,7 @@ def _is_larger(group: str, begun: Mapping[str, int], copy: ReplayCopy) -> bool:
 def _final_sizes(decision: Decision, copy: ReplayCopy, refused: set[str]) -> Iterator[Expected]:
     """Yields how large groups became at most, once no pod waited any more."""
     plans = decision.scale_ups
-    if any(_others(plan, decision, copy) or len(plan.groups) > 1 for plan in plans):
+    if any(_others(plan, decision, copy) or len(plan.groups) > 1 or plan.several for plan in plans):
         return
     ups = [up for plan in plans for up in plan.groups if up.group not in refused]
     begun = _begun(decision)
@@ -297,15 +314,23 @@ def _nodes(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
         }
     if decision.scale_ups or decision.refusals:
         return  # it is about pods; new nodes may make others unneeded
-    kept = _of_groups(
-        {copy.nodes[node] for node in decision.kept if node in copy.nodes}, copy.nodes.values()
-    )
-    for names in _in_parts(kept):
-        yield {
-            "name": f"no scale-down of {few_names(names)}, as then",
-            "event": {**marked, "about": [f"Node/{name}" for name in names]},
-            "equals": 0,
-        }
+    for why, nodes in _kept(decision).items():
+        there = {copy.nodes[node] for node in nodes if node in copy.nodes}
+        for names in _in_parts(_of_groups(there, copy.nodes.values())):
+            yield {
+                "name": f"no scale-down of {few_names(names)}, as then: {why}",
+                "event": {**marked, "about": [f"Node/{name}" for name in names]},
+                "equals": 0,
+            }
+
+
+def _kept(decision: Decision) -> dict[str, list[str]]:
+    """Returns the nodes that CA kept, by reason in words that have no names, the rarest first."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for node, said in decision.kept.items():
+        why = next((words for part, words in _WHY_KEPT.items() if part in said), "other reasons")
+        found[why].append(node)
+    return dict(sorted(found.items(), key=lambda each: len(each[1])))
 
 
 def _of_groups(names: Collection[str], every: Iterable[str]) -> list[str]:
@@ -347,7 +372,8 @@ def _said(decision: Decision, copy: ReplayCopy) -> str:
     if decision.removed:
         parts.append(f"removed {len(decision.removed):,} nodes")
     elif decision.kept and not parts:
-        parts.append(f"kept {len(decision.kept):,} nodes")
+        kept = (f"{len(nodes):,} nodes ({why})" for why, nodes in _kept(decision).items())
+        parts.append(f"kept {', '.join(kept)}")
     if decision.failures:
         parts.append("was refused nodes by the cloud")
     version = f" {decision.version}" if decision.version else ""
