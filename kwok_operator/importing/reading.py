@@ -54,12 +54,19 @@ class Reading:
         """Adds an object of a kind in KINDS or a Node, if its namespace is wanted; returns whether
         it was. `kind` is apart, as items of a list don't state it.
         """
-        namespace = text_at(body, "metadata", "name" if kind == _NAMESPACE else "namespace")
-        self.namespaces.add(namespace)
-        if not self._is_wanted(namespace):
-            return False
-        self._add(kind, body)
-        return True
+        self.namespaces.add(_namespace_of(kind, body))
+        wanted = self.wants(kind, body)
+        if wanted:
+            self._add(kind, body)
+        return wanted
+
+    def wants(self, kind: str, body: Any) -> bool:
+        """Whether the flags let an object in, by its namespace."""
+        namespace, settings = _namespace_of(kind, body), self.settings
+        if not namespace:
+            return True
+        wanted = not settings.namespaces or namespace in settings.namespaces
+        return wanted and namespace not in settings.excluded_namespaces
 
     def add_autoscaler(self, kind: str, body: Any) -> None:
         """Adds what the flags of a Deployment or Pod say, if it is cluster-autoscaler's."""
@@ -89,12 +96,6 @@ class Reading:
         self.unread += found
         return found
 
-    def _is_wanted(self, namespace: str) -> bool:
-        if not namespace:
-            return True
-        wanted = not self.settings.namespaces or namespace in self.settings.namespaces
-        return wanted and namespace not in self.settings.excluded_namespaces
-
     def _add(self, kind: str, body: Any) -> None:
         if kind == "Node":
             self.nodes.add(body)
@@ -102,3 +103,7 @@ class Reading:
         self.workloads.add(kind, body)
         if kind in ("Deployment", "Pod") and not self.settings.dumps:
             self.add_autoscaler(kind, body)
+
+
+def _namespace_of(kind: str, body: Any) -> str:
+    return text_at(body, "metadata", "name" if kind == _NAMESPACE else "namespace")

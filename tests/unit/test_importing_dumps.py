@@ -446,3 +446,43 @@ async def test_a_signal_is_heard_while_files_are_read(tmp_path: Path) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_hostile_objects_do_no_harm(tmp_path: Path) -> None:
+    deep: Any = 1
+    for _ in range(240):
+        deep = {"spec": {"template": deep}}
+    odd: list[Any] = [
+        {"kind": "Deployment", "metadata": {"name": "a", "namespace": "b"}} | deep,
+        {"kind": "Pod", "metadata": [1], "spec": "x", "status": {"conditions": [1, None]}},
+        {"kind": "Node", "metadata": {"name": {"a": 1}}},
+        {"kind": "Event", "source": 3, "involvedObject": [], "count": "x"},
+        {"kind": "Pod", "metadata": {"name": "\ud800", "namespace": "b", "annotations": 3}},
+        {"kind": "MachineDeployment", "apiVersion": "cluster.x-k8s.io/v1beta1", "spec": 3},
+        {"kind": "ConfigMap", "metadata": {"name": "cluster-autoscaler-status"}, "data": 3},
+        *({"kind": f"Kind{n}", "apiVersion": "example.com/v1"} for n in range(2_000)),
+        *range(2_000),
+    ]
+    snapshot = {
+        "NodeList": [{"Node": None, "Pods": [3]}, 3],
+        "UnscheduledPodsCanBeScheduled": [None],
+        "TemplateNodes": {"": {"Node": node("x")}, "a/": 3, "y": {"Node": {"metadata": 3}}},
+        "EndTimestamp": 3,
+    }
+    (tmp_path / "odd.json").write_text(json.dumps(listed([*odd, node("n1")])))
+    (tmp_path / "snapshot.json").write_text(json.dumps(snapshot))
+    reading = await read(tmp_path)
+    assert len(reading.unread) < 20
+    assert len(reading.notes) < 1_100
+    grouped = reading.nodes.finish(bounds=reading.bounds)
+    reading.workloads.finish(places=grouped.places)
+    assert [group["spec"]["targetSize"] for group in grouped.manifests] == [1]
+
+
+async def test_namespaces_that_are_not_wanted_are_left_out_of_all(tmp_path: Path) -> None:
+    (tmp_path / "snapshot").write_text(json.dumps(SNAPSHOT))
+    flags = ImportSettings(output=Path("unused"), namespaces=frozenset({"bank"}))
+    reading = Reading(flags)
+    await read_dump([tmp_path / "snapshot"], reading, reporter=Reporter(io.StringIO()))
+    assert reading.facts.pending == []
+    assert reading.workloads.finish(places=reading.nodes.finish().places).manifests == []

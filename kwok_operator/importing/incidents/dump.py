@@ -9,6 +9,7 @@ nothing could be, DumpError is raised. Of an object that is in several files the
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,7 +53,10 @@ from kwok_operator.reporter import Reporter
 
 _AT_ONCE: Final = 200
 """Objects that are read before a signal is heard."""
-_DROPPED: Final = frozenset((Reason.OTHER_KIND, Reason.NODE_COMING))
+_MOST_NAMED: Final = 1_000
+"""Other kinds that the ledger names."""
+_MOST_PROBLEMS: Final = 10
+"""Problems of a file that the ledger names."""
 _MOVED: Final = {(kind, "extensions") for kind in ("Deployment", "DaemonSet", "ReplicaSet")}
 """Kinds by the API group in which they were before Kubernetes 1.16."""
 _OPENSHIFT: Final = "machine.openshift.io"
@@ -81,6 +85,7 @@ class _Dump:
         self._reporter = reporter
         self._spool = spool
         self._seen: dict[tuple[str, str, str], tuple[str, str]] = {}
+        self._others = Counter[str]()
         self._noted = Counter[tuple[Ref, Reason, str]]()
         self._snapshot = set[str]()
         """The names of the nodes in CA's snapshots."""
@@ -126,12 +131,16 @@ class _Dump:
             if count:
                 self._reporter.say(_counted(kind, count))
         for group in self._facts.groups.values():
-            for pod in group.pods:
+            for pod in filter(partial(reading.wants, "Pod"), group.pods):
                 reading.workloads.add_expected(pod, text_at(group.node, "metadata", "name"))
         self._note_what_lacks()
         add_configs(reading.bounds, self._configs)
         reading.notes += [
-            Note(ref, reason, detail=detail, count=count, dropped=reason in _DROPPED)
+            Note(Ref(kind, "", ""), Reason.OTHER_KIND, count=count, dropped=True)
+            for kind, count in sorted(self._others.items())
+        ]
+        reading.notes += [
+            Note(ref, reason, detail=detail, count=count, dropped=reason is Reason.NODE_COMING)
             for (ref, reason, detail), count in sorted(self._noted.items())
         ]
         if self._snapshot:
@@ -166,17 +175,21 @@ class _Dump:
         return kind
 
     async def _file(self, file: Path, path: Path, *, name: str) -> None:
-        given = file == path
+        given, odd = file == path, 0
         try:
             for item in found_in(pieces_of(file, PIECES, given=given)):
                 if problem := self._add(item, path):
-                    self._unread(name, problem, needed=given)
+                    odd += 1
+                    if odd <= _MOST_PROBLEMS:
+                        self._unread(name, problem, needed=given)
                 self._count += 1
                 if self._count % _AT_ONCE == 0:
                     self._reporter.update(_counted("objects", self._count))
                     await asyncio.sleep(0)
         except (DumpError, PieceError) as error:
             self._unread(name, str(error), needed=True)
+        if odd > _MOST_PROBLEMS:
+            self._unread(name, f"{odd - _MOST_PROBLEMS:,} more of this kind", needed=given)
 
     def _note_what_lacks(self) -> None:
         if set(self._facts.forms.values()) == {DumpForm.SNAPSHOT}:
@@ -232,10 +245,10 @@ class _Dump:
                 # Its flags don't outlast the spool.
                 self._reading.add_autoscaler(kind, body)
             self._spool.add(kind, body)
-            if kind == "Pod":
+            if kind == "Pod" and self._reading.wants(kind, body):
                 self._pod(found)
         elif not self._add_bounds(found):
-            self._noted[Ref(found.kind, "", ""), Reason.OTHER_KIND, ""] += 1
+            self._others[found.kind if len(self._others) < _MOST_NAMED else "others"] += 1
 
     def _is_new(self, key: tuple[str, str, str], body: Mapping[str, Any]) -> bool:
         """Whether an object wasn't read before; one without a name always is."""

@@ -21,6 +21,8 @@ _SECRET: Final = ("env", "envFrom", "command", "args", "lifecycle", "message")
 _STATUS: Final = frozenset(
     "phase conditions succeeded startTime nominatedNodeName currentReplicas desiredReplicas".split()
 )
+_DEEPEST: Final = 6
+"""The spec of a CronJob's pods is the third in another."""
 _OF_SPEC: Final = {
     "PersistentVolume": ("nodeAffinity", "claimRef"),
     "PersistentVolumeClaim": ("volumeName",),
@@ -91,31 +93,36 @@ def _reader(file: IO[bytes]) -> Callable[[int], bytes]:
     return read
 
 
-def without_secrets(body: Mapping[str, Any], *, of_spec: Sequence[str] = ()) -> dict[str, Any]:
+def without_secrets(
+    body: Mapping[str, Any], *, of_spec: Sequence[str] = (), deepest: int = _DEEPEST
+) -> dict[str, Any]:
     """Returns an object without values that are never imported: environment, commands, most
     annotations, volumes. `of_spec` names what is kept of its spec, if not all.
 
-    Fields that a pod loses stay, with a value that says nothing, as the ledger names them.
+    Fields that a pod loses stay, with a value that says nothing, as the ledger names them. What
+    nests deeper than `deepest` specs and templates is left out.
     """
     metadata = as_map(body.get("metadata"))
     kept = {k: v for k, v in metadata.items() if k in _METADATA}
     annotations = as_map(metadata.get("annotations"))
     if found := {k: v for k, v in annotations.items() if ANNOTATIONS.fullmatch(str(k))}:
         kept["annotations"] = found
-    rest = {k: _part(k, v) for k, v in body.items() if k != "metadata"}
+    rest = {k: _part(k, v, deepest) for k, v in body.items() if k != "metadata"}
     if of_spec:
         rest["spec"] = {k: v for k, v in as_map(body.get("spec")).items() if k in of_spec}
     return {**rest, "metadata": kept}
 
 
-def _part(name: str, value: Any) -> Any:
+def _part(name: str, value: Any, deepest: int) -> Any:
     match name, value:
+        case "spec" | "template" | "jobTemplate", Mapping() if not deepest:
+            return True
         case "spec", Mapping():
-            return {k: _part(k, v) for k, v in value.items()}
+            return {k: _part(k, v, deepest - 1) for k, v in value.items()}
         case "template" | "jobTemplate", Mapping():
-            return without_secrets(value)
+            return without_secrets(value, deepest=deepest - 1)
         case "status", Mapping():
-            return {k: _part(k, v) for k, v in value.items() if k in _STATUS}
+            return {k: _part(k, v, deepest) for k, v in value.items() if k in _STATUS}
         case "conditions" | "containers" | "initContainers" | "volumes", list():
             return [_item(name, each) for each in value]
         case "containers" | "initContainers" | "volumes" | "data", _:

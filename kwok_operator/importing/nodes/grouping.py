@@ -4,6 +4,7 @@ Nodes, page by page  --add-->  what is kept of each  --finish-->  manifests, not
 """
 
 import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -61,8 +62,11 @@ _PLACES: Final = (
     ("capacity", "status.capacity"),
     ("allocatable", "status.allocatable"),
 )
-_ADDED_BY_CA: Final = ("failure-domain.beta.kubernetes.io/", "beta.kubernetes.io/")
-"""The beginnings of labels that CA adds to templates, also where nodes have them no more."""
+_ASKED: Final = re.compile(
+    r"metadata\.labels\[(?!(failure-domain\.)?beta\.kubernetes\.io/)|status\.capacity\["
+)
+"""Parts of a template that all nodes of its group have. CA adds old labels, also where nodes have
+them no more."""
 _ASKED_FOR: Final = "group-by"
 _MAX_VALUE: Final = 253
 """Most characters of an annotation's value that is kept for --group-by."""
@@ -189,7 +193,8 @@ class _Grouping:
     templates: Mapping[str, _Node]
     notes: list[Note] = field(default_factory=list)
     _by_template: dict[Identity, _Node] = field(default_factory=dict)
-    _likenesses: dict[tuple[str, str], Likeness] = field(default_factory=dict)
+    _parts: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    """What is kept of nodes, by path; by its text."""
 
     def run(self) -> Grouped:
         here = [node for node in self.nodes if node.dropped is None]
@@ -277,20 +282,15 @@ class _Grouping:
 
     def _likeness(self, node: _Node, group: str) -> Likeness:
         """Compares a node with the template of CA's group with this id."""
-        if (node.kept, group) not in self._likenesses:
-            template, kept = _read(self.templates[group]), _read(node)
-            same = (
-                dict(_parts(template).items() & _parts(kept).items()) if template and kept else {}
-            )
-            asked = {
-                f"{at}[{key}]"
-                for name, at in _PLACES
-                for key in (template[name] if template and name in ("labels", "capacity") else ())
-                if not key.startswith(_ADDED_BY_CA)
-            }
-            found = Likeness(len(same), whole=bool(same) and asked <= same.keys())
-            self._likenesses[node.kept, group] = found
-        return self._likenesses[node.kept, group]
+        template, parts = self._parts_of(self.templates[group]), self._parts_of(node)
+        asked = {path: value for path, value in template.items() if _ASKED.match(path)}
+        same = template.items() & parts.items()
+        return Likeness(len(same), whole=bool(asked) and asked.items() <= parts.items())
+
+    def _parts_of(self, node: _Node) -> Mapping[str, str]:
+        if node.kept not in self._parts:
+            self._parts[node.kept] = _parts(json.loads(node.kept)) if node.kept else {}
+        return self._parts[node.kept]
 
     def _note_unknown_keys(self) -> None:
         for key in self.group_by:
