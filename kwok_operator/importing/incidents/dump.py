@@ -226,7 +226,7 @@ class _Dump:
     def _object(self, found: DumpedObject) -> None:
         kind, body = self._kind(found), found.body
         place = text_at(body, "metadata", "namespace"), text_at(body, "metadata", "name")
-        if found.in_snapshot:
+        if found.in_snapshot and place[1]:
             self._snapshot.add(place[1])
         if not self._is_new((found.kind, *place), body):
             return
