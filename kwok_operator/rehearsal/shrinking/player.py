@@ -13,7 +13,7 @@ import asyncio
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -31,7 +31,10 @@ from kwok_operator.rehearsal.kubectl import AsyncKubectl
 from kwok_operator.rehearsal.logs import log_of
 from kwok_operator.rehearsal.progress import Report
 from kwok_operator.rehearsal.runner import play
+from kwok_operator.rehearsal.scenario.autoscaler import FAST
 from kwok_operator.rehearsal.scenario.model import Scenario
+from kwok_operator.rehearsal.scenario.parts import seconds_of
+from kwok_operator.rehearsal.scenario.process import FlagSet
 from kwok_operator.rehearsal.settings import RehearseSettings
 from kwok_operator.rehearsal.shrinking.documents import read_again
 from kwok_operator.rehearsal.shrinking.parts import Doc
@@ -43,7 +46,9 @@ _CLUSTERS: Final = 3
 _STEADY_AT_LEAST: Final = 30.0
 """Seconds in which a try may always become steady."""
 _LEAST_QUIET: Final = 4.0
-"""Seconds for which a try must be quiet at least: cluster-autoscaler looks every two seconds."""
+"""Seconds for which a try must be quiet at least."""
+_SCAN_INTERVAL: Final = ("scan-interval", "10s")
+"""The flag for how often cluster-autoscaler looks, and its default."""
 _LEVEL: Final = "4"
 """The -v at which cluster-autoscaler says why it does something."""
 _TIMES: Final = 3.0
@@ -169,7 +174,7 @@ class TryPlayer:
             update["steady_within"] = min(scenario.steady_within, steady)
             longest = min(until.at_most, _TIMES * run + _STEADY_AT_LEAST)
             # Once anything is said of the end, there is no default any more.
-            settled = until.settled and min(until.settled, max(quiet, _LEAST_QUIET))
+            settled = until.settled and min(until.settled, max(quiet, _least_quiet(scenario)))
             if until.settled or until.condition:
                 shorter = {"at_most": longest, "settled_for": settled}
                 update["until"] = until.model_copy(update=shorter)
@@ -204,6 +209,20 @@ class TryPlayer:
         if self._kept is None:
             self._kept = await self._stack.enter_async_context(kept_cluster(self._scenario))
         return self._kept
+
+
+def _least_quiet(scenario: Scenario) -> float:
+    """Returns for how many seconds a try must be quiet: autoscalers must have looked once."""
+    flag, default = _SCAN_INTERVAL
+    found = [_LEAST_QUIET]
+    for process in scenario.processes:
+        if (autoscaler := process.cluster_autoscaler) is not None:
+            given = FAST if autoscaler.values is FlagSet.FAST else {}
+            with suppress(ValueError):
+                found.append(
+                    1.5 * seconds_of({flag: default, **given, **autoscaler.flags}[flag]) + 2
+                )
+    return max(found)
 
 
 def _place(chain: Chain) -> Place:

@@ -1,0 +1,119 @@
+"""How a try is played, where no cluster is needed to see it."""
+
+import gzip
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kwok_operator.controlplane import ClusterError
+from kwok_operator.rehearsal.outputs import RECORDING
+from kwok_operator.rehearsal.scenario.model import Scenario
+from kwok_operator.rehearsal.settings import RehearseSettings
+from kwok_operator.rehearsal.shrinking import player as module
+from kwok_operator.rehearsal.shrinking.parts import Doc
+from kwok_operator.rehearsal.shrinking.player import TryPlayer
+from kwok_operator.rehearsal.testbed import TestbedError
+from tests.fakes.rehearsed import content, node, run
+
+PENDING = {"figure": "nodes.total", "equals": 2}
+DOC: Doc = {
+    "name": "it",
+    "processes": [{"name": "ca", "clusterAutoscaler": {"binary": "true", "flags": {"v": 1}}}],
+    "until": {"settledFor": "10m", "atMost": "1h"},
+    "steadyWithin": "30m",
+    "workloads": [{"name": "web", "pods": {}}],
+    "expect": [PENDING],
+}
+
+
+class Played:
+    """What stands in for clusters and runs."""
+
+    def __init__(self) -> None:
+        self.clusters = 0
+        self.scenarios: list[Scenario] = []
+        self.enough: list[Any] = []
+        self.fails: list[Exception] = []
+
+    @asynccontextmanager
+    async def made(self, _: Scenario) -> AsyncIterator[Any]:
+        self.clusters += 1
+        yield self
+
+    @property
+    def cluster(self) -> "Played":
+        return self
+
+    def check(self) -> None:
+        """All components run."""
+
+    async def play(self, scenario: Scenario, _: Any, *, folder: Path, **given: Any) -> None:
+        self.scenarios.append(scenario)
+        self.enough.append(given["enough"])
+        if self.fails:
+            raise self.fails.pop()
+        lines = run(node(1.0, "a"), node(4.0, "b"), until=9.0)
+        found = content(lines, expect=[PENDING])
+        (folder / RECORDING).write_bytes(gzip.compress(found))
+
+
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> Played:
+    found = Played()
+    monkeypatch.setattr(module, "kept_cluster", found.made)
+    monkeypatch.setattr(module, "play", found.play)
+    return found
+
+
+@pytest.fixture
+async def player(played: Played, tmp_path: Path) -> AsyncIterator[TryPlayer]:
+    async with TryPlayer(
+        Scenario.model_validate(DOC),
+        RehearseSettings(scenario=tmp_path / "it.yaml"),
+        folder=tmp_path / "try",
+        find_program=lambda name: None,
+        report=print,
+    ) as found:
+        yield found
+
+
+async def test_a_try_is_shorter_than_the_first_run_and_says_more(
+    player: TryPlayer, played: Played
+) -> None:
+    whole, short = await player.play(DOC, None), await player.play(DOC, 1.0)
+    assert whole == short and whole.outcomes == ("holds",) and whole.pause == 3.0
+    first, second = played.scenarios
+    assert first.until == Scenario.model_validate(DOC).until and played.enough == [(), range(1)]
+    assert second.until.at_most < 60 and second.steady_within == 30.0
+    # cluster-autoscaler looks every two seconds.
+    assert second.until.settled == 5.0
+    for each in (first, second):
+        autoscaler = each.processes[0].cluster_autoscaler
+        assert autoscaler is not None and autoscaler.flags["v"] == "4"
+
+
+async def test_a_control_plane_that_breaks_costs_no_try(player: TryPlayer, played: Played) -> None:
+    played.fails = [ClusterError("etcd ended")] * 2
+    assert (await player.play(DOC, None)).outcomes == ("holds",)
+    assert played.clusters == 3
+    played.fails = [ClusterError("etcd ended")] * 3
+    with pytest.raises(ClusterError):
+        await player.play(DOC, None)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda doc: {**doc, "workloads": [{"name": "web"}]}, "has no pods"),
+        (lambda doc: doc, "could not begin: not steady"),
+    ],
+)
+async def test_what_can_not_be_played_is_not_the_same(
+    player: TryPlayer, played: Played, change: Callable[[Doc], Doc], says: str
+) -> None:
+    played.fails = [TestbedError("not steady")]
+    found = await player.play(change(DOC), None)
+    assert says in found.broken_off
