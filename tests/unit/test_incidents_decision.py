@@ -159,6 +159,44 @@ def test_rotated_files_of_which_one_is_cut_off_are_read_in_the_order_of_time(
     assert "ca.log.1.gz: its compressed end is missing" in problems[0]
 
 
+def test_a_log_that_powershell_has_written_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "ca.log"
+    path.write_text("\r\n".join(LOG), encoding="utf-16")
+    found = decide(read_logs([path], at=AT, near=AT)[0], at=AT)
+    assert found == decided(tmp_path, LOG)
+
+
+def test_a_later_process_does_not_say_with_which_flags_it_was_decided(tmp_path: Path) -> None:
+    later = [
+        klog(55, 'FLAG: --max-nodes-total="90"'),
+        klog(55, "Cluster Autoscaler 1.37.0"),
+    ]
+    decision = decided(tmp_path, [*LOG, *later])
+    assert (decision.flags["max-nodes-total"], decision.version) == ("40", "1.36.1")
+
+
+def test_a_hostile_line_takes_no_time_and_gives_a_scenario_that_can_be_played(
+    tmp_path: Path,
+) -> None:
+    long = "Failed adding 1 nodes to group a due to " * 5_000
+    refusal = "pod didn't trigger scale-up: 2 \x1b[31m" + "x" * 9_000
+    lines = [
+        *LOG[:-3],
+        klog(41, long),
+        klog(41, '{"msg":' * 2_000),
+        klog(41, "Disabling scale-up for node group a until x; errorClass=Y; errorCode=a b\t${c}"),
+        event(41, "huge-1", "NotTriggerScaleUp", refusal),
+        event(41, "huge-2", "NotTriggerScaleUp", f"pod didn't trigger scale-up: 1 {'y' * 9_000}"),
+    ]
+    parts = replay_of(decided(tmp_path, lines), COPY)
+
+    for each in parts.expect:
+        Expectation.model_validate(each)
+    creation = {"probability": "1", "class": "Other"}
+    patch = {"spec": {"cloud": {"failures": {"creation": [creation]}}}}
+    assert parts.steps == [{"patch": {"what": "kng/a", "patch": patch}}]
+
+
 def test_a_file_that_is_no_log_is_refused_with_its_name(tmp_path: Path) -> None:
     path = tmp_path / "nodes.yaml"
     path.write_text("kind: List\n")

@@ -22,6 +22,8 @@ _MOST_LOOPS: Final = 5_000
 _MOST_NAMES: Final = 10_000
 """Names of each sort that are kept of a loop."""
 _MOST_EVENTS: Final = 100_000
+_MOST_TEXT: Final = 20_000
+"""Characters of a message that are read: a plan for hundreds of groups, but nothing endless."""
 _ZONE: Final = 900.0
 """All time zones differ by multiples of this."""
 _MOST_AHEAD: Final = 14 * 3600.0
@@ -215,7 +217,7 @@ class LogReader:
     version: str = ""
     flags: dict[str, str] = field(default_factory=dict)
     loops: deque[Loop] = field(default_factory=deque)
-    events: deque[LoggedEvent] = field(default_factory=deque)
+    events: deque[LoggedEvent] = field(default_factory=lambda: deque(maxlen=_MOST_EVENTS))
     first: float | None = None
     last: float | None = None
     detailed: bool = False
@@ -231,6 +233,7 @@ class LogReader:
     _messages: dict[str, str] = field(default_factory=dict)
     """What the cloud said last about a group."""
     _fits: bool = False
+    _flags_named: bool = False
 
     def add(self, line: bytes) -> None:
         self.lines += 1
@@ -239,23 +242,29 @@ class LogReader:
         said = read_line(line.decode("utf-8", "replace"), near=self.near)
         if said is None:
             return
+        said = LogLine(said.at, said.text[:_MOST_TEXT])
         self.first = said.at if self.first is None else min(self.first, said.at)
         self.last = said.at if self.last is None else max(self.last, said.at)
         if not self._about_the_program(said):
             self._about_a_loop(said)
 
     def _about_the_program(self, said: LogLine) -> bool:
+        # What a later process was started with doesn't count.
+        late = self.at is not None and said.at + self.shift > self.at + _SLACK
         if found := _FLAG.fullmatch(said.text):
-            self.flags[found[1].replace("_", "-")] = found[2]
-        elif (found := _OPTIONS[0].match(said.text)) and not self.flags:
-            self.flags.update(_options(said.text))
+            if not late or not self.version:
+                self.flags[found[1].replace("_", "-")] = found[2]
+                self._flags_named = True
+        elif _OPTIONS[0].match(said.text):
+            if not self._flags_named and not (late and self.flags):
+                self.flags = _options(said.text)
         elif found := _VERSION.fullmatch(said.text):
-            self.version = found[1]
+            self.version = self.version if late and self.version else found[1]
         elif said.text.startswith(_SNAPSHOT):
             self._snapshot(said.at)
         elif found := _EVENT.fullmatch(said.text):
             self.detailed = True
-            if self._wanted(said.at) and len(self.events) < _MOST_EVENTS:
+            if self._wanted(said.at):
                 about = "/".join(found[part] for part in ("kind", "namespace", "name"))
                 self.events.append(LoggedEvent(said.at, about, found["reason"], found["message"]))
         else:

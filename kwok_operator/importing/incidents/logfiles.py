@@ -4,8 +4,9 @@ A log may be rotated into several files, compressed (.gz), cut off, or the outpu
 puts something before each line. Nothing but what calog.py keeps stays in memory.
 """
 
+import codecs
+import itertools
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -57,7 +58,7 @@ def _lines(path: Path, damaged: Callable[[str], None]) -> Iterator[bytes]:
     )
     rest = b""
     try:
-        for chunk in data:
+        for chunk in _as_utf8(data):
             *whole, rest = (rest[:MAX_LINE] + chunk).split(b"\n")
             yield from whole
     except _DamagedError as error:
@@ -66,9 +67,20 @@ def _lines(path: Path, damaged: Callable[[str], None]) -> Iterator[bytes]:
         yield rest
 
 
+def _as_utf8(data: Iterator[bytes]) -> Iterator[bytes]:
+    """Yields UTF-8; PowerShell's > writes UTF-16."""
+    first = next(data, b"")
+    utf16 = first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    decoder = codecs.getincrementaldecoder("utf-16")("replace")
+    for chunk in itertools.chain((first,), data):
+        yield decoder.decode(chunk).encode() if utf16 else chunk
+
+
 def _begin(path: Path, near: float) -> float:
+    if not path.is_file():  # a pipe can be read only once
+        return near
     try:
-        for line in islice(_lines(path, lambda _: None), _FIRST_LINES):
+        for line in itertools.islice(_lines(path, lambda _: None), _FIRST_LINES):
             if said := read_line(line.decode("utf-8", "replace"), near=near):
                 return said.at
     except OSError:

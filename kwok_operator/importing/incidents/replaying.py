@@ -7,9 +7,11 @@ and sizes count only where the copy begins with the same ones. The remarks say w
 a run part from the original.
 """
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, Final
 
 from kwok_operator.formats.autoscalertexts import NOT_TRIGGERED, TRIGGERED, ScaleUp
@@ -74,7 +76,10 @@ _FAST: Final[Mapping[str, str]] = {
     "unremovable-node-recheck-timeout": "5s",
 }
 """Shorter times, so that minutes of the original take seconds; not those of back-offs."""
-_CLASSES: Final = {"OutOfResource": "OutOfResources", "QuotaExceeded": "QuotaExceeded"}
+_CLASSES: Final = {"OutOfResource": "OutOfResources"}
+"""The class of an error in spec.cloud, by that in CA's log; all others are Other."""
+_CODE: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
+"""A code that spec.cloud takes."""
 _WHY_KEPT: Final[Mapping[str, str]] = {
     "disruption budget": "not enough pod disruption budget",
     "min size reached": "node group min size reached",
@@ -89,6 +94,7 @@ _WHY_KEPT: Final[Mapping[str, str]] = {
     "minimal limit": "minimal limit exceeded",
 }
 """Parts of CA's reasons not to remove a node, and the reasons without the names in them."""
+_MOST_TEXT: Final = 300
 _MOST_NAMES: Final = 100
 """Names in one expectation."""
 _MOST_EXPECTED: Final = 20
@@ -143,8 +149,8 @@ def _refusing(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
             "probability": "1",
             "class": _CLASSES.get(failure.error_class if failure else "OutOfResource", "Other"),
         }
-        if failure and (code := copy.text(failure.code)):
-            creation["code"] = code[:63]
+        if failure and _CODE.fullmatch(code := copy.text(failure.code)):
+            creation["code"] = code
         for name in copy.groups.get(group, ()):
             patch = {"spec": {"cloud": {"failures": {"creation": [creation]}}}}
             yield {"patch": {"what": f"kng/{name}", "patch": patch}}
@@ -276,7 +282,7 @@ def _refusals(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
         about = copy.pod(pod)
         said = []
         for each in reasons:
-            text = copy.text(each.reason)
+            text = "".join(takewhile(str.isprintable, copy.text(each.reason)))[:_MOST_TEXT].rstrip()
             # How many groups have backed off changes while a run goes on.
             counted = f"{each.groups} {text}" if alike and text != BACKOFF else text
             said += [counted] if text else []
