@@ -214,12 +214,22 @@ async def test_what_shows_only_late_is_found_at_the_end_and_tried_with_patience(
     class Late(Runs):
         async def play(self, doc: Doc, quiet: float | None) -> Symptom:
             found = await super().play(doc, quiet)
-            patient = quiet is None or quiet > 100
-            return HOLDS if patient and "b" not in named(doc) else found
+            return HOLDS if quiet is None and "b" not in named(doc) else found
 
     found = shrinker(Late(planted), tmp_path)
     assert await found.shrink()
     assert named(found.smallest).keys() == {"shop", "planted", "b", "c"}
+
+
+async def test_a_scenario_that_shows_it_only_late_is_shrunk_with_patience(tmp_path: Path) -> None:
+    class Slow(Runs):
+        async def play(self, doc: Doc, quiet: float | None) -> Symptom:
+            found = await super().play(doc, quiet)
+            return found if quiet is None else HOLDS
+
+    found = shrinker(Slow(planted), tmp_path)
+    assert await found.shrink()
+    assert named(found.smallest).keys() == {"shop", "planted", "c"} and not found.by_majority
 
 
 async def test_a_reason_can_be_chosen(tmp_path: Path) -> None:

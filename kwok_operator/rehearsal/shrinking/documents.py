@@ -144,7 +144,8 @@ def _in_order(value: Any) -> Any:
 
 
 def files_named(read: ScenarioFile) -> list[str]:
-    """Returns the files that a document still names, such as traces: whoever gets it needs them."""
+    """Returns the files that a document still names: traces, and programs beside the scenario."""
     assert read.scenario is not None
-    found = [each.arrivals.trace for each in read.scenario.workloads]
-    return [each for each in found if each]
+    traces = [each.arrivals.trace for each in read.scenario.workloads]
+    programs = [each for each in sorted(read.scenario.programs) if "/" in each]
+    return [*filter(None, traces), *programs]

@@ -3,14 +3,13 @@
     LEVELS --delta debugging--> a smaller document --valid?--> known? --play--> Symptom --agree?-->
       it is kept, and told, or not
 
-The first document is played twice. If both agree, a try decides; if not, the majority of up to
-three. A try may end once it was quiet for somewhat longer than any pause of the smallest so far,
+The first document is played twice, first to the end of its run. If both agree, a try decides; if
+not, either no try may end early, or the majority of up to three decides. A try may end once it was quiet for somewhat longer than any pause of the smallest so far,
 which a scenario with a long settledFor gains most from. So after all levels what is left is played
 once to the end of its run, and if that disagrees, they are gone through again by majority, and with
 patience. All levels are gone through until none leaves anything out any more.
 """
 
-import math
 import time
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import suppress
@@ -72,7 +71,7 @@ class Shrinker:
     """A text that a reason of the first run must have, which then is the only one that is kept."""
     by_majority: bool = False
     patient: bool = False
-    """Whether each try settles as long as the scenario says."""
+    """Whether each try is played to the end of its run."""
     _pause: float = 0.0
     """The longest pause of the smallest so far, in seconds."""
     _last: Symptom | None = None
@@ -109,8 +108,10 @@ class Shrinker:
         self._pause = found[0].pause
         found.append(await self._try(self.smallest, self._quiet))
         if not agree(found[0], found[1]):
-            self.by_majority = True
             found.append(await self._try(self.smallest, None))
+            # If only the run that ended early is different, no other may end early.
+            self.patient = agree(found[0], found[2])
+            self.by_majority = not self.patient
         kept = [one for one in found if sum(agree(one, each) for each in found) > 1]
         if not kept:
             said = "; ".join(dict.fromkeys(map(str, found)))
@@ -127,7 +128,7 @@ class Shrinker:
 
     def _doubt(self, before: Doc) -> None:
         """Goes back to what was there before all levels, and from now on has patience."""
-        if self.patient:
+        if self.by_majority:
             raise ShrinkError("what is left comes out differently each time it is played")
         self.report("what is left comes out differently at the end of its run: with patience again")
         self.by_majority = self.patient = True
@@ -136,8 +137,8 @@ class Shrinker:
         self.smaller(before)
 
     @property
-    def _quiet(self) -> float:
-        return math.inf if self.patient else self._pause * _LONGER + _MORE
+    def _quiet(self) -> float | None:
+        return None if self.patient else self._pause * _LONGER + _MORE
 
     async def _reduce(self, level: ShrinkLevel) -> None:
         doc = self.smallest
