@@ -4,10 +4,11 @@
       it is kept, and told, or not
 
 The first document is played twice, first to the end of its run. If both agree, a try decides; if
-not, either no try may end early, or the majority of up to three decides. A try may end once it was quiet for somewhat longer than any pause of the smallest so far,
-which a scenario with a long settledFor gains most from. So after all levels what is left is played
-once to the end of its run, and if that disagrees, they are gone through again by majority, and with
-patience. All levels are gone through until none leaves anything out any more.
+not, either no try may end early, or the majority of up to three decides. A try may end once it was
+quiet for somewhat longer than any pause of the smallest so far, which a scenario with a long
+settledFor gains most from. So after all levels what is left is played once to the end of its run,
+and if that disagrees, they are gone through again by majority, and with patience. All levels are
+gone through until none leaves anything out any more.
 """
 
 import time
