@@ -424,6 +424,28 @@ STATUS = {
 }
 
 
+async def test_bounds_of_openshift_are_read(tmp_path: Path) -> None:
+    size = "machine.openshift.io/cluster-api-autoscaler-node-group"
+    machine_set = {
+        "apiVersion": "machine.openshift.io/v1beta1",
+        "kind": "MachineSet",
+        "metadata": {
+            "name": "worker-a",
+            "namespace": "openshift-machine-api",
+            "annotations": {f"{size}-min-size": "1", f"{size}-max-size": "6"},
+        },
+        "spec": {"replicas": 2, "template": {"spec": {"providerSpec": {"value": {}}}}},
+    }
+    of_set = node("n1")
+    of_set["metadata"]["labels"].pop("nodepool")
+    machine = {"machine.openshift.io/machine": "openshift-machine-api/worker-a-x2b4c"}
+    of_set["metadata"]["annotations"] = machine
+    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all([machine_set, of_set]))
+    reading = await read(tmp_path / "all.yaml")
+    (group,) = reading.nodes.finish(bounds=reading.bounds).manifests
+    assert group["spec"]["autoscaling"] == {"minSize": 1, "maxSize": 6}
+
+
 def test_bounds_come_from_flags_and_status(tmp_path: Path) -> None:
     path, output = tmp_path / "snapshot", tmp_path / "out"
     path.write_text(json.dumps(SNAPSHOT))

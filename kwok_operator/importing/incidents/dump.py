@@ -153,7 +153,7 @@ class _Dump:
         """
         group, bounds = _group_and_version(found.api_version)[0], self._reading.bounds
         if group in (CAPI, _OPENSHIFT) and f"{found.kind.lower()}s" in SCALABLES:
-            bounds.add_scalable(found.body)
+            bounds.add_scalable(_as_capi(found.body))
         elif (group, found.kind) == (KARPENTER, "NodePool"):
             bounds.node_pools.add(found.body)
         else:
@@ -338,6 +338,18 @@ def _time(text: str) -> int:
         return parse_time(text)
     except ValueError:
         return 0
+
+
+def _as_capi(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns a MachineSet of OpenShift with the annotations of Cluster API, whose values are the
+    same.
+    """
+    metadata = as_map(body.get("metadata"))
+    annotations = {
+        str(key).replace(f"{_OPENSHIFT}/", f"{CAPI}/"): value
+        for key, value in as_map(metadata.get("annotations")).items()
+    }
+    return {**body, "metadata": {**metadata, "annotations": annotations}}
 
 
 def _group_and_version(api_version: str) -> tuple[str, str]:
