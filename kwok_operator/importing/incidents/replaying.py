@@ -74,6 +74,8 @@ _FAST: Final[Mapping[str, str]] = {
     "scale-down-unready-time": "30s",
     "scale-down-delay-after-add": "10s",
     "unremovable-node-recheck-timeout": "5s",
+    "kube-client-qps": "100",
+    "kube-client-burst": "200",
 }
 """Shorter times, so that minutes of the original take seconds; not those of back-offs."""
 _CLASSES: Final = {"OutOfResource": "OutOfResources"}
@@ -97,6 +99,8 @@ _WHY_KEPT: Final[Mapping[str, str]] = {
 _MOST_TEXT: Final = 300
 _MOST_NAMES: Final = 100
 """Names in one expectation."""
+_MOST_EVENTS: Final = 200
+"""Events that are waited for: CA drops some of very many."""
 _MOST_EXPECTED: Final = 20
 """Expectations of one sort: nobody reads more."""
 
@@ -298,7 +302,7 @@ def _refusals(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
                     "about": f"Pod/{about}",
                     "message": forms,
                 },
-                "atLeast": count,
+                "atLeast": min(count, _MOST_EVENTS),
             }
 
 
