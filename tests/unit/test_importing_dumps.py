@@ -19,6 +19,8 @@ from kwok_operator.cli.main import main
 from kwok_operator.formats.times import parse_time
 from kwok_operator.importing.dumpfacts import DumpForm
 from kwok_operator.importing.incidents.dump import read_dump
+from kwok_operator.importing.incidents.spool import Spool
+from kwok_operator.importing.pods.objects import clean_object
 from kwok_operator.importing.reading import Reading
 from kwok_operator.importing.settings import ImportSettings
 from kwok_operator.reporter import Reporter
@@ -468,6 +470,19 @@ async def test_a_signal_is_heard_while_files_are_read(tmp_path: Path) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+def test_what_waits_has_no_secrets_and_is_cleaned_to_the_same() -> None:
+    job = {"metadata": {"name": "j", "namespace": "shop"}, "spec": deployment("j")["spec"]}
+    cron = {"metadata": job["metadata"], "spec": {"schedule": "* * * * *", "jobTemplate": job}}
+    objects = [*CLUSTER[:5], {"kind": "Job", **job}, {"kind": "CronJob", **cron}]
+    for each in objects:
+        with Spool() as spool:
+            spool.add(each["kind"], each)
+            (kept,) = spool.taken(each["kind"])
+        assert clean_object(each["kind"], kept) == clean_object(each["kind"], each)
+        harmless = re.compile(f"'(name|image|serviceAccountName)': '{SECRET}'")
+        assert SECRET not in harmless.sub("", str(kept))
 
 
 async def test_hostile_objects_do_no_harm(tmp_path: Path) -> None:

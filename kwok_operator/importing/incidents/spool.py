@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, Any, Final
 
 from kwok_operator.formats.untyped import as_map, text_at
-from kwok_operator.importing.pods.fields import ANNOTATIONS
+from kwok_operator.importing.pods.fields import ANNOTATIONS, CONTAINER
 
 _IN_MEMORY: Final = 16 * 1024 * 1024
 """Bytes of a kind, compressed, that are kept in memory; the rest is in a file without a name."""
 _CHUNK: Final = 2**16
-_SECRET: Final = ("env", "envFrom", "command", "args", "lifecycle", "message")
+_OF_CONTAINER: Final = frozenset(("name", "image", *CONTAINER))
 _STATUS: Final = frozenset(
     "phase conditions succeeded startTime nominatedNodeName currentReplicas desiredReplicas".split()
 )
@@ -139,4 +139,6 @@ def _item(name: str, item: Any) -> Any:
     if name == "volumes":
         claim = text_at(item, "persistentVolumeClaim", "claimName")
         return {"persistentVolumeClaim": {"claimName": claim}} if claim else {"other": True}
-    return {k: v and True if k in _SECRET else v for k, v in item.items()}
+    if name == "conditions":
+        return {k: v for k, v in item.items() if k != "message"}
+    return {k: v if k in _OF_CONTAINER else v and True for k, v in item.items()}
