@@ -147,10 +147,10 @@ def run(flags: argparse.Namespace) -> int:
     except (KeyboardInterrupt, asyncio.CancelledError):
         complain("kwok-operator: interrupted before the first run was over")
         return 130
-    return _told(found, folder)
+    return _printed(found, folder)
 
 
-def _told(found: "Shrunk", folder: Path) -> int:
+def _printed(found: "Shrunk", folder: Path) -> int:
     from kwok_operator.rehearsal.shrinking.documents import MOST_LINES
 
     print(f"kept: {found.first}")

@@ -322,7 +322,7 @@ def test_no_name_is_left_in_a_hidden_document() -> None:
         expect=[
             {"figure": "pods.pending", "of": {"workload": f"Deployment/{canary}/{canary}"}},
             {"figure": "nodes", "of": {"group": canary}, "name": canary, "equals": 0},
-            {"event": {"about": f"Pod/{canary}", "message": f"pod {canary} waits"}},
+            {"event": {"about": [f"Pod/{canary}/{canary}-*"], "message": ["{" + canary + " 0->"]}},
             {"wait": f"deployment/{canary} --namespace={canary}"},
         ],
     )
@@ -336,5 +336,7 @@ def test_no_name_is_left_in_a_hidden_document() -> None:
         == found["apply"][2]["object"]["metadata"]["name"]
     )
     assert f"{name}/0" in found["placement"]["nodes"]
+    assert found["expect"][2]["event"]["about"] == [f"Pod/{name}/{name}-*"]
+    assert found["expect"][2]["event"]["message"] == ["{" + name + " 0->"]
     with pytest.raises(SettingsError, match="command"):
         hidden(scenario(timeline=[{"run": {"command": ["a"]}}]), Anonymizer(b"k" * 32))

@@ -21,7 +21,7 @@ _TEXTS: Final = frozenset({"teaches", "say", "currency"})
 _NAMES: Final = frozenset({"namespace", "group", "pool", "nodePool", "start", "stop"})
 _AS_IT_IS: Final = frozenset({"figure", "zone", "kubernetes", "kind", "reason", "type", "from"})
 _OWN: Final = frozenset({"operator", "shim"})
-_WORD: Final = re.compile(r"[^\s:,=/]+")
+_WORD: Final = re.compile(r"[^\s:,=/{}()\[\]'\"]+")
 _SELECTED: Final = re.compile(r"([-._/a-zA-Z0-9]+)( *!?==? *)([-._a-zA-Z0-9]+)")
 
 
@@ -109,7 +109,7 @@ class _Hider:
                 if key == "about" and not slash:
                     return value
                 place = f"{first}{more}{self._name(namespace) if more else ''}"
-                return f"{place}{slash}{self._name(name)}"
+                return f"{place}{slash}{self._made_of(name) or self._name(name)}"
             case "program", str():
                 return value if value in _OWN else self._name(value)
             case _, str() if key in _NAMES:
@@ -121,8 +121,16 @@ class _Hider:
             case _, list():
                 return [self.part(key, each) for each in value]
             case _, str() if key not in _AS_IT_IS:
-                return _WORD.sub(lambda word: self.known.get(word[0], word[0]), value)
+                return _WORD.sub(lambda word: self._made_of(word[0]) or word[0], value)
         return value
+
+    def _made_of(self, text: str) -> str:
+        """Returns the new name of an object, or of one that is called after it: `web-*`, `web-0`.
+        It is empty if there is no such object.
+        """
+        names = [name for name in self.known if text == name or text.startswith(f"{name}-")]
+        longest = max(names, key=len, default="")
+        return f"{self.known[longest]}{text[len(longest) :]}" if longest else ""
 
     def _name(self, text: str) -> str:
         return self._anonymizer.name(text)

@@ -164,8 +164,8 @@ class TryPlayer:
             autoscaler = process.cluster_autoscaler
             if autoscaler is not None and not _says_enough(autoscaler.flags.get("v", "0")):
                 flags = {**autoscaler.flags, "v": _LEVEL}
-                told = autoscaler.model_copy(update={"flags": flags})
-                process = process.model_copy(update={"cluster_autoscaler": told})
+                verbose = autoscaler.model_copy(update={"flags": flags})
+                process = process.model_copy(update={"cluster_autoscaler": verbose})
             processes.append(process)
         update: dict[str, object] = {"processes": tuple(processes)}
         if self._first is not None and quiet is not None:

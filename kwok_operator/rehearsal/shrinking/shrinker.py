@@ -1,7 +1,7 @@
 """Makes a scenario smaller, level by level, as long as a run of it shows the same symptom.
 
     LEVELS --delta debugging--> a smaller document --valid?--> known? --play--> Symptom --agree?-->
-      it is kept, and told, or not
+      it is kept, and reported, or not
 
 The first document is played twice, first to the end of its run. If both agree, a try decides; if
 not, either no try may end early, or the majority of up to three decides. A try may end once it was
