@@ -33,6 +33,7 @@ fake nodes and as pods that run nothing.
   less rehearsal/ledger.md                               # what was left out or changed, and why
   kubectl --context laptop apply -k rehearsal/           # where the operator and kwok run
   kwok-operator rehearse rehearsal/scenario.yaml         # a cluster of its own, pods as they stood
+  kwok-operator import --from snapshotz.json --from pods.yaml --output incident/   # no cluster
 
 The cluster is only read. The folder keeps what decides scheduling and scaling: requests, selectors,
 affinity, spread, tolerations, priorities, budgets. It never has environment, commands, Secrets,
