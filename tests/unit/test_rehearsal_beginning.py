@@ -9,7 +9,7 @@ import pytest
 
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.rehearsal import beginning
-from kwok_operator.rehearsal.beginning import until_steady
+from kwok_operator.rehearsal.beginning import Objects, until_steady
 from kwok_operator.rehearsal.testbed import Testbed, TestbedError
 from tests.fakes.apiserver import GROUPS, FakeApiServer
 from tests.fakes.rehearsaltestbed import fake_testbed
@@ -90,3 +90,23 @@ async def test_what_never_comes_is_refused(
     with pytest.raises(TestbedError) as refused:
         await asyncio.wait_for(until_steady(testbed, within=within), 60)
     assert said in str(refused.value) and "begin: atOnce" in str(refused.value)
+
+
+async def test_without_a_scheduler_pods_are_bound_until_none_comes(
+    served: tuple[FakeApiServer, Testbed, list[str]],
+) -> None:
+    server, testbed, _ = served
+    coming = ["b", "c"]
+    for name in ("a", "left"):
+        server.create(PODS, {"metadata": {"name": name, "namespace": "x"}})
+
+    async def bind(_: Objects, unbound: Objects) -> int:
+        names = {pod["metadata"]["name"] for pod in unbound} - {"p", "left"}
+        for name in names:
+            server.delete(PODS, name)
+            if coming:  # as of a StatefulSet: once the one before runs
+                server.create(PODS, {"metadata": {"name": coming.pop(0), "namespace": "x"}})
+        return len(names)
+
+    await asyncio.wait_for(until_steady(testbed, within=20, bind=bind), 60)
+    assert server.objects(PODS).keys() == {"p", "left"}
