@@ -81,15 +81,13 @@ class Rewinder:
                 break
             for first in range(0, len(operations), _OPERATIONS):
                 self._ask("txn", {"success": operations[first : first + _OPERATIONS]})
+            if any("request_put" in each for each in operations):
+                self._recognise()
         else:
             raise ClusterError(
                 f"rewinding cluster {self._cluster.name}: something goes on writing into it:"
                 f" {', '.join(self.differences()[:3])}"
             )
-        # A value that was put back has a new revision.
-        self._kept |= {
-            key: (self._kept[key][0], _revision(kv)) for key, kv in self._read(values=False)
-        }
         self._start_components()
 
     def differences(self) -> list[str]:
@@ -97,6 +95,12 @@ class Rewinder:
         there = {key: _revision(kv) for key, kv in self._read(values=False)}
         kept = {key: revision for key, (_, revision) in self._kept.items()}
         return sorted(key for key in {*there, *kept} if there.get(key) != kept.get(key))
+
+    def _recognise(self) -> None:
+        """Notes the new revisions of values that are as they were."""
+        for key, kv in self._read(values=True):
+            if key in self._kept and kv["value"] == self._kept[key][0]:
+                self._kept[key] = (kv["value"], _revision(kv))
 
     def _differing(self) -> Iterator[Mapping[str, Any]]:
         """Yields the operations that remove all differences, and all Events."""
@@ -108,7 +112,7 @@ class Rewinder:
             resource = _resource(key)
             if key in self._kept:
                 yield {"request_put": {"key": _packed(key), "value": self._kept[key][0]}}
-            elif resource in used:
+            elif resource in used or not key.startswith(resource):
                 yield {"request_delete_range": {"key": _packed(key)}}
             elif resource not in emptied:
                 emptied.add(resource)
