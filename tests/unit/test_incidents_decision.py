@@ -19,6 +19,7 @@ import pytest
 from kwok_operator.errors import SettingsError
 from kwok_operator.formats.autoscalertexts import GroupRefusal, ScaleUp
 from kwok_operator.formats.yamltext import load_documents
+from kwok_operator.importing.anonymous import Anonymizer
 from kwok_operator.importing.importer import run_import
 from kwok_operator.importing.incidents.decision import CourseEnd, Decision, decide
 from kwok_operator.importing.incidents.logfiles import read_logs
@@ -135,6 +136,14 @@ def test_the_decision_is_what_happened_from_the_moment_on_until_other_pods_came(
     assert not decision.problems
 
 
+@pytest.mark.parametrize(("ago", "first"), [(0.0, "a"), (0.01, "a"), (0.2, "c")])
+def test_loops_that_follow_at_once_are_separate(tmp_path: Path, ago: float, first: str) -> None:
+    at_once = [klog(29.8, line.split("] ", 1)[1]) for line in EARLIER]
+    decision = decided(tmp_path, [*BEGIN, *at_once, *DECIDED], at=AT - ago)
+
+    assert decision.scale_ups[0].groups[0].group == first
+
+
 def test_a_snapshot_finds_its_loop_in_a_log_of_another_time_zone(tmp_path: Path) -> None:
     begun = klog(30.05, "Trigger Enabled for Debugging Snapshot, starting data collection")
     lines = [*BEGIN, *EARLIER, DECIDED[0], begun, *DECIDED[1:]]
@@ -181,7 +190,9 @@ def test_a_hostile_line_takes_no_time_and_gives_a_scenario_that_can_be_played(
     long = "Failed adding 1 nodes to group a due to " * 5_000
     refusal = "pod didn't trigger scale-up: 2 \x1b[31m" + "x" * 9_000
     lines = [
-        *LOG[:-3],
+        klog(1, 'FLAG: --expander="random,acme"'),
+        klog(1, 'FLAG: --cores-total="$(curl x)"'),
+        *LOG[1:-3],
         klog(41, long),
         klog(41, '{"msg":' * 2_000),
         klog(41, "Disabling scale-up for node group a until x; errorClass=Y; errorCode=a b\t${c}"),
@@ -192,6 +203,8 @@ def test_a_hostile_line_takes_no_time_and_gives_a_scenario_that_can_be_played(
 
     for each in parts.expect:
         Expectation.model_validate(each)
+    assert parts.autoscaler is not None
+    assert not parts.autoscaler.keys() & {"expander", "cores-total"}
     creation = {"probability": "1", "class": "Other"}
     patch = {"spec": {"cloud": {"failures": {"creation": [creation]}}}}
     assert parts.steps == [{"patch": {"what": "kng/a", "patch": patch}}]
@@ -433,3 +446,13 @@ def test_pods_are_called_after_what_makes_them_in_the_copy() -> None:
     assert copy.pod("kube-system/dns-7d9f-new") == "imported-kube-system/dns-*"
     assert copy.pod("shop/alone") == "shop/alone"
     assert copy.pod("shop/unknown-1") == ""
+
+
+def test_reasons_with_names_in_them_are_not_kept_in_an_anonymous_copy() -> None:
+    anonymizer = Anonymizer(key=b"k" * 32)
+    copy = copy_of([], asked=[], nth={}, workloads={}, anonymizer=anonymizer)
+
+    assert copy.text("node(s) had untolerated taint {acme: gpu}") == ""
+    assert copy.text("Insufficient cpu") == "Insufficient cpu"
+    assert copy.text("Insufficient acme.com/gpu").startswith("Insufficient n-")
+    assert copy.text("Too many pods") == "Too many pods"

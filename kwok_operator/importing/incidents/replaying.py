@@ -68,6 +68,9 @@ _ELSEWHERE: Final = frozenset(
     status-taint gpu-total balancing-ignore-label balancing-label""".split()
 )
 """Flags that decide, too, but name files, servers or several values."""
+_EXPANDER: Final = "(?:random|most-pods|least-waste|least-nodes|price|priority|grpc)"
+_VALUE: Final = re.compile(rf"true|false|[-+0-9.:smh]+|{_EXPANDER}(?:,{_EXPANDER})*")
+"""Values that these flags take: there are no names in them."""
 _FAST: Final[Mapping[str, str]] = {
     "scan-interval": "2s",
     "scale-down-unneeded-time": "10s",
@@ -139,7 +142,7 @@ def _flags(decision: Decision) -> dict[str, str]:
     given = {
         name: decision.flags[name]
         for name, default in _DEFAULTS.items()
-        if decision.flags.get(name, default) != default
+        if decision.flags.get(name, default) != default and _VALUE.fullmatch(decision.flags[name])
     }
     return {**_FAST, **given}
 
