@@ -11,6 +11,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
+from kwok_operator.cli.firstverdict import add_flags, first_verdict, first_verdict_settings
 from kwok_operator.errors import KwokOperatorError, SettingsError, one_line
 from kwok_operator.formats.words import few_names, names_in_words
 from kwok_operator.importing.folder import is_archive
@@ -34,6 +35,8 @@ fake nodes and as pods that run nothing.
   kubectl --context laptop apply -k rehearsal/           # where the operator and kwok run
   kwok-operator rehearse rehearsal/scenario.yaml         # a cluster of its own, pods as they stood
   kwok-operator import --from snapshotz.json --from pods.yaml --output incident/   # no cluster
+
+--rehearse plays the copy at once, as it stands and without each zone.
 
 The cluster is only read. The folder keeps what decides scheduling and scaling: requests, selectors,
 affinity, spread, tolerations, priorities, budgets. It never has environment, commands, Secrets,
@@ -100,6 +103,7 @@ def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
         help="leave out the workloads of this namespace; may be given more than once",
     )
     _add_result_flags(parser.add_argument_group("what to write"))
+    add_flags(parser.add_argument_group("a first verdict"))
 
 
 def _add_result_flags(result: argparse._ArgumentGroup) -> None:
@@ -183,6 +187,7 @@ def run(flags: argparse.Namespace) -> int:
     from kwok_operator.importing.importer import run_import
 
     settings = import_settings(flags)
+    asked = first_verdict_settings(flags, settings.output)
     reporter = Reporter(sys.stderr)
     try:
         ledger = asyncio.run(run_import(settings, reporter=reporter))
@@ -197,7 +202,8 @@ def run(flags: argparse.Namespace) -> int:
         return 130
     for line in summary(ledger, settings.output, prices=settings.prices is not None):
         print(line)
-    return 1 if ledger.missing else 0
+    code = 1 if ledger.missing else 0
+    return code if asked is None else max(code, first_verdict(settings.output, asked))
 
 
 def summary(ledger: Ledger, output: Path, *, prices: bool = False) -> list[str]:
@@ -211,12 +217,18 @@ def summary(ledger: Ledger, output: Path, *, prices: bool = False) -> list[str]:
     ]
     if not is_archive(output):
         lines.append(f"as it stood: kwok-operator rehearse {output / SCENARIO}")
-    if line := _about_prices(ledger, given=prices):
-        lines.append(line)
+    lines += filter(None, (_about_bounds(ledger), _about_prices(ledger, given=prices)))
     if ledger.missing:
         kinds = names_in_words(list(dict.fromkeys(each.kind for each in ledger.missing)))
         lines.append(f"could not be read, or not all of it: {kinds}")
     return lines
+
+
+def _about_bounds(ledger: Ledger) -> str:
+    unknown = sum(note.reason is Reason.NO_BOUNDS for note in ledger.notes)
+    groups = "1 group" if unknown == 1 else f"{unknown} groups"
+    remedy = "an autoscaler won't scale them; --max-size x2 gives them"
+    return f"no bounds are known of {groups}: {remedy}" if unknown else ""
 
 
 def _about_prices(ledger: Ledger, *, given: bool) -> str:

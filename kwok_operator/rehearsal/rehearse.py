@@ -8,6 +8,7 @@ from pathlib import Path
 from kwok_operator.errors import KwokOperatorError, SettingsError
 from kwok_operator.rehearsal import outputs
 from kwok_operator.rehearsal.judge.verdict import Judged
+from kwok_operator.rehearsal.keptcluster import KeptCluster
 from kwok_operator.rehearsal.progress import Report, Say, Show
 from kwok_operator.rehearsal.runner import play
 from kwok_operator.rehearsal.scenario.model import Scenario
@@ -33,9 +34,10 @@ async def rehearse(
     report: Report,
     show: Show | None = None,
     say: Say | None = None,
+    kept: KeptCluster | None = None,
 ) -> Judged:
-    """Plays the scenario, writes its files into `folder`, and returns the verdict. Without `show`,
-    the progress is reported in lines.
+    """Plays the scenario, in a `kept` cluster if there is one, writes its files into `folder`, and
+    returns the verdict. Without `show`, the progress is reported in lines.
 
     Raises LeftBehindError if something fails after the run, and KwokOperatorError if it could not
     begin.
@@ -51,6 +53,7 @@ async def rehearse(
                 report=report,
                 show=show,
                 say=say,
+                kept=kept,
             )
         path = folder / outputs.RECORDING
         found = outputs.judge(path)

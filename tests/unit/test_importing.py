@@ -181,6 +181,10 @@ WRONG_FLAGS = [
     ["--max-size", "1e9999999"],
     ["--max-size", "x0.5"],
     ["--max-size", "2.5"],
+    ["--within", "5"],
+    ["--rehearse", "--within", "0"],
+    ["--rehearse", "--binary", "karpenter=/bin/true"],
+    ["--rehearse", "--binary", "cluster-autoscaler=/nowhere"],
     ["--anonymize-table", "somewhere"],
     ["--context", "unknown"],
 ]
@@ -210,8 +214,9 @@ async def test_nothing_is_written_without_a_cluster(
 
 
 async def test_bounds_and_missing_prices(run: Import, tmp_path: Path) -> None:
+    assert "no bounds are known of 1 group" in (await run())[1]
     code, said = await run("--max-size=x2")
-    assert code == 0 and "groups have no prices" in said
+    assert code == 0 and "groups have no prices" in said and "no bounds" not in said
     assert "maxSize: 6" in written(tmp_path / "out")["nodegroups.yaml"]
     prices = tmp_path / "prices.csv"
     prices.write_text("instanceType,zone,hourly\nother,,1\n")

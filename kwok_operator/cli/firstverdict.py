@@ -1,0 +1,122 @@
+"""Parses the flags of `kwok-operator import --rehearse`, and plays the copy that was imported."""
+
+import argparse
+import asyncio
+import math
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kwok_operator.errors import KwokOperatorError, SettingsError, one_line
+from kwok_operator.rehearsal.settings import RehearseSettings
+from kwok_operator.settings import parsed
+
+
+def add_flags(flags: argparse._ArgumentGroup) -> None:
+    flags.add_argument(
+        "--rehearse",
+        action="store_true",
+        help="play the copy on this machine: does it hold as it stands, and does it survive the"
+        " loss of each zone? The verdict is written beside the output, into NAME-verdict/",
+    )
+    flags.add_argument(
+        "--binary",
+        metavar="NAME=PATH",
+        action="append",
+        default=[],
+        help="cluster-autoscaler=PATH, which then adds nodes once a zone is lost",
+    )
+    flags.add_argument(
+        "--within",
+        metavar="MINUTES",
+        help="begin no more zones when so many minutes are over; the largest come first (default"
+        " 10)",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FirstVerdictSettings:
+    output: Path
+    binaries: Mapping[str, Path]
+    until: float
+    """When it has to be over, on the monotonic clock."""
+
+
+def first_verdict_settings(flags: argparse.Namespace, output: Path) -> FirstVerdictSettings | None:
+    """The settings of --rehearse; None without it. Raises SettingsError."""
+    from kwok_operator.cli.rehearsing import binaries, surroundings
+    from kwok_operator.importing.folder import check_output, is_archive, stem
+    from kwok_operator.rehearsal.firstverdict.playing import check_folder
+    from kwok_operator.rehearsal.scenario.process import DEFAULT_BINARY
+    from kwok_operator.rehearsal.scenario.surroundings import UnusableReferenceError
+
+    if not flags.rehearse:
+        if flags.binary or flags.within:
+            raise SettingsError("--binary and --within: are for --rehearse; give it, too")
+        return None
+    if is_archive(output):
+        raise SettingsError(f"--output: {output} is an archive; --rehearse needs a folder")
+    minutes = parsed("--within", flags.within or "10", _minutes)
+    given = binaries(flags.binary)
+    if unknown := sorted(given.keys() - {DEFAULT_BINARY}):
+        raise SettingsError(f"--binary: {unknown[0]!r} is no {DEFAULT_BINARY}; name no other")
+    check_output(output)
+    place = output.absolute().with_name(f"{stem(output)}-verdict")
+    around = surroundings(RehearseSettings(scenario=place / "it.yaml", binaries=given))
+    for name in given:
+        try:
+            around.check_program(name)
+        except UnusableReferenceError as error:
+            raise SettingsError(f"--binary: {name} {error}") from error
+    check_folder(place)
+    return FirstVerdictSettings(place, given, time.monotonic() + 60 * minutes)
+
+
+def first_verdict(copy: Path, settings: FirstVerdictSettings) -> int:
+    """Plays the copy, prints the verdict, and returns the exit code."""
+    from kwok_operator.cli.rehearsing import surroundings
+    from kwok_operator.cli.validate import complain
+    from kwok_operator.rehearsal.firstverdict.answers import all_held, lines_of
+    from kwok_operator.rehearsal.firstverdict.playing import VERDICT, FirstVerdictPlayer
+    from kwok_operator.rehearsal.progress import screen
+
+    try:
+        with screen(sys.stderr, complain, environ=os.environ) as (report, show, say):
+            player = FirstVerdictPlayer(
+                copy,
+                settings.output,
+                surroundings,
+                report,
+                show=show,
+                say=say,
+                binaries=settings.binaries,
+                until=settings.until,
+            )
+            found = asyncio.run(player.play())
+    except (KwokOperatorError, OSError) as error:
+        complain(one_line(f"kwok-operator: {error}"))
+        return 2
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        complain("kwok-operator: interrupted; the import is written")
+        return 130
+    for line in lines_of(found.facts, found.answers):
+        print(line)
+    print(f"verdict: {settings.output / VERDICT}")
+    for reason in found.left:
+        complain(f"kwok-operator: {reason}")
+    if found.interrupted:
+        return 130
+    return 0 if all_held(found.answers) and not found.left else 1
+
+
+def _minutes(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number <= 10_000:
+        raise ValueError("is no number of minutes; 10 is the default")
+    return number

@@ -1,0 +1,212 @@
+"""Plays the questions of a first verdict, one rehearsal after the other, within a time.
+
+    folder of an import  --questions-->  NAME.yaml, played into NAME/  --answers-->  verdict.md
+
+The verdict is written after each run, so an interrupted one has what is known by then.
+"""
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from kwok_operator.errors import KwokOperatorError, SettingsError, one_line
+from kwok_operator.formats.untyped import as_map
+from kwok_operator.formats.yamltext import load_documents
+from kwok_operator.importing.yamlout import dump
+from kwok_operator.rehearsal import outputs
+from kwok_operator.rehearsal.firstverdict.answers import (
+    WRITER,
+    CopyAnswer,
+    answer,
+    unplayed,
+    verdict_json,
+    verdict_md,
+)
+from kwok_operator.rehearsal.firstverdict.questions import (
+    AS_IT_STANDS,
+    CopyFacts,
+    CopyQuestion,
+    facts_of,
+    questions,
+)
+from kwok_operator.rehearsal.judge.verdict import Judged
+from kwok_operator.rehearsal.keptcluster import KeptCluster, kept_cluster
+from kwok_operator.rehearsal.loading import load_scenario
+from kwok_operator.rehearsal.progress import Report, Say, Show
+from kwok_operator.rehearsal.rehearse import LeftBehindError, rehearse
+from kwok_operator.rehearsal.scenario.process import DEFAULT_BINARY
+from kwok_operator.rehearsal.settings import RehearseSettings
+from kwok_operator.rehearsal.surroundings import LocalSurroundings
+
+VERDICT: Final = "verdict.md"
+_IN_JSON: Final = "verdict.json"
+_LEAST_STEADY: Final = 60
+"""Seconds that a cluster has to become steady, also when the time is over."""
+_FIELDS: Final = ("teaches", "cluster", "apply", "placement", "processes", "timeline", "until")
+Around = Callable[[RehearseSettings], LocalSurroundings]
+
+
+@dataclass(frozen=True, slots=True)
+class FirstVerdict:
+    facts: CopyFacts
+    answers: tuple[CopyAnswer, ...] = ()
+    left: tuple[str, ...] = ()
+    """What could not be deleted or written after a run."""
+    interrupted: bool = False
+
+
+@dataclass(slots=True)
+class FirstVerdictPlayer:
+    """Plays the questions about the import in `copy`, into `output`. `until` is when it has to be
+    over, on the monotonic clock.
+    """
+
+    copy: Path
+    output: Path
+    around: Around
+    report: Report
+    until: float
+    show: Show | None = None
+    say: Say | None = None
+    binaries: Mapping[str, Path] = field(default_factory=dict)
+    _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
+    _kept: KeptCluster | None = None
+
+    async def play(self) -> FirstVerdict:
+        """Raises KwokOperatorError if the copy can't be played as it stands."""
+        async with self._stack:
+            return await self._play()
+
+    async def _play(self) -> FirstVerdict:
+        facts, asked = self._questions()
+        _take(self.output)
+        found = FirstVerdict(facts)
+        longest = 0.0
+        for question in asked:
+            if question.zone and time.monotonic() + longest > self.until:
+                why = "the time is over; --within gives more"
+                found = replace(found, answers=(*found.answers, unplayed(question, why)))
+                continue
+            began = time.monotonic()
+            found = await self._add(question, found)
+            if found.interrupted:
+                break
+            if question.zone:
+                longest = max(longest, time.monotonic() - began)
+        self._write(found)
+        return found
+
+    def _questions(self) -> tuple[CopyFacts, list[CopyQuestion]]:
+        groups = [each for path in self.copy.glob("nodegroups*.yaml") for each in _read(path)]
+        base = as_map(next(iter(_read(self.copy / "scenario.yaml")), None))
+        placement = json.loads((self.copy / "placement.json").read_bytes())
+        facts = facts_of(groups, as_map(placement))
+        if not facts.nodes:
+            raise SettingsError(f"{self.copy}: there is no node in it, so nothing can be rehearsed")
+        autoscaler = DEFAULT_BINARY in self.binaries
+        if autoscaler and not facts.scalable:
+            self.report("no group may be scaled, as no bounds are known; --max-size x2 gives them")
+        folder = os.path.relpath(self.copy.resolve(), self.output.resolve())
+        return facts, questions(facts, base, folder=folder, autoscaler=autoscaler)
+
+    async def _add(self, question: CopyQuestion, found: FirstVerdict) -> FirstVerdict:
+        """Plays a question and returns what is found by then; it is written, too."""
+        self.report("")
+        self.report(question.scenario["teaches"])
+        began = time.monotonic()
+        try:
+            judged = await self._rehearse(question)
+        except LeftBehindError as error:
+            judged, found = error.judged, replace(found, left=(*found.left, one_line(error)))
+        except KwokOperatorError as error:
+            if question.name == AS_IT_STANDS:
+                raise
+            await self._stack.aclose()  # the next one gets another cluster
+            self._kept = None
+            said = unplayed(question, one_line(error))
+            return replace(found, answers=(*found.answers, said))
+        with outputs.opened(self.output / question.name) as recording:
+            said = answer(
+                question,
+                judged,
+                recording.lines(),
+                facts=found.facts,
+                seconds=time.monotonic() - began,
+            )
+        interrupted = judged.end.reason == "interrupted"
+        found = replace(found, answers=(*found.answers, said), interrupted=interrupted)
+        self._write(found)
+        return found
+
+    async def _rehearse(self, question: CopyQuestion) -> Judged:
+        path = self.output / f"{question.name}.yaml"
+        steady = max(round(self.until - time.monotonic()), _LEAST_STEADY)
+        scenario = {**question.scenario, "steadyWithin": f"{steady}s"}
+        with outputs.writing(self.output):
+            outputs.put(path, dump(scenario, first=_FIELDS))
+        settings = RehearseSettings(scenario=path, binaries=self.binaries)
+        around = self.around(settings)
+        read = await asyncio.to_thread(load_scenario, path, around)
+        if read.scenario is None or read.findings:
+            problems = "; ".join(str(each) for each in read.findings[:3])
+            raise SettingsError(f"{path} can't be played: {problems}")
+        if self._kept is None:
+            self.report("creating a cluster")
+            self._kept = await self._stack.enter_async_context(kept_cluster(read.scenario))
+        return await rehearse(
+            read.scenario,
+            settings,
+            folder=self.output / question.name,
+            find_program=around.program,
+            report=self.report,
+            show=self.show,
+            say=self.say,
+            kept=self._kept,
+        )
+
+    def _write(self, found: FirstVerdict) -> None:
+        with outputs.writing(self.output):
+            told = json.dumps(verdict_json(found.facts, found.answers), indent=2) + "\n"
+            outputs.put(self.output / _IN_JSON, told)
+            outputs.put(self.output / VERDICT, verdict_md(found.facts, found.answers))
+
+
+def _read(path: Path) -> list[Any]:
+    return load_documents(path.read_text(encoding="utf-8"), where=str(path))
+
+
+def check_folder(folder: Path) -> None:
+    """Raises SettingsError if a verdict can't be written there, as it has files of others."""
+    try:
+        there = sorted(each.name for each in folder.iterdir())
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise SettingsError(f"{folder}: {error.strerror or error}; move it") from error
+    if there and not _is_ours(folder / _IN_JSON):
+        raise SettingsError(
+            f"{folder} holds what no rehearsal of an import wrote: {there[0]}; move it, or choose"
+            " another --output"
+        )
+
+
+def _take(folder: Path) -> None:
+    """Makes the folder one without a verdict."""
+    check_folder(folder)
+    with outputs.writing(folder):
+        (folder / VERDICT).unlink(missing_ok=True)
+        outputs.put(folder / outputs.GITIGNORE, "*\n")
+        outputs.put(folder / _IN_JSON, json.dumps({"writer": WRITER}) + "\n")
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        return as_map(json.loads(path.read_bytes())).get("writer") == WRITER
+    except (OSError, ValueError):
+        return False

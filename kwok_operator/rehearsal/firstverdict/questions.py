@@ -1,0 +1,157 @@
+"""The scenarios of a first verdict on a copy: as it stands, and the loss of each zone.
+
+    groups and placement of an import  --facts_of-->  CopyFacts
+    CopyFacts, scenario.yaml of the import  --questions-->  a scenario for each question
+
+A zone is lost as its nodes turn NotReady. Kubernetes would take minutes until pods leave them, so
+flags of the control plane let that take seconds. A cluster-autoscaler is started only after the
+pods without it have been counted.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Any, Final
+
+from kwok_operator.formats.untyped import as_list, as_map, value_at
+from kwok_operator.nodegroups.naming import is_object_name
+from kwok_operator.rehearsal.scenario.applied import zone_in
+
+AS_IT_STANDS: Final = "as-it-stands"
+AUTOSCALER: Final = "autoscaler"
+_SOON: Final[Mapping[str, Mapping[str, str]]] = {
+    "kube-apiserver": {
+        "default-not-ready-toleration-seconds": "2",
+        "default-unreachable-toleration-seconds": "2",
+    },
+    "kube-controller-manager": {
+        "node-eviction-rate": "1000",
+        "secondary-node-eviction-rate": "1000",
+    },
+}
+"""Pods leave NotReady nodes after 2 s instead of 300, and nodes aren't marked one in 10 s."""
+_STANDS: Final = {"settledFor": "5s", "atMost": "2m"}
+_PODS_PER_SECOND: Final = 50
+"""Pods that a small machine evicts and schedules anew, in each second."""
+_MOST_NAMED: Final = 50
+_KINDS: Final = {
+    kind.lower(): kind
+    for kind in "Deployment StatefulSet DaemonSet ReplicaSet ReplicationController Job".split()
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CopyFacts:
+    """What the import says of the cluster. `zones` counts nodes; "" are those without a zone."""
+
+    zones: Mapping[str, int]
+    bound: int
+    """How many pods had a node."""
+    pending: Mapping[str, int] = field(default_factory=dict)
+    """How many pods had none, by their workload as Kind/namespace/name; "" are pods without one."""
+    scalable: int = 0
+    """How many groups an autoscaler may make larger."""
+
+    @property
+    def waiting(self) -> int:
+        return sum(self.pending.values())
+
+    @property
+    def nodes(self) -> int:
+        return sum(self.zones.values())
+
+
+@dataclass(frozen=True, slots=True)
+class CopyQuestion:
+    """One scenario; `zone` is the one that is lost, if any."""
+
+    name: str
+    scenario: Mapping[str, Any]
+    zone: str = ""
+    nodes: int = 0
+    """The nodes of the zone."""
+
+
+def facts_of(groups: Iterable[Any], placement: Mapping[str, Any]) -> CopyFacts:
+    """Reads the groups of an import, and its placement.json."""
+    zones = Counter[str]()
+    scalable = 0
+    for group in groups:
+        spec = as_map(value_at(group, "spec"))
+        size, most = spec.get("targetSize"), value_at(spec, "autoscaling", "maxSize")
+        size = size if isinstance(size, int) else 0
+        zones[zone_in(spec)] += size
+        scalable += isinstance(most, int) and most > size
+    bound, pending = 0, Counter[str]()
+    for pods in map(as_map, as_list(placement.get("pods"))):
+        bound += sum(as_map(pods.get("on")).values()) + len(as_map(pods.get("ordinals")))
+        if waiting := len(as_list(pods.get("pending"))):
+            kind, _, name = str(pods.get("what")).partition("/")
+            word = _KINDS.get(kind, "")  # a figure can't be of a single pod
+            pending[f"{word}/{pods.get('namespace')}/{name}" if word else ""] += waiting
+    return CopyFacts(dict(sorted(zones.items())), bound, pending, scalable)
+
+
+def questions(
+    facts: CopyFacts, base: Mapping[str, Any], *, folder: str, autoscaler: bool
+) -> list[CopyQuestion]:
+    """Returns the questions, those about large zones first. `base` is the import's scenario, whose
+    paths are relative to `folder`.
+    """
+    common = dict(base)
+    common["apply"] = [f"{folder}/{path}" for path in as_list(base.get("apply"))]
+    if isinstance(placement := base.get("placement"), str):
+        common["placement"] = f"{folder}/{placement}"
+    common["cluster"] = {"flags": dict(_SOON)}  # one for all, so that it can be kept
+    processes = [dict(each) for each in as_list(common.pop("processes", None))]
+    for field_of_others in ("timeline", "until", "expect"):
+        common.pop(field_of_others, None)
+    stands = {
+        **common,
+        "teaches": "whether the copy holds as it stands: pods run that ran, and others are pending",
+        "until": _STANDS,
+        "expect": list(_as_it_stood(facts)),
+    }
+    found = [CopyQuestion(AS_IT_STANDS, stands)]
+    zones = {zone: nodes for zone, nodes in facts.zones.items() if zone and nodes}
+    if len(zones) == 1 and not facts.zones.get(""):
+        return found  # without a node there is no place
+    largest = sorted(zones.items(), key=lambda each: (-each[1], each[0]))
+    for number, (zone, nodes) in enumerate(largest, 1):
+        lost = _lost(facts, zone, processes=processes if autoscaler else None)
+        scenario = {**common, **lost}
+        name = f"zone-{zone}" if is_object_name(zone) and len(zone) < 60 else f"zone-{number}"
+        found.append(CopyQuestion(name, scenario, zone, nodes))
+    return found
+
+
+def _as_it_stood(facts: CopyFacts) -> Iterator[Mapping[str, Any]]:
+    if facts.bound:
+        yield {"figure": "pods.running", "atLeast": facts.bound}
+    yield {"figure": "pods.pending", "equals": facts.waiting}
+    if len(facts.pending) <= _MOST_NAMED:
+        for name, count in sorted(facts.pending.items()):
+            if name:
+                yield {"figure": "pods.pending", "equals": count, "of": {"workload": name}}
+
+
+def _lost(facts: CopyFacts, zone: str, *, processes: list[dict[str, Any]] | None) -> dict[str, Any]:
+    """Returns the fields that say what happens. Without `processes` there is no autoscaler."""
+    share = facts.zones[zone] / max(facts.nodes, 1)
+    moves = 25 + ceil(facts.bound * share / _PODS_PER_SECOND)
+    lost: dict[str, Any] = {
+        "teaches": f"whether all pods find a place when the zone {zone} is lost",
+        "timeline": [{"at": "0s", "outage": {"zone": zone}}],
+        "until": {"settledFor": "20s", "atMost": f"{4 * moves}s"},
+        "expect": [{"figure": "pods.pending", "atMost": facts.waiting}],
+    }
+    if processes is None:
+        return lost
+    process = (processes or [{"name": AUTOSCALER, "clusterAutoscaler": {"values": "production"}}])[
+        0
+    ]
+    lost["processes"] = [{**process, "starts": "byTimeline"}]
+    lost["timeline"].append({"start": process["name"], "delay": f"{moves}s"})
+    lost["until"] = {"settledFor": "40s", "atMost": f"{5 * moves}s"}
+    return lost
