@@ -282,6 +282,31 @@ def test_what_the_cloud_refused_is_refused_again(tmp_path: Path) -> None:
     ]
 
 
+def test_what_a_back_off_changes_is_not_expected_exactly(tmp_path: Path) -> None:
+    reasons = "1 Too many pods, 3 Insufficient cpu, 1 in backoff after failed scale-up"
+    refusal = f"pod didn't trigger scale-up: {reasons}"
+    lines = [
+        *(*BACKED_OFF, klog(30.5, "Pod shop/huge-1 is unschedulable")),
+        klog(30.5, "Expanding Node Group c would waste 12.50% CPU, 5.00% Memory, 8.75% Blended"),
+        klog(30.5, "Final scale-up plan: [{c 1->2 (max: 3)}]"),
+        event(30.6, "tiny-1", "TriggeredScaleUp", "pod triggered scale-up: [{c 1->2 (max: 3)}]"),
+        event(
+            30.6, "huge-1", "NotTriggerScaleUp", f"{refusal}, 1 in backoff after failed scale-up"
+        ),
+    ]
+    expect = replay_of(decided(tmp_path, lines), COPY).expect
+    events = {each["name"]: each["event"] for each in expect if "event" in each}
+
+    # The first choice of this pod may be the group that the cloud refuses.
+    up = events["scale-up of c from 1 to 2 or, by chance, of a, as then"]
+    assert (up["message"], up["about"]) == (["{c 1->2 ", "{a 2->"], ["Pod/shop/tiny-*"])
+    assert {"figure": "nodes.max", "of": {"group": "c"}, "atLeast": 2} in expect
+    # CA may have said this before it backed off, or after that.
+    cpu = events["no node for shop/huge-*, as then: 3 Insufficient cpu"]["message"]
+    assert cpu == [f"{mark} {n} Insufficient cpu" for n in (2, 3, 4) for mark in ":,"]
+    assert not [name for name in events if "huge" in name and ("Too" in name or "backoff" in name)]
+
+
 def test_of_groups_that_were_left_to_chance_any_will_do(tmp_path: Path) -> None:
     tie = klog(30.35, "Expanding Node Group c would waste 12.50% CPU, 5.00% Memory, 8.75% Blended")
     lines = [*LOG[:9], tie, *(line for line in LOG[9:] if "50.00%" not in line)]
@@ -326,7 +351,11 @@ def test_scale_ups_of_a_group_from_before_the_moment_may_be_one_in_the_copy(
     assert replay_of(decision, copy).expect == [
         {
             "name": "scale-up of a from 2 to 5, as then",
-            "event": {"reason": "TriggeredScaleUp", "message": ["{a 2->"]},
+            "event": {
+                "reason": "TriggeredScaleUp",
+                "message": ["{a 2->"],
+                "about": ["Pod/shop/web-*"],
+            },
             "atLeast": 1,
         },
         {"figure": "nodes.max", "of": {"group": "a"}, "atMost": 5},

@@ -16,7 +16,13 @@ from typing import Any, Final
 
 from kwok_operator.formats.autoscalertexts import NOT_TRIGGERED, TRIGGERED, ScaleUp
 from kwok_operator.formats.words import few_names
-from kwok_operator.importing.incidents.decision import BACKOFF, CourseEnd, Decision, PlannedScaleUp
+from kwok_operator.importing.incidents.decision import (
+    BACKOFF,
+    FULL,
+    CourseEnd,
+    Decision,
+    PlannedScaleUp,
+)
 from kwok_operator.importing.incidents.scenario import ScenarioParts
 
 Expected = dict[str, Any]
@@ -179,25 +185,30 @@ def _scale_ups(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
         others = _others(plan, decision, copy)
         chosen = {up.group for up in plan.groups}
         possible |= chosen | others
-        # A pod that the cloud has refused a node gets no second Event within five minutes.
-        certain = not refused or chosen <= refused
+        about = sorted({pattern for pod in plan.pods if (pattern := copy.pod(pod))})[:_MOST_NAMES]
+        # A pod for which the cloud has refused a node gets no second Event within five minutes.
+        left = others if chosen <= refused else others | refused
         for up in plan.groups:
             if _is_larger(up.group, begun, copy):
                 continue
-            parts = _triggered(up, plan, others, copy, begun)
-            if certain and parts:
-                left = [name for group in others for name in copy.groups.get(group, ())]
-                chance = f" or, by chance, of {few_names(left)}" if left else ""
+            parts = _triggered(up, plan, left, copy, begun)
+            if parts and (about or left == others):
+                names = [name for group in left for name in copy.groups.get(group, ())]
+                chance = f" or, by chance, of {few_names(names)}" if names else ""
+                event: dict[str, Any] = {"reason": TRIGGERED, "message": parts}
+                if about:
+                    event["about"] = [f"Pod/{each}" for each in about]
                 yield {
                     "name": f"scale-up of {_in_copy(up, copy)}{chance}, as then",
-                    "event": {"reason": TRIGGERED, "message": parts},
+                    "event": event
+                    | ({"about": [f"Pod/{each}" for each in about]} if about else {}),
                     "atLeast": 1,
                 }
-                if plan.several and not others:
-                    most = {"figure": "nodes.max", "of": {"group": copy.groups[up.group][0]}}
-                    yield {**most, "atMost": up.after}
-            elif not certain and not others and (names := copy.groups.get(up.group, ())):
-                yield {"figure": "nodes.max", "of": {"group": names[0]}, "atLeast": up.after}
+            there = copy.groups.get(up.group, ())
+            same = len(there) == 1 and copy.sizes.get(there[0]) == begun[up.group]
+            if same and not others and (plan.several or left):
+                bound = "atMost" if plan.several else "atLeast"
+                yield {"figure": "nodes.max", "of": {"group": there[0]}, bound: up.after}
     if decision.ended is CourseEnd.SETTLED:
         yield from _final_sizes(decision, copy, refused)
     if not decision.accounted:
@@ -208,10 +219,10 @@ def _scale_ups(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
     never = sorted(
         name for group, names in copy.groups.items() if group not in possible for name in names
     )
-    for names in _in_parts(never):
+    for some in _in_parts(never):
         yield {
-            "name": f"no scale-up of {few_names(names)}, as then",
-            "event": {"reason": TRIGGERED, "message": [f"{{{name} " for name in names]},
+            "name": f"no scale-up of {few_names(some)}, as then",
+            "event": {"reason": TRIGGERED, "message": [f"{{{name} " for name in some]},
             "equals": 0,
         }
 
@@ -284,27 +295,37 @@ def _refusals(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
     """Yields why pods got no node: for all pods of a workload that have the same reasons."""
     # CA counts groups, so the copy must have the same ones.
     alike = all(len(copy.groups.get(name, ())) == 1 for name in {*decision.named, *copy.groups})
-    pods: dict[tuple[str, tuple[str, ...]], int] = Counter()
+    refused = {each.group for each in decision.failures} | decision.backed_off
+    backing = {
+        pod
+        for plan in decision.scale_ups
+        if {up.group for up in plan.groups} <= refused
+        for pod in plan.pods
+    }
+    pods: dict[tuple[str, tuple[tuple[str, ...], ...]], int] = Counter()
     for pod, reasons in decision.refusals.items():
         about = copy.pod(pod)
-        said = []
+        said: list[tuple[str, ...]] = []
         for each in reasons:
             text = "".join(takewhile(str.isprintable, copy.text(each.reason)))[:_MOST_TEXT].rstrip()
-            # How many groups have backed off changes while a run goes on.
-            counted = f"{each.groups} {text}" if alike and text != BACKOFF else text
-            said += [counted] if text else []
+            if not text or (text == BACKOFF and pod not in backing):
+                continue
+            # When CA backs off from a group, its reason changes to that while a run goes on.
+            unsure = 0 if text == FULL else len(refused)
+            if not alike or text == BACKOFF:
+                said.append((text,))
+            elif each.groups > unsure:
+                counts = range(each.groups - unsure, each.groups + unsure + 1)
+                said.append(tuple(f"{count} {text}" for count in counts))
         if about and said:
             pods[about, tuple(said)] += 1
-    for (about, texts), count in sorted(pods.items())[:_MOST_EXPECTED]:
-        for text in texts:
-            forms = [f": {text}", f", {text}"] if text[0].isdigit() else [text]
+    for (about, reasons_of), count in sorted(pods.items())[:_MOST_EXPECTED]:
+        for texts in reasons_of:
+            counted = texts[0][:1].isdigit()
+            forms = [f"{mark} {text}" for text in texts for mark in ":,"] if counted else texts
             yield {
-                "name": f"no node for {about}, as then: {text}",
-                "event": {
-                    "reason": NOT_TRIGGERED,
-                    "about": f"Pod/{about}",
-                    "message": forms,
-                },
+                "name": f"no node for {about}, as then: {texts[len(texts) // 2]}",
+                "event": {"reason": NOT_TRIGGERED, "about": f"Pod/{about}", "message": [*forms]},
                 "atLeast": min(count, _MOST_EVENTS),
             }
 
