@@ -27,7 +27,7 @@ MiB. The rest is not checked; an import has its groups first.
 """
 MAX_TEXT: Final = 16 * 1024 * 1024
 """The most bytes of a file that is no YAML."""
-MAX_PROGRAM: Final = 1024 * 1024 * 1024
+MAX_PROGRAM: Final = 256 * 1024 * 1024
 """The most bytes of a program that is looked into."""
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 _BROUGHT: Final = frozenset({"kubectl"})

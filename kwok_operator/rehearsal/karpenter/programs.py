@@ -6,6 +6,8 @@ built with. The program isn't run. Of a script nothing is known.
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
 from typing import Any, Final
 
 from kwok_operator.errors import ManifestError
@@ -14,11 +16,15 @@ from kwok_operator.formats.yamltext import load_documents
 _CORE: Final = b"sigs.k8s.io/karpenter/pkg/"
 _PROVIDER: Final = b"/karpenter/kwok/cloudprovider"
 _SCRIPT: Final = b"#!"
-_CRD: Final = re.compile(
+_BEGIN: Final = re.compile(
     rb"---\napiVersion: apiextensions\.k8s\.io/v1\nkind: CustomResourceDefinition\n"
-    # Nothing marks its end in the file. controller-gen writes the subresources last.
-    rb"[^\0]{1,1000000}?\n +subresources:\n(?: +[^\n\0]*\n){0,5}? +status: \{\}\n"
 )
+_REST: Final = re.compile(
+    # Nothing marks its end in the file. controller-gen writes the subresources last.
+    rb"[^\0]{1,500000}?\n +subresources:\n(?: +[^\n\0]*\n){0,5}? +status: \{\}\n"
+)
+_MOST: Final = 20
+"""How many CRDs are looked at: Karpenter has five."""
 _REMEDY: Final = "build the folder kwok of kubernetes-sigs/karpenter, and name that program"
 
 
@@ -33,8 +39,7 @@ def no_karpenter(program: bytes) -> str:
 
 def embedded_crds(program: bytes) -> Iterator[Any]:
     """Yields the CRDs in a program, as far as they can be read."""
-    for found in _CRD.finditer(program):
-        try:
-            yield from load_documents(found[0].decode(), where="the program")
-        except (ManifestError, UnicodeDecodeError):
-            continue
+    for begin in islice(_BEGIN.finditer(program), _MOST):
+        if rest := _REST.match(program, begin.end()):
+            with suppress(ManifestError, UnicodeDecodeError):
+                yield from load_documents((begin[0] + rest[0]).decode(), where="the program")
