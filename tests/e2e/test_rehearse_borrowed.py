@@ -7,7 +7,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -226,20 +226,89 @@ def test_a_played_scenario_leaves_all_as_it_was(theirs: Theirs, tmp_path: Path) 
     assert not list((tmp_path / "out" / "logs").glob("*kubeconfig*"))
 
 
-def test_karpenter_takes_its_nodes_away_before_it_ends(theirs: Theirs, tmp_path: Path) -> None:
+def with_karpenter(directory: Path, *objects: dict[str, Any], **parts: Any) -> str:
     spec = {"autoscaling": {}, "price": {"hourly": "0.5"}, "template": GROUP["spec"]["template"]}
-    path = scenario(
-        tmp_path,
-        apply=[{"object": {**GROUP, "spec": spec}}],
-        processes=[karpenter_in(tmp_path)],
-        workloads=[{"name": "web", "count": 6, "pods": {"cpu": 1}}],
-        until={"condition": {"figure": "nodeClaims.registered", "atLeast": 2}, "atMost": "2m"},
+    pods = {"cpu": 1, "labels": {"app": "web"}}
+    return scenario(
+        directory,
+        apply=[{"object": each} for each in ({**GROUP, "spec": spec}, *objects)],
+        processes=[karpenter_in(directory)],
+        workloads=[{"name": "web", "count": 6, "pods": pods}],
         expect=[{"figure": "nodes.total", "of": {"group": "a"}, "equals": 2}],
+        **parts,
+    )
+
+
+def test_karpenter_takes_its_nodes_away_before_it_ends(theirs: Theirs, tmp_path: Path) -> None:
+    path = with_karpenter(
+        tmp_path,
+        until={"condition": {"figure": "nodeClaims.registered", "atLeast": 2}, "atMost": "2m"},
     )
     with theirs.unchanged():
         done = theirs.run(path, f"--output={tmp_path / 'out'}")
         assert done.returncode == 0, done.stdout + done.stderr
     assert "go without it" not in done.stderr and "still there" not in done.stderr
+
+
+def karpenters_process(output: Path) -> int:
+    """The id of the Karpenter of the rehearsal with this output; its keeper has the same
+    environment, and ends with it.
+    """
+    types = f"INSTANCE_TYPES_FILE_PATH={output}".encode()
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            is_keeper = b"kwok_operator.rehearsal.keeper" in (path / "cmdline").read_bytes()
+            if types in (path / "environ").read_bytes() and not is_keeper:
+                return int(path.name)
+    raise AssertionError("no Karpenter is running")
+
+
+@pytest.mark.parametrize("ended", ["interrupted", "killed", "without Karpenter"])
+def test_a_drain_that_a_budget_forbids_leaves_nothing(
+    theirs: Theirs, tmp_path: Path, ended: str
+) -> None:
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "web"},
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "web"}}},
+    }
+    path = with_karpenter(
+        tmp_path,
+        budget,
+        timeline=[
+            {
+                "after": {"figure": "pods.running", "of": {"workload": "web"}, "atLeast": 6},
+                "interrupt": {"group": "a", "count": 2, "notice": "10m"},
+            }
+        ],
+        until={"settledFor": "10m", "atMost": "20m"},
+    )
+    with theirs.unchanged():
+        command = theirs.command(path, f"--output={tmp_path / 'out'}")
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            assert any(line.startswith("rehearsing") for line in process.stderr)
+            eventually(
+                lambda: theirs.kubectl.json("get", "nodes", "--selector=karpenter.sh/nodepool"),
+                lambda found: (
+                    len(found["items"]) == 2
+                    and all("deletionTimestamp" in each["metadata"] for each in found["items"])
+                ),
+                describe="its nodes are being drained",
+            )
+            if ended == "without Karpenter":
+                os.kill(karpenters_process(tmp_path / "out"), signal.SIGKILL)
+            else:
+                process.send_signal(signal.SIGINT if ended == "interrupted" else signal.SIGKILL)
+            said = process.stderr.read()
+            process.wait(PATIENCE)
+        if ended == "killed":
+            cleared = theirs.run("--clear")
+            assert (cleared.returncode, cleared.stdout) == (0, ""), cleared.stderr
+            said = cleared.stderr
+    assert ("so they go without it" in said) == (ended != "interrupted"), said
+    assert "still there" not in said
 
 
 def test_a_clock_that_is_off_loses_no_wait(theirs: Theirs, tmp_path: Path) -> None:
