@@ -12,7 +12,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Final
 
@@ -78,7 +78,8 @@ async def _without_scheduler(testbed: Testbed) -> AsyncIterator[None]:
     try:
         yield
     except BaseException:
-        os.kill(pid, signal.SIGCONT)  # the cluster may be kept
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)  # the cluster may be kept
         raise
     await controlplane.in_thread(partial(controlplane.restart, cluster, _SCHEDULER))
 

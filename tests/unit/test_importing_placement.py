@@ -266,6 +266,9 @@ def test_the_scenario_of_a_folder_can_be_played(tmp_path: Path) -> None:
     written = yaml.safe_load(path.read_text())
     assert written["apply"] == ["cluster.yaml", "nodegroups.yaml", "namespaces"]
     assert written["expect"] == [{"figure": "pods.pending", "atMost": 2}]
+    others = LocalSurroundings(path, own_cluster=False, programs_later=True)
+    (finding,) = load_scenario(path, others).findings
+    assert "placement: is for a cluster that is made" in finding.message
     (tmp_path / "out" / "placement.json").write_text('{"pods": [{"what": "web"}]}')
     (finding,) = load_scenario(path, LocalSurroundings(path, programs_later=True)).findings
     assert "placement: 'placement.json' has a mistake: pods[0].what: 'web' must be KIND/NAME" in (

@@ -38,6 +38,7 @@ PlacedWorkload = Annotated[
     str, StringConstraints(pattern=rf"^({_KINDS})/[a-z0-9]([-.a-z0-9]*[a-z0-9])?$", max_length=300)
 ]
 _Count = Annotated[Whole, Field(ge=1, le=MAX_PODS)]
+_Time = Annotated[str, StringConstraints(pattern=r"^([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{5,20}Z)?$")]
 _Ordinal = Annotated[str, StringConstraints(pattern="^(0|[1-9][0-9]{0,8})$")]
 
 
@@ -67,7 +68,7 @@ class PlacedPods(ScenarioPart):
         description="Of a StatefulSet, the node of each pod by its ordinal. Example: {0: general/1"
         "}.",
     )
-    pending: tuple[str, ...] = Field(
+    pending: tuple[_Time, ...] = Field(
         default=(),
         max_length=MAX_PODS,
         description="Of pods that had no node, when they were created. They are left to the"
