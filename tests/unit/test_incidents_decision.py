@@ -367,7 +367,9 @@ def test_reasons_are_counted_only_if_the_copy_has_all_groups(tmp_path: Path) -> 
     parts = replay_of(decided(tmp_path, LOG), copy)
 
     assert parts.expect[-2]["event"]["message"] == ["Insufficient cpu"]
-    assert "the copy lacks 1 groups, as no node of them was there: c" in str(parts.remarks)
+    lacking = replay_of(decided(tmp_path, LOG), replace(COPY, groups={"full": ["full"]}))
+    assert not [each for each in lacking.expect if each["name"].startswith("scale-up")]
+    assert "the copy lacks c: no node and no template of it was there" in str(parts.remarks)
 
 
 def test_a_size_that_the_copy_does_not_begin_with_is_not_expected(tmp_path: Path) -> None:

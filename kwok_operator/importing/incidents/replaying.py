@@ -189,7 +189,7 @@ def _scale_ups(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
         # A pod for which the cloud has refused a node gets no second Event within five minutes.
         left = others if chosen <= refused else others | refused
         for up in plan.groups:
-            if _is_larger(up.group, begun, copy):
+            if up.group not in copy.groups or _is_larger(up.group, begun, copy):
                 continue
             parts = _triggered(up, plan, left, copy, begun)
             if parts and (about or left == others):
@@ -390,8 +390,12 @@ def _in_parts(names: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _in_copy(up: ScaleUp, copy: ReplayCopy) -> str:
-    names = few_names(copy.groups.get(up.group, ()))
+    names = few_names(copy.groups.get(up.group, ())) or copy.text(up.group) or "a group"
     return f"{names} from {up.before} to {up.after}" if up.before >= 0 else f"{names} to {up.after}"
+
+
+def _count(things: Collection[str], what: str) -> str:
+    return f"{len(things):,} {what}{'' if len(things) == 1 else 's'}"
 
 
 def _said(decision: Decision, copy: ReplayCopy) -> str:
@@ -402,11 +406,11 @@ def _said(decision: Decision, copy: ReplayCopy) -> str:
     refused = Counter(copy.text(r.reason) for rs in decision.refusals.values() for r in rs)
     if refused:
         why = ", ".join(text for text, _ in refused.most_common(3) if text)
-        parts.append(f"added no node for {len(decision.refusals):,} pods ({why})")
+        parts.append(f"added no node for {_count(decision.refusals, 'pod')} ({why})")
     if decision.removed:
-        parts.append(f"removed {len(decision.removed):,} nodes")
+        parts.append(f"removed {_count(decision.removed, 'node')}")
     elif decision.kept and not parts:
-        kept = (f"{len(nodes):,} nodes ({why})" for why, nodes in _kept(decision).items())
+        kept = (f"{_count(nodes, 'node')} ({why})" for why, nodes in _kept(decision).items())
         parts.append(f"kept {', '.join(kept)}")
     if decision.failures:
         parts.append("was refused nodes by the cloud")
@@ -416,8 +420,8 @@ def _said(decision: Decision, copy: ReplayCopy) -> str:
 
 def _differs(decision: Decision, copy: ReplayCopy) -> Iterator[str]:
     yield from decision.problems
-    version = decision.version or "the same version"
-    yield f"play it with cluster-autoscaler {version}: others may decide otherwise"
+    version = decision.version or "of the same version"
+    yield f"play it with cluster-autoscaler {version}, as others may decide otherwise"
     given = sorted(name for name in _ELSEWHERE if decision.flags.get(name, "") not in ("", "[]"))
     if given:
         yield f"these flags are not given to it: {', '.join(given)}"
@@ -432,8 +436,8 @@ def _differs(decision: Decision, copy: ReplayCopy) -> Iterator[str]:
         names = few_names([name for group in larger for name in copy.groups[group]])
         yield f"the copy begins with more nodes of {names} than CA scaled up: that isn't expected"
     if unknown := [copy.text(name) for name in decision.named - copy.groups.keys()]:
-        named = f": {few_names(unknown)}" if all(unknown) else ""
-        yield f"the copy lacks {len(unknown):,} groups, as no node of them was there{named}"
+        named = few_names(unknown) if all(unknown) else f"{len(unknown):,} groups"
+        yield f"the copy lacks {named}: no node and no template of it was there"
     if decision.errors:
         first = copy.text(decision.errors[0])
         named = f": {first}" if first else ""
