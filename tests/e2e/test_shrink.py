@@ -1,6 +1,8 @@
 """`kwok-operator shrink`, as people run it, and the control plane that its tries share."""
 
+import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -8,14 +10,22 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
+from kwok_operator.cli.rehearsing import checked
+from kwok_operator.controlplane import Settings
+from kwok_operator.controlplane.tools import find_kubectl
 from kwok_operator.rehearsal.judge.verdict import Judged
 from kwok_operator.rehearsal.keptcluster import KeptCluster, kept_cluster
+from kwok_operator.rehearsal.kubectl import AsyncKubectl
 from kwok_operator.rehearsal.outputs import RECORDING, begun, judge
 from kwok_operator.rehearsal.runner import play
 from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.settings import RehearseSettings
+from kwok_operator.rehearsal.shrinking.documents import in_yaml, inlined, read_again
+from kwok_operator.rehearsal.shrinking.parts import tidied
+from tests.e2e.deploying import ROOT
 from tests.e2e.kubectl import Kubectl
 from tests.e2e.rehearsals import cluster_of, is_there
 
@@ -88,6 +98,29 @@ def scenario() -> dict[str, Any]:
 def shrink(path: Path, output: Path, *flags: str) -> subprocess.CompletedProcess[str]:
     command = [*COMMAND, str(path), f"--output={output}", *flags]
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+
+
+SCENARIOS = sorted((ROOT / "deploy" / "scenarios").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=[path.stem for path in SCENARIOS])
+def test_a_scenario_is_the_same_as_one_document(path: Path, tmp_path: Path) -> None:
+    for arm in yaml.safe_load(path.read_text()).get("arms") or [None]:
+        given = RehearseSettings(scenario=path, arm=arm)
+        read = checked(given, programs_later=True)
+        assert read.scenario is not None and read.document is not None and not read.findings
+        if read.scenario.karpenters:
+            pytest.skip("checks of Karpenter need its program")
+        kubectl = AsyncKubectl(find_kubectl(Settings.from_environ(os.environ)), {})
+        doc = asyncio.run(inlined(read, kubectl, folder=path.parent))
+        text = in_yaml(tidied(doc))
+        alone = tmp_path / path.name
+        alone.write_text(text)
+        programs = {name: Path(sys.executable) for name in read.scenario.programs}
+        again = read_again(yaml.safe_load(text), alone, binaries=programs)
+        assert again.scenario is not None and not again.findings
+        assert again.scenario.expect == read.scenario.expect
+        assert len(text.splitlines()) <= 300
 
 
 def test_one_cause_among_a_hundred_pods_is_what_is_left(tmp_path: Path) -> None:
