@@ -72,7 +72,10 @@ class Reading:
         """Adds what the flags of a Deployment or Pod say, if it is cluster-autoscaler's."""
         if (flags := flags_of(body)) is None:
             return
-        self.autoscaler_flags.update(flags)
+        # A flag without a value is a switch, whatever comes after it.
+        self.autoscaler_flags |= {
+            name: "true" if value[:2] in ("", "--") else value for name, value in flags
+        }
         # A snapshot has pods only; in a cluster, the Deployment says the same.
         if kind == "Deployment" or self.settings.dumps:
             self.bounds.add_autoscaler({**body, "kind": kind})

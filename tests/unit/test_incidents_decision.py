@@ -433,15 +433,27 @@ def pod(name: str) -> dict[str, Any]:
     return {"kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
 
 
-@pytest.mark.parametrize("anonymize", [False, True])
+@pytest.mark.parametrize(
+    ("anonymize", "flags"),
+    [
+        (False, {"max-nodes-total": "40", "expander": "least-waste"}),
+        (True, {"max-nodes-total": "40", "expander": "least-waste"}),
+        (False, {}),
+    ],
+)
 def test_an_import_writes_a_scenario_that_expects_the_decision(
-    tmp_path: Path, anonymize: bool
+    tmp_path: Path, anonymize: bool, flags: dict[str, str]
 ) -> None:
     nodes = [node(f"{pool}-{n}", pool) for pool, size in COPY.sizes.items() for n in range(size)]
-    items = [*nodes, pod("web-1"), pod("huge-1")]
+    autoscaler = pod("cluster-autoscaler-1")
+    args = ["./cluster-autoscaler", "--balance-similar-node-groups", "--expander=price"]
+    args += ["--expendable-pods-priority-cutoff=-5"]
+    autoscaler["spec"]["containers"][0]["command"] = args
+    autoscaler["spec"]["nodeName"] = "a-0"
+    items = [*nodes, pod("web-1"), pod("huge-1"), autoscaler]
     dump, log = tmp_path / "all.json", tmp_path / "ca.log"
     dump.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": items}))
-    log.write_text("\n".join(LOG))
+    log.write_text("\n".join(LOG if flags else LOG[2:]))
     settings = ImportSettings(tmp_path / "out", dumps=(dump,), logs=(log,), anonymize=anonymize)
 
     asyncio.run(run_import(settings, reporter=Reporter(io.StringIO())))
@@ -449,7 +461,10 @@ def test_an_import_writes_a_scenario_that_expects_the_decision(
     text = (tmp_path / "out" / "scenario.yaml").read_text()
     scenario = load_documents(text, where="scenario")[0]
     process = scenario["processes"][0]
-    assert process["clusterAutoscaler"]["flags"]["max-nodes-total"] == "40"
+    # Without flags in the log, those of the pod count.
+    wanted = flags or {"balance-similar-node-groups": "true", "expander": "price"}
+    wanted |= {} if flags else {"expendable-pods-priority-cutoff": "-5"}
+    assert process["clusterAutoscaler"]["flags"].items() >= wanted.items()
     assert scenario["timeline"] == [{"start": "autoscaler"}]
     expected = [Expectation.model_validate(each) for each in scenario["expect"]]
     assert len(expected) == 4
