@@ -160,12 +160,16 @@ def test_rotated_files_of_which_one_is_cut_off_are_read_in_the_order_of_time(
     packed = gzip.compress("\n".join(BEGIN + noise + EARLIER).encode())
     (tmp_path / "ca.log.1.gz").write_bytes(packed[:-2_000])
 
-    reader, problems = read_logs([tmp_path / "ca.log", tmp_path / "ca.log.1.gz"], at=AT, near=AT)
+    (tmp_path / "notes.txt").write_text("nothing\n")
+
+    names = ("ca.log", "ca.log.1.gz", "notes.txt")
+    reader, problems = read_logs([tmp_path / name for name in names], at=AT, near=AT)
 
     assert decide(reader, at=AT).scale_ups[0].groups == (ScaleUp("a", 2, 5, 10),)
     assert reader.version == "1.36.1"
-    assert len(problems) == 1
+    assert len(problems) == 2
     assert "ca.log.1.gz: its compressed end is missing" in problems[0]
+    assert "notes.txt: has no line of cluster-autoscaler" in problems[1]
 
 
 def test_a_log_that_powershell_has_written_is_read(tmp_path: Path) -> None:

@@ -222,7 +222,8 @@ class LogReader:
     last: float | None = None
     detailed: bool = False
     """Whether it was written with -v=4."""
-    lines: int = 0
+    found: int = 0
+    """Lines that cluster-autoscaler may have written, and that matter."""
     least: dict[str, int] = field(default_factory=dict)
     """Minimums of groups, where the log says them."""
     most: dict[str, int] = field(default_factory=dict)
@@ -236,13 +237,13 @@ class LogReader:
     _flags_named: bool = False
 
     def add(self, line: bytes) -> None:
-        self.lines += 1
         if not any(pattern.search(line) for pattern in _OF_INTEREST):
             return
         said = read_line(line.decode("utf-8", "replace"), near=self.near)
         if said is None:
             return
         said = LogLine(said.at, said.text[:_MOST_TEXT])
+        self.found += 1
         self.first = said.at if self.first is None else min(self.first, said.at)
         self.last = said.at if self.last is None else max(self.last, said.at)
         if not self._about_the_program(said):

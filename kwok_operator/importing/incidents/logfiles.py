@@ -36,13 +36,13 @@ def read_logs(
         def damaged(problem: str, path: Path = path) -> None:
             problems.append(f"--log: {path}: {problem}; what is before that was read")
 
-        before = reader.first
+        before = reader.found
         try:
             for line in _lines(path, damaged):
                 reader.add(line)
         except OSError as error:
             raise SettingsError(f"--log: {path}: {error.strerror or error}") from error
-        if reader.first is None and before is None:
+        if reader.found == before:
             problems.append(f"--log: {path}: has no line of cluster-autoscaler")
     if reader.first is None:
         raise SettingsError(f"{problems[-1]}; give the log of its leader")
