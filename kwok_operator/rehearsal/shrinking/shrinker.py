@@ -163,7 +163,7 @@ class Shrinker:
                 lower,
                 lambda numbers: (
                     f"{sum(amounts.values()) - sum(numbers.values())} of"
-                    f" {sum(amounts.values())}: {level.words}"
+                    f" {sum(amounts.values())} {level.words}"
                 ),
             )
 

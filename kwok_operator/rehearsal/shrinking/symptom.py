@@ -20,6 +20,7 @@ from kwok_operator.importing.incidents.calog import Loop
 from kwok_operator.rehearsal.judge.expectations import ExpectationOutcome
 from kwok_operator.rehearsal.judge.figures import FIGURES
 from kwok_operator.rehearsal.judge.recording import (
+    EventLine,
     GroupLine,
     JobLine,
     NodeClaimLine,
@@ -38,7 +39,7 @@ _OF_NODES: Final = ("nodes", "instances", "churn.created", "cost")
 _NAMES: Final = re.compile(r"\S*[0-9/]\S*")
 _A_CHOICE: Final = "a choice among groups"
 _NO_CHOICE: Final = "the only group"
-_CHANGES: Final = (NodeLine, PodLine, GroupLine, JobLine, NodeClaimLine)
+_CHANGES: Final = (NodeLine, PodLine, GroupLine, JobLine, NodeClaimLine, EventLine)
 
 Reasons = frozenset[frozenset[str]]
 """For which reasons something is so: those of one pod or node together."""
@@ -75,7 +76,9 @@ def because(symptom: Symptom, text: str) -> Symptom:
 
 
 def longest_pause(lines: Iterable[RecordedLine]) -> float:
-    """Returns the longest time in seconds in which nothing changed, before something did."""
+    """Returns the longest time in seconds in which nothing changed, before something did, or
+    before an Event.
+    """
     longest, last = 0.0, 0.0
     for line in lines:
         if isinstance(line, _CHANGES):
