@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kwok_operator.constants import KIND, NODES_PATH
+from kwok_operator.constants import NODES_PATH
 from kwok_operator.errors import KwokOperatorError, SettingsError, one_line
 from kwok_operator.importing import folder
 from kwok_operator.importing.anonymizing import Names, anonymized, check_table
@@ -71,7 +71,6 @@ async def run_import(
         if decision is not None and decision.known:
             parts = replay_of(decision, copied(decision.named, anonymizer))
             reporter.say(parts.teaches)
-            _say_what_has_no_bounds(manifests, reporter)
         if settings.anonymize:
             names.save()
         ledger = ledger_of(read=read, manifests=manifests, notes=notes, unread=unread)
@@ -81,15 +80,6 @@ async def run_import(
         files |= folder.scenario_files(scenario, as_json(placement), remarks=parts.remarks)
         folder.write(settings.output, files)
     return ledger
-
-
-def _say_what_has_no_bounds(manifests: Iterable[Mapping[str, Any]], reporter: Reporter) -> None:
-    groups = (manifest for manifest in manifests if manifest["kind"] == KIND)
-    if count := sum("autoscaling" not in group["spec"] for group in groups):
-        reporter.say(
-            f"no bounds are known of {count:,} groups, so cluster-autoscaler won't scale them; give"
-            " its status ConfigMap to --from, too, or --max-size"
-        )
 
 
 async def _read_cluster(settings: ImportSettings, reporter: Reporter, sleep: Sleep) -> Reading:
@@ -171,8 +161,9 @@ def _made(
         read[nodepools.KIND] = node_pools.read
 
     def copied(asked: Iterable[str], anonymizer: Anonymizer | None) -> ReplayCopy:
+        scaled = {m["metadata"]["name"] for m in grouped.manifests if "autoscaling" in m["spec"]}
         return copy_of(
-            grouped.groups,
+            [group for group in grouped.groups if group.name in scaled],
             asked=asked,
             nth=grouped.nth,
             workloads=imported.standing,

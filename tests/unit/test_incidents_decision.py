@@ -294,11 +294,10 @@ def test_what_a_back_off_changes_is_not_expected_exactly(tmp_path: Path) -> None
         klog(30.5, "Expanding Node Group c would waste 12.50% CPU, 5.00% Memory, 8.75% Blended"),
         klog(30.5, "Final scale-up plan: [{c 1->2 (max: 3)}]"),
         event(30.6, "tiny-1", "TriggeredScaleUp", "pod triggered scale-up: [{c 1->2 (max: 3)}]"),
-        event(
-            30.6, "huge-1", "NotTriggerScaleUp", f"{refusal}, 1 in backoff after failed scale-up"
-        ),
+        event(30.6, "huge-1", "NotTriggerScaleUp", refusal),
     ]
-    expect = replay_of(decided(tmp_path, lines), COPY).expect
+    copy = replace(COPY, groups={name: [name] for name in ("a", "c", "full", "x", "y")})
+    expect = replay_of(decided(tmp_path, lines), copy).expect
     events = {each["name"]: each["event"] for each in expect if "event" in each}
 
     # The first choice of this pod may be the group that the cloud refuses.
@@ -371,9 +370,17 @@ def test_reasons_are_counted_only_if_the_copy_has_all_groups(tmp_path: Path) -> 
     parts = replay_of(decided(tmp_path, LOG), copy)
 
     assert parts.expect[-2]["event"]["message"] == ["Insufficient cpu"]
+    # An Event counts five groups, though the log names three.
+    many = [line.replace("2 Insufficient cpu", "4 Insufficient cpu") for line in LOG]
+    fewer = replay_of(decided(tmp_path, many), COPY)
+    assert fewer.expect[-2]["event"]["message"] == ["Insufficient cpu"]
+    # Of the groups that the copy lacks, one may be all that a reason was about.
+    assert parts.expect[-1]["event"]["message"] == ["max node group size reached"]
+    none = replay_of(decided(tmp_path, LOG), replace(COPY, groups={}))
+    assert not [each for each in none.expect if "no node for" in each["name"]]
     lacking = replay_of(decided(tmp_path, LOG), replace(COPY, groups={"full": ["full"]}))
     assert not [each for each in lacking.expect if each["name"].startswith("scale-up")]
-    assert "the copy lacks c: no node and no template of it was there" in str(parts.remarks)
+    assert "the copy lacks c, or their bounds" in str(parts.remarks)
 
 
 def test_a_size_that_the_copy_does_not_begin_with_is_not_expected(tmp_path: Path) -> None:

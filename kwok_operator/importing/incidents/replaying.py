@@ -293,8 +293,13 @@ def _final_sizes(decision: Decision, copy: ReplayCopy, refused: set[str]) -> Ite
 
 def _refusals(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
     """Yields why pods got no node: for all pods of a workload that have the same reasons."""
-    # CA counts groups, so the copy must have the same ones.
-    alike = all(len(copy.groups.get(name, ())) == 1 for name in {*decision.named, *copy.groups})
+    # CA counts groups, so the copy must have the same ones. Without a log, it names none.
+    counted = max(
+        (sum(each.groups for each in why) for why in decision.refusals.values()), default=0
+    )
+    lacking = max(len(decision.named - copy.groups.keys()), counted - len(copy.groups), 0)
+    alike = not lacking and all(len(names) == 1 for names in copy.groups.values())
+    full = {group for group, why in decision.skipped.items() if why == FULL}
     refused = {each.group for each in decision.failures} | decision.backed_off
     backing = {
         pod
@@ -311,18 +316,18 @@ def _refusals(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
             if not text or (text == BACKOFF and pod not in backing):
                 continue
             # When CA backs off from a group, its reason changes to that while a run goes on.
-            unsure = 0 if text == FULL else len(refused)
-            if not alike or text == BACKOFF:
+            unsure = lacking + (0 if text == FULL else len(refused))
+            if text == BACKOFF or (text == FULL and full & copy.groups.keys() and not alike):
                 said.append((text,))
             elif each.groups > unsure:
                 counts = range(each.groups - unsure, each.groups + unsure + 1)
-                said.append(tuple(f"{count} {text}" for count in counts))
+                said.append(tuple(f"{count} {text}" for count in counts) if alike else (text,))
         if about and said:
             pods[about, tuple(said)] += 1
     for (about, reasons_of), count in sorted(pods.items())[:_MOST_EXPECTED]:
         for texts in reasons_of:
-            counted = texts[0][:1].isdigit()
-            forms = [f"{mark} {text}" for text in texts for mark in ":,"] if counted else texts
+            numbered = texts[0][:1].isdigit()
+            forms = [f"{mark} {text}" for text in texts for mark in ":,"] if numbered else texts
             yield {
                 "name": f"no node for {about}, as then: {texts[len(texts) // 2]}",
                 "event": {"reason": NOT_TRIGGERED, "about": f"Pod/{about}", "message": [*forms]},
@@ -437,7 +442,7 @@ def _differs(decision: Decision, copy: ReplayCopy) -> Iterator[str]:
         yield f"the copy begins with more nodes of {names} than CA scaled up: that isn't expected"
     if unknown := [copy.text(name) for name in decision.named - copy.groups.keys()]:
         named = few_names(unknown) if all(unknown) else f"{len(unknown):,} groups"
-        yield f"the copy lacks {named}: no node and no template of it was there"
+        yield f"the copy lacks {named}, or their bounds: nothing shows nodes or bounds of them"
     if decision.errors:
         first = copy.text(decision.errors[0])
         named = f": {first}" if first else ""
