@@ -397,13 +397,15 @@ def test_objects_of_other_kinds_and_versions_are_named(tmp_path: Path) -> None:
     job = {"apiVersion": "batch.volcano.sh/v1", "kind": "Job", "metadata": {"name": "a"}}
     path, output = tmp_path / "dump.json", tmp_path / "out"
     moved = pod("alone", "n1")
-    path.write_text(json.dumps(listed([*CLUSTER, budget, job, moved])))
+    foreign = {"apiVersion": "acme.example/v1", "kind": "Node", "metadata": {"name": "n1"}}
+    path.write_text(json.dumps(listed([foreign, *CLUSTER, budget, job, moved])))
     assert run("--from", str(path), "--output", str(output)) == 0
     found = ledger(output)
     notes = {(n["reason"], n["kind"]) for n in [*found["dropped"], *found["changed"]]}
     assert {("OtherVersion", "PodDisruptionBudget"), ("OtherKind", "Job")} <= notes
     assert ("TwoMoments", "Pod") in notes
     assert found["written"]["PodDisruptionBudget"] == 1
+    assert found["read"]["Node"] == 2
 
 
 AUTOSCALER = {

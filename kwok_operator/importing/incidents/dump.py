@@ -65,7 +65,7 @@ _WRITERS: Final = ("cluster-autoscaler", "karpenter", "scheduler")
 """Parts of the names of the components whose Events count."""
 _FORMS: Final = (
     "a debugging snapshot of cluster-autoscaler (/snapshotz), the output of `kubectl cluster-info"
-    " dump`, a must-gather folder, or of `kubectl get -o yaml` or json"
+    " dump`, a must-gather folder, or of `kubectl get -o yaml` or json; logs go to --log"
 )
 
 
@@ -230,7 +230,9 @@ class _Dump:
         place = text_at(body, "metadata", "namespace"), text_at(body, "metadata", "name")
         if found.in_snapshot and place[1]:
             self._snapshot.add(place[1])
-        if not self._is_new((found.kind, *place), body):
+        # Others may have a kind of the same name: there is a Job of Volcano.
+        known_as = kind or f"{found.kind} of {_group_and_version(found.api_version)[0]}"
+        if not self._is_new((known_as, *place), body):
             return
         self._note_times(body)
         if found.coming:
@@ -260,7 +262,7 @@ class _Dump:
             return True
         first = self._seen.setdefault(hash(key), version)
         if first != version:
-            self._noted[Ref(key[0], "", ""), Reason.TWO_MOMENTS, ""] += 1
+            self._noted[Ref(key[0].partition(" of ")[0], "", ""), Reason.TWO_MOMENTS, ""] += 1
         return len(self._seen) > before
 
     def _note_times(self, body: Mapping[str, Any]) -> None:
