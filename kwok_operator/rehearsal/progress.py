@@ -77,6 +77,7 @@ def in_lines(report: Report) -> Show:
 
     def show(now: RunProgress) -> None:
         nonlocal told_at
+        told_at = min(told_at, now.t)  # in the next run the clock begins anew
         if now.t - told_at >= _LINE_SECONDS:
             told_at = now.t
             report(str(now))

@@ -180,6 +180,9 @@ def test_lines_come_now_and_then(progress: RunProgress) -> None:
     for t in (0.5, 4.9, 5.0, 5.5, 9.9, 10.4):
         show(replace(progress, t=t))
     assert [line.split()[0] for line in told] == ["5", "10"]
+    for t in (0.0, 3.0, 5.1):  # of another run
+        show(replace(progress, t=t))
+    assert [line.split()[0] for line in told] == ["5", "10", "5"]
 
 
 def test_a_pipe_imports_nothing_of_rich() -> None:

@@ -157,7 +157,6 @@ class FirstVerdictPlayer:
             problems = "; ".join(str(each) for each in read.findings[:3])
             raise SettingsError(f"{path} can't be played: {problems}")
         if self._kept is None:
-            self.report("creating a cluster")
             self._kept = await self._stack.enter_async_context(kept_cluster(read.scenario))
         return await rehearse(
             read.scenario,

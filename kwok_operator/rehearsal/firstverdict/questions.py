@@ -139,7 +139,7 @@ def _as_it_stood(facts: CopyFacts) -> Iterator[Mapping[str, Any]]:
 def _lost(facts: CopyFacts, zone: str, *, processes: list[dict[str, Any]] | None) -> dict[str, Any]:
     """Returns the fields that say what happens. Without `processes` there is no autoscaler."""
     share = facts.zones[zone] / max(facts.nodes, 1)
-    moves = 25 + ceil(facts.bound * share / _PODS_PER_SECOND)
+    moves = 20 + ceil(facts.bound * share / _PODS_PER_SECOND)
     lost: dict[str, Any] = {
         "teaches": f"whether all pods find a place when the zone {zone} is lost",
         "timeline": [{"at": "0s", "outage": {"zone": zone}}],
@@ -153,5 +153,6 @@ def _lost(facts: CopyFacts, zone: str, *, processes: list[dict[str, Any]] | None
     ]
     lost["processes"] = [{**process, "starts": "byTimeline"}]
     lost["timeline"].append({"start": process["name"], "delay": f"{moves}s"})
-    lost["until"] = {"settledFor": "40s", "atMost": f"{5 * moves}s"}
+    # What was quiet before the autoscaler started counts, too.
+    lost["until"] = {"settledFor": f"{moves + 20}s", "atMost": f"{6 * moves}s"}
     return lost
