@@ -383,6 +383,36 @@ def test_reasons_are_counted_only_if_the_copy_has_all_groups(tmp_path: Path) -> 
     assert "the copy lacks c, or their bounds" in str(parts.remarks)
 
 
+def only_web(pod: str) -> str:
+    return "shop/web-*" if "web" in pod else ""
+
+
+def test_what_is_about_pods_that_the_copy_lacks_is_not_expected(tmp_path: Path) -> None:
+    decision = decided(tmp_path, LOG)
+    web, none = replace(COPY, pod=only_web), replace(COPY, pod=lambda _: "")
+    names = [each["name"] for each in replay_of(decision, web).expect]
+    parts = replay_of(decision, none)
+
+    assert names == ["scale-up of a from 2 to 5, as then"]
+    assert (parts.expect, parts.teaches.startswith("What cluster-autoscaler does")) == ([], True)
+    assert "What was decided of pods that the copy lacks isn't expected." in parts.remarks
+
+
+def test_errors_are_counted_as_their_texts_may_have_names_in_them(tmp_path: Path) -> None:
+    lines = [
+        *BACKED_OFF[:-1],
+        klog(30.6, "Failed to scale up: boom token=canary-1 account 123"),
+        klog(
+            30.6, "Disabling scale-up for node group c until x; errorClass=Other; errorCode=acct-9"
+        ),
+    ]
+    parts = replay_of(decided(tmp_path, lines), COPY)
+
+    assert "May differ: it met 1 error, which the copy doesn't repeat." in parts.remarks
+    assert "canary" not in str(parts)
+    assert "acct-9" not in str(parts)
+
+
 def test_a_size_that_the_copy_does_not_begin_with_is_not_expected(tmp_path: Path) -> None:
     less, more = (replace(COPY, sizes={**COPY.sizes, "a": size}) for size in (1, 4))
     up = replay_of(decided(tmp_path, LOG), less).expect[0]

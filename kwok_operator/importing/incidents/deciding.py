@@ -6,6 +6,7 @@ settings, facts of a dump  --read_decision-->  Decision, bounds that only the lo
 import re
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -62,9 +63,16 @@ def read_decision(logs: Sequence[Path], reading: Reading, *, reporter: Reporter)
     housed = {f"{pod.namespace}/{pod.name}" for pod in waiting if pod.schedulable}
     # A snapshot alone lacks the pods for which there is no room.
     known = pending or (reading.settings.dumps and not facts.groups)
+    # Of pods that are left out, it isn't known whether they were pending.
+    partly = bool(reading.settings.namespaces or reading.settings.excluded_namespaces)
+    known = known and not partly
     decision = decide(
         reader, events=events, at=at, pending=pending if known else None, housed=housed
     )
+    if partly:
+        # Without some of the pods, other nodes are unneeded.
+        kept = {node: why for node, why in decision.kept.items() if _MIN_SIZE.search(why)}
+        decision = replace(decision, accounted=False, removed={}, kept=kept)
     if reader is not None:
         full = {group for group, why in decision.skipped.items() if why == FULL}
         reading.bounds.add_logged(_bounds(reader), full=full, least=_least(decision))

@@ -288,7 +288,7 @@ def _plans(
     before = [
         PlannedScaleUp(times[ups], ups, *chosen.get(ups, (None, frozenset())), frozenset(pods))
         for ups, pods in asked.items()
-        if ups not in there and (waiting is None or pods & waiting)
+        if ups not in there and waiting is not None and pods & waiting
     ]
     return _merged(before, plans)
 

@@ -10,7 +10,7 @@ a run part from the original.
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any, Final
 
@@ -89,8 +89,8 @@ _FAST: Final[Mapping[str, str]] = {
 """Shorter times, so that minutes of the original take seconds; not those of back-offs."""
 _CLASSES: Final = {"OutOfResource": "OutOfResources"}
 """The class of an error in spec.cloud, by that in CA's log; all others are Other."""
-_CODE: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
-"""A code that spec.cloud takes."""
+_CODE: Final = re.compile(r"(?=.{1,64}$)[A-Za-z]+(?:[._-][A-Za-z]+)*")
+"""A code that spec.cloud takes, if it has only words: others may have names of accounts in them."""
 _WHY_KEPT: Final[Mapping[str, str]] = {
     "disruption budget": "not enough pod disruption budget",
     "min size reached": "node group min size reached",
@@ -135,13 +135,30 @@ def replay_of(decision: Decision, copy: ReplayCopy) -> ScenarioParts:
     """Returns flags, steps before CA starts, and expectations; none if nothing is known of the
     decision.
     """
+    there = _of_copy(decision, copy)
+    remarks = [f"May differ: {each}." for each in _differs(there, copy)]
+    if there != decision:
+        remarks.append("What was decided of pods that the copy lacks isn't expected.")
+    decision = there
+    expect = list(_expected(decision, copy))
+    teaches = f"Whether {_said(decision, copy)}, as then."
+    if not expect:
+        teaches = "What cluster-autoscaler does. Nothing of its log can be expected of this copy."
     return ScenarioParts(
-        teaches=f"Whether {_said(decision, copy)}, as then.",
-        remarks=[f"May differ: {each}." for each in _differs(decision, copy)],
+        teaches=teaches,
+        remarks=remarks,
         autoscaler=_flags(decision),
         steps=list(_refusing(decision, copy)),
-        expect=list(_expected(decision, copy)),
+        expect=expect,
     )
+
+
+def _of_copy(decision: Decision, copy: ReplayCopy) -> Decision:
+    """Returns the decision without what is only about pods that the copy lacks."""
+    plans = (p for p in decision.scale_ups if not p.pods or any(map(copy.pod, p.pods)))
+    refusals = {pod: why for pod, why in decision.refusals.items() if copy.pod(pod)}
+    there = replace(decision, scale_ups=tuple(plans), refusals=refusals)
+    return there if there == decision else replace(there, accounted=False)
 
 
 def _flags(decision: Decision) -> dict[str, str]:
@@ -443,8 +460,6 @@ def _differs(decision: Decision, copy: ReplayCopy) -> Iterator[str]:
     if unknown := [copy.text(name) for name in decision.named - copy.groups.keys()]:
         named = few_names(unknown) if all(unknown) else f"{len(unknown):,} groups"
         yield f"the copy lacks {named}, or their bounds: nothing shows nodes or bounds of them"
-    if decision.errors:
-        first = copy.text(decision.errors[0])
-        named = f": {first}" if first else ""
-        yield f"it met {len(decision.errors):,} errors, which the copy doesn't repeat{named}"
+    if decision.errors:  # their texts may have names of accounts in them
+        yield f"it met {_count(decision.errors, 'error')}, which the copy doesn't repeat"
     yield "times are shorter than then: a node is unneeded after 10 s, a loop begins every 2 s"
