@@ -5,7 +5,7 @@
     -> the scheduler is started anew
 
 It is started anew rather than continued: of pods that were bound in the meantime, it would at first
-only see that they had been created, and might evict others to make room for them.
+only see that they had been created. It would look for places for them, and could evict others.
 """
 
 import asyncio

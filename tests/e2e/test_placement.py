@@ -122,5 +122,8 @@ def test_pods_stand_where_they_stood_and_the_scheduler_goes_on(tmp_path: Path) -
     }
     assert ordinals == ORDINALS
     assert pending == [("huge", "Unschedulable")]
+    refused = (e["involvedObject"]["name"] for e in found if e.get("reason") == "FailedScheduling")
+    # A scheduler that went on from where it was would look for places for pods that stand.
+    assert {name.partition("-")[0] for name in refused} == {"huge"}
     # The node that is cordoned, full or tainted gets none.
     assert late <= {"general/1", "general/2"}
