@@ -1,0 +1,1 @@
+"""What the fields of all resources share: the base class, selectors, taints."""

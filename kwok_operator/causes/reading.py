@@ -158,9 +158,9 @@ class ClusterReader:
         optional: bool = True,
         missing: Callable[[], object] = bool,
     ) -> Body | None:
-        """Returns an object, or None where there is none, after a call of `missing`, or where it
-        can't be read: then there is a note. `shows` says what the object would show. Raises the
-        error if it isn't `optional`.
+        """Returns an object. None if it doesn't exist: then `missing` is called. None, too, if it
+        can't be read: then a note says so, and what the object `shows`. If it isn't `optional`,
+        both are raised.
         """
         try:
             return decoder.one(await self._request(path, {}, retries=_RETRIES if optional else 0))

@@ -170,5 +170,5 @@ def _key(chain: Chain) -> _Key:
 
 
 def _line(text: str, *, indent: str = "") -> str:
-    """Removes what a terminal would obey."""
+    """Makes one short line, without control characters that a terminal would interpret."""
     return f"{indent}{one_line(text, limit=TERMINAL_LINE)}"

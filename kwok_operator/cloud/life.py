@@ -118,7 +118,7 @@ class Life:
 
     @property
     def is_perfect(self) -> bool:
-        """Whether nothing was decided, so that the Node needs no record."""
+        """Whether the cloud changes nothing about the Node (no delay, fault, end): no record."""
         return self == Life(self.born)
 
     def noticed(self, at: int | None) -> "Life":

@@ -26,10 +26,11 @@ class Streamed:
 
 @dataclass(frozen=True, slots=True)
 class DocumentPiece:
-    """An element of a list or map, or, without `key`, the end of a document.
+    """An element of a streamed list or map, or the end of a document.
 
-    `rest` has what was read of the document so far, without its pieces; it is complete at the end.
-    A document that is a list has the key "" of each element. `name` is an entry's key.
+    `key` is the field of the document that has the list or map, "" if the document is the list
+    itself, None at the end. `name` is the key of a map's entry. `rest` has the other fields that
+    have been read so far, at the end all of them.
     """
 
     key: str | None

@@ -1,0 +1,1 @@
+"""HTTP with an API server: connection, login, client, list and watch. Knows no groups."""

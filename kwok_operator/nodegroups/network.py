@@ -95,8 +95,9 @@ class HeldBlocks:
             self._count(block, -1)
 
     def taken(self, block: Block, *, node: str) -> int:
-        """Returns 0 if no other node has any address of the block. Otherwise returns how many
-        blocks from it on are taken at least: a larger block contains many of this size."""
+        """Returns 0 if no other node has an address of the block. Otherwise returns how many
+        blocks, this one included, can be skipped: those within a larger block of another node.
+        """
         if self._held.get(node) == block:
             return 0
         size = (block.bits, block.prefix)

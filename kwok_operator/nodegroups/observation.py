@@ -143,7 +143,8 @@ class Memory:
         """Returns those of the `absent` names whose node never existed; the others have been
         deleted.
 
-        Clients that name victims, cluster-autoscaler above all, leave their names for a while.
+        Clients that name victims, cluster-autoscaler above all, leave names in nodesToDelete for
+        a while after the nodes are gone.
         """
         self.honoured = (self.honoured | (named - frozenset(absent))) & named
         return tuple(name for name in absent if name not in self.honoured)

@@ -236,7 +236,7 @@ def _ready(facts: Facts, stalled: Verdict) -> Verdict:
 
 
 def _trouble(facts: Facts) -> Verdict | None:
-    """The verdict on why requested instances don't arrive; None if they do."""
+    """The verdict on why requested instances don't arrive; None if they do, or are on their way."""
     verdict = facts.conditions.get(ConditionType.PROVISIONED)
     unharmed = verdict is None or verdict.status or verdict.reason == PROVISIONING
     return None if unharmed else verdict

@@ -268,7 +268,9 @@ class Lives:
         )
 
     def jq_after_within_run(self, position: int) -> str:
-        """Returns jq for the milliseconds from the containers' start to failure `position`."""
+        """Returns jq for the milliseconds from the containers' start to failure `position`, at most
+        the length of the run.
+        """
         after = self.jq_after_of(
             position, who="(. as $p | who_fails | number_of_try($p | restarts))"
         )

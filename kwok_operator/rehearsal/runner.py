@@ -101,9 +101,9 @@ async def play(
 ) -> KwokOperatorError | None:
     """Plays the scenario, and records it in `folder`. Returns the error of clearing up, if any.
 
-    It takes place in a `kept` cluster, if there is one. If expectations are `enough`, by number,
-    the run ends once these are certain. Raises KwokOperatorError if it could not begin, and
-    CancelledError if it is cancelled before the clock starts.
+    It takes place in a `kept` cluster, if there is one. `enough` are numbers of expectations: once
+    all of these are certain, the run ends early. Raises KwokOperatorError if it could not begin,
+    and CancelledError if it is cancelled before the clock starts.
     """
     logs = (folder / outputs.LOGS).absolute()  # programs run in the folder of the scenario
     warnings = _warnings(scenario, logs, report=report)

@@ -1,0 +1,1 @@
+"""Checks objects against a CRD's schema, as the API server does, without one."""

@@ -1,0 +1,1 @@
+"""cluster-autoscaler's externalgrpc protocol: server, service, the store it reads, the writer."""

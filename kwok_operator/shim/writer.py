@@ -40,7 +40,7 @@ Decide = Callable[[Fleet], Change | None]
 
 
 class NotServedError(KwokOperatorError):
-    """The group does not exist any more, or it is not served."""
+    """The group is gone, or cluster-autoscaler may not scale it."""
 
 
 class BusyError(KwokOperatorError):

@@ -222,7 +222,8 @@ def _course(loops: Sequence[Loop], at: float | None, pending: Iterable[str] | No
 
 
 def _changed(before: Sequence[Loop], loop: Loop) -> bool:
-    """Whether pods came or went by others. New nodes have pods of DaemonSets, and evicted pods come
+    """Whether pods came or went without CA's doing. More pods after a scale-up prove nothing, nor
+    does any change after a removal: new nodes bring pods of DaemonSets, and evicted pods are made
     again.
     """
     last = before[-1].total
@@ -331,15 +332,15 @@ def _of_sizes(loop: Loop) -> Iterable[ScaleUp]:
 
 
 def _others(loop: Loop) -> frozenset[str] | None:
-    """Returns the groups that CA's expanders left beside the chosen one; among those it drew. What
-    an expander compared is only logged of least-waste and priority, as it came first.
+    """Returns the groups that the expander rated like the chosen one, so that chance chose. None if
+    they are not known: only least-waste and priority log what they compared.
     """
     left: frozenset[str] | None = frozenset(loop.highest) or None
     if loop.waste:
         least = min(loop.waste.values())
         left = frozenset(group for group, waste in loop.waste.items() if waste <= least)
     chosen = {up.group for up in loop.plan}
-    # Another expander came before least-waste, so it saw others only.
+    # If another expander had narrowed the choice before, the chosen group is not among them.
     return None if left is None or not chosen & left else left - chosen
 
 

@@ -1,0 +1,1 @@
+"""Nodes become groups: by --group-by, by their pool (pools.py), or as CA groups them."""

@@ -108,7 +108,8 @@ class _Node:
 class Nodes:
     """Collects Nodes and groups them; of several with one name the last one counts.
 
-    Where cluster-autoscaler's (CA) templates are known, groups are those of CA, also the empty.
+    If templates of cluster-autoscaler (CA) are known, the groups are CA's, also those without a
+    node.
     """
 
     _nodes: dict[str, _Node] = field(default_factory=dict)

@@ -1,0 +1,1 @@
+"""Pods and workloads become manifests with what decides scheduling, and nothing else."""

@@ -1,0 +1,1 @@
+"""Records changes of workloads, and replays them."""

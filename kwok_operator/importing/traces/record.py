@@ -211,8 +211,8 @@ class Recording:
         self._places.update(nodes.finish().places)
 
     async def _list(self, kind: str) -> str:
-        """Writes the objects that exist, or their differences from those before; returns the list's
-        version.
+        """Lists a kind and writes its objects, after a gap only what has changed. Returns the
+        resourceVersion from which to watch.
         """
         self.recorder.begin(kind)
         version = ""

@@ -39,7 +39,9 @@ class WatchGaps:
             self._listed.setdefault(kind, t)
 
     def missing(self, kinds: Iterable[str], *, momentary: bool) -> str:
-        """Returns what makes a figure of these kinds incomplete; an empty text if nothing does."""
+        """Returns why a figure computed from objects of these kinds is incomplete; empty if it is
+        complete. A `momentary` figure is complete again once its kinds have been listed anew.
+        """
         for kind in kinds:
             if kind in self._broken:
                 return f"the watch of {kind} is broken since {self._broken[kind]:g} s"

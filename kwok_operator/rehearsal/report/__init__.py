@@ -1,0 +1,1 @@
+"""A verdict for people: report.html, summary.md, the trace."""

@@ -1,4 +1,4 @@
-"""Writes a test for pytest that holds what a shrunk scenario shows.
+"""Writes a test for pytest that passes as long as a shrunk scenario comes out as it did.
 
 ScenarioFile, Symptom --pytest_file--> the text of test_NAME.py, which plays NAME.yaml beside it
 """
@@ -10,7 +10,7 @@ from kwok_operator.rehearsal.scenario.scenariofile import ScenarioFile
 from kwok_operator.rehearsal.shrinking.symptom import Symptom
 
 _HEAD = '''\
-"""Holds what {file} shows. Needs pytest and kwok-operator.
+"""Passes as long as {file} comes out as it did. Needs pytest and kwok-operator.
 
 An expectation that is False here fails for now. Once it is mended, write True.
 """
