@@ -37,7 +37,8 @@ first run, it must fail in each smaller scenario for the same reason; else it mu
 It leaves out workloads, pods, groups, other objects, steps, nodes, constraints and flags, from the
 coarse to the fine, as long as a short rehearsal shows the same. All of them take place in one
 control plane, which is made as new before each. The result is one file, and a test for pytest that
-passes as long as it comes out as it did. With the --output of a shrinking that was ended, that shrinking goes on.
+passes as long as it comes out as it did. With the --output of a shrinking that was ended, that
+shrinking goes on.
 
 Exit codes:
 """ + "".join(f"  {code:3}  {meaning}\n" for code, meaning in EXIT_CODES.items())
