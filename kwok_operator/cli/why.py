@@ -32,12 +32,16 @@ the rights that it needs.
 
 Exit code 0: answered; 1: no such pod; 2: the recording or the cluster can't be read.
 """
+_USAGE: Final = """\
+kwok-operator why [-h] RECORDING [POD]
+       kwok-operator why [-h] [--kubeconfig FILE] [--context NAME] [-n NAMESPACE] POD"""
 _MOST_CHAINS: Final = 10
 _LIVE: Final = "for a pod of a live cluster add --context, --kubeconfig or --namespace"
 
 
 def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
     why = command("why", run, "say why pods waited", _HELP)
+    why.usage = _USAGE
     why.add_argument("recording", metavar="RECORDING", type=Path, help="the file or its folder")
     why.add_argument("pod", metavar="POD", nargs="?", default="", help="a pod or a workload")
     cluster = why.add_argument_group("a live cluster, then POD is the only argument")
