@@ -71,7 +71,7 @@ def incidents() -> Iterator[Incident]:
         ],
         says=r"Scale-up: setting group pricey size to 1|\{pricey 0->1",
         # With the first alone, there need not be another group to choose.
-        keeps=["scale-up of pricey", "{figure: nodes.max, of: {group: plain}, atLeast: 1}"],
+        keeps=["scale-up of pricey", "{figure: nodes.max, of: {group: plain}, equals: 0}"],
         flags={"expander": "least-waste"},
     )
     yield Incident(
