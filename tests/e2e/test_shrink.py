@@ -185,6 +185,8 @@ async def test_nothing_of_a_try_reaches_the_next(tmp_path: Path) -> None:
         await kept.fresh()
         assert kept.differences() == []
         assert _everything(kubectl) == before
+        events = kubectl.json("get", "events", "-A")["items"]
+        assert [each for each in events if each["metadata"]["namespace"] == "shop"] == []
 
 
 async def _played(scenario: Scenario, kept: KeptCluster, folder: Path) -> Judged:
@@ -201,14 +203,14 @@ async def _played(scenario: Scenario, kept: KeptCluster, folder: Path) -> Judged
 
 
 def _everything(kubectl: Kubectl) -> set[str]:
-    """Returns all objects that the API server serves, but those that it renews all the time."""
+    """Returns all objects that the API server serves, but Events, and those that it renews."""
     kinds = kubectl("api-resources", "--verbs=list", "--output=name").split()
     text = kubectl(
         "get", ",".join(kinds), "--all-namespaces", "--output=json", "--ignore-not-found"
     )
     return {
         f"{each['kind']} {each['metadata'].get('namespace')}/{each['metadata']['name']}"
-        f" {each['metadata']['uid']} {json.dumps(each.get('spec'))}"
+        f" {each['metadata'].get('uid')} {json.dumps(each.get('spec'))}"
         for each in json.loads(text)["items"]
-        if each["kind"] != "Lease"
+        if each["kind"] not in ("Lease", "ComponentStatus", "Event")
     }
