@@ -98,15 +98,17 @@ def course(*, autoscaler: bool, placed: int) -> Iterable[RecordedLine]:
     for n in range(3):
         for at in (0, 1):
             yield pod(0, f"web{n}-{at}", created=0, phase="Running", node=f"n{n}", bound=0)
-    yield pod(0, "huge-0", created=0)
+    yield pod(0, "huge-0", created=0, why="0/3 nodes are available")
     yield MarkLine(1, "outage begins", "zone x")
     yield node(2, "n0", zone="x", ready=False)
     for at in (0, 1):
         yield replace(pod(3, f"web0-{at}", created=0), state=None)
-        yield pod(3, f"new-{at}", created=3)
+        yield pod(3, f"new-{at}", created=3, why="0/3 nodes are available")
     if autoscaler:
+        yield pod(9, "late-0", created=9)
         yield MarkLine(10, "start", "autoscaler")
         yield node(12, "n3", zone="y")
+        yield pod(12, "late-0", created=9, phase="Running", node="n1", bound=12)
     for at in range(placed):
         yield pod(15, f"new-{at}", created=3, phase="Running", node="n3", bound=15)
     yield EndLine(20, "settled", "")
@@ -138,6 +140,13 @@ def test_what_a_lost_zone_means(
     text = "\n".join(lines_of(known, [found]))
     assert f"{'held' if held else 'FAILED'}: without zone x (1 of 3 nodes)" in text
     assert "(zone-x/report.html)" in verdict_md(known, [found])
+
+
+def test_a_zone_that_no_pod_has_left_is_no_proof() -> None:
+    lines = [line for line in course(autoscaler=False, placed=0) if line.t < 3 or line.t > 15]
+    question = CopyQuestion("zone-x", {}, "x", 1)
+    found = answer(question, judge(lines), lines, facts=facts(x=1, y=2), seconds=7)
+    assert found.held is None and found.sentence == "no pod left the zone"
 
 
 def test_a_run_that_broke_off_holds_nothing() -> None:

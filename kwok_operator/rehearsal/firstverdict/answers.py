@@ -38,8 +38,8 @@ class PodCounts:
     in_zone: int = 0
     """Pods on nodes of the zone."""
     nodes: int = 0
-    of: Counter[str] = field(default_factory=Counter)
-    """Pods without a node by their workload."""
+    tried: Counter[str] = field(default_factory=Counter)
+    """Pods without a node by their workload, if the scheduler has said that it finds none."""
 
 
 @dataclass(slots=True)
@@ -94,8 +94,9 @@ class ZoneLooks:
         ]
         there = {name for name, node in self._nodes.items() if node.zone == self.zone}
         in_zone = sum(pod.node in there for pod in moving)
-        of = Counter(self._pods[name].workload or f"Pod/{name}" for name in self._waiting)
-        return PodCounts(len(moving), len(self._waiting), in_zone, len(self._nodes), of)
+        waiting = {name: self._pods[name] for name in self._waiting}
+        tried = Counter(pod.workload or f"Pod/{name}" for name, pod in waiting.items() if pod.why)
+        return PodCounts(len(moving), len(waiting), in_zone, len(self._nodes), tried)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +146,11 @@ def _about_zone(
 ) -> CopyAnswer:
     before, end = looks.before, looks.now()
     alone = looks.alone or end
-    placeless = max(alone.waiting - looks.allowed, 0)
     left = max(end.waiting - looks.allowed, 0)
-    lacking = (alone.of - before.of).most_common()
+    without = alone.tried - before.tried
+    lacking = without.most_common()
+    # Pods that have just come may still find a place when the autoscaler starts.
+    placeless = left if looks.alone is None else without.total()
     said: dict[str, Any] = {
         "podsInZone": before.in_zone,
         "withoutPlace": placeless,
@@ -158,7 +161,7 @@ def _about_zone(
     moved = f"pods that had to move: {before.in_zone:,}"
     if before.in_zone == 0:
         sentence = "no pod was there, but those of DaemonSets"
-    elif not placeless:
+    elif not placeless and not left:
         sentence = f"{moved}; all found another place"
     else:
         sentence = f"{moved}; without a place: {placeless:,}"
@@ -166,16 +169,20 @@ def _about_zone(
         after = None if looks.again is None or left else max(looks.again - looks.started, 0.0)
         new = max(end.nodes - alone.nodes, 0)
         said |= {"withoutPlaceInTheEnd": left, "newNodes": new, "secondsUntilAllRun": after}
-        if placeless and left:
+        if left:
             sentence += f"; with cluster-autoscaler: {left:,}; new nodes: {new:,}"
         elif placeless:
             sentence += f"; with cluster-autoscaler: 0 after {after:.0f} s; new nodes: {new:,}"
     details = [f"without a place: {', '.join(f'{w}: {n:,}' for w, n in lacking[:_MOST_NAMED])}"]
     details = [*(details if placeless else ()), *(found.why if left else ())]
+    if (late := alone.in_zone - end.in_zone) > 0:
+        details.append(f"pods that had not left yet when cluster-autoscaler started: {late:,}")
     if end.in_zone:
         details.append(f"pods that tolerate nodes that aren't Ready, and stay: {end.in_zone:,}")
     if gone := said["gone"]:
         details.append(f"pods that are gone, as nothing makes them anew: {gone:,}")
+    if end.in_zone and end.in_zone == before.in_zone:
+        return CopyAnswer(question, None, "no pod left the zone", details, seconds, said)
     return CopyAnswer(question, not left, sentence, details, seconds, said)
 
 
