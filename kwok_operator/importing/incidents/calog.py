@@ -120,17 +120,13 @@ _BACKOFF: Final = re.compile(
     r"Disabling scale-up for node group (\S+) until (.*?); errorClass=([^;]*); errorCode=(.*)",
     re.DOTALL,
 )
-_FAILED: Final = re.compile(
-    r"Failed adding .* to group (\S+) due to .*?; errorMessages=(.*)", re.DOTALL
-)
 _SCALE_UP_ERROR: Final = re.compile(r"(Failed to scale up: .*)", re.DOTALL)
-_MOST_NODES: Final = re.compile(r"Max total nodes in cluster reached")
 _BEGINS: Final = (
     rb"(?:Starting main loop|Found [0-9]+ |Creating new static|Trigger Enabled|FLAG: --"
     rb"|Cluster Autoscaler |Event\(v1|Pod \S+ (?:is unsch|can't be sch)|[0-9]+ other pods are"
-    rb"|Skipping |[Nn]ode |No (?:pod can|unsch|expansion)|Expanding Node|priority expander: "
+    rb"|Skipping |[Nn]ode |No (?:pod can|unsch)|Expanding Node|priority expander: "
     rb"|Best option|Final scale-up|Scale-up|ScaleUpTo|Scale-down: removing|\S+ was unneeded"
-    rb"|Disabling scale-up|Failed |Max total nodes|Unschedulable pods)"
+    rb"|Disabling scale-up|Failed to scale)"
 )
 _OF_INTEREST: Final = (
     re.compile(rb"\.go:[0-9]+\] " + _BEGINS),
@@ -152,14 +148,13 @@ class LoggedEvent:
 
 @dataclass(frozen=True, slots=True)
 class CloudFailure:
-    """What the cloud said when it added no nodes to a group. The class is CA's: OutOfResource,
-    QuotaExceeded or Other.
+    """What the cloud said when it added no nodes to a group. The class is CA's: OutOfResource or
+    Other.
     """
 
     group: str
     error_class: str
     code: str
-    message: str = ""
 
 
 @dataclass(slots=True)
@@ -181,6 +176,7 @@ class Loop:
     highest: set[str] = field(default_factory=set)
     """Groups that the expander priority left."""
     best: str = ""
+    """The group that the expanders chose."""
     plan: tuple[ScaleUp, ...] = ()
     sizes: dict[str, int] = field(default_factory=dict)
     """New sizes, which CA logs at any level."""
@@ -192,11 +188,6 @@ class Loop:
     failures: list[CloudFailure] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     no_pods: bool = False
-    no_options: bool = False
-    waits: bool = False
-    """It waited for more pods, as all were very new."""
-    most_nodes: bool = False
-    """The cluster had as many nodes as --max-nodes-total allows."""
     total: int | None = None
     """All pods of the cluster, which CA counts since 1.33."""
 
@@ -231,8 +222,6 @@ class LogReader:
     shift: float = 0.0
     """By how much UTC, in which the moment is, is ahead of the log's time: a multiple of a quarter
     of an hour. Known if the moment is that of a snapshot whose beginning is logged."""
-    _messages: dict[str, str] = field(default_factory=dict)
-    """What the cloud said last about a group."""
     _fits: bool = False
     _flags_named: bool = False
 
@@ -291,7 +280,7 @@ class LogReader:
         elif self.loops and self._wanted(said.at):
             if said.text.startswith(_PLAN):
                 self.most |= {up.group: up.maximum for up in scale_ups(said.text)}
-            _read(self.loops[-1], said.text, self._messages)
+            _read(self.loops[-1], said.text)
 
     def _begin(self, at: float) -> None:
         if self.loops and not self._wanted(self.loops[-1].at):
@@ -324,16 +313,13 @@ def _options(text: str) -> dict[str, str]:
     return flags
 
 
-def _read(loop: Loop, text: str, messages: dict[str, str]) -> None:
+def _read(loop: Loop, text: str) -> None:
     """Adds what a line says to the loop in which it was written."""
     readers = (_read_pods, _read_groups, _read_scale_up, _read_nodes)
     if any(read(loop, text) for read in readers):
         return
-    if found := _FAILED.match(text):
-        messages[found[1]] = found[2]
-    elif found := _BACKOFF.fullmatch(text):
-        message = messages.get(found[1], "")
-        loop.failures.append(CloudFailure(found[1], found[3], found[4], message))
+    if found := _BACKOFF.fullmatch(text):
+        loop.failures.append(CloudFailure(found[1], found[3], found[4]))
     elif found := _SCALE_UP_ERROR.fullmatch(text):
         loop.errors.append(found[1])
 
@@ -348,10 +334,6 @@ def _read_pods(loop: Loop, text: str) -> bool:
             loop.unfit[found[1], found[2]] = found[3]
     elif text == "No unschedulable pods":
         loop.no_pods = True
-    elif text.startswith("Unschedulable pods are very new"):
-        loop.waits = True
-    elif _MOST_NODES.match(text):
-        loop.most_nodes = True
     else:
         return False
     return True
@@ -380,8 +362,6 @@ def _read_scale_up(loop: Loop, text: str) -> bool:
         loop.sizes[found[1]] = int(found[2])
     elif found := _BEST.fullmatch(text):
         loop.best = found[1]
-    elif text == "No expansion options":
-        loop.no_options = True
     else:
         return False
     return True
