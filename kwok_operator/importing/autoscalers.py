@@ -16,7 +16,7 @@ from kwok_operator.nodegroups.naming import is_object_name
 STATUS: Final = "cluster-autoscaler-status"
 PROVIDER_CONFIG: Final = "kwok-provider-config"
 TEMPLATES: Final = "kwok-provider-templates"
-_DEFAULT_NAMESPACE: Final = "kube-system"
+DEFAULT_NAMESPACE: Final = "kube-system"
 SCALABLES: Final = ("machinedeployments", "machinesets", "machinepools")
 CAPI: Final = "cluster.x-k8s.io"
 KARPENTER: Final = "karpenter.sh"
@@ -41,7 +41,7 @@ async def read_bounds(
     cluster-autoscaler's.
     """
     unread: list[Unread] = []
-    for namespace in sorted({_DEFAULT_NAMESPACE, *namespaces}):
+    for namespace in sorted({DEFAULT_NAMESPACE, *namespaces}):
         await _configmaps(cluster, bounds, unread, namespace)
     kinds: list[tuple[str, str, Callable[[Any], None]]] = [
         *((CAPI, resource, bounds.add_scalable) for resource in SCALABLES),

@@ -295,7 +295,9 @@ async def test_facts_say_form_and_moment_and_ages(tmp_path: Path) -> None:
     assert [(e.reason, e.name, e.count, e.last) for e in facts.events] == [
         ("NotTriggerScaleUp", "web-2", 3, parse_time(AT))
     ]
-    gathered = (await read(must_gather(tmp_path / "gathered"))).facts
+    folder = must_gather(tmp_path / "gathered")
+    (folder / "cluster-autoscaler.log").symlink_to("/dev/zero")
+    gathered = (await read(folder)).facts
     assert [path.name for path in gathered.logs] == ["current.log"]
     assert gathered.forms == {tmp_path / "gathered": DumpForm.MUST_GATHER}
     assert gathered.taken == parse_time(AT)
@@ -417,7 +419,7 @@ AUTOSCALER = {
         "containers": [{"command": ["./cluster-autoscaler", "--nodes=1:9:asg-red"], "name": "ca"}],
     },
 }
-STATUS = {
+STATUS: dict[str, Any] = {
     "apiVersion": "v1",
     "kind": "ConfigMap",
     "metadata": {"name": "cluster-autoscaler-status", "namespace": "kube-system"},
@@ -453,7 +455,10 @@ async def test_bounds_of_openshift_are_read(tmp_path: Path) -> None:
 def test_bounds_come_from_flags_and_status(tmp_path: Path) -> None:
     path, output = tmp_path / "snapshot", tmp_path / "out"
     path.write_text(json.dumps(SNAPSHOT))
-    (tmp_path / "more.json").write_text(json.dumps([AUTOSCALER, STATUS]))
+    foreign = {"metadata": {"name": STATUS["metadata"]["name"], "namespace": "tenant"}}
+    text = STATUS["data"]["status"].replace("7", "999")
+    tenant = {**STATUS, **foreign, "data": {"status": text}}
+    (tmp_path / "more.json").write_text(json.dumps([tenant, AUTOSCALER, STATUS, tenant]))
     more = ("--from", str(tmp_path / "more.json"))
     assert run("--from", str(path), *more, "--output", str(output)) == 0
     bounds = {name: spec["autoscaling"] for name, spec in groups(output).items()}

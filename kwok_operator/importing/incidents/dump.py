@@ -7,7 +7,7 @@ nothing could be, DumpError is raised. Of an object that is in several files the
 """
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from kwok_operator.formats.untyped import as_list, as_map, text_at, value_at
 from kwok_operator.formats.words import names_in_words
 from kwok_operator.importing.autoscalers import (
     CAPI,
+    DEFAULT_NAMESPACE,
     KARPENTER,
     PROVIDER_CONFIG,
     SCALABLES,
@@ -91,7 +92,8 @@ class _Dump:
         self._noted = Counter[tuple[Ref, Reason, str]]()
         self._snapshot = set[str]()
         """The names of the nodes in CA's snapshots."""
-        self._configs: dict[str, Mapping[str, Any]] = {}
+        self._configs: defaultdict[str, dict[str, Mapping[str, Any]]] = defaultdict(dict)
+        """The data of cluster-autoscaler's ConfigMaps, by namespace and name."""
         self._newest = 0
         self._count = 0
 
@@ -106,7 +108,7 @@ class _Dump:
                 self._facts.forms[path] = form
             if not is_folder or may_have_objects(file):
                 await self._file(file, path, name=str(inside))
-            elif is_log_of_autoscaler(inside):
+            elif is_log_of_autoscaler(path, inside):
                 self._facts.logs.append(file)
 
     async def finish(self) -> None:
@@ -136,7 +138,10 @@ class _Dump:
             for pod in filter(partial(reading.wants, "Pod"), group.pods):
                 reading.workloads.add_expected(pod, text_at(group.node, "metadata", "name"))
         self._note_what_lacks()
-        add_configs(reading.bounds, self._configs)
+        # Of two that know a group the first counts: a tenant may have an autoscaler of its own.
+        own = {**dict.fromkeys(reading.autoscalers, 1), DEFAULT_NAMESPACE: 0}
+        for namespace in sorted(self._configs, key=lambda each: (own.get(each, 2), each)):
+            add_configs(reading.bounds, self._configs[namespace])
         reading.notes += [
             Note(Ref(kind, "", ""), Reason.OTHER_KIND, count=count, dropped=True)
             for kind, count in sorted(self._others.items())
@@ -243,7 +248,7 @@ class _Dump:
             self._event(body)
         elif kind == "ConfigMap":
             if place[1] in (STATUS, PROVIDER_CONFIG, TEMPLATES):
-                self._configs[place[1]] = as_map(body.get("data"))
+                self._configs[place[0]].setdefault(place[1], as_map(body.get("data")))
         elif kind:
             if kind in ("Deployment", "Pod"):
                 # Its flags don't outlast the spool.

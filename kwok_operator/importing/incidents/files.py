@@ -62,10 +62,12 @@ def form_of_folder(path: Path) -> DumpForm | None:
     return DumpForm.CLUSTER_INFO if is_list else None
 
 
-def is_log_of_autoscaler(path: Path) -> bool:
-    name = path.name.removesuffix(".gz")
-    of_it = any("cluster-autoscaler" in part for part in path.parts)
-    return of_it and (name == "logs.txt" or name.endswith(".log"))
+def is_log_of_autoscaler(folder: Path, inside: Path) -> bool:
+    """Whether a file inside a folder is a log of cluster-autoscaler; no pipe or device is."""
+    name = inside.name.removesuffix(".gz")
+    of_it = any("cluster-autoscaler" in part for part in inside.parts)
+    is_log = of_it and (name == "logs.txt" or name.endswith(".log"))
+    return is_log and (folder / inside).is_file()
 
 
 def pieces_of(path: Path, streamed: Streamed, *, given: bool) -> Iterator[DocumentPiece]:
