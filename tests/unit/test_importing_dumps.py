@@ -26,6 +26,7 @@ from kwok_operator.importing.settings import ImportSettings
 from kwok_operator.reporter import Reporter
 
 SECRET = "canary-9f3e"
+EVICTED = {"effect": "NoExecute", "tolerationSeconds": 300}
 AT = "2026-11-26T10:00:00Z"
 
 
@@ -71,6 +72,10 @@ def pod(name: str, node: str = "", *, owner: str = "", template: bool = False) -
             "serviceAccountName": SECRET,
             "priorityClassName": "urgent",
             "priority": 1000,
+            "tolerations": [
+                {"key": f"node.kubernetes.io/{key}", "operator": "Exists", **EVICTED}
+                for key in ("not-ready", "unreachable")
+            ],
         }
         | ({"nodeName": node} if node else {}),
         "status": {"phase": "Running" if node else "Pending", "message": SECRET},
@@ -242,6 +247,8 @@ def test_every_form_gives_the_same_and_no_secret(tmp_path: Path) -> None:
         assert run("--from", str(path), "--output", str(output)) == 0, name
         outputs[name] = written(output, "ledger.md", "ledger.json")
         assert SECRET not in "".join(written(output).values())
+        # The API server there sets how long pods stay on nodes that are lost.
+        assert "tolerationSeconds" not in "".join(written(output).values())
         assert ledger(output)["read"]["Pod"] == 3
     first = outputs["list.json"]
     assert "kind: Deployment" in first["namespaces/shop.yaml"]

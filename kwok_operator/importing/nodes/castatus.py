@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kwok_operator.errors import ManifestError, one_line
+from kwok_operator.errors import ManifestError
 from kwok_operator.formats.untyped import as_list, as_map, text_at, value_at
 from kwok_operator.formats.yamltext import load_documents
 from kwok_operator.nodegroups.api.autoscaling import MAX_TARGET_SIZE
@@ -76,8 +76,7 @@ def groups_of_flags(flags: Flags) -> Found:
         try:
             found.append(_scaling_group(name, least, most))
         except ValueError:
-            shown = one_line(repr(value), limit=200)
-            problems.append(f"--nodes={shown}: must be MIN:MAX:NAME, with MIN at most MAX")
+            problems.append("--nodes: a value must be MIN:MAX:NAME, with MIN at most MAX")
     return found, problems
 
 
@@ -95,8 +94,7 @@ def options_of_flags(flags: Flags) -> tuple[dict[str, Any], list[str]]:
         elif flag in _SWITCHES:
             option, value = _SWITCHES[flag], _BOOLEANS.get(text or "true")
         if option and value is None:
-            shown = one_line(repr(text), limit=100)
-            problems.append(f"--{flag}={shown}: is no value of this flag that a group can have")
+            problems.append(f"--{flag}: has no value that a group can have")
         elif option:
             found[option] = value
     return found, problems
@@ -129,8 +127,9 @@ def _read_all(groups: Iterable[Mapping[str, Any]]) -> Found:
             bounds = (group.get(key, 0) for key in ("minSize", "maxSize"))
             found.append(_scaling_group(group["name"], *bounds))
         except ValueError:
-            shown = one_line(repr(group), limit=200)
-            problems.append(f"nodeGroups: {shown} has no name, minSize and maxSize")
+            problems.append(
+                "nodeGroups: one has no name, or no minSize that is at most its maxSize"
+            )
     return found, problems
 
 

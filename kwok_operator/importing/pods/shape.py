@@ -26,6 +26,16 @@ IMAGE: Final = "fake"
 MOVED: Final = frozenset(("kube-system", "kube-public", "kube-node-lease", "kwok-operator"))
 """Namespaces of every cluster whose objects are moved, as they could replace real ones there."""
 _OTHERS: Final = "others"
+_ADMITTED: Final = [
+    {
+        "key": f"node.kubernetes.io/{problem}",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": 300,
+    }
+    for problem in ("not-ready", "unreachable")
+]
+"""Tolerations that the API server gives each pod without them, with the time that is set there."""
 
 
 def namespace_there(name: str) -> str:
@@ -72,7 +82,8 @@ def pod_shape(
     shape.setdefault("containers", [{"name": "c0", "image": IMAGE}])
     shape["automountServiceAccountToken"] = False
     shape["enableServiceLinks"] = False
-    tolerations = shape.setdefault("tolerations", [])
+    tolerations = [each for each in shape.get("tolerations", ()) if each not in _ADMITTED]
+    shape["tolerations"] = tolerations
     if not tolerates_guard(tolerations):
         tolerations.append({"key": GUARD_TAINT_KEY, "operator": "Exists"})
     notes = _invalid(ref, kept, prefix="spec.")
