@@ -57,7 +57,7 @@ async def run_import(
             reading = await _read_cluster(settings, reporter, sleep)
         for nowhere in reading.note_namespaces_not_there():
             reporter.say(one_line(nowhere.reason))
-        decision = read_decision(settings.logs, reading, reporter=reporter)
+        decision = await read_decision(settings.logs, reading, reporter=reporter)
         # What a signal finds being written is brought to its end.
         manifests, notes, read, placement, copied = _made(reading, settings, prices)
         unread, anonymizer = reading.unread, None

@@ -147,9 +147,13 @@ def test_loops_that_follow_at_once_are_separate(tmp_path: Path, ago: float, firs
 def test_a_snapshot_finds_its_loop_in_a_log_of_another_time_zone(tmp_path: Path) -> None:
     begun = klog(30.05, "Trigger Enabled for Debugging Snapshot, starting data collection")
     lines = [*BEGIN, *EARLIER, DECIDED[0], begun, *DECIDED[1:]]
+    up = "pod triggered scale-up: [{full 0->1 (max: 1)}]"
+    lines[6:6] = [event(25, "web-1", "TriggeredScaleUp", up)]
     at = AT + 0.05 - 5.5 * 3600
+    found = decided(tmp_path, lines, at=at)
 
-    assert decided(tmp_path, lines, at=at).scale_ups == decided(tmp_path, lines).scale_ups
+    assert found.scale_ups == decided(tmp_path, lines).scale_ups
+    assert len(found.scale_ups) == 2  # one is from before the moment
 
 
 def test_rotated_files_of_which_one_is_cut_off_are_read_in_the_order_of_time(

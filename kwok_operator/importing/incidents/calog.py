@@ -19,6 +19,7 @@ from kwok_operator.importing.incidents.loglines import LogLine, read_line
 KEEP: Final = 1800.0
 """Seconds before and after the moment of which loops are kept."""
 _MOST_LOOPS: Final = 5_000
+_PRUNE_EVERY: Final = 200
 _MOST_NAMES: Final = 10_000
 """Names of each sort that are kept of a loop."""
 _MOST_EVENTS: Final = 100_000
@@ -223,6 +224,7 @@ class LogReader:
     """By how much UTC, in which the moment is, is ahead of the log's time: a multiple of a quarter
     of an hour. Known if the moment is that of a snapshot whose beginning is logged."""
     _fits: bool = False
+    _begun: int = 0
     _flags_named: bool = False
 
     def add(self, line: bytes) -> None:
@@ -283,19 +285,21 @@ class LogReader:
             _read(self.loops[-1], said.text)
 
     def _begin(self, at: float) -> None:
-        if self.loops and not self._wanted(self.loops[-1].at):
-            self.loops.pop()
         self.loops.append(Loop(at))
-        while len(self.loops) > 1 and (
-            len(self.loops) > _MOST_LOOPS or not self._wanted(self.loops[0].at)
-        ):
+        self._begun += 1
+        if self._begun % _PRUNE_EVERY == 0:
+            self.loops = deque(each for each in self.loops if self._wanted(each.at))
+            wanted = (each for each in self.events if self._wanted(each.at))
+            self.events = deque(wanted, maxlen=_MOST_EVENTS)
+        while len(self.loops) > _MOST_LOOPS:
             self.loops.popleft()
-        while self.events and not self._wanted(self.events[0].at):
-            self.events.popleft()
 
     def _wanted(self, at: float) -> bool:
+        """Whether it is near the moment, or has just come: the moment may turn out to be here."""
+        if self.last is None or at >= self.last - KEEP * (1 if self.at else 2):
+            return True
         if self.at is None:
-            return self.last is None or at >= self.last - 2 * KEEP
+            return False
         return any(abs(at + shift - self.at) <= KEEP for shift in {0.0, self.shift})
 
 

@@ -3,6 +3,7 @@
 settings, facts of a dump  --read_decision-->  Decision, bounds that only the log has, notes
 """
 
+import asyncio
 import re
 import time
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from typing import Final
 from kwok_operator.errors import SettingsError, one_line
 from kwok_operator.importing.incidents.calog import LoggedEvent, LogReader
 from kwok_operator.importing.incidents.decision import FULL, Decision, decide
-from kwok_operator.importing.incidents.logfiles import read_logs
+from kwok_operator.importing.incidents.logfiles import reading_logs
 from kwok_operator.importing.nodes.castatus import ScalingGroup
 from kwok_operator.importing.notes import Note, Reason, Ref
 from kwok_operator.importing.reading import Reading
@@ -25,21 +26,14 @@ _MIN_SIZE: Final = re.compile(
 )
 
 
-def read_decision(logs: Sequence[Path], reading: Reading, *, reporter: Reporter) -> Decision | None:
+async def read_decision(
+    logs: Sequence[Path], reading: Reading, *, reporter: Reporter
+) -> Decision | None:
     """Returns the decision at the moment of a dump, or of the end of the log; None if neither logs
     nor Events say anything. Raises SettingsError for a log that can't be read.
     """
     facts = reading.facts
-    events = [
-        LoggedEvent(
-            (each.last or each.first) / 1000,
-            f"{each.kind}/{each.namespace}/{each.name}",
-            each.reason,
-            each.message,
-        )
-        for each in facts.events
-        if each.component == _WRITER
-    ]
+    events = _events(reading)
     paths = [*(logs or facts.logs)]
     if not paths and not events:
         return None
@@ -49,12 +43,17 @@ def read_decision(logs: Sequence[Path], reading: Reading, *, reporter: Reporter)
     if paths:
         for path in paths:
             reporter.say(one_line(f"reading {path}"))
+        reader = LogReader(at=at, near=at or time.time())
         try:
-            reader, problems = read_logs(paths, at=at, near=at or time.time())
+            for _ in reading_logs(paths, reader, problems, given=bool(logs)):
+                await asyncio.sleep(0)
         except SettingsError as error:
             if logs:
                 raise
-            problems = [str(error)]  # a folder may have the log of a pod that doesn't lead
+            reader, problems = (
+                None,
+                [str(error)],
+            )  # a folder may have the log of a pod that doesn't lead
         if reader is not None and not reader.flags:
             reader.flags = dict(reading.autoscaler_flags)
     # cluster-autoscaler adds no nodes for pods of DaemonSets.
@@ -81,6 +80,19 @@ def read_decision(logs: Sequence[Path], reading: Reading, *, reporter: Reporter)
         reporter.say(one_line(problem))
         reading.notes.append(Note(ref, Reason.LOG_LACKS, detail=one_line(problem, limit=400)))
     return decision
+
+
+def _events(reading: Reading) -> list[LoggedEvent]:
+    return [
+        LoggedEvent(
+            (each.last or each.first) / 1000,
+            f"{each.kind}/{each.namespace}/{each.name}",
+            each.reason,
+            each.message,
+        )
+        for each in reading.facts.events
+        if each.component == _WRITER
+    ]
 
 
 def _least(decision: Decision) -> dict[str, int]:

@@ -16,6 +16,7 @@ from kwok_operator.importing.incidents.calog import LogReader
 from kwok_operator.importing.incidents.loglines import MAX_LINE, read_line
 from kwok_operator.userfiles import chunks
 
+_AT_ONCE: Final = 1_000
 _FIRST_LINES: Final = 1_000
 """Lines in which one must have a time, for the order of files."""
 
@@ -31,6 +32,18 @@ def read_logs(
     be read. Raises SettingsError if a file can't be opened, or none has a line of such a log.
     """
     reader, problems = LogReader(at=at, near=near), list[str]()
+    for _ in reading_logs(paths, reader, problems, given=True):
+        pass
+    return reader, problems
+
+
+def reading_logs(
+    paths: Iterable[Path], reader: LogReader, problems: list[str], *, given: bool
+) -> Iterator[None]:
+    """Reads as read_logs, and pauses now and then, so that a signal is heard. `given` means that
+    the user named the files, which may be pipes.
+    """
+    near = reader.near
     for path in sorted(paths, key=lambda each: _begin(each, near)):
 
         def damaged(problem: str, path: Path = path) -> None:
@@ -38,21 +51,24 @@ def read_logs(
 
         before = reader.found
         try:
-            for line in _lines(path, damaged):
+            for number, line in enumerate(_lines(path, damaged, given=given)):
                 reader.add(line)
+                if number % _AT_ONCE == 0 or not line:
+                    yield
         except OSError as error:
             raise SettingsError(f"--log: {path}: {error.strerror or error}") from error
         if reader.found == before:
             problems.append(f"--log: {path}: has no line of cluster-autoscaler")
     if reader.first is None:
         raise SettingsError(f"{problems[-1]}; give the log of its leader")
-    return reader, problems
 
 
-def _lines(path: Path, damaged: Callable[[str], None]) -> Iterator[bytes]:
-    """Yields the lines of a file, each cut after MAX_LINE bytes. Raises OSError."""
+def _lines(path: Path, damaged: Callable[[str], None], *, given: bool = True) -> Iterator[bytes]:
+    """Yields the lines of a file, each cut after MAX_LINE bytes, and an empty one after each piece
+    that is read. Raises OSError.
+    """
     data = unzipped(
-        chunks(path, given=True),
+        chunks(path, given=given),
         damaged=_DamagedError,
         on_cut=lambda: damaged("its compressed end is missing: it is cut off"),
     )
@@ -61,6 +77,7 @@ def _lines(path: Path, damaged: Callable[[str], None]) -> Iterator[bytes]:
         for chunk in _as_utf8(data):
             *whole, rest = (rest[:MAX_LINE] + chunk).split(b"\n")
             yield from whole
+            yield b""
     except _DamagedError as error:
         damaged(str(error))
     if rest:

@@ -321,7 +321,7 @@ def _refusals(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
     backing = {
         pod
         for plan in decision.scale_ups
-        if {up.group for up in plan.groups} <= refused
+        if {up.group for up in plan.groups} <= refused & copy.groups.keys()
         for pod in plan.pods
     }
     pods: dict[tuple[str, tuple[tuple[str, ...], ...]], int] = Counter()
@@ -330,7 +330,9 @@ def _refusals(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
         said: list[tuple[str, ...]] = []
         for each in reasons:
             text = "".join(takewhile(str.isprintable, copy.text(each.reason)))[:_MOST_TEXT].rstrip()
-            if not text or (text == BACKOFF and pod not in backing):
+            if not text or (
+                text == BACKOFF and not (pod in backing and refused & copy.groups.keys())
+            ):
                 continue
             # When CA backs off from a group, its reason changes to that while a run goes on.
             unsure = lacking + (0 if text == FULL else len(refused))
@@ -423,7 +425,12 @@ def _count(things: Collection[str], what: str) -> str:
 def _said(decision: Decision, copy: ReplayCopy) -> str:
     if not decision.known:
         return "what cluster-autoscaler decided isn't known"
-    ups = [_in_copy(up, copy) for plan in decision.scale_ups for up in plan.groups]
+    ups = [
+        _in_copy(up, copy)
+        for plan in decision.scale_ups
+        for up in plan.groups
+        if up.group in copy.groups
+    ]
     parts = [f"scaled up {', '.join(ups)}"] if ups else []
     refused = Counter(copy.text(r.reason) for rs in decision.refusals.values() for r in rs)
     if refused:
