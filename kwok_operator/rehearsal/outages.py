@@ -1,6 +1,6 @@
 """Outages of groups, of pools and of zones, which steps of the timeline begin and end.
 
-    OutageStep, the groups that exist  --changes_of-->  patches  --change-->  the cluster
+    OutageStep, the groups that exist  --Outages-->  patches  --change-->  the cluster
 
 A zone is out when all groups that make nodes in it are out, and have no stock. Their nodes are
 NotReady; instances that are requested there fail at once, so an autoscaler tries other zones.
@@ -8,11 +8,12 @@ Nodes without a group, such as those of Karpenter, stay as they are.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from kwok_operator.constants import GROUPS_PATH, POOLS_PATH, ZONE_LABEL
-from kwok_operator.formats.untyped import as_map, text_at, value_at
+from kwok_operator.formats.untyped import text_at, value_at
 from kwok_operator.kube.client import MERGE_PATCH, KubeClient
 from kwok_operator.rehearsal.kubectl import CommandError
 from kwok_operator.rehearsal.scenario.timeline import OutageStep
@@ -23,37 +24,61 @@ _GONE: Final[Mapping[str, Any]] = {"outage": True, "stock": 0}
 
 
 class OutageChange(NamedTuple):
-    """The path of a group or pool, and the merge patches of its spec for begin and end."""
+    """The path of a group or pool, and fields of its outage with their new values."""
 
     path: str
-    begins: Mapping[str, Any]
-    ends: Mapping[str, Any]
+    fields: Mapping[str, Any]
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        """The merge patch of its spec; what is null in it is removed."""
+        return self.fields if self.path.startswith(POOLS_PATH) else {"cloud": self.fields}
 
 
-def changes_of(step: OutageStep, groups: Mapping[str, Any]) -> list[OutageChange]:
-    """Returns what the step changes, once the groups are as in `groups`, by name. Raises
-    CommandError if no group is in the zone.
+class Outages:
+    """The outages of one run. Where several steps take out the same, it comes back, as it was
+    before the first, when the last of them ends.
     """
+
+    def __init__(self) -> None:
+        self._steps = Counter[tuple[str, str]]()
+        """How many steps hold a field, by path and field."""
+        self._before: dict[tuple[str, str], Any] = {}
+
+    def begin(self, step: OutageStep, groups: Mapping[str, Any]) -> list[OutageChange]:
+        """Returns what the step changes, once the groups are as in `groups`, by name. Raises
+        CommandError if no group is in the zone.
+        """
+        changes = _changes_of(step, groups)
+        for path, fields in changes:
+            body = groups.get(path.rpartition("/")[2]) if step.zone is not None else None
+            for field in fields:
+                # Later on, it may be seen as a step before has left it.
+                before = value_at(body, "spec", "cloud", field) if body is not None else False
+                self._before.setdefault((path, field), before)
+                self._steps[path, field] += 1
+        return changes
+
+    def end(self, begun: Iterable[OutageChange]) -> list[OutageChange]:
+        """Returns what to change at the end of a step that has begun with these changes."""
+        changes = []
+        for path, fields in begun:
+            self._steps.subtract((path, field) for field in fields)
+            over = {f: self._before[path, f] for f in fields if not self._steps[path, f]}
+            if over:
+                changes.append(OutageChange(path, over))
+        return changes
+
+
+def _changes_of(step: OutageStep, groups: Mapping[str, Any]) -> list[OutageChange]:
     if step.pool is not None:
-        return [OutageChange(f"{POOLS_PATH}/{step.pool}", {"outage": True}, {"outage": False})]
+        return [OutageChange(f"{POOLS_PATH}/{step.pool}", {"outage": True})]
     if step.group is not None:
-        out, over = ({"cloud": {"outage": on}} for on in (True, False))
-        return [OutageChange(f"{GROUPS_PATH}/{step.group}", out, over)]
-    there = {name: body for name, body in groups.items() if zone_of(body) == step.zone}
+        return [OutageChange(f"{GROUPS_PATH}/{step.group}", {"outage": True})]
+    there = sorted(name for name, body in groups.items() if zone_of(body) == step.zone)
     if not there:
         raise CommandError(f"no group makes nodes in the zone {step.zone}; name another zone")
-    clouds = {name: as_map(value_at(body, "spec", "cloud")) for name, body in there.items()}
-    return [
-        # What is null in a merge patch is removed.
-        OutageChange(
-            f"{GROUPS_PATH}/{name}",
-            {"cloud": _GONE},
-            {"cloud": {field: cloud.get(field) for field in _GONE}},
-        )
-        for name, cloud in sorted(clouds.items())
-        # A group that another step has taken out with its zone, comes back when that step ends.
-        if any(cloud.get(field) != value for field, value in _GONE.items())
-    ]
+    return [OutageChange(f"{GROUPS_PATH}/{name}", _GONE) for name in there]
 
 
 def zone_of(group: Mapping[str, Any]) -> str:
@@ -61,8 +86,8 @@ def zone_of(group: Mapping[str, Any]) -> str:
     return text_at(group, "status", "resolvedTemplate", "metadata", "labels", ZONE_LABEL)
 
 
-async def change(client: KubeClient, changes: Iterable[OutageChange], *, on: bool) -> None:
-    """Begins or ends the outage. Raises ApiError, ApiUnreachableError."""
+async def change(client: KubeClient, changes: Iterable[OutageChange]) -> None:
+    """Begins or ends an outage. Raises ApiError, ApiUnreachableError."""
     slots = asyncio.Semaphore(_MOST_AT_ONCE)
 
     async def one(each: OutageChange) -> None:
@@ -70,7 +95,7 @@ async def change(client: KubeClient, changes: Iterable[OutageChange], *, on: boo
             await client.request(
                 "PATCH",
                 each.path,
-                body={"spec": each.begins if on else each.ends},
+                body={"spec": each.spec},
                 content_type=MERGE_PATCH,
                 retries=_RETRIES,
             )

@@ -43,7 +43,7 @@ from kwok_operator.rehearsal.karpenterclouds import KarpenterClouds
 from kwok_operator.rehearsal.keptcluster import KeptCluster
 from kwok_operator.rehearsal.kubectl import CommandError
 from kwok_operator.rehearsal.logs import ProgramWarnings
-from kwok_operator.rehearsal.outages import change, changes_of
+from kwok_operator.rehearsal.outages import Outages, change
 from kwok_operator.rehearsal.placing import place
 from kwok_operator.rehearsal.programs import ProgramError
 from kwok_operator.rehearsal.progress import Report, Say, Show, in_lines
@@ -188,8 +188,7 @@ class Rehearsal:
     ) -> None:
         self._testbed = testbed
         self._scenario = scenario
-        self._report = report
-        self._show = show
+        self._report, self._show = report, show
         conditions = [
             each for _, each in scenario.compared() if isinstance(each, ScenarioCondition)
         ]
@@ -217,6 +216,7 @@ class Rehearsal:
         self._interrupter = Interrupter(
             testbed.client, seed=scenario.draws_from, of_groups=testbed.borrowed is not None
         )
+        self._outages = Outages()
         self._calls = ShimCalls(testbed.logs, write=self._course.write, now=self._course.now)
         self._warnings = warnings
         self._answered = self._course.now()
@@ -426,12 +426,12 @@ class Rehearsal:
         try:
             if step.outage is not None:
                 whom = step.outage.group or step.outage.pool or f"zone {step.outage.zone}"
-                changes = changes_of(step.outage, self._recorder.groups)
-                await change(self._testbed.client, changes, on=True)
+                changes = self._outages.begin(step.outage, self._recorder.groups)
+                await change(self._testbed.client, changes)
                 course.mark("outage begins", whom)
                 if step.outage.span is not None:
                     await asyncio.sleep(step.outage.span)
-                    await change(self._testbed.client, changes, on=False)
+                    await change(self._testbed.client, self._outages.end(changes))
                     course.mark("outage ends", whom)
                 return
             if step.start is not None:
