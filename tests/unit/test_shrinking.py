@@ -16,7 +16,7 @@ from kwok_operator.rehearsal.scenario.expectation import Expectation
 from kwok_operator.rehearsal.shrinking.documents import in_yaml, read_again
 from kwok_operator.rehearsal.shrinking.hiding import hidden
 from kwok_operator.rehearsal.shrinking.keeps import expectations
-from kwok_operator.rehearsal.shrinking.parts import Doc, Part, applied, at, without
+from kwok_operator.rehearsal.shrinking.parts import Doc, Part, applied, at, tidied, without
 from kwok_operator.rehearsal.shrinking.pytestfile import pytest_file
 from kwok_operator.rehearsal.shrinking.shrinker import (
     MOST_TRIES,
@@ -25,7 +25,7 @@ from kwok_operator.rehearsal.shrinking.shrinker import (
     ShrinkError,
 )
 from kwok_operator.rehearsal.shrinking.symptom import Symptom
-from kwok_operator.rehearsal.shrinking.tries import TRIES, Tries, key_of
+from kwok_operator.rehearsal.shrinking.tries import TRIES, Tries, key_of, make_ready
 
 FAILS = Symptom(outcomes=("fails, too high",), reasons=(frozenset({frozenset({"anti-affinity"})}),))
 HOLDS = Symptom(outcomes=("holds",), reasons=(frozenset(),))
@@ -36,7 +36,7 @@ PENDING = {"figure": "pods.pending", "equals": 0}
 WIDE = ShrinkBudget(runs=10_000, seconds=1e9)
 
 
-def deployment(name: str, *, replicas: int = 10, **spec: Any) -> Doc:
+def deployment(name: str, *, replicas: int | None = 10, **spec: Any) -> Doc:
     labels = {"app": name}
     container = {"name": "c0", "image": "fake", "resources": {"requests": {"cpu": "1"}}}
     return {
@@ -251,6 +251,33 @@ def test_tries_of_something_else_are_refused(tmp_path: Path) -> None:
     Tries(tmp_path, {"scenario": "a"})
     with pytest.raises(SettingsError, match="--output"):
         Tries(tmp_path, {"scenario": "b"})
+    (tmp_path / TRIES).write_text("7\n")
+    with pytest.raises(SettingsError, match="--output"):
+        Tries(tmp_path, {"scenario": "a"})
+    assert (tmp_path / TRIES).read_text() == "7\n"
+
+
+def test_a_line_that_is_no_try_ends_them(tmp_path: Path) -> None:
+    tries = Tries(tmp_path, {})
+    tries.add("a", FAILS, seconds=1)
+    with (tmp_path / TRIES).open("a") as file:
+        file.write('7\n{"key": "b"}\n')
+    again = Tries(tmp_path, {})
+    assert again.known("a") == FAILS and again.known("b") is None
+    assert len((tmp_path / TRIES).read_text().splitlines()) == 2
+
+
+def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
+    make_ready(tmp_path)
+    (tmp_path / ".gitignore").touch()
+    make_ready(tmp_path)
+    (tmp_path / "shrunk.yaml").touch()
+    with pytest.raises(SettingsError, match="other files"):
+        make_ready(tmp_path)
+    (tmp_path / TRIES).touch()
+    (tmp_path / ".shrunk.yaml.1.new").touch()
+    make_ready(tmp_path)
+    assert {each.name for each in tmp_path.iterdir()} == {".gitignore", "shrunk.yaml", TRIES}
 
 
 def test_steps_places_and_namespaces_go_with_what_they_are_about() -> None:
@@ -262,6 +289,24 @@ def test_steps_places_and_namespaces_go_with_what_they_are_about() -> None:
     assert fewer["timeline"] == NOISY["timeline"]
 
 
+def test_places_of_later_ordinals_and_of_the_least_nodes_stay() -> None:
+    base = deployment("db", replicas=2)
+    db = {**base, "kind": "StatefulSet", "spec": {**base["spec"], "ordinals": {"start": 5}}}
+    more = {**group("a", 1), "spec": {"targetSize": None, "autoscaling": {"minSize": 3}}}
+    ordinals = {"5": "a/2", "6": "a/1"}
+    placed = [{"what": "statefulset/db", "namespace": "shop", "ordinals": ordinals}]
+    doc = scenario(NAMESPACE, db, more, placement={"pods": placed})
+    assert tidied(doc) == doc
+    assert tidied(scenario(NAMESPACE, deployment("a", replicas=None), placement={"pods": []}))
+
+
+def test_more_objects_than_anyone_writes_are_one_document(tmp_path: Path) -> None:
+    doc = scenario(NAMESPACE, group("a", 1), *(deployment(f"w-{n}") for n in range(1_100)))
+    doc["expect"] = [{"figure": "nodes.max", "of": {"group": "a"}, "atLeast": 1}]
+    read = read_again(doc, tmp_path / "it.yaml", binaries={})
+    assert read.scenario is not None and not read.findings
+
+
 def test_the_result_is_read_as_what_it_was(tmp_path: Path) -> None:
     odd = scenario(NAMESPACE, deployment("a", nodeSelector={"k": "12e5", "l": "no", "m": "1:20"}))
     path = tmp_path / "shrunk.yaml"
@@ -270,7 +315,7 @@ def test_the_result_is_read_as_what_it_was(tmp_path: Path) -> None:
     assert read.scenario is not None and not read.findings
     test = pytest_file(path.name, read, FAILS)
     compile(test, "test_shrunk.py", "exec")
-    assert '"pods.pending: exactly 0, at the end": False' in test
+    assert '("pods.pending: exactly 0, at the end", False)' in test
 
 
 EXPECT = [Expectation.model_validate(each) for each in (PENDING, {**PENDING, "name": "mine"})]

@@ -83,16 +83,33 @@ async def player(played: Played, tmp_path: Path) -> AsyncIterator[TryPlayer]:
 async def test_a_try_is_shorter_than_the_first_run_and_says_more(
     player: TryPlayer, played: Played
 ) -> None:
+    player.whole = DOC
     whole, short = await player.play(DOC, None), await player.play(DOC, 1.0)
     assert whole == short and whole.outcomes == ("holds",) and whole.pause == 3.0
     first, second = played.scenarios
     assert first.until == Scenario.model_validate(DOC).until and played.enough == [(), range(1)]
     assert second.until.at_most < 60 and second.steady_within == 30.0
-    # cluster-autoscaler looks every two seconds.
-    assert second.until.settled == 5.0
+    # A node may go 10 s after the last one came, once it was unneeded for 10 s, in a loop of 2 s.
+    assert second.until.settled == 26.0
     for each in (first, second):
         autoscaler = each.processes[0].cluster_autoscaler
         assert autoscaler is not None and autoscaler.flags["v"] == "4"
+
+
+async def test_what_can_only_come_is_waited_for_until_autoscalers_have_looked(
+    player: TryPlayer, played: Played
+) -> None:
+    player.whole = doc = {**DOC, "expect": [{"figure": "nodes.max", "atLeast": 2}]}
+    for quiet in (None, 1.0, 30.0):
+        await player.play(doc, quiet)
+    assert [each.until.settled for each in played.scenarios] == [600.0, 5.0, 30.0]
+
+
+async def test_only_a_run_of_the_whole_limits_others(player: TryPlayer, played: Played) -> None:
+    player.whole = {**DOC, "seed": "1"}
+    for quiet in (None, 700.0):
+        await player.play(DOC, quiet)
+    assert [each.steady_within for each in played.scenarios] == [1800.0] * 2
 
 
 async def test_a_control_plane_that_breaks_costs_no_try(player: TryPlayer, played: Played) -> None:

@@ -79,13 +79,30 @@ def test_a_pod_that_waited_too_long_tells_its_steps() -> None:
 def test_nodes_are_kept_for_the_same_reason() -> None:
     expected = {"figure": "nodes.final", "of": {"group": "a"}, "equals": 3}
     budget, low = "not enough pod disruption budget to move shop/a-1", "cpu requested (50% of..)"
-    by_budget = symptom(
-        expected, loops=[Loop(1.0, kept={"a-x-1": budget, "b-x-1": low}), Loop(2.0)]
+    others = {"b-abcd-000001": low, "a-b-abcd-000001": low, "a-abcd-000003": low}
+    loops = [Loop(1.0, kept={"a-abcd-000001": budget, **others}), Loop(2.0)]
+    loops[1].unneeded.add("a-abcd-000003")
+    by_budget = symptom(expected, loops=loops)
+    other_pod = symptom(
+        expected, loops=[Loop(1.0, kept={"a-abcd-000000": budget.replace("a-1", "b-7")})]
     )
-    other_pod = symptom(expected, loops=[Loop(1.0, kept={"a-x-0": budget.replace("a-1", "b-7")})])
     assert agree(by_budget, other_pod)
-    assert not agree(by_budget, symptom(expected, loops=[Loop(1.0, kept={"a-x-1": low})]))
+    assert not agree(by_budget, symptom(expected, loops=[Loop(1.0, kept={"a-abcd-000001": low})]))
     assert not agree(by_budget, symptom(expected))
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [
+        {"figure": "nodes.max", "of": {"group": "a"}, "atLeast": 9},
+        {"event": {"reason": "TriggeredScaleUp"}, "atLeast": 1},
+    ],
+)
+def test_if_no_node_comes_pods_wait_for_the_same_reason(expected: dict[str, Any]) -> None:
+    first = symptom(expected, chain(FULL))
+    assert agree(first, symptom(expected, chain(FULL)))
+    assert not agree(first, symptom(expected, chain(APART)))
+    assert not agree(first, symptom(expected, pods=0))
 
 
 def test_a_choice_stays_a_choice() -> None:

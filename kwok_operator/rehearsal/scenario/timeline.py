@@ -91,7 +91,7 @@ APPLYING_SCHEMA: Final = {"type": "array", "items": _TO_APPLY_SCHEMA}
 ToApply = Annotated[ApplySource, BeforeValidator(_applied), WithJsonSchema(_TO_APPLY_SCHEMA)]
 """Something to apply. A path may be given as plain text."""
 
-Applying = Annotated[tuple[ToApply, ...], Field(max_length=1_000)]
+Applying = Annotated[tuple[ToApply, ...], Field(max_length=100_000)]
 
 
 class _OfAnObject(ScenarioPart):

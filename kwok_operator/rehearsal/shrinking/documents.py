@@ -34,8 +34,6 @@ _FIELDS: Final[Sequence[str]] = (
 )
 """The fields of a scenario in the order in which people write them."""
 _FIRST: Final = ("apiVersion", "kind", "metadata", "spec")
-_AT_ONCE: Final = 1_000
-"""The most sources that a scenario may apply; more objects are put into lists."""
 
 
 async def inlined(read: ScenarioFile, kubectl: AsyncKubectl, *, folder: Path) -> Doc:
@@ -83,21 +81,11 @@ def expecting(doc: Doc, expect: Sequence[Expectation | Mapping[str, Any]]) -> Do
 
 def read_again(doc: Doc, path: Path, *, binaries: Mapping[str, Path]) -> ScenarioFile:
     """Reads and checks a document as if it stood in the file at `path`."""
-    read = ScenarioFile(str(path), document=Document(_listed(doc), 1, {}, {}))
+    read = ScenarioFile(str(path), document=Document(doc, 1, {}, {}))
     around = LocalSurroundings(
         path, kubernetes=known_versions(), binaries=binaries, check_trouble=parse_plan
     )
     return check(scenario_in(read), around)
-
-
-def _listed(doc: Doc) -> Doc:
-    """Returns a document that doesn't apply more than a scenario may."""
-    sources = as_list(doc.get("apply"))
-    if len(sources) <= _AT_ONCE:
-        return doc
-    items = [each["object"] for each in sources]
-    listed = {"apiVersion": "v1", "kind": "List", "items": items}
-    return {**doc, "apply": [{"object": listed}]}
 
 
 class _Dumper(yaml.SafeDumper):
@@ -116,7 +104,6 @@ _Dumper.add_representer(str, _text)
 
 def in_yaml(doc: Doc) -> str:
     """Returns a document as YAML, with what is small on one line."""
-    doc = _listed(doc)
     ordered = {key: doc[key] for key in _FIELDS if key in doc}
     ordered |= {key: part for key, part in doc.items() if key not in ordered}
     text: str = yaml.dump(

@@ -37,7 +37,11 @@ def expectations(
 def _named(text: str, expect: Sequence[Expectation], raw: Sequence[Any]) -> list[Any]:
     if text.strip().startswith("{"):
         return [_new(text)]
-    if text.isdecimal() and int(text) < len(expect):
+    if not text.strip():
+        raise SettingsError(f"{FLAG}: '' names no expectation; name {_listed(expect)}")
+    if text.isdecimal():
+        if int(text) >= len(expect):
+            raise SettingsError(f"{FLAG}: there is none with the number {text}; {_listed(expect)}")
         return [raw[int(text)]]
     for fits in (
         lambda each: text == str(each),

@@ -227,7 +227,7 @@ def _placed(doc: Doc) -> Doc:
         ordinals = {
             number: node
             for number, node in as_map(each.get("ordinals")).items()
-            if is_there(node) and int(number) < _replicas(owner)
+            if is_there(node) and 0 <= int(number) - _first_ordinal(owner) < _replicas(owner)
         }
         kept = {key: part for key, part in each.items() if key not in ("on", "ordinals", "pending")}
         kept |= {key: part for key, part in (("on", on), ("ordinals", ordinals)) if part}
@@ -241,8 +241,8 @@ def _placed(doc: Doc) -> Doc:
 
 def _size(group: Mapping[str, Any]) -> int:
     spec = as_map(group.get("spec"))
-    least = as_map(spec.get("autoscaling")).get("minSize", 0)
-    return int(spec.get("targetSize", 0) or 0) or int(least or 0)
+    least = as_map(spec.get("autoscaling")).get("minSize")
+    return max(_whole(spec.get("targetSize"), 0), _whole(least, 0))
 
 
 def _replicas(owner: Mapping[str, Any]) -> int:
@@ -250,7 +250,15 @@ def _replicas(owner: Mapping[str, Any]) -> int:
     spec = as_map(owner.get("spec"))
     if owner.get("kind") == "DaemonSet":
         return 1 << 30
-    return int(spec.get("replicas", spec.get("parallelism", 1)))
+    return _whole(spec.get("replicas"), _whole(spec.get("parallelism"), 1))
+
+
+def _first_ordinal(owner: Mapping[str, Any]) -> int:
+    return _whole(as_map(as_map(owner.get("spec")).get("ordinals")).get("start"), 0)
+
+
+def _whole(value: Any, default: int) -> int:
+    return value if isinstance(value, int) else default
 
 
 def amounts_of_pods(doc: Doc) -> list[Amount]:

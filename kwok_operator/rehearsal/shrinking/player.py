@@ -13,7 +13,7 @@ import asyncio
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -47,8 +47,13 @@ _STEADY_AT_LEAST: Final = 30.0
 """Seconds in which a try may always become steady."""
 _LEAST_QUIET: Final = 4.0
 """Seconds for which a try must be quiet at least."""
-_SCAN_INTERVAL: Final = ("scan-interval", "10s")
-"""The flag for how often cluster-autoscaler looks, and its default."""
+_DELAYS: Final = {
+    "scan-interval": "10s",
+    "scale-down-unneeded-time": "10m",
+    "scale-down-delay-after-add": "10m",
+}
+"""Flags of cluster-autoscaler that say when it looks and acts, with their defaults."""
+_OF_NODES: Final = ("nodes", "instances", "churn", "utilisation", "cost")
 _LEVEL: Final = "4"
 """The -v at which cluster-autoscaler says why it does something."""
 _TIMES: Final = 3.0
@@ -75,7 +80,11 @@ class TryPlayer:
         self._stack = AsyncExitStack()
         self._kept: KeptCluster | None = None
         self._first: tuple[float, float] | None = None
-        """How long the first run took until its clock started, and after that."""
+        """How long a run of the whole took until its clock started, and after that. It isn't known
+        if that run was made by an earlier program: then tries have the time that they want.
+        """
+        self.whole: Doc | None = None
+        """The document that is shrunk."""
 
     async def __aenter__(self) -> "TryPlayer":
         return self
@@ -100,7 +109,10 @@ class TryPlayer:
             return Symptom("; ".join(finding.message for finding in read.findings))
         for attempt in range(_CLUSTERS):
             try:
-                return await self._played(read.scenario, quiet)
+                symptom, took = await self._played(read.scenario, quiet)
+                if quiet is None and doc == self.whole:
+                    self._first = self._first or took
+                return symptom
             except (ControlPlaneError, ApiUnreachableError) as error:
                 await self._stack.aclose()
                 self._kept = None
@@ -109,7 +121,12 @@ class TryPlayer:
                 self._report(one_line(f"another control plane is made: {error}", limit=300))
         raise AssertionError
 
-    async def _played(self, scenario: Scenario, quiet: float | None) -> Symptom:
+    async def _played(
+        self, scenario: Scenario, quiet: float | None
+    ) -> tuple[Symptom, tuple[float, float] | None]:
+        """Returns the symptom of a run, and how long it took until its clock started, and after
+        that; None if it did not begin.
+        """
         keeps = range(len(scenario.expect))
         limited = self._limited(scenario, quiet)
         kept = await self._cluster()
@@ -130,7 +147,7 @@ class TryPlayer:
             except (ControlPlaneError, ApiUnreachableError):
                 raise
             except KwokOperatorError as error:
-                return Symptom(one_line(f"it could not begin: {error}", limit=500))
+                return Symptom(one_line(f"it could not begin: {error}", limit=500)), None
             if isinstance(left, ControlPlaneError):
                 raise left
         path = self._folder / outputs.RECORDING
@@ -139,10 +156,9 @@ class TryPlayer:
         kept.cluster.check()
         if found.end.reason == "interrupted":
             raise asyncio.CancelledError
-        if self._first is None:
-            self._first = (time.monotonic() - began - found.t, found.t)
+        took = (time.monotonic() - began - found.t, found.t)
         if found.end.reason == "atMost" and limited.until.at_most < scenario.until.at_most:
-            return Symptom("it takes much longer than the first run")
+            return Symptom("it takes much longer than the first run"), took
         groups = {
             made["metadata"]["name"]
             for each in scenario.apply
@@ -153,7 +169,7 @@ class TryPlayer:
         chains = self._chains(path, scenario, keeps)
         symptom = symptom_of(found, keeps, chains, self._loops(scenario), groups)
         with outputs.opened(path) as recording:
-            return replace(symptom, pause=longest_pause(recording.lines()))
+            return replace(symptom, pause=longest_pause(recording.lines())), took
 
     def _limited(self, scenario: Scenario, quiet: float | None) -> Scenario:
         """Returns the scenario with less time than it has, if the first run took much less, and
@@ -212,17 +228,31 @@ class TryPlayer:
 
 
 def _least_quiet(scenario: Scenario) -> float:
-    """Returns for how many seconds a try must be quiet: autoscalers must have looked once."""
-    flag, default = _SCAN_INTERVAL
+    """Returns for how many seconds a try must be quiet: autoscalers must have looked; where nodes
+    or Events may still change what is expected, they must have had the time for a scale-down.
+    """
+    may_change = any(
+        each.event is not None or (each.figure or "").startswith(_OF_NODES)
+        for each in scenario.expect
+        if each.bounds.keys() != {"atLeast"} or not each.measured.rises(each.of)
+    )
     found = [_LEAST_QUIET]
     for process in scenario.processes:
         if (autoscaler := process.cluster_autoscaler) is not None:
             given = FAST if autoscaler.values is FlagSet.FAST else {}
-            with suppress(ValueError):
-                found.append(
-                    1.5 * seconds_of({flag: default, **given, **autoscaler.flags}[flag]) + 2
-                )
+            flags = {**_DELAYS, **given, **autoscaler.flags}
+            scan, unneeded, after_add = (_seconds(flags[name], name) for name in _DELAYS)
+            found.append(1.5 * scan + 2)
+            if may_change:
+                found.append(unneeded + after_add + 2 * scan + 2)
     return max(found)
+
+
+def _seconds(text: str, name: str) -> float:
+    try:
+        return float(seconds_of(text))
+    except ValueError:
+        return float(seconds_of(_DELAYS[name]))
 
 
 def _place(chain: Chain) -> Place:

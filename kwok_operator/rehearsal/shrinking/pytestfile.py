@@ -26,7 +26,7 @@ def test_{name}(rehearse):
     binaries = {{name: path for name, path in paths.items() if path}}
     result = rehearse({quoted}, binaries=binaries)
     assert result.verdict["brokenOff"] is None
-    assert {{each["name"]: each["held"] for each in result.expectations}} == {{
+    assert [(each["name"], each["held"]) for each in result.expectations] == [
 '''
 
 
@@ -39,13 +39,13 @@ def pytest_file(file: str, read: ScenarioFile, symptom: Symptom) -> str:
     head = _HEAD.format(
         file=file, name=stem, quoted=json.dumps(file), programs=json.dumps(programs)
     )
-    return head + "".join(_expected(read, symptom)) + "    }\n"
+    return head + "".join(_expected(read, symptom)) + "    ]\n"
 
 
 def _expected(read: ScenarioFile, symptom: Symptom) -> Iterator[str]:
     assert read.scenario is not None
     for each, outcome in zip(read.scenario.expect, symptom.outcomes, strict=True):
-        yield f"        {json.dumps(str(each))}: {outcome == 'holds'},\n"
+        yield f"        ({json.dumps(str(each))}, {outcome == 'holds'}),\n"
 
 
 def _variable(program: str) -> str:

@@ -7,9 +7,11 @@ What was tried is in OUTPUT/tries.jsonl: the same command with the same --output
 """
 
 import asyncio
+import hashlib
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -19,6 +21,7 @@ from kwok_operator.errors import SettingsError
 from kwok_operator.importing.anonymizing import Names
 from kwok_operator.rehearsal import outputs
 from kwok_operator.rehearsal.progress import Report
+from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.scenario.scenariofile import ScenarioFile
 from kwok_operator.rehearsal.settings import RehearseSettings
 from kwok_operator.rehearsal.shrinking.documents import (
@@ -30,17 +33,17 @@ from kwok_operator.rehearsal.shrinking.documents import (
 )
 from kwok_operator.rehearsal.shrinking.hiding import hidden
 from kwok_operator.rehearsal.shrinking.keeps import expectations
-from kwok_operator.rehearsal.shrinking.parts import Doc, tidied
+from kwok_operator.rehearsal.shrinking.parts import Doc
 from kwok_operator.rehearsal.shrinking.player import TryPlayer
 from kwok_operator.rehearsal.shrinking.pytestfile import pytest_file
 from kwok_operator.rehearsal.shrinking.shrinker import ShrinkBudget, Shrinker
 from kwok_operator.rehearsal.shrinking.symptom import Symptom
-from kwok_operator.rehearsal.shrinking.tries import Tries, key_of
+from kwok_operator.rehearsal.shrinking.tries import Tries, key_of, make_ready
 from kwok_operator.rehearsal.testbed import FindProgram
 from kwok_operator.signals import cancelled_by_signals
 
 RESULT: Final = "shrunk.yaml"
-_TRY: Final = "try"
+_TRY: Final = ".try"
 _HEAD: Final = f"""\
 # Shrunk with kwok-operator {__version__}. To play it: kwok-operator rehearse {RESULT}
 """
@@ -93,6 +96,7 @@ async def shrink(
     scenario, folder = read.scenario, settings.folder
     with cancelled_by_signals():
         with outputs.locked(folder):
+            make_ready(folder)
             async with TryPlayer(
                 scenario,
                 settings.rehearse,
@@ -103,7 +107,7 @@ async def shrink(
                 doc = await inlined(
                     read, await player.kubectl(), folder=settings.rehearse.scenario.parent
                 )
-                doc = tidied(expecting(doc, kept))
+                doc = expecting(doc, kept)
                 if settings.anonymize:
                     doc, report = _anonymous(doc, settings, report)
                 return await _shrunk(doc, settings, player, find_program, report)
@@ -129,8 +133,16 @@ async def _shrunk(
     programs = {name: _version(find_program(name)) for name in sorted(found.scenario.programs)}
     tries = Tries(
         settings.folder,
-        {"version": __version__, "programs": programs, "scenario": key_of(doc)},
+        {
+            "version": __version__,
+            "kubernetes": os.environ.get("KUBERNETES_VERSION", ""),
+            "programs": programs,
+            "files": _contents(found.scenario, given.scenario.parent),
+            "scenario": key_of(doc),
+        },
     )
+
+    player.whole = doc
 
     def read_of(smaller: Doc) -> ScenarioFile:
         return read_again(smaller, given.scenario, binaries=given.binaries)
@@ -165,6 +177,20 @@ async def _shrunk(
         interrupted=interrupted,
         files=files_named(left),
     )
+
+
+def _contents(scenario: Scenario, folder: Path) -> dict[str, str]:
+    """Returns a hash of each file that the scenario names outside of what it applies: traces, and
+    arguments of commands.
+    """
+    named = [each.arrivals.trace for each in scenario.workloads]
+    named += [word for each in scenario.processes for word in each.command or ()]
+    named += [word for step in scenario.timeline if step.run for word in step.run.command]
+    found = {}
+    for name in filter(None, named):
+        with suppress(OSError, ValueError):
+            found[name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+    return found
 
 
 def _version(path: Path | None) -> str:

@@ -126,6 +126,8 @@ class Shrinker:
             ", in two of three runs: each try is decided by majority" if self.by_majority else ""
         )
         self.report(f"kept: {self.first}{often}")
+        if any(each != "holds" for each in self.first.outcomes) and not any(self.first.reasons):
+            self.report("nothing is known of why; the smallest may fail for another reason")
 
     def _doubt(self, before: Doc) -> None:
         """Goes back to what was there before all levels, and from now on has patience."""

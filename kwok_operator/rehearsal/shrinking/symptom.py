@@ -34,8 +34,12 @@ _HOLDS: Final = "holds"
 _TOO_HIGH: Final = "fails, too high"
 _TELLING: Final = frozenset({StepKind.REFUSED, StepKind.FAILED, StepKind.HELD})
 """The steps of a pod whose texts say what has kept it waiting."""
+_NOT_THERE: Final = ("NotFound", "no matching resources found")
+"""What kubectl says of an object that isn't there."""
 _OF_WAITING: Final = ("pods.pending", "pods.running", "pods.unserved")
 _OF_NODES: Final = ("nodes", "instances", "churn.created", "cost")
+_OF_A_GROUP: Final = r"-[a-z0-9]{4}-[0-9]+"
+"""What the name of a node has after that of its group."""
 _NAMES: Final = re.compile(r"\S*[0-9/]\S*")
 _A_CHOICE: Final = "a choice among groups"
 _NO_CHOICE: Final = "the only group"
@@ -135,9 +139,14 @@ def _of_nodes(
         return frozenset()
     group = expected.of.group
     if not figure.rises(expected.of):
-        kept = next((loop.kept for loop in reversed(loops) if loop.kept), {})
-        # Nodes are called after their group.
-        why = [text for node, text in kept.items() if not group or node.startswith(f"{group}-")]
+        kept: dict[str, str] = {}
+        for loop in loops:
+            # It says of a node now and then why it keeps it, until it does not.
+            for node in (*loop.unneeded, *loop.removed):
+                kept.pop(node, None)
+            kept |= loop.kept
+        own = re.compile(rf"{re.escape(group)}{_OF_A_GROUP}")
+        why = [text for node, text in kept.items() if not group or own.fullmatch(node)]
         return frozenset(frozenset({_NAMES.sub("*", text)}) for text in why)
     found = set()
     for loop in loops:
@@ -151,6 +160,8 @@ def _in_words(outcome: ExpectationOutcome) -> str:
     expected, value = outcome.expectation, outcome.value
     if outcome.held:
         return _HOLDS
+    if expected.kind == "wait" and any(text in outcome.reason for text in _NOT_THERE):
+        return "fails, without its object"
     if outcome.lacks or expected.kind == "wait" or value is None:
         return f"fails, without {outcome.lacks}" if outcome.lacks else "fails"
     low = expected.at_least if expected.equals is None else expected.equals
@@ -161,8 +172,11 @@ def _concerned(outcome: ExpectationOutcome, chains: Iterable[Chain]) -> list[Cha
     """Returns the chains of those pods for which an expectation fails."""
     expected = outcome.expectation
     figure = FIGURES.get(expected.figure or "")
-    if outcome.held or figure is None:
+    if outcome.held:
         return []
+    if figure is None or (figure.name.startswith(_OF_NODES) and _in_words(outcome) != _TOO_HIGH):
+        # No node came, or no Event, or no object is ready: the pods that wait may say why.
+        return [each for each in chains if each.waits and _in_words(outcome) != _TOO_HIGH]
     if figure.waits is not None:
         bound = expected.at_most if expected.equals is None else expected.equals
         return [each for each in chains if each.waits or each.waited > (bound or 0.0)]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kwok_operator.errors import SettingsError
-from kwok_operator.rehearsal.outputs import writing
+from kwok_operator.rehearsal.outputs import GITIGNORE, put, writing
 from kwok_operator.rehearsal.shrinking.symptom import Symptom
 
 FORMAT: Final = 1
@@ -39,22 +39,26 @@ class Tries:
         head = {"format": FORMAT, **about}
         with writing(folder):
             lines = _lines(self._path)
-            if lines and lines[0] != json.loads(json.dumps(head)):
+            if lines is not None and lines[:1] != [json.loads(json.dumps(head))]:
                 raise SettingsError(
-                    f"{self._path}: has tries of another scenario, expectation or program; give"
-                    " --output a folder of its own"
+                    f"{self._path}: has no tries of this scenario, these expectations and programs;"
+                    " give --output a folder of its own"
                 )
-            for line in lines[1:]:
-                found = Symptom(
-                    line["broken"],
-                    tuple(line["outcomes"]),
-                    tuple(frozenset(map(frozenset, some)) for some in line["reasons"]),
-                    line["pause"],
-                )
-                self._symptoms[line["key"]].append(found)
+            known = []
+            for line in (lines or [])[1:]:
+                try:
+                    symptom = Symptom(
+                        line["broken"],
+                        tuple(line["outcomes"]),
+                        tuple(frozenset(map(frozenset, some)) for some in line["reasons"]),
+                        line["pause"],
+                    )
+                    self._symptoms[line["key"]].append(symptom)
+                except (KeyError, TypeError):
+                    break
+                known.append(line)
             # Written anew, as a kill may have left half a line at its end.
-            text = "".join(f"{json.dumps(line)}\n" for line in [head, *lines[1:]])
-            self._path.write_text(text, encoding="utf-8")
+            put(self._path, "".join(f"{json.dumps(line)}\n" for line in [head, *known]))
 
     def known(self, key: str) -> Symptom | None:
         """Returns the symptom of an earlier try that wasn't returned yet; None if there is none."""
@@ -80,10 +84,10 @@ class Tries:
             file.write(f"{json.dumps(line)}\n")
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
-    """Returns the whole lines of a file of tries; none if it isn't there. Raises OSError."""
+def _lines(path: Path) -> list[Any] | None:
+    """Returns the whole lines of a file of tries; None if it isn't there. Raises OSError."""
     if not path.exists():
-        return []
+        return None
     found = []
     for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
@@ -91,3 +95,19 @@ def _lines(path: Path) -> list[dict[str, Any]]:
         except ValueError:
             break
     return found
+
+
+def make_ready(folder: Path) -> None:
+    """Deletes what a killed shrinking has left half written. Raises SettingsError if the folder has
+    files that aren't of a shrinking.
+    """
+    with writing(folder):
+        names = sorted(each.name for each in folder.iterdir())
+        half = [name for name in names if name.startswith(".") and name.endswith(".new")]
+        others = [name for name in names if name not in (GITIGNORE, *half)]
+        if others and TRIES not in names:
+            raise SettingsError(
+                f"{folder}: has other files, such as {others[0]}; give --output a folder of its own"
+            )
+        for name in half if TRIES in names else ():
+            (folder / name).unlink()
