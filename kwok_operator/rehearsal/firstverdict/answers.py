@@ -32,14 +32,14 @@ WRITER: Final = "kwok-operator import --rehearse"
 class PodCounts:
     """Pods at one moment, without those of DaemonSets."""
 
-    pods: int = 0
-    waiting: int = 0
-    """Pods without a node, DaemonSets' too."""
     in_zone: int = 0
     """Pods on nodes of the zone."""
     nodes: int = 0
+    deleting: int = 0
+    missing: Counter[str] = field(default_factory=Counter)
+    """Pods that ran before and don't run outside the zone, by workload."""
     tried: Counter[str] = field(default_factory=Counter)
-    """Pods without a node by their workload, if the scheduler has said that it finds none."""
+    """Pods without a node, by workload, if the scheduler has said that it finds none."""
 
 
 @dataclass(slots=True)
@@ -47,17 +47,20 @@ class ZoneLooks:
     """Follows the recording of a run in which the zone is lost."""
 
     zone: str
-    allowed: int
-    """How many pods may wait: as many as did before."""
     before: PodCounts = field(default_factory=PodCounts)
     alone: PodCounts | None = None
     """When the autoscaler started; None without one."""
     started: float = 0.0
     again: float | None = None
-    """When no more pods waited than before, for good."""
+    """When as many pods ran as before, for good."""
     _pods: dict[str, PodState] = field(default_factory=dict)
     _nodes: dict[str, NodeState] = field(default_factory=dict)
-    _waiting: set[str] = field(default_factory=set)
+    _needed: Counter[str] = field(default_factory=Counter)
+    """How many pods of each workload ran before."""
+    _safe: Counter[str] = field(default_factory=Counter)
+    """How many pods of each workload run outside the zone."""
+    _lacking: int = 0
+    """How many of the needed pods don't run outside the zone."""
 
     def apply(self, line: RecordedLine | UnknownLine) -> None:
         match line:
@@ -68,35 +71,63 @@ class ZoneLooks:
             case PodLine(name=name, state=state):
                 self._pod(line.t, name, state)
             case MarkLine(what="outage begins"):
-                self.before = self.now()
+                self._begin(line.t)
             case MarkLine(what="start"):
                 self.alone, self.started = self.now(), line.t
 
+    def _begin(self, t: float) -> None:
+        self.before = self.now()
+        running = (n for n, pod in self._pods.items() if _moves(pod) and pod.phase == "Running")
+        self._needed = Counter(_workload(name, self._pods[name]) for name in running)
+        self._lacking = (self._needed - self._safe).total()
+        self.again = None if self._lacking else t
+
     def _pod(self, t: float, name: str, pod: PodState | None) -> None:
-        if pod is None:
-            self._pods.pop(name, None)
-        else:
+        before = self._pods.pop(name, None)
+        if before is not None:
+            self._count(name, before, -1)
+        if pod is not None:
             self._pods[name] = pod
-        waits = pod is not None and pod.phase == "Pending" and not pod.node and not pod.deleting
-        (self._waiting.add if waits else self._waiting.discard)(name)
-        if len(self._waiting) > self.allowed:
+            self._count(name, pod, 1)
+        if self._lacking:
             self.again = None
         elif self.again is None:
             self.again = t
 
+    def _count(self, name: str, pod: PodState, by: int) -> None:
+        if not _moves(pod) or not self._is_safe(pod):
+            return
+        workload = _workload(name, pod)
+        lacked = max(self._needed[workload] - self._safe[workload], 0)
+        self._safe[workload] += by
+        self._lacking += max(self._needed[workload] - self._safe[workload], 0) - lacked
+
+    def _is_safe(self, pod: PodState) -> bool:
+        if pod.phase == "Succeeded":
+            return True
+        # The zone of a node doesn't change, and it is known before its pods.
+        node = self._nodes.get(pod.node)
+        return pod.phase == "Running" and (node is None or node.zone != self.zone)
+
     def now(self) -> PodCounts:
-        moving = [
-            pod
-            for pod in self._pods.values()
-            if not pod.workload.startswith("DaemonSet/")
-            and not pod.deleting
-            and pod.phase in ("Pending", "Running")
-        ]
         there = {name for name, node in self._nodes.items() if node.zone == self.zone}
-        in_zone = sum(pod.node in there for pod in moving)
-        waiting = {name: self._pods[name] for name in self._waiting}
-        tried = Counter(pod.workload or f"Pod/{name}" for name, pod in waiting.items() if pod.why)
-        return PodCounts(len(moving), len(waiting), in_zone, len(self._nodes), tried)
+        moving = {name: pod for name, pod in self._pods.items() if _moves(pod)}
+        waiting = {name: pod for name, pod in moving.items() if not pod.node and pod.why}
+        return PodCounts(
+            in_zone=sum(pod.node in there for pod in moving.values()),
+            nodes=len(self._nodes),
+            deleting=sum(pod.deleting for pod in self._pods.values()),
+            missing=self._needed - self._safe,
+            tried=Counter(_workload(name, pod) for name, pod in waiting.items()),
+        )
+
+
+def _moves(pod: PodState) -> bool:
+    return not pod.deleting and not pod.workload.startswith("DaemonSet/")
+
+
+def _workload(name: str, pod: PodState) -> str:
+    return pod.workload or f"Pod/{name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +166,7 @@ def answer(
         if not found.passed:
             sentence += f"; in the cluster {facts.bound:,} and {facts.waiting:,}"
         return CopyAnswer(question, found.passed, sentence, [*missed, *found.why], seconds)
-    looks = ZoneLooks(question.zone, allowed=facts.waiting)
+    looks = ZoneLooks(question.zone)
     for line in lines:
         looks.apply(line)
     return _about_zone(question, looks, found, seconds=seconds)
@@ -146,44 +177,49 @@ def _about_zone(
 ) -> CopyAnswer:
     before, end = looks.before, looks.now()
     alone = looks.alone or end
-    left = max(end.waiting - looks.allowed, 0)
     without = alone.tried - before.tried
-    lacking = without.most_common()
-    # Pods that have just come may still find a place when the autoscaler starts.
-    placeless = left if looks.alone is None else without.total()
+    placeless, missing = without.total(), end.missing.total()
     said: dict[str, Any] = {
         "podsInZone": before.in_zone,
         "withoutPlace": placeless,
-        "workloadsWithoutPlace": dict(lacking),
+        "workloadsWithoutPlace": dict(without.most_common()),
+        "notRunning": missing,
+        "workloadsNotRunning": dict(end.missing.most_common()),
         "stayed": end.in_zone,
-        "gone": max(before.pods - end.pods, 0),
     }
-    moved = f"pods that had to move: {before.in_zone:,}"
-    if before.in_zone == 0:
+    sentence = f"pods that had to move: {before.in_zone:,}"
+    if not before.in_zone:
         sentence = "no pod was there, but those of DaemonSets"
-    elif not placeless and not left:
-        sentence = f"{moved}; all found another place"
-    else:
-        sentence = f"{moved}; without a place: {placeless:,}"
+    elif placeless:
+        sentence += f"; without a place: {placeless:,}"
+    elif not missing:
+        sentence += "; all found another place"
     if looks.alone is not None:
-        after = None if looks.again is None or left else max(looks.again - looks.started, 0.0)
+        after = None if looks.again is None or missing else max(looks.again - looks.started, 0.0)
         new = max(end.nodes - alone.nodes, 0)
-        said |= {"withoutPlaceInTheEnd": left, "newNodes": new, "secondsUntilAllRun": after}
-        if left:
-            sentence += f"; with cluster-autoscaler: {left:,}; new nodes: {new:,}"
-        elif placeless:
-            sentence += f"; with cluster-autoscaler: 0 after {after:.0f} s; new nodes: {new:,}"
-    details = [f"without a place: {', '.join(f'{w}: {n:,}' for w, n in lacking[:_MOST_NAMED])}"]
-    details = [*(details if placeless else ()), *(found.why if left else ())]
-    if (late := alone.in_zone - end.in_zone) > 0:
-        details.append(f"pods that had not left yet when cluster-autoscaler started: {late:,}")
-    if end.in_zone:
-        details.append(f"pods that tolerate nodes that aren't Ready, and stay: {end.in_zone:,}")
-    if gone := said["gone"]:
-        details.append(f"pods that are gone, as nothing makes them anew: {gone:,}")
+        said |= {"newNodes": new, "secondsUntilAllRun": after}
+        if placeless and after is not None:
+            sentence += f"; all ran again {after:.0f} s after cluster-autoscaler had started"
+        if placeless or new:
+            sentence += f"; new nodes: {new:,}"
+    if missing and (looks.alone is not None or missing != placeless):
+        sentence += f"; that don't run again: {missing:,}"
+    details = [
+        f"{what}: {', '.join(f'{w}: {n:,}' for w, n in counts.most_common(_MOST_NAMED))}"
+        for what, counts in (("without a place", without), ("don't run again", end.missing))
+        if counts
+    ]
+    details += found.why if missing else ()
+    for what, count in (
+        ("pods that had not left yet when cluster-autoscaler started", alone.in_zone - end.in_zone),
+        ("pods that stay on nodes of the zone, as they tolerate that", end.in_zone),
+        ("pods that are still being deleted", end.deleting),
+    ):
+        if count > 0:
+            details.append(f"{what}: {count:,}")
     if end.in_zone and end.in_zone == before.in_zone:
         return CopyAnswer(question, None, "no pod left the zone", details, seconds, said)
-    return CopyAnswer(question, not left, sentence, details, seconds, said)
+    return CopyAnswer(question, not missing, sentence, details, seconds, said)
 
 
 def all_held(answers: Iterable[CopyAnswer]) -> bool:

@@ -123,7 +123,7 @@ def questions(
     for number, (zone, nodes) in enumerate(largest, 1):
         lost = _lost(facts, zone, processes=processes if autoscaler else None)
         scenario = {**common, **lost}
-        name = f"zone-{zone}" if is_object_name(zone) and len(zone) < 60 else f"zone-{number}"
+        name = f"zone-{zone}" if is_object_name(zone) and len(zone) < 60 else f"lost-{number}"
         found.append(CopyQuestion(name, scenario, zone, nodes))
     return found
 
