@@ -13,9 +13,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from kwok_operator.constants import GROUPS_PATH, POOLS_PATH, ZONE_LABEL
-from kwok_operator.formats.untyped import text_at, value_at
+from kwok_operator.formats.untyped import as_map, text_at, value_at
 from kwok_operator.kube.client import MERGE_PATCH, KubeClient
 from kwok_operator.rehearsal.kubectl import CommandError
+from kwok_operator.rehearsal.scenario.applied import zone_in
 from kwok_operator.rehearsal.scenario.timeline import OutageStep
 
 _RETRIES: Final = 3
@@ -82,8 +83,11 @@ def _changes_of(step: OutageStep, groups: Mapping[str, Any]) -> list[OutageChang
 
 
 def zone_of(group: Mapping[str, Any]) -> str:
-    """Returns the zone of a group's nodes, by its resolved template; empty if there is none."""
-    return text_at(group, "status", "resolvedTemplate", "metadata", "labels", ZONE_LABEL)
+    """Returns the zone of a group's nodes, by its resolved template, or by its spec until the
+    operator has resolved that; empty if there is none.
+    """
+    resolved = text_at(group, "status", "resolvedTemplate", "metadata", "labels", ZONE_LABEL)
+    return resolved or zone_in(as_map(group.get("spec")))
 
 
 async def change(client: KubeClient, changes: Iterable[OutageChange]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kwok_operator.constants import GROUPS_PATH, ZONE_LABEL
-from kwok_operator.rehearsal.outages import OutageChange, Outages
+from kwok_operator.rehearsal.outages import OutageChange, Outages, zone_of
 from kwok_operator.rehearsal.scenario.timeline import OutageStep
 
 CLOUDS: dict[str, dict[str, Any]] = {"g": {}, "h": {"stock": 3}, "gone": {"outage": True}}
@@ -48,3 +48,12 @@ def test_a_group_is_out_until_the_last_step_that_took_it_out_ends(seed: int) -> 
             emptied = any("zone" in steps[n] for n in begun)
             assert clouds[name].get("stock") == (0 if emptied else CLOUDS[name].get("stock"))
     assert clouds["gone"].get("outage") is True
+
+
+def test_a_group_without_a_status_is_in_the_zone_of_its_template() -> None:
+    specs: list[dict[str, Any]] = [
+        {"template": {"shape": {"zone": "a"}}},
+        {"template": {"node": LABELS}},
+        {},
+    ]
+    assert [zone_of({"spec": spec}) for spec in specs] == ["a", "a", ""]
