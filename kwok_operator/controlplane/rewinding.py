@@ -90,6 +90,13 @@ class Rewinder:
             )
         self._start_components()
 
+    def reap(self) -> None:
+        """Collects the components that were started here, once the cluster is removed."""
+        for child in self._children:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(_READY_SECONDS)
+        self._children.clear()
+
     def differences(self) -> list[str]:
         """Returns the keys of what was made, changed or deleted since the state was noted."""
         there = {key: _revision(kv) for key, kv in self._read(values=False)}

@@ -11,7 +11,7 @@ import asyncio
 import os
 import random
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from typing import Final
 
 from kwok_operator import controlplane
@@ -47,6 +47,10 @@ class KeptCluster:
     def differences(self) -> list[str]:
         """Returns the keys in etcd of all that isn't as it was when the cluster was new."""
         return self._rewinder.differences()
+
+    def reap(self) -> None:
+        """Collects the components once the cluster is removed."""
+        self._rewinder.reap()
 
     def to_install(self, wanted: Sequence[Manifest]) -> list[Manifest]:
         """Returns which of these manifests aren't there yet."""
@@ -89,12 +93,14 @@ async def kept_cluster(scenario: Scenario) -> AsyncIterator[KeptCluster]:
     # kwokctl takes the highest free ports for other clusters, also those of components that are
     # being restarted.
     first_port = random.SystemRandom().randrange(*_PORTS)
-    async with making_of(scenario, "shrink", first_port=first_port) as cluster:
-        environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
-        kubectl = AsyncKubectl(cluster.kubectl, environment)
-        wanted = manifests(())
-        await install(kubectl, wanted)
-        await wait_for_crds(kubectl, wanted)
-        kept = KeptCluster(cluster, wanted)
-        await kept.note()
-        yield kept
+    with ExitStack() as afterwards:
+        async with making_of(scenario, "shrink", first_port=first_port) as cluster:
+            kept = KeptCluster(cluster, manifests(()))
+            # Its components are collected once they have been ended.
+            afterwards.callback(kept.reap)
+            environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+            kubectl = AsyncKubectl(cluster.kubectl, environment)
+            await install(kubectl, kept.installed)
+            await wait_for_crds(kubectl, kept.installed)
+            await kept.note()
+            yield kept
