@@ -132,7 +132,7 @@ def _workload(name: str, pod: PodState) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CopyAnswer:
-    """The answer to a question. `sentence` sums it up; `held` is None if it was not played."""
+    """The answer to a question. `sentence` sums it up; `held` is None if it is open."""
 
     question: CopyQuestion
     held: bool | None
@@ -156,7 +156,8 @@ def answer(
 ) -> CopyAnswer:
     """Returns the answer that a run gives, which took so many seconds."""
     if found.broken_off:
-        return CopyAnswer(question, False, found.broken_off, found.why, seconds)
+        # It says nothing of the cluster that was copied.
+        return CopyAnswer(question, None, found.broken_off, found.why, seconds)
     if not question.zone:
         missed = [f"{each.name}: {each.reason}" for each in found.outcomes if not each.held]
         running, pending = (
@@ -248,7 +249,7 @@ def verdict_md(facts: CopyFacts, answers: Sequence[CopyAnswer]) -> str:
     """Returns verdict.md."""
     lines = ["# First verdict", "", "| | | | seconds | report |", "|---|---|---|---:|---|"]
     for each in answers:
-        report = f"[report]({each.question.name}/report.html)" if each.held is not None else ""
+        report = f"[report]({each.question.name}/report.html)" if each.seconds else ""
         cells = (_about(each, facts), _word(each), each.sentence)
         shown = " | ".join(plain(cell, limit=1_000) for cell in cells)
         lines.append(f"| {shown} | {each.seconds:.0f} | {report} |")

@@ -43,6 +43,7 @@ from kwok_operator.rehearsal.rehearse import LeftBehindError, rehearse
 from kwok_operator.rehearsal.scenario.process import DEFAULT_BINARY
 from kwok_operator.rehearsal.settings import RehearseSettings
 from kwok_operator.rehearsal.surroundings import LocalSurroundings
+from kwok_operator.signals import cancelled_by_signals
 
 VERDICT: Final = "verdict.md"
 _IN_JSON: Final = "verdict.json"
@@ -59,6 +60,12 @@ class FirstVerdict:
     left: tuple[str, ...] = ()
     """What could not be deleted or written after a run."""
     interrupted: bool = False
+
+    def with_answer(self, answer: CopyAnswer) -> "FirstVerdict":
+        """Returns the verdict with this answer in the place of that to the same question."""
+        known = self.answers
+        same = (answer if each.question.name == answer.question.name else each for each in known)
+        return replace(self, answers=tuple(same))
 
 
 @dataclass(slots=True)
@@ -80,18 +87,21 @@ class FirstVerdictPlayer:
 
     async def play(self) -> FirstVerdict:
         """Raises KwokOperatorError if the copy can't be played as it stands."""
-        async with self._stack:
-            return await self._play()
+        # A signal comes between runs, too, and the cluster has to be removed.
+        with cancelled_by_signals():
+            async with self._stack:
+                return await self._play()
 
     async def _play(self) -> FirstVerdict:
         facts, asked = self._questions()
         _take(self.output)
-        found = FirstVerdict(facts)
+        found = FirstVerdict(facts, tuple(unplayed(each, "not begun") for each in asked))
+        self._write(found)
         longest = 0.0
         for question in asked:
             if question.zone and time.monotonic() + longest > self.until:
                 why = "the time is over; --within gives more"
-                found = replace(found, answers=(*found.answers, unplayed(question, why)))
+                found = found.with_answer(unplayed(question, why))
                 continue
             began = time.monotonic()
             found = await self._add(question, found)
@@ -130,7 +140,7 @@ class FirstVerdictPlayer:
             await self._stack.aclose()  # the next one gets another cluster
             self._kept = None
             said = unplayed(question, one_line(error))
-            return replace(found, answers=(*found.answers, said))
+            return found.with_answer(said)
         with outputs.opened(self.output / question.name) as recording:
             said = answer(
                 question,
@@ -140,7 +150,7 @@ class FirstVerdictPlayer:
                 seconds=time.monotonic() - began,
             )
         interrupted = judged.end.reason == "interrupted"
-        found = replace(found, answers=(*found.answers, said), interrupted=interrupted)
+        found = replace(found.with_answer(said), interrupted=interrupted)
         self._write(found)
         return found
 
