@@ -106,8 +106,7 @@ def test_a_copy_that_is_full_does_not_survive_the_loss_of_a_zone(tmp_path: Path)
 def test_with_an_autoscaler_all_pods_have_a_place_again(tmp_path: Path) -> None:
     flags = (f"--binary=cluster-autoscaler={REAL}", "--max-size=x4")
     code, by_zone = first_verdict(tmp_path, *flags)
-    # Without zone a 4 of 6 nodes are not Ready, and cluster-autoscaler doesn't trust that.
-    assert not by_zone["a"]["held"] and by_zone["a"]["newNodes"] == 0
-    assert by_zone["b"]["held"] and by_zone["b"]["newNodes"] >= 2
-    assert by_zone["b"]["secondsUntilAllRun"] > 0
-    assert code == 1
+    assert code == 0, by_zone
+    for zone, least in (("a", 4), ("b", 2)):
+        assert by_zone[zone]["held"] and by_zone[zone]["newNodes"] >= least
+        assert by_zone[zone]["secondsUntilAllRun"] > 0
