@@ -250,6 +250,13 @@ def test_under_other_names_the_same_pods_stand_together(tmp_path: Path) -> None:
     assert shapes[0] == shapes[1]
 
 
+def test_a_long_file_that_continues_in_another_is_applied_whole() -> None:
+    files = ["karpenter.yaml", "ledger.md", "namespaces/shop.yaml", "namespaces/shop.2.yaml"]
+    files += ["nodegroups.yaml", "nodegroups.2.yaml"]
+    scenario = scenario_of(files, placement=ImportedPlacement((), {}), parts=ScenarioParts())
+    assert scenario["apply"] == ["nodegroups.2.yaml", "nodegroups.yaml", "namespaces"]
+
+
 def test_the_scenario_of_a_folder_can_be_played(tmp_path: Path) -> None:
     manifests, placement, notes = read(*CLUSTER)
     files = folder.files_of(

@@ -19,6 +19,7 @@ FIELDS: Final = (
     *("processes", "workloads", "timeline", "until", "expect"),
 )
 """The fields of a scenario in the order in which people write them."""
+_APPLIED: Final = ("cluster", "nodegroups", "namespaces")
 _TEACHES: Final = "The cluster as it was imported: each pod is where it was, or pending again."
 _STEADY_WITHIN: Final = "15m"
 _QUIET: Final = "10s"
@@ -48,7 +49,8 @@ def scenario_of(
 ) -> dict[str, Any]:
     """Returns the scenario that applies those of the folder's files that have manifests."""
     folders = {name.partition("/")[0] for name in files}
-    apply = [name for name in ("cluster.yaml", "nodegroups.yaml", "namespaces") if name in folders]
+    # A long file continues in another, such as nodegroups.2.yaml.
+    apply = [name for stem in _APPLIED for name in sorted(folders) if name.split(".")[0] == stem]
     scenario: dict[str, Any] = {
         "teaches": parts.teaches,
         "apply": apply,
