@@ -98,6 +98,7 @@ GOOD: dict[str, Manifest] = {
     "gpu label": group({"autoscaling": {"gpuLabel": "k8s.amazonaws.com/accelerator"}}),
     "price": group({"price": {"hourly": "32.77"}}),
     "price of nothing": group({"price": {"hourly": "0"}}),
+    "price in a currency": group({"price": {"hourly": "1", "currency": "EUR"}}),
 }
 
 
@@ -280,6 +281,10 @@ BAD: dict[str, tuple[Manifest, str]] = {
     "empty gpu label": (group({"autoscaling": {"gpuLabel": ""}}), "autoscaling.gpuLabel"),
     "price without an amount": (group({"price": {}}), "hourly"),
     "negative price": (group({"price": {"hourly": "-1"}}), "must be an amount"),
-    "price in a currency": (group({"price": {"hourly": "$3"}}), "must be an amount"),
+    "price with a sign": (group({"price": {"hourly": "$3"}}), "must be an amount"),
+    "currency in small letters": (
+        group({"price": {"hourly": "3", "currency": "eur"}}),
+        'must be a code such as "EUR"',
+    ),
     "price that is a number": (group({"price": {"hourly": 3}}), "price.hourly"),
 }

@@ -23,7 +23,7 @@ from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.operator import Process
 
 GUARD = {"key": "kwok-provider", "value": "true", "effect": "NoSchedule"}
-TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 EXCLUDED = "node.kubernetes.io/exclude-from-external-load-balancers"
 
 
