@@ -17,7 +17,13 @@ import pytest
 
 from kwok_operator.errors import SettingsError
 from kwok_operator.rehearsal.firstverdict import playing
-from kwok_operator.rehearsal.firstverdict.answers import all_held, answer, lines_of, verdict_md
+from kwok_operator.rehearsal.firstverdict.answers import (
+    ZoneLooks,
+    all_held,
+    answer,
+    lines_of,
+    verdict_md,
+)
 from kwok_operator.rehearsal.firstverdict.playing import FirstVerdictPlayer, check_folder
 from kwok_operator.rehearsal.firstverdict.questions import (
     AS_IT_STANDS,
@@ -110,8 +116,29 @@ def course(*, autoscaler: bool, placed: int) -> Iterable[RecordedLine]:
         yield node(12, "n3", zone="y")
         yield pod(12, "late-0", created=9, phase="Running", node="n1", bound=12)
     for at in range(placed):
-        yield pod(15, f"web-9{at}", created=3, phase="Running", node="n3", bound=15)
+        where = "n3" if autoscaler else "n1"
+        yield pod(15, f"web-9{at}", created=3, phase="Running", node=where, bound=15)
     yield EndLine(20, "settled", "")
+
+
+def test_a_recording_may_have_pods_before_their_nodes() -> None:
+    lines = [*course(autoscaler=False, placed=1)]
+    begin, rest = [each for each in lines if each.t == 0], [each for each in lines if each.t]
+    ends = []
+    for order in (begin, begin[::-1]):
+        looks = ZoneLooks("x")
+        for each in (*order, *rest):
+            looks.apply(each)
+        ends.append(looks.now())
+    assert ends[0] == ends[1]
+    assert ends[0].missing.total() == 1
+
+
+def test_pods_of_a_node_that_is_gone_do_not_run() -> None:
+    looks = ZoneLooks("x")
+    for each in (*course(autoscaler=False, placed=2), replace(node(20, "n1"), state=None)):
+        looks.apply(each)
+    assert looks.now().missing.total() == 4
 
 
 @pytest.mark.parametrize(

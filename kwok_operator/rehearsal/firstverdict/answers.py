@@ -6,7 +6,7 @@
 Pods of DaemonSets don't count among those that move: they stay on lost nodes.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -59,15 +59,17 @@ class ZoneLooks:
     """How many pods of each workload ran before."""
     _safe: Counter[str] = field(default_factory=Counter)
     """How many pods of each workload run outside the zone."""
+    _counted: dict[str, str] = field(default_factory=dict)
+    """The workload of each pod that is counted there."""
+    _on: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """The names of the pods on each node, also on one that isn't there yet."""
     _lacking: int = 0
     """How many of the needed pods don't run outside the zone."""
 
     def apply(self, line: RecordedLine | UnknownLine) -> None:
         match line:
-            case NodeLine(name=name, state=None):
-                self._nodes.pop(name, None)
-            case NodeLine(name=name, state=NodeState() as node):
-                self._nodes[name] = node
+            case NodeLine(name=name, state=state):
+                self._node(line.t, name, state)
             case PodLine(name=name, state=state):
                 self._pod(line.t, name, state)
             case MarkLine(what="outage begins"):
@@ -82,22 +84,40 @@ class ZoneLooks:
         self._lacking = (self._needed - self._safe).total()
         self.again = None if self._lacking else t
 
+    def _node(self, t: float, name: str, node: NodeState | None) -> None:
+        before = self._nodes.pop(name, None)
+        if node is not None:
+            self._nodes[name] = node
+        if (before and before.zone) != (node and node.zone):
+            for pod in self._on.get(name, ()):
+                self._count(pod)
+            self._note(t)
+
     def _pod(self, t: float, name: str, pod: PodState | None) -> None:
         before = self._pods.pop(name, None)
         if before is not None:
-            self._count(name, before, -1)
+            self._on[before.node].discard(name)
         if pod is not None:
             self._pods[name] = pod
-            self._count(name, pod, 1)
+            self._on[pod.node].add(name)
+        self._count(name)
+        self._note(t)
+
+    def _note(self, t: float) -> None:
         if self._lacking:
             self.again = None
         elif self.again is None:
             self.again = t
 
-    def _count(self, name: str, pod: PodState, by: int) -> None:
-        if not _moves(pod) or not self._is_safe(pod):
-            return
-        workload = _workload(name, pod)
+    def _count(self, name: str) -> None:
+        pod = self._pods.get(name)
+        if (counted := self._counted.pop(name, None)) is not None:
+            self._change(counted, -1)
+        if pod is not None and _moves(pod) and self._is_safe(pod):
+            self._counted[name] = _workload(name, pod)
+            self._change(self._counted[name], 1)
+
+    def _change(self, workload: str, by: int) -> None:
         lacked = max(self._needed[workload] - self._safe[workload], 0)
         self._safe[workload] += by
         self._lacking += max(self._needed[workload] - self._safe[workload], 0) - lacked
@@ -105,9 +125,8 @@ class ZoneLooks:
     def _is_safe(self, pod: PodState) -> bool:
         if pod.phase == "Succeeded":
             return True
-        # The zone of a node doesn't change, and it is known before its pods.
         node = self._nodes.get(pod.node)
-        return pod.phase == "Running" and (node is None or node.zone != self.zone)
+        return pod.phase == "Running" and node is not None and node.zone != self.zone
 
     def now(self) -> PodCounts:
         there = {name for name, node in self._nodes.items() if node.zone == self.zone}
