@@ -124,8 +124,9 @@ async def play(
         ):
             await _set_up(ready, scenario, warnings)
             shown = show or in_lines(report)
-            run = Rehearsal(ready, scenario, path, warnings, report=report, show=shown)
-            run.enough = enough
+            run = Rehearsal(
+                ready, scenario, path, warnings, report=report, show=shown, enough=enough
+            )
             await run.play()
             report("clearing up")
     except (asyncio.CancelledError, KwokOperatorError) as error:
@@ -170,11 +171,23 @@ def _warnings(scenario: Scenario, logs: Path, *, report: Report) -> ProgramWarni
         return ProgramWarnings(scenario, logs, report=report)
 
 
-class Rehearsal:
-    """One run, from the start of the clock to the end of the recording."""
+def _header(scenario: Scenario, testbed: Testbed) -> RecordingHeader:
+    return RecordingHeader(
+        scenario=scenario.name,
+        teaches=scenario.teaches,
+        seed=scenario.draws_from,
+        started=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        versions={"kwok-operator": __version__, **testbed.versions},
+        expect=scenario.expect,
+        currency=scenario.currency,
+        clock=testbed.borrowed.clock if testbed.borrowed is not None else None,
+    )
 
-    enough: Collection[int] = ()
-    """The expectations, by number, that end the run once all of them are certain."""
+
+class Rehearsal:
+    """One run, from the start of the clock to the end of the recording. It ends earlier once all
+    expectations whose numbers are in `enough` are certain.
+    """
 
     def __init__(
         self,
@@ -185,23 +198,16 @@ class Rehearsal:
         *,
         report: Report,
         show: Show,
+        enough: Collection[int] = (),
     ) -> None:
         self._testbed = testbed
         self._scenario = scenario
+        self._enough = enough
         self._report, self._show = report, show
         conditions = [
             each for _, each in scenario.compared() if isinstance(each, ScenarioCondition)
         ]
-        header = RecordingHeader(
-            scenario=scenario.name,
-            teaches=scenario.teaches,
-            seed=scenario.draws_from,
-            started=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            versions={"kwok-operator": __version__, **testbed.versions},
-            expect=scenario.expect,
-            currency=scenario.currency,
-            clock=testbed.borrowed.clock if testbed.borrowed is not None else None,
-        )
+        header = _header(scenario, testbed)
         self._course = RunCourse(path, header, conditions)
         began = time.time_ns() // 1_000_000 - round(self._course.now() * 1_000)
         self._clock = StampClock(began, header.clock or ClockOffset())
@@ -330,7 +336,7 @@ class Rehearsal:
         until, course = self._scenario.until, self._course
         while course.now() < until.at_most:
             await asyncio.sleep(_LOOK_SECONDS)
-            if self.enough and all(map(course.is_certain, self.enough)):
+            if self._enough and all(map(course.is_certain, self._enough)):
                 return "decided", ""
             if until.condition is not None:
                 if await self._holds(until.condition):
