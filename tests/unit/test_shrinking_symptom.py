@@ -5,15 +5,18 @@ from typing import Any
 import pytest
 
 from kwok_operator.causes.model import Cause, CauseKind, Chain, ChainStep, StepKind, known_reasons
+from kwok_operator.causes.recorded import Explainer
 from kwok_operator.importing.incidents.calog import Loop
+from kwok_operator.rehearsal.judge.recording import RecordedLine
+from kwok_operator.rehearsal.judge.verdict import judged
 from kwok_operator.rehearsal.shrinking.symptom import (
     Symptom,
+    TryFollower,
     agree,
     because,
-    longest_pause,
     symptom_of,
 )
-from tests.fakes.rehearsed import judge, node, pod, run
+from tests.fakes.rehearsed import content, judge, node, pod, reader, run
 
 PENDING = {"figure": "pods.pending", "equals": 0}
 WORKLOAD = "Deployment/shop/a"
@@ -128,7 +131,21 @@ def test_what_says_little_beside_others_is_left_out(text: str, reasons: set[str]
     assert known_reasons(text) == reasons
 
 
+def followed(lines: list[RecordedLine]) -> TryFollower:
+    recording = reader(content(lines))
+    follower = TryFollower(recording.header)
+    judged(recording, name="recording", followers=(follower,))
+    return follower
+
+
+def test_the_chains_are_those_of_the_recording() -> None:
+    lines = run(node(1.0, "a"), pod(2.0, "web-1", created=2.0), pod(3.0, "web-2", created=2.5))
+    explainer = Explainer(reader(content(lines)).header)
+    chains = [chain for line in lines for chain in explainer.apply(line)]
+    assert followed(lines).chains == [*chains, *explainer.finish(lines[-1].t)] != []
+
+
 def test_the_longest_pause_is_one_that_ended() -> None:
     lines = run(node(1.0, "a"), node(4.0, "a", ready=False), node(5.0, "a"), until=60.0)
-    assert longest_pause(lines) == 3.0
-    assert longest_pause(run(until=60.0)) == 0.0
+    assert followed(lines).pause == 3.0
+    assert followed(run(until=60.0)).pause == 0.0

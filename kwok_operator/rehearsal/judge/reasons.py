@@ -67,8 +67,7 @@ class WaitReasons:
         )
 
     def _take(self, chain: Chain) -> None:
-        place = Place(chain.workload, chain.pod.partition("/")[0], rehearsed=chain.rehearsed)
-        self._answers[self._scopes_of(place)].add(chain)
+        self._answers[self._scopes_of(place_of(chain))].add(chain)
         for refusal in chain.cause.refusals:
             for group in refusal.names or ("",):
                 self._refusals[group][refusal.reason] += 1
@@ -84,6 +83,11 @@ class WaitReasons:
             if _ALL in scopes or holding & scopes:
                 answers.join(each)
         return answers
+
+
+def place_of(chain: Chain) -> Place:
+    """Returns where the chain's pod belongs, so that a FigureScope can hold it."""
+    return Place(chain.workload, chain.pod.partition("/")[0], rehearsed=chain.rehearsed)
 
 
 def _holding(scopes: Iterable[FigureScope], place: Place) -> _Scopes:

@@ -24,7 +24,8 @@ from kwok_operator.controlplane import ControlPlaneError
 from kwok_operator.errors import ApiUnreachableError, KwokOperatorError, one_line
 from kwok_operator.importing.incidents.calog import LogReader, Loop
 from kwok_operator.rehearsal import outputs
-from kwok_operator.rehearsal.judge.figures import FigureScope, Place
+from kwok_operator.rehearsal.judge.figures import FigureScope
+from kwok_operator.rehearsal.judge.reasons import place_of
 from kwok_operator.rehearsal.judge.verdict import judged
 from kwok_operator.rehearsal.keptcluster import KeptCluster, kept_cluster
 from kwok_operator.rehearsal.kubectl import AsyncKubectl
@@ -38,7 +39,7 @@ from kwok_operator.rehearsal.scenario.process import FlagSet
 from kwok_operator.rehearsal.settings import RehearseSettings
 from kwok_operator.rehearsal.shrinking.documents import read_again
 from kwok_operator.rehearsal.shrinking.parts import Doc
-from kwok_operator.rehearsal.shrinking.symptom import Symptom, longest_pause, symptom_of
+from kwok_operator.rehearsal.shrinking.symptom import Symptom, TryFollower, symptom_of
 from kwok_operator.rehearsal.testbed import FindProgram
 
 _CLUSTERS: Final = 3
@@ -152,7 +153,8 @@ class TryPlayer:
                 raise left
         path = self._folder / outputs.RECORDING
         with outputs.opened(path) as recording:
-            found = judged(recording, name=path.name)
+            follower = TryFollower(recording.header)
+            found = judged(recording, name=path.name, followers=(follower,))
         kept.cluster.check()
         if found.end.reason == "interrupted":
             raise asyncio.CancelledError
@@ -166,10 +168,9 @@ class TryPlayer:
             and made.get("kind") == KIND
             and "autoscaling" in made.get("spec", {})
         }
-        chains = self._chains(path, scenario, keeps)
+        chains = _about(scenario, follower.chains)
         symptom = symptom_of(found, keeps, chains, self._loops(scenario), groups)
-        with outputs.opened(path) as recording:
-            return replace(symptom, pause=longest_pause(recording.lines())), took
+        return replace(symptom, pause=follower.pause), took
 
     def _limited(self, scenario: Scenario, quiet: float | None) -> Scenario:
         """Returns the scenario with less time than it has, if the first run took much less, and
@@ -210,17 +211,6 @@ class TryPlayer:
                 found += reader.loops
         return found
 
-    def _chains(
-        self, path: Path, scenario: Scenario, keeps: Sequence[int]
-    ) -> Mapping[int, Sequence[Chain]]:
-        """Returns the pods that each expectation is about, wherever they are."""
-        scopes = [
-            FigureScope.narrowed(workload=each.of.workload, namespace=each.of.namespace)
-            for each in scenario.expect
-        ]
-        found = list(outputs.chains(path))
-        return {n: [c for c in found if scopes[n].holds(_place(c))] for n in keeps}
-
     async def _cluster(self) -> KeptCluster:
         if self._kept is None:
             self._kept = await self._stack.enter_async_context(kept_cluster(self._scenario))
@@ -255,8 +245,16 @@ def _seconds(text: str, name: str) -> float:
         return float(seconds_of(_DELAYS[name]))
 
 
-def _place(chain: Chain) -> Place:
-    return Place(chain.workload, chain.pod.partition("/")[0], rehearsed=chain.rehearsed)
+def _about(scenario: Scenario, chains: Sequence[Chain]) -> Mapping[int, Sequence[Chain]]:
+    """Returns the pods that each expectation is about, wherever they are."""
+    scopes = [
+        FigureScope.narrowed(workload=each.of.workload, namespace=each.of.namespace)
+        for each in scenario.expect
+    ]
+    return {
+        number: [each for each in chains if scope.holds(place_of(each))]
+        for number, scope in enumerate(scopes)
+    }
 
 
 def _says_enough(level: str) -> bool:

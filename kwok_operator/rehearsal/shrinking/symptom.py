@@ -15,10 +15,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kwok_operator.causes.model import Chain, StepKind, known_reasons
+from kwok_operator.causes.recorded import Explainer
 from kwok_operator.formats.words import names_in_words
 from kwok_operator.importing.incidents.calog import Loop
 from kwok_operator.rehearsal.judge.expectations import ExpectationOutcome
 from kwok_operator.rehearsal.judge.figures import FIGURES
+from kwok_operator.rehearsal.judge.ledger import ClusterLedger
 from kwok_operator.rehearsal.judge.recording import (
     EventLine,
     GroupLine,
@@ -27,6 +29,7 @@ from kwok_operator.rehearsal.judge.recording import (
     NodeLine,
     PodLine,
     RecordedLine,
+    RecordingHeader,
 )
 from kwok_operator.rehearsal.judge.verdict import Judged
 
@@ -79,15 +82,27 @@ def because(symptom: Symptom, text: str) -> Symptom:
     return replace(symptom, reasons=tuple(kept))
 
 
-def longest_pause(lines: Iterable[RecordedLine]) -> float:
-    """Returns the longest time in seconds in which nothing changed, before something did, or
-    before an Event.
+class TryFollower:
+    """Follows the recording of a try while it is judged. It has the chains of all pods, and the
+    longest `pause` in seconds: nothing changed, and then something did, or an Event came.
     """
-    longest, last = 0.0, 0.0
-    for line in lines:
+
+    def __init__(self, header: RecordingHeader) -> None:
+        self.chains: list[Chain] = []
+        self.pause = 0.0
+        self._explainer = Explainer(header)
+        self._changed = 0.0
+
+    def moves_on(self, ledger: ClusterLedger, t: float) -> None:
+        pass
+
+    def look(self, line: RecordedLine, ledger: ClusterLedger) -> None:
+        self.chains += self._explainer.apply(line)
         if isinstance(line, _CHANGES):
-            longest, last = max(longest, line.t - last), line.t
-    return longest
+            self.pause, self._changed = max(self.pause, line.t - self._changed), line.t
+
+    def finish(self, ledger: ClusterLedger) -> None:
+        self.chains += self._explainer.finish(ledger.now)
 
 
 def agree(first: Symptom, other: Symptom) -> bool:
