@@ -77,7 +77,11 @@ def parsed(source: str, text: str, parse: Callable[[str], Any]) -> Any:
         raise SettingsError(f"{source}: {text!r} {error}") from error
 
 
-def _number(
+ABOVE_0: Final = math.ulp(0.0)
+"""The smallest float above 0."""
+
+
+def number_between(
     words: str, least: float, most: float, *, whole: bool = False, unit: str = ""
 ) -> Callable[[str], Any]:
     """Returns a parser of numbers within these limits, with or without `unit`; `words` say what
@@ -96,7 +100,9 @@ def _number(
     return parse
 
 
-_election_seconds = _number("a number of seconds from 0.1 to 3600, such as 2", 0.1, 3_600, unit="s")
+_election_seconds = number_between(
+    "a number of seconds from 0.1 to 3600, such as 2", 0.1, 3_600, unit="s"
+)
 
 
 def _rate(text: str) -> float:
@@ -104,7 +110,7 @@ def _rate(text: str) -> float:
         "a number of requests per second from 0.01 to 100000, such as 50, nor 0 for as many as the"
         " API server takes"
     )
-    rate: float = _number(words, 0, 100_000)(text)
+    rate: float = number_between(words, 0, 100_000)(text)
     if 0 < rate < 0.01:
         raise ValueError(f"is not {words}")
     return rate
@@ -208,7 +214,7 @@ class RunSettings:
         "most nodes of all groups together; nodes beyond it wait "
         f"(default {DEFAULT_MAX_TOTAL_NODES})",
         default=str(DEFAULT_MAX_TOTAL_NODES),
-        parse=_number("a number of nodes, such as 10000", 0, 10**9, whole=True),
+        parse=number_between("a number of nodes, such as 10000", 0, 10**9, whole=True),
     )
     provider_id_prefix: str = _flag(
         _NODES,
@@ -247,7 +253,7 @@ class RunSettings:
         f"asked to slow down (default {DEFAULT_NODE_CONCURRENCY}; more is hardly faster, fewer "
         "leaves more of the API server to others)",
         default=str(DEFAULT_NODE_CONCURRENCY),
-        parse=_number(
+        parse=number_between(
             f"a number of writes from 1 to {MAX_NODE_CONCURRENCY}, such as"
             f" {DEFAULT_NODE_CONCURRENCY}",
             *(1, MAX_NODE_CONCURRENCY),
@@ -285,7 +291,7 @@ class RunSettings:
         "SECONDS",
         "how long the others wait for a silent leader (default 10)",
         default="10",
-        parse=_number(
+        parse=number_between(
             "a whole number of seconds from 1 to 3600, such as 10", 1, 3_600, whole=True, unit="s"
         ),
     )
@@ -330,7 +336,7 @@ class RunSettings:
         "SECONDS",
         "how often every group is checked even without a change (default 300)",
         default="300",
-        parse=_number("a number of seconds from 1 to 86400", 1, 86_400),
+        parse=number_between("a number of seconds from 1 to 86400", 1, 86_400),
     )
     log_format: str = _flag(
         _RUNNING, "text|json", "default text", default="text", parse=one_of(*LOG_FORMATS)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kwok_operator.cli.rehearsing import (
+    add_binary_flag,
     binaries,
     check_binaries,
     report_findings,
@@ -80,13 +81,7 @@ def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
         default=[],
         help="such as 'pendingSeconds.p95 worse than 10%%'; may be given more than once",
     )
-    parser.add_argument(
-        "--binary",
-        metavar="NAME=PATH",
-        action="append",
-        default=[],
-        help="path of a program that a scenario names; may be given more than once",
-    )
+    add_binary_flag(parser, scenario="a scenario")
     parser.add_argument(
         "--no-repeat",
         action="store_true",

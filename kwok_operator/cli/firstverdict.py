@@ -2,17 +2,19 @@
 
 import argparse
 import asyncio
-import math
 import os
 import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from kwok_operator.errors import KwokOperatorError, SettingsError, one_line
 from kwok_operator.rehearsal.settings import RehearseSettings
-from kwok_operator.settings import parsed
+from kwok_operator.settings import ABOVE_0, number_between, parsed
+
+_MINUTES: Final = number_between("a number of minutes; 10 is the default", ABOVE_0, 10_000)
 
 
 def add_flags(flags: argparse._ArgumentGroup) -> None:
@@ -59,7 +61,7 @@ def first_verdict_settings(flags: argparse.Namespace, output: Path) -> FirstVerd
         return None
     if is_archive(output):
         raise SettingsError(f"--output: {output} is an archive; --rehearse needs a folder")
-    minutes = parsed("--within", flags.within or "10", _minutes)
+    minutes = parsed("--within", flags.within or "10", _MINUTES)
     given = binaries(flags.binary)
     if unknown := sorted(given.keys() - {DEFAULT_BINARY}):
         raise SettingsError(f"--binary: {unknown[0]!r} is no {DEFAULT_BINARY}; name no other")
@@ -110,13 +112,3 @@ def first_verdict(copy: Path, settings: FirstVerdictSettings) -> int:
     if found.interrupted:
         return 130
     return 0 if all_held(found.answers) and not found.left else 1
-
-
-def _minutes(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not 0 < number <= 10_000:
-        raise ValueError("is no number of minutes; 10 is the default")
-    return number

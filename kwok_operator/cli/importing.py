@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import math
 import os
 import re
 import sys
@@ -23,8 +22,11 @@ from kwok_operator.importing.settings import ImportSettings
 from kwok_operator.nodegroups.api.autoscaling import MAX_TARGET_SIZE
 from kwok_operator.nodegroups.naming import is_object_name
 from kwok_operator.reporter import Reporter
-from kwok_operator.settings import Values, add_cluster_flags, parsed
+from kwok_operator.settings import ABOVE_0, Values, add_cluster_flags, number_between, parsed
 
+_RATE: Final = number_between(
+    "a number of requests between 0 and 1000; 10 is the default", ABOVE_0, 1000
+)
 _MAX_SIZE: Final = re.compile(r"[0-9]{1,7}|x[0-9]{1,7}(\.[0-9]{1,3})?", re.ASCII)
 _HELP: Final = """\
 Reads a cluster, and writes a folder with its nodes and workloads for another cluster, as groups of
@@ -168,7 +170,7 @@ def import_settings(
         logs=tuple(map(Path, flags.logs)),
         kubeconfig=read("kubeconfig", "", str) or None,
         context=read("context", "", str) or None,
-        requests_per_second=read("requests-per-second", "10", _rate),
+        requests_per_second=read("requests-per-second", "10", _RATE),
         group_by=_keys("--group-by", flags.group_by),
         prices=Path(flags.prices) if flags.prices else None,
         namespaces=namespaces,
@@ -267,13 +269,3 @@ def _keys(flag: str, keys: Iterable[str]) -> tuple[str, ...]:
     if "" in keys:
         raise SettingsError(f"{flag}: '' is no key of a label")
     return tuple(keys)
-
-
-def _rate(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not 0 < number <= 1000:
-        raise ValueError("is not a number of requests between 0 and 1000; 10 is the default")
-    return number

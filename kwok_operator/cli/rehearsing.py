@@ -48,13 +48,7 @@ def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
         metavar="DIR",
         help="folder for verdict, recording and report (default: a new one, which Git ignores)",
     )
-    parser.add_argument(
-        "--binary",
-        metavar="NAME=PATH",
-        action="append",
-        default=[],
-        help="path of a program that the scenario names; may be given more than once",
-    )
+    add_binary_flag(parser)
     parser.add_argument("--arm", metavar="NAME", help="the arm to play, in a scenario with arms")
     # $KUBECONFIG doesn't count: a rehearsal creates and deletes objects only where flags say so.
     which = parser.add_argument_group("an existing cluster, instead of a new one")
@@ -283,6 +277,17 @@ def report_unchecked(scenario: str, unchecked: Sequence[str]) -> None:
     """Says on one line what a check has left out; it is no problem."""
     if unchecked:
         complain(f"kwok-operator: {scenario}: not checked: {'; '.join(unchecked)}")
+
+
+def add_binary_flag(parser: argparse.ArgumentParser, *, scenario: str = "the scenario") -> None:
+    """Declares --binary, whose values `binaries` reads."""
+    parser.add_argument(
+        "--binary",
+        metavar="NAME=PATH",
+        action="append",
+        default=[],
+        help=f"path of a program that {scenario} names; may be given more than once",
+    )
 
 
 def binaries(given: Iterable[str]) -> dict[str, Path]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kwok_operator.cli.rehearsing import (
+    add_binary_flag,
     binaries,
     check_binaries,
     checked,
@@ -72,13 +73,7 @@ def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--output", metavar="DIR", help="folder for the result and the tries (default: a new one)"
     )
-    parser.add_argument(
-        "--binary",
-        metavar="NAME=PATH",
-        action="append",
-        default=[],
-        help="path of a program that the scenario names; may be given more than once",
-    )
+    add_binary_flag(parser)
     parser.add_argument("--arm", metavar="NAME", help="the arm to shrink, in a scenario with arms")
     parser.add_argument(
         "--runs", metavar="N", type=int, default=_RUNS, help=f"at most so many (default {_RUNS})"

@@ -12,7 +12,7 @@ from kwok_operator.errors import KwokOperatorError, SettingsError
 from kwok_operator.formats.quantity import parse_quantity
 from kwok_operator.formats.times import parse_duration
 from kwok_operator.importing.settings import RecordSettings, ReplaySettings
-from kwok_operator.settings import Values, add_cluster_flags, is_namespace_name
+from kwok_operator.settings import Values, add_cluster_flags, is_namespace_name, number_between
 
 if TYPE_CHECKING:
     from kwok_operator.importing.traces.files import Findings
@@ -50,7 +50,13 @@ At the end it says how late requests were sent, and what the API server refused.
 went well; 1: something was refused, or not sent; 2: wrong flags, no cluster, no trace.
 """
 
+_RATE: Final = number_between(
+    "a number of requests per second from 0.1 to 10000, such as 10", 0.1, 10_000
+)
 _MAX_SPEED: Final = 1e6
+_SPEED: Final = number_between(
+    "a number above 0, such as 10 for ten times as fast", 1 / _MAX_SPEED, _MAX_SPEED
+)
 _MAX_PREFIX: Final = 40
 
 
@@ -149,7 +155,7 @@ def record_settings(
         output=Path(flags.output),
         kubeconfig=read("kubeconfig", "", str) or None,
         context=read("context", "", str) or None,
-        requests_per_second=read("requests-per-second", "10", _rate),
+        requests_per_second=read("requests-per-second", "10", _RATE),
         seconds=_time("--for", flags.for_),
         rotate_bytes=size,
         rotate_seconds=seconds,
@@ -170,7 +176,7 @@ def replay_settings(
         raise SettingsError("FILE: none is given; name the trace to play, such as trace.jsonl.gz")
     return ReplaySettings(
         paths=tuple(Path(name) for name in flags.files),
-        speed=read("speed", "1", _speed),
+        speed=read("speed", "1", _SPEED),
         since=_time("--from", flags.from_) or 0.0,
         seed=read("seed", "", str),
         namespace_prefix=read("namespace-prefix", "", _prefix),
@@ -276,26 +282,6 @@ def _size(text: str) -> int:
             f"--rotate: {text!r} is neither a size from 1k on, such as 100Mi, nor a time such as 1h"
         )
     return size
-
-
-def _rate(text: str) -> float:
-    try:
-        rate = float(text)
-    except ValueError:
-        rate = 0.0
-    if not 0.1 <= rate <= 10_000:
-        raise ValueError("is not a number of requests per second from 0.1 to 10000, such as 10")
-    return rate
-
-
-def _speed(text: str) -> float:
-    try:
-        speed = float(text)
-    except ValueError:
-        speed = 0.0
-    if not 1 / _MAX_SPEED <= speed <= _MAX_SPEED:
-        raise ValueError("is not a number above 0, such as 10 for ten times as fast")
-    return speed
 
 
 def _prefix(text: str) -> str:
