@@ -27,7 +27,7 @@ from kwok_operator.rehearsal.shrinking.documents import in_yaml, inlined, read_a
 from kwok_operator.rehearsal.shrinking.parts import tidied
 from tests.e2e.deploying import ROOT
 from tests.e2e.kubectl import Kubectl
-from tests.e2e.rehearsals import cluster_of, is_there
+from tests.e2e.rehearsals import cluster_of, is_there, karpenter_in
 
 COMMAND = [sys.executable, "-m", "kwok_operator", "shrink"]
 PATIENCE = 900.0
@@ -105,18 +105,18 @@ SCENARIOS = sorted((ROOT / "deploy" / "scenarios").glob("*.yaml"))
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=[path.stem for path in SCENARIOS])
 def test_a_scenario_is_the_same_as_one_document(path: Path, tmp_path: Path) -> None:
+    karpenter_in(tmp_path)
     for arm in yaml.safe_load(path.read_text()).get("arms") or [None]:
         given = RehearseSettings(scenario=path, arm=arm)
         read = checked(given, programs_later=True)
         assert read.scenario is not None and read.document is not None and not read.findings
-        if read.scenario.karpenters:
-            pytest.skip("checks of Karpenter need its program")
         kubectl = AsyncKubectl(find_kubectl(Settings.from_environ(os.environ)), {})
         doc = asyncio.run(inlined(read, kubectl, folder=path.parent))
         text = in_yaml(tidied(doc))
         alone = tmp_path / path.name
         alone.write_text(text)
-        programs = {name: Path(sys.executable) for name in read.scenario.programs}
+        # Karpenter has the folder of its CRDs beside it.
+        programs = dict.fromkeys(read.scenario.programs, tmp_path / "karpenter" / "karpenter")
         again = read_again(yaml.safe_load(text), alone, binaries=programs)
         assert again.scenario is not None and not again.findings
         assert again.scenario.expect == read.scenario.expect
