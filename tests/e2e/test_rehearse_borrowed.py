@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 import yaml
@@ -107,6 +107,15 @@ class Theirs:
         return subprocess.run(
             command, capture_output=True, text=True, timeout=300, check=False, env=environment
         )
+
+    @contextmanager
+    def begun(self, path: str, output: Path) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
+        """A rehearsal whose clock has started, and the rest of its stderr."""
+        command = self.command(path, f"--output={output}")
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            assert any(line.startswith("rehearsing") for line in process.stderr)
+            yield process, process.stderr
 
     def objects(self) -> dict[str, Any]:
         """All that is in the cluster, but for Events, and for what is written all the time."""
@@ -285,10 +294,7 @@ def test_a_drain_that_a_budget_forbids_leaves_nothing(
         until={"settledFor": "10m", "atMost": "20m"},
     )
     with theirs.unchanged():
-        command = theirs.command(path, f"--output={tmp_path / 'out'}")
-        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-            assert process.stderr is not None
-            assert any(line.startswith("rehearsing") for line in process.stderr)
+        with theirs.begun(path, tmp_path / "out") as (process, stderr):
             eventually(
                 lambda: theirs.kubectl.json("get", "nodes", "--selector=karpenter.sh/nodepool"),
                 lambda found: (
@@ -301,7 +307,7 @@ def test_a_drain_that_a_budget_forbids_leaves_nothing(
                 os.kill(karpenters_process(tmp_path / "out"), signal.SIGKILL)
             else:
                 process.send_signal(signal.SIGINT if ended == "interrupted" else signal.SIGKILL)
-            said = process.stderr.read()
+            said = stderr.read()
             process.wait(PATIENCE)
         if ended == "killed":
             cleared = theirs.run("--clear")
@@ -346,16 +352,13 @@ def test_one_that_was_ended_leaves_all_as_it_was(theirs: Theirs, tmp_path: Path,
         until={"settledFor": "10m", "atMost": "20m"},
     )
     with theirs.unchanged():
-        command = theirs.command(path, f"--output={tmp_path / 'out'}")
-        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-            assert process.stderr is not None
-            assert any(line.startswith("rehearsing") for line in process.stderr)
+        with theirs.begun(path, tmp_path / "out") as (process, stderr):
             eventually(
                 lambda: theirs.kubectl.json("get", "kng", "a")["status"]["readyReplicas"] == 3,
                 describe="its nodes are there",
             )
             process.send_signal(signal.SIGINT if how == "interrupted" else signal.SIGKILL)
-            process.stderr.read()
+            stderr.read()
             status = process.wait(PATIENCE)
         if how == "interrupted":
             assert status == 130
