@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from kwok_operator.rehearsal.settings import RehearseSettings
 from kwok_operator.rehearsal.shrinking.documents import in_yaml, inlined, read_again
 from kwok_operator.rehearsal.shrinking.parts import tidied
 from tests.e2e.deploying import ROOT
-from tests.e2e.kubectl import Kubectl
+from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.rehearsals import cluster_of, is_there, karpenter_in
 
 COMMAND = [sys.executable, "-m", "kwok_operator", "shrink"]
@@ -159,7 +158,9 @@ def _interrupted(path: Path, output: Path) -> None:
     for line in going.stderr:
         if " s);" in line:
             break
-    time.sleep(3)
+    recording = output / ".try" / RECORDING
+    eventually(lambda: not recording.exists(), describe="the next try is set up")
+    eventually(recording.exists, describe="its clock has started")
     going.send_signal(signal.SIGINT)
     said, _ = going.communicate(timeout=120)
     assert going.returncode == 130, said
