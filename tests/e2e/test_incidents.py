@@ -73,8 +73,6 @@ def test_the_same_is_decided_again(copied: Copied, tmp_path: Path) -> None:
 
 @pytest.mark.timeout((MOST_MINUTES + 10) * 60)
 def test_what_is_left_is_what_was_planted(copied: Copied, tmp_path: Path) -> None:
-    if copied.incident.name == "budget":
-        pytest.xfail("a try ends before the scale-down can come that a missing budget allows")
     output = tmp_path / "least"
     keeps = [f"--keeps={each}" for each in copied.incident.keeps]
     flags = [BINARY, f"--minutes={MOST_MINUTES}", f"--output={output}"]
