@@ -1,1 +1,2 @@
-"""Comparisons: the runs of two or more arms, each a rehearsal on a cluster of its own."""
+"""Comparisons of two or more scenarios, the arms: each is rehearsed several times, always on a new
+cluster, and statistics say whether their figures differ by more than chance."""

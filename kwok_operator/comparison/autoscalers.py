@@ -1,4 +1,4 @@
-"""Whether two kinds of autoscaler have the same chances, as far as their scenarios say.
+"""Checks whether arms with different autoscalers have the same chances, as far as scenarios say.
 
 arms --unlike_autoscalers--> whether it is fair, and what differs; None without two kinds
 """

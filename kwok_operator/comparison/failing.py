@@ -2,11 +2,11 @@
 
     text --fail_condition--> FailCondition;  with the effects and bounds --judged--> FailOutcome
 
-A condition holds where the difference is there beyond chance, and beyond the bound by a test of its
-own: where the true change is as large as the bound, it holds in at most 1 of 100 comparisons. It
-does not hold where the 95 % interval ends before the bound. Between both it is too noisy to tell.
-If a run of a pair lacks the figure, as one that died does, the other pairs can make the condition
-hold, but can't show that it doesn't hold.
+A condition holds if the difference is larger than chance explains, and, by a test of its own,
+larger than the bound: if the true change is as large as the bound, it holds in at most 1 of 100
+comparisons. It does not hold if the 95 % interval ends before the bound. Otherwise the runs are too
+noisy to decide. If a run of a pair lacks the figure, as one that died does, the other pairs can
+make the condition hold, but can't show that it doesn't hold.
 """
 
 import re
@@ -97,10 +97,11 @@ class FailOutcome:
 
 def fail_condition(text: str) -> FailCondition:
     """Parses a condition. Raises SettingsError with the value and the remedy."""
-    flag, found = "--fail-if", _FORM.fullmatch(one_line(text))
-    if found is None:
+    flag = "--fail-if"
+    match = _FORM.fullmatch(one_line(text))
+    if match is None:
         raise SettingsError(f"{flag}: {shown(text)} can't be read; {_REMEDY}")
-    figure, way = found["figure"], FailWay(found["way"])
+    figure, way = match["figure"], FailWay(match["way"])
     if figure not in FIGURES:
         near = nearest(figure, FIGURES)
         hint = f"did you mean {near}?" if near else "docs/rehearsals.md has all"
@@ -110,12 +111,12 @@ def fail_condition(text: str) -> FailCondition:
             f"{flag}: {figure} has no worse, as neither more nor less of it is better;"
             " write more than or less than"
         )
-    bound, unit = float(found["bound"] or 0), found["unit"]
-    relative = unit == "%" or not found["bound"]
+    bound, unit = float(match["bound"] or 0), match["unit"]
+    relative = unit == "%" or not match["bound"]
     if not relative and unit is not None and FIGURES[figure].unit != "s":
         raise SettingsError(f"{flag}: {shown(text)}: {figure} is no time; write a number or a %")
     scaled = bound / 100 if relative else bound * _UNITS.get(unit or "", 1.0)
-    condition = FailCondition(one_line(text), figure, way, scaled, relative, found["arm"] or "")
+    condition = FailCondition(one_line(text), figure, way, scaled, relative, match["arm"] or "")
     most = "a share changes by less than 1" if FIGURES[figure].unit == "share" else ""
     if relative:
         most = "" if bound_of(condition).more else "nothing becomes less by 100 % or more"

@@ -1,10 +1,10 @@
-"""Whether all arms had the same chances: what must be equal, and what differed besides.
+"""Checks that all arms had the same chances, and lists what differed between them.
 
     recording --recorded_facts--> a part of RunFacts
     RunFacts of all arms --> what is checked, what differs
 
-The differences that the arms are meant to have are listed together with all others: versions,
-machine, load.
+The list has the differences that the arms are meant to have, and all others: versions, machine,
+load.
 """
 
 import hashlib
@@ -332,12 +332,12 @@ def what_differs(
     one: ComparisonArm, other: ComparisonArm, a: Facts, b: Facts
 ) -> Iterator[WhatDiffers]:
     """Yields what the two scenarios differ in, then which versions, programs or machines did."""
-    yield from list(_told(one, other))[:_MOST_DIFFERENCES]
+    yield from list(_scenario_differences(one, other))[:_MOST_DIFFERENCES]
     for name in _OF_RUNS:
-        found = [_values(name, facts) for facts in (a, b)]
-        for key in sorted(found[0].keys() | found[1].keys()):
-            values = [", ".join(each.get(key, ["none"])) for each in found]
-            if found[0] and found[1] and values[0] != values[1]:
+        both = [_values(name, facts) for facts in (a, b)]
+        for key in sorted({*both[0], *both[1]}) if all(both) else ():
+            values = [", ".join(each.get(key, ["none"])) for each in both]
+            if values[0] != values[1]:
                 yield WhatDiffers(key, *values)
 
 
@@ -348,7 +348,8 @@ def _values(name: str, facts: Facts) -> dict[str, list[str]]:
     return {key: sorted({each.get(key, "none") for each in every}) for key in keys}
 
 
-def _told(one: ComparisonArm, other: ComparisonArm) -> Iterator[WhatDiffers]:
+def _scenario_differences(one: ComparisonArm, other: ComparisonArm) -> Iterator[WhatDiffers]:
+    """Yields what differs in the scenarios, then which of the files that they read differ."""
     dumps = [arm.scenario.dump() for arm in (one, other)]
     for dump in dumps:
         for key in ("name", "teaches", "seed"):

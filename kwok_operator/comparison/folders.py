@@ -1,4 +1,4 @@
-"""The folder of a comparison: which runs are there, and the files that come of them.
+"""The folder of a comparison: which runs it has, and the result files that are made from them.
 
     DIR/registered.json      what is judged, how many runs, in which order: before the first run
     DIR/runs/<pair>-<arm>/   the files of a rehearsal, and run.json: which run it is, its facts
@@ -55,12 +55,12 @@ class ComparisonFolder:
         digests = {arm.name: arm.digest for arm in plan.arms}
         self.registered(plan)
         try:
-            found = {entry.name for entry in self.path.iterdir()} if self.path.is_dir() else set()
+            names = {entry.name for entry in self.path.iterdir()} if self.path.is_dir() else set()
         except OSError as error:
             raise SettingsError(f"--output: {self.path}: {error.strerror or error}") from error
         if self.path.exists() and not self.path.is_dir():
             raise SettingsError(f"--output: {self.path} is no folder; name another")
-        if RUNS not in found and found - {outputs.GITIGNORE}:
+        if RUNS not in names and names - {outputs.GITIGNORE}:
             raise SettingsError(
                 f"--output: {self.path} has files that are no comparison's; name another folder,"
                 " or empty it"
@@ -94,7 +94,7 @@ class ComparisonFolder:
                 f" were played for isn't known, as of a version before; {remedy}"
             )
         try:
-            found = Registered(
+            registered = Registered(
                 runs=int(read["runs"]),
                 figures=_NAMES.validate_python(read["figures"]),
                 compared=_NAMES.validate_python(read["compared"]),
@@ -112,12 +112,12 @@ class ComparisonFolder:
             raise SettingsError(
                 f"--output: {self.path} compares {read.get('arms')}, not {names}; {remedy}"
             )
-        if plan.order_seed and plan.order_seed != found.order_seed:
+        if plan.order_seed and plan.order_seed != registered.order_seed:
             raise SettingsError(
-                f"--order-seed: {plan.order_seed} isn't that of {self.path}, {found.order_seed};"
-                f" leave it out, or {remedy}"
+                f"--order-seed: {plan.order_seed} isn't that of {self.path},"
+                f" {registered.order_seed}; leave it out, or {remedy}"
             )
-        return found
+        return registered
 
     def register(self, plan: ComparisonPlan) -> ComparisonPlan:
         """Registers what the plan judges, unless runs that count are over: then what was registered
@@ -227,7 +227,7 @@ class ComparisonFolder:
                 for each in as_list(verdict.get("expectations"))
                 if not each["held"]
             ]
-            found = PlayedRun(
+            played = PlayedRun(
                 pair=run.pair,
                 arm=run.arm.name,
                 folder=f"{RUNS}/{run.folder}",
@@ -238,19 +238,19 @@ class ComparisonFolder:
                 died=bool(off),
                 incomplete=as_map(verdict.get("incomplete")),
             )
-            read = _PLAYED.validate_json(json.dumps(asdict(found), allow_nan=False), strict=True)
+            read = _PLAYED.validate_json(json.dumps(asdict(played), allow_nan=False), strict=True)
             if any(value is not None and math.isinf(value) for value in read.figures.values()):
                 return None
-            return found
+            return played
         except (KeyError, TypeError, ValueError, OverflowError):
             return None  # it was not over, or isn't ours
 
-    def write(self, found: Comparison) -> None:
+    def write(self, comparison: Comparison) -> None:
         """Writes the result files of the comparison so far. Raises SettingsError."""
         texts = {
-            COMPARISON: json.dumps(comparison_json(found), indent=2) + "\n",
-            PAGE: page(found),
-            SUMMARY: in_markdown(found),
+            COMPARISON: json.dumps(comparison_json(comparison), indent=2) + "\n",
+            PAGE: page(comparison),
+            SUMMARY: in_markdown(comparison),
         }
         with outputs.writing(self.path):
             for name, text in texts.items():

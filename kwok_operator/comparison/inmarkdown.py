@@ -17,25 +17,25 @@ _BOLD: Final = frozenset(DIFFERENCES)
 _MOST_DIFFERENCES: Final = 20
 
 
-def in_markdown(found: Comparison) -> str:
-    return "".join(f"{line}\n" for line in _lines(found))
+def in_markdown(comparison: Comparison) -> str:
+    return "".join(f"{line}\n" for line in _lines(comparison))
 
 
-def _lines(found: Comparison) -> Iterator[str]:
-    first, *others = (_text(arm.name) for arm in found.plan.arms)
-    yield f"### {_text(found.plan.name)}: {_text(found.headline)}"
+def _lines(comparison: Comparison) -> Iterator[str]:
+    first, *others = (_text(arm.name) for arm in comparison.plan.arms)
+    yield f"### {_text(comparison.plan.name)}: {_text(comparison.headline)}"
     yield ""
-    so_far = "" if found.complete else f", {len(found.runs)} runs so far"
+    so_far = "" if comparison.complete else f", {len(comparison.runs)} runs so far"
     arms = f"A is {first}, B is {others[0]}"
     if len(others) > 1:
         arms = f"{', '.join(others)} are compared with {first}"
-    yield f"{arms}; {found.plan.runs_in_words}{so_far}."
-    for each in found.fail_if:
+    yield f"{arms}; {comparison.plan.runs_in_words}{so_far}."
+    for each in comparison.fail_if:
         yield from ("", f"**{each.said}**: {_text(each.text)}: {_text(each.reason)}")
-    for number, arm in enumerate(found.plan.arms):
-        for run in found.failed_runs(number)[:1]:
-            count = len(found.failed_runs(number))
-            of = len(found.of_arm(number))
+    for number, arm in enumerate(comparison.plan.arms):
+        for run in comparison.failed_runs(number)[:1]:
+            count = len(comparison.failed_runs(number))
+            of = len(comparison.of_arm(number))
             sentence = (
                 f"{_text(arm.name)} failed in {count} of {of} runs, first {_text(run.folder)}"
             )
@@ -44,33 +44,33 @@ def _lines(found: Comparison) -> Iterator[str]:
     if len(others) > 1:
         rows = [
             (_text(name), words.of_first_arm(effects), *map(_cell, effects))
-            for name, effects in found.by_figure.items()
+            for name, effects in comparison.by_figure.items()
         ]
         yield from table(("Figure", *(f"{name}:" for name in (first, *others))), rows)
-    for contrast in found.contrasts:
+    for contrast in comparison.contrasts:
         if len(others) > 1:
             yield from ("", f"#### {_text(contrast.arm.name)}, beside {first}", "")
-        yield from _effects(found, contrast)
-    for check in found.checks:
+        yield from _effects(comparison, contrast)
+    for check in comparison.checks:
         if not check.held:
             yield from ("", f"**not the same: {_text(check.what)}**: {_text(check.said)}")
-    for contrast in found.contrasts:
+    for contrast in comparison.contrasts:
         if contrast.differs:
             yield ""
-            yield from _differs(found, contrast)
+            yield from _differs(comparison, contrast)
 
 
-def _effects(found: Comparison, contrast: Contrast) -> Iterator[str]:
-    a, b = map(_text, found.labels(contrast))
+def _effects(comparison: Comparison, contrast: Contrast) -> Iterator[str]:
+    a, b = map(_text, comparison.labels(contrast))
     heads = ("Figure", f"{a}:", f"{b}:", "Change:", "95 % interval", "Verdict")
     effects = (*differences_first(contrast.effects), *contrast.explored)
     yield from table((*heads, "Could have been seen:"), [_row(effect) for effect in effects])
 
 
-def _differs(found: Comparison, contrast: Contrast) -> Iterator[str]:
+def _differs(comparison: Comparison, contrast: Contrast) -> Iterator[str]:
     shown = contrast.differs[:_MOST_DIFFERENCES]
     rows = [(_text(each.what), _text(each.a), _text(each.b)) for each in shown]
-    yield from table(("What differed", *map(_text, found.labels(contrast))), rows)
+    yield from table(("What differed", *map(_text, comparison.labels(contrast))), rows)
     if more := len(contrast.differs) - len(shown):
         yield from ("", f"and {more:,} more")
 
@@ -93,24 +93,24 @@ def _row(effect: Effect) -> tuple[str, ...]:
     )
 
 
-def in_lines(found: Comparison) -> Iterator[str]:
+def in_lines(comparison: Comparison) -> Iterator[str]:
     """The comparison as lines for a terminal. Texts may come from recordings, so they are made
     printable.
     """
-    return (one_line(line, limit=TERMINAL_LINE) for line in _in_lines(found))
+    return (one_line(line, limit=TERMINAL_LINE) for line in _in_lines(comparison))
 
 
-def _in_lines(found: Comparison) -> Iterator[str]:
-    for contrast in found.contrasts:
-        arm = f"{contrast.arm.name}: " if len(found.contrasts) > 1 else ""
+def _in_lines(comparison: Comparison) -> Iterator[str]:
+    for contrast in comparison.contrasts:
+        arm = f"{contrast.arm.name}: " if len(comparison.contrasts) > 1 else ""
         for effect in (*differences_first(contrast.effects), *contrast.explored):
             yield f"{arm}{_line(effect)}"
-    for check in found.checks:
+    for check in comparison.checks:
         if not check.held:
             yield f"NOT THE SAME: {check.what}: {check.said}"
-    for each in found.fail_if:
+    for each in comparison.fail_if:
         yield f"{each.said}: {each.text}: {each.reason}"
-    yield found.headline
+    yield comparison.headline
 
 
 def _line(effect: Effect) -> str:

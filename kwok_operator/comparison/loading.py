@@ -67,29 +67,29 @@ def load_arms(paths: Sequence[Path], around: MakeSurroundings) -> LoadedArms:
             return _loaded(
                 path.stem, [("", path, load_scenario(path, around(path), arm=""))], around
             )
-        found = [(name, path, load_scenario(path, around(path), arm=name)) for name in names]
-        return _loaded(path.stem, found, around)
+        scenarios = [(name, path, load_scenario(path, around(path), arm=name)) for name in names]
+        return _loaded(path.stem, scenarios, around)
     names = [path.stem for path in paths]
     if len({*names}) < len(names):
         names = [*string.ascii_lowercase[: len(names)]]
-    found = [(n, p, load_scenario(p, around(p))) for n, p in zip(names, paths, strict=True)]
-    return _loaded(" and ".join(names), found, around)
+    scenarios = [(n, p, load_scenario(p, around(p))) for n, p in zip(names, paths, strict=True)]
+    return _loaded(" and ".join(names), scenarios, around)
 
 
 def _loaded(
-    name: str, found: Sequence[tuple[str, Path, ScenarioFile]], around: MakeSurroundings
+    name: str, scenarios: Sequence[tuple[str, Path, ScenarioFile]], around: MakeSurroundings
 ) -> LoadedArms:
-    findings = [each for _, _, read in found for each in read.findings]
-    findings += _without_effect([read for _, _, read in found])
+    findings = [each for _, _, read in scenarios for each in read.findings]
+    findings += _without_effect([read for _, _, read in scenarios])
     arms = []
-    for arm, path, read in found:
+    for arm, path, read in scenarios:
         if read.scenario is None:
             continue
         files = _files(read.scenario, around(path))
         digest = _digest(read.scenario, files, around(path))
         arms.append(ComparisonArm(arm, str(path), read.scenario, digest, files, read.unlike))
     findings = [*dict.fromkeys(findings)]
-    unchecked = tuple(dict.fromkeys(each for _, _, read in found for each in read.unchecked))
+    unchecked = tuple(dict.fromkeys(each for _, _, read in scenarios for each in read.unchecked))
     return LoadedArms(name, () if findings else tuple(arms), tuple(findings), unchecked)
 
 
@@ -114,11 +114,11 @@ def _files(scenario: Scenario, around: LocalSurroundings) -> dict[str, str]:
         names += [*each.paths, crds]
     commands = [process.command for process in scenario.processes]
     commands += [step.run.command for step in scenario.timeline if step.run is not None]
-    # The program itself is found elsewhere; an argument may have the form --config=FILE.
+    # The program itself is no file of the scenario; an argument may have the form --config=FILE.
     given = [part.rpartition("=")[2] for command in commands for part in (command or ())[1:]]
     names += [part for part in given if part.endswith(_READ)]
-    found = {name: around.files(name) for name in dict.fromkeys(names) if name}
-    return {name: _content(files) for name, files in found.items() if files}
+    contents = {name: around.files(name) for name in dict.fromkeys(names) if name}
+    return {name: _content(files) for name, files in contents.items() if files}
 
 
 def _content(files: Sequence[Path]) -> str:

@@ -1,8 +1,8 @@
-"""What came of a comparison: its runs, the effect of each arm on each figure, and who has won.
+"""The result of a comparison: its runs, the effect of each arm on each figure, and the verdict.
 
     ComparisonPlan, PlayedRun of each  --compared-->  Comparison  --comparison_json-->  the file
 
-The same runs give the same comparison. Page and summary show what stands here, and compute nothing.
+The same runs give the same comparison. Page and summary show this result, and compute nothing.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -246,14 +246,14 @@ def compared(
 ) -> Comparison:
     """Computes the comparison from the runs that have been played so far."""
     by_arm = [{run.pair: run for run in runs if run.arm == arm.name} for arm in plan.arms]
-    facts = [{pair: run.facts for pair, run in found.items()} for found in by_arm]
-    lengths = [[run.seconds for run in found.values() if not run.died] for found in by_arm]
+    facts = [{pair: run.facts for pair, run in by_pair.items()} for by_pair in by_arm]
+    lengths = [[run.seconds for run in by_pair.values() if not run.died] for by_pair in by_arm]
 
     def contrast(number: int) -> Contrast:
-        arm, found = plan.arms[number], (by_arm[0], by_arm[number])
+        arm, one, other = plan.arms[number], by_arm[0], by_arm[number]
         # A pair of which only one run is over is left out.
-        pairs = [n for n in range(1, plan.runs + 1) if all(n in each for each in found)]
-        both = _Both(plan, arm, *([each[n] for n in pairs] for each in found))
+        pairs = [n for n in range(1, plan.runs + 1) if n in one and n in other]
+        both = _Both(plan, arm, [one[n] for n in pairs], [other[n] for n in pairs])
         *effects, failed = both.effects()
         return Contrast(
             arm=arm,
@@ -285,7 +285,7 @@ class _Both:
         b: Sequence[PlayedRun],
     ) -> None:
         self._plan, self._arm, self._a, self._b = plan, arm, a, b
-        self._asked = [each for each in plan.fail_if if each.arm in ("", arm.name)]
+        self._conditions = [each for each in plan.fail_if if each.arm in ("", arm.name)]
 
     def effects(self) -> Iterator[Effect]:
         """Yields the effect on each figure, then the effect on how many runs fail."""
@@ -297,9 +297,9 @@ class _Both:
             if nothing and figure not in named:
                 del one[figure], other[figure]  # such as the cost where nothing has a price
         known, order = {name for name in one if not self._incomplete(name)}, [*one]
-        found = {effect.figure: effect for effect in self._compared(one, other, known)}
+        complete = {effect.figure: effect for effect in self._compared(one, other, known)}
         for name in order:
-            yield found.get(name) or self._of_a_part(name, one[name], other[name])
+            yield complete.get(name) or self._of_a_part(name, one[name], other[name])
 
     def explored(self) -> Iterator[Effect]:
         """Yields the effect on each explored figure, tested alone, without a verdict."""
@@ -322,13 +322,13 @@ class _Both:
 
     def conditions(self, effects: Sequence[Effect]) -> Iterator[FailOutcome]:
         by_figure = {effect.figure: effect for effect in effects}
-        bounds = {bound_of(each) for each in self._asked}
+        bounds = {bound_of(each) for each in self._conditions}
         complete = {bound for bound in bounds if not self._incomplete(bound.figure)}
         values = self._values({bound.figure for bound in complete})
         beside = against_bounds(*values, complete, rivals=self._plan.rivals)
         died = sum(a.died and b.died for a, b in zip(self._a, self._b, strict=True))
         name = self._arm.name if self._plan.rivals > 1 else ""
-        for each in self._asked:
+        for each in self._conditions:
             outcome = judged(each, by_figure.get(each.figure), beside, both_died=died)
             yield replace(outcome, arm=name)
         for each in self._plan.explored_conditions:
@@ -354,7 +354,7 @@ class _Both:
             {name: values for name, values in a.items() if name in names},
             {name: values for name, values in b.items() if name in names},
             lower_is_better=better,
-            first={each.figure for each in self._asked},
+            first={each.figure for each in self._conditions},
             decided={name for name in names if name == _FAILED or FIGURES[name].decisions},
             rivals=self._plan.rivals,
         )
@@ -375,17 +375,17 @@ class _Both:
         return Effect(name, a=one, b=other, verdict=EffectVerdict.INCOMPLETE, reason=why)
 
 
-def comparison_json(found: Comparison) -> dict[str, Any]:
+def comparison_json(comparison: Comparison) -> dict[str, Any]:
     """Returns the content of comparison.json. With more than two arms, each part names its arm."""
-    plan = found.plan
-    parts = [({} if plan.rivals == 1 else {"arm": each.arm.name}, each) for each in found.contrasts]
+    plan = comparison.plan
+    parts = [({} if plan.rivals == 1 else {"arm": c.arm.name}, c) for c in comparison.contrasts]
     return {
         "format": FORMAT,
         "name": plan.name,
-        "verdict": found.headline,
-        "fails": found.fails,
-        "undecided": found.undecided,
-        "complete": found.complete,
+        "verdict": comparison.headline,
+        "fails": comparison.fails,
+        "undecided": comparison.undecided,
+        "complete": comparison.complete,
         "pairs": plan.runs,
         "seed": plan.seed,
         "orderSeed": plan.order_seed,
@@ -394,7 +394,7 @@ def comparison_json(found: Comparison) -> dict[str, Any]:
                 "name": arm.name,
                 "file": arm.file,
                 "digest": arm.digest,
-                "failedRuns": len(found.failed_runs(number)),
+                "failedRuns": len(comparison.failed_runs(number)),
             }
             for number, arm in enumerate(plan.arms)
         ],
@@ -412,15 +412,15 @@ def comparison_json(found: Comparison) -> dict[str, Any]:
             for outcome in each.fail_if
         ],
         "fairness": [
-            {"what": each.what, "held": each.held, "said": each.said} for each in found.checks
+            {"what": each.what, "held": each.held, "said": each.said} for each in comparison.checks
         ],
         "differs": [
             {**arm, "what": fact.what, "a": fact.a, "b": fact.b}
             for arm, each in parts
             for fact in each.differs
         ],
-        "runs": [_run_json(run, [*plan.compared, *plan.explored]) for run in found.runs],
-        "warmUps": [_run_json(run, plan.compared) for run in found.warm_ups],
+        "runs": [_run_json(run, [*plan.compared, *plan.explored]) for run in comparison.runs],
+        "warmUps": [_run_json(run, plan.compared) for run in comparison.warm_ups],
     }
 
 

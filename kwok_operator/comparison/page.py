@@ -28,60 +28,60 @@ _MOST_DIFFERENCES: Final = 60
 _SHADES: Final = {EffectVerdict.BETTER: "held", EffectVerdict.WORSE: "missed"}
 
 
-def page(found: Comparison) -> str:
-    headline = found.headline
-    parts = [part for contrast in found.contrasts for part in _contrast(found, contrast)]
+def page(comparison: Comparison) -> str:
+    headline = comparison.headline
+    parts = [part for contrast in comparison.contrasts for part in _contrast(comparison, contrast)]
     # Green: all is well; red: it fails. A change for the worse that no condition forbids is
     # neither.
-    worse = any(effect.verdict is EffectVerdict.WORSE for effect in found.effects)
-    tag = "span" if found.inconclusive or (worse and not found.fails) else "b"
-    shade = "failed" if found.fails else "open" if found.inconclusive else "passed"
+    worse = any(effect.verdict is EffectVerdict.WORSE for effect in comparison.effects)
+    tag = "span" if comparison.inconclusive or (worse and not comparison.fails) else "b"
+    shade = "failed" if comparison.fails else "open" if comparison.inconclusive else "passed"
     return "".join(
         [
-            beginning(f"{found.plan.name}: {headline}"),
+            beginning(f"{comparison.plan.name}: {headline}"),
             f'<header class="{shade}">',
-            f"<h1>{text(found.plan.name)} <{tag}>{text(headline)}</{tag}></h1>",
-            f"<p>{_arms(found)} · {_runs_in_words(found)}</p>",
+            f"<h1>{text(comparison.plan.name)} <{tag}>{text(headline)}</{tag}></h1>",
+            f"<p>{_arms(comparison)} · {_runs_in_words(comparison)}</p>",
             "</header><main>",
-            *section("Verdict", _verdict(found)),
-            *section(f"Each arm beside {found.plan.arms[0].name}", _matrix(found)),
+            *section("Verdict", _verdict(comparison)),
+            *section(f"Each arm beside {comparison.plan.arms[0].name}", _matrix(comparison)),
             *parts,
-            *section("Each run", _dots(found)),
-            *section("Was it fair?", _fairness(found)),
-            *_what_differed(found),
-            *section("The runs", _runs(found)),
+            *section("Each run", _dots(comparison)),
+            *section("Was it fair?", _fairness(comparison)),
+            *_what_differed(comparison),
+            *section("The runs", _runs(comparison)),
             "</main></body></html>\n",
         ]
     )
 
 
-def _runs_in_words(found: Comparison) -> str:
-    plan = found.plan
+def _runs_in_words(comparison: Comparison) -> str:
+    plan = comparison.plan
     text = f"{plan.runs_in_words}, each {plan.unit} with a seed of its own"
-    return text if found.complete else f"{text}; {len(found.runs)} runs so far"
+    return text if comparison.complete else f"{text}; {len(comparison.runs)} runs so far"
 
 
-def _arms(found: Comparison) -> str:
-    letters = ("A: ", "B: ") if len(found.contrasts) == 1 else [""] * len(found.plan.arms)
+def _arms(comparison: Comparison) -> str:
+    letters = ("A: ", "B: ") if len(comparison.contrasts) == 1 else [""] * len(comparison.plan.arms)
     return " · ".join(
         f"{key(number)} {letters[number]}{text(arm.name)}"
-        for number, arm in enumerate(found.plan.arms)
+        for number, arm in enumerate(comparison.plan.arms)
     )
 
 
-def _verdict(found: Comparison) -> Iterator[str]:
-    for each in found.fail_if:
+def _verdict(comparison: Comparison) -> Iterator[str]:
+    for each in comparison.fail_if:
         shade = {FailAnswer.HOLDS: "missed", FailAnswer.HOLDS_NOT: "held"}.get(each.answer, "small")
         yield (
             f'<p><span class="{shade}">{each.said}:</span> {text(each.text)}:'
             f" {text(each.reason)}</p>"
         )
     rows = []
-    for number, arm in enumerate(found.plan.arms):
-        runs, failed = found.of_arm(number), found.failed_runs(number)
+    for number, arm in enumerate(comparison.plan.arms):
+        runs, failed = comparison.of_arm(number), comparison.failed_runs(number)
         shade, said = ("held", "holds")
         if failed:
-            lost = number in (*found.losers, *found.mostly)
+            lost = number in (*comparison.losers, *comparison.mostly)
             shade, said = ("missed", "fails") if lost else ("small", "failed, not beyond chance")
         first = f"{failed[0].folder}: {failed[0].failures[0]}" if failed else ""
         count = f"{len(runs) - len(failed)} of {len(runs)}"
@@ -90,18 +90,18 @@ def _verdict(found: Comparison) -> Iterator[str]:
     yield from table(heads, rows, ends_long=True)
 
 
-def _matrix(found: Comparison) -> Iterator[str]:
+def _matrix(comparison: Comparison) -> Iterator[str]:
     """A column for each further arm, if there is more than one."""
-    if len(found.contrasts) == 1:
+    if len(comparison.contrasts) == 1:
         return
-    heads = ("Figure", *(arm.name for arm in found.plan.arms))
+    heads = ("Figure", *(arm.name for arm in comparison.plan.arms))
     rows = [
         (
             f"<code>{escape(name)}</code>",
             together(escape(words.of_first_arm(effects))),
             *map(_cell, effects),
         )
-        for name, effects in found.by_figure.items()
+        for name, effects in comparison.by_figure.items()
     ]
     yield from table(heads, rows)
 
@@ -111,16 +111,16 @@ def _cell(effect: Effect | None) -> str:
     return f'<span class="{shade}">{text(words.in_a_cell(effect))}</span>'
 
 
-def _contrast(found: Comparison, contrast: Contrast) -> Iterator[str]:
+def _contrast(comparison: Comparison, contrast: Contrast) -> Iterator[str]:
     """The sections on one arm beside the first."""
-    names = f"{found.plan.arms[0].name} and {contrast.arm.name}"
-    a, b = found.labels(contrast)
-    beside = f"{a} ({names})" if len(found.contrasts) == 1 else a
+    names = f"{comparison.plan.arms[0].name} and {contrast.arm.name}"
+    a, b = comparison.labels(contrast)
+    beside = f"{a} ({names})" if len(comparison.contrasts) == 1 else a
     yield from section(
         f"What {b} does to each figure, beside {beside}",
-        _effects(contrast.effects, (a, b), shared=len(found.contrasts) > 1),
+        _effects(contrast.effects, (a, b), shared=len(comparison.contrasts) > 1),
     )
-    of = "" if len(found.contrasts) == 1 else f", {b}"
+    of = "" if len(comparison.contrasts) == 1 else f", {b}"
     yield from section(
         f"Explored: named once runs had been seen, without verdict{of}",
         _table(contrast.explored, (a, b)),
@@ -169,25 +169,26 @@ def _data(figure: str, which: str, value: float | None, shown: str) -> str:
     return f'<data data-figure="{figure}" data-of="{which}" value="{exact}">{text}</data>'
 
 
-def _dots(found: Comparison) -> Iterator[str]:
+def _dots(comparison: Comparison) -> Iterator[str]:
     rows = []
-    for name in dict.fromkeys(effect.figure for effect in (*found.effects, *found.explored)):
+    effects = (*comparison.effects, *comparison.explored)
+    for name in dict.fromkeys(effect.figure for effect in effects):
         unit = FIGURES[name].unit
         values = [
-            [v for run in found.of_arm(number) if (v := run.figures.get(name)) is not None]
-            for number in range(len(found.plan.arms))
+            [v for run in comparison.of_arm(number) if (v := run.figures.get(name)) is not None]
+            for number in range(len(comparison.plan.arms))
         ]
         every = [value for arm in values for value in arm]
         if every:
             low, high = (together(in_words(end, unit)) for end in (min(every), max(every)))
             rows.append((f"<code>{escape(name)}</code>", low, dots_picture(name, values), high))
-    names = [f"{key(number)} {text(arm.name)}" for number, arm in enumerate(found.plan.arms)]
+    names = [f"{key(number)} {text(arm.name)}" for number, arm in enumerate(comparison.plan.arms)]
     yield from table(("Figure", "Least", "", "Most"), rows)
     if rows:
         yield f'<p class="small">From above to below: {", ".join(names)}.</p>'
 
 
-def _fairness(found: Comparison) -> Iterator[str]:
+def _fairness(comparison: Comparison) -> Iterator[str]:
     rows = [
         (
             f'<span class="{"held" if each.held else "missed"}">'
@@ -195,15 +196,15 @@ def _fairness(found: Comparison) -> Iterator[str]:
             text(each.what),
             text(each.said),
         )
-        for each in found.checks
+        for each in comparison.checks
     ]
     yield from table(("", "The same", "Found"), rows, ends_long=True)
 
 
-def _what_differed(found: Comparison) -> Iterator[str]:
-    first = found.plan.arms[0].name
-    for contrast in found.contrasts:
-        of = "" if len(found.contrasts) == 1 else f": {first} and {contrast.arm.name}"
+def _what_differed(comparison: Comparison) -> Iterator[str]:
+    first = comparison.plan.arms[0].name
+    for contrast in comparison.contrasts:
+        of = "" if len(comparison.contrasts) == 1 else f": {first} and {contrast.arm.name}"
         yield from section(f"What differed{of}", _differs(first, contrast))
 
 
@@ -219,8 +220,8 @@ def _differs(first: str, contrast: Contrast) -> Iterator[str]:
         yield "<p>Nothing: this is A against A.</p>"
 
 
-def _runs(found: Comparison) -> Iterator[str]:
-    every = [*found.warm_ups, *found.runs]
+def _runs(comparison: Comparison) -> Iterator[str]:
+    every = [*comparison.warm_ups, *comparison.runs]
     rows = [_run_row(run) for run in every[:_MOST_RUNS]]
     heads = ("Run", "", "Seed", "Took", "Others used", "")
     yield from table(heads, rows, more=len(every) - len(rows), ends_long=True)

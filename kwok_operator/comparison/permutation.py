@@ -1,4 +1,4 @@
-"""Whether pairs move farther than chance moves them: the test behind each verdict.
+"""Tests whether the values of pairs differ by more than chance: the test behind each verdict.
 
     pairs of values ──> moves ──> all combinations of signs ──> Reach: how far, how far it must be
 
@@ -10,9 +10,9 @@ moves as far in a single combination, the result stays open.
 
 Against a bound, the bound is subtracted from every move, and the test is one-sided.
 
-Each further arm is tested against the first in the same way. `rivals` is the number of further
-arms; they share the 1 in 128: with
-three arms each of the two has 1 in 256, for which 9 pairs are just enough.
+A pair's move is the difference of its two values, or of their logarithms. Each further arm is
+tested against the first in the same way. `rivals` is the number of further arms; they share the 1
+in 128: with three arms each of the two has 1 in 256, for which 9 pairs are just enough.
 """
 
 import math
@@ -96,7 +96,7 @@ class Reach:
     more they differ.
     """
 
-    found: float
+    reached: float
     needed: float
     more_pairs: int = 0
     """How many more pairs are needed before even a clear move can be reported, as other figures
@@ -105,7 +105,7 @@ class Reach:
 
     @property
     def enough(self) -> bool:
-        return self.found * (1 - 1e-9) > self.needed
+        return self.reached * (1 - 1e-9) > self.needed
 
 
 def fewest_pairs(rivals: int) -> int:
@@ -208,16 +208,16 @@ def against(
     """
     fewest = fewest_pairs(rivals)
     large = {
-        bound: (_beside(found, bound), found)
+        bound: (_beside(paired, bound), paired)
         for bound in bounds
-        if isinstance(found := pairs.get(bound.figure), Paired) and len(found.moves) >= fewest
+        if isinstance(paired := pairs.get(bound.figure), Paired) and len(paired.moves) >= fewest
     }
-    total = 1 + max((found.places[-1] for _, found in large.values()), default=0)
+    total = 1 + max((paired.places[-1] for _, paired in large.values()), default=0)
     # The test is one-sided, so each combination and its opposite count separately.
     ways = {
         bound: [*sums, *(-each for each in sums)]
-        for bound, (beside, found) in large.items()
-        for sums in [_turned(beside, found.places, total, 1.0, rivals)]
+        for bound, (beside, paired) in large.items()
+        for sums in [_turned(beside, paired.places, total, 1.0, rivals)]
     }
     needed = _step_by_step(ways, rivals)
     return {
@@ -229,15 +229,15 @@ def against(
     }
 
 
-def _beside(found: Paired, bound: Bound) -> list[float]:
+def _beside(paired: Paired, bound: Bound) -> list[float]:
     """Returns by how much each pair exceeds the bound."""
     sign = 1 if bound.more else -1
-    if bound.relative and found.logs:
+    if bound.relative and paired.logs:
         # A positive value can't decrease by 100 % or more.
         edge = math.log(max(1 + sign * bound.by, 1e-300))
-        return [sign * (move - edge) for move in found.moves]
-    edges = [abs(a) * bound.by if bound.relative else bound.by for a in found.a]
-    every = zip(found.a, found.b, edges, strict=True)
+        return [sign * (move - edge) for move in paired.moves]
+    edges = [abs(a) * bound.by if bound.relative else bound.by for a in paired.a]
+    every = zip(paired.a, paired.b, edges, strict=True)
     return [sign * (b - a) - edge for a, b, edge in every]
 
 

@@ -174,7 +174,7 @@ class ComparisonPlan:
         """Returns the plan as it is registered: before any run was seen, with all that it will
         judge.
         """
-        found = Registered(
+        registered = Registered(
             self.runs,
             self.figures,
             tuple(self.compared),
@@ -182,7 +182,7 @@ class ComparisonPlan:
             self.order_seed,
             self.repeat_busy,
         )
-        return replace(self, registered=found)
+        return replace(self, registered=registered)
 
     def under(self, registered: Registered) -> "ComparisonPlan":
         """Returns the plan that judges exactly what was registered. What was named in addition is

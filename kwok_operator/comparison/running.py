@@ -100,28 +100,28 @@ class _Playing:
 
     def result(self, *, interrupted: bool = False) -> Comparison:
         runs = [run for _, run in sorted(self._done.items(), key=lambda each: each[0][0])]
-        found = compared(
+        comparison = compared(
             self._plan, runs, warm_ups=[*self._warm_ups.values()], interrupted=interrupted
         )
         if runs:
-            self._place.write(found)
-        return found
+            self._place.write(comparison)
+        return comparison
 
     def look(self) -> None:
         """Loads the runs that are in the folder already; they count as if they were played now."""
         for run in self._plan.round(WARM_UP):
-            if found := self._place.played(run):
-                self._warm_ups[run.arm.name] = found
+            if played := self._place.played(run):
+                self._warm_ups[run.arm.name] = played
         for number in range(1, self._plan.runs + 1):
             for attempt in (1, 2):
                 runs = self._plan.round(number, attempt)
-                there = [found for run in runs if (found := self._place.played(run))]
-                self._over |= {Path(found.folder).name for found in there}
-                for found in there:
-                    self._took[found.arm] += [found.facts.took] if found.facts.took else []
+                there = [played for run in runs if (played := self._place.played(run))]
+                self._over |= {Path(played.folder).name for played in there}
+                for played in there:
+                    self._took[played.arm] += [played.facts.took] if played.facts.took else []
                 # A repeat counts only once all its runs are over.
                 if attempt == 1 or len(there) == len(runs):
-                    self._done |= {(number, found.arm): found for found in there}
+                    self._done |= {(number, played.arm): played for played in there}
         self._report(f"{self._plan.in_words}, {self._left()}")
         if self._done:
             self._report(
@@ -152,7 +152,7 @@ class _Playing:
         """Plays the runs of a round, unless they are there. Returns False if it was
         interrupted.
         """
-        found: list[PlayedRun] = []
+        over: list[PlayedRun] = []
         runs = self._plan.round(number, attempt)
         for run in runs:
             # An earlier start's warm-up is of no use now.
@@ -160,13 +160,13 @@ class _Playing:
             played = before or await self._played(run)
             if played is None:
                 return False
-            found.append(played)
+            over.append(played)
             self._over.add(run.folder)
             if number == WARM_UP:
                 self._warm_ups[played.arm] = played
-            elif attempt == 1 or len(found) == len(runs):
+            elif attempt == 1 or len(over) == len(runs):
                 # A repeat replaces the whole round, or nothing.
-                self._done |= {(number, each.arm): each for each in found}
+                self._done |= {(number, each.arm): each for each in over}
                 self.result()
         return True
 
@@ -203,14 +203,14 @@ class _Playing:
             programs=_programs(run.arm, find),
         )
         self._place.finish(run, facts)
-        found = self._place.played(run)
-        if found is not None:
+        played = self._place.played(run)
+        if played is not None:
             self._took[run.arm.name].append(took)
-            how = "held" if found.passed else f"FAILED: {found.failures[0]}"
-            how += ", which doesn't count" if run.pair == WARM_UP and not found.passed else ""
+            how = "held" if played.passed else f"FAILED: {played.failures[0]}"
+            how += ", which doesn't count" if run.pair == WARM_UP and not played.passed else ""
             busy = "; the machine was busy with something else" if facts.busy else ""
-            self._report(f"run {run.folder}: {how}, {found.seconds:g} s{busy}")
-        return found
+            self._report(f"run {run.folder}: {how}, {played.seconds:g} s{busy}")
+        return played
 
     def _which(self, run: PlannedRun) -> str:
         if run.pair == WARM_UP:

@@ -1,4 +1,4 @@
-"""Whether the figures of two arms differ, by how much, and how sure that is.
+"""Computes whether the figures of two arms differ, by how much, and how sure that is.
 
     values by pair ──> log-ratios ──> mean, 95 % interval (Student's t)
                                 └──> better | worse | no difference seen | undecided
@@ -109,20 +109,20 @@ def compare_figures(
     little less for all others. `b` is one of so many `rivals`, which share the false alarms.
     """
     pairs = {name: permutation.paired(a.get(name, ()), b.get(name, ())) for name in {**a, **b}}
-    there = {name: found for name, found in pairs.items() if isinstance(found, Paired)}
+    there = {name: paired for name, paired in pairs.items() if isinstance(paired, Paired)}
     reach = permutation.reaches(there, first=first, decided=decided, rivals=rivals)
     family = _Family(
         # Figures that always move alike count as one; those equal in every pair raise no false
         # alarm.
-        figures=len({found.moves for found in there.values() if any(found.moves)}),
+        figures=len({paired.moves for paired in there.values() if any(paired.moves)}),
         played=max((len(values) for values in (*a.values(), *b.values())), default=0),
         rivals=rivals,
     )
     return [
-        _effect(name, found, reach.get(name), family, lower_is_better=lower_is_better.get(name))
-        if isinstance(found, Paired)
-        else Effect(name, reason=found)
-        for name, found in pairs.items()
+        _effect(name, paired, reach.get(name), family, lower_is_better=lower_is_better.get(name))
+        if isinstance(paired, Paired)
+        else Effect(name, reason=paired)
+        for name, paired in pairs.items()
     ]
 
 
@@ -156,27 +156,27 @@ class _Family:
 
 def _effect(
     name: str,
-    found: Paired,
+    paired: Paired,
     reach: Reach | None,
     family: _Family,
     *,
     lower_is_better: bool | None,
 ) -> Effect:
-    a, b, pairs = fmean(found.a), fmean(found.b), len(found.moves)
-    mean, error = fmean(found.moves), permutation.error(found.moves)
+    a, b, pairs = fmean(paired.a), fmean(paired.b), len(paired.moves)
+    mean, error = fmean(paired.moves), permutation.error(paired.moves)
     bar = studentt.quantile(OUTSIDE, pairs - 1)
-    ratio = None if found.logs else _ratio(found.a, found.b, bar)
-    relative = found.logs or ratio is not None
+    ratio = None if paired.logs else _ratio(paired.a, paired.b, bar)
+    relative = paired.logs or ratio is not None
     scale = a if relative else 1.0
 
     def as_change(move: float) -> float:
-        return math.expm1(min(move, 700.0)) if found.logs else move / scale
+        return math.expm1(min(move, 700.0)) if paired.logs else move / scale
 
     low, high = ratio or (as_change(mean - bar * error), as_change(mean + bar * error))
     outside = abs(mean) > bar * error
     move, verdict = None, EffectVerdict.UNDECIDED
     if reach is not None:
-        move = _visible(found, reach.needed, family.rivals)
+        move = _visible(paired, reach.needed, family.rivals)
         hidden = reach.more_pairs or (relative and as_change(move) > _HUNDREDFOLD)
         if reach.enough and outside:
             verdict = _direction(mean < 0, lower_is_better)
@@ -195,24 +195,24 @@ def _effect(
         low=low,
         high=high,
         pairs=pairs,
-        lacking=found.lacking,
+        lacking=paired.lacking,
         verdict=verdict,
         smallest=None if move is None else as_change(move),
         smallest_less=None if less is None or (relative and less <= -1) else less,
-        reason="; ".join(_reasons(verdict, found, reach, family, outside=outside, weak=weak)),
+        reason="; ".join(_reasons(verdict, paired, reach, family, outside=outside, weak=weak)),
     )
 
 
 def _reasons(
     verdict: EffectVerdict,
-    found: Paired,
+    paired: Paired,
     reach: Reach | None,
     family: _Family,
     *,
     outside: bool,
     weak: bool,
 ) -> Iterator[str]:
-    pairs = len(found.moves)
+    pairs = len(paired.moves)
     if verdict is EffectVerdict.UNDECIDED:
         more = reach.more_pairs if reach else fewest_pairs(family.rivals) - pairs
         needed = f"{more or ''} more {'pair is' if more == 1 else 'pairs are'} needed".lstrip()
@@ -224,8 +224,8 @@ def _reasons(
             why = ", as changes below a hundredfold are lost in the noise"
         yield f"{needed}{of}{why}"
         return
-    if found.lacking:
-        yield f"in {found.lacking} of {found.lacking + pairs} pairs only one run has it"
+    if paired.lacking:
+        yield f"in {paired.lacking} of {paired.lacking + pairs} pairs only one run has it"
     if verdict is EffectVerdict.NONE_SEEN and outside:
         if family.figures > 1:
             yield f"of {family.figures} figures compared, chance moves one so far"
@@ -256,11 +256,11 @@ def _ratio(a: Sequence[float], b: Sequence[float], bar: float) -> tuple[float, f
     return max((middle - half) / square, 0.0) - 1, (middle + half) / square - 1
 
 
-def _visible(found: Paired, needed: float, rivals: int) -> float:
+def _visible(paired: Paired, needed: float, rivals: int) -> float:
     """The smallest mean move that is reported in all but a share MISSED of comparisons."""
-    pairs, normal = len(found.moves), NormalDist()
+    pairs, normal = len(paired.moves), NormalDist()
     # The spread of so few values is underestimated by this factor.
-    noise = spread(found.moves) * (1 + 0.25 / (pairs - 1))
+    noise = spread(paired.moves) * (1 + 0.25 / (pairs - 1))
     # For a figure that hardly moves, `needed` says little, as few of its combinations reach far.
     needed = min(needed, permutation.ALIKE * math.sqrt(pairs))
     bar = max(

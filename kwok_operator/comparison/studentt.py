@@ -49,7 +49,7 @@ def _beta(x: float, a: float, b: float) -> float:
 def _fraction(x: float, a: float, b: float) -> float:
     """Evaluates the continued fraction of the incomplete beta function by Lentz's method."""
     c, d = 1.0, 1 / _away(1 - (a + b) * x / (a + 1))
-    found = d
+    value = d
     for m in range(1, _STEPS):
         for term in (
             m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
@@ -57,10 +57,10 @@ def _fraction(x: float, a: float, b: float) -> float:
         ):
             d = 1 / _away(1 + term * d)
             c = _away(1 + term / c)
-            found *= c * d
+            value *= c * d
         if abs(c * d - 1) < _CLOSE:
             break
-    return found
+    return value
 
 
 def _away(value: float) -> float:
