@@ -57,15 +57,15 @@ class _Place:
     """The place of a scalable: an object of its own, or `path` in a Cluster, whose class has its
     templates in `templates_in`."""
 
-    found: FoundObject
+    obj: FoundObject
     path: Path = ()
     templates_in: str = ""
 
     def finding(self, message: str, path: Path) -> Finding:
         if not self.path:
-            return self.found.finding(message, path)
+            return self.obj.finding(message, path)
         inner = path if path[:1] == ("metadata",) else ()
-        return self.found.finding(message, (*self.path, *inner))
+        return self.obj.finding(message, (*self.path, *inner))
 
 
 def convert(objects: Iterable[FoundObject], terms: ConvertTerms) -> Converted:
@@ -85,13 +85,13 @@ class _Converter:
     """Scalables whose infrastructure template is missing, or has no status yet."""
 
     def run(self) -> Converted:
-        classes = {found.identity: found for found in self._of_kind(_CLASS)}
+        classes = {each.identity: each for each in self._of_kind(_CLASS)}
         for kind in Kind:
-            for found in self._of_kind(kind):
-                self._add(found.value, _Place(found))
-        for found in self._of_kind(_CLUSTER):
-            self._cluster(found, classes)
-        scalables = [scalable for scalable, _ in self._scalables.values()]
+            for scalable in self._of_kind(kind):
+                self._add(scalable.value, _Place(scalable))
+        for cluster in self._of_kind(_CLUSTER):
+            self._cluster(cluster, classes)
+        scalables = [each for each, _ in self._scalables.values()]
         fleet = derive(
             scalables,
             self._templates(scalables),
@@ -110,7 +110,7 @@ class _Converter:
                 self._findings.append(
                     replace(placed, message=_named(finding.about, placed.message))
                 )
-        self._findings += [found for group in fleet.groups for found in self._outside(group)]
+        self._findings += [finding for group in fleet.groups for finding in self._outside(group)]
         return Converted(
             groups=fleet.groups,
             manifests=tuple(map(_manifest, fleet.groups)),
@@ -120,19 +120,19 @@ class _Converter:
         )
 
     def _of_kind(self, kind: str) -> list[FoundObject]:
-        found = [
+        objects = [
             each
             for each in self._objects
             if each.value.get("kind") == kind and group_of(each.value) == self._terms.keys.group
         ]
-        self._looked_at += found
-        for each in found if self._is_cluster_api else ():
+        self._looked_at += objects
+        for each in objects if self._is_cluster_api else ():
             version = each.value["apiVersion"].partition("/")[2]
             if version not in VERSIONS:
                 why = f"{shown(version)} is none of {', '.join(VERSIONS)}: correct it"
                 message = f"{each.label}: apiVersion: {why}"
                 self._findings.append(each.finding(message, ("apiVersion",)))
-        return found
+        return objects
 
     @property
     def _is_cluster_api(self) -> bool:
@@ -178,37 +178,39 @@ class _Converter:
             self._findings.append(place.finding(message, path))
         known = self._scalables.setdefault(scalable.id, (scalable, place))
         if known[1] is not place:
-            message = f"{scalable.id} stands in {known[1].found.file} already"
+            message = f"{scalable.id} stands in {known[1].obj.file} already"
             self._findings.append(place.finding(message, ("metadata", "name")))
         return scalable
 
-    def _cluster(self, found: FoundObject, classes: Mapping[tuple[str, str], FoundObject]) -> None:
-        wanted = class_name(found.value)
+    def _cluster(
+        self, cluster: FoundObject, classes: Mapping[tuple[str, str], FoundObject]
+    ) -> None:
+        wanted = class_name(cluster.value)
         if wanted is None:
             return
         its_class = classes.get(wanted)
         if its_class is None:
             message = f"its ClusterClass {'/'.join(wanted)} is not among the files: add it"
             path = ("spec", "topology")
-            self._findings.append(found.finding(f"{found.label}: {message}", path))
+            self._findings.append(cluster.finding(f"{cluster.label}: {message}", path))
             return
         self._notes.append(
-            f"{found.label}: the names of its MachineDeployments end in characters that Cluster API"
-            " draws; their groups go without"
+            f"{cluster.label}: the names of its MachineDeployments end in characters that Cluster"
+            " API draws; their groups go without"
         )
-        if is_patched(found.value, its_class.value):
+        if is_patched(cluster.value, its_class.value):
             self._notes.append(
-                f"{found.label}: what the patches of {its_class.label} and the topology's variables"
-                " change is known to Cluster API alone, and is not looked at"
+                f"{cluster.label}: what the patches of {its_class.label} and the topology's"
+                " variables change is known to Cluster API alone, and is not looked at"
             )
-        for each in planned(found.value, its_class.value, self._terms.keys):
-            place = _Place(found, each.path, templates_in=wanted[0])
+        for each in planned(cluster.value, its_class.value, self._terms.keys):
+            place = _Place(cluster, each.path, templates_in=wanted[0])
             if each.known:
                 if scalable := self._add(each.body, place):
                     self._findings += self._beside_bounds(scalable, place)
             else:
                 message = f"{its_class.label} has no such class: correct it"
-                self._findings.append(found.finding(message, (*each.path, "class")))
+                self._findings.append(cluster.finding(message, (*each.path, "class")))
 
     def _beside_bounds(self, scalable: Scalable, place: _Place) -> Iterator[Finding]:
         """Yields a finding if both Cluster API and cluster-autoscaler would set a topology's
@@ -218,7 +220,7 @@ class _Converter:
             return
         refuses = scalable.kind is Kind.MACHINE_DEPLOYMENT
         what = "refuses the Cluster" if refuses else "sets them back whenever CA scales"
-        yield place.found.finding(
+        yield place.obj.finding(
             f"{scalable.id}: replicas: are set beside size annotations, which it has itself or of"
             f" its class: Cluster API {what}; take them out",
             (*place.path, "replicas"),
@@ -230,7 +232,7 @@ class _Converter:
             for each in self._objects
         }
         served = self._served()
-        found: dict[tuple[str, InfrastructureRef], Mapping[str, Any]] = {}
+        templates: dict[tuple[str, InfrastructureRef], Mapping[str, Any]] = {}
         trouble: dict[InfrastructureRef, str] = {}
         for scalable in scalables:
             ref = scalable.infrastructure
@@ -246,22 +248,22 @@ class _Converter:
             if definitions and plural != ref.resource:
                 trouble[ref] = _not_served(ref, plural)
             elif template is not None and _has_status(template.value):
-                found[scalable.namespace, ref] = template.value
+                templates[scalable.namespace, ref] = template.value
             else:
                 self._without_status.add(scalable.id)
                 self._notes.append(_unknown_status(scalable, f"{ref.kind} {namespace}/{ref.name}"))
-        return CapiTemplates(found, trouble)
+        return CapiTemplates(templates, trouble)
 
     def _served(self) -> dict[str, dict[str, FoundObject]]:
         """Returns the CRDs among the files, by API group and kind."""
         served: dict[str, dict[str, FoundObject]] = {}
-        for found in self._objects:
-            spec = found.value.get("spec")
-            if found.value.get("kind") != "CustomResourceDefinition" or not isinstance(spec, dict):
+        for crd in self._objects:
+            spec = crd.value.get("spec")
+            if crd.value.get("kind") != "CustomResourceDefinition" or not isinstance(spec, dict):
                 continue
             names = spec.get("names")
             if isinstance(names, dict):
-                served.setdefault(str(spec.get("group")), {})[str(names.get("kind"))] = found
+                served.setdefault(str(spec.get("group")), {})[str(names.get("kind"))] = crd
         return served
 
 

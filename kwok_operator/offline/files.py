@@ -11,6 +11,7 @@ from typing import Any, Final
 from kwok_operator import constants
 from kwok_operator.errors import ManifestError, one_line
 from kwok_operator.formats.documents import NodeDocuments, nodes_of
+from kwok_operator.formats.untyped import as_map, as_texts, text_at, value_at
 from kwok_operator.formats.words import names_in_words
 from kwok_operator.formats.yamltext import Document, DocumentError, Path, in_words, read_with_errors
 from kwok_operator.sources.providerconfig import API_VERSION
@@ -47,14 +48,12 @@ class FoundObject:
 
     @property
     def _metadata(self) -> Mapping[str, Any]:
-        metadata = self.value.get("metadata")
-        return metadata if isinstance(metadata, dict) else {}
+        return as_map(self.value.get("metadata"))
 
     @property
     def name(self) -> str:
         """The object's name; empty if it has none that is text."""
-        name = self._metadata.get("name")
-        return name if isinstance(name, str) else ""
+        return text_at(self._metadata, "name")
 
     @property
     def identity(self) -> tuple[str, str]:
@@ -69,9 +68,7 @@ class FoundObject:
     @property
     def data(self) -> dict[str, str]:
         """A ConfigMap's data, only those entries that are text."""
-        data = self.value.get("data")
-        items = data.items() if isinstance(data, dict) else ()
-        return {key: text for key, text in items if isinstance(text, str)}
+        return as_texts(self.value.get("data"))
 
     def finding(self, message: str, path: Path = ()) -> Finding:
         """Makes a finding at the line of a part, or of the nearest part around it; without a
@@ -149,8 +146,8 @@ class Files:
 
     def configmap(self, name: str, *, near: FoundObject | None = None) -> FoundObject | None:
         """Returns the ConfigMap of a name, if possible in the namespace of another object."""
-        named = [found for found in self.configmaps if found.name == name]
-        beside = [f for f in named if near is not None and f.identity[0] == near.identity[0]]
+        named = [each for each in self.configmaps if each.name == name]
+        beside = [each for each in named if near and each.identity[0] == near.identity[0]]
         return next(iter(beside or named), None)
 
     def add(self, file: str, document: Document, prefix: Path, value: Any) -> None:
@@ -161,55 +158,55 @@ class Files:
             sentence = f"{_at(prefix)}is no object of keys and values"
             self.findings.append(Finding(file, line_of(document, prefix), sentence))
             return
-        found = FoundObject(file, document, prefix, value)
+        obj = FoundObject(file, document, prefix, value)
         kind = value.get("kind")
         if kind == constants.KIND:
-            self.groups.append(found)
+            self.groups.append(obj)
         elif kind == constants.POOL_KIND:
-            self.pools.append(found)
+            self.pools.append(obj)
         elif kind == constants.PROFILE_KIND:
-            self.profiles.append(found)
+            self.profiles.append(obj)
         elif kind == "ConfigMap":
-            self._sort_configmap(found)
+            self._sort_configmap(obj)
         elif kind == "Node" and value.get("apiVersion") == "v1":
-            self.nodes.append(found)
+            self.nodes.append(obj)
         elif kind is None and _is_config(value):
-            self.configs.append(replace(found, config=value))
+            self.configs.append(replace(obj, config=value))
         elif isinstance(kind, str) and "apiVersion" in value:
-            self.others.append(found)
+            self.others.append(obj)
         else:
             line = line_of(document, (*prefix, next(iter(value), "")))
             self.findings.append(
                 Finding(file, line, f"{_at(prefix)}is no object: {_lacking(value)}")
             )
 
-    def _sort_configmap(self, found: FoundObject) -> None:
-        self.configmaps.append(found)
-        data = found.value.get("data")
+    def _sort_configmap(self, configmap: FoundObject) -> None:
+        self.configmaps.append(configmap)
+        data = configmap.value.get("data")
         if data is not None and not isinstance(data, dict):
-            self.findings.append(found.finding("data: must be an object of texts", ("data",)))
-        for key, text in (data if isinstance(data, dict) else {}).items():
+            self.findings.append(configmap.finding("data: must be an object of texts", ("data",)))
+        for key, text in as_map(data).items():
             if not isinstance(text, str):
                 problem = f"data.{key}: must be text; write a | after the colon"
-                self.findings.append(found.finding(problem, ("data", key)))
-        size = sum(len(text.encode(errors="replace")) for text in found.data.values())
+                self.findings.append(configmap.finding(problem, ("data", key)))
+        size = sum(len(text.encode(errors="replace")) for text in configmap.data.values())
         if size > _MAX_CONFIGMAP_BYTES:
             problem = f"data: has {size} bytes; a ConfigMap holds {_MAX_CONFIGMAP_BYTES}"
-            self.findings.append(found.finding(problem, ("data",)))
-        text = found.data.get(CONFIG_KEY)
+            self.findings.append(configmap.finding(problem, ("data",)))
+        text = configmap.data.get(CONFIG_KEY)
         if text is None:
             return
-        documents, errors = read_with_errors(text, where=f"{found.label}, key {CONFIG_KEY}")
-        self.findings += [found.finding_in_text(CONFIG_KEY, each) for each in errors]
+        documents, errors = read_with_errors(text, where=f"{configmap.label}, key {CONFIG_KEY}")
+        self.findings += [configmap.finding_in_text(CONFIG_KEY, each) for each in errors]
         if errors and not documents:
             return
         filled = [document for document in documents if document.value is not None]
         if len(filled) == 1 and _is_config(filled[0].value):
             config = filled[0]
-            self.configs.append(replace(found, config=config.value, config_document=config))
-        elif found.name == _DEFAULT_NAME:
+            self.configs.append(replace(configmap, config=config.value, config_document=config))
+        elif configmap.name == _DEFAULT_NAME:
             problem = f"data.{CONFIG_KEY}: is no provider config (apiVersion: {API_VERSION})"
-            self.findings.append(found.finding(problem, ("data", CONFIG_KEY)))
+            self.findings.append(configmap.finding(problem, ("data", CONFIG_KEY)))
 
 
 def _at(prefix: Path) -> str:
@@ -236,7 +233,7 @@ def _is_config(value: object) -> bool:
 
 def _flat(value: Any, prefix: Path = ()) -> Iterator[tuple[Path, Any]]:
     """Yields the objects in Lists, at any depth (which the reading of YAML limits)."""
-    items = value.get("items") if isinstance(value, dict) else None
+    items = value_at(value, "items")
     if isinstance(items, list) and str(value.get("kind")).endswith("List"):
         for place, item in enumerate(items):
             yield from _flat(item, (*prefix, "items", place))

@@ -80,70 +80,73 @@ class _Forecaster:
     def __init__(self, files: Files) -> None:
         self._files = files
         self._result = PodForecast(findings=list(files.findings))
-        self._specs = {found.name: spec for found, spec in self._sound()}
+        self._specs = {profile.name: spec for profile, spec in self._sound()}
         self._labels = {
-            found.name: keep(found.value.get("metadata"), _LABELS).found.get("labels", {})
-            for found in files.others
-            if found.value["kind"] == "Namespace"
+            each.name: keep(each.value.get("metadata"), _LABELS).found.get("labels", {})
+            for each in files.others
+            if each.value["kind"] == "Namespace"
         }
 
     def _sound(self) -> Iterator[tuple[FoundObject, KwokPodProfileSpec]]:
-        for found in self._files.profiles:
-            problems = check_profile(found.value)
-            self._result.findings += [found.finding(each.message, each.path) for each in problems]
+        for profile in self._files.profiles:
+            problems = check_profile(profile.value)
+            self._result.findings += [profile.finding(each.message, each.path) for each in problems]
             if not problems:
-                yield found, KwokPodProfileSpec.model_validate(found.value.get("spec") or {})
+                yield profile, KwokPodProfileSpec.model_validate(profile.value.get("spec") or {})
 
     def forecast(self, only: str | None) -> PodForecast:
-        for found in self._files.others:
-            kind = found.value["kind"]
+        for workload in self._files.others:
+            kind = workload.value["kind"]
             if kind in _KNOWN:
-                self._workload(found, self._kept(found), only)
+                self._workload(workload, self._kept(workload), only)
             elif kind in _RANDOM:
-                self._random(found)
+                self._random(workload)
         self._result.notes = list(dict.fromkeys(self._result.notes))
         return self._result
 
-    def _kept(self, found: FoundObject) -> Mapping[str, Any]:
+    def _kept(self, workload: FoundObject) -> Mapping[str, Any]:
         """Returns the fields that decide about its pods. Values that the API server refuses
         become findings."""
-        bare = found.value["kind"] == "Pod"
-        kept = keep(found.value, _POD) if bare else keep(found.value.get("spec"), _WORKLOAD)
+        bare = workload.value["kind"] == "Pod"
+        kept = keep(workload.value, _POD) if bare else keep(workload.value.get("spec"), _WORKLOAD)
         for unfit in kept.unfit:
             path = tuple(filter(None, ("" if bare else "spec", *unfit.split("."))))
             message = f"{'.'.join(path)}: is nothing that the API server takes; see kubectl explain"
-            self._result.findings.append(found.finding(message, path))
+            self._result.findings.append(workload.finding(message, path))
         return kept.found
 
-    def _random(self, found: FoundObject) -> None:
+    def _random(self, workload: FoundObject) -> None:
         self._result.notes.append(
-            f"{found.label}: its pods' names have a random part, so what each will do is known only"
-            " when it is there"
+            f"{workload.label}: its pods' names have a random part, so what each will do is known"
+            " only when it is there"
         )
 
-    def _workload(self, found: FoundObject, kept: Mapping[str, Any], only: str | None) -> None:
-        if found.value["kind"] == "Job" and kept.get("completionMode") != "Indexed":
-            self._random(found)
+    def _workload(self, workload: FoundObject, kept: Mapping[str, Any], only: str | None) -> None:
+        if workload.value["kind"] == "Job" and kept.get("completionMode") != "Indexed":
+            self._random(workload)
             return
-        numbers = _numbers(found, kept)
+        numbers = _numbers(workload, kept)
         if only is None and len(numbers) > MOST_PODS:
             first = f"the first {MOST_PODS:,} of its {len(numbers):,} pods are told"
-            self._result.notes.append(f"{found.label}: {first}")
+            self._result.notes.append(f"{workload.label}: {first}")
             numbers = numbers[:MOST_PODS]
         for number in numbers:
-            pod = _pod_of(found, kept, number)
+            pod = _pod_of(workload, kept, number)
             if only in (None, f"{pod.namespace}/{pod.name}"):
-                self._pod(found, pod, tries=kept.get("backoffLimitPerIndex"), in_lines=bool(only))
+                self._pod(
+                    workload, pod, tries=kept.get("backoffLimitPerIndex"), in_lines=bool(only)
+                )
 
-    def _pod(self, found: FoundObject, pod: Pod, *, tries: int | None, in_lines: bool) -> None:
+    def _pod(self, workload: FoundObject, pod: Pod, *, tries: int | None, in_lines: bool) -> None:
         profile = self._profile_of(pod)
         if profile is None:
-            self._result.notes.append(f"{found.label}: no {PROFILE_KIND} is for its pods")
+            self._result.notes.append(f"{workload.label}: no {PROFILE_KIND} is for its pods")
             return
         if INDEX_LABEL in pod.labels and tries is None and profile.spec.failures:
             self._result.notes.append(
-                f"{found.label}: what fails by probability is drawn by the random part of its pods'"
-                " names, and is left out here; with spec.backoffLimitPerIndex it is drawn by index"
+                f"{workload.label}: what fails by probability is drawn by the random part of its"
+                " pods' names, and is left out here; with spec.backoffLimitPerIndex it is drawn by"
+                " index"
             )
             profile = _without_chance(profile)
         for number in range(min(tries or 0, MOST_TRIES) + 1):
@@ -176,19 +179,19 @@ class _Forecaster:
         return Profile.of(name, spec, namespaces=here)
 
 
-def _numbers(found: FoundObject, kept: Mapping[str, Any]) -> range:
+def _numbers(workload: FoundObject, kept: Mapping[str, Any]) -> range:
     """Returns the ordinals of a StatefulSet, or the indexes of a Job; a bare pod counts as one."""
     first, count = 0, 1
-    if found.value["kind"] == "StatefulSet":
+    if workload.value["kind"] == "StatefulSet":
         first, count = kept.get("ordinals", {}).get("start", 0), kept.get("replicas", 1)
-    elif found.value["kind"] == "Job":
+    elif workload.value["kind"] == "Job":
         count = kept.get("completions", 0)
     return range(first, first + min(count, _MOST_NUMBERS))
 
 
-def _pod_of(found: FoundObject, kept: Mapping[str, Any], number: int) -> Pod:
+def _pod_of(workload: FoundObject, kept: Mapping[str, Any], number: int) -> Pod:
     """Makes a pod with the labels that Kubernetes' controllers give it."""
-    kind, (namespace, owner) = found.value["kind"], found.identity
+    kind, (namespace, owner) = workload.value["kind"], workload.identity
     name = owner if kind == "Pod" else f"{owner}-{number}"
     labels = {
         "Pod": {},

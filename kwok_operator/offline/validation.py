@@ -91,15 +91,16 @@ class _Checker:
         by_hand = self._groups(pools.keys())
         for config in files.configs:
             self._config(config, by_hand)
-        self._note_left_to_kwok("Nodes", [found.value for found in files.nodes])
-        if files.nodes and not files.configs:
-            self._check_nodes(files.nodes[0], nodes=[found.value for found in files.nodes])
+        nodes = [node.value for node in files.nodes]
+        self._note_left_to_kwok("Nodes", nodes)
+        if nodes and not files.configs:
+            self._check_nodes(files.nodes[0], nodes=nodes)
         for configmap in files.configmaps:
             self._configmap(configmap)
         converted = self._clusterapi()
-        seen = {id(found) for found in converted.looked_at}
+        seen = {id(each) for each in converted.looked_at}
         profiles = self._profiles()
-        if others := {found.label for found in files.others if id(found) not in seen}:
+        if others := {each.label for each in files.others if id(each) not in seen}:
             self._notes.append(f"not looked at: {names_in_words(sorted(others))}")
         known = (
             converted.looked_at,
@@ -133,8 +134,8 @@ class _Checker:
             )
         return converted
 
-    def _find(self, found: FoundObject, message: str, path: tuple[str | int, ...] = ()) -> None:
-        self._findings.append(found.finding(message, path))
+    def _find(self, obj: FoundObject, message: str, path: tuple[str | int, ...] = ()) -> None:
+        self._findings.append(obj.finding(message, path))
 
     def _check_each(
         self,
@@ -144,83 +145,83 @@ class _Checker:
         """Checks objects; returns them by name, and those without a mistake."""
         seen: dict[str, FoundObject] = {}
         sound: list[FoundObject] = []
-        for found in objects:
-            problems = check(found.value)
+        for obj in objects:
+            problems = check(obj.value)
             for problem in problems:
-                self._find(found, problem.message, problem.path)
-            if found.name in seen:
-                first = seen[found.name].file
-                message = f"metadata.name: {found.name} stands in {first} already"
-                self._find(found, message, ("metadata", "name"))
-            elif found.name:
-                seen[found.name] = found
+                self._find(obj, problem.message, problem.path)
+            if obj.name in seen:
+                first = seen[obj.name].file
+                message = f"metadata.name: {obj.name} stands in {first} already"
+                self._find(obj, message, ("metadata", "name"))
+            elif obj.name:
+                seen[obj.name] = obj
             if not problems:
-                sound.append(found)
+                sound.append(obj)
         return seen, sound
 
     def _groups(self, pools: Collection[str]) -> dict[str, FoundObject]:
         """Checks KwokNodeGroups; returns those that are not derived from a provider config, by
         name."""
         seen, sound = self._check_each(self._files.groups, check_group)
-        for found in sound:
-            self._group(found, pools)
+        for group in sound:
+            self._group(group, pools)
         return {
-            name: found
-            for name, found in seen.items()
-            if constants.DERIVED_LABEL not in (found.value["metadata"].get("labels") or {})
+            name: group
+            for name, group in seen.items()
+            if constants.DERIVED_LABEL not in (group.value["metadata"].get("labels") or {})
         }
 
     def _profiles(self) -> int:
         """Checks KwokPodProfiles; returns how many have no mistake."""
         _, sound = self._check_each(self._files.profiles, check_profile)
         specs = {
-            found.name: KwokPodProfileSpec.model_validate(found.value.get("spec") or {})
-            for found in sound
+            profile.name: KwokPodProfileSpec.model_validate(profile.value.get("spec") or {})
+            for profile in sound
         }
-        groups = {found.name for found in self._files.groups} | {row.group for row in self._rows}
+        groups = {group.name for group in self._files.groups} | {row.group for row in self._rows}
         self._notes += profile_notes(specs, groups=groups)
         return len(sound)
 
-    def _group(self, found: FoundObject, pools: Collection[str]) -> None:
-        spec = KwokNodeGroupSpec.model_validate(found.value.get("spec") or {})
+    def _group(self, group: FoundObject, pools: Collection[str]) -> None:
+        spec = KwokNodeGroupSpec.model_validate(group.value.get("spec") or {})
         for pool in spec.cloud.capacity_pools if spec.cloud else ():
             if pool not in pools:
                 self._notes.append(
-                    f"{found.label}: KwokCapacityPool {pool} is not among the files; until it"
+                    f"{group.label}: KwokCapacityPool {pool} is not among the files; until it"
                     " exists, no instance comes"
                 )
         bounds, known = spec.autoscaling, len(self._findings)
-        node = self._node_of_group(found, spec)
+        node = self._node_of_group(group, spec)
         if len(self._findings) > known:
             return
         sizes = (bounds.min_size, bounds.max_size) if bounds else (None, None)
         capacity = node["status"]["capacity"] if node else {}
         self._rows.append(
-            _row(found.name, _UNKNOWN, "manifest", (*sizes, spec.target_size), capacity)
+            _row(group.name, _UNKNOWN, "manifest", (*sizes, spec.target_size), capacity)
         )
 
-    def _node_of_group(self, found: FoundObject, spec: KwokNodeGroupSpec) -> Node | None:
+    def _node_of_group(self, group: FoundObject, spec: KwokNodeGroupSpec) -> Node | None:
         """Returns the node that the group's nodes would copy; None if the files alone don't say
         it."""
         source = spec.template.source
-        self._note_left_to_kwok(f"{found.label}: {NODE_FIELD}", [spec.template.node])
+        self._note_left_to_kwok(f"{group.label}: {NODE_FIELD}", [spec.template.node])
         path: tuple[str | int, ...] = ("spec", "template")
         sources: list[SourceNode] = []
         complete = source is None or source.nodes is None
         if not complete:
             self._notes.append(
-                f"{found.label}: template.from.nodes needs a cluster; its node isn't checked"
+                f"{group.label}: template.from.nodes needs a cluster; its node isn't checked"
             )
         if source is not None and source.config_map is not None:
             try:
                 node = self._node_in_configmap(source.config_map)
             except ManifestError as error:
-                self._find(found, str(error), (*path, "from", "configMap"))
+                self._find(group, str(error), (*path, "from", "configMap"))
                 return None
             if node is None:
                 complete = False
                 self._notes.append(
-                    f"{found.label}: ConfigMap {source.config_map.name} is not among the files; its"
+                    f"{group.label}: ConfigMap {source.config_map.name} is not among the files; its"
                     " node isn't checked"
                 )
             else:
@@ -228,13 +229,13 @@ class _Checker:
                 sources.append(SourceNode(where, node))
         try:
             if complete:
-                name = str(found.value["metadata"].get("name") or "")
+                name = str(group.value["metadata"].get("name") or "")
                 compile_companions(spec.template, group=name)
                 return resolve(spec.template, guard=spec.guard_taint, sources=sources)
             clean_node(spec.template.node, field=NODE_FIELD)
         except TemplateError as error:
             inner = error.field.removeprefix("spec.template.").split(".")
-            self._find(found, str(error), (*path, *inner))
+            self._find(group, str(error), (*path, *inner))
         return None
 
     def _node_in_configmap(self, source: ConfigMapSource) -> dict[str, Any] | None:
@@ -265,14 +266,14 @@ class _Checker:
                 " own, and yours can, with template.bornReady: false"
             )
 
-    def _config(self, found: FoundObject, by_hand: Mapping[str, FoundObject]) -> None:
-        where = found.label
-        self._looked_at.add(found.identity)
+    def _config(self, obj: FoundObject, by_hand: Mapping[str, FoundObject]) -> None:
+        where = obj.label
+        self._looked_at.add(obj.identity)
         try:
-            config = config_of(found.config, where=where)
+            config = config_of(obj.config, where=where)
         except ProviderConfigError as error:
             for field, problem in zip(error.fields, error.problems, strict=True):
-                self._findings.append(found.finding_in_config(problem.message, field))
+                self._findings.append(obj.finding_in_config(problem.message, field))
             return
         self._notes += [f"{where}: {note}" for note in config.notes]
         if config.read_nodes_from.live:
@@ -280,8 +281,8 @@ class _Checker:
                 f"{where}: readNodesFrom: {config.read_nodes_from}: the groups of live nodes can't"
                 " be known without a cluster"
             )
-        templates, place = self._templates(config, found)
-        owner = "/".join(found.identity)
+        templates, place = self._templates(config, obj)
+        owner = "/".join(obj.identity)
         static = replace(config, read_nodes_from=ReadNodesFrom.CONFIGMAP)
         derivation = derive(static, owner=owner, templates=templates, live=None)
         for problem in derivation.problems:
@@ -299,13 +300,13 @@ class _Checker:
                 )
 
     def _templates(
-        self, config: ProviderConfig, found: FoundObject
+        self, config: ProviderConfig, obj: FoundObject
     ) -> tuple[ConfigMapTemplates | None, FoundObject]:
         """Returns the templates of a config and the object that has them, for findings."""
         name = config.configmap_name
         if name is None or not config.read_nodes_from.static:
-            return None, found
-        configmap = self._files.configmap(name, near=found)
+            return None, obj
+        configmap = self._files.configmap(name, near=obj)
         if configmap is not None:
             try:
                 key = templates_key(config, configmap.data.keys())
@@ -326,9 +327,9 @@ class _Checker:
                 return None, place
             return ConfigMapTemplates(name, config.configmap_key or "config", documents), place
         self._notes.append(
-            f"{found.label}: ConfigMap {name} is not among the files; its groups aren't checked"
+            f"{obj.label}: ConfigMap {name} is not among the files; its groups aren't checked"
         )
-        return None, found
+        return None, obj
 
     def _configmap(self, configmap: FoundObject) -> None:
         """Checks a ConfigMap to which no config refers; it may contain Nodes."""
