@@ -21,11 +21,11 @@ and who has written it.
 
 
 class AskedPods:
-    """The pods whose name or workload is `asked`, or whose name begins so; all if it is empty."""
+    """The pods whose name or workload is `query`, or whose name begins so; all if it is empty."""
 
-    def __init__(self, asked: str) -> None:
-        self.asked = asked
-        self._text = asked.rpartition("/")[2].encode(errors="replace")
+    def __init__(self, query: str) -> None:
+        self.query = query
+        self._text = query.rpartition("/")[2].encode(errors="replace")
         self._known: set[bytes] = set()
         """The names of pods of which a line has the text, such as in the name of the workload, or
         may have it with escaped characters.
@@ -34,15 +34,15 @@ class AskedPods:
         """Who has written an Event about another pod: the first one shows that it is there."""
 
     def wanted(self, name: str, pod: PodState) -> bool:
-        begins = name.startswith(self.asked) or name.partition("/")[2].startswith(self.asked)
+        begins = name.startswith(self.query) or name.partition("/")[2].startswith(self.query)
         of = pod.workload.partition("/")[2]
-        return begins or self.asked == of or is_workload(self.asked, pod.workload, pod.rehearsed)
+        return begins or self.query == of or is_workload(self.query, pod.workload, pod.rehearsed)
 
     def skips(self, line: bytes) -> float | None:
         """Returns the time of a line that can't matter for these pods; None for all others."""
-        if (found := _OF_POD.match(line)) is None:
+        if (match := _OF_POD.match(line)) is None:
             return None
-        t, pod, about, by = found.groups()
+        t, pod, about, by = match.groups()
         if pod is None:
             if about in self._known or by not in self._heard:
                 self._heard.add(by)

@@ -1,4 +1,4 @@
-"""What the pods that have nodes mean for one pod without a node.
+"""Sums up the pods that have nodes, as far as they limit where one pod without a node can go.
 
     manifests of pods on nodes --add--> used resources, ports, counts by topology --> fit.py
 
@@ -151,18 +151,18 @@ class Crowd:
 
 def pod_terms(affinity: object, namespace: str) -> tuple[PodTerm, ...]:
     """Reads the required terms of a podAffinity or podAntiAffinity of a pod in a namespace."""
-    found = []
+    terms = []
     for term in dicts(value_at(affinity, REQUIRED)):
         listed = [name for name in as_list(term.get("namespaces")) if isinstance(name, str)]
         selector = term.get("namespaceSelector")
         if not listed and selector is None:
             listed = [namespace]
-        found.append(
+        terms.append(
             PodTerm(
                 text_at(term, "topologyKey"), frozenset(listed), selector, term.get("labelSelector")
             )
         )
-    return tuple(found)
+    return tuple(terms)
 
 
 def host_ports(spec: Mapping[str, Any]) -> Iterable[Port]:
@@ -200,5 +200,5 @@ def _number(value: object) -> int:
 
 
 def _parts(selector: object) -> list[Any]:
-    found = as_map(selector)
-    return [part for key in ("matchLabels", "matchExpressions") if (part := found.get(key))]
+    fields = as_map(selector)
+    return [part for key in ("matchLabels", "matchExpressions") if (part := fields.get(key))]

@@ -2,7 +2,7 @@
 
     SeenPod, SeenCluster --chain_of--> Chain
 
-Sentences are those of model.py. What was there before the pod is no step of its chain.
+Sentences are those of model.py. A chain has no steps from before the pod was created.
 """
 
 from collections.abc import Iterator, Mapping
@@ -140,7 +140,7 @@ def _to_its_node(pod: SeenPod, cluster: SeenCluster, end: float) -> Iterator[Cha
     if node is None or node.state is None or not came_later:
         return
     if claim is None and node.requested is not None:
-        yield from _asked(pod, cluster.group(node.state.group), node)
+        yield from _increase(pod, cluster.group(node.state.group), node)
     if claim is None and node.start is not None and node.start.asked is not None:
         of = f" of {node.state.group}" if node.state.group else ""
         yield ChainStep(node.start.asked, StepKind.REQUESTED, f"its node{of} was requested")
@@ -151,14 +151,14 @@ def _to_its_node(pod: SeenPod, cluster: SeenCluster, end: float) -> Iterator[Cha
         yield ChainStep(usable, StepKind.USABLE, f"its node {node.name} is usable")
 
 
-def _asked(pod: SeenPod, group: SeenGroup, node: SeenNode) -> Iterator[ChainStep]:
+def _increase(pod: SeenPod, group: SeenGroup, node: SeenNode) -> Iterator[ChainStep]:
     """Yields cluster-autoscaler's call that the node follows from, if no Event says the same: it
     leaves out Events about a pod that are like an earlier one.
     """
     name = node.state.group if node.state else ""
     requested, created = node.requested or 0.0, node.state.created if node.state else None
     until = max(requested, requested if created is None else created) + _AT_ONCE
-    calls = (call for call in group.asked if requested - _AT_ONCE <= call[0] <= until)
+    calls = (call for call in group.increases if requested - _AT_ONCE <= call[0] <= until)
     if name not in pod.chosen and (call := next(calls, None)):
         t, more = call
         yield ChainStep(t, StepKind.DECIDED, f"cluster-autoscaler asks {name} for {more} more")
@@ -289,9 +289,9 @@ def _undecided(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
 
 def _hindered(cluster: SeenCluster) -> list[str]:
     """Says of some groups why they don't get more nodes."""
-    found = [(name, group.state) for name, group in cluster.groups.items()]
-    full = [name for name, state in found if state.maximum and state.target >= state.maximum]
-    failing = [f"{name}: {_shortened(state.says)}" for name, state in found if state.says]
+    states = [(name, group.state) for name, group in cluster.groups.items()]
+    full = [name for name, state in states if state.maximum and state.target >= state.maximum]
+    failing = [f"{name}: {_shortened(state.says)}" for name, state in states if state.says]
     at_most = [f"at its maximum: {few_names(full)}"] if full else []
     return [*failing[:_MOST_HINDERED], *at_most]
 
@@ -393,7 +393,7 @@ def _short(message: str) -> str:
 
 def named_groups(refusal: GroupRefusal, cluster: SeenCluster) -> list[GroupRefusal]:
     """Adds to a refusal of cluster-autoscaler, which only counts, the groups that it is about, if
-    it can't be about others. To be asked when it refuses: groups change.
+    it can't be about others. Call it when the refusal comes: groups change.
     """
     groups, why = cluster.groups.items(), dict[str, str]()
     if refusal.names:
@@ -437,6 +437,6 @@ def _too_large(requests: Mapping[str, float], largest: Mapping[str, float]) -> s
         if name not in largest:
             return f"it requests {name}, and no node has any"
         if amount > largest[name]:
-            asked, most = amount_in_words(name, amount), amount_in_words(name, largest[name])
-            return f"it requests {asked}, and the largest node has {most}"
+            requested, most = amount_in_words(name, amount), amount_in_words(name, largest[name])
+            return f"it requests {requested}, and the largest node has {most}"
     return ""

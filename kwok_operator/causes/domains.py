@@ -1,4 +1,4 @@
-"""What other pods keep a pod off, by the domains of nodes: zones, hosts and the like.
+"""Checks which nodes a pod can't use because of other pods in their domain, such as a zone or host.
 
 The rules are those of the scheduler's plugins PodTopologySpread and InterPodAffinity in Kubernetes
 1.36. What is counted once for all nodes is counted when `Domains` is made.

@@ -74,10 +74,10 @@ class Fit:
 
     def reasons(self) -> dict[str, int]:
         """Returns on how many nodes each reason is, as the scheduler's message says it."""
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for each in self.kept_off:
-            found[each.reason] = found.get(each.reason, 0) + each.nodes
-        return found
+            counts[each.reason] = counts.get(each.reason, 0) + each.nodes
+        return counts
 
 
 def fit(crowd: Crowd, nodes: Sequence[FitNode], claims: Sequence[FitClaim] = ()) -> Fit:
@@ -85,18 +85,18 @@ def fit(crowd: Crowd, nodes: Sequence[FitNode], claims: Sequence[FitClaim] = ())
     if problem := next((claim.problem for claim in claims if claim.problem), ""):
         return Fit(len(nodes), pod=problem)
     filters = _Filters(crowd, nodes, claims)
-    found: dict[tuple[str, str], KeptOff] = {}
+    kept_off: dict[tuple[str, str], KeptOff] = {}
     takes, example = 0, ""
     for node in nodes:
         obstacles = filters.obstacles(node)
         for each in obstacles:
             key = each.reason, each.detail
-            kept = found.setdefault(key, KeptOff(*key, each.resource, example=node.name))
+            kept = kept_off.setdefault(key, KeptOff(*key, each.resource, example=node.name))
             kept.nodes += 1
             kept.free, kept.most = max(kept.free, each.free), max(kept.most, each.most)
         if not obstacles:
             takes, example = takes + 1, example or node.name
-    ordered = sorted(found.values(), key=lambda each: (-each.nodes, each.reason, each.detail))
+    ordered = sorted(kept_off.values(), key=lambda each: (-each.nodes, each.reason, each.detail))
     return Fit(len(nodes), takes, example, tuple(ordered))
 
 
@@ -126,8 +126,8 @@ class _Filters:
             self._domains.uneven,
             self._domains.apart,
         ):
-            if found := list(filtered(node)):
-                return found
+            if obstacles := list(filtered(node)):
+                return obstacles
         return []
 
     def _not_named(self, node: FitNode) -> Iterator[Obstacle]:

@@ -10,6 +10,7 @@ Reads only what the pod's state makes necessary: the nodes and the pods on them 
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -114,10 +115,10 @@ class _Look:
             self._autoscalers(),
             self._its_node(node) if node else self._nothing(),
         )
-        found = None if node else await self._fit()
+        result = None if node else await self._fit()
         chain = self._lines.chain()
-        if found is not None and self._all_pods:
-            chain = with_fit(chain, found)
+        if result is not None and self._all_pods:
+            chain = with_fit(chain, result)
         unknown = (*chain.unknown, *self._reader.unknown)
         return LiveAnswer(replace(chain, unknown=unknown), tuple(self._looks))
 
@@ -159,8 +160,8 @@ class _Look:
 
     async def _autoscalers(self) -> None:
         """Reads what there is of autoscalers, Karpenter and groups of ours."""
-        found = await self._reader.get("/apis", shows="which autoscalers there are")
-        apis, self._lines.looked = found or {}, found is not None
+        answer = await self._reader.get("/apis", shows="which autoscalers there are")
+        apis, self._lines.looked = answer or {}, answer is not None
         served = {
             text_at(group, "name"): {text_at(each, "version") for each in dicts(versions)}
             for group in dicts(apis.get("groups"))
@@ -205,16 +206,16 @@ class _Look:
         what = "cluster-autoscaler's status"
         path = f"/api/v1/namespaces/{_HOME}/configmaps/{STATUS}"
         at_home = await self._reader.get(path, shows=what, decoder=STATUS_MAP)
-        found = [] if at_home is None else [at_home]
-        if not found:
+        maps = [] if at_home is None else [at_home]
+        if not maps:
             where = f"{what} outside of {_HOME}"
-            fields, take = f"metadata.name={STATUS}", found.append
+            fields, take = f"metadata.name={STATUS}", maps.append
             path = "/api/v1/configmaps"
             if not await self._reader.each(
                 path, take, shows=where, decoder=STATUS_MAP, fields=fields
             ):
                 self._lines.looked = False
-        for body in found[:_MOST_STATUSES]:
+        for body in maps[:_MOST_STATUSES]:
             namespace = text_at(body, "metadata", "namespace") or _HOME
             status = parse_status(text_at(body, "data", "status"))
             if status is None:
@@ -250,27 +251,27 @@ class _Look:
             _PODS, crowd.add, shows=what, decoder=PLACED, fields=_PLACED
         )
         self._notes()
-        found = fit(crowd, nodes, await self._claims())
-        shown = list(fit_lines(found, needs.requests))
+        result = fit(crowd, nodes, await self._claims())
+        shown = list(fit_lines(result, needs.requests))
         if not self._all_pods:
             shown[0] += " (without regard to other pods)"
         if nominated := text_at(self._pod, "status", "nominatedNodeName"):
             shown.append(f"the scheduler preempts pods on {nominated} for it")
         self._looks[:0] = shown
-        return found
+        return result
 
     async def _namespaces(self, needs: PodNeeds) -> dict[str, dict[str, str]]:
-        found: dict[str, dict[str, str]] = {}
+        labels_by_name: dict[str, dict[str, str]] = {}
 
         def take(body: Body) -> None:
             labels = as_texts(value_at(body, "metadata", "labels"))
-            found[text_at(body, "metadata", "name")] = labels
+            labels_by_name[text_at(body, "metadata", "name")] = labels
 
         what = "which pods a namespaceSelector selects"
         quiet = not any(term.namespace_selector for term in (*needs.affinity, *needs.anti_affinity))
         path = "/api/v1/namespaces"
         await self._reader.each(path, take, shows=what, decoder=NAMED, quiet=quiet)
-        return found
+        return labels_by_name
 
     def _notes(self) -> None:
         """Notes what fit.py doesn't compute, if the pod has it."""
@@ -308,10 +309,10 @@ class _Look:
         what = f"when a volume is made for claim {name}"
         path = f"/apis/storage.k8s.io/v1/storageclasses/{storage_class}"
         before = len(self._reader.unknown)
-        found = await self._reader.get(path, shows=what) if storage_class else None
+        body = await self._reader.get(path, shows=what) if storage_class else None
         if len(self._reader.unknown) > before:
             return FitClaim(name)
-        if text_at(found, "volumeBindingMode") == "WaitForFirstConsumer":
+        if text_at(body, "volumeBindingMode") == "WaitForFirstConsumer":
             self._reader.note(
                 f"where a volume can be made for claim {name}: only the scheduler and the"
                 f" provisioner of StorageClass {storage_class} know"
@@ -332,12 +333,10 @@ def _claim_names(volumes: Iterable[dict[str, Any]], pod: str) -> list[str]:
 
 async def _pod(reader: ClusterReader, namespace: str, name: str) -> Body:
     path = f"/api/v1/namespaces/{namespace}/pods"
-    try:
-        found = await reader.get(f"{path}/{name}", shows="", decoder=POD, optional=False)
-    except NotFoundError:
-        found = None
-    if found is not None:
-        return found
+    with suppress(NotFoundError):
+        pod = await reader.get(f"{path}/{name}", shows="", decoder=POD, optional=False)
+        if pod is not None:
+            return pod
     here: list[str] = []
     elsewhere: list[str] = []
     await reader.each(

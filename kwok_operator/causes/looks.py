@@ -41,22 +41,22 @@ _OVERRULED: Final = (
 Body = Mapping[str, Any]
 
 
-def fit_lines(found: Fit, requests: Mapping[str, float]) -> Iterator[str]:
+def fit_lines(result: Fit, requests: Mapping[str, float]) -> Iterator[str]:
     """Yields what the nodes are to the pod now. `requests` are the pod's."""
-    if found.pod:
-        yield f"no node takes the pod: {found.pod}"
+    if result.pod:
+        yield f"no node takes the pod: {result.pod}"
         return
-    if not found.nodes:
+    if not result.nodes:
         yield "the cluster has no nodes"
         return
-    taken = f"{found.takes:,} would take the pod now"
-    if found.takes:
-        taken += f", such as {found.example}"
-    yield f"{_count(found.nodes, 'node')}: {taken}"
-    for each in found.kept_off[:_MOST]:
+    taken = f"{result.takes:,} would take the pod now"
+    if result.takes:
+        taken += f", such as {result.example}"
+    yield f"{_count(result.nodes, 'node')}: {taken}"
+    for each in result.kept_off[:_MOST]:
         detail = _detail(each, requests)
         yield f"  {each.nodes:,} {each.reason}{f': {detail}' if detail else ''} ({each.example})"
-    if more := found.kept_off[_MOST:]:
+    if more := result.kept_off[_MOST:]:
         yield f"  and {len(more):,} more reasons"
 
 
@@ -66,9 +66,9 @@ def _detail(each: KeptOff, requests: Mapping[str, float]) -> str:
     most = amount_in_words(each.resource, each.most)
     if each.resource == "pods":
         return f"none of them takes more than {most}"
-    asked = amount_in_words(each.resource, requests.get(each.resource, 0.0))
+    needs = amount_in_words(each.resource, requests.get(each.resource, 0.0))
     free = amount_in_words(each.resource, each.free)
-    return f"it requests {asked}; of these nodes, none has more than {free} free, or {most} in all"
+    return f"it requests {needs}; of these nodes, none has more than {free} free, or {most} in all"
 
 
 def autoscaler_lines(status: AutoscalerStatus, *, where: str) -> Iterator[str]:
@@ -126,12 +126,12 @@ def group_lines(groups: Sequence[Body]) -> Iterator[str]:
             yield f"KwokNodeGroup {text_at(body, 'metadata', 'name')}: {'; '.join(problems)}"
 
 
-def with_fit(chain: Chain, found: Fit) -> Chain:
+def with_fit(chain: Chain, result: Fit) -> Chain:
     """Corrects the cause of a pod for which there is a node by now."""
-    if not found.takes or chain.cause.kind not in _OVERRULED:
+    if not result.takes or chain.cause.kind not in _OVERRULED:
         return chain
-    more = f" and {found.takes - 1:,} more" if found.takes > 1 else ""
-    sentence = f"{found.example}{more} would take the pod, and the scheduler hasn't bound it yet"
+    more = f" and {result.takes - 1:,} more" if result.takes > 1 else ""
+    sentence = f"{result.example}{more} would take the pod, and the scheduler hasn't bound it yet"
     remedy = (
         "wait for the scheduler's back-off (up to 10 s), which ends at once when a node changes; if"
         " nothing comes, something that isn't computed here keeps the pod off (docs/why.md)"

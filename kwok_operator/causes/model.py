@@ -20,7 +20,7 @@ class StepKind(StrEnum):
 
     CREATED = "created"
     UNSCHEDULABLE = "unschedulable"
-    """The scheduler found no node."""
+    """No node fits: the scheduler could not place the pod."""
     REFUSED = "refused"
     """The autoscaler adds no node for the pod, at least not now."""
     DECIDED = "decided"
@@ -207,19 +207,19 @@ def lasts(reason: str) -> bool:
 def remedy_of(reasons: Iterable[str]) -> str:
     """Returns what to do about these reasons; empty if none is known."""
     known = {**_PASSING, **_FITTING}
-    found = [next((k for k in known if k in reason), "") for reason in reasons]
-    return "; or ".join(dict.fromkeys(known[key] for key in found if key))
+    keys = [next((k for k in known if k in reason), "") for reason in reasons]
+    return "; or ".join(dict.fromkeys(known[key] for key in keys if key))
 
 
 def known_reasons(text: str) -> frozenset[str]:
     """Returns the reasons of refusals that a text has, in the words of their programs, without
     those that say little beside others: groups are for other pods, and nodes are full.
     """
-    found = {each for each in (*_PASSING, *_FITTING) if each in text}
-    found -= {one for one in found for other in found if one != other and one in other}
+    reasons = {each for each in (*_PASSING, *_FITTING) if each in text}
+    reasons -= {one for one in reasons for other in reasons if one != other and one in other}
     for general in _GENERAL:
-        found = found - general or found
-    return frozenset(found)
+        reasons = reasons - general or reasons
+    return frozenset(reasons)
 
 
 def refusals_in_words(refusals: Sequence[GroupRefusal]) -> str:

@@ -1,4 +1,4 @@
-"""Whether a node has the labels that a pod requires, and taints that the pod doesn't tolerate.
+"""Checks whether a node has the labels that a pod requires, and taints that it doesn't tolerate.
 
 The rules are those of the scheduler's plugins NodeAffinity and TaintToleration in Kubernetes 1.36
 (component-helpers/scheduling/corev1). What doesn't match is returned in words.
@@ -77,7 +77,7 @@ class NodeRules:
 
     def named(self) -> frozenset[str] | None:
         """Returns the only nodes that the terms allow by their names; None if they may be any."""
-        found: set[str] = set()
+        allowed: set[str] = set()
         for term in self.terms or ():
             names = [
                 set(as_list(each.get("values")))
@@ -86,13 +86,13 @@ class NodeRules:
             ]
             if not names:
                 return None
-            found |= set.intersection(*names)
-        return frozenset(found) or None
+            allowed |= set.intersection(*names)
+        return frozenset(allowed) or None
 
 
 def unmet_terms(terms: Iterable[Manifest], node: FitNode) -> str:
     """Returns what of each term the node doesn't meet; empty if it meets one."""
-    found = []
+    unmet = []
     for term in terms:
         labels, fields = (dicts(term.get(part)) for part in ("matchExpressions", "matchFields"))
         if not labels and not fields:
@@ -101,8 +101,8 @@ def unmet_terms(terms: Iterable[Manifest], node: FitNode) -> str:
         wrong += [each for each in fields if not meets(_field(node, each), each)]
         if not wrong:
             return ""
-        found.append(" and ".join(map(_in_words, wrong)))
-    return "; or ".join(dict.fromkeys(found)) or "without a term"
+        unmet.append(" and ".join(map(_in_words, wrong)))
+    return "; or ".join(dict.fromkeys(unmet)) or "without a term"
 
 
 def _label(node: FitNode, requirement: Manifest) -> str | None:

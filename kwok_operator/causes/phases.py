@@ -36,8 +36,8 @@ def split(
     placed = ran if bound is None else min(max(bound, created), ran)
     if requested is None:
         requested = usable = created
-    asked = min(max(requested, created), placed)
+    decided = min(max(requested, created), placed)
     # A pod that tolerates the taints of a new node is bound to it before it is usable.
-    ready = placed if usable is None else min(max(usable, asked), placed)
-    moments = (created, asked, ready, placed, *(() if running is None else (ran,)))
+    ready = placed if usable is None else min(max(usable, decided), placed)
+    moments = (created, decided, ready, placed, *(() if running is None else (ran,)))
     return tuple(after - before for before, after in pairwise(moments))

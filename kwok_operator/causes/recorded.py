@@ -54,8 +54,8 @@ def every_pod(name: str, state: PodState) -> bool:
 
 
 class Explainer:
-    """Follows the lines of a recording, and yields the chains of the pods that are `wanted`, which
-    is asked with a pod's name and first state. `heard` and `looked` are those of SeenCluster.
+    """Follows the lines of a recording, and yields the chains of the pods for which `wanted` is
+    true: it gets a pod's name and first state. `heard` and `looked` are those of SeenCluster.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Explainer:
             case CallLine():
                 self._cluster.autoscaled = True
                 if line.method == _INCREASE and line.code == "OK":
-                    self._cluster.group(line.group).asked.append((line.t, line.argument))
+                    self._cluster.group(line.group).increases.append((line.t, line.argument))
 
     def finish(self, now: float) -> Iterator[Chain]:
         """Yields the chains of all pods that are left, as of the end of the recording."""
@@ -238,7 +238,7 @@ class Explainer:
         if line.reason in _DISRUPTS:
             late = before.disrupted is not None and pod.disrupted is None and not before.by
         else:
-            # No autoscaler decides about a pod before the scheduler has found no node for it.
+            # No autoscaler decides about a pod before the scheduler reports that no node takes it.
             late = not pod.message
         return before if late else pod
 

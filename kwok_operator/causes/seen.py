@@ -67,8 +67,8 @@ class SeenGroup:
     state: GroupState = field(default_factory=GroupState)
     failed: SeenTexts = field(default_factory=SeenTexts)
     """Why its instances could not be created."""
-    asked: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=MOST_CALLS))
-    """When cluster-autoscaler asked for how many more instances."""
+    increases: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=MOST_CALLS))
+    """When cluster-autoscaler called for more instances, and how many more."""
     coming: dict[str, SeenNode] = field(default_factory=dict)
     """Its nodes that were never usable so far."""
     came: float = 0.0

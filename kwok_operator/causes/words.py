@@ -88,7 +88,7 @@ class Answers:
     """Counts chains by workload and cause."""
 
     def __init__(self) -> None:
-        self._found: dict[str, dict[_Key, _Alike]] = {}
+        self._workloads: dict[str, dict[_Key, _Alike]] = {}
 
     def add(self, chain: Chain) -> None:
         if chain.cause.kind is CauseKind.ENDED and not chain.waited:
@@ -100,27 +100,27 @@ class Answers:
 
     def join(self, others: "Answers") -> None:
         """Adds the chains of others."""
-        for workload, found in others._found.items():
-            for key, each in found.items():
+        for workload, by_cause in others._workloads.items():
+            for key, each in by_cause.items():
                 alike = self._alike(workload, key)
                 alike.waits += each.waits
                 examples = filter(None, (alike.example, each.example))
                 alike.example = max(examples, key=lambda chain: chain.waited, default=None)
 
     def _alike(self, workload: str, key: "_Key") -> _Alike:
-        if workload not in self._found and len(self._found) >= _MOST_KEPT:
+        if workload not in self._workloads and len(self._workloads) >= _MOST_KEPT:
             workload = _OTHERS
-        return self._found.setdefault(workload, defaultdict(_Alike))[key]
+        return self._workloads.setdefault(workload, defaultdict(_Alike))[key]
 
     def lines(self) -> Iterator[str]:
         """Yields what became of the pods of each workload; those that wait come first."""
-        ordered = sorted(self._found, key=self._rank)
+        ordered = sorted(self._workloads, key=self._rank)
         for workload in ordered[:MOST_WORKLOADS]:
-            found = self._found[workload]
-            count = sum(len(alike.waits) for alike in found.values())
+            by_cause = self._workloads[workload]
+            count = sum(len(alike.waits) for alike in by_cause.values())
             yield _line(f"{workload}: {count:,} pod{'' if count == 1 else 's'}")
-            for key in sorted(found, key=lambda key: (_URGENCY.index(key[0]), key[1])):
-                what, remedy = _answer(key, found[key], of=count)
+            for key in sorted(by_cause, key=lambda key: (_URGENCY.index(key[0]), key[1])):
+                what, remedy = _answer(key, by_cause[key], of=count)
                 yield _line(what, indent="  ")
                 if remedy:
                     yield _line(f"to do: {remedy}", indent="      ")
@@ -132,20 +132,20 @@ class Answers:
         """Yields the causes that matter most, each in one line."""
         every = [
             (_URGENCY.index(key[0]), -len(alike.waits), workload, key)
-            for workload, found in self._found.items()
-            for key, alike in found.items()
+            for workload, by_cause in self._workloads.items()
+            for key, alike in by_cause.items()
             if key[0] is not CauseKind.ENDED
         ]
         for _, _, workload, key in sorted(every)[:most]:
-            found = self._found[workload]
-            count = sum(len(alike.waits) for alike in found.values())
-            what, remedy = _answer(key, found[key], of=count)
+            by_cause = self._workloads[workload]
+            count = sum(len(alike.waits) for alike in by_cause.values())
+            what, remedy = _answer(key, by_cause[key], of=count)
             yield _line(f"{workload}: {what}{f'; to do: {remedy}' if remedy else ''}")
 
     def _rank(self, workload: str) -> tuple[int, float, str]:
-        found = self._found[workload]
-        waiting = sum(len(alike.waits) for (kind, _), alike in found.items() if kind in WAITS)
-        return -waiting, -max(max(alike.waits) for alike in found.values()), workload
+        by_cause = self._workloads[workload]
+        waiting = sum(len(alike.waits) for (kind, _), alike in by_cause.items() if kind in WAITS)
+        return -waiting, -max(max(alike.waits) for alike in by_cause.values()), workload
 
 
 def _answer(key: _Key, alike: _Alike, *, of: int) -> tuple[str, str]:
