@@ -84,7 +84,7 @@ class Bounds:
         if flags is None:
             return
         metadata = as_map(body.get("metadata"))
-        # What a list has of a built-in kind doesn't say the kind.
+        # The API server's lists of a built-in kind leave `kind` out of each item.
         kind = str(body.get("kind") or "Deployment")
         ref = Ref(kind, *(str(metadata.get(k, "")) for k in ("namespace", "name")))
         self._add(*groups_of_flags(flags), ref=ref)
@@ -104,7 +104,7 @@ class Bounds:
             self._notes.append(self._unreadable(_PROVIDER, str(error)))
             return
         data = {k: v for k, v in (templates or {}).items() if isinstance(v, str)}
-        found = None
+        static = None
         if config.read_nodes_from.static:
             try:
                 key = templates_key(config, data)
@@ -112,8 +112,8 @@ class Bounds:
             except ManifestError as error:
                 self._notes.append(self._unreadable(_TEMPLATES, str(error)))
                 return
-            found = ConfigMapTemplates(_TEMPLATES.name, key, documents)
-        derived = derive(config, owner=_PROVIDER.name, templates=found, live=[])
+            static = ConfigMapTemplates(_TEMPLATES.name, key, documents)
+        derived = derive(config, owner=_PROVIDER.name, templates=static, live=[])
         for problem in derived.problems:
             if problem.reason == "InvalidCount":
                 self._notes.append(self._unreadable(_TEMPLATES, problem.message))
@@ -124,8 +124,8 @@ class Bounds:
     def add_logged(
         self, groups: Iterable[ScalingGroup], *, full: Iterable[str], least: Mapping[str, int]
     ) -> None:
-        """Adds what a log says: some scaling groups; names of those that had as many nodes as they
-        may have; and nodes, with the minimum that kept them from being removed.
+        """Adds what a log says: scaling groups; in `full`, names of those that had as many nodes as
+        they may have; in `least`, nodes with the minimum that kept them from being removed.
         """
         for scaling in groups:
             self._one(scaling)
@@ -161,23 +161,21 @@ class Bounds:
         settled: dict[str, dict[str, Any]] = {}
         full = {each.name for name in self._full for each in members_of(name, groups)}
         for group in groups:
-            if group.name not in shares and (group.name in full or self.max_size is not None):
+            if group.name in shares:
+                settled[group.name], widened = self._autoscaling(group, shares[group.name])
+                notes += [widened] if widened else []
+            elif group.name in full or self.max_size is not None:
                 most = group.size if group.name in full else self._chosen(group)
                 least = min(max((self._least.get(n, 0) for n in group.nodes), default=0), most)
                 detail = f"{least} to {most}"
                 reason = Reason.LOGGED_BOUNDS if group.name in full else Reason.MAX_SIZE
                 notes.append(Note(group.ref, reason, "spec.autoscaling", detail))
                 settled[group.name] = {"minSize": least, "maxSize": most}
-                continue
-            if group.name not in shares and group.node_pool in self.node_pools:
+            elif group.node_pool in self.node_pools:
                 notes.append(Note(group.ref, Reason.SCALED_BY_KARPENTER, "spec.autoscaling"))
                 settled[group.name] = {"minSize": 0}
-                continue
-            if group.name not in shares:
+            else:
                 notes.append(Note(group.ref, Reason.NO_BOUNDS, "spec.autoscaling"))
-                continue
-            settled[group.name], widened = self._autoscaling(group, shares[group.name])
-            notes += [widened] if widened else []
         return settled, notes
 
     def _chosen(self, group: ImportedGroup) -> int:
@@ -217,8 +215,8 @@ class Bounds:
             if finding.reason in ("InvalidBounds", "InvalidOption")
         ]
 
-    def _add(self, found: Sequence[ScalingGroup], problems: Sequence[str], *, ref: Ref) -> None:
-        for scaling in found:
+    def _add(self, groups: Sequence[ScalingGroup], problems: Sequence[str], *, ref: Ref) -> None:
+        for scaling in groups:
             self._one(scaling)
         self._notes += [self._unreadable(ref, problem) for problem in problems]
 
@@ -235,19 +233,19 @@ def members_of(scaling: str, groups: Sequence[ImportedGroup]) -> list[ImportedGr
     whole, last = scaling.lower(), scaling.rpartition("/")[2]
     known = [{name.lower() for name in group.known_as} for group in groups]
     for name in (whole, last.lower()):
-        found = [g for g, names in zip(groups, known, strict=True) if name in names]
-        if found:
-            return found
-    found = [group for group in groups if group.pool == last]
+        members = [g for g, names in zip(groups, known, strict=True) if name in names]
+        if members:
+            return members
+    members = [group for group in groups if group.pool == last]
     pools = sorted({group.pool for group in groups}, key=lambda pool: (-len(pool), pool))
     for form in (*_FORMS, _AS_A_WORD):
-        if found:
+        if members:
             break
         pool = next((p for p in pools if _fits(form, p, last)), None)
-        found = [group for group in groups if group.pool == pool]
+        members = [group for group in groups if group.pool == pool]
     # Where each zone has a scaling group, its name or address says which.
-    here = [group for group in found if group.zone and _fits(_AS_A_WORD, group.zone, scaling)]
-    return here or found
+    here = [group for group in members if group.zone and _fits(_AS_A_WORD, group.zone, scaling)]
+    return here or members
 
 
 def _fits(form: str, pool: str, name: str) -> bool:

@@ -52,7 +52,8 @@ class ScalingGroup:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-Found = tuple[list[ScalingGroup], list[str]]
+GroupsAndProblems = tuple[list[ScalingGroup], list[str]]
+"""Scaling groups, and a message for each that couldn't be read."""
 
 
 def flags_of(body: Any) -> Flags | None:
@@ -65,24 +66,24 @@ def flags_of(body: Any) -> Flags | None:
     return None
 
 
-def groups_of_flags(flags: Flags) -> Found:
+def groups_of_flags(flags: Flags) -> GroupsAndProblems:
     """Returns the scaling groups in flags --nodes=MIN:MAX:NAME, and problems."""
-    found, problems = [], []
+    groups, problems = [], []
     for flag, value in flags:
         if flag != "nodes":
             continue
         least, _, rest = value.partition(":")
         most, _, name = rest.partition(":")
         try:
-            found.append(_scaling_group(name, least, most))
+            groups.append(_scaling_group(name, least, most))
         except ValueError:
             problems.append("--nodes: a value must be MIN:MAX:NAME, with MIN at most MAX")
-    return found, problems
+    return groups, problems
 
 
 def options_of_flags(flags: Flags) -> tuple[dict[str, Any], list[str]]:
     """Returns the options of groups that flags set, and problems; the last of each flag counts."""
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     problems: list[str] = []
     for flag, text in flags:
         option = ""
@@ -96,11 +97,11 @@ def options_of_flags(flags: Flags) -> tuple[dict[str, Any], list[str]]:
         if option and value is None:
             problems.append(f"--{flag}: has no value that a group can have")
         elif option:
-            found[option] = value
-    return found, problems
+            options[option] = value
+    return options, problems
 
 
-def groups_of_status(text: Any) -> Found:
+def groups_of_status(text: Any) -> GroupsAndProblems:
     """Returns the scaling groups in a status: YAML (CA 1.30 and later) or plain text; and
     problems.
     """
@@ -120,17 +121,17 @@ def groups_of_status(text: Any) -> Found:
     )
 
 
-def _read_all(groups: Iterable[Mapping[str, Any]]) -> Found:
-    found, problems = [], []
-    for group in groups:
+def _read_all(entries: Iterable[Mapping[str, Any]]) -> GroupsAndProblems:
+    groups, problems = [], []
+    for entry in entries:
         try:
-            bounds = (group.get(key, 0) for key in ("minSize", "maxSize"))
-            found.append(_scaling_group(group["name"], *bounds))
+            bounds = (entry.get(key, 0) for key in ("minSize", "maxSize"))
+            groups.append(_scaling_group(entry["name"], *bounds))
         except ValueError:
             problems.append(
                 "nodeGroups: one has no name, or no minSize that is at most its maxSize"
             )
-    return found, problems
+    return groups, problems
 
 
 def _scaling_group(name: Any, least: Any, most: Any) -> ScalingGroup:

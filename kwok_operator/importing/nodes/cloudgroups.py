@@ -1,9 +1,11 @@
 """Decides to which of cluster-autoscaler's (CA) node groups nodes belong, by CA's templates.
 
-Names decide, if nodes show that of their scaling group. Else a template, which has the labels and
-resources of its group's nodes, falls into the pool and zone of these; of several the one counts
-that has most in common with a node. If none does, as a provider's templates may lack the label that
-names the pool, it is the only one of which nodes have all labels and resources.
+A node that shows the name of its scaling group belongs to that group. For other nodes, templates
+decide: CA has one for each group, with the labels and resources of the group's nodes, and so with a
+pool and a zone. A node belongs to the group whose template has the node's pool and zone; if several
+have, to the one whose template shares most with the node. If none has, as a provider's templates
+may lack the label that names the pool, it belongs to the only group, if there is just one, whose
+template has no label and no resource that the node lacks.
 """
 
 from collections import defaultdict
@@ -35,10 +37,10 @@ class CloudGroups:
     def __init__(self, ids: Mapping[Identity, Sequence[str]]) -> None:
         """`ids` are CA's groups whose template falls into a pool and zone."""
         self._ids = ids
-        self._names = sorted({each for found in ids.values() for each in found})
+        self._names = sorted({each for group_ids in ids.values() for each in group_ids})
         self._of_pool: dict[tuple[str, str, tuple[str, ...]], set[str]] = defaultdict(set)
-        for identity, found in ids.items():
-            self._of_pool[_without_zone(identity)].update(found)
+        for identity, group_ids in ids.items():
+            self._of_pool[_without_zone(identity)].update(group_ids)
 
     def of_node(
         self, identity: Identity, names: Collection[str], likeness: Callable[[str], Likeness]

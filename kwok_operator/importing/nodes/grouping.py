@@ -62,12 +62,12 @@ _PLACES: Final = (
     ("capacity", "status.capacity"),
     ("allocatable", "status.allocatable"),
 )
-_ASKED: Final = re.compile(
+_REQUIRED: Final = re.compile(
     r"metadata\.labels\[(?!(failure-domain\.)?beta\.kubernetes\.io/)|status\.capacity\["
 )
 """Parts of a template that all nodes of its group have. CA adds old labels, also where nodes have
 them no more."""
-_ASKED_FOR: Final = "group-by"
+_GROUP_BY: Final = "group-by"
 _MAX_VALUE: Final = 253
 """Most characters of an annotation's value that is kept for --group-by."""
 
@@ -127,7 +127,7 @@ class Nodes:
             self._odd += 1
 
     def add_template(self, group: str, body: Mapping[str, Any]) -> None:
-        """Adds the template of CA's group with this id: a Node, whose name is none of an object."""
+        """Adds the template of CA's group with this id: a Node, whose name no object need have."""
         node = self._node(text_at(body, "metadata", "name") or group, body)
         self._templates[group] = replace(node, names=node.names | {group})
 
@@ -206,8 +206,8 @@ class _Grouping:
             each: self._template(members or self._template_of(each))
             for each, members in groups.items()
         }
-        for identity, found in templates.items():
-            if found is None:
+        for identity, template in templates.items():
+            if template is None:
                 self._drop(groups.pop(identity) or self._template_of(identity), Reason.NO_CAPACITY)
         names = names_of(groups)
         nth = {
@@ -261,11 +261,11 @@ class _Grouping:
         for identity, node in ((each, n) for each, nodes in pools.items() for n in nodes):
             if id(node) in ids:
                 self._by_template[named.identity(ids[id(node)], identity)] = node
-            elif found := named.of_node(identity, node.names, partial(self._likeness, node)):
-                node = replace(node, names=node.names | {found.id})
-                groups[named.identity(found.id, identity)].append(node)
-                begun.add(found.id)
-                unsure[found.id] += not found.sure
+            elif group := named.of_node(identity, node.names, partial(self._likeness, node)):
+                node = replace(node, names=node.names | {group.id})
+                groups[named.identity(group.id, identity)].append(node)
+                begun.add(group.id)
+                unsure[group.id] += not group.sure
             else:
                 groups[identity].append(node)
         for identity, template in self._by_template.items():
@@ -284,9 +284,9 @@ class _Grouping:
     def _likeness(self, node: _Node, group: str) -> Likeness:
         """Compares a node with the template of CA's group with this id."""
         template, parts = self._parts_of(self.templates[group]), self._parts_of(node)
-        asked = {path: value for path, value in template.items() if _ASKED.match(path)}
+        required = {path: value for path, value in template.items() if _REQUIRED.match(path)}
         same = template.items() & parts.items()
-        return Likeness(len(same), whole=bool(asked) and asked.items() <= parts.items())
+        return Likeness(len(same), whole=bool(required) and required.items() <= parts.items())
 
     def _parts_of(self, node: _Node) -> Mapping[str, str]:
         if node.kept not in self._parts:
@@ -327,21 +327,21 @@ class _Grouping:
         """Returns the pool by --group-by, if the node has any of its keys."""
         values = [node.labels.get(k) or node.annotations.get(k) or "" for k in self.group_by]
         named = "-".join(filter(None, values))
-        return Pool(_ASKED_FOR, named, tuple(values)) if named else None
+        return Pool(_GROUP_BY, named, tuple(values)) if named else None
 
     def _template(self, members: Sequence[_Node]) -> Kept | None:
         """Returns what is kept of the most typical node: the one that has most in common with the
         others.
         """
-        found = [kept for node in members if (kept := _read(node)) is not None]
-        same = Counter(part for kept in found for part in _parts(kept).items())
-        there = Counter(path for kept in found for path in _parts(kept))
+        readable = [kept for node in members if (kept := _read(node)) is not None]
+        same = Counter(part for kept in readable for part in _parts(kept).items())
+        there = Counter(path for kept in readable for path in _parts(kept))
 
         def in_common(kept: Kept) -> int:
-            gaps = sum(len(found) - there[path] for path in there.keys() - _parts(kept).keys())
+            gaps = sum(len(readable) - there[path] for path in there.keys() - _parts(kept).keys())
             return gaps + sum(same[part] for part in _parts(kept).items())
 
-        texts = sorted({json.dumps(kept, sort_keys=True) for kept in found})
+        texts = sorted({json.dumps(kept, sort_keys=True) for kept in readable})
         candidates = sorted(map(json.loads, texts), key=in_common, reverse=True)
         return next((kept for kept in candidates if template_of(kept) is not None), None)
 
@@ -438,8 +438,7 @@ def _kept(body: Mapping[str, Any]) -> str:
 
 
 def _read(node: _Node) -> Kept | None:
-    found: Kept | None = json.loads(node.kept) if node.kept else None
-    return found
+    return json.loads(node.kept) if node.kept else None
 
 
 def _states(
@@ -493,7 +492,7 @@ def _lost_labels(ref: Ref, members: Sequence[_Node]) -> Iterator[Note]:
 
 def _parts(kept: Kept) -> dict[str, str]:
     """Returns what is kept, as texts by path; taints are one part."""
-    found = {"spec.taints": json.dumps(kept["taints"], sort_keys=True)}
+    parts = {"spec.taints": json.dumps(kept["taints"], sort_keys=True)}
     for field_, at in _PLACES:
-        found |= {f"{at}[{key}]": str(value) for key, value in kept[field_].items()}
-    return found
+        parts |= {f"{at}[{key}]": str(value) for key, value in kept[field_].items()}
+    return parts

@@ -1,4 +1,4 @@
-"""The maximum that a user chooses for groups of which nobody knows one: --max-size."""
+"""The maximum size that a user chooses, by --max-size, for groups whose maximum is unknown."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -7,7 +7,7 @@ from math import ceil
 
 @dataclass(frozen=True, slots=True)
 class MaxSize:
-    """The maximum of groups of which nobody knows one: a number, or so many times their size."""
+    """The maximum of groups whose own is unknown: a number, or so many times their size."""
 
     number: int | None = None
     times: Fraction = Fraction(1)

@@ -178,18 +178,19 @@ class _Pool:
         path = "spec.template.spec.requirements"
         for each in as_list(inner.get("requirements")):
             kept = keep({"requirement": each}, {"requirement": _REQUIREMENT})
-            found = kept.found.get("requirement") or {}
-            if not found.get("key") or not found.get("operator"):
+            requirement = kept.found.get("requirement") or {}
+            key, operator = requirement.get("key"), requirement.get("operator")
+            if not key or not operator:
                 self._note(Reason.INVALID_FIELD, path)
                 continue
             if as_map(each).get("minValues") is not None:
-                self._note(Reason.MIN_VALUES, path, found["key"])
-            if found["key"] == constants.CAPACITY_TYPE_LABEL and self.groups:
+                self._note(Reason.MIN_VALUES, path, key)
+            if key == constants.CAPACITY_TYPE_LABEL and self.groups:
                 continue
-            if _is_karpenters(found["key"]) or not self._can_be_met(found["key"]):
-                self._note(Reason.REQUIREMENT_UNKNOWN, path, f"{found['key']} {found['operator']}")
-                continue
-            yield found
+            if _is_karpenters(key) or not self._can_be_met(key):
+                self._note(Reason.REQUIREMENT_UNKNOWN, path, f"{key} {operator}")
+            else:
+                yield requirement
 
     def _can_be_met(self, key: str) -> bool:
         """Whether the nodes have the label, or the NodePool can give it them itself."""

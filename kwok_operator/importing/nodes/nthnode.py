@@ -1,4 +1,4 @@
-"""A node of a group by its place among them, as nodes get other names where they are imported."""
+"""Identifies a node by its group and its place in it, as imported nodes don't keep their names."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -75,12 +75,10 @@ _OWNER_NAME: Final = "cluster.x-k8s.io/owner-name"
 _CAPI_NAMESPACE: Final = "cluster.x-k8s.io/cluster-namespace"
 _OPENSHIFT_MACHINE: Final = "machine.openshift.io/machine"
 
-# Cluster API draws five characters that spell no word; it was a number before.
+# Cluster API's suffix of a MachineSet: five random characters, no vowels; a number in old versions.
 _DRAWN = re.compile(r"(.+)-(?:[bcdfghjklmnpqrstvwxz2456789]{5}|[0-9]{6,10})")
 _LAST_PART = re.compile(r"(.+)-[a-z0-9]{4,5}")
 _SCALE_SET = re.compile(r"/virtualMachineScaleSets/([^/]+)/", re.IGNORECASE)
-
-
 _BY_SHAPE: Final = "shape"
 _MEMORY_TOLERANCE: Final = Fraction(15, 1000)
 """Relative difference; cluster-autoscaler uses the same to find similar node groups."""
@@ -90,8 +88,8 @@ _NOT_COMPARED = re.compile(r"memory|ephemeral-storage|attachable-volumes-.*")
 _HASH_LENGTH: Final = 5
 
 Identity = tuple[str, str, tuple[str, ...]]
-"""Identifies a group: source and name of its pool, then parts and zone that tell the pool's groups
-apart."""
+"""Identifies a group: source and name of its pool, then the parts and the zone in which the groups
+of one pool differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,21 +140,21 @@ def names_of_scaling_group(
     *, name: str, labels: Mapping[str, str], annotations: Mapping[str, str], provider_id: Any
 ) -> set[str]:
     """Returns the names by which an autoscaler may know the pool of a node."""
-    found = {texts[key] for texts in (labels, annotations) for key in _IDS if texts.get(key)}
+    names = {texts[key] for texts in (labels, annotations) for key in _IDS if texts.get(key)}
     provider = provider_id if isinstance(provider_id, str) else ""
     if provider.startswith("gce://") and (prefix := _LAST_PART.fullmatch(name)):
-        found.add(f"{prefix[1]}-grp")
+        names.add(f"{prefix[1]}-grp")
     if scale_set := _SCALE_SET.search(provider):
-        found.add(scale_set[1])
+        names.add(scale_set[1])
     if annotations.get(_OWNER_NAME):
         kind, owner = annotations.get(_OWNER_KIND, ""), annotations[_OWNER_NAME]
         namespace = annotations.get(_CAPI_NAMESPACE, "")
-        found.add(f"{kind}/{namespace}/{owner}")
+        names.add(f"{kind}/{namespace}/{owner}")
         if kind == "MachineSet":
-            found.add(f"MachineDeployment/{namespace}/{_capi_name(annotations)}")
+            names.add(f"MachineDeployment/{namespace}/{_capi_name(annotations)}")
     if machine := _machine_set(annotations):
-        found.add(f"MachineSet/{machine}")
-    return found
+        names.add(f"MachineSet/{machine}")
+    return names
 
 
 def _capi_name(annotations: Mapping[str, str]) -> str:
@@ -186,7 +184,7 @@ def pools_by_shape(nodes: Mapping[str, Kept]) -> dict[str, Pool]:
     Machines of one type differ a little in memory, and some labels differ on each node: neither
     makes a pool of its own.
     """
-    found: dict[str, Pool] = {}
+    pools: dict[str, Pool] = {}
     by_resources: dict[str, list[str]] = defaultdict(list)
     for name in sorted(nodes):
         by_resources[_resources(nodes[name])].append(name)
@@ -201,10 +199,10 @@ def pools_by_shape(nodes: Mapping[str, Kept]) -> dict[str, Pool]:
                     if k not in noise and not _OF_A_PLACE.fullmatch(k)
                 }
                 rest = [labels, nodes[name]["taints"], _resources(nodes[name]), _memory(first)]
-                found[name] = Pool(
+                pools[name] = Pool(
                     _BY_SHAPE, _title(first), (_hash(json.dumps(rest, sort_keys=True)),)
                 )
-    return found
+    return pools
 
 
 def _resources(kept: Kept) -> str:
@@ -225,14 +223,14 @@ def _memory(kept: Kept) -> str:
 def _by_memory(names: Sequence[str], nodes: Mapping[str, Kept]) -> list[list[str]]:
     """Groups nodes whose memory is nearly the same, the smallest first."""
     amounts = sorted((parse_quantity(_memory(nodes[name])), name) for name in names)
-    found: list[list[str]] = []
+    groups: list[list[str]] = []
     last = Fraction(0)
     for amount, name in amounts:
-        if not found or amount - last > amount * _MEMORY_TOLERANCE:
-            found.append([])
-        found[-1].append(name)
+        if not groups or amount - last > amount * _MEMORY_TOLERANCE:
+            groups.append([])
+        groups[-1].append(name)
         last = amount
-    return found
+    return groups
 
 
 def _labels_of_single_nodes(labels: Sequence[Mapping[str, str]]) -> set[str]:
@@ -242,7 +240,7 @@ def _labels_of_single_nodes(labels: Sequence[Mapping[str, str]]) -> set[str]:
         for key, value in each.items():
             values[key][value] += 1
     most = max(_FEW_VALUES, len(labels) // 2)
-    return {key for key, found in values.items() if len(found) > most}
+    return {key for key, counts in values.items() if len(counts) > most}
 
 
 def _title(kept: Kept) -> str:
@@ -265,22 +263,22 @@ def names_of(identities: Iterable[Identity]) -> dict[Identity, str]:
         for members in pools.values()
         for identity in members
     }
-    found: dict[Identity, str] = {}
+    names: dict[Identity, str] = {}
     taken: dict[str, list[Identity]] = defaultdict(list)
     for identity, title in titles.items():
         taken[group_name(title)].append(identity)
     for name, members in taken.items():
         for each in members:
             alone = len(members) == 1
-            found[each] = name if alone else group_name(f"{titles[each]}-{_hash(repr(each))}")
-    return found
+            names[each] = name if alone else group_name(f"{titles[each]}-{_hash(repr(each))}")
+    return names
 
 
 def _distinguishing(identity: Identity, members: Iterable[Identity]) -> list[str]:
     """Returns the parts in which the groups of a pool differ, without empty ones."""
     columns = zip(*(parts for _, _, parts in members), strict=True)
     differ = [len(set(column)) > 1 for column in columns]
-    return [part for part, tells in zip(identity[2], differ, strict=True) if tells and part]
+    return [part for part, differs in zip(identity[2], differ, strict=True) if differs and part]
 
 
 def _hash(text: str) -> str:

@@ -34,8 +34,8 @@ class Prices:
         for the zone.
         """
         ways = ((zone, capacity_type), ("", capacity_type), (zone, ""), ("", ""))
-        found = (self.hourly.get((instance_type, *way)) for way in ways)
-        return next((price for price in found if price is not None), None)
+        prices = (self.hourly.get((instance_type, *way)) for way in ways)
+        return next((price for price in prices if price is not None), None)
 
 
 def read_prices(text: str, *, where: str) -> Prices:
@@ -43,21 +43,21 @@ def read_prices(text: str, *, where: str) -> Prices:
     remedy.
     """
     text = text.removeprefix("\ufeff")
-    found: dict[tuple[str, str, str], str] = {}
+    hourly: dict[tuple[str, str, str], str] = {}
     lines: dict[tuple[str, str, str], int] = {}
     for line, row in _rows(text, where):
         at = f"{where}:{line}"
         price = {column: _cell(row, column, at) for column in _COLUMNS}
         key = price["instanceType"], price["zone"], price["capacityType"]
-        if found.setdefault(key, price["hourly"]) != price["hourly"]:
+        if hourly.setdefault(key, price["hourly"]) != price["hourly"]:
             raise ManifestError(
                 f"{at}: hourly: {price['hourly']!r} for {' '.join(filter(None, key))}, which has"
-                f" {found[key]!r} on line {lines[key]}; remove one of them"
+                f" {hourly[key]!r} on line {lines[key]}; remove one of them"
             )
         lines.setdefault(key, line)
-    if not found:
+    if not hourly:
         raise ManifestError(f"{where}: has no prices; {_FORMS}")
-    return Prices(found)
+    return Prices(hourly)
 
 
 def _cell(row: Mapping[str, Any], column: str, at: str) -> str:

@@ -118,8 +118,8 @@ def _fits(kind: TypeAdapter[Any], value: object) -> bool:
 
 def _amounts(value: object) -> dict[str, str]:
     """Returns the resources with an amount that a node can have, as text."""
-    found = value if isinstance(value, Mapping) else {}
-    return {k: str(v) for k, v in found.items() if isinstance(k, str) and _amount(v) is not None}
+    amounts = value if isinstance(value, Mapping) else {}
+    return {k: str(v) for k, v in amounts.items() if isinstance(k, str) and _amount(v) is not None}
 
 
 def _amount(value: object) -> Fraction | None:
@@ -171,8 +171,8 @@ def _short(kept: Kept) -> dict[str, Any]:
         "spec": {"taints": kept["taints"][_MAX_TAINTS:]},
         "status": {"capacity": capacity, "allocatable": allocatable},
     }
-    found: dict[str, Any] = _without_empty({"shape": shape, "node": node})
-    return found
+    template: dict[str, Any] = _without_empty({"shape": shape, "node": node})
+    return template
 
 
 def _resources(
