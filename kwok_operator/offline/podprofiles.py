@@ -82,7 +82,7 @@ class _Forecaster:
         self._result = PodForecast(findings=list(files.findings))
         self._specs = {profile.name: spec for profile, spec in self._sound()}
         self._labels = {
-            each.name: keep(each.value.get("metadata"), _LABELS).found.get("labels", {})
+            each.name: keep(each.value.get("metadata"), _LABELS).fields.get("labels", {})
             for each in files.others
             if each.value["kind"] == "Namespace"
         }
@@ -113,7 +113,7 @@ class _Forecaster:
             path = tuple(filter(None, ("" if bare else "spec", *unfit.split("."))))
             message = f"{'.'.join(path)}: is nothing that the API server takes; see kubectl explain"
             self._result.findings.append(workload.finding(message, path))
-        return kept.found
+        return kept.fields
 
     def _random(self, workload: FoundObject) -> None:
         self._result.notes.append(

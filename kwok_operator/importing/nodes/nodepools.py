@@ -178,7 +178,7 @@ class _Pool:
         path = "spec.template.spec.requirements"
         for each in as_list(inner.get("requirements")):
             kept = keep({"requirement": each}, {"requirement": _REQUIREMENT})
-            requirement = kept.found.get("requirement") or {}
+            requirement = kept.fields.get("requirement") or {}
             key, operator = requirement.get("key"), requirement.get("operator")
             if not key or not operator:
                 self._note(Reason.INVALID_FIELD, path)
@@ -202,7 +202,7 @@ class _Pool:
         kept = keep(value, schema)
         for unfit in kept.unfit:
             self._note(Reason.INVALID_FIELD, f"{path}.{unfit}".rstrip("."))
-        return kept.found
+        return kept.fields
 
     def _bad_limits(self, limits: Mapping[str, Any]) -> list[str]:
         bad = []

@@ -13,7 +13,7 @@ from kwok_operator.importing.notes import Note, Reason, Ref
 from kwok_operator.importing.pods.shape import pod_shape
 
 _CONTAINERS: Final = ("containers", "initContainers")
-_ASKED: Final = (*_CONTAINERS, "resources", "nodeSelector", "schedulerName", "runtimeClassName")
+_COMPARED: Final = (*_CONTAINERS, "resources", "nodeSelector", "schedulerName", "runtimeClassName")
 _NOBODY: Final = Ref("Pod", "", "")
 
 
@@ -33,12 +33,12 @@ class Admitted:
 
     def declared(self, uid: str, workload: Ref, spec: object) -> None:
         """Adds the spec of the pods in a controller's template. Never raises."""
-        self._declared[uid] = workload, self._asked(spec)
+        self._declared[uid] = workload, self._comparable(spec)
 
     def seen(self, uid: str, spec: object) -> None:
         """Adds the spec of a pod; `uid` is its controller's. Never raises."""
         if uid in self._declared:
-            self._seen[self._declared[uid]][self._asked(spec)] += 1
+            self._seen[self._declared[uid]][self._comparable(spec)] += 1
 
     def settle(self, workload: Ref, spec: dict[str, Any]) -> list[Note]:
         """Changes a template's spec to the requests and containers that most of its pods have.
@@ -50,7 +50,7 @@ class Admitted:
         most, count = min(seen.items(), key=lambda each: (-each[1], each[0] != declared, each[0]))
         before, after = json.loads(declared), json.loads(most)
         notes = []
-        for name in _ASKED:
+        for name in _COMPARED:
             if before[name] == after[name]:
                 continue
             spec.pop(name, None)
@@ -60,7 +60,7 @@ class Admitted:
             notes.append(Note(workload, Reason.AS_ADMITTED, f"spec.template.spec.{name}", detail))
         return notes
 
-    def _asked(self, spec: object) -> str:
+    def _comparable(self, spec: object) -> str:
         shape, _ = pod_shape(spec, ref=_NOBODY, keep_images=self._keep_images)
         text = _text(shape)
         return self._texts.setdefault(text, text)
@@ -70,10 +70,10 @@ def _text(shape: Mapping[str, Any]) -> str:
     """Returns a text that is equal for equal requests. Limits count as requests, as the API server
     does that for pods, but not for templates.
     """
-    asked: dict[str, Any] = {name: shape.get(name) for name in _ASKED}
+    compared: dict[str, Any] = {name: shape.get(name) for name in _COMPARED}
     for part in _CONTAINERS:
-        asked[part] = [_with_requests(container) for container in shape.get(part, ())] or None
-    return json.dumps(asked, sort_keys=True)
+        compared[part] = [_with_requests(container) for container in shape.get(part, ())] or None
+    return json.dumps(compared, sort_keys=True)
 
 
 def _with_requests(container: Mapping[str, Any]) -> dict[str, Any]:

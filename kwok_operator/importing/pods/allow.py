@@ -30,7 +30,7 @@ class Kept:
     those of objects with fields that are not in the table.
     """
 
-    found: dict[str, Any] = field(default_factory=dict)
+    fields: dict[str, Any] = field(default_factory=dict)
     unfit: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
 
@@ -53,7 +53,7 @@ def keep(value: object, schema: Mapping[str, Schema]) -> Kept:
             continue
         unknown: list[str] = []
         try:
-            kept.found[name] = _copy(value[name], part, path=name, unknown=unknown)
+            kept.fields[name] = _copy(value[name], part, path=name, unknown=unknown)
         except _Unfit as error:
             kept.unfit.append(str(error))
         kept.unknown += unknown

@@ -1,6 +1,7 @@
-"""Lets pods that are bound to nodes, by a name, a label of one machine or a volume, select groups.
+"""Changes pods that only fit certain nodes so that they select the groups of these nodes.
 
-The node doesn't exist where the pods go, but its group does.
+A pod may name a node, a label of one machine, or a volume that only some nodes reach. The node
+doesn't exist where the pod is imported, but its group does.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,13 +50,13 @@ class Volumes:
     def add_volume(self, name: str, body: Mapping[str, Any]) -> list[str]:
         """Adds a volume; returns the fields that could not be read."""
         kept = keep(body.get("spec"), _OF_A_VOLUME)
-        affinity = kept.found.get("nodeAffinity", {}).get("required", {})
+        affinity = kept.fields.get("nodeAffinity", {}).get("required", {})
         terms = [
             [*term.get("matchExpressions", ()), *term.get("matchFields", ())]
             for term in affinity.get("nodeSelectorTerms", ())
         ]
         terms = [term for term in terms if term]
-        labels = keep(body.get("metadata"), {"labels": TEXTS}).found.get("labels", {})
+        labels = keep(body.get("metadata"), {"labels": TEXTS}).fields.get("labels", {})
         if not terms:
             zones = [
                 {"key": key, "operator": "In", "values": labels[key].split("__")}
@@ -65,7 +66,7 @@ class Volumes:
             terms = [zones] if zones else []
         if terms:
             self._terms[name] = terms
-        claim = kept.found.get("claimRef", {})
+        claim = kept.fields.get("claimRef", {})
         if len(claim) == 2:
             # What the claim itself says comes first: a released volume still names its last claim.
             self._bind(namespace_there(claim["namespace"]), claim["name"], name, again=False)
@@ -74,8 +75,8 @@ class Volumes:
     def add_claim(self, namespace: str, name: str, body: Mapping[str, Any]) -> list[str]:
         """Adds a claim; returns the fields that could not be read."""
         kept = keep(body.get("spec"), {"volumeName": str})
-        if kept.found.get("volumeName"):
-            self._bind(namespace, name, kept.found["volumeName"], again=True)
+        if kept.fields.get("volumeName"):
+            self._bind(namespace, name, kept.fields["volumeName"], again=True)
         return kept.unfit
 
     def _bind(self, namespace: str, claim: str, volume: str, *, again: bool) -> None:
@@ -121,12 +122,12 @@ def any_of(places: Sequence[Sequence[Term]]) -> list[Term]:
 
 def _values_by_key(terms: Sequence[Term]) -> dict[str, set[str]]:
     """Returns the values of the keys that every term has, if their only operator is `In`."""
-    found: dict[str, set[str]] = {}
+    values: dict[str, set[str]] = {}
     for key in set.intersection(*({r.get("key") for r in term} for term in terms)):
         named = [r for term in terms for r in term if r.get("key") == key]
         if isinstance(key, str) and all(r.get("operator") == "In" for r in named):
-            found[key] = {value for r in named for value in r.get("values", ())}
-    return found
+            values[key] = {value for r in named for value in r.get("values", ())}
+    return values
 
 
 def require(shape: dict[str, Any], terms: Sequence[Term]) -> bool:
@@ -179,13 +180,14 @@ def bind_to_groups(shape: dict[str, Any], *, places: Places, ref: Ref) -> list[N
     affinity = shape.get("affinity", {}).get("nodeAffinity", {})
     required = affinity.get(REQUIRED)
     if required is not None:
-        terms = [rebinder.term(term) for term in required.get("nodeSelectorTerms", ())]
-        asked = [any(term.values()) for term in required.get("nodeSelectorTerms", ())]
-        # Nothing fits an empty term, and without one of the alternatives more would be asked for.
-        if any(before and not term for before, term in zip(asked, terms, strict=True)):
+        terms = required.get("nodeSelectorTerms", ())
+        rebound_terms = [rebinder.term(term) for term in terms]
+        # A term that lost all it had would fit no node, and pods that may only use the other terms
+        # would have fewer nodes than they had.
+        if any(any(t.values()) and not new for t, new in zip(terms, rebound_terms, strict=True)):
             affinity.pop(REQUIRED)
         else:
-            required["nodeSelectorTerms"] = terms
+            required["nodeSelectorTerms"] = rebound_terms
     preferred = affinity.get(PREFERRED)
     if preferred is not None:
         for preference in preferred:
@@ -217,10 +219,10 @@ class _Rebinder:
 
     def requirement(self, requirement: Requirement) -> Requirement | None:
         key, operator = requirement.get("key", ""), requirement.get("operator")
-        asked = [(key, value) for value in requirement.get("values", ())]
-        found = [self._places[each] for each in asked if each in self._places]
-        if operator == "In" and found and all(found):
-            groups = frozenset().union(*found)
+        labels = [(key, value) for value in requirement.get("values", ())]
+        known = [self._places[each] for each in labels if each in self._places]
+        if operator == "In" and known and all(known):
+            groups = frozenset().union(*known)
             self._bound |= groups
             return {"key": NODE_GROUP_LABEL, "operator": "In", "values": sorted(groups)}
         if key == NAME_FIELD or (key == HOSTNAME_LABEL and operator != "Exists"):

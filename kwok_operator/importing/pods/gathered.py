@@ -152,14 +152,13 @@ class Gathered:
         made: dict[Ref, Manifest] = {}
         standing: dict[Ref, Standing] = {}
         notes: list[Note] = []
-        everywhere = {g for (key, _), found in places.items() if key == NAME_FIELD for g in found}
+        everywhere = {g for (key, _), own in places.items() if key == NAME_FIELD for g in own}
         for key, alike in sorted(self._bound(places).items(), key=_first):
             kind, namespace, of_kind, name, shape = key
             while (ref := Ref(kind, namespace, _name(of_kind, name, shape))) in taken | made.keys():
                 shape = hashlib.sha256(shape).digest()
             if kind == "DaemonSet":
-                found = (places.get((NAME_FIELD, node), frozenset()) for node in alike.nodes)
-                groups = sorted(frozenset().union(*found))
+                groups = sorted({g for n in alike.nodes for g in places.get((NAME_FIELD, n), ())})
                 if not groups:
                     lost = Reason.PODS_OF_NODES_ELSEWHERE
                     notes.append(Note(ref, lost, count=alike.count, dropped=True))
@@ -178,8 +177,8 @@ class Gathered:
         return made, standing, notes
 
     def _bound(self, places: Places) -> dict[_Key, _Alike]:
-        """Returns the pods bound to groups instead of nodes. Some controllers bind each pod to a
-        node: then pods on one group become alike.
+        """Returns the pods with groups in place of the nodes to which they were bound. Pods that a
+        controller bound to different nodes of one group become alike by that, and are merged.
         """
         bound: dict[_Key, _Alike] = {}
         for key, alike in sorted(self._pods.items(), key=_first):

@@ -200,16 +200,16 @@ def _priority_class(body: Mapping[str, Any], ref: Ref, _: bool) -> Cleaned:
         return None, []
     metadata, notes = kept_metadata(body.get("metadata"), ref=ref)
     kept = keep(body, PRIORITY_CLASS)
-    if "value" not in kept.found:
+    if "value" not in kept.fields:
         return None, [Note(ref, Reason.INVALID_FIELD, field="value", dropped=True)]
-    return manifest_of(ref, metadata, **kept.found), notes
+    return manifest_of(ref, metadata, **kept.fields), notes
 
 
 def _runtime_class(body: Mapping[str, Any], ref: Ref, _: bool) -> Cleaned:
     metadata, notes = kept_metadata(body.get("metadata"), ref=ref)
     kept = keep(body, RUNTIME_CLASS)
     notes += [Note(ref, Reason.INVALID_FIELD, field=path) for path in kept.unfit]
-    return manifest_of(ref, metadata, handler="fake", **kept.found), notes
+    return manifest_of(ref, metadata, handler="fake", **kept.fields), notes
 
 
 _CLEANERS: Final[dict[str, Callable[[Mapping[str, Any], Ref, bool], Cleaned]]] = {

@@ -1,9 +1,10 @@
-"""HorizontalPodAutoscalers: left out, as their workloads keep their size, or kept with their usage.
+"""Leaves HorizontalPodAutoscalers out, so that workloads keep their size, or keeps them with usage.
 
     add, one after the other  -->  finish(workloads)  -->  manifests, notes; usage for the workloads
 
-kwok answers metrics-server with the usage in annotations of pods. So a kept one sees what it saw in
-the other cluster: the average usage of its pods. Only CPU and memory of whole pods are served.
+kwok takes the usage that metrics-server reads from annotations of pods. So an autoscaler that is
+kept gets annotations with the average usage of its pods in the other cluster, on its pods here.
+Only CPU and memory of whole pods are served.
 """
 
 from collections.abc import Mapping
@@ -59,11 +60,11 @@ class PodAutoscalers:
     """Collects autoscalers of pods. Unless `kept`, they are only named in the ledger."""
 
     kept: bool = False
-    _found: dict[Ref, _Scaled | None] = field(default_factory=dict)
+    _scaled: dict[Ref, _Scaled | None] = field(default_factory=dict)
 
     def add(self, ref: Ref, body: Mapping[str, Any]) -> None:
         """Adds one; `ref` is its name in the other cluster. Never raises."""
-        self._found[ref] = _read(ref, body) if self.kept else None
+        self._scaled[ref] = _read(ref, body) if self.kept else None
 
     def finish(
         self, workloads: Mapping[Ref, Mapping[str, Any]]
@@ -73,7 +74,7 @@ class PodAutoscalers:
         """
         made: dict[Ref, dict[str, Any]] = {}
         notes: list[Note] = []
-        for ref, scaled in self._found.items():
+        for ref, scaled in self._scaled.items():
             if scaled is None or scaled.target not in workloads:
                 notes.append(Note(ref, Reason.HPA_FIXED, dropped=True))
                 continue
@@ -100,7 +101,7 @@ def _read(ref: Ref, body: Mapping[str, Any]) -> _Scaled | None:
     kind, name = text_at(target, "kind"), text_at(target, "name")
     if kind not in _SCALED or target.get("apiVersion") != KINDS[kind].api_version:
         return None
-    spec = keep(body.get("spec"), _SPEC).found
+    spec = keep(body.get("spec"), _SPEC).fields
     given = spec.get("metrics", [])
     seen = _usage(body)
     metrics = [
@@ -121,13 +122,13 @@ def _read(ref: Ref, body: Mapping[str, Any]) -> _Scaled | None:
 
 def _usage(body: Mapping[str, Any]) -> dict[str, str]:
     """Returns the average usage of a pod by resource, as the autoscaler last saw it."""
-    found = {}
+    usage = {}
     for each in as_list(value_at(body, "status", "currentMetrics")):
         name = text_at(each, "resource", "name")
         amount = text_at(each, "resource", "current", "averageValue")
         if name in USAGE and _is_amount(amount):
-            found[name] = amount
-    return found
+            usage[name] = amount
+    return usage
 
 
 def _is_known(value: object) -> bool:

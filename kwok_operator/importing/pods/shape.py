@@ -54,7 +54,7 @@ def pod_shape(
     """
     body = as_map(spec)
     kept = keep(body, POD)
-    shape = kept.found
+    shape = kept.fields
     rename_namespaces(shape, namespace_there)
     _unmerge(shape)
     lost = _lost_fields(body, named=NAMED, unnamed=UNNAMED | POD.keys())
@@ -102,9 +102,9 @@ def _unmerge(shape: Mapping[str, Any]) -> None:
     """
     for term in [*shape.get("topologySpreadConstraints", ()), *_pod_terms(shape)]:
         keys, selector = term.get("matchLabelKeys", ()), term.get("labelSelector", {})
-        asked = selector.get("matchExpressions", ())
-        left = [r for r in asked if r.get("operator") != "In" or r.get("key") not in keys]
-        if len(left) < len(asked):
+        expressions = selector.get("matchExpressions", ())
+        left = [r for r in expressions if r.get("operator") != "In" or r.get("key") not in keys]
+        if len(left) < len(expressions):
             selector["matchExpressions"] = left
 
 
@@ -135,9 +135,9 @@ def rename_namespaces(shape: Mapping[str, Any], there: Callable[[str], str]) -> 
         labels = selector.get("matchLabels", {})
         if _NAME_LABEL in labels:
             labels[_NAME_LABEL] = there(labels[_NAME_LABEL])
-        for asked in selector.get("matchExpressions", ()):
-            if asked.get("key") == _NAME_LABEL and "values" in asked:
-                asked["values"] = [there(name) for name in asked["values"]]
+        for expression in selector.get("matchExpressions", ()):
+            if expression.get("key") == _NAME_LABEL and "values" in expression:
+                expression["values"] = [there(name) for name in expression["values"]]
 
 
 def _lost_fields(
@@ -162,7 +162,7 @@ def _container(
     if keep_images and (image := text_at(container, "image")):
         made["image"] = image
     ports = []
-    for port in kept.found.pop("ports", []):
+    for port in kept.fields.pop("ports", []):
         if on_host and port.get("containerPort"):
             # Templates of Deployments don't say it, and the scheduler asks for it all the same.
             port.setdefault("hostPort", port["containerPort"])
@@ -170,7 +170,7 @@ def _container(
             ports.append(port)
     if ports:
         made["ports"] = ports
-    return {**made, **kept.found}, kept.unfit
+    return {**made, **kept.fields}, kept.unfit
 
 
 def tolerates_guard(tolerations: Iterable[Mapping[str, Any]]) -> bool:
@@ -191,15 +191,15 @@ def kept_metadata(
     """
     kept = keep(metadata, {"labels": TEXTS})
     made: dict[str, Any] = {}
-    labels = {k: v for k, v in kept.found.get("labels", {}).items() if k not in without}
+    labels = {k: v for k, v in kept.fields.get("labels", {}).items() if k not in without}
     if labels:
         made["labels"] = labels
     annotations = as_map(metadata).get("annotations")
     if isinstance(annotations, Mapping):
         annotations = {k: v for k, v in annotations.items() if ANNOTATIONS.fullmatch(str(k))}
-    found = keep({"annotations": annotations}, {"annotations": TEXTS})
-    kept.unfit += found.unfit
-    if annotations and not found.unfit:
+    texts = keep({"annotations": annotations}, {"annotations": TEXTS})
+    kept.unfit += texts.unfit
+    if annotations and not texts.unfit:
         made["annotations"] = annotations
     return made, _invalid(ref, kept, prefix="metadata.")
 
@@ -218,4 +218,4 @@ def spec_of(
 ) -> tuple[dict[str, Any], list[Note]]:
     """Returns the fields of an object's spec that `fields` names; and notes."""
     kept = keep(body.get("spec"), fields)
-    return kept.found, _invalid(ref, kept, prefix="spec.")
+    return kept.fields, _invalid(ref, kept, prefix="spec.")

@@ -156,13 +156,13 @@ class Workloads:
 
     def _missing_priorities(self) -> dict[Ref, Manifest]:
         """Returns the PriorityClasses of pods that could not be read."""
-        found: dict[Ref, Manifest] = {}
+        manifests: dict[Ref, Manifest] = {}
         for name, shown in self._priorities.items():
             ref = Ref("PriorityClass", "", name)
             if ref not in self._plain:
                 manifest, _ = clean_object(ref.kind, {"metadata": {"name": name}, **shown})
-                found |= {ref: manifest} if manifest is not None else {}
-        return found
+                manifests |= {ref: manifest} if manifest is not None else {}
+        return manifests
 
     def finish(self, *, places: Places) -> Imported:
         """Returns the result; `places` gives the groups of nodes, for pods that are bound to
@@ -367,11 +367,11 @@ class _Owner:
 def _owner(body: Mapping[str, Any]) -> _Owner | None:
     """Returns the controller of an object, if it has one."""
     references = as_list(value_at(body, "metadata", "ownerReferences"))
-    fields = {"apiVersion": str, "kind": str, "name": str, "uid": str, "controller": bool}
+    schema = {"apiVersion": str, "kind": str, "name": str, "uid": str, "controller": bool}
     for reference in references:
-        found = keep(reference, fields).found
-        if found.get("controller") and len(found) == len(fields):
-            return _Owner(found["apiVersion"], found["kind"], found["name"], found["uid"])
+        fields = keep(reference, schema).fields
+        if fields.get("controller") and len(fields) == len(schema):
+            return _Owner(fields["apiVersion"], fields["kind"], fields["name"], fields["uid"])
     return None
 
 
@@ -379,16 +379,16 @@ def _node_wanted(spec: object) -> str:
     """Returns the node that a DaemonSet's controller has chosen for a pod that isn't bound yet."""
     affinity = value_at(spec, "affinity", "nodeAffinity", REQUIRED, "nodeSelectorTerms")
     for term in as_list(affinity):
-        for asked in as_list(value_at(term, "matchFields")):
-            if text_at(asked, "key") == NAME_FIELD:
+        for requirement in as_list(value_at(term, "matchFields")):
+            if text_at(requirement, "key") == NAME_FIELD:
                 return next(
-                    (v for v in as_list(value_at(asked, "values")) if isinstance(v, str)), ""
+                    (v for v in as_list(value_at(requirement, "values")) if isinstance(v, str)), ""
                 )
     return ""
 
 
 def _replicas(body: Mapping[str, Any]) -> int:
-    replicas: int = keep(body.get("spec"), {"replicas": int}).found.get("replicas", 1)
+    replicas: int = keep(body.get("spec"), {"replicas": int}).fields.get("replicas", 1)
     return replicas
 
 
