@@ -107,8 +107,8 @@ class Anonymizer:
         """Returns the path of a field with the names in it made anonymous, also keys of labels and
         names of resources.
         """
-        if found := _IN_A_MAP.fullmatch(path):
-            above, key = found[1], found[2] or found[3]
+        if match := _IN_A_MAP.fullmatch(path):
+            above, key = match[1], match[2] or match[3]
             in_labels = above.rpartition(".")[2] in _LABELS
             renamed = self.label_key(key) if in_labels else self.resource(key)
             return f"{self.field_path(above)}[{renamed}]"

@@ -67,7 +67,7 @@ async def read_bounds(
 async def _configmaps(
     cluster: ClusterClient, bounds: Bounds, unread: list[Unread], namespace: str
 ) -> None:
-    found: dict[str, Mapping[str, Any]] = {}
+    data_of: dict[str, Mapping[str, Any]] = {}
     for name in (STATUS, PROVIDER_CONFIG, TEMPLATES):
         path = f"/api/v1/namespaces/{namespace}/configmaps/{name}"
         try:
@@ -76,8 +76,8 @@ async def _configmaps(
             if error.status != 404:
                 unread.append(Unread("ConfigMap", path, error.reason, needed=False))
             continue
-        found[name] = as_map(data)
-    add_configs(bounds, found)
+        data_of[name] = as_map(data)
+    add_configs(bounds, data_of)
 
 
 def add_configs(bounds: Bounds, data: Mapping[str, Mapping[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""A client for programs that read a whole cluster, or replay into one: rate limit, pages, retries.
+"""A client with a rate limit, pages and retries, to read a whole cluster or to replay into one.
 
     kubeconfig  --open_cluster-->  ClusterClient  --get, pages, watch, send-->  dicts, or Unreadable
 
@@ -248,12 +248,12 @@ async def open_cluster(
 
 def _object(content: bytes, *, request: str) -> dict[str, Any]:
     try:
-        found = json.loads(content)
+        answer = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise DecodeError(f"{request}: the answer is no JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(answer, dict):
         raise DecodeError(f"{request}: the answer is no JSON object")
-    return found
+    return answer
 
 
 def _page(path: str, answer: Mapping[str, Any]) -> tuple[Page, str]:

@@ -1,4 +1,4 @@
-"""What files of an incident say beyond the objects of the cluster."""
+"""What CA's snapshots and logs say of an incident that isn't in any object of the cluster."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,8 +32,8 @@ class CloudGroup:
 class PendingPod:
     """A pod without a node. Times are milliseconds since the epoch, 0 where they are not known.
 
-    `owner` is kind and name of its controller, empty without one. `schedulable`: CA found room
-    for it on nodes that exist.
+    `owner` is kind and name of its controller, empty without one. `schedulable`: it fits on nodes
+    that exist, in CA's simulation.
     """
 
     namespace: str

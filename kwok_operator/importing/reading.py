@@ -38,7 +38,7 @@ class Reading:
     autoscaler_flags: dict[str, str] = field(default_factory=dict)
     """Flags of cluster-autoscaler, by its pod or Deployment."""
     autoscalers: set[str] = field(default_factory=set)
-    """Namespaces in which cluster-autoscaler was found."""
+    """The namespaces of cluster-autoscaler."""
     anything: bool = False
     namespaces: set[str] = field(default_factory=set)
     """Namespaces with any object, whether it is imported or not."""
@@ -51,8 +51,8 @@ class Reading:
         self.bounds = Bounds(max_size=settings.max_size)
 
     def take(self, kind: str, body: Any) -> bool:
-        """Adds an object of a kind in KINDS or a Node, if its namespace is wanted; returns whether
-        it was. `kind` is apart, as items of a list don't state it.
+        """Adds an object of a kind in KINDS, or a Node, if its namespace is wanted; returns whether
+        it was added. `kind` is a parameter, as the API server's lists leave it out of each item.
         """
         self.namespaces.add(_namespace_of(kind, body))
         wanted = self.wants(kind, body)
@@ -83,7 +83,7 @@ class Reading:
 
     def note_namespaces_not_there(self) -> Iterable[Unread]:
         """Notes, and returns, the namespaces that the user named, but in which nothing was."""
-        found = [
+        empty = [
             Unread(
                 _NAMESPACE,
                 f"/api/v1/namespaces/{name}",
@@ -96,8 +96,8 @@ class Reading:
             )
             for name in sorted(names - self.namespaces)
         ]
-        self.unread += found
-        return found
+        self.unread += empty
+        return empty
 
     def _add(self, kind: str, body: Any) -> None:
         if kind == "Node":

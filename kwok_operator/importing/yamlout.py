@@ -1,7 +1,7 @@
 """Writes manifests as YAML from which kubectl reads exactly the same values.
 
-Go's readers of YAML take `12e5` for a number and `y` for true, Python's take both for text: so
-everything that doesn't begin like a word is quoted. There are no aliases.
+Go's YAML libraries read `12e5` as a number and `y` as true, Python's read both as text. So texts
+that don't begin like a word are quoted. There are no aliases.
 """
 
 import re
