@@ -99,8 +99,8 @@ class TraceRecorder:
 
     def end(self, kind: str, *, at: float) -> Iterator[Line]:
         """Ends a complete list: objects that are not in it were deleted."""
-        found = self._listing.pop(kind)
-        for uid in [uid for uid in self._live[kind] if uid not in found]:
+        listed = self._listing.pop(kind)
+        for uid in [uid for uid in self._live[kind] if uid not in listed]:
             yield from self._gone(kind, uid, at=at, late=True)
         self._listed.add(kind)
 
@@ -269,9 +269,9 @@ def _shape(kind: str, kept: Mapping[str, Any]) -> tuple[TracedShape, int | None]
     replicas = None
     if size:
         spec = dict(body.get("spec") or {})
-        found = spec.pop(size, 1)
-        whole = isinstance(found, int) and not isinstance(found, bool)
-        replicas = found if whole and 0 <= found <= MAX_REPLICAS else 1
+        value = spec.pop(size, 1)
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        replicas = value if whole and 0 <= value <= MAX_REPLICAS else 1
         body["spec"] = spec
     return shape_of({"kind": kind, "metadata": metadata, **body}), replicas
 

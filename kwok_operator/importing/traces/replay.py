@@ -232,10 +232,10 @@ class Sender:
         if request.key.kind != "Namespace":
             return False
         try:
-            found = await self._cluster.get(f"{request.path}/{request.key.name}")
+            namespace = await self._cluster.get(f"{request.path}/{request.key.name}")
         except Unreadable as error:
             return error.status == 404
-        return bool(as_map(found.get("metadata")).get("deletionTimestamp"))
+        return bool(as_map(namespace.get("metadata")).get("deletionTimestamp"))
 
     async def _once(self, request: Request) -> tuple[int, str]:
         try:
@@ -326,12 +326,12 @@ async def _wait_until_gone(
 
 
 async def _labelled(cluster: ClusterClient, kind: str, path: str) -> list[Key]:
-    found: dict[Key, None] = {}
+    keys: dict[Key, None] = {}
     async for page in cluster.pages(path, params={"labelSelector": REPLAYED_LABEL}):
         for body in page:
             metadata = body["metadata"]
-            found[Key(kind, metadata.get("namespace") or "", metadata["name"])] = None
-    return list(found)
+            keys[Key(kind, metadata.get("namespace") or "", metadata["name"])] = None
+    return list(keys)
 
 
 async def _delete(cluster: ClusterClient, path: str, key: Key) -> str:

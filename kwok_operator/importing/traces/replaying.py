@@ -321,9 +321,9 @@ class Replay:
         attempt = 0
         while True:
             text = "\n".join((self._settings.seed, *map(str, (key, attempt))))
-            found = Key(key.kind, namespace, prefix + _letters(text))
-            if found not in self._names:
-                return found
+            generated = Key(key.kind, namespace, prefix + _letters(text))
+            if generated not in self._names:
+                return generated
             attempt += 1
 
 

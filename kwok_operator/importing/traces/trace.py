@@ -164,11 +164,11 @@ def decode(text: str, *, where: str) -> Line | None:
     Raises TraceError, which begins with `where`.
     """
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError) as error:
         problem = f"is no JSON ({error})"
         raise trace_error(where, "the line", problem, _WHOLE_LINE, value=text) from error
-    fields = Fields(found, where=where)
+    fields = Fields(value, where=where)
     match fields.text("line"):
         case "header":
             return _header(fields)
