@@ -76,26 +76,30 @@ async def until_steady(
         if wants_nodes(groups) and (not_ready or nodes_came is None):
             nodes_came = looked
         retried = tried or nodes_came is None or looked - nodes_came > _RETRIED_SECONDS
-        found = UnderWay(len(groups), not_ready, [], [])
+        under_way = UnderWay(len(groups), not_ready, [], [])
         if not not_ready:
-            found = await _look_at_pods(testbed, found, retried=retried, bind=bind)
-        steady = steady + 1 if found.is_steady else 0
+            under_way = await _look_at_pods(testbed, under_way, retried=retried, bind=bind)
+        steady = steady + 1 if under_way.is_steady else 0
         now = time.monotonic()
         if steady == _LOOKS:
             return
-        if not found.is_steady and now - began > within:
+        if not under_way.is_steady and now - began > within:
             raise TestbedError(
-                f"the cluster is not steady after {within:g} s: {found}; correct that, raise"
+                f"the cluster is not steady after {within:g} s: {under_way}; correct that, raise"
                 " steadyWithin, or set begin: atOnce to start without waiting"
             )
-        if not found.is_steady and str(found) != reported and now - reported_at > _REPORT_SECONDS:
-            reported, reported_at = str(found), now
-            testbed.report(f"waiting until the cluster is steady: {found}")
+        if (
+            not under_way.is_steady
+            and str(under_way) != reported
+            and now - reported_at > _REPORT_SECONDS
+        ):
+            reported, reported_at = str(under_way), now
+            testbed.report(f"waiting until the cluster is steady: {under_way}")
         await asyncio.sleep(max(_LOOK_SECONDS, 2 * (now - looked)))
 
 
 async def _look_at_pods(
-    testbed: Testbed, found: UnderWay, *, retried: bool, bind: Bind | None
+    testbed: Testbed, under_way: UnderWay, *, retried: bool, bind: Bind | None
 ) -> UnderWay:
     # In this order: if a controller has created all its pods, these are in the later list.
     bodies = {kind: await _objects(testbed, path) for kind, path in _CONTROLLERS.items()}
@@ -105,11 +109,11 @@ async def _look_at_pods(
     ]
     if bind is not None:
         placed = await bind(bodies["ReplicaSet"], unbound)
-        return found._replace(without_pods=missing, placed=placed)
+        return under_way._replace(without_pods=missing, placed=placed)
     waiting = not_scheduled(unbound, retried=retried)
     if waiting and not retried:
         waiting = not_scheduled(unbound, retried=False, nodes=await _count_nodes(testbed))
-    return found._replace(without_pods=missing, not_scheduled=waiting)
+    return under_way._replace(without_pods=missing, not_scheduled=waiting)
 
 
 async def _count_nodes(testbed: Testbed) -> int:

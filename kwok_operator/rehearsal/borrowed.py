@@ -199,7 +199,7 @@ class BorrowedCluster:
                 for each in there
                 if each["name"] in names and each.get("namespace", "") == namespace
             ]
-        found = []
+        present = []
         for name in sorted(names):
             try:
                 answer = await self._client.request(
@@ -207,8 +207,8 @@ class BorrowedCluster:
                 )
             except NotFoundError:
                 continue
-            found.append(json.loads(answer)["metadata"])
-        return found
+            present.append(json.loads(answer)["metadata"])
+        return present
 
     async def _is_there(self, what: str, namespace: str) -> bool:
         try:
@@ -240,7 +240,7 @@ async def borrow(
     await cluster.check(manifests, applied)
     try:
         await to_its_end(cluster.claim())
-    except asyncio.CancelledError:  # told meanwhile; it is ours
+    except asyncio.CancelledError:  # to_its_end has finished the claim all the same
         await clear(clearing, Turn, report=report)
         raise
     try:

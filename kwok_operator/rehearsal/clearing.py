@@ -52,7 +52,7 @@ _FINALIZER: Final = "karpenter.sh/termination"
 _FAKE_MACHINE: Final = "kwok://"
 """How the providerID of a node of Karpenter's kwok provider begins."""
 _LOOK_SECONDS: Final = 0.3
-_TELL_SECONDS: Final = 5.0
+_REPORT_SECONDS: Final = 5.0
 _NAMED: Final = 5
 
 
@@ -195,15 +195,15 @@ class Clearing:
 
     async def _is_claimed(self) -> bool:
         try:
-            found = await self._client.get_json(f"/api/v1/namespaces/{REHEARSAL_NAMESPACE}")
+            namespace = await self._client.get_json(f"/api/v1/namespaces/{REHEARSAL_NAMESPACE}")
         except NotFoundError:
             return False
-        return REHEARSAL_LABEL in as_map(found["metadata"].get("labels"))
+        return REHEARSAL_LABEL in as_map(namespace["metadata"].get("labels"))
 
     async def _until_gone(
         self, turn: Turn, served: ApiResources, look: Callable[..., Awaitable[list[_Made]]]
     ) -> list[str]:
-        began = told = time.monotonic()
+        began = reported_at = time.monotonic()
         self._until = self._until or began + _ALL_WITHIN
         all_kinds = kinds = served.deletable
         refused: dict[str, str] = {}
@@ -222,8 +222,8 @@ class Clearing:
             stuck = patience.over(there)
             if not self._karpenter_lives():
                 await self._release([each for each in stuck if each.is_held_by_karpenter])
-            if there and time.monotonic() - told > _TELL_SECONDS:
-                told = time.monotonic()
+            if there and time.monotonic() - reported_at > _REPORT_SECONDS:
+                reported_at = time.monotonic()
                 self._report(f"waiting until these are gone: {in_words(map(str, there))}")
             # Owners may have created more before they were deleted, so all kinds are listed again
             # in the end.
@@ -260,8 +260,8 @@ class Clearing:
             await asyncio.gather(*(each.release(self._client) for each in fake))
 
     async def _labelled(self, kinds: Iterable[ApiResource]) -> list[_Made]:
-        found = await asyncio.gather(*(self._made(each, REHEARSAL_LABEL) for each in kinds))
-        return [each for some in found for each in some]
+        lists = await asyncio.gather(*(self._made(each, REHEARSAL_LABEL) for each in kinds))
+        return [each for some in lists for each in some]
 
     async def _made(self, kind: ApiResource, selector: str) -> list[_Made]:
         try:
@@ -281,15 +281,15 @@ class Clearing:
         is another operator's.
         """
         kinds = list(kinds)
-        found = await self._labelled(kinds)
+        made = await self._labelled(kinds)
         if not self._claimed:
-            return found
+            return made
         groups = next((each for each in kinds if each.path() == GROUPS_PATH), None)
         foreign = set()
         if groups is not None:
             everything = await self._made(groups, "")
-            found += await self._made(groups, DERIVED_LABEL)
-            ours = {each.metadata["name"] for each in found if each.resource.kind == KIND}
+            made += await self._made(groups, DERIVED_LABEL)
+            ours = {each.metadata["name"] for each in made if each.resource.kind == KIND}
             foreign = {each.metadata["name"] for each in everything} - ours
         nodes = next((each for each in kinds if each.path() == NODES_PATH), None)
         if nodes is not None:
@@ -299,8 +299,8 @@ class Clearing:
                 if group_of_node(each.metadata["labels"], each.metadata.get("annotations") or {})
                 not in foreign
             ]
-            found += own
-        return found
+            made += own
+        return made
 
     async def _delete_stranded_pods(self, served: ApiResources) -> None:
         """Deletes any pods on nodes of ours that are gone, as Kubernetes takes its time

@@ -134,27 +134,27 @@ async def read_objects(
         )  # fmt: skip
         return _documents(text)
 
-    found: list[Manifest] = []
+    objects: list[Manifest] = []
     for inline, some in itertools.groupby(sources, lambda each: each.object is not None):
         if inline:
             items = [each.object for each in some]
             text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
-            found += await read("--filename=-", stdin=text)
+            objects += await read("--filename=-", stdin=text)
             continue
         for source in some:
             path = folder / (source.path or "")
             if path.is_dir():
                 path = path.resolve()  # kubectl reads no folder through a link
             flag = "--kustomize" if is_kustomization(path) else "--filename"
-            found += await read(f"{flag}={path}")
-    return found
+            objects += await read(f"{flag}={path}")
+    return objects
 
 
 def _documents(text: str) -> list[Manifest]:
     """Parses JSON values that follow one another."""
-    decoder, found, at = json.JSONDecoder(), list[Any](), 0
+    decoder, values, at = json.JSONDecoder(), list[Any](), 0
     while at < len(text):
         value, at = decoder.raw_decode(text, at)
-        found.append(value)
+        values.append(value)
         at += len(text[at:]) - len(text[at:].lstrip())
-    return found
+    return values

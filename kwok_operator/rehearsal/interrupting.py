@@ -115,9 +115,9 @@ class Interrupter:
         )
         now = _now()
         nodes = json.loads(answer).get("items") or ()
-        found = [read_machine(each["metadata"], now=now) for each in nodes]
+        machines = [read_machine(each["metadata"], now=now) for each in nodes]
         noticed = {machine.uid for _, machine in self._ends}
-        return [each for each in found if each and each.uid not in noticed]
+        return [each for each in machines if each and each.uid not in noticed]
 
     async def _notices(self, step: InterruptStep, groups: Iterable[str]) -> dict[str, int]:
         """Returns the notice that machines of each group get, in milliseconds."""

@@ -206,9 +206,9 @@ def _same(there: Mapping[str, Any], known: Mapping[str, _Group]) -> bool:
 
 
 def _clouds(groups: Mapping[str, KwokNodeGroupSpec], *, seed: str) -> dict[str, Cloud]:
-    found = {}
+    clouds = {}
     for name, spec in groups.items():
         cloud = in_force(spec, seed=group_seed(seed, group=name) if seed else None)
         if cloud is not None:
-            found[name] = cloud
-    return found
+            clouds[name] = cloud
+    return clouds

@@ -121,7 +121,7 @@ class KarpenterPlace:
             raise KarpenterSetupError(f"{wanted.types_file} can't be read: {error}") from error
 
     async def _apply(self, manifest: Manifest, path: str) -> None:
-        """Applies an object. kubectl isn't asked: for a while it may not know a new kind."""
+        """Applies an object. Without kubectl, which may not know a new kind for a while."""
         until = time.monotonic() + _SERVED_WITHIN
         params = {"fieldManager": _MANAGER, "force": "true"}
         while True:
@@ -145,7 +145,7 @@ class KarpenterPlace:
         until = time.monotonic() + _RESOLVED_WITHIN
         while True:
             listed = (await self.client.get_json(GROUPS_PATH, retries=4))["items"]
-            found, missing = dict[str, tuple[KwokNodeGroupSpec, dict[str, Any]]](), list[str]()
+            groups, missing = dict[str, tuple[KwokNodeGroupSpec, dict[str, Any]]](), list[str]()
             for each in listed:
                 name = each["metadata"]["name"]
                 spec = KwokNodeGroupSpec.model_validate(each.get("spec"))
@@ -156,9 +156,9 @@ class KarpenterPlace:
                 if node is None or not _is_resolved(status, each["metadata"]["generation"]):
                     missing.append(name)
                 else:
-                    found[name] = spec, node
+                    groups[name] = spec, node
             if not missing:
-                return found
+                return groups
             if time.monotonic() > until:
                 raise KarpenterSetupError(
                     f"after {_RESOLVED_WITHIN:g} s the template of KwokNodeGroup"

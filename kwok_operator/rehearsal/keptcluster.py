@@ -1,4 +1,4 @@
-"""A control plane that is kept for many rehearsals, each of which finds it as if it were new.
+"""Keeps one control plane for many rehearsals, and puts it back as it was new before each.
 
     kept_cluster(scenario): make it -> install the CRDs and rights -> note the state
       fresh(): nothing has been played since, or the state is put back (controlplane/rewinding.py)

@@ -131,10 +131,10 @@ async def run(
 
 async def _text(stream: asyncio.StreamReader, most: int | None) -> bytes:
     """Reads a stream to its end, and returns at most the first `most` bytes."""
-    found = bytearray()
+    content = bytearray()
     while chunk := await stream.read(_CHUNK):
-        found += chunk if most is None else chunk[: max(most - len(found), 0)]
-    return bytes(found)
+        content += chunk if most is None else chunk[: max(most - len(content), 0)]
+    return bytes(content)
 
 
 async def _feed(stream: asyncio.StreamWriter, data: bytes) -> None:

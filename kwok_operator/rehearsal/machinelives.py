@@ -1,9 +1,9 @@
-"""How long Karpenter's nodes live, by spec.cloud.interruptions of their groups.
+"""Decides how long Karpenter's nodes live, by spec.cloud.interruptions of their groups.
 
-The operator doesn't know these nodes. So the n-th node of a group gets the life that the operator
-would draw for serial n: cluster-autoscaler and Karpenter meet the same interruptions. Karpenter
-drains a node at its notice, and so ends it. So the notice comes when the operator's node would be
-gone: in any time, the cloud takes as many of so many machines, whichever autoscaler made them.
+The operator doesn't manage these nodes. The n-th node of a group gets the life that the operator
+would draw for serial n, so that cluster-autoscaler and Karpenter meet the same interruptions.
+Karpenter deletes a node as soon as it has drained it after the notice. So the notice comes when the
+operator's node would be gone: then the cloud takes equally many machines from both autoscalers.
 """
 
 from collections import Counter

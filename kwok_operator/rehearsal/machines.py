@@ -79,15 +79,15 @@ def drawn(
     zone, and its number there by age. Two arms with machines in the same places lose the same.
     """
     numbers = Counter[tuple[str, str]]()
-    found: list[tuple[float, str, Machine]] = []
+    draws: list[tuple[float, str, Machine]] = []
     for each in sorted(machines, key=lambda each: (each.created, each.name)):
         seeded = InstanceSeed(seed, "/".join(each.kin), numbers[each.kin])
         numbers[each.kin] += 1
-        found.append((seeded.draw(what), each.name, each))
-    most = len(found) if step.count is None else step.count
+        draws.append((seeded.draw(what), each.name, each))
+    most = len(draws) if step.count is None else step.count
     if step.share is not None:
-        most = math.ceil(round(step.share * len(found), 6))
-    return [machine for _, _, machine in sorted(found, key=lambda each: each[:2])[:most]]
+        most = math.ceil(round(step.share * len(draws), 6))
+    return [machine for _, _, machine in sorted(draws, key=lambda each: each[:2])[:most]]
 
 
 def noticed_now(machine: Machine, *, notice: int, now: int) -> dict[str, str]:

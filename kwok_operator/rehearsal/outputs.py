@@ -82,8 +82,8 @@ def judge(path: Path) -> Judged:
         trace = RunTrace(
             recording.header.scenario, lambda text: packed.append(pack.compress(text.encode()))
         )
-        found = judged(recording, name=path.name, followers=(reasons, trace))
-    return replace(reasons.added_to(found), trace=(*packed, pack.flush()))
+        verdict = judged(recording, name=path.name, followers=(reasons, trace))
+    return replace(reasons.added_to(verdict), trace=(*packed, pack.flush()))
 
 
 def chains(
@@ -214,18 +214,18 @@ def _ignore(folder: Path) -> None:
         put(folder / GITIGNORE, "*\n")
 
 
-def write(found: Judged, folder: Path) -> list[Path]:
+def write(verdict: Judged, folder: Path) -> list[Path]:
     """Writes verdict, reports and trace of a run, and returns their paths. The caller has locked
     `folder`. Raises SettingsError.
     """
     texts = {
-        VERDICT: json.dumps(verdict_json(found), indent=2) + "\n",
-        JUNIT: junit_xml(found),
-        REPORT: page(found, page_script()),
-        SUMMARY: in_markdown(found),
+        VERDICT: json.dumps(verdict_json(verdict), indent=2) + "\n",
+        JUNIT: junit_xml(verdict),
+        REPORT: page(verdict, page_script()),
+        SUMMARY: in_markdown(verdict),
     }
     with writing(folder):
-        return _replaced(folder, {**_encoded(texts), TRACE: found.trace})
+        return _replaced(folder, {**_encoded(texts), TRACE: verdict.trace})
 
 
 def page_script() -> PageScript:

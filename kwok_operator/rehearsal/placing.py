@@ -1,4 +1,4 @@
-"""Has pods stand at the beginning where a placement says, also where the scheduler would put none.
+"""Binds pods to nodes at the beginning as a placement says, even where the scheduler never would.
 
     the scheduler is halted -> apply -> groups are Ready -> nodes get their marks
       -> pods that appear are bound (seats.py), until all controllers have theirs
@@ -108,17 +108,17 @@ class _Placer:
             for place, mark in self._placement.nodes.items():
                 if place in names:
                     await self._mark(by_name[names[place]], mark)
-        found = [
+        placed = [
             (pod, node)
             for pod, workload in workloads_of(unbound, objects)
             if (node := self._seats.take(pod, workload)) is not None
         ]
         slots = asyncio.Semaphore(_MOST_AT_ONCE)
         async with asyncio.TaskGroup() as tasks:
-            for pod, node in found:
+            for pod, node in placed:
                 tasks.create_task(self._bind(pod, node, slots))
-        self._bound += len(found)
-        return len(found)
+        self._bound += len(placed)
+        return len(placed)
 
     async def _bind(self, pod: Mapping[str, Any], node: str, slots: asyncio.Semaphore) -> None:
         metadata = pod["metadata"]

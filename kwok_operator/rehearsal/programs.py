@@ -148,16 +148,16 @@ def answers(url: str) -> Ready:
     """Returns a check that succeeds once an HTTP GET is answered with a status below 400."""
 
     # Without urllib: it would use a proxy from the environment, and leave threads that wait.
-    asked = urlsplit(url)
-    secure = asked.scheme == "https"
-    path = urlunsplit(("", "", asked.path or "/", asked.query, ""))
-    request = f"GET {path} HTTP/1.1\r\nHost: {asked.netloc}\r\nConnection: close\r\n\r\n"
+    target = urlsplit(url)
+    secure = target.scheme == "https"
+    path = urlunsplit(("", "", target.path or "/", target.query, ""))
+    request = f"GET {path} HTTP/1.1\r\nHost: {target.netloc}\r\nConnection: close\r\n\r\n"
 
     async def ready() -> bool:
         try:
             async with asyncio.timeout(_ANSWERS_WITHIN):
                 reader, writer = await asyncio.open_connection(
-                    asked.hostname, asked.port or (443 if secure else 80), ssl=secure or None
+                    target.hostname, target.port or (443 if secure else 80), ssl=secure or None
                 )
                 try:
                     writer.write(request.encode())

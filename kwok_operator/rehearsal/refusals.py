@@ -84,11 +84,11 @@ class BorrowedClusterError(KwokOperatorError):
 async def check_claim(client: KubeClient) -> None:
     """Checks that no other rehearsal runs here, or has left anything."""
     try:
-        found = await client.get_json(f"/api/v1/namespaces/{REHEARSAL_NAMESPACE}")
+        namespace = await client.get_json(f"/api/v1/namespaces/{REHEARSAL_NAMESPACE}")
     except NotFoundError:
         return
-    name = as_map(found["metadata"].get("labels")).get(REHEARSAL_LABEL)
-    begun = found["metadata"].get("creationTimestamp")
+    name = as_map(namespace["metadata"].get("labels")).get(REHEARSAL_LABEL)
+    begun = namespace["metadata"].get("creationTimestamp")
     whose = f"The rehearsal {name}, begun at {begun}," if name else "A rehearsal"
     raise BorrowedClusterError(
         f"{whose} is under way in this cluster, or has left things in it (namespace"
@@ -144,10 +144,10 @@ async def check_operators(client: KubeClient) -> None:
 
     async def held() -> dict[str, Any]:
         params = {"fieldSelector": f"metadata.name={_OPERATOR}"}
-        found = await client.get_json(_LEASES_PATH, params)
+        leases = await client.get_json(_LEASES_PATH, params)
         return {
             each["metadata"]["namespace"]: each["spec"]
-            for each in found["items"]
+            for each in leases["items"]
             if as_map(each.get("spec")).get("holderIdentity")
         }
 
@@ -186,10 +186,10 @@ async def check_groups(client: KubeClient, served: ApiResources) -> None:
     would manage them.
     """
     for kind in served.deletable:
-        found = await kind.metadata(client) if kind.group == API_GROUP else ()
-        if found:
+        existing = await kind.metadata(client) if kind.group == API_GROUP else ()
+        if existing:
             raise BorrowedClusterError(
-                f"{kind.kind} {in_words(each['name'] for each in found)}: the operator of the"
+                f"{kind.kind} {in_words(each['name'] for each in existing)}: the operator of the"
                 " rehearsal would take care of what is there already; delete it, or use"
                 " another cluster"
             )
@@ -224,8 +224,8 @@ async def check_selectors(client: KubeClient, objects: Iterable[Manifest]) -> No
     for namespace, of in pods.items():
         for group, version, plural in _SELECTING:
             root = f"/apis/{group}/{version}" if group else f"/api/{version}"
-            found = await client.get_json(f"{root}/namespaces/{namespace}/{plural}")
-            for body in found["items"]:
+            listed = await client.get_json(f"{root}/namespaces/{namespace}/{plural}")
+            for body in listed["items"]:
                 taken = [whose for labels, whose in of.items() if selects(body, dict(labels))]
                 if taken:
                     raise BorrowedClusterError(
@@ -256,8 +256,8 @@ async def check_kwok(client: KubeClient, node: Manifest) -> None:
     until = time.monotonic() + _SCOUT_WITHIN
     while time.monotonic() < until:
         await asyncio.sleep(_LOOK_SECONDS)
-        found = await client.get_json(f"{NODES_PATH}/{SCOUT}", retries=3)
-        conditions = as_list(as_map(found.get("status")).get("conditions"))
+        scout_node = await client.get_json(f"{NODES_PATH}/{SCOUT}", retries=3)
+        conditions = as_list(as_map(scout_node.get("status")).get("conditions"))
         if any(each["type"] == "Ready" and each["status"] == "True" for each in conditions):
             await client.request("DELETE", f"{NODES_PATH}/{SCOUT}", retries=3)
             return

@@ -1,4 +1,4 @@
-"""A rehearsal as a whole: the run, the verdict on its recording, and the files that are written.
+"""Runs a rehearsal as a whole: plays it, judges its recording, and writes the files.
 
 The verdict is computed from the recording's file, as `kwok-operator report` would do it later.
 """
@@ -56,11 +56,11 @@ async def rehearse(
                 kept=kept,
             )
         path = folder / outputs.RECORDING
-        found = outputs.judge(path)
+        verdict = outputs.judge(path)
         try:
-            outputs.write(found, folder)
+            outputs.write(verdict, folder)
         except SettingsError as error:
             left = left or error
         if left is not None:
-            raise LeftBehindError(left, found) from left
-        return found
+            raise LeftBehindError(left, verdict) from left
+        return verdict

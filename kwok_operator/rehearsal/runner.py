@@ -267,7 +267,7 @@ class Rehearsal:
         finally:
             await self._recorder.stop()
             if course.is_on:
-                with suppress(OSError):  # told already
+                with suppress(OSError):  # the failure that ended the run is more useful
                     self._record_logs(last=True)
             course.write(EndLine(course.now(), reason, detail))
             course.close()
@@ -471,14 +471,14 @@ class Rehearsal:
     async def _watch_processes(self) -> None:
         """Ends the run if a process ends that should not, or fails though it must succeed."""
         ends = {each.name: each.ends for each in self._scenario.processes}
-        told = set[str]()
+        ended = set[str]()
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             for name, program in {**self._testbed.programs, **self._testbed.beside}.items():
                 # The end of a trace's program is awaited elsewhere, and isn't the end of a process.
-                if program.status is None or name in told or name.startswith(TRACE):
+                if program.status is None or name in ended or name.startswith(TRACE):
                     continue
-                told.add(name)
+                ended.add(name)
                 self._course.mark(f"{name} has ended", f"exit status {program.status}")
                 end = ends.get(name, Ends.NEVER)
                 if end is Ends.NEVER or (end is Ends.MUST and program.status):
@@ -567,8 +567,8 @@ class Rehearsal:
 
     async def _ask(self, question: str, *, within: float) -> tuple[bool, str]:
         try:
-            asked = ["wait", *shlex.split(question), f"--timeout={within:g}s"]
-            said = await self._testbed.kubectl(*asked, within=within + 15, kept=True)
+            command = ["wait", *shlex.split(question), f"--timeout={within:g}s"]
+            said = await self._testbed.kubectl(*command, within=within + 15, kept=True)
         except CommandError as error:
             return False, str(error)
         return True, one_line(said, limit=300)

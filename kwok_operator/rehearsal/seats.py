@@ -1,9 +1,9 @@
-"""Which pod gets which node, as a placement says: the nodes are its seats.
+"""Decides which pod gets which node, as a placement says; the places on nodes are seats.
 
     Placement, Nodes of groups  -->  Seats  --take(pod, workload)-->  the name of a node, or None
 
-A StatefulSet's pods are told apart by their ordinals, a DaemonSet's by the nodes that they are for;
-those of other workloads are interchangeable. What is left when all pods are there is `left`.
+A StatefulSet's pods differ in their ordinals, a DaemonSet's in the nodes that they are for; those
+of other workloads are interchangeable. `left` counts the seats that no pod has taken.
 """
 
 from collections import defaultdict
@@ -62,7 +62,7 @@ class Seats:
                 self._ordinals[workload] = ordinals
 
     def take(self, pod: Mapping[str, Any], workload: Workload) -> str | None:
-        """Returns the node of a pod, whose seat is taken then; None if it has none."""
+        """Takes a seat for a pod, and returns its node; None if none is left for it."""
         ordinals = self._ordinals.get(workload, {})
         ordinal = text_at(pod, "metadata", "name").removeprefix(f"{workload.name}-")
         if ordinal in ordinals:
@@ -78,13 +78,13 @@ class Seats:
 
     @property
     def left(self) -> dict[Workload, int]:
-        """Returns the number of seats that nobody has taken, by workload."""
-        found = defaultdict[Workload, int](int)
+        """Returns the number of seats that no pod has taken, by workload."""
+        counts = defaultdict[Workload, int](int)
         for workload, free in self._free.items():
-            found[workload] += sum(free.values())
+            counts[workload] += sum(free.values())
         for workload, ordinals in self._ordinals.items():
-            found[workload] += len(ordinals)
-        return {workload: count for workload, count in found.items() if count}
+            counts[workload] += len(ordinals)
+        return {workload: count for workload, count in counts.items() if count}
 
 
 def workloads_of(

@@ -153,8 +153,8 @@ async def _cordon(testbed: Testbed, verb: str, some: NodesStep, nodes: dict[str,
         # Real nodes of the cluster must be left alone.
         of_groups = f",{NODE_GROUP_LABEL}" if testbed.borrowed is not None else ""
         selector = f"--selector={some.selector}{of_groups}"
-        found = await testbed.kubectl("get", "nodes", selector, "-o=name")
-        names = sorted(name.removeprefix("node/") for name in found.split())
+        output = await testbed.kubectl("get", "nodes", selector, "-o=name")
+        names = sorted(name.removeprefix("node/") for name in output.split())
     if not names:
         which = f"of the group {some.group}" if some.group else f"with the labels {some.selector}"
         raise CommandError(f"no node {which} is there; let the step come later, or name others")

@@ -151,13 +151,13 @@ class LocalSurroundings:
         if "/" in name:
             return (self._folder / name).absolute()
         try:
-            # Programs of this package's environment are found even if that isn't on PATH.
-            found = shutil.which(name, path=self._search_path) or shutil.which(
+            # The folder of this package's own programs counts even if it isn't on PATH.
+            path = shutil.which(name, path=self._search_path) or shutil.which(
                 name, path=str(Path(sys.executable).parent)
             )
         except ValueError:
             return None
-        return Path(found).absolute() if found else None
+        return Path(path).absolute() if path else None
 
     def check_trace(self, path: str) -> None:
         settings = ReplaySettings(paths=(self._folder / path,))
@@ -236,15 +236,15 @@ class LocalSurroundings:
         documents = load_documents(text, where=str(path))
         value = as_map(documents[0] if len(documents) == 1 else None)
         self._seen |= set(_named(value, path.parent))
-        found = [Material((), complete=value.keys() <= _PLAIN)]
+        materials = [Material((), complete=value.keys() <= _PLAIN)]
         for resource in as_list(value.get("resources")):
             if not isinstance(resource, str):
                 raise UnusableReferenceError(f"has {shown(resource)} in resources of {path}")
             if "://" in resource or resource.startswith("github.com"):
-                found.append(Material((), complete=False))
+                materials.append(Material((), complete=False))
             else:
-                found.append(self._material(path.parent / resource, (*within, here)))
-        return _together(found)
+                materials.append(self._material(path.parent / resource, (*within, here)))
+        return _together(materials)
 
 
 def _named(value: object, folder: Path) -> Iterator[Path]:
@@ -265,10 +265,10 @@ def is_kustomization(path: Path) -> bool:
     return path.is_dir() and any((path / name).is_file() for name in KUSTOMIZATIONS)
 
 
-def _together(found: Sequence[Material]) -> Material:
+def _together(materials: Sequence[Material]) -> Material:
     return Material(
-        texts=tuple(text for each in found for text in each.texts),
-        complete=all(each.complete for each in found),
+        texts=tuple(text for each in materials for text in each.texts),
+        complete=all(each.complete for each in materials),
     )
 
 

@@ -193,11 +193,11 @@ class Testbed:
 
     async def crds_of_karpenter(self, scenario: Scenario) -> list[Manifest]:
         """Returns the CRDs that the Karpenter of the scenario brings."""
-        found = []
+        crds = []
         for name, wanted in scenario.karpenters.items():
             program = self.find_program(wanted.binary) or Path(wanted.binary)
-            found += await self._place.crds(name, wanted, program)
-        return found
+            crds += await self._place.crds(name, wanted, program)
+        return crds
 
     def groups_of_karpenter(self) -> Mapping[str, KwokNodeGroupSpec] | None:
         """Returns the groups of which Karpenter has made its instance types; None if that wasn't
@@ -332,10 +332,10 @@ async def _cluster(
 ) -> tuple[Path, Path, controlplane.Cluster | None]:
     """Returns kubectl, the kubeconfig, and the cluster if it is the rehearsal's own."""
     if not settings.own_cluster:
-        found = shutil.which("kubectl")
-        if found is None:
+        path = shutil.which("kubectl")
+        if path is None:
             raise TestbedError("kubectl is not on PATH; install it, or leave --kubeconfig away")
-        kubectl = Path(found)
+        kubectl = Path(path)
         own = await stack.enter_async_context(only_this_cluster(kubectl, settings))
         return kubectl, own, None
     if kept is not None:
@@ -354,18 +354,18 @@ async def _cluster(
 
 
 async def _versions(kubectl: AsyncKubectl) -> dict[str, str]:
-    found = json.loads(await kubectl("version", "--output=json"))
-    return {"kubernetes": str(found.get("serverVersion", {}).get("gitVersion", ""))}
+    versions = json.loads(await kubectl("version", "--output=json"))
+    return {"kubernetes": str(versions.get("serverVersion", {}).get("gitVersion", ""))}
 
 
 async def _karpenters(scenario: Scenario, find_program: FindProgram) -> dict[str, str]:
     """Returns which version each Karpenter of the scenario is."""
-    found = {}
+    versions = {}
     for name, wanted in scenario.karpenters.items():
         if path := find_program(wanted.binary):
             with suppress(OSError):  # a program need not be readable
-                found[name] = await asyncio.to_thread(version_in_words, path, KARPENTER_MODULE)
-    return found
+                versions[name] = await asyncio.to_thread(version_in_words, path, KARPENTER_MODULE)
+    return versions
 
 
 @asynccontextmanager
