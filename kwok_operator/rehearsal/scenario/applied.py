@@ -1,7 +1,7 @@
-"""Checks the objects that a scenario applies, and notes which there will be.
+"""Checks the objects that a scenario applies, and collects their names for the other checks.
 
     apply of the scenario, and of its timeline  --Surroundings-->  files  --validate-->  findings
-                                                                          -->  Applied
+                                                                     -->  AppliedObjects
 
 Each object is checked as `kwok-operator validate` checks it.
 """
@@ -85,10 +85,10 @@ def look_at(
         applied.findings += validate_files(read.files).findings
         _note(applied.known, read.files)
         if place[0] == "timeline":
-            applied.known.later[int(place[1])] = [found.name for found in read.files.groups]
+            applied.known.later[int(place[1])] = [each.name for each in read.files.groups]
             others = read.files.others
             applied.known.of_karpenter += [
-                found for found in others if str(found.value.get("kind")) in _OF_KARPENTER
+                each for each in others if str(each.value.get("kind")) in _OF_KARPENTER
             ]
     return applied
 
@@ -159,13 +159,13 @@ def _read(files: Files, texts: Sequence[tuple[str, str]]) -> None:
 
 
 def _note(known: Known, files: Files) -> None:
-    for found in files.groups:
-        known.groups[found.name] = as_map(found.value.get("spec"))
+    for each in files.groups:
+        known.groups[each.name] = as_map(each.value.get("spec"))
     _note_places(known, files)
     known.node_pools |= {f.name for f in files.others if f.value.get("kind") == "NodePool"}
-    known.pools |= {found.name for found in files.pools}
-    known.objects |= {_key(found) for found in (*files.groups, *files.pools, *files.others)}
-    known.pods |= any(found.value.get("kind") in _MAKES_PODS for found in files.others)
+    known.pools |= {each.name for each in files.pools}
+    known.objects |= {_key(each) for each in (*files.groups, *files.pools, *files.others)}
+    known.pods |= any(each.value.get("kind") in _MAKES_PODS for each in files.others)
     # A provider config makes groups, and so do Cluster API's objects.
     foreign = any("cluster.x-k8s.io" in str(f.value.get("apiVersion")) for f in files.others)
     known.complete &= not files.configs and not foreign
@@ -176,9 +176,9 @@ def _note_places(known: Known, files: Files) -> None:
     they aren't known.
     """
     nodes: list[Mapping[str, Any]]
-    nodes = [found.value for found in files.others if found.value.get("kind") == "Node"]
-    for found in files.groups:
-        template = as_map(as_map(found.value.get("spec")).get("template"))
+    nodes = [each.value for each in files.others if each.value.get("kind") == "Node"]
+    for each in files.groups:
+        template = as_map(as_map(each.value.get("spec")).get("template"))
         shape = as_map(template.get("shape"))
         known.zones_known &= template.get("from") is None
         known.node_pools_known &= template.get("from") is None
@@ -190,6 +190,5 @@ def _note_places(known: Known, files: Files) -> None:
         known.node_pools |= {str(labels[NODE_POOL_LABEL])} if NODE_POOL_LABEL in labels else set()
 
 
-def _key(found: FoundObject) -> Key:
-    namespace = found.identity[0]
-    return str(found.value.get("kind")), namespace, found.name
+def _key(item: FoundObject) -> Key:
+    return str(item.value.get("kind")), item.identity[0], item.name

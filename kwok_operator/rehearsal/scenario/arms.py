@@ -1,4 +1,4 @@
-"""A scenario with arms: each is the scenario with what differs merged over it.
+"""Makes one scenario of a scenario with arms: what an arm has is merged over the rest.
 
     {..., arms: {a: {...}, b: {...}}}  --arm_of-->  one scenario, as if it stood alone in the file
 
@@ -123,19 +123,19 @@ class _Merging:
         to: Path,
     ) -> list[Any]:
         self._note(base_at, to)
-        found = []
+        items = []
         for place, (key, item) in enumerate(zip(keys, base, strict=True)):
             here = (*to, place)
             if key in others:
                 other = others.index(key)
                 at = (*arm_at, other)
-                found.append(self.merged(item, (*base_at, place), arm[other], at, here))
+                items.append(self.merged(item, (*base_at, place), arm[other], at, here))
             else:
-                found.append(self._copy(item, (*base_at, place), here))
+                items.append(self._copy(item, (*base_at, place), here))
         for place, (key, item) in enumerate(zip(others, arm, strict=True)):
             if key not in keys:
-                found.append(self._copy(item, (*arm_at, place), (*to, len(found))))
-        return found
+                items.append(self._copy(item, (*arm_at, place), (*to, len(items))))
+        return items
 
     def _copy(self, value: Any, at: Path, to: Path) -> Any:
         self._note(at, to)
@@ -153,8 +153,8 @@ class _Merging:
 
 def _keys(items: list[Any], to: Path) -> list[ItemKey]:
     """Returns a key for each item of a list; empty if an item has none, or two have the same."""
-    found = [key for item in items if (key := _key(item, applied=to[-1:] == ("apply",)))]
-    return found if len(found) == len(items) == len(set(found)) else []
+    keys = [key for item in items if (key := _key(item, applied=to[-1:] == ("apply",)))]
+    return keys if len(keys) == len(items) == len(set(keys)) else []
 
 
 def _key(item: Any, *, applied: bool) -> ItemKey | None:

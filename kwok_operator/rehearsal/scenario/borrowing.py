@@ -1,4 +1,4 @@
-"""How objects of a rehearsal are marked in a cluster that isn't its own, and when they are deleted.
+"""Marks a rehearsal's objects in a cluster that isn't its own; decides in which order they go.
 
     manifest  --marked-->      labelled, and its pods kept on nodes of groups
     object    --turn_of-->     the turn in which it is deleted
@@ -82,10 +82,10 @@ def marked(manifest: Mapping[str, Any], rehearsal: str) -> Manifest:
     """Returns the object with the rehearsal's label, also on what it creates: pods, Jobs, volume
     claims. Its pods are kept on nodes of groups.
     """
-    found = copy.deepcopy(dict(manifest))
-    _label(found, rehearsal)
+    labelled = copy.deepcopy(dict(manifest))
+    _label(labelled, rehearsal)
     # Parts of a CRD only look like objects.
-    rest: list[Any] = [found] if found.get("kind") != "CustomResourceDefinition" else []
+    rest: list[Any] = [labelled] if labelled.get("kind") != "CustomResourceDefinition" else []
     while rest:
         value = rest.pop()
         if isinstance(value, dict):
@@ -104,7 +104,7 @@ def marked(manifest: Mapping[str, Any], rehearsal: str) -> Manifest:
             rest += value.values()
         elif isinstance(value, list):
             rest += value
-    return found
+    return labelled
 
 
 def labels_of_pods(manifest: Mapping[str, Any]) -> Iterator[Mapping[str, str]]:

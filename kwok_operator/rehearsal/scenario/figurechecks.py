@@ -59,8 +59,8 @@ def figure_checks(scenario: Scenario, known: Known, *, own_cluster: bool) -> Ite
         if why:
             sentence = f"{shown(compared.figure)} can't be measured: {why}"
             yield problem((*path, "figure"), f"{sentence}, or take the figure out")
-        found = [*_says_nothing(path, compared, figure)]
-        yield from found or _too_many_pods(path, compared, scenario, known)
+        problems = [*_says_nothing(path, compared, figure)]
+        yield from problems or _too_many_pods(path, compared, scenario, known)
 
 
 def _not_recorded(figure: str, scenario: Scenario) -> str:

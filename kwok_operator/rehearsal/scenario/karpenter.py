@@ -1,4 +1,4 @@
-"""Karpenter as a process of a scenario: the fields of `karpenter`, and what they are to Karpenter.
+"""Has the fields of `karpenter` of a process in a scenario, and what Karpenter makes of them.
 
 The binary and the folder of its CRDs are the user's: it is Karpenter with its kwok provider, 1.4 or
 later. NodePools and instance types are made from groups, or given. What is made from groups is in

@@ -69,8 +69,8 @@ class KarpenterFindings:
 
 
 class KarpenterLook:
-    """One look at the processes that are Karpenter. What they bring is read at once, as only so
-    much is read of all files together, and an import has many.
+    """Checks the processes that are Karpenter. Their files are read first, as the size of all files
+    together is limited, and the objects of an import may fill it.
     """
 
     def __init__(
@@ -78,10 +78,10 @@ class KarpenterLook:
     ) -> None:
         self._scenario = scenario
         self._around = around
-        self._found = KarpenterFindings()
+        self._result = KarpenterFindings()
         self._brought = [
             _Brought(
-                wanted, ("processes", number, "karpenter"), document, around, file, self._found
+                wanted, ("processes", number, "karpenter"), document, around, file, self._result
             )
             for number, process in enumerate(scenario.processes)
             if (wanted := process.karpenter) is not None
@@ -91,18 +91,18 @@ class KarpenterLook:
 
     def at(self, known: Known) -> KarpenterFindings:
         """Checks it all, once it is known which groups there are."""
-        found = self._found
+        result = self._result
         for brought in self._brought:
             self._check_process(brought.path, brought.wanted)
             known.zones_known &= brought.wanted.types_file is None
             brought.check(known)
-            found.ignored += _ignored(brought.wanted, self._scenario, known)
-            found.ignored += _comes_late(self._scenario, int(brought.path[1]), known)
-            found.unlike += brought.unlike(known)
-        return found
+            result.ignored += _ignored(brought.wanted, self._scenario, known)
+            result.ignored += _comes_late(self._scenario, int(brought.path[1]), known)
+            result.unlike += brought.unlike(known)
+        return result
 
     def _check_process(self, path: Path, wanted: Karpenter) -> None:
-        first, problems = self._brought[0].path, self._found.problems
+        first, problems = self._brought[0].path, self._result.problems
         if path != first:
             sentence = f"there is one already, {in_words(first[:2])}, and both would take all pods"
             problems.append(problem(path, f"{sentence}; remove one"))
@@ -141,7 +141,7 @@ class _Brought:
     document: Document
     around: Surroundings
     file: str
-    found: KarpenterFindings
+    result: KarpenterFindings
     crds: KarpenterCrds | None = None
     types: list[InstanceType] | None = None
     """The types of a file; None if they are made from groups."""
@@ -162,15 +162,15 @@ class _Brought:
         others_known, known.node_pools_known = known.node_pools_known, False
         own, crds = self.own, self.crds
         if own is not None and crds is not None:
-            self.found.findings += self._wrong_objects(own, crds)
+            self.result.findings += self._wrong_objects(own, crds)
         for each in (*(own or ()), *known.of_karpenter):
-            self.found.findings += self._without_gate(each)
+            self.result.findings += self._without_gate(each)
         self._class_is_given_once(own or ())
         groups: dict[str, tuple[KwokNodeGroupSpec, Node]] | None = {}
         if self.types is None:
             groups = _groups(known)
         hidden = own is None and self.wanted.node_pools is not None
-        if self.found.problems or self.found.findings or groups is None or hidden:
+        if self.result.problems or self.result.findings or groups is None or hidden:
             return
         try:
             setup = set_up(
@@ -218,8 +218,8 @@ class _Brought:
             if each.value.get("kind") == NODE_CLASS:
                 delays.add(delay_of(each.value))
         specs = _scaled(known) if known.complete else {}
-        found = unlike_groups(specs, delays=delays) if specs or delays else []
-        return [*found, *renamed(self.made)]
+        differences = unlike_groups(specs, delays=delays) if specs or delays else []
+        return [*differences, *renamed(self.made)]
 
     def _check_made(self, objects: Sequence[Manifest], crds: KarpenterCrds) -> None:
         for made in objects:
@@ -230,14 +230,14 @@ class _Brought:
                 return
 
     def _problem(self, name: str, sentence: str) -> None:
-        self.found.problems.append(problem((*self.path, name), sentence))
+        self.result.problems.append(problem((*self.path, name), sentence))
 
     def _crds(self, program: bytes) -> KarpenterCrds | None:
         path = self.wanted.crds or self.around.beside(self.wanted.binary, CRDS_FOLDER)
         if path is None:
             if self.around.lacks(self.wanted.binary):
                 what = "NodePools and Karpenter's other objects: its CRDs are not here; name crds"
-                self.found.unchecked.append(what)
+                self.result.unchecked.append(what)
             return None
         try:
             material = self.around.material(path)
@@ -246,20 +246,20 @@ class _Brought:
             self._problem("crds", f"{shown(path)} {error}{hint}")
             return None
         files = Files.read(material.texts)
-        self.found.findings += files.findings
+        self.result.findings += files.findings
         if files.findings or not material.complete:
             return None
         try:
-            found = KarpenterCrds.of(
+            crds = KarpenterCrds.of(
                 (each.value for each in files.others), gates=self.wanted.gates_on
             )
         except KarpenterCrdsError as error:
             self._problem("crds", f"{shown(path)} {error}")
             return None
-        if unlike := found.unlike(embedded_crds(program)):
+        if unlike := crds.unlike(embedded_crds(program)):
             sentence = f"is of another version than this Karpenter: it {unlike}"
             self._problem("crds", f"{shown(path)} {sentence}; name the folder of its version")
-        return found
+        return crds
 
     def _types(self) -> list[InstanceType] | None:
         path = self.wanted.types_file
@@ -281,8 +281,8 @@ class _Brought:
             self.around,
             file=self.file,
         )
-        self.found.problems += read.problems
-        self.found.findings += read.files.findings
+        self.result.problems += read.problems
+        self.result.findings += read.files.findings
         return [*read.files.others] if read.complete else None
 
     def _class_is_given_once(self, own: Sequence[FoundObject]) -> None:
@@ -296,23 +296,23 @@ def _groups(known: Known) -> dict[str, tuple[KwokNodeGroupSpec, Node]] | None:
     """Returns all groups with their nodes; None if files alone don't say."""
     if not known.complete:
         return None
-    found = {}
+    groups = {}
     for name, spec in _specs(known).items():
         if spec.autoscaling is not None and spec.template.source is not None:
             return None
         try:
-            found[name] = spec, resolve(spec.template, guard=spec.guard_taint)
-        except TemplateError:  # found when groups were checked
+            groups[name] = spec, resolve(spec.template, guard=spec.guard_taint)
+        except TemplateError:  # reported when groups were checked
             return None
-    return found
+    return groups
 
 
 def _specs(known: Known) -> dict[str, KwokNodeGroupSpec]:
-    found = {}
+    specs = {}
     for name, spec in known.groups.items():
-        with suppress(ValidationError):  # found when groups were checked
-            found[name] = KwokNodeGroupSpec.model_validate(spec)
-    return found
+        with suppress(ValidationError):  # reported when groups were checked
+            specs[name] = KwokNodeGroupSpec.model_validate(spec)
+    return specs
 
 
 def _scaled(known: Known) -> dict[str, KwokNodeGroupSpec]:

@@ -1,7 +1,7 @@
-"""Regular expressions of users, for lines of programs.
+"""Matches lines of programs with regular expressions of users.
 
-Python's `re` can take for ever over one line, and stops the whole process meanwhile. pydantic's
-matcher, which is Rust's, takes time in proportion to the line; it has no look-around and no
+Python's `re` can take for ever over one line, and blocks the whole process meanwhile. So pydantic's
+engine, written in Rust, is used: its time is linear in the line, and it has no look-around and no
 back-references.
 """
 

@@ -82,7 +82,7 @@ def field_problems(
     every = error.errors(include_url=False)
     places = [each["loc"] for each in every]
     # pydantic reports a list whose items are all wrong as empty, too.
-    found = [
+    errors = [
         each
         for each in every
         if each["type"] != "too_short"
@@ -90,16 +90,16 @@ def field_problems(
             len(at) > len(each["loc"]) and at[: len(each["loc"])] == each["loc"] for at in places
         )
     ]
-    problems = [_one(each, model, whole) for each in found[:MOST]]
-    if len(found) > MOST:
-        rest = f"there are {len(found) - MOST} mistakes more; correct these first"
+    problems = [_one(each, model, whole) for each in errors[:MOST]]
+    if len(errors) > MOST:
+        rest = f"there are {len(errors) - MOST} mistakes more; correct these first"
         problems.append(FieldProblem((), rest))
     return problems
 
 
-def _one(found: Any, model: type[BaseModel], whole: object) -> FieldProblem:
-    path: Path = tuple(step for step in found["loc"] if step not in _NOT_WRITTEN)
-    kind, value = found["type"], found["input"]
+def _one(details: Any, model: type[BaseModel], whole: object) -> FieldProblem:
+    path: Path = tuple(step for step in details["loc"] if step not in _NOT_WRITTEN)
+    kind, value = details["type"], details["input"]
     if kind == "missing":
         return problem(path, "is missing, and must be given")
     if kind == "extra_forbidden":
@@ -108,10 +108,10 @@ def _one(found: Any, model: type[BaseModel], whole: object) -> FieldProblem:
     said = f"{shown(value)} " if plain else ""
     if kind in _NO_OBJECT:
         return problem(path, f"{said}{_no_object(value, _fields_at(model, path))}")
-    error = found.get("ctx", {}).get("error")
+    error = details.get("ctx", {}).get("error")
     if isinstance(error, NoBoundError):
         return problem(path, f"{said}{_no_bound(error, whole, path)}")
-    return problem(path, f"{said}{_sentence(found, path)}")
+    return problem(path, f"{said}{_sentence(details, path)}")
 
 
 def _no_object(value: object, known: Sequence[str]) -> str:
@@ -126,14 +126,14 @@ def _no_bound(error: NoBoundError, whole: Any, path: Path) -> str:
     return str(error) if figure is None else f"is not {form_of(figure)}"
 
 
-def _sentence(found: Any, path: Path) -> str:
-    kind, context = found["type"], found.get("ctx", {})
+def _sentence(details: Any, path: Path) -> str:
+    kind, context = details["type"], details.get("ctx", {})
     if kind == "value_error":
         return str(context["error"])
-    if found["input"] is None and kind in _PROBLEMS:
+    if details["input"] is None and kind in _PROBLEMS:
         return "is empty; give it a value"
     if kind in ("enum", "literal_error"):
-        return _no_choice(found["input"], str(context["expected"]))
+        return _no_choice(details["input"], str(context["expected"]))
     if kind in _LIMITS:
         key, words = _LIMITS[kind]
         return words.format(f"{context[key]:,}")
@@ -141,12 +141,12 @@ def _sentence(found: Any, path: Path) -> str:
         pattern = str(context["pattern"])
         return _FORMS.get(pattern) or _PATTERNS.get(str(path[-1])) or f"must match {pattern}"
     if kind in ("too_long", "string_too_long"):
-        unit = "characters" if isinstance(found["input"], str) else "entries"
+        unit = "characters" if isinstance(details["input"], str) else "entries"
         return f"has too many {unit}; at most {context['max_length']:,} are allowed"
     if kind in ("too_short", "string_too_short"):
-        unit = "character" if isinstance(found["input"], str) else "entry"
+        unit = "character" if isinstance(details["input"], str) else "entry"
         return f"is empty; give at least one {unit}"
-    return _PROBLEMS.get(kind, str(found["msg"]))
+    return _PROBLEMS.get(kind, str(details["msg"]))
 
 
 def _no_choice(value: object, expected: str) -> str:

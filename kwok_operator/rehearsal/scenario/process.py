@@ -97,8 +97,8 @@ class Readiness(ScenarioPart):
 
 def _is_url(text: str) -> bool:
     try:
-        found = urlsplit(text)
-        return found.scheme in ("http", "https") and bool(found.hostname) and found.port != 0
+        url = urlsplit(text)
+        return url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
     except ValueError:  # of the port, or of brackets
         return False
 

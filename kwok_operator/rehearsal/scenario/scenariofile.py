@@ -68,9 +68,9 @@ def read_document(file: str, text: str) -> ScenarioFile:
     except DocumentError as error:
         return ScenarioFile(file, findings=(Finding(file, error.line, error.problem),))
     if len(documents) != 1:
-        found = f"has {len(documents)} documents, and must be one" if documents else "is empty"
+        wrong = f"has {len(documents)} documents, and must be one" if documents else "is empty"
         line = documents[1].line if documents else None
-        message = f"{found}; a scenario has fields such as workloads and expect"
+        message = f"{wrong}; a scenario has fields such as workloads and expect"
         return ScenarioFile(file, findings=(Finding(file, line, message),))
     (document,) = documents
     read = ScenarioFile(file, document=document)

@@ -37,8 +37,12 @@ class WorkloadKind(StrEnum):
 
 def _has_containers(template: Mapping[str, Any]) -> bool:
     spec = template.get("spec")
-    found = spec.get("containers") if isinstance(spec, Mapping) else None
-    return isinstance(found, list) and bool(found) and all(isinstance(c, dict) for c in found)
+    containers = spec.get("containers") if isinstance(spec, Mapping) else None
+    return (
+        isinstance(containers, list)
+        and bool(containers)
+        and all(isinstance(c, dict) for c in containers)
+    )
 
 
 class PodsOfWorkload(ScenarioPart):
