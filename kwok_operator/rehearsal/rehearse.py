@@ -56,11 +56,11 @@ async def rehearse(
                 kept=kept,
             )
         path = folder / outputs.RECORDING
-        verdict = outputs.judge(path)
+        judged = outputs.judge(path)
         try:
-            outputs.write(verdict, folder)
+            outputs.write(judged, folder)
         except SettingsError as error:
             left = left or error
         if left is not None:
-            raise LeftBehindError(left, verdict) from left
-        return verdict
+            raise LeftBehindError(left, judged) from left
+        return judged

@@ -167,33 +167,33 @@ def unplayed(question: CopyQuestion, why: str) -> CopyAnswer:
 
 def answer(
     question: CopyQuestion,
-    found: Judged,
+    judged: Judged,
     lines: Iterable[RecordedLine | UnknownLine],
     *,
     facts: CopyFacts,
     seconds: float,
 ) -> CopyAnswer:
     """Returns the answer that a run gives, which took so many seconds."""
-    if found.broken_off:
+    if judged.broken_off:
         # It says nothing of the cluster that was copied.
-        return CopyAnswer(question, None, found.broken_off, found.why, seconds)
+        return CopyAnswer(question, None, judged.broken_off, judged.why, seconds)
     if not question.zone:
-        missed = [f"{each.name}: {each.reason}" for each in found.outcomes if not each.held]
+        missed = [f"{each.name}: {each.reason}" for each in judged.outcomes if not each.held]
         running, pending = (
-            round(found.figures[f"pods.{name}"] or 0) for name in ("running", "pending")
+            round(judged.figures[f"pods.{name}"] or 0) for name in ("running", "pending")
         )
         sentence = f"pods that run: {running:,}, that are pending: {pending:,}"
-        if not found.passed:
+        if not judged.passed:
             sentence += f"; in the cluster {facts.bound:,} and {facts.waiting:,}"
-        return CopyAnswer(question, found.passed, sentence, [*missed, *found.why], seconds)
+        return CopyAnswer(question, judged.passed, sentence, [*missed, *judged.why], seconds)
     looks = ZoneLooks(question.zone)
     for line in lines:
         looks.apply(line)
-    return _about_zone(question, looks, found, seconds=seconds)
+    return _about_zone(question, looks, judged, seconds=seconds)
 
 
 def _about_zone(
-    question: CopyQuestion, looks: ZoneLooks, found: Judged, *, seconds: float
+    question: CopyQuestion, looks: ZoneLooks, judged: Judged, *, seconds: float
 ) -> CopyAnswer:
     before, end = looks.before, looks.now()
     alone = looks.alone or end
@@ -229,7 +229,7 @@ def _about_zone(
         for what, counts in (("without a place", without), ("don't run again", end.missing))
         if counts
     ]
-    details += found.why if missing else ()
+    details += judged.why if missing else ()
     for what, count in (
         ("pods that had not left yet when cluster-autoscaler started", alone.in_zone - end.in_zone),
         ("pods that stay on nodes of the zone, as they tolerate that", end.in_zone),

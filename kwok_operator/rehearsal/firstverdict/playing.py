@@ -93,24 +93,24 @@ class FirstVerdictPlayer:
                 return await self._play()
 
     async def _play(self) -> FirstVerdict:
-        facts, asked = self._questions()
+        facts, to_play = self._questions()
         _take(self.output)
-        found = FirstVerdict(facts, tuple(unplayed(each, "not begun") for each in asked))
-        self._write(found)
+        verdict = FirstVerdict(facts, tuple(unplayed(each, "not begun") for each in to_play))
+        self._write(verdict)
         longest = 0.0
-        for question in asked:
+        for question in to_play:
             if question.zone and time.monotonic() + longest > self.until:
                 why = "the time is over; --within gives more"
-                found = found.with_answer(unplayed(question, why))
+                verdict = verdict.with_answer(unplayed(question, why))
                 continue
             began = time.monotonic()
-            found = await self._add(question, found)
-            if found.interrupted:
+            verdict = await self._add(question, verdict)
+            if verdict.interrupted:
                 break
             if question.zone:
                 longest = max(longest, time.monotonic() - began)
-        self._write(found)
-        return found
+        self._write(verdict)
+        return verdict
 
     def _questions(self) -> tuple[CopyFacts, list[CopyQuestion]]:
         groups = [each for path in self.copy.glob("nodegroups*.yaml") for each in _read(path)]
@@ -125,34 +125,34 @@ class FirstVerdictPlayer:
         folder = os.path.relpath(self.copy.resolve(), self.output.resolve())
         return facts, questions(facts, base, folder=folder, autoscaler=autoscaler)
 
-    async def _add(self, question: CopyQuestion, found: FirstVerdict) -> FirstVerdict:
-        """Plays a question and returns what is found by then; it is written, too."""
+    async def _add(self, question: CopyQuestion, verdict: FirstVerdict) -> FirstVerdict:
+        """Plays a question; writes and returns the verdict with its answer."""
         self.report("")
         self.report(question.scenario["teaches"])
         began = time.monotonic()
         try:
             judged = await self._rehearse(question)
         except LeftBehindError as error:
-            judged, found = error.judged, replace(found, left=(*found.left, one_line(error)))
+            judged, verdict = error.judged, replace(verdict, left=(*verdict.left, one_line(error)))
         except KwokOperatorError as error:
             if question.name == AS_IT_STANDS:
                 raise
             await self._stack.aclose()  # the next one gets another cluster
             self._kept = None
             said = unplayed(question, one_line(error))
-            return found.with_answer(said)
+            return verdict.with_answer(said)
         with outputs.opened(self.output / question.name) as recording:
             said = answer(
                 question,
                 judged,
                 recording.lines(),
-                facts=found.facts,
+                facts=verdict.facts,
                 seconds=time.monotonic() - began,
             )
         interrupted = judged.end.reason == "interrupted"
-        found = replace(found.with_answer(said), interrupted=interrupted)
-        self._write(found)
-        return found
+        verdict = replace(verdict.with_answer(said), interrupted=interrupted)
+        self._write(verdict)
+        return verdict
 
     async def _rehearse(self, question: CopyQuestion) -> Judged:
         path = self.output / f"{question.name}.yaml"
@@ -179,11 +179,11 @@ class FirstVerdictPlayer:
             kept=self._kept,
         )
 
-    def _write(self, found: FirstVerdict) -> None:
+    def _write(self, verdict: FirstVerdict) -> None:
         with outputs.writing(self.output):
-            told = json.dumps(verdict_json(found.facts, found.answers), indent=2) + "\n"
-            outputs.put(self.output / _IN_JSON, told)
-            outputs.put(self.output / VERDICT, verdict_md(found.facts, found.answers))
+            text = json.dumps(verdict_json(verdict.facts, verdict.answers), indent=2) + "\n"
+            outputs.put(self.output / _IN_JSON, text)
+            outputs.put(self.output / VERDICT, verdict_md(verdict.facts, verdict.answers))
 
 
 def _read(path: Path) -> list[Any]:

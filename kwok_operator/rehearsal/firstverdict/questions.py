@@ -115,17 +115,17 @@ def questions(
         "until": _STANDS,
         "expect": list(_as_it_stood(facts)),
     }
-    found = [CopyQuestion(AS_IT_STANDS, stands)]
+    to_play = [CopyQuestion(AS_IT_STANDS, stands)]
     zones = {zone: nodes for zone, nodes in facts.zones.items() if zone and nodes}
     if len(zones) == 1 and not facts.zones.get(""):
-        return found  # without a node there is no place
+        return to_play  # without a node there is no place
     largest = sorted(zones.items(), key=lambda each: (-each[1], each[0]))
     for number, (zone, nodes) in enumerate(largest, 1):
         lost = _lost(facts, zone, processes=processes if autoscaler else None)
         scenario = {**common, **lost}
         name = f"zone-{zone}" if is_object_name(zone) and len(zone) < 60 else f"lost-{number}"
-        found.append(CopyQuestion(name, scenario, zone, nodes))
-    return found
+        to_play.append(CopyQuestion(name, scenario, zone, nodes))
+    return to_play
 
 
 def _as_it_stood(facts: CopyFacts) -> Iterator[Mapping[str, Any]]:
