@@ -141,9 +141,10 @@ def _to_its_node(pod: SeenPod, cluster: SeenCluster, end: float) -> Iterator[Cha
         return
     if claim is None and node.requested is not None:
         yield from _increase(pod, cluster.group(node.state.group), node)
-    if claim is None and node.start is not None and node.start.asked is not None:
+    start = node.start.instance_requested if node.start is not None else None
+    if claim is None and start is not None:
         of = f" of {node.state.group}" if node.state.group else ""
-        yield ChainStep(node.start.asked, StepKind.REQUESTED, f"its node{of} was requested")
+        yield ChainStep(start, StepKind.REQUESTED, f"its node{of} was requested")
     if node.state.created is not None:
         yield ChainStep(node.state.created, StepKind.NODE, f"its node {node.name} exists")
     if node.usable is not None:

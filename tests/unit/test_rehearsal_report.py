@@ -237,7 +237,7 @@ def test_however_long_the_run_the_page_is_small() -> None:
         4_000 - MOST_CALLS,
     )
     assert (len(found.story.marks), found.story.more_marks) == (MOST_MARKS, 4_000 - MOST_MARKS)
-    found.story.asked["up"].update(range(200_000))
+    found.story.requested_at["up"].update(range(200_000))
     assert len(page(found, page_script()).encode()) < 500_000
 
 
@@ -276,8 +276,8 @@ def test_what_never_was_a_node_is_given_back() -> None:
             NodeClaimLine(60, "c-2", replace(never, registered=2)),
         )
     )
-    assert found.story.asked["back"] == {10, 20, 50}
-    assert found.story.asked["down"] == {30, 40, 60}
+    assert found.story.requested_at["back"] == {10, 20, 50}
+    assert found.story.requested_at["down"] == {30, 40, 60}
     seen = Seen(page(found))
     assert seen.texts.count("gives back what never became a node") == 2
     assert seen.texts.count("deletes nodes") == 1
@@ -390,10 +390,10 @@ def test_triangles_are_where_the_calls_were_and_few() -> None:
     calls = [CallLine(t, "NodeGroupIncreaseSize", "a", "1", "OK") for t in (0.5, 2.56)]
     calls += [CallLine(t, "NodeGroupIncreaseSize", "a", "1", "Internal") for t in (1.5, 2.56)]
     plot = next(time_plots(judge(run(*calls))))
-    assert plot.asked == {"up": [0.5, 2.6], "failed": [1.5, 2.6], "down": [], "back": []}
+    assert plot.requested_at == {"up": [0.5, 2.6], "failed": [1.5, 2.6], "down": [], "back": []}
     assert 'class="failed"' in draw(plot, until=9)
     many = [CallLine(float(t), "NodeGroupIncreaseSize", "a", "1", "OK") for t in range(9_999)]
-    ups = next(time_plots(judge(run(*many, until=9_999)))).asked["up"]
+    ups = next(time_plots(judge(run(*many, until=9_999)))).requested_at["up"]
     assert 400 < len(ups) <= 501 and ups[0] == 0 and ups[-1] > 9_950
 
 

@@ -58,7 +58,7 @@ class RecordingTraits:
     header: RecordingHeader
     marks: list[tuple[float, str]] = field(default_factory=list)
     instances: dict[tuple[str, int], _Instance] = field(default_factory=dict)
-    asked: defaultdict[str, list[tuple[float, str]]] = field(
+    requests: defaultdict[str, list[tuple[float, str]]] = field(
         default_factory=lambda: defaultdict(list)
     )
     """The requests for each group, in order: new targets, or calls; for each NodePool, its
@@ -91,69 +91,71 @@ class DiffPart:
 
 def traits(recording: RecordingReader) -> RecordingTraits:
     """Reads the traits of a recording, to its end. Raises RecordingError."""
-    found = RecordingTraits(recording.header)
+    traits = RecordingTraits(recording.header)
     groups: dict[str, str] = {}
     bound: set[str] = set()
     for line in recording.lines():
         match line:
             case NodeLine(state=NodeState() as state):
                 groups[line.name] = state.group
-                _instance(found, line, state)
+                _instance(traits, line, state)
             case PodLine():
-                _pod(found, line, groups, bound)
+                _pod(traits, line, groups, bound)
             case _:
-                _step(found, line)
-    return found
+                _step(traits, line)
+    return traits
 
 
-def _instance(found: RecordingTraits, line: NodeLine, state: NodeState) -> None:
+def _instance(traits: RecordingTraits, line: NodeLine, state: NodeState) -> None:
     named = _NODE_NAME.fullmatch(line.name)
     if not named or named[1] != state.group:
         return  # a node that no group of ours has made
     key = (state.group, int(named[2]))
-    known = found.instances.get(key)
+    known = traits.instances.get(key)
     if known is None:
-        known = found.instances[key] = _Instance(state, line.t)
+        known = traits.instances[key] = _Instance(state, line.t)
         if state.requested is not None:
             known.arrival = line.t - state.requested
     if state.ready and known.boot is None:
         known.boot = line.t - known.came
 
 
-def _pod(found: RecordingTraits, line: PodLine, groups: Mapping[str, str], bound: set[str]) -> None:
+def _pod(
+    traits: RecordingTraits, line: PodLine, groups: Mapping[str, str], bound: set[str]
+) -> None:
     if line.state is None:
         bound.discard(line.name)
     elif line.state.node and line.name not in bound:
         bound.add(line.name)
-        found.bound[line.state.workload, groups.get(line.state.node, "")] += 1
+        traits.bound[line.state.workload, groups.get(line.state.node, "")] += 1
 
 
-def _step(found: RecordingTraits, line: RecordedLine) -> None:
+def _step(traits: RecordingTraits, line: RecordedLine) -> None:
     match line:
-        case MarkLine() if len(found.marks) < _MOST_STEPS:
-            found.marks.append((line.t, line.what))
+        case MarkLine() if len(traits.marks) < _MOST_STEPS:
+            traits.marks.append((line.t, line.what))
         case CallLine() if line.method in WRITES:
-            found.called = True
+            traits.called = True
             argument = _NODE_NAME.sub(r"\1#\2", line.argument)
-            _asked(found, line.group, line.t, f"{line.method} {argument}")
+            _request(traits, line.group, line.t, f"{line.method} {argument}")
         case NodeClaimLine():
-            found.called = True
-            before, after = found.claims.pop(line.name, None), line.state
+            traits.called = True
+            before, after = traits.claims.pop(line.name, None), line.state
             if after is not None:
-                found.claims[line.name] = after
+                traits.claims[line.name] = after
                 if before is None and after.created >= 0:
-                    _asked(found, f"NodePool {after.pool}", line.t, "a NodeClaim more")
+                    _request(traits, f"NodePool {after.pool}", line.t, "a NodeClaim more")
             if (over := ends(before, after)) is not None:
                 why = f" ({over.reason})" if over.reason else ""
-                _asked(found, f"NodePool {over.pool}", line.t, f"a NodeClaim less{why}")
+                _request(traits, f"NodePool {over.pool}", line.t, f"a NodeClaim less{why}")
         case GroupLine() if line.state is not None:
-            if found.targets.get(line.name) != line.state.target:
-                found.targets[line.name] = line.state.target
-                _asked(found, line.name, line.t, f"target {line.state.target}")
+            if traits.targets.get(line.name) != line.state.target:
+                traits.targets[line.name] = line.state.target
+                _request(traits, line.name, line.t, f"target {line.state.target}")
 
 
-def _asked(found: RecordingTraits, group: str, t: float, request: str) -> None:
-    steps = found.asked[group]
+def _request(traits: RecordingTraits, group: str, t: float, request: str) -> None:
+    steps = traits.requests[group]
     if len(steps) < _MOST_STEPS:
         steps.append((t, one_line(request, limit=200)))
 
@@ -169,7 +171,7 @@ def compared(a: RecordingTraits, b: RecordingTraits) -> list[DiffPart]:
         DiffPart("cloud", _instances_in_words(a, b), list(_cloud(a, b, unlike))),
         DiffPart(
             "autoscaler" if a.called or b.called else "requests",
-            f"what was asked for, in the same order, of {_count(a.asked | b.asked, 'group')}",
+            f"what was asked for, in the same order, of {_count(a.requests | b.requests, 'group')}",
             [difference for _, difference in requests],
         ),
         DiffPart("scheduler", "pods bound, by workload and group", list(_scheduler(a, b))),
@@ -239,8 +241,10 @@ def _near(a: float, b: float) -> bool:
 def _requests(a: RecordingTraits, b: RecordingTraits) -> list[tuple[str, RecordingDifference]]:
     return [
         (group, difference)
-        for group in sorted(a.asked.keys() | b.asked.keys())
-        for difference in _first_of(a.asked.get(group, []), b.asked.get(group, []), f"of {group}")
+        for group in sorted(a.requests.keys() | b.requests.keys())
+        for difference in _first_of(
+            a.requests.get(group, []), b.requests.get(group, []), f"of {group}"
+        )
     ]
 
 

@@ -116,8 +116,8 @@ class _Case:
     def objects(self, read: FigureReading) -> str:
         """The end of a sentence on what `read` is: which objects it is about, if any."""
         each, events, others = self.expectation, self.last_events, self.other_events
-        found = objects_of(self.ledger, each, self.tally, read, events=events, others=others)
-        return f"; {found}" if found else ""
+        objects = objects_of(self.ledger, each, self.tally, read, events=events, others=others)
+        return f"; {objects}" if objects else ""
 
 
 class Judge:

@@ -238,11 +238,7 @@ _PROGRAMS: Final = frozenset({"program"})
 
 
 def _one_of(levels: str, name: str) -> Callable[[Tally], Level]:
-    def level(tally: Tally) -> Level:
-        found: Level = getattr(tally, levels)[name]
-        return found
-
-    return level
+    return lambda tally: getattr(tally, levels)[name]
 
 
 def _level(

@@ -84,7 +84,7 @@ class _Budget:
     def evicts(self, t: float, *, by_api: bool) -> bool:
         """Records an eviction. Returns whether the budget allowed it."""
         self._forget(t)
-        if by_api or self.unexplained > 0:  # the API server asked the budget, and has lowered it
+        if by_api or self.unexplained > 0:  # the API server has checked the budget and lowered it
             self._change(-1, t)
             return True
         self.left -= 1
@@ -189,13 +189,13 @@ class ClusterLedger:
         }
         self.beyond: defaultdict[str, set[str]] = defaultdict(set)
         """The names of each kind that there are no sums of, as there are too many."""
-        self._asked: dict[FigureScope, Tally] = {}
+        self._of_scope: dict[FigureScope, Tally] = {}
         for scope in scopes:
             for each in (scope.wide, scope):
-                if each != FigureScope() and each not in self._asked:
+                if each != FigureScope() and each not in self._of_scope:
                     wide = None if each == each.wide else self.tally(each.wide)
-                    self._asked[each] = Tally(self.gaps, wide)
-        self._found: dict[Place, tuple[Tally, ...]] = {}
+                    self._of_scope[each] = Tally(self.gaps, wide)
+        self._tallies_of: dict[Place, tuple[Tally, ...]] = {}
         self.nodes: dict[str, NodeState] = {}
         self._node_starts = NodeStarts()
         self.pods = PodLedger(self.tallies, self._node_starts)
@@ -207,7 +207,7 @@ class ClusterLedger:
         self._replacements = _Replacements()
 
     def tally(self, scope: FigureScope) -> Tally:
-        return self._asked.get(scope, self.all)
+        return self._of_scope.get(scope, self.all)
 
     def counts(self) -> dict[str, tuple[int, int]]:
         """Returns all nodes and the ready ones of each group that has any; if no node has a group,
@@ -215,13 +215,13 @@ class ClusterLedger:
         """
         for tallies in (self.groups, self.node_pools):
             levels = {name: tally.nodes for name, tally in tallies.items()}
-            found = {
+            counts = {
                 name: (round(nodes["total"].value), round(nodes["ready"].value))
                 for name, nodes in levels.items()
                 if nodes["total"].value
             }
-            if found:
-                return found
+            if counts:
+                return counts
         return {}
 
     def under_way(self) -> dict[str, tuple[int, int, int]]:
@@ -230,7 +230,7 @@ class ClusterLedger:
         """
         if not self._group_states:
             return _claims_under_way(self.node_pools)
-        found = {}
+        under_way = {}
         for name, state in self._group_states.items():
             tally, states = self.groups.get(name), state.states
             nodes = 0 if tally is None else round(tally.nodes["total"].value)
@@ -239,8 +239,8 @@ class ClusterLedger:
             # The target is set at once; what the status counts, and nodes that are deleted, follow.
             creating = max(state.target - (nodes - going) - lost, 0)
             if state.target or lost or nodes:
-                found[name] = (creating, lost, state.target)
-        return found
+                under_way[name] = (creating, lost, state.target)
+        return under_way
 
     def left_over(self) -> int:
         """Returns how many pods and registered NodeClaims there are whose node is gone."""
@@ -280,22 +280,22 @@ class ClusterLedger:
 
     def tallies(self, place: Place) -> tuple[Tally, ...]:
         """Returns all tallies that count what belongs to this place."""
-        found = self._found.get(place)
-        if found is None:
-            if len(self._found) >= _PLACES_KEPT:
-                self._found.clear()
-            found = self._found[place] = self._look_up(place)
-        return found
+        tallies = self._tallies_of.get(place)
+        if tallies is None:
+            if len(self._tallies_of) >= _PLACES_KEPT:
+                self._tallies_of.clear()
+            tallies = self._tallies_of[place] = self._look_up(place)
+        return tallies
 
     def _look_up(self, place: Place) -> tuple[Tally, ...]:
-        found = [self.all]
-        found += self._own("group", place.group, wide=self.all)
-        found += self._own("nodePool", place.node_pool, wide=self.all)
-        found += self._own("workload", place.workload)
-        found += [tally for scope, tally in self._asked.items() if scope.holds(place)]
-        for tally in found:
+        tallies = [self.all]
+        tallies += self._own("group", place.group, wide=self.all)
+        tallies += self._own("nodePool", place.node_pool, wide=self.all)
+        tallies += self._own("workload", place.workload)
+        tallies += [tally for scope, tally in self._of_scope.items() if scope.holds(place)]
+        for tally in tallies:
             tally.known = True
-        return tuple(found)
+        return tuple(tallies)
 
     def _own(self, by: str, name: str, *, wide: Tally | None = None) -> list[Tally]:
         tallies, most = self.parted[by], MOST_WORKLOADS if by == "workload" else MOST_GROUPS
@@ -470,13 +470,13 @@ class ClusterLedger:
 
 
 def _claims_under_way(pools: Mapping[str, Tally]) -> dict[str, tuple[int, int, int]]:
-    found = {}
+    under_way = {}
     for name, tally in pools.items():
         claims, nodes = tally.claims, round(tally.nodes["total"].value)
         wanted = round(claims["underWay"].value + claims["registered"].value)
         if wanted > nodes:
-            found[name] = (wanted - nodes, 0, wanted)
-    return found
+            under_way[name] = (wanted - nodes, 0, wanted)
+    return under_way
 
 
 def _kind(node: NodeState) -> _Kind:

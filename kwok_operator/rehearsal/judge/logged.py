@@ -73,10 +73,10 @@ def read_klog(line: bytes) -> Said:
     """Reads a line as Kubernetes' own programs log it: `W1231 23:59:59.123456   12345 file.go:67]
     text`.
     """
-    found = _KLOG.match(line)
-    if found is None or any(text in found[1] for text in _HARMLESS):
+    match = _KLOG.match(line)
+    if match is None or any(text in match[1] for text in _HARMLESS):
         return Said()
-    return Said(one_line(found[1].decode("utf-8", "replace"), limit=_MOST_TEXT))
+    return Said(one_line(match[1].decode("utf-8", "replace"), limit=_MOST_TEXT))
 
 
 @dataclass(slots=True)
@@ -98,16 +98,16 @@ class WarningCounts:
         key = (program, text)
         if key not in self._texts and len(self._texts) >= MOST_TEXTS:
             key = (program, OTHERS)
-        found = self._texts.setdefault(key, _Text(trouble))
-        found.waiting += 1
-        return found.written is None and found.waiting == 1
+        entry = self._texts.setdefault(key, _Text(trouble))
+        entry.waiting += 1
+        return entry.written is None and entry.waiting == 1
 
     def forget(self, program: str, trouble: str) -> None:
         """Drops a program's warnings of a trouble that is over."""
         self._texts = {
-            key: found
-            for key, found in self._texts.items()
-            if (key[0], found.trouble) != (program, trouble)
+            key: entry
+            for key, entry in self._texts.items()
+            if (key[0], entry.trouble) != (program, trouble)
         }
 
     def due(self, t: float, *, every: bool = False, before: bool = False) -> Iterator[WarningLine]:
@@ -116,10 +116,10 @@ class WarningCounts:
 
         With `before`, they are from before the run, and counting begins anew.
         """
-        for (program, text), found in self._texts.items():
-            soon = found.written is not None and t - found.written < _AGAIN_SECONDS
-            if found.waiting and (every or not soon):
-                yield WarningLine(t, program, text, found.waiting, before=before)
-                found.waiting, found.written = 0, t
+        for (program, text), entry in self._texts.items():
+            soon = entry.written is not None and t - entry.written < _AGAIN_SECONDS
+            if entry.waiting and (every or not soon):
+                yield WarningLine(t, program, text, entry.waiting, before=before)
+                entry.waiting, entry.written = 0, t
         if before:
             self._texts.clear()

@@ -14,7 +14,7 @@ from kwok_operator.rehearsal.judge.recording import NodeClaimState, NodeLine
 class NodeStart:
     created: float
     """In seconds since the run began, as all moments here."""
-    asked: float | None
+    instance_requested: float | None
     """When the node's instance was requested, if the node says so."""
     claimed: float | None
     """When its NodeClaim was created, if it has one."""
@@ -22,7 +22,7 @@ class NodeStart:
 
     @property
     def requested(self) -> float:
-        known = (each for each in (self.asked, self.claimed) if each is not None)
+        known = (each for each in (self.instance_requested, self.claimed) if each is not None)
         return next(known, self.created)
 
 

@@ -120,7 +120,7 @@ def node(
     has the price of its label, or keeps its last price.
     """
     metadata, spec, status = _parts(body)
-    asked = as_map(metadata.get("annotations")).get(REQUESTED_AT_ANNOTATION)
+    requested_at = as_map(metadata.get("annotations")).get(REQUESTED_AT_ANNOTATION)
     born = metadata.get("creationTimestamp")
     kept_off = any(map(_keeps_off, dicts(spec.get("taints"))))
     allocatable = amounts(status.get("allocatable"))
@@ -141,7 +141,7 @@ def node(
         allocatable=allocatable,
         price=before.price if price is None and before else price,
         created=before.created if before else clock.at(born, seen=seen),
-        requested=before.requested if before else clock.seconds(asked),
+        requested=before.requested if before else clock.seconds(requested_at),
     )
 
 
@@ -277,8 +277,8 @@ def _missing(group: Mapping[str, Any]) -> str:
 
 def preemptor(event: EventLine) -> str:
     """Returns the UID of the pod for which the scheduler has preempted this Event's; else empty."""
-    found = _PREEMPTED.match(event.message) if event.reason == "Preempted" else None
-    return found[1] if found else ""
+    match = _PREEMPTED.match(event.message) if event.reason == "Preempted" else None
+    return match[1] if match else ""
 
 
 def event(body: Mapping[str, Any]) -> EventLine:

@@ -342,8 +342,8 @@ def scheduling_reasons(message: str) -> list[str]:
     its reasons.
     """
     parsed = parse_scheduler_text(message)
-    found = {each.text[:_MOST_REASON] for each in parsed.reasons} if parsed else set()
-    return sorted(found) or [message[:_MOST_REASON]]
+    texts = {each.text[:_MOST_REASON] for each in parsed.reasons} if parsed else set()
+    return sorted(texts) or [message[:_MOST_REASON]]
 
 
 def _new(name: str, state: PodState) -> PodRecord:

@@ -28,8 +28,8 @@ _Scopes = frozenset[FigureScope]
 class WaitReasons:
     def __init__(self, header: RecordingHeader) -> None:
         self._explainer = Explainer(header)
-        found = {scope for each in header.expect if (scope := pod_scope(each)) is not None}
-        self._scopes_of = lru_cache(maxsize=4_096)(lambda place: _holding(found, place))
+        scopes = {scope for each in header.expect if (scope := pod_scope(each)) is not None}
+        self._scopes_of = lru_cache(maxsize=4_096)(lambda place: _holding(scopes, place))
         self._answers = defaultdict[_Scopes, Answers](Answers)
         """By the scopes that hold the pods. Which expectations fail is known at the end."""
         self._slow: dict[str, Chain] = {}

@@ -510,8 +510,8 @@ class RecordingReader:
 
 
 def _refused(error: ValidationError, where: str) -> RecordingError:
-    found = error.errors(include_url=False)[0]
-    path = tuple(step for step in found["loc"] if step not in (A_TIME, A_WORD))
+    details = error.errors(include_url=False)[0]
+    path = tuple(step for step in details["loc"] if step not in (A_TIME, A_WORD))
     kind = _KINDS.get(str(path[0]), _Nested) if path else _Nested
     if not issubclass(kind, _Nested):
         path = path[1:]
@@ -520,7 +520,7 @@ def _refused(error: ValidationError, where: str) -> RecordingError:
     return RecordingError(
         where=where,
         field=in_words(path) if path else "the line",
-        value=found["input"] if path else None,
-        problem=f"is refused ({found['msg']})",
+        value=details["input"] if path else None,
+        problem=f"is refused ({details['msg']})",
         remedy="take the recording as it was written, by this version or an earlier one",
     )

@@ -110,7 +110,7 @@ def not_scheduled(
     all of them again on new nodes, so those that it has refused are left out. So are those of which
     it says that none of all `nodes` fits, and nothing of taints: new nodes have some.
     """
-    found = []
+    waiting = []
     for pod in unbound:
         metadata, spec, status = (as_map(pod.get(p)) for p in ("metadata", "spec", "status"))
         if metadata.get("deletionTimestamp") or status.get("phase") in _ENDED:
@@ -123,8 +123,8 @@ def not_scheduled(
         gated = said.get("reason") == _GATED
         refused = said.get("status") == "False" and (retried or gated or (tried and nodes > 0))
         if not refused:
-            found.append(_name(pod))
-    return found
+            waiting.append(_name(pod))
+    return waiting
 
 
 def _has_pods(kind: str, body: Mapping[str, Any]) -> bool:

@@ -123,10 +123,10 @@ class CallsOfAKind:
     group: str
     code: str
     way: str
-    """`up`, `down` or BACK as in `Story.asked`; empty for a call that changes no group."""
+    """`up`, `down` or BACK as in `Story.requested_at`; empty for a call that changes no group."""
     argument: str
     """The argument of the first call."""
-    asked: int = 0
+    total: int = 0
     """The sum of the calls' arguments, as far as these are numbers."""
     count: int = 0
     slowest_ms: float = 0.0
@@ -134,7 +134,7 @@ class CallsOfAKind:
     def add(self, call: CallLine) -> None:
         self.last = call.t
         self.count += 1
-        self.asked += call.number
+        self.total += call.number
         self.slowest_ms = max(self.slowest_ms, call.ms)
 
 
@@ -159,12 +159,12 @@ class Story:
     """The calls that change a group, and those that failed."""
     claims: list[ClaimsOfAKind] = field(default_factory=list)
     """What happened to NodeClaims of Karpenter."""
-    asked: dict[str, set[float]] = field(
+    requested_at: dict[str, set[float]] = field(
         default_factory=lambda: {"up": set(), "down": set(), BACK: set(), FAILED: set()}
     )
-    """When, to a tenth of a second, an autoscaler asked for a larger (`up`) or smaller (`down`)
-    group, or began to make or to end NodeClaims; or gave back (BACK) what never became a node; or
-    any of these calls FAILED.
+    """When, to a tenth of a second, an autoscaler requested a larger (`up`) or smaller (`down`)
+    group, or created or deleted a NodeClaim; or gave back (BACK) an instance that never became a
+    node; or when any of these calls FAILED.
     """
     lanes: NodeLanes = field(default_factory=NodeLanes)
     groups: dict[str, GroupState] = field(default_factory=dict)
@@ -174,7 +174,7 @@ class Story:
     grown: set[tuple[str, str]] = field(default_factory=set)
     """What got a node in the run: ("group", NAME), ("nodePool", NAME)."""
     requests: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    """How the calls that asked for more nodes of each group were answered, and how often."""
+    """How the calls for more nodes of each group were answered, and how often."""
     launched: Counter[tuple[str, str]] = field(default_factory=Counter)
     """How many NodeClaims were launched of each, named as in `grown`."""
     more_marks: int = 0
@@ -225,7 +225,7 @@ class Story:
             case CallLine() if line.method in WRITES or line.code != "OK":
                 way = self._way(line)
                 if way:
-                    self.asked[way if line.code == "OK" else FAILED].add(round(line.t, 1))
+                    self.requested_at[way if line.code == "OK" else FAILED].add(round(line.t, 1))
                 if way == "up":
                     self.requests[line.group][line.code] += 1
                 self._call(line, way)
@@ -260,15 +260,15 @@ class Story:
 
     def _call(self, line: CallLine, way: str) -> None:
         key = (line.method, line.group, line.code, way)
-        found = self._latest.get(key)
-        if found is None or line.t - found.last > _ONE_AFTER_ANOTHER:
+        calls = self._latest.get(key)
+        if calls is None or line.t - calls.last > _ONE_AFTER_ANOTHER:
             if len(self.calls) == MOST_CALLS:
                 self.more_calls += 1
                 return
-            found = CallsOfAKind(line.t, line.t, *key, argument=line.argument)
-            self._latest[key] = found
-            self.calls.append(found)
-        found.add(line)
+            calls = CallsOfAKind(line.t, line.t, *key, argument=line.argument)
+            self._latest[key] = calls
+            self.calls.append(calls)
+        calls.add(line)
 
     def _claim(self, line: NodeClaimLine) -> None:
         before, after, t = self._known_claims.pop(line.name, None), line.state, line.t
@@ -277,47 +277,47 @@ class Story:
             if before is None and after.created < 0:
                 return  # it was there before the run
             if before is None:
-                self.asked["up"].add(round(t, 1))
+                self.requested_at["up"].add(round(t, 1))
             if after.launched is not None and (before is None or before.launched is None):
                 self.launched.update([("group", after.group), ("nodePool", after.pool)])
                 self._note_claim(after, "launched", t)
             if after.registered is not None and (before is None or before.registered is None):
                 self._note_claim(after, "registered", t)
         if (ended := ends(before, after)) is not None:
-            self.asked[BACK if ended.registered is None else "down"].add(round(t, 1))
+            self.requested_at[BACK if ended.registered is None else "down"].add(round(t, 1))
             how = f"disrupted: {ended.reason}" if ended.reason else "deleted"
             never = ", never registered" if ended.registered is None else ""
             self._note_claim(ended, f"{how}{never}", t)
 
     def _note_claim(self, claim: NodeClaimState, what: str, t: float) -> None:
         key = (claim.pool, what)
-        found = self._latest_claims.get(key)
-        if found is None or t - found.last > _ONE_AFTER_ANOTHER:
+        claims = self._latest_claims.get(key)
+        if claims is None or t - claims.last > _ONE_AFTER_ANOTHER:
             if len(self.claims) == MOST_CALLS:
                 self.more_claims += 1
                 return
-            found = self._latest_claims[key] = ClaimsOfAKind(t, t, *key)
-            self.claims.append(found)
-        found.last = t
-        found.count += 1
-        found.types[claim.instance_type] += 1
+            claims = self._latest_claims[key] = ClaimsOfAKind(t, t, *key)
+            self.claims.append(claims)
+        claims.last = t
+        claims.count += 1
+        claims.types[claim.instance_type] += 1
 
     def _event(self, line: EventLine) -> None:
         key = (line.component, line.reason, line.type)
         if key not in self.events and len(self.events) == MOST_KINDS_OF_EVENTS:
             self.more_events += line.count
             return
-        found = self.events.setdefault(key, EventsOfAKind(line.t, line.t))
-        found.add(line)
+        events = self.events.setdefault(key, EventsOfAKind(line.t, line.t))
+        events.add(line)
 
     def _warning(self, line: WarningLine) -> None:
         key = (line.program, line.message, line.before)
         if key not in self.warnings and len(self.warnings) == MOST_WARNINGS:
             self.more_warnings += line.count
             return
-        found = self.warnings.setdefault(key, LoggedWarning(*key, first=line.t, last=line.t))
-        found.last = line.t
-        found.count += line.count
+        warning = self.warnings.setdefault(key, LoggedWarning(*key, first=line.t, last=line.t))
+        warning.last = line.t
+        warning.count += line.count
 
     def _thin_out(self) -> None:
         self._step *= 2

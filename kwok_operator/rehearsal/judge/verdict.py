@@ -300,8 +300,8 @@ def verdict_json(judged: Judged) -> dict[str, Any]:
 
 def _events(story: Story) -> dict[str, int]:
     counts: dict[str, int] = {}
-    for (_, reason, _), found in story.events.items():
-        counts[reason] = counts.get(reason, 0) + found.count
+    for (_, reason, _), events in story.events.items():
+        counts[reason] = counts.get(reason, 0) + events.count
     return dict(sorted(counts.items()))
 
 

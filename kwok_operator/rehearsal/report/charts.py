@@ -22,10 +22,12 @@ def time_plots(judged: Judged) -> Iterator[TimePlot]:
     samples = judged.story.samples
     marks = [mark.t for mark in judged.story.marks]
     apart = judged.t / _MOST_PLACES
-    asked = {way: thinned(times, apart=apart) for way, times in judged.story.asked.items()}
+    requested_at = {
+        way: thinned(times, apart=apart) for way, times in judged.story.requested_at.items()
+    }
 
     def plot(title: str, *lines: PlotLine, **more: bool) -> TimePlot:
-        return TimePlot(title, lines, marks=marks, asked=asked, **more)
+        return TimePlot(title, lines, marks=marks, requested_at=requested_at, **more)
 
     def line(name: str, values: Iterable[float | None], colour: int, **more: Any) -> PlotLine:
         steps = zip((sample.t for sample in samples), values, strict=True)

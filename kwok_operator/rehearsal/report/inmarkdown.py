@@ -27,10 +27,10 @@ def in_markdown(judged: Judged) -> str:
 
 def _lines(judged: Judged) -> Iterator[str]:
     held = sum(each.held for each in judged.outcomes)
-    told = [f"{held} of {len(judged.outcomes)} expectations held", f"{judged.t:g} s"]
-    told += [f"{what} {version}" for what, version in judged.header.versions.items()]
+    facts = [f"{held} of {len(judged.outcomes)} expectations held", f"{judged.t:g} s"]
+    facts += [f"{what} {version}" for what, version in judged.header.versions.items()]
     yield f"### {_text(judged.header.scenario or 'rehearsal')}: {verdict_in_words(judged)}"
-    yield from ("", " · ".join(_text(each) for each in told), "")
+    yield from ("", " · ".join(_text(each) for each in facts), "")
     if judged.broken_off:
         yield from (f"**{_text(judged.broken_off)}**", "")
     shown = sorted(judged.outcomes, key=lambda each: each.held)[:_MOST_EXPECTATIONS]

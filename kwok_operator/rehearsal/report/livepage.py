@@ -67,8 +67,8 @@ def lanes_data(lanes: NodeLanes, *, most: int) -> tuple[str, str]:
         pods = [pod for pod in lanes.pods if id(pod.node) in with_pods]
         block = data_block("lanes", _packed(nodes, pods))
         if len(block) <= most:
-            told = _left_out(lanes, len(nodes), len(pods), nodes_every * pods_every)
-            return block, told
+            left_out = _left_out(lanes, len(nodes), len(pods), nodes_every * pods_every)
+            return block, left_out
     return "", ""
 
 
@@ -81,14 +81,14 @@ def _thinner(nodes: int) -> list[tuple[int, int]]:
 def _left_out(lanes: NodeLanes, nodes: int, pods: int, every: int) -> str:
     all_nodes = len(lanes.nodes) + lanes.more_nodes
     all_pods = len(lanes.pods) + lanes.more_pods
-    told = []
+    parts = []
     if nodes < all_nodes:
         first = f" from the first {len(lanes.nodes):,}" if lanes.more_nodes else ""
-        told.append(f"{nodes:,} of {all_nodes:,} nodes are shown, evenly chosen{first}")
+        parts.append(f"{nodes:,} of {all_nodes:,} nodes are shown, evenly chosen{first}")
     if pods < all_pods:
         on = f", those on one node in {every:,}" if every > 1 else ""
-        told.append(f"{pods:,} of {all_pods:,} pods are shown{on}")
-    return f"{'; '.join(told)}: all of them would make this page too large." if told else ""
+        parts.append(f"{pods:,} of {all_pods:,} pods are shown{on}")
+    return f"{'; '.join(parts)}: all of them would make this page too large." if parts else ""
 
 
 def _packed(nodes: list[NodeLane], pods: list[PodLane]) -> str:

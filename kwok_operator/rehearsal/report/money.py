@@ -1,8 +1,7 @@
 """What a run cost, what more time of the same would cost, and the groups that got no node.
 
-Only here is anything computed that isn't a figure: a day and 30 days, from the run's average. The
-page says so. A recording says why a group got no node only in part: what it doesn't say is left
-open.
+The cost of a day and of 30 days is computed here, from the run's average; it is no figure, and the
+page says so. A recording says only in part why a group got no node; the rest is left open.
 """
 
 from collections import Counter
@@ -91,8 +90,8 @@ def not_grown(judged: Judged) -> Iterator[str]:
 
 def node_price(judged: Judged, group: str) -> str:
     """What a node of a group costs by the hour, as the group says."""
-    found = judged.story.groups.get(group, _NO_GROUP)
-    return "none" if found.price is None else _in_money(judged, found.price)
+    state = judged.story.groups.get(group, _NO_GROUP)
+    return "none" if state.price is None else _in_money(judged, state.price)
 
 
 def _why_not(judged: Judged, by: str, name: str) -> Iterator[str]:

@@ -2,8 +2,8 @@
 
 The verdict comes first, then plots over time, what was done when, and all figures, as in
 verdict.json: nothing is computed here, but what the cost would be of more time. The page loads
-nothing. All of it can be read without a script; with one, plots can be zoomed, what one picks is
-marked everywhere, and each node has a row. All texts of the recording are escaped.
+nothing. All of it can be read without JavaScript; with it, plots can be zoomed, a row that is
+clicked is marked in all parts, and each node has a row. All texts of the recording are escaped.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -154,13 +154,13 @@ def _live(judged: Judged, plots: Sequence[TimePlot], script: PageScript) -> str:
         "times": [round(sample.t, 3) for sample in judged.story.samples],
         "plots": [*live(plots)],
         "marks": [round(t, 3) for t in plots[0].marks],
-        "asked": plots[0].asked,
+        "asked": plots[0].requested_at,
     }
     return data_block("run", data) + script.tags()
 
 
 def _lanes(judged: Judged, *, most: int) -> str:
-    block, told = lanes_data(judged.story.lanes, most=most - _LANES_HTML)
+    block, left_out = lanes_data(judged.story.lanes, most=most - _LANES_HTML)
     if not block:
         return ""
     return "".join(
@@ -168,7 +168,7 @@ def _lanes(judged: Judged, *, most: int) -> str:
             _LANES,
             [
                 '<div id="rows"><p class="small">This picture needs a script.</p></div>',
-                f'<p class="small">{text(told)}</p>' if told else "",
+                f'<p class="small">{text(left_out)}</p>' if left_out else "",
                 block,
             ],
         )
@@ -181,13 +181,13 @@ def _size(parts: Iterable[str]) -> int:
 
 def _run_in_words(judged: Judged) -> str:
     header, end = judged.header, judged.end
-    told = [held_in_words(judged.outcomes), f"{in_time(judged.t)}, in real time"]
-    told += [f"ended: {end.reason}"] if end.reason else []
-    told += [f"seed {header.seed}"] if header.seed else []
-    told += [header.started] if header.started else []
-    told += [f"{what} {version}" for what, version in header.versions.items()]
-    told += [f"the cluster's clock was {header.clock}"] if header.clock else []
-    return " · ".join(text(each) for each in told)
+    facts = [held_in_words(judged.outcomes), f"{in_time(judged.t)}, in real time"]
+    facts += [f"ended: {end.reason}"] if end.reason else []
+    facts += [f"seed {header.seed}"] if header.seed else []
+    facts += [header.started] if header.started else []
+    facts += [f"{what} {version}" for what, version in header.versions.items()]
+    facts += [f"the cluster's clock was {header.clock}"] if header.clock else []
+    return " · ".join(text(each) for each in facts)
 
 
 def _expectations(judged: Judged) -> Iterator[str]:
@@ -210,8 +210,8 @@ def _expectations(judged: Judged) -> Iterator[str]:
 
 
 def _warnings(judged: Judged, *, most: int = _FEW_WARNINGS) -> Iterator[str]:
-    told = warnings_in_words(judged, most=most)
-    rows = [(text(who), text(what, limit=_LONG)) for who, what in told]
+    warnings = warnings_in_words(judged, most=most)
+    rows = [(text(who), text(what, limit=_LONG)) for who, what in warnings]
     yield from table(("Of", "When, how often, and what it logged"), rows, ends_long=True)
 
 
@@ -234,7 +234,7 @@ def _plots(judged: Judged, plots: Sequence[TimePlot]) -> Iterator[str]:
     yield '<div class="plots" id="plots">'
     yield from (draw(plot, until=judged.t) for plot in plots)
     yield "</div>"
-    if judged.story.marks or any(judged.story.asked.values()):
+    if judged.story.marks or any(judged.story.requested_at.values()):
         yield (
             '<p class="small">Dashed lines have the numbers of what was done, below. Triangles: the'
             " autoscaler asked for more (up), for less (down); hollow: its call failed; grey: it"
@@ -325,9 +325,9 @@ def _span(some: CallsOfAKind | ClaimsOfAKind) -> str:
 
 
 def _what(calls: CallsOfAKind) -> str:
-    """Returns how many machines were asked for, or the first call's argument."""
-    if calls.asked:
-        return f"{'+' if WRITES.get(calls.method) == 'up' else ''}{calls.asked:,}"
+    """Returns how many machines were requested, or the first call's argument."""
+    if calls.total:
+        return f"{'+' if WRITES.get(calls.method) == 'up' else ''}{calls.total:,}"
     return f"{calls.argument} and others" if calls.count > 1 else calls.argument
 
 
@@ -409,7 +409,7 @@ def _parts(
 
 def _events(judged: Judged, *, of_autoscalers: bool = False) -> Iterator[str]:
     story = judged.story
-    found = [
+    events = [
         (kind, event)
         for kind, event in sorted(story.events.items(), key=lambda item: (item[1].first, item[0]))
         if (kind[0] in AUTOSCALERS) == of_autoscalers
@@ -423,7 +423,7 @@ def _events(judged: Judged, *, of_autoscalers: bool = False) -> Iterator[str]:
             text(reason),
             _said(event),
         )
-        for (component, reason, _), event in found[:MOST_ROWS]
+        for (component, reason, _), event in events[:MOST_ROWS]
     ]
     marks = [
         marking(
@@ -432,9 +432,9 @@ def _events(judged: Judged, *, of_autoscalers: bool = False) -> Iterator[str]:
             start=event.first,
             end=event.last,
         )
-        for kind, event in found[:MOST_ROWS]
+        for kind, event in events[:MOST_ROWS]
     ]
-    more = sum(event.count for _, event in found[MOST_ROWS:])
+    more = sum(event.count for _, event in events[MOST_ROWS:])
     more += 0 if of_autoscalers else story.more_events
     heads = ("First", "Last", "Count", "From", "Reason", "What they said")
     yield from table(heads, rows, more=more, ends_long=True, marks=marks)

@@ -1,8 +1,8 @@
 """Builds the parts of the pages of rehearsals and comparisons: the head, sections, tables, texts.
 
-Nothing from elsewhere, and no script but those that a policy names: the policy in the head sees to
-that. Texts are escaped here. On a narrow screen each row of a table is a card, whose cells begin
-with their column's name.
+A Content-Security-Policy in the head lets a page load nothing, and run only the scripts whose
+hashes it names. Texts are escaped here. On a narrow screen each row of a table is a card, whose
+cells begin with their column's name.
 """
 
 import json
@@ -82,14 +82,16 @@ def marking(
     *subjects: str, of: Iterable[str] = (), start: float | None = None, end: float | None = None
 ) -> str:
     """Returns attributes of a row: what it shows, what else it is about, and from when to when in
-    seconds. A script marks all rows on what one has picked.
+    seconds. A script marks all rows about what the reader has clicked.
     """
     parts = {"is": [*subjects], "of": [*of]}
-    found = "".join(
+    attributes = "".join(
         f' data-{key}="{escape(json.dumps(names))}"' for key, names in parts.items() if names
     )
     times = {"from": start, "to": end}
-    return found + "".join(f' data-{key}="{t:.12g}"' for key, t in times.items() if t is not None)
+    return attributes + "".join(
+        f' data-{key}="{t:.12g}"' for key, t in times.items() if t is not None
+    )
 
 
 def together(text: str) -> str:

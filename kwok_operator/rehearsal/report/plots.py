@@ -71,8 +71,8 @@ class TimePlot:
     """Whether the values are whole numbers, so that the axis has no fractions."""
     marks: Sequence[float] = field(default_factory=tuple)
     """When the timeline did something. The marks are numbered from 1."""
-    asked: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    """When the autoscaler asked for what, as in `Story.asked`."""
+    requested_at: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """When the autoscaler requested what, as in `Story.requested_at`."""
 
 
 def draw(plot: TimePlot, *, until: float) -> str:
@@ -120,17 +120,17 @@ def _time_axis(until: float) -> LinearAxis:
 def _stacked(lines: Sequence[PlotLine]) -> list[PlotLine]:
     """Returns each line with the sums of all lines up to it. All lines must have the same times."""
     total: list[float] = [0.0] * (len(lines[0].steps) if lines else 0)
-    found = []
+    stacked = []
     for line in lines:
         if line.over:
-            found.append(line)
+            stacked.append(line)
             continue
         total = [
             below + (value or 0.0) for below, (_, value) in zip(total, line.steps, strict=True)
         ]
         steps = [(t, value) for (t, _), value in zip(line.steps, total, strict=True)]
-        found.append(replace(line, steps=steps))
-    return found
+        stacked.append(replace(line, steps=steps))
+    return stacked
 
 
 def _grid(across: LinearAxis, up: LinearAxis, *, percent: bool) -> Iterator[str]:
@@ -144,8 +144,8 @@ def _grid(across: LinearAxis, up: LinearAxis, *, percent: bool) -> Iterator[str]
         x = right + 6 if at_the_end else across.at(tick)
         yield _text(x, bottom + 46, in_time(tick), anchor="end" if at_the_end else "middle")
     for tick in up.ticks():
-        told = f"{tick * 100:g} %" if percent else short_number(round(tick, 9))
-        yield _text(_LEFT - 5, up.at(tick) + 4, told, anchor="end")
+        label = f"{tick * 100:g} %" if percent else short_number(round(tick, 9))
+        yield _text(_LEFT - 5, up.at(tick) + 4, label, anchor="end")
 
 
 def _marks(plot: TimePlot, across: LinearAxis) -> Iterator[str]:
@@ -165,7 +165,7 @@ def _triangles(plot: TimePlot, across: LinearAxis) -> Iterator[str]:
     base = _HEIGHT - _BOTTOM
     kinds = (("up", 2, 10), (FAILED, 2, 10), ("down", 20, 12), (BACK, 30, 22))
     for name, tip, foot in kinds:
-        times = plot.asked.get(name, ())
+        times = plot.requested_at.get(name, ())
         places = sorted({round(across.at(min(t, across.high)), 0) for t in times})
         path = "".join(f"M{x:.0f} {base + tip}l4 {foot - tip}h-8z" for x in places)
         if path:

@@ -1,4 +1,4 @@
-"""trace.json.gz: a run as viewers of traces show it, from its recording.
+"""Makes trace.json.gz of a recording: the run in a form that chrome://tracing and Perfetto show.
 
     line --ClusterLedger--> levels of pods --> slices of waiting, starting, running; counters
         └--> nodes: slices of their boots; decisions of autoscalers; marks, Events, warnings

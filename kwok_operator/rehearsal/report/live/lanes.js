@@ -14,13 +14,13 @@ async function unpack(text) {
 function places(pods, of) {
   const ends = [];
   of.sort((a, b) => pods.bound[a] - pods.bound[b]);
-  const found = of.map((pod) => {
+  const tracks = of.map((pod) => {
     let place = ends.findIndex((end) => end <= pods.bound[pod]);
     if (place < 0) place = ends.push(0) - 1;
     ends[place] = pods.ended[pod] ?? Infinity;
     return place;
   });
-  return { of, place: found, count: ends.length };
+  return { of, place: tracks, count: ends.length };
 }
 
 async function makeLanes() {
@@ -58,7 +58,7 @@ async function makeLanes() {
   });
   const canvas = element("canvas", { "aria-hidden": "true" });
   const spacer = element("div");
-  const told = element(
+  const description = element(
     "p",
     { class: "said", "aria-live": "polite" },
     "Light: the node is there; darker: it is ready; dashed: its instance was requested. Bars: pods, by workload; light until they run.",
@@ -70,7 +70,7 @@ async function makeLanes() {
     "aria-label": "Find a node or a pod",
   });
   scroller.append(canvas, spacer);
-  box.replaceChildren(find, scroller, told);
+  box.replaceChildren(find, scroller, description);
   const ctx = canvas.getContext("2d");
   let width = 0,
     height = 0,
@@ -168,7 +168,7 @@ async function makeLanes() {
     ctx.fillStyle = css("--fg");
     ctx.fillText(fitting(nodes.name[node], labels() - 14), 8, y + 15);
   }
-  /* The end of a name tells nodes apart. */
+  /* Names of nodes differ at their ends. */
   function fitting(name, room) {
     if (ctx.measureText(name).width <= room) return name;
     let from = 1;
@@ -237,7 +237,7 @@ async function makeLanes() {
     parts.push(
       `${of.length} pods${of.length ? `: ${names.join(", ")}` : ""}${of.length > 10 ? " and others" : ""}`,
     );
-    told.textContent = `${parts.filter(Boolean).join(", ")}.`;
+    description.textContent = `${parts.filter(Boolean).join(", ")}.`;
   }
   function sayPod(pod) {
     const parts = [
@@ -248,7 +248,7 @@ async function makeLanes() {
     ];
     if (pods.running[pod] !== null) parts.push(`ran from ${moment(pods.running[pod])}`);
     if (pods.ended[pod] !== null) parts.push(`ended at ${moment(pods.ended[pod])}`);
-    told.textContent = `${parts.join(", ")}.`;
+    description.textContent = `${parts.join(", ")}.`;
   }
   function hit(event) {
     const area = canvas.getBoundingClientRect(),
@@ -306,26 +306,26 @@ async function makeLanes() {
     else if (pod >= 0) {
       show(pods.node[pod]);
       sayPod(pod);
-    } else told.textContent = `No node and no pod here has ${wanted} in its name.`;
+    } else description.textContent = `No node and no pod here has ${wanted} in its name.`;
   });
   lanes = {
     paint,
     /* From when to when a picked pod or node was there; also scrolls to the first of them. */
     spans(subjects) {
-      const found = [];
-      if (!subjects.size) return found;
+      const times = [];
+      if (!subjects.size) return times;
       const pod = pods.name.findIndex((name) => subjects.has(`pod:${name}`));
       const node = nodes.name.findIndex((name) => subjects.has(`node:${name}`));
       if (pod >= 0) {
-        found.push([pods.created[pod] / 10, end(pod) / 10]);
+        times.push([pods.created[pod] / 10, end(pod) / 10]);
         show(pods.node[pod]);
         sayPod(pod);
       }
       if (node >= 0) {
-        found.push([nodes.came[node] / 10, (nodes.gone[node] ?? run.until * 10) / 10]);
+        times.push([nodes.came[node] / 10, (nodes.gone[node] ?? run.until * 10) / 10]);
         show(node);
       }
-      return found.map(([from, to]) => [Math.max(from, 0), to]);
+      return times.map(([from, to]) => [Math.max(from, 0), to]);
     },
   };
   repaints.push(paint);

@@ -227,7 +227,7 @@ function paintSpans(u) {
   ctx.restore();
 }
 
-/* What was done and asked, over a chart. */
+/* What was done and requested, over a chart. */
 function paintMarks(u) {
   const { ctx } = u,
     ratio = pxRatio();
