@@ -160,11 +160,11 @@ def _made(
     if node_pools.read:
         read[nodepools.KIND] = node_pools.read
 
-    def copied(asked: Iterable[str], anonymizer: Anonymizer | None) -> ReplayCopy:
+    def copied(ca_names: Iterable[str], anonymizer: Anonymizer | None) -> ReplayCopy:
         scaled = {m["metadata"]["name"] for m in grouped.manifests if "autoscaling" in m["spec"]}
         return copy_of(
             [group for group in grouped.groups if group.name in scaled],
-            asked=asked,
+            ca_names=ca_names,
             nth=grouped.nth,
             workloads=imported.standing,
             anonymizer=anonymizer,

@@ -531,7 +531,7 @@ def test_pods_are_called_after_what_makes_them_in_the_copy() -> None:
         Ref("Deployment", "imported-kube-system", "dns"): Standing(),
         Ref("Pod", "shop", "alone"): Standing(waiting=["alone"]),
     }
-    copy = copy_of([], asked=[], nth={}, workloads=workloads)
+    copy = copy_of([], ca_names=[], nth={}, workloads=workloads)
 
     assert copy.pod("data/capped-1-x") == "data/replicaset-capped-1-*"
     assert copy.pod("kube-system/dns-7d9f-new") == "imported-kube-system/dns-*"
@@ -541,7 +541,7 @@ def test_pods_are_called_after_what_makes_them_in_the_copy() -> None:
 
 def test_reasons_with_names_in_them_are_not_kept_in_an_anonymous_copy() -> None:
     anonymizer = Anonymizer(key=b"k" * 32)
-    copy = copy_of([], asked=[], nth={}, workloads={}, anonymizer=anonymizer)
+    copy = copy_of([], ca_names=[], nth={}, workloads={}, anonymizer=anonymizer)
 
     assert copy.text("node(s) had untolerated taint {acme: gpu}") == ""
     assert copy.text("Insufficient cpu") == "Insufficient cpu"

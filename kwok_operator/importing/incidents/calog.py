@@ -1,4 +1,4 @@
-"""The log of cluster-autoscaler (CA): what it considered and did, loop by loop.
+"""Reads the log of cluster-autoscaler (CA): what it considered and did, loop by loop.
 
     lines  --LogReader.add-->  Loop, LoggedEvent, flags, version
 
@@ -214,7 +214,7 @@ class LogReader:
     last: float | None = None
     detailed: bool = False
     """Whether it was written with -v=4."""
-    found: int = 0
+    relevant: int = 0
     """Lines that cluster-autoscaler may have written, and that matter."""
     least: dict[str, int] = field(default_factory=dict)
     """Minimums of groups, where the log says them."""
@@ -234,7 +234,7 @@ class LogReader:
         if said is None:
             return
         said = LogLine(said.at, said.text[:_MOST_TEXT])
-        self.found += 1
+        self.relevant += 1
         self.first = said.at if self.first is None else min(self.first, said.at)
         self.last = said.at if self.last is None else max(self.last, said.at)
         if not self._about_the_program(said):
@@ -243,22 +243,22 @@ class LogReader:
     def _about_the_program(self, said: LogLine) -> bool:
         # What a later process was started with doesn't count.
         late = self.at is not None and said.at + self.shift > self.at + _SLACK
-        if found := _FLAG.fullmatch(said.text):
+        if match := _FLAG.fullmatch(said.text):
             if not late or not self.version:
-                self.flags[found[1].replace("_", "-")] = found[2]
+                self.flags[match[1].replace("_", "-")] = match[2]
                 self._flags_named = True
         elif _OPTIONS[0].match(said.text):
             if not self._flags_named and not (late and self.flags):
                 self.flags = _options(said.text)
-        elif found := _VERSION.fullmatch(said.text):
-            self.version = self.version if late and self.version else found[1]
+        elif match := _VERSION.fullmatch(said.text):
+            self.version = self.version if late and self.version else match[1]
         elif said.text.startswith(_SNAPSHOT):
             self._snapshot(said.at)
-        elif found := _EVENT.fullmatch(said.text):
+        elif match := _EVENT.fullmatch(said.text):
             self.detailed = True
             if self._wanted(said.at):
-                about = "/".join(found[part] for part in ("kind", "namespace", "name"))
-                self.events.append(LoggedEvent(said.at, about, found["reason"], found["message"]))
+                about = "/".join(match[part] for part in ("kind", "namespace", "name"))
+                self.events.append(LoggedEvent(said.at, about, match["reason"], match["message"]))
         else:
             return False
         return True
@@ -272,13 +272,13 @@ class LogReader:
             self.shift, self._fits = zone, zone == 0
 
     def _about_a_loop(self, said: LogLine) -> None:
-        if found := _LOOP.match(said.text):
-            self.detailed |= not found[1]
-            if not found[1] or not self.loops or self.loops[-1].total is not None:
+        if match := _LOOP.match(said.text):
+            self.detailed |= not match[1]
+            if not match[1] or not self.loops or self.loops[-1].total is not None:
                 self._begin(said.at)
-            self.loops[-1].total = int(found[1]) if found[1] else None
-        elif found := _SIZES.match(said.text):
-            self.least[found[1]], self.most[found[1]] = int(found[2]), int(found[3])
+            self.loops[-1].total = int(match[1]) if match[1] else None
+        elif match := _SIZES.match(said.text):
+            self.least[match[1]], self.most[match[1]] = int(match[2]), int(match[3])
         elif self.loops and self._wanted(said.at):
             if said.text.startswith(_PLAN):
                 self.most |= {up.group: up.maximum for up in scale_ups(said.text)}
@@ -305,14 +305,14 @@ class LogReader:
 
 def _options(text: str) -> dict[str, str]:
     """Returns what is certain of the options that CA logs as a struct, as flags."""
-    found: dict[str, str] = {}
+    parts: dict[str, str] = {}
     for pattern in _OPTIONS:
         if match := pattern.search(text):
-            found |= {part: value for part, value in match.groupdict().items() if value}
-    flags = {flag: found[part] for part, flag in _NAMED.items() if part in found}
-    if "cores" in found:
-        memory, least = (int(found[part]) // _GIB for part in ("memory", "least_memory"))
-        flags["cores-total"] = f"{found['least_cores']}:{found['cores']}"
+            parts |= {part: value for part, value in match.groupdict().items() if value}
+    flags = {flag: parts[part] for part, flag in _NAMED.items() if part in parts}
+    if "cores" in parts:
+        memory, least = (int(parts[part]) // _GIB for part in ("memory", "least_memory"))
+        flags["cores-total"] = f"{parts['least_cores']}:{parts['cores']}"
         flags["memory-total"] = f"{least}:{memory}"
     return flags
 
@@ -322,20 +322,20 @@ def _read(loop: Loop, text: str) -> None:
     readers = (_read_pods, _read_groups, _read_scale_up, _read_nodes)
     if any(read(loop, text) for read in readers):
         return
-    if found := _BACKOFF.fullmatch(text):
-        loop.failures.append(CloudFailure(found[1], found[3], found[4]))
-    elif found := _SCALE_UP_ERROR.fullmatch(text):
-        loop.errors.append(found[1])
+    if match := _BACKOFF.fullmatch(text):
+        loop.failures.append(CloudFailure(match[1], match[3], match[4]))
+    elif match := _SCALE_UP_ERROR.fullmatch(text):
+        loop.errors.append(match[1])
 
 
 def _read_pods(loop: Loop, text: str) -> bool:
-    if found := _UNSCHEDULABLE.fullmatch(text):
-        _add(loop.pods, found[1])
-    elif found := _OTHERS.fullmatch(text):
-        loop.more_pods = int(found[1])
-    elif found := _UNFIT.match(text):
+    if match := _UNSCHEDULABLE.fullmatch(text):
+        _add(loop.pods, match[1])
+    elif match := _OTHERS.fullmatch(text):
+        loop.more_pods = int(match[1])
+    elif match := _UNFIT.match(text):
         if len(loop.unfit) < _MOST_NAMES:
-            loop.unfit[found[1], found[2]] = found[3]
+            loop.unfit[match[1], match[2]] = match[3]
     elif text == "No unschedulable pods":
         loop.no_pods = True
     else:
@@ -345,15 +345,15 @@ def _read_pods(loop: Loop, text: str) -> bool:
 
 def _read_groups(loop: Loop, text: str) -> bool:
     for pattern, reason in _SKIPPED:
-        if found := pattern.fullmatch(text):
-            loop.skipped[found[1]] = reason
+        if match := pattern.fullmatch(text):
+            loop.skipped[match[1]] = reason
             return True
-    if found := _NO_POD.fullmatch(text):
-        _add(loop.empty, found[1])
-    elif found := _WASTE.match(text):
-        loop.waste[found[1]] = float(found[4])
-    elif found := _PRIORITY.fullmatch(text):
-        _add(loop.highest, found[1])
+    if match := _NO_POD.fullmatch(text):
+        _add(loop.empty, match[1])
+    elif match := _WASTE.match(text):
+        loop.waste[match[1]] = float(match[4])
+    elif match := _PRIORITY.fullmatch(text):
+        _add(loop.highest, match[1])
     else:
         return False
     return True
@@ -362,25 +362,25 @@ def _read_groups(loop: Loop, text: str) -> bool:
 def _read_scale_up(loop: Loop, text: str) -> bool:
     if text.startswith(_PLAN):
         loop.plan += scale_ups(text)
-    elif found := _SET.match(text):
-        loop.sizes[found[1]] = int(found[2])
-    elif found := _BEST.fullmatch(text):
-        loop.best = found[1]
+    elif match := _SET.match(text):
+        loop.sizes[match[1]] = int(match[2])
+    elif match := _BEST.fullmatch(text):
+        loop.best = match[1]
     else:
         return False
     return True
 
 
 def _read_nodes(loop: Loop, text: str) -> bool:
-    if found := _EMPTY.fullmatch(text):
-        loop.removed[found[1]] = ()
-    elif found := _DRAINED.fullmatch(text):
-        loop.removed[found[1]] = tuple(name for name in re.split(r"[,\s]+", found[2]) if name)
-    elif found := _UNNEEDED.fullmatch(text):
-        _add(loop.unneeded, found[1])
-    elif found := next(filter(None, (pattern.match(text) for pattern in _KEPT)), None):
+    if match := _EMPTY.fullmatch(text):
+        loop.removed[match[1]] = ()
+    elif match := _DRAINED.fullmatch(text):
+        loop.removed[match[1]] = tuple(name for name in re.split(r"[,\s]+", match[2]) if name)
+    elif match := _UNNEEDED.fullmatch(text):
+        _add(loop.unneeded, match[1])
+    elif match := next(filter(None, (pattern.match(text) for pattern in _KEPT)), None):
         if len(loop.kept) < _MOST_NAMES:
-            loop.kept[found[1]] = found[2]
+            loop.kept[match[1]] = match[2]
     else:
         return False
     return True

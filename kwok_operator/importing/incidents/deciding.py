@@ -97,8 +97,8 @@ def _events(reading: Reading) -> list[LoggedEvent]:
 
 def _least(decision: Decision) -> dict[str, int]:
     """Returns the minimum of a node's group, by the nodes that it kept CA from removing."""
-    found = ((node, _MIN_SIZE.search(why)) for node, why in decision.kept.items())
-    return {node: int(match[1]) for node, match in found if match}
+    matches = ((node, _MIN_SIZE.search(why)) for node, why in decision.kept.items())
+    return {node: int(match[1]) for node, match in matches if match}
 
 
 def _bounds(reader: LogReader) -> list[ScalingGroup]:

@@ -1,4 +1,4 @@
-"""What cluster-autoscaler (CA) decided at one moment, from its log and its Events.
+"""Finds what cluster-autoscaler (CA) decided at one moment, from its log and its Events.
 
     LogReader, Events of a dump, the moment, the pods that were pending  --decide-->  Decision
 
@@ -122,8 +122,8 @@ def decide(
     housed: Iterable[str] = (),
 ) -> Decision:
     """Returns the decision at a moment; None is the end of the log, or of the Events. `pending` are
-    the pods that had no node then; None if that isn't known. For those that are `housed`, too, CA
-    had found room.
+    the pods that had no node then; None if that isn't known. Those of them that are `housed` fitted
+    on existing nodes, in CA's simulation.
     """
     problems = [] if reader is None else _about_the_log(reader)
     log = LogReader(at=at, near=0.0) if reader is None else reader
@@ -271,15 +271,15 @@ def _plans(
     waiting: frozenset[str] | None,
 ) -> tuple[PlannedScaleUp, ...]:
     """Returns the scale-ups of the loops, and those of before for which pods still wait."""
-    asked: dict[tuple[ScaleUp, ...], set[str]] = {}
+    pods_of: dict[tuple[ScaleUp, ...], set[str]] = {}
     times: dict[tuple[ScaleUp, ...], float] = {}
     for event in events:
         if event.reason == TRIGGERED and (ups := triggered(event.message)):
-            asked.setdefault(ups, set()).add(_about(event))
+            pods_of.setdefault(ups, set()).add(_about(event))
             times[ups] = event.at
     plans = [
         PlannedScaleUp(
-            loop.at, plan, _others(loop), _excluded(loop), frozenset(asked.get(plan, ()))
+            loop.at, plan, _others(loop), _excluded(loop), frozenset(pods_of.get(plan, ()))
         )
         for loop in loops
         if (plan := loop.plan or tuple(_of_sizes(loop)))
@@ -288,7 +288,7 @@ def _plans(
     chosen = {loop.plan: (_others(loop), _excluded(loop)) for loop in former if loop.plan}
     before = [
         PlannedScaleUp(times[ups], ups, *chosen.get(ups, (None, frozenset())), frozenset(pods))
-        for ups, pods in asked.items()
+        for ups, pods in pods_of.items()
         if ups not in there and waiting is not None and pods & waiting
     ]
     return _merged(before, plans)
@@ -301,7 +301,7 @@ def _merged(
     every = [*before, *plans]
     count = Counter(up.group for plan in every for up in plan.groups)
     early = {up.group for plan in before for up in plan.groups if count[up.group] > 1}
-    found = [plan for plan in every if not early & {up.group for up in plan.groups}]
+    merged = [plan for plan in every if not early & {up.group for up in plan.groups}]
     for group in sorted(early):
         own = [plan for plan in every if group in {up.group for up in plan.groups}]
         ups = [up for plan in own for up in plan.groups if up.group == group]
@@ -314,8 +314,8 @@ def _merged(
             frozenset().union(*(plan.pods for plan in own)),
             several=True,
         )
-        found.append(whole)
-    return tuple(found)
+        merged.append(whole)
+    return tuple(merged)
 
 
 def _named(plans: Iterable[PlannedScaleUp], loops: Iterable[Loop]) -> frozenset[str]:
@@ -350,9 +350,9 @@ def _failures(
     """Returns what the cloud refused, and the groups from which CA had backed off before."""
     skipped = loops[0].skipped.items() if loops else ()
     backed_off = frozenset(group for group, why in skipped if why == BACKOFF)
-    found = [each for loop in former for each in loop.failures if each.group in backed_off]
-    found += [each for loop in loops for each in loop.failures]
-    return tuple({each.group: each for each in found}.values()), backed_off
+    failures = [each for loop in former for each in loop.failures if each.group in backed_off]
+    failures += [each for loop in loops for each in loop.failures]
+    return tuple({each.group: each for each in failures}.values()), backed_off
 
 
 def _excluded(loop: Loop) -> frozenset[str]:
@@ -363,16 +363,16 @@ def _refusals(
     events: Sequence[LoggedEvent], waiting: frozenset[str] | None
 ) -> dict[str, tuple[GroupRefusal, ...]]:
     """Returns why CA added no node for a pod, if that is what it said last."""
-    found: dict[str, tuple[GroupRefusal, ...]] = {}
+    refusals: dict[str, tuple[GroupRefusal, ...]] = {}
     for event in events:
         pod = _about(event)
         if not pod or (waiting is not None and pod not in waiting):
             continue
         if event.reason == TRIGGERED:
-            found.pop(pod, None)
+            refusals.pop(pod, None)
         elif event.reason == NOT_TRIGGERED and (reasons := refused(event.message)) is not None:
-            found[pod] = tuple(sorted(reasons))
-    return found
+            refusals[pod] = tuple(sorted(reasons))
+    return refusals
 
 
 def _nodes(

@@ -1,6 +1,6 @@
 """Reads the files of an incident instead of a cluster: into the same Reading, and its facts.
 
-    files  --forms.found_in-->  objects  --Spool-->  in the order of KINDS  -->  Reading.take
+    files  --forms.dumped_items-->  objects  --Spool-->  in the order of KINDS  -->  Reading.take
 
 Files are read once, and never held as a whole. What can't be read is an entry of the ledger; if
 nothing could be, DumpError is raised. Of an object that is in several files the first counts.
@@ -43,7 +43,7 @@ from kwok_operator.importing.incidents.forms import (
     DumpedObject,
     Moment,
     Oddity,
-    found_in,
+    dumped_items,
 )
 from kwok_operator.importing.incidents.spool import Spool
 from kwok_operator.importing.kinds import KINDS
@@ -154,22 +154,22 @@ class _Dump:
             reading.nodes.leave_out_others(self._snapshot, Reason.NOT_IN_SNAPSHOT)
         self._facts.taken = self._facts.taken or self._newest
 
-    def _add_bounds(self, found: DumpedObject) -> bool:
-        """Adds what scales groups, as autoscalers.py reads it of a cluster; returns whether it was
-        that.
+    def _add_bounds(self, dumped: DumpedObject) -> bool:
+        """Adds an object if it bounds groups, as autoscalers.py does for a cluster; returns whether
+        it did.
         """
-        group, bounds = _group_and_version(found.api_version)[0], self._reading.bounds
-        if group in (CAPI, _OPENSHIFT) and f"{found.kind.lower()}s" in SCALABLES:
-            bounds.add_scalable(_as_capi(found.body))
-        elif (group, found.kind) == (KARPENTER, "NodePool"):
-            bounds.node_pools.add(found.body)
+        group, bounds = _group_and_version(dumped.api_version)[0], self._reading.bounds
+        if group in (CAPI, _OPENSHIFT) and f"{dumped.kind.lower()}s" in SCALABLES:
+            bounds.add_scalable(_as_capi(dumped.body))
+        elif (group, dumped.kind) == (KARPENTER, "NodePool"):
+            bounds.node_pools.add(dumped.body)
         else:
             return False
         return True
 
-    def _kind(self, found: DumpedObject) -> str:
+    def _kind(self, dumped: DumpedObject) -> str:
         """Returns the kind of an object if it is one that is imported; else empty."""
-        kind, (group, version) = found.kind, _group_and_version(found.api_version)
+        kind, (group, version) = dumped.kind, _group_and_version(dumped.api_version)
         if kind in ("Node", "Event", "ConfigMap"):
             return kind if group in ("", "events.k8s.io") else ""
         if kind not in KINDS:
@@ -177,14 +177,14 @@ class _Dump:
         own = _group_and_version(KINDS[kind].api_version)
         if group != own[0] and (kind, group) not in _MOVED:
             return ""
-        if (group, version) != own and found.api_version:
-            self._noted[Ref(kind, "", ""), Reason.OTHER_VERSION, found.api_version] += 1
+        if (group, version) != own and dumped.api_version:
+            self._noted[Ref(kind, "", ""), Reason.OTHER_VERSION, dumped.api_version] += 1
         return kind
 
     async def _file(self, file: Path, path: Path, *, name: str) -> None:
         given, odd = file == path, 0
         try:
-            for item in found_in(pieces_of(file, PIECES, given=given)):
+            for item in dumped_items(pieces_of(file, PIECES, given=given)):
                 if problem := self._add(item, path):
                     odd += 1
                     if odd <= _MOST_PROBLEMS:
@@ -215,7 +215,7 @@ class _Dump:
         self._reading.unread.append(Unread("File", name, reason, needed=needed))
 
     def _add(self, item: DumpedItem, path: Path) -> str:
-        """Adds what was found; returns a problem in words, or nothing."""
+        """Adds an item of a file; returns a problem in words, or nothing."""
         match item:
             case Oddity(problem):
                 return problem
@@ -230,18 +230,18 @@ class _Dump:
                 self._object(item)
         return ""
 
-    def _object(self, found: DumpedObject) -> None:
-        kind, body = self._kind(found), found.body
+    def _object(self, dumped: DumpedObject) -> None:
+        kind, body = self._kind(dumped), dumped.body
         place = text_at(body, "metadata", "namespace"), text_at(body, "metadata", "name")
-        if found.in_snapshot and place[1]:
+        if dumped.in_snapshot and place[1]:
             self._snapshot.add(place[1])
         # Others may have a kind of the same name: there is a Job of Volcano.
-        known_as = kind or f"{found.kind} of {_group_and_version(found.api_version)[0]}"
+        known_as = kind or f"{dumped.kind} of {_group_and_version(dumped.api_version)[0]}"
         if not self._is_new((known_as, *place), body):
             return
         self._note_times(body)
-        if found.coming:
-            self._noted[Ref("ScalingGroup", "", found.coming), Reason.NODE_COMING, ""] += 1
+        if dumped.coming:
+            self._noted[Ref("ScalingGroup", "", dumped.coming), Reason.NODE_COMING, ""] += 1
         elif kind == "Node":
             self._reading.anything |= self._reading.take(kind, body)
         elif kind == "Event":
@@ -255,9 +255,9 @@ class _Dump:
                 self._reading.add_autoscaler(kind, body)
             self._spool.add(kind, body)
             if kind == "Pod" and self._reading.wants(kind, body):
-                self._pod(found)
-        elif not self._add_bounds(found):
-            self._others[found.kind if len(self._others) < _MOST_NAMED else "others"] += 1
+                self._pod(dumped)
+        elif not self._add_bounds(dumped):
+            self._others[dumped.kind if len(self._others) < _MOST_NAMED else "others"] += 1
 
     def _is_new(self, key: tuple[str, str, str], body: Mapping[str, Any]) -> bool:
         """Whether an object wasn't read before; one without a name always is."""
@@ -279,8 +279,8 @@ class _Dump:
             ]
         self._newest = max(self._newest, *map(_time, times))
 
-    def _pod(self, found: DumpedObject) -> None:
-        body = found.body
+    def _pod(self, dumped: DumpedObject) -> None:
+        body = dumped.body
         gone = value_at(body, "metadata", "deletionTimestamp") is not None
         waits = text_at(body, "status", "phase") in ("Pending", "")
         if gone or not waits or text_at(body, "spec", "nodeName"):
@@ -293,7 +293,7 @@ class _Dump:
                 name=text_at(body, "metadata", "name"),
                 owner=(text_at(owner, "kind"), text_at(owner, "name")),
                 created=_time(text_at(body, "metadata", "creationTimestamp")),
-                schedulable=found.schedulable,
+                schedulable=dumped.schedulable,
             )
         )
 

@@ -1,11 +1,11 @@
-"""Tells the forms of files apart, and finds the objects in them.
+"""Recognises the form of a file, and yields the objects in it.
 
-    pieces of documents  --found_in-->  DumpedObject, CloudGroup, Moment ...
+    pieces of documents  --dumped_items-->  DumpedObject, CloudGroup, Moment ...
 
 Three forms have objects as the API server gives them, alone or in lists. The fourth, CA's debugging
 snapshot, has nodes with their pods, and the templates of its groups (`DebuggingSnapshotImpl` in its
-source). Of the pods without a node it has only those for which CA found room. Nodes that were
-coming are in it as copies of a template.
+source). Of the pods without a node it has only those that fit on existing nodes, in CA's
+simulation. Nodes that were requested, but not there yet, are in it as copies of a template.
 """
 
 import re
@@ -31,10 +31,9 @@ _COMING = re.compile(r"template-node-for-(.+)-[0-9]+-upcoming-[0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class DumpedObject:
-    """An object of the API. `schedulable`: a pod without a node, for which CA found room.
-
-    `in_snapshot`: a node that CA took for one. `coming`: one that isn't there yet, of CA's group
-    with this id.
+    """An object of the API. `schedulable`: a pod without a node, which fits on an existing node in
+    CA's simulation. `in_snapshot`: a node in CA's snapshot. `coming`: the id of CA's group if it is
+    a node that was requested and isn't there yet.
     """
 
     kind: str
@@ -62,7 +61,7 @@ class Oddity:
 DumpedItem = DumpedObject | CloudGroup | Moment | Oddity | DumpForm
 
 
-def found_in(pieces: Iterable[DocumentPiece]) -> Iterator[DumpedItem]:
+def dumped_items(pieces: Iterable[DocumentPiece]) -> Iterator[DumpedItem]:
     """Yields what is in the documents of a file, and their form before it, perhaps repeatedly."""
     number, streamed = 1, False
     with Spool(whole=True) as held:

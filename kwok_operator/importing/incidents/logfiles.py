@@ -49,7 +49,7 @@ def reading_logs(
         def damaged(problem: str, path: Path = path) -> None:
             problems.append(f"--log: {path}: {problem}; what is before that was read")
 
-        before = reader.found
+        before = reader.relevant
         try:
             for number, line in enumerate(_lines(path, damaged, given=given)):
                 reader.add(line)
@@ -57,7 +57,7 @@ def reading_logs(
                     yield
         except OSError as error:
             raise SettingsError(f"--log: {path}: {error.strerror or error}") from error
-        if reader.found == before:
+        if reader.relevant == before:
             problems.append(f"--log: {path}: has no line of cluster-autoscaler")
     if reader.first is None:
         raise SettingsError(f"{problems[-1]}; give the log of its leader")

@@ -1,4 +1,4 @@
-"""One line of a log of a Kubernetes program: when it was written, and what it says.
+"""Reads one line of a log of a Kubernetes program: when it was written, and what it says.
 
     a line as a file has it  --read_line-->  LogLine(at, text), or None
 
@@ -55,24 +55,24 @@ def read_line(line: str, *, near: float) -> LogLine | None:
 
 def _read(line: str, near: float, outer: str, deep: int) -> LogLine | None:
     line = _COLOURS.sub("", line).rstrip() if "\x1b" in line else line.rstrip()
-    found = _KLOG.search(line, 0, _HEAD)
+    klog = _KLOG.search(line, 0, _HEAD)
     start = line.find("{", 0, _HEAD)
-    if deep and 0 <= start < (found.start() if found else _HEAD):
+    if deep and 0 <= start < (klog.start() if klog else _HEAD):
         # Text in JSON is escaped, so it is read as JSON first.
         said = _of_json(line[start:], near, outer or line[:start], deep - 1)
-        if said is not None or found is None:
+        if said is not None or klog is None:
             return said
-    if found is None:
+    if klog is None:
         return None
-    text = line[found.end() :]
-    stamp = _RFC3339.search(line, 0, found.start())
+    text = line[klog.end() :]
+    stamp = _RFC3339.search(line, 0, klog.start())
     at = _time(stamp[0] if stamp else outer)
     if at is None:
-        month, day, hour, minute = (int(found[part]) for part in range(1, 5))
+        month, day, hour, minute = (int(klog[part]) for part in range(1, 5))
         midnight = _midnight(month, day, round(near / 86_400))
         if midnight is None:
             return None
-        at = midnight + hour * 3600 + minute * 60 + float(found[5])
+        at = midnight + hour * 3600 + minute * 60 + float(klog[5])
     return LogLine(round(at, 3), text)
 
 
@@ -112,11 +112,11 @@ def _time(value: Any) -> float | None:
     """Returns a time in seconds: an RFC 3339 text, or a number of seconds or milliseconds."""
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e14:
         return value / 1000 if value > _MILLISECONDS else float(value)
-    found = _RFC3339.search(f"{value} ") if isinstance(value, str) else None
-    if found is None:
+    match = _RFC3339.search(f"{value} ") if isinstance(value, str) else None
+    if match is None:
         return None
     try:
-        whole = datetime.fromisoformat(found[1] + found[3].replace("Z", "+00:00"))
+        whole = datetime.fromisoformat(match[1] + match[3].replace("Z", "+00:00"))
     except ValueError:
         return None
-    return whole.timestamp() + float(f"0.{found[2] or 0}")
+    return whole.timestamp() + float(f"0.{match[2] or 0}")

@@ -1,4 +1,4 @@
-"""The placement of an import: which pods stood on which nodes, for a rehearsal to begin with.
+"""Makes the placement of an import: on which nodes its pods are when a rehearsal begins.
 
     Standing of each workload, and the nth node of its group by name
         --placement_of-->  ImportedPlacement  --renamed, with --anonymize-->  --as_json-->  the file
@@ -80,17 +80,17 @@ def placement_of(
 ) -> tuple[ImportedPlacement, list[Note]]:
     """Returns the placement, and notes on pods that were pending, or whose node isn't imported."""
     pods, notes = [], []
-    for ref, found in sorted(standing.items()):
+    for ref, stood in sorted(standing.items()):
         on = Counter[NthNode]()
-        for name, count in found.nodes.items():
+        for name, count in stood.nodes.items():
             if name in nth:
                 on[nth[name]] += count
-        ordinals = {n: nth[name] for n, name in sorted(found.ordinals.items()) if name in nth}
-        bound = found.nodes.total() + sum(map(bool, found.ordinals.values()))
+        ordinals = {n: nth[name] for n, name in sorted(stood.ordinals.items()) if name in nth}
+        bound = stood.nodes.total() + sum(map(bool, stood.ordinals.values()))
         lost = bound - on.total() - len(ordinals)
         if lost:
             notes.append(Note(ref, Reason.STOOD_ELSEWHERE, count=lost))
-        since = sorted(map(_time, found.pending))
+        since = sorted(map(_time, stood.pending))
         if since:
             oldest = min(filter(None, since), default="")
             detail = f"the oldest since {oldest}" if oldest else ""
@@ -113,8 +113,10 @@ def as_json(placement: ImportedPlacement) -> dict[str, Any]:
 
 
 def _barrier(barrier: NodeBarrier) -> dict[str, Any]:
-    found: dict[str, Any] = {"cordoned": True} if barrier.cordoned else {}
-    return found | ({"taints": [dict(taint) for taint in barrier.taints]} if barrier.taints else {})
+    fields: dict[str, Any] = {"cordoned": True} if barrier.cordoned else {}
+    return fields | (
+        {"taints": [dict(taint) for taint in barrier.taints]} if barrier.taints else {}
+    )
 
 
 def _pods(pods: StandingPods) -> Iterator[tuple[str, Any]]:

@@ -1,4 +1,4 @@
-"""What cluster-autoscaler's names, and those of nodes and pods, are called in the copy.
+"""Maps the names of cluster-autoscaler's groups, of nodes and of pods to those in the copy.
 
     Grouped, Standing of workloads, Anonymizer if names are to be hidden  --copy_of-->  ReplayCopy
 
@@ -40,20 +40,22 @@ _INSUFFICIENT: Final = re.compile(r"Insufficient (\S+)")
 def copy_of(
     groups: Iterable[ImportedGroup],
     *,
-    asked: Iterable[str],
+    ca_names: Iterable[str],
     nth: Mapping[str, NthNode],
     workloads: Mapping[Ref, Standing],
     anonymizer: Anonymizer | None = None,
 ) -> ReplayCopy:
-    """Returns what is called how. `asked` are names that cluster-autoscaler has for its groups."""
+    """Returns the names in the copy. `ca_names` are those of groups in cluster-autoscaler."""
     there = sorted(groups, key=lambda each: each.name)
     named = _Names(anonymizer)
-    found = {name: [each.name for each in members_of(name, there)] for name in asked}
-    known = {name for names in found.values() for name in names}
-    found |= {each.name: [each.name] for each in there if each.name not in known}
+    by_name = {name: [each.name for each in members_of(name, there)] for name in ca_names}
+    known = {name for names in by_name.values() for name in names}
+    by_name |= {each.name: [each.name] for each in there if each.name not in known}
     sizes = {named.group(each.name): each.size for each in there}
     return ReplayCopy(
-        groups={ca: [named.group(name) for name in names] for ca, names in found.items() if names},
+        groups={
+            ca: [named.group(name) for name in names] for ca, names in by_name.items() if names
+        },
         sizes=sizes,
         nodes={
             name: pattern_of_node(named.group(each.group), each.number)
@@ -76,8 +78,8 @@ class _Names:
 
     def reason(self, text: str) -> str:
         """Returns a reason without names; empty if it may have some."""
-        if self._anonymizer and (found := _INSUFFICIENT.fullmatch(text)):
-            return f"Insufficient {self._anonymizer.resource(found[1])}"
+        if self._anonymizer and (match := _INSUFFICIENT.fullmatch(text)):
+            return f"Insufficient {self._anonymizer.resource(match[1])}"
         return text if text in _PUBLIC else ""
 
 
@@ -86,7 +88,9 @@ def _pods(workloads: Mapping[Ref, Standing], named: _Names) -> Callable[[str], s
     if no workload is known that may have made it.
     """
     known = {(ref.namespace, ref.name): ref for ref in workloads}
-    made = {(r.namespace, name): r for r, found in workloads.items() for name in found.waiting}
+    made = {
+        (r.namespace, name): r for r, standing in workloads.items() for name in standing.waiting
+    }
 
     def pattern(pod: str) -> str:
         namespace, _, name = pod.partition("/")

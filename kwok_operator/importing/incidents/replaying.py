@@ -384,11 +384,11 @@ def _nodes(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
 
 def _kept(decision: Decision) -> dict[str, list[str]]:
     """Returns the nodes that CA kept, by reason in words that have no names, the rarest first."""
-    found: dict[str, list[str]] = defaultdict(list)
+    by_reason: dict[str, list[str]] = defaultdict(list)
     for node, said in decision.kept.items():
         why = next((words for part, words in _WHY_KEPT.items() if part in said), "other reasons")
-        found[why].append(node)
-    return dict(sorted(found.items(), key=lambda each: len(each[1])))
+        by_reason[why].append(node)
+    return dict(sorted(by_reason.items(), key=lambda each: len(each[1])))
 
 
 def _of_groups(names: Collection[str], every: Iterable[str]) -> list[str]:

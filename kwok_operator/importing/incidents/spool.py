@@ -86,9 +86,9 @@ def _reader(file: IO[bytes]) -> Callable[[int], bytes]:
             if not data:
                 break
             rest.extend(unzip.decompress(data, _CHUNK))
-        found = bytes(rest[:count])
+        content = bytes(rest[:count])
         del rest[:count]
-        return found
+        return content
 
     return read
 
@@ -105,8 +105,8 @@ def without_secrets(
     metadata = as_map(body.get("metadata"))
     kept = {k: v for k, v in metadata.items() if k in _METADATA}
     annotations = as_map(metadata.get("annotations"))
-    if found := {k: v for k, v in annotations.items() if ANNOTATIONS.fullmatch(str(k))}:
-        kept["annotations"] = found
+    if public := {k: v for k, v in annotations.items() if ANNOTATIONS.fullmatch(str(k))}:
+        kept["annotations"] = public
     rest = {k: _part(k, v, deepest) for k, v in body.items() if k != "metadata"}
     if of_spec:
         rest["spec"] = {k: v for k, v in as_map(body.get("spec")).items() if k in of_spec}
