@@ -293,13 +293,12 @@ class Clearing:
             foreign = {each.metadata["name"] for each in everything} - ours
         nodes = next((each for each in kinds if each.path() == NODES_PATH), None)
         if nodes is not None:
-            own = [
+            made += [
                 each
                 for each in await self._made(nodes, NODE_GROUP_LABEL)
                 if group_of_node(each.metadata["labels"], each.metadata.get("annotations") or {})
                 not in foreign
             ]
-            made += own
         return made
 
     async def _delete_stranded_pods(self, served: ApiResources) -> None:

@@ -206,9 +206,6 @@ def _same(there: Mapping[str, Any], known: Mapping[str, _Group]) -> bool:
 
 
 def _clouds(groups: Mapping[str, KwokNodeGroupSpec], *, seed: str) -> dict[str, Cloud]:
-    clouds = {}
-    for name, spec in groups.items():
-        cloud = in_force(spec, seed=group_seed(seed, group=name) if seed else None)
-        if cloud is not None:
-            clouds[name] = cloud
-    return clouds
+    seeds = {name: group_seed(seed, group=name) if seed else None for name in groups}
+    clouds = {name: in_force(spec, seed=seeds[name]) for name, spec in groups.items()}
+    return {name: cloud for name, cloud in clouds.items() if cloud is not None}

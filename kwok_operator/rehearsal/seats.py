@@ -6,7 +6,7 @@ A StatefulSet's pods differ in their ordinals, a DaemonSet's in the nodes that t
 of other workloads are interchangeable. `left` counts the seats that no pod has taken.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -79,12 +79,9 @@ class Seats:
     @property
     def left(self) -> dict[Workload, int]:
         """Returns the number of seats that no pod has taken, by workload."""
-        counts = defaultdict[Workload, int](int)
-        for workload, free in self._free.items():
-            counts[workload] += sum(free.values())
-        for workload, ordinals in self._ordinals.items():
-            counts[workload] += len(ordinals)
-        return {workload: count for workload, count in counts.items() if count}
+        counts = Counter({workload: sum(free.values()) for workload, free in self._free.items()})
+        counts.update({workload: len(nodes) for workload, nodes in self._ordinals.items()})
+        return dict(+counts)
 
 
 def workloads_of(

@@ -332,8 +332,7 @@ async def _cluster(
 ) -> tuple[Path, Path, controlplane.Cluster | None]:
     """Returns kubectl, the kubeconfig, and the cluster if it is the rehearsal's own."""
     if not settings.own_cluster:
-        path = shutil.which("kubectl")
-        if path is None:
+        if (path := shutil.which("kubectl")) is None:
             raise TestbedError("kubectl is not on PATH; install it, or leave --kubeconfig away")
         kubectl = Path(path)
         own = await stack.enter_async_context(only_this_cluster(kubectl, settings))

@@ -8,7 +8,7 @@ import base64
 import hashlib
 import json
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -235,12 +235,12 @@ def _by_memory(names: Sequence[str], nodes: Mapping[str, Kept]) -> list[list[str
 
 def _labels_of_single_nodes(labels: Sequence[Mapping[str, str]]) -> set[str]:
     """Returns keys of labels with so many values that they say nothing about a pool."""
-    values: dict[str, Counter[str]] = defaultdict(Counter)
+    values: dict[str, set[str]] = defaultdict(set)
     for each in labels:
         for key, value in each.items():
-            values[key][value] += 1
+            values[key].add(value)
     most = max(_FEW_VALUES, len(labels) // 2)
-    return {key for key, counts in values.items() if len(counts) > most}
+    return {key for key, of_key in values.items() if len(of_key) > most}
 
 
 def _title(kept: Kept) -> str:
@@ -263,15 +263,14 @@ def names_of(identities: Iterable[Identity]) -> dict[Identity, str]:
         for members in pools.values()
         for identity in members
     }
-    names: dict[Identity, str] = {}
     taken: dict[str, list[Identity]] = defaultdict(list)
     for identity, title in titles.items():
         taken[group_name(title)].append(identity)
-    for name, members in taken.items():
-        for each in members:
-            alone = len(members) == 1
-            names[each] = name if alone else group_name(f"{titles[each]}-{_hash(repr(each))}")
-    return names
+    return {
+        each: name if len(members) == 1 else group_name(f"{titles[each]}-{_hash(repr(each))}")
+        for name, members in taken.items()
+        for each in members
+    }
 
 
 def _distinguishing(identity: Identity, members: Iterable[Identity]) -> list[str]:

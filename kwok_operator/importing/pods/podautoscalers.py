@@ -122,13 +122,11 @@ def _read(ref: Ref, body: Mapping[str, Any]) -> _Scaled | None:
 
 def _usage(body: Mapping[str, Any]) -> dict[str, str]:
     """Returns the average usage of a pod by resource, as the autoscaler last saw it."""
-    usage = {}
-    for each in as_list(value_at(body, "status", "currentMetrics")):
-        name = text_at(each, "resource", "name")
-        amount = text_at(each, "resource", "current", "averageValue")
-        if name in USAGE and _is_amount(amount):
-            usage[name] = amount
-    return usage
+    amounts = (
+        (text_at(each, "resource", "name"), text_at(each, "resource", "current", "averageValue"))
+        for each in as_list(value_at(body, "status", "currentMetrics"))
+    )
+    return {name: amount for name, amount in amounts if name in USAGE and _is_amount(amount)}
 
 
 def _is_known(value: object) -> bool:

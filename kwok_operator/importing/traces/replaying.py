@@ -7,6 +7,7 @@ trace with the same seed gives the same requests, generated names too.
 """
 
 import hashlib
+import itertools
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -318,13 +319,9 @@ class Replay:
         namespace = self._there(namespace_there(key.namespace)) if key.namespace else ""
         if not prefix:
             return Key(key.kind, namespace, key.name)
-        attempt = 0
-        while True:
-            text = "\n".join((self._settings.seed, *map(str, (key, attempt))))
-            generated = Key(key.kind, namespace, prefix + _letters(text))
-            if generated not in self._names:
-                return generated
-            attempt += 1
+        texts = ("\n".join((self._settings.seed, str(key), str(n))) for n in itertools.count())
+        keys = (Key(key.kind, namespace, prefix + _letters(text)) for text in texts)
+        return next(each for each in keys if each not in self._names)
 
 
 def _letters(text: str) -> str:
