@@ -72,7 +72,7 @@ def anonymized(
     placement: ImportedPlacement,
     anonymizer: Anonymizer,
 ) -> tuple[list[dict[str, Any]], list[Note], list[Unread], ImportedPlacement]:
-    """Returns all of it with anonymous names; their table isn't written yet."""
+    """Returns its arguments with anonymous names; their table isn't written yet."""
     renamed, renamed_notes = in_new_order(anonymizer.manifests(manifests)), anonymizer.notes(notes)
     # Paths have namespaces in them, and the API server's sentences users and hosts.
     unnamed = [replace(each, path="", reason="the reason was told on screen") for each in unread]

@@ -37,8 +37,8 @@ def namespaces_of(body: Any) -> set[str]:
 async def read_bounds(
     cluster: ClusterClient, bounds: Bounds, *, namespaces: Iterable[str]
 ) -> list[Unread]:
-    """Adds to `bounds` what can be read, and returns the rest. `namespaces` are
-    cluster-autoscaler's.
+    """Adds to `bounds` what can be read, and returns what can't. `namespaces` are those of
+    cluster-autoscaler.
     """
     unread: list[Unread] = []
     for namespace in sorted({DEFAULT_NAMESPACE, *namespaces}):

@@ -153,7 +153,7 @@ def _place(manifest: Manifest) -> str:
     if manifest.get("kind") == NODE_POOL:
         return KARPENTER
     namespace = (manifest.get("metadata") or {}).get("namespace")
-    # Anything else would be no namespace, and might be a way out of the folder.
+    # Other texts are no names of namespaces, and may be paths that lead out of the folder.
     is_name = isinstance(namespace, str) and _LABEL.fullmatch(namespace)
     return f"{_NAMESPACES}/{namespace}.yaml" if is_name else _CLUSTER
 

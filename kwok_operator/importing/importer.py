@@ -58,7 +58,7 @@ async def run_import(
         for nowhere in reading.note_namespaces_not_there():
             reporter.say(one_line(nowhere.reason))
         decision = await read_decision(settings.logs, reading, reporter=reporter)
-        # What a signal finds being written is brought to its end.
+        # Nothing is awaited from here on, so a signal can't interrupt the writing.
         manifests, notes, read, placement, copied = _made(reading, settings, prices)
         unread, anonymizer = reading.unread, None
         if settings.anonymize:

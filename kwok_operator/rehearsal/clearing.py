@@ -130,7 +130,7 @@ class _Made(NamedTuple):
 
 
 class _Patience:
-    """Knows for how long nothing has gone, and each object has been going."""
+    """Measures for how long no object has gone, and how long ago each deletion has begun."""
 
     def __init__(self) -> None:
         self._going: dict[str, float] = {}

@@ -180,8 +180,8 @@ class KarpenterClouds:
 
 
 def _unheeded(before: KwokNodeGroupSpec, now: KwokNodeGroupSpec) -> Iterator[str]:
-    """Yields the fields that have changed without effect. Those that are looked at here aside, and
-    targetSize: its nodes stand beside Karpenter's, and cluster-autoscaler may set it.
+    """Yields the changed fields that have no effect on Karpenter's nodes. An outage has one, and a
+    targetSize is that of other nodes, which cluster-autoscaler may set.
     """
     changed = _differences(before.dump(), now.dump())
     one, other = ((each.cloud or Cloud()).dump() for each in (before, now))

@@ -123,8 +123,8 @@ class _Dump:
             raise DumpError(f"--from: nothing to import was found: {first}; name {_FORMS}")
         reading.anything = True
         for kind in KINDS:
-            # Files may have a part of the cluster only, such as the pods of all namespaces, and the
-            # ReplicaSets of one: a pod without an owner there is no pod that has gone.
+            # Files may have only a part of the cluster, such as the pods of all namespaces, but the
+            # ReplicaSets of one. So a pod is imported even if its owner isn't there.
             reading.workloads.not_whole(kind)
         for kind in KINDS:
             count = 0
@@ -138,7 +138,7 @@ class _Dump:
             for pod in filter(partial(reading.wants, "Pod"), group.pods):
                 reading.workloads.add_expected(pod, text_at(group.node, "metadata", "name"))
         self._note_what_lacks()
-        # Of two that know a group the first counts: a tenant may have an autoscaler of its own.
+        # If two autoscalers name a group, the first in this order counts; a tenant may run its own.
         own = {**dict.fromkeys(reading.autoscalers, 1), DEFAULT_NAMESPACE: 0}
         for namespace in sorted(self._configs, key=lambda each: (own.get(each, 2), each)):
             add_configs(reading.bounds, self._configs[namespace])
@@ -251,7 +251,7 @@ class _Dump:
                 self._configs[place[0]].setdefault(place[1], as_map(body.get("data")))
         elif kind:
             if kind in ("Deployment", "Pod"):
-                # Its flags don't outlast the spool.
+                # This comes first, as the spool removes commands, and with them the flags.
                 self._reading.add_autoscaler(kind, body)
             self._spool.add(kind, body)
             if kind == "Pod" and self._reading.wants(kind, body):

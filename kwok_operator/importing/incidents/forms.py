@@ -53,7 +53,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Oddity:
-    """What is no object, in words for people. `refusal`: nothing can follow it."""
+    """A part of a file that is no object; `problem` says so to people."""
 
     problem: str
 

@@ -116,7 +116,7 @@ _MOST_EXPECTED: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class ReplayCopy:
-    """What is called how in the copy of the cluster, where the replay takes place."""
+    """The names in the copy of the cluster, in which the replay takes place."""
 
     groups: Mapping[str, Sequence[str]]
     """The groups of each of CA's groups: several if it had several zones."""

@@ -153,8 +153,8 @@ class _Pool:
         }
 
     def fits(self, manifest: Mapping[str, Any], nodes: Iterable[Mapping[str, str]]) -> bool:
-        """Whether nodes of others, with these labels, can be its nodes, as it had none. A NodePool
-        for GPUs whose requirements are left out would take any.
+        """Whether the NodePool, which had no node, can make nodes with such labels. It can't if
+        a requirement was left out: without that, a NodePool for GPUs would make any node.
         """
         if any(note.reason is Reason.REQUIREMENT_UNKNOWN for note in self.notes):
             return False
@@ -166,8 +166,8 @@ class _Pool:
     def _of_groups(self) -> Iterator[dict[str, Any]]:
         """Yields the requirements by which the nodes are those of the groups of this NodePool.
 
-        They name the capacity types, too: Karpenter takes any other for possible that a NodePool
-        allows, and its kwok provider crashes without an offering.
+        They name the capacity types, too: otherwise Karpenter may choose one of which its kwok
+        provider has no offering, and the provider crashes.
         """
         if self.groups:
             kinds = {capacity_type(labels) for labels in self.groups.values()}

@@ -66,7 +66,7 @@ def kept_of(node: Mapping[str, Any]) -> Kept:
     taints = [t for each in cleaned["spec"]["taints"] if _fits(_TAINT, t := _taint(each))]
     capacity, allocatable = (_amounts(status.get(part)) for part in ("capacity", "allocatable"))
     for name in [name for name, text in capacity.items() if not parse_quantity(text)]:
-        # None of it and not listed is the same for pods, and kubelets list much of which is none.
+        # For pods, 0 of a resource is the same as a resource that isn't listed; kubelets list both.
         del capacity[name]
         allocatable.pop(name, None)
     return {

@@ -137,7 +137,7 @@ def require(shape: dict[str, Any], terms: Sequence[Term]) -> bool:
     affinity = shape.setdefault("affinity", {}).setdefault("nodeAffinity", {})
     present = affinity.get(REQUIRED, {}).get("nodeSelectorTerms") or [{}]
     if REQUIRED in affinity:
-        # Nothing fits an empty term, and nothing shall fit what is added to it.
+        # An empty term matches no node; with a requirement added, it would match some.
         present = [term for term in present if any(term.values())]
         if not present:
             return True
@@ -210,12 +210,9 @@ class _Rebinder:
         return notes
 
     def term(self, term: Mapping[str, Any]) -> dict[str, Any]:
-        expressions = []
-        for requirement in [*term.get("matchExpressions", ()), *term.get("matchFields", ())]:
-            rebound = self.requirement(requirement)
-            if rebound is not None:
-                expressions.append(rebound)
-        return {_EXPRESSIONS: expressions} if expressions else {}
+        requirements = [*term.get("matchExpressions", ()), *term.get("matchFields", ())]
+        rebound = [new for each in requirements if (new := self.requirement(each)) is not None]
+        return {_EXPRESSIONS: rebound} if rebound else {}
 
     def requirement(self, requirement: Requirement) -> Requirement | None:
         key, operator = requirement.get("key", ""), requirement.get("operator")

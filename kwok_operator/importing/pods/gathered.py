@@ -98,8 +98,9 @@ class Gathered:
         of: str,
         node: str,
     ) -> None:
-        """Adds a pod of the DaemonSet `of`, which could not be read; without `standing`, one that
-        `node` would get. All of them are of one DaemonSet, also those of an older shape.
+        """Adds a pod of the DaemonSet `of`, which could not be read; with an empty `standing`, one
+        that a node like `node` would get. Pods of all shapes are of one DaemonSet, as an update may
+        be under way.
         """
         affinity = manifest["spec"].get("affinity", {})
         # Its controller has put the node there, in place of all that the DaemonSet required.

@@ -164,7 +164,7 @@ def _container(
     ports = []
     for port in kept.fields.pop("ports", []):
         if on_host and port.get("containerPort"):
-            # Templates of Deployments don't say it, and the scheduler asks for it all the same.
+            # The API server sets it in pods, not in templates, and the scheduler reserves it.
             port.setdefault("hostPort", port["containerPort"])
         if port.get("hostPort"):
             ports.append(port)

@@ -261,7 +261,7 @@ class Workloads:
             and owner.is_known
             and owner.kind in self._controllers_read & _MAKERS["Pod"]
         ):
-            # It came, or went, while the cluster was read: another read would find it settled.
+            # The owner was created or deleted while the cluster was read; another import helps.
             self._pods[ref.kind, ref.namespace, Reason.OWNER_CAME_OR_WENT] += 1
             return
         manifest, notes = clean_object("Pod", body, keep_images=self._keep_images)

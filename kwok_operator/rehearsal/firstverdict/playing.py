@@ -206,7 +206,7 @@ def check_folder(folder: Path) -> None:
 
 
 def _take(folder: Path) -> None:
-    """Makes the folder one without a verdict."""
+    """Removes an earlier verdict from the folder, and marks the folder as one of verdicts."""
     check_folder(folder)
     with outputs.writing(folder):
         (folder / VERDICT).unlink(missing_ok=True)
