@@ -2,11 +2,13 @@
 
     Gpu (spec) --gpu_pools--> devices and counter sets, as they stand in ResourceSlices
 
-Names of devices, attributes, capacities and counters are those of dra-driver-nvidia-gpu
+Names of devices, attributes, capacities and counters are those of dra-driver-nvidia-gpu 0.4
 (cmd/gpu-kubelet-plugin: deviceinfo.go, mig.go, partitions.go; cmd/compute-domain-kubelet-plugin:
 driver.go, deviceinfo.go). Values of whole GPUs, and where they are on PCI, are those that it
-publishes on a machine with 8 H100. Profiles, their engines and where they may lie are from NVIDIA's
-guide to MIG, for an H100 of 80 GB.
+publishes on a machine with 8 H100. For GB200 they are those that nvidia-smi prints on compute trays
+of an NVL72 (NVIDIA/k8s-test-infra, qx-gb200.xml; NVIDIA/ISV-NCP-Validation-Suite), in the form that
+the driver gives them. Profiles, their engines and where they may lie are from NVIDIA's guide to
+MIG, for an H100 of 80 GB.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,19 +21,58 @@ DRIVER: Final = "gpu.nvidia.com"
 DOMAIN_DRIVER: Final = "compute-domain.nvidia.com"
 UID_PATTERN: Final = "{uid}"
 _MEMORY_SLICES: Final = 8
-_GPUS_OF_A_BOARD: Final = 8
-_FIRST_BUS_AND_ROOT: Final = (0x53, 0x44)
-_BUSES_APART: Final = 0x11
-_MODEL: Final = {
-    "productName": {"string": "NVIDIA H100 80GB HBM3"},
-    "brand": {"string": "Nvidia"},
-    "architecture": {"string": "Hopper"},
-    "cudaComputeCapability": {"version": "9.0.0"},
-    "driverVersion": {"version": "580.105.8"},
-    "cudaDriverVersion": {"version": "13.0.0"},
-    "addressingMode": {"string": "HMM"},
-}
-_WHOLE_MEMORY: Final = "81559Mi"
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """What all GPUs of a model have in common, and where those of a board are on PCI."""
+
+    attributes: Mapping[str, Any]
+    memory: str
+    places: Sequence[tuple[int, int, int]]
+    """PCI domain, bus, and bus of the root complex, of each GPU of a board."""
+    domains_of_a_board: int
+
+    def of(self, minor: int) -> dict[str, Any]:
+        """Returns the attributes that a GPU and its partitions have in common."""
+        board, place = divmod(minor, len(self.places))
+        domain, bus, root = self.places[place]
+        domain += board * self.domains_of_a_board
+        return {
+            "resource.kubernetes.io/pciBusID": {"string": f"{domain:04x}:{bus:02x}:00.0"},
+            "resource.kubernetes.io/pcieRoot": {"string": f"pci{domain:04x}:{root:02x}"},
+            **self.attributes,
+        }
+
+
+_H100: Final = _Model(
+    {
+        "productName": {"string": "NVIDIA H100 80GB HBM3"},
+        "brand": {"string": "Nvidia"},
+        "architecture": {"string": "Hopper"},
+        "cudaComputeCapability": {"version": "9.0.0"},
+        "driverVersion": {"version": "580.105.8"},
+        "cudaDriverVersion": {"version": "13.0.0"},
+        "addressingMode": {"string": "HMM"},
+    },
+    memory="81559Mi",
+    places=[(0, 0x53 + 0x11 * n, 0x44 + 0x11 * n) for n in range(8)],
+    domains_of_a_board=1,
+)
+_GB200: Final = _Model(
+    {
+        "productName": {"string": "NVIDIA GB200"},
+        "brand": {"string": "Nvidia"},
+        "architecture": {"string": "Blackwell"},
+        "cudaComputeCapability": {"version": "10.0.0"},
+        "driverVersion": {"version": "580.173.2"},
+        "cudaDriverVersion": {"version": "13.0.0"},
+        "addressingMode": {"string": "ATS"},
+    },
+    memory="189471Mi",
+    places=[(0x08, 1, 0), (0x09, 1, 0), (0x18, 1, 0), (0x19, 1, 0)],
+    domains_of_a_board=0x20,
+)
 _COUNTER_NAMES: Final = {
     "multiprocessors": "multiprocessors",
     "copyEngines": "copy-engines",
@@ -87,7 +128,7 @@ _WHOLE: Final = {
     "encoders": "0",
     "jpegEngines": "7",
     "ofaEngines": "1",
-    "memory": _WHOLE_MEMORY,
+    "memory": _H100.memory,
 }
 
 
@@ -110,9 +151,10 @@ def gpu_pools(gpu: Gpu) -> list[GpuPool]:
         every = _counters(_WHOLE, range(_MEMORY_SLICES))
         sets = [{"name": _set_of(n), "counters": every} for n in range(gpu.count)]
         return [GpuPool(DRIVER, devices, sets)]
-    memory = {"memory": {"value": _WHOLE_MEMORY}}
-    pools = [GpuPool(DRIVER, [{**_gpu(n), "capacity": memory} for n in range(gpu.count)])]
-    if gpu.profile is GpuProfile.H100_NVLINK:
+    model = _GB200 if gpu.profile is GpuProfile.GB200 else _H100
+    memory = {"memory": {"value": model.memory}}
+    pools = [GpuPool(DRIVER, [{**_gpu(model, n), "capacity": memory} for n in range(gpu.count)])]
+    if gpu.profile in (GpuProfile.H100_NVLINK, GpuProfile.GB200):
         pools.append(GpuPool(DOMAIN_DRIVER, [_of_domain("channel"), _of_domain("daemon")]))
     return pools
 
@@ -122,31 +164,20 @@ def _of_domain(kind: str) -> dict[str, Any]:
     return {"name": f"{kind}-0", "attributes": {"type": {"string": kind}, "id": {"int": 0}}}
 
 
-def _gpu(minor: int) -> dict[str, Any]:
-    attributes = {"type": {"string": "gpu"}, "uuid": {"string": _uuid(minor)}, **_common(minor)}
+def _gpu(model: _Model, minor: int) -> dict[str, Any]:
+    attributes = {"type": {"string": "gpu"}, "uuid": {"string": _uuid(minor)}, **model.of(minor)}
     return {"name": f"gpu-{minor}", "attributes": attributes}
-
-
-def _common(minor: int) -> dict[str, Any]:
-    """The attributes that a GPU and its partitions have in common."""
-    board, place = divmod(minor, _GPUS_OF_A_BOARD)
-    bus, root = (first + _BUSES_APART * place for first in _FIRST_BUS_AND_ROOT)
-    return {
-        "resource.kubernetes.io/pciBusID": {"string": f"{board:04x}:{bus:02x}:00.0"},
-        "resource.kubernetes.io/pcieRoot": {"string": f"pci{board:04x}:{root:02x}"},
-        **_MODEL,
-    }
 
 
 def _partitioned(minor: int) -> Iterator[dict[str, Any]]:
     """Yields a whole GPU, and all partitions that can be used instead."""
-    yield {**_gpu(minor), **_taken(minor, _WHOLE, range(_MEMORY_SLICES))}
+    yield {**_gpu(_H100, minor), **_taken(minor, _WHOLE, range(_MEMORY_SLICES))}
     for profile in _PARTITIONS:
         attributes = {
             "type": {"string": "mig"},
             "parentUUID": {"string": _uuid(minor)},
             "profile": {"string": profile.name},
-            **_common(minor),
+            **_H100.of(minor),
         }
         called = profile.name.replace(".", "").replace("+", "-")
         for start in profile.starts:

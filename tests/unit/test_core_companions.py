@@ -243,6 +243,35 @@ def test_with_nvlink_a_node_can_be_of_a_domain() -> None:
     assert all(each["attributes"]["id"] == {"int": 0} for each in domain["spec"]["devices"])
 
 
+def test_a_tray_of_nvl72_publishes_what_the_drivers_do() -> None:
+    gpus, domain = of_gpus(count=4, profile="GB200")
+    assert (
+        domain["spec"]["devices"] == of_gpus(count=8, profile="H100-NVLink")[1]["spec"]["devices"]
+    )
+    devices = gpus["spec"]["devices"]
+    assert {device["capacity"]["memory"]["value"] for device in devices} == {"189471Mi"}
+    # nvidia-smi prints 00000018:01:00.0, and the driver leaves out the first four zeros.
+    key = "resource.kubernetes.io/pciBusID"
+    assert [device["attributes"].pop(key)["string"] for device in devices] == [
+        "0008:01:00.0",
+        "0009:01:00.0",
+        "0018:01:00.0",
+        "0019:01:00.0",
+    ]
+    assert devices[3]["attributes"] == {
+        "type": {"string": "gpu"},
+        "uuid": {"string": "GPU-u-1-3"},
+        "productName": {"string": "NVIDIA GB200"},
+        "brand": {"string": "Nvidia"},
+        "architecture": {"string": "Blackwell"},
+        "cudaComputeCapability": {"version": "10.0.0"},
+        "driverVersion": {"version": "580.173.2"},
+        "cudaDriverVersion": {"version": "13.0.0"},
+        "addressingMode": {"string": "ATS"},
+        "resource.kubernetes.io/pcieRoot": {"string": "pci0019:00"},
+    }
+
+
 def fits(devices: list[Json], left: dict[str, dict[str, Fraction]]) -> list[str]:
     """The devices that can be allocated one after the other, each as long as there is one."""
     allocated = []

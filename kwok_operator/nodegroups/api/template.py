@@ -95,6 +95,7 @@ class GpuProfile(StrEnum):
     H100 = "H100"
     H100_NVLINK = "H100-NVLink"
     H100_MIG = "H100-MIG"
+    GB200 = "GB200"
 
 
 class Gpu(ApiModel):
@@ -135,8 +136,8 @@ class Gpu(ApiModel):
     profile: GpuProfile | None = Field(
         default=None,
         description="With dra: whole GPUs (H100), those with what makes nodes part of an NVLink"
-        " domain (H100-NVLink), or GPUs that can be given away whole or in partitions (H100-MIG)."
-        " Default: H100.",
+        " domain (H100-NVLink; GB200, as in NVL72), or GPUs that can be given away whole or in"
+        " partitions (H100-MIG). Default: H100.",
     )
 
 
