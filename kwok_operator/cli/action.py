@@ -88,10 +88,10 @@ def _called(command: Command, inputs: Mapping[str, str]) -> int:
 
 def _version(path: Path) -> tuple[int, int] | None:
     try:
-        found = path.stat()
+        stat = path.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns
+    return stat.st_ino, stat.st_mtime_ns
 
 
 def _append(path: str | None, text: str) -> None:

@@ -116,8 +116,8 @@ def run(flags: argparse.Namespace) -> int:
         loaded = load_arms(paths, lambda path: _around(path, given, flags.check))
         report_findings(loaded.findings)
         if loaded.findings:
-            found = counted(len(loaded.findings), "problem")
-            complain(f"kwok-operator: {loaded.name}: {found}; nothing was started")
+            problems = counted(len(loaded.findings), "problem")
+            complain(f"kwok-operator: {loaded.name}: {problems}; nothing was started")
             return 2
         check_binaries(given, [arm.scenario for arm in loaded.arms])
         plan = plan_of(flags, loaded.name, loaded.arms)
@@ -197,7 +197,7 @@ def _play(plan: ComparisonPlan, folder: Path, given: dict[str, Path]) -> int:
     # So that Ctrl-C works also between two runs, and if a script has started this with &.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        found = asyncio.run(
+        comparison = asyncio.run(
             compare(plan, folder=folder, find_program=find_program, report=complain)
         )
     except (KwokOperatorError, ControlPlaneError, OSError) as error:
@@ -207,13 +207,13 @@ def _play(plan: ComparisonPlan, folder: Path, given: dict[str, Path]) -> int:
     except (KeyboardInterrupt, asyncio.CancelledError):
         complain(f"kwok-operator: interrupted; --output={folder} goes on from here")
         return 130
-    for line in in_lines(found):
+    for line in in_lines(comparison):
         print(line)
     print(f"written: {folder}")
-    if found.interrupted:
+    if comparison.interrupted:
         complain(f"kwok-operator: interrupted; --output={folder} goes on from here")
         return 130
-    return 1 if found.fails else 3 if found.undecided else 0
+    return 1 if comparison.fails else 3 if comparison.undecided else 0
 
 
 def _around(path: Path, given: dict[str, Path], check: bool = False) -> "LocalSurroundings":

@@ -75,13 +75,13 @@ def run(flags: argparse.Namespace) -> int:
     if flags.file:
         return _from_files(flags.file, flags.pod)
     try:
-        found = asyncio.run(_explained(namespace, name, flags=flags))
+        forecast = asyncio.run(_explained(namespace, name, flags=flags))
     except ConnectionConfigError:
         raise
     except KwokOperatorError as error:
         print(f"kwok-operator: {error}", file=sys.stderr)
         return 1
-    for line in found:
+    for line in forecast:
         print(line)
     return 0
 
@@ -132,9 +132,9 @@ async def _explained(namespace: str, name: str, *, flags: argparse.Namespace) ->
 
 def _not_played(stored: list[dict[str, Any]], profile: str) -> Iterator[str]:
     """Yields reasons why kwok may act otherwise than predicted."""
-    (found,) = (each for each in stored if each["metadata"]["name"] == profile)
-    status = found.get("status") or {}
-    if status.get("observedGeneration") != found["metadata"].get("generation"):
+    (selected,) = (each for each in stored if each["metadata"]["name"] == profile)
+    status = selected.get("status") or {}
+    if status.get("observedGeneration") != selected["metadata"].get("generation"):
         yield "the operator has not brought its Stages yet; is it running?"
     for condition in status.get("conditions") or ():
         if condition["type"] != "Overlapping" and condition["status"] != "True":
@@ -142,8 +142,8 @@ def _not_played(stored: list[dict[str, Any]], profile: str) -> Iterator[str]:
 
 
 async def _labels(namespace: str, *, client: KubeClient) -> Mapping[str, str]:
-    found = await client.get_json(f"/api/v1/namespaces/{namespace}")
-    return found["metadata"].get("labels") or {}
+    body = await client.get_json(f"/api/v1/namespaces/{namespace}")
+    return body["metadata"].get("labels") or {}
 
 
 def _profiles(

@@ -97,18 +97,18 @@ def first_verdict(copy: Path, settings: FirstVerdictSettings) -> int:
                 binaries=settings.binaries,
                 until=settings.until,
             )
-            found = asyncio.run(player.play())
+            verdict = asyncio.run(player.play())
     except (KwokOperatorError, OSError) as error:
         complain(one_line(f"kwok-operator: {error}"))
         return 2
     except (KeyboardInterrupt, asyncio.CancelledError):
         complain("kwok-operator: interrupted; the import is written")
         return 130
-    for line in lines_of(found.facts, found.answers):
+    for line in lines_of(verdict.facts, verdict.answers):
         print(line)
     print(f"verdict: {settings.output / VERDICT}")
-    for reason in found.left:
+    for reason in verdict.left:
         complain(f"kwok-operator: {reason}")
-    if found.interrupted:
+    if verdict.interrupted:
         return 130
-    return 0 if all_held(found.answers) and not found.left else 1
+    return 0 if all_held(verdict.answers) and not verdict.left else 1

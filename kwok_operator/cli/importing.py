@@ -189,7 +189,7 @@ def run(flags: argparse.Namespace) -> int:
     from kwok_operator.importing.importer import run_import
 
     settings = import_settings(flags)
-    asked = first_verdict_settings(flags, settings.output)
+    rehearsal = first_verdict_settings(flags, settings.output)
     reporter = Reporter(sys.stderr)
     try:
         ledger = asyncio.run(run_import(settings, reporter=reporter))
@@ -205,7 +205,7 @@ def run(flags: argparse.Namespace) -> int:
     for line in summary(ledger, settings.output, prices=settings.prices is not None):
         print(line)
     code = 1 if ledger.missing else 0
-    return code if asked is None else max(code, first_verdict(settings.output, asked))
+    return code if rehearsal is None else max(code, first_verdict(settings.output, rehearsal))
 
 
 def summary(ledger: Ledger, output: Path, *, prices: bool = False) -> list[str]:

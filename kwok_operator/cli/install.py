@@ -13,7 +13,6 @@ changed nor deleted.
 """
 
 import asyncio
-import json
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -47,6 +46,7 @@ from kwok_operator.formats.manifests import (
 )
 from kwok_operator.kube.client import APPLY, KubeClient
 from kwok_operator.kube.config import load_connection
+from kwok_operator.kube.decode import decode_dict
 
 MANAGER: Final = "kwok-operator-install"
 """The field manager that `kubectl get --show-managed-fields` shows for applied objects."""
@@ -83,14 +83,14 @@ async def uninstall(settings: InstallSettings) -> None:
 
 def manifests(overlay: str, *, image: str | None = None) -> list[Manifest]:
     """Returns the objects of one overlay, in the order of their creation."""
-    found = [*_packaged(CRDS), *_packaged(overlay)]
-    return in_order(with_image(found, image) if image else found)
+    packaged = [*_packaged(CRDS), *_packaged(overlay)]
+    return in_order(with_image(packaged, image) if image else packaged)
 
 
 def all_manifests() -> list[Manifest]:
     """Returns the objects of all overlays, each only once."""
-    found = [m for name in (CRDS, *overlays()) for m in _packaged(name)]
-    return in_order({identity(manifest): manifest for manifest in found}.values())
+    packaged = (m for name in (CRDS, *overlays()) for m in _packaged(name))
+    return in_order({identity(manifest): manifest for manifest in packaged}.values())
 
 
 def as_yaml(objects: list[Manifest]) -> str:
@@ -168,7 +168,7 @@ class Installer:
             if manifest["kind"] == _CRD:
                 await self._until(
                     manifest,
-                    lambda found: found is not None and condition_is_true(found, "Established"),
+                    lambda crd: crd is not None and condition_is_true(crd, "Established"),
                     "is not served",
                 )
 
@@ -178,8 +178,8 @@ class Installer:
         """
         if not is_marked(manifest):
             return
-        found = await self._get(manifest)
-        if found is not None and not is_marked(found):
+        crd = await self._get(manifest)
+        if crd is not None and not is_marked(crd):
             raise InstallError(
                 f"applying {reference(manifest)}: one is there that `kwok-operator install` did not"
                 " bring, as with a real Cluster API; use another cluster, or another group with"
@@ -193,7 +193,7 @@ class Installer:
                 self._say(f"{reference(manifest)} left as it is: it was there before")
                 return
         params = {"fieldManager": MANAGER} | ({"force": "true"} if self._force else {})
-        await self._ask(
+        await self._request(
             "PATCH", manifest, "applying", params=params, body=manifest, content_type=APPLY
         )
         self._say(f"{reference(manifest)} applied")
@@ -203,7 +203,7 @@ class Installer:
         for manifest in (m for m in manifests if m["kind"] == "Deployment"):
             await self._until(
                 manifest,
-                lambda found: found is not None and is_rolled_out(found),
+                lambda deployment: deployment is not None and is_rolled_out(deployment),
                 "is not available",
                 f"; `kubectl --namespace={manifest['metadata'].get('namespace')} describe pods` "
                 "tells why",
@@ -216,27 +216,27 @@ class Installer:
         rest = [manifest for manifest in reversed(manifests) if manifest["kind"] != _CRD]
         deleted = [manifest for manifest in first if await self._delete(manifest)]
         for manifest in deleted:
-            await self._until(manifest, lambda found: found is None, "is still there")
+            await self._until(manifest, lambda crd: crd is None, "is still there")
         if deleted:
             await self._wait_for_nodes()
         for manifest in rest:
             if await self._delete(manifest) and manifest["kind"] == "Namespace":
-                await self._until(manifest, lambda found: found is None, "is still there")
+                await self._until(manifest, lambda namespace: namespace is None, "is still there")
 
     async def _delete(self, manifest: Manifest) -> bool:
         """Deletes an object. Returns whether it is being deleted now."""
-        found = await self._get(manifest)
-        if found is None:
+        obj = await self._get(manifest)
+        if obj is None:
             return False
         name = reference(manifest)
         if manifest["kind"] == _CRD:
             await self._read_once(manifest)
-        if not applied_by(found, MANAGER):
+        if not applied_by(obj, MANAGER):
             self._say(f"{name} left as it is: `kwok-operator install` did not apply it")
             return False
-        precondition = {"preconditions": {"uid": found["metadata"]["uid"]}}
+        precondition = {"preconditions": {"uid": obj["metadata"]["uid"]}}
         try:
-            await self._ask("DELETE", manifest, "deleting", body=precondition)
+            await self._request("DELETE", manifest, "deleting", body=precondition)
         except NotFoundError:
             return False
         self._say(f"{name} deleted")
@@ -292,14 +292,13 @@ class Installer:
         if await self._path(manifest) is None:
             return None
         try:
-            found: dict[str, Any] = json.loads(await self._ask("GET", manifest, "reading"))
+            return decode_dict(await self._request("GET", manifest, "reading"))
         except NotFoundError:
             return None
-        return found
 
-    async def _ask(self, method: str, manifest: Manifest, doing: str, **request: Any) -> bytes:
+    async def _request(self, method: str, manifest: Manifest, doing: str, **request: Any) -> bytes:
         path = await self._path(manifest)
-        assert path is not None, "kinds are looked up before anything is asked"
+        assert path is not None, "kinds are looked up before any other request"
         place = manifest["metadata"].get("namespace")
         what = f"{doing} {reference(manifest)}{f' in {place}' if place else ''}"
         try:

@@ -92,7 +92,7 @@ def rehearse_settings(flags: argparse.Namespace) -> RehearseSettings:
 
 
 def run(flags: argparse.Namespace) -> int:
-    """Plays or checks a scenario, or prints what was asked for. Returns the exit code."""
+    """Plays or checks a scenario, or prints the schema. Returns the exit code."""
     if flags.schema:
         print(json.dumps(schema(), indent=2))
         return 0
@@ -106,8 +106,8 @@ def run(flags: argparse.Namespace) -> int:
         return 2
     report_findings(read.findings)
     if read.scenario is None or read.findings:
-        found = counted(len(read.findings), "problem")
-        complain(f"kwok-operator: {settings.scenario}: {found}; nothing was started")
+        problems = counted(len(read.findings), "problem")
+        complain(f"kwok-operator: {settings.scenario}: {problems}; nothing was started")
         return 2
     if not settings.demo:
         check_binaries(settings.binaries, [read.scenario])
@@ -149,7 +149,7 @@ def _play(scenario: Scenario, settings: RehearseSettings) -> int:
             results(settings.output, scenario.name) as folder,
             screen(sys.stderr, complain, environ=os.environ) as (report, show, say),
         ):
-            found = asyncio.run(
+            judged = asyncio.run(
                 rehearse(
                     scenario,
                     settings,
@@ -161,14 +161,14 @@ def _play(scenario: Scenario, settings: RehearseSettings) -> int:
                 )
             )
     except LeftBehindError as error:
-        found, left = error.judged, error
+        judged, left = error.judged, error
     except (KwokOperatorError, OSError) as error:
         _complain_of(error)
         return 2
     except (KeyboardInterrupt, asyncio.CancelledError):
         complain("kwok-operator: interrupted before it had begun")
         return 130
-    for line in judgement(found):
+    for line in judgement(judged):
         print(line)
     if (folder / VERDICT).exists():
         print(f"written: {folder}")
@@ -176,9 +176,9 @@ def _play(scenario: Scenario, settings: RehearseSettings) -> int:
         print(_how_to_go_on())
     if left is not None:
         _complain_of(left)
-    if found.end.reason == "interrupted":
+    if judged.end.reason == "interrupted":
         return 130
-    return 0 if found.passed and left is None else 1
+    return 0 if judged.passed and left is None else 1
 
 
 def _how_to_go_on() -> str:
@@ -238,11 +238,11 @@ def surroundings(
 
 def schema() -> dict[str, object]:
     """Returns the JSON schema of a scenario, for editors."""
-    found = Scenario.model_json_schema(by_alias=True)
+    scenario = Scenario.model_json_schema(by_alias=True)
     # Without a name, a scenario is called after its file.
-    required = [name for name in found["required"] if name != "name"]
+    required = [name for name in scenario["required"] if name != "name"]
     dialect = "https://json-schema.org/draft/2020-12/schema"
-    return {"$schema": dialect, **found, "required": required}
+    return {"$schema": dialect, **scenario, "required": required}
 
 
 def summary(scenario: Scenario) -> str:
@@ -291,12 +291,12 @@ def add_binary_flag(parser: argparse.ArgumentParser, *, scenario: str = "the sce
 
 
 def binaries(given: Iterable[str]) -> dict[str, Path]:
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for text in given:
         name, equals, path = text.partition("=")
         if not (name and equals and path):
             raise SettingsError(f"--binary: {text!r} is not NAME=PATH, as cluster-autoscaler=./ca")
-        if name in found:
+        if name in paths:
             raise SettingsError(f"--binary: {name!r} is given twice; keep one")
-        found[name] = Path(path).absolute()
-    return found
+        paths[name] = Path(path).absolute()
+    return paths

@@ -52,19 +52,19 @@ def run_report(flags: argparse.Namespace) -> int:
 
     recording: Path = flags.recording
     try:
-        found = outputs.judge(recording)
+        judged = outputs.judge(recording)
         folder = flags.output or (recording if recording.is_dir() else recording.parent)
         with outputs.locked(folder):
-            written = outputs.write(found, folder)
+            written = outputs.write(judged, folder)
     except (RecordingError, SettingsError) as error:
         return _unreadable(error)
-    if found.cut:
-        print(f"kwok-operator: {recording} is cut off at {found.t:g} s", file=sys.stderr)
+    if judged.cut:
+        print(f"kwok-operator: {recording} is cut off at {judged.t:g} s", file=sys.stderr)
     for path in written:
         print(f"written: {path}", file=sys.stderr)
-    for line in summary(found):
+    for line in summary(judged):
         print(line)
-    return 0 if found.passed else 1
+    return 0 if judged.passed else 1
 
 
 def run_diff(flags: argparse.Namespace) -> int:
@@ -72,17 +72,17 @@ def run_diff(flags: argparse.Namespace) -> int:
     from kwok_operator.rehearsal import outputs
     from kwok_operator.rehearsal.judge.diff import compared, in_lines, traits
 
-    found = []
+    both = []
     for path in (flags.a, flags.b):
         try:
             with outputs.opened(path) as recording:
-                found.append(traits(recording))
+                both.append(traits(recording))
                 cut = recording.cut
         except (RecordingError, SettingsError) as error:
             return _unreadable(error)
         if cut:
             print(f"kwok-operator: {path} is cut off", file=sys.stderr)
-    parts = compared(*found)
+    parts = compared(*both)
     for line in in_lines(parts):
         print(line)
     return 1 if any(part.differences for part in parts) else 0

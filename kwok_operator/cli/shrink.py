@@ -131,7 +131,7 @@ def run(flags: argparse.Namespace) -> int:
             table=Path(flags.anonymize_table) if flags.anonymize_table else None,
             budget=ShrinkBudget(flags.runs, flags.minutes * 60),
         )
-        found = asyncio.run(
+        shrunk = asyncio.run(
             shrink(read, wanted, find_program=surroundings(settings).program, report=complain)
         )
     except ShrinkError as error:
@@ -143,24 +143,24 @@ def run(flags: argparse.Namespace) -> int:
     except (KeyboardInterrupt, asyncio.CancelledError):
         complain("kwok-operator: interrupted before the first run was over")
         return 130
-    return _printed(found, folder)
+    return _printed(shrunk, folder)
 
 
-def _printed(found: "Shrunk", folder: Path) -> int:
+def _printed(shrunk: "Shrunk", folder: Path) -> int:
     from kwok_operator.rehearsal.shrinking.documents import MOST_LINES
 
-    print(f"kept: {found.first}")
-    if found.lines > MOST_LINES:
-        why = ": what is left is needed" if found.smallest else " so far"
+    print(f"kept: {shrunk.first}")
+    if shrunk.lines > MOST_LINES:
+        why = ": what is left is needed" if shrunk.smallest else " so far"
         print(f"it has more than {MOST_LINES} lines{why}")
-    for each in found.files:
+    for each in shrunk.files:
         print(f"it names the file {each}, which belongs to it")
-    ended = "nothing more can be left out" if found.smallest else "the budget was spent"
-    ended = "interrupted" if found.interrupted else ended
-    print(f"{ended}: {found.lines} lines after {counted(found.runs, 'run')}")
-    print(f"written: {found.path}")
-    if found.interrupted or not found.smallest:
+    ended = "nothing more can be left out" if shrunk.smallest else "the budget was spent"
+    ended = "interrupted" if shrunk.interrupted else ended
+    print(f"{ended}: {shrunk.lines} lines after {counted(shrunk.runs, 'run')}")
+    print(f"written: {shrunk.path}")
+    if shrunk.interrupted or not shrunk.smallest:
         complain(f"kwok-operator: --output={folder} goes on from here")
-    if found.interrupted:
+    if shrunk.interrupted:
         return 130
-    return 0 if found.smallest else 3
+    return 0 if shrunk.smallest else 3

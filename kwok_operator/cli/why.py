@@ -50,7 +50,7 @@ def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
 
 
 def run(flags: argparse.Namespace) -> int:
-    """Prints the chains of the pods asked for, or the answers by workload. Raises SettingsError and
+    """Prints the chains of the pods named, or the answers by workload. Raises SettingsError and
     ConnectionConfigError.
     """
     try:
@@ -91,13 +91,13 @@ def _ends_early(t: float) -> None:
     _complain(f"the recording ends at {t:.1f} s, before its run did: answers are as of then")
 
 
-def _lines(recording: Path, asked: str) -> Iterator[str]:
+def _lines(recording: Path, query: str) -> Iterator[str]:
     from kwok_operator.causes.asked import AskedPods
     from kwok_operator.causes.words import Answers, chain_lines
     from kwok_operator.rehearsal import outputs
 
     exact, alike = _Longest(), _Longest()
-    answers, pods = Answers(), AskedPods(asked)
+    answers, pods = Answers(), AskedPods(query)
     for chain in outputs.chains(
         recording,
         wanted=pods.wanted,
@@ -105,15 +105,14 @@ def _lines(recording: Path, asked: str) -> Iterator[str]:
         on_early_end=_ends_early,
     ):
         answers.add(chain)
-        if asked:
+        if query:
             alike.add(chain)
-            if asked in (chain.pod, chain.pod.partition("/")[2]):
+            if query in (chain.pod, chain.pod.partition("/")[2]):
                 exact.add(chain)
-    found = exact if exact.count else alike
-    if not asked or found.count > _MOST_CHAINS:
+    matching = exact if exact.count else alike
+    if not query or matching.count > _MOST_CHAINS:
         yield from answers.lines()
-    shown = found.chains() if found.count <= _MOST_CHAINS else found.chains()[:1]
-    for chain in shown:
+    for chain in matching.chains()[: None if matching.count <= _MOST_CHAINS else 1]:
         yield from chain_lines(chain)
 
 
