@@ -170,32 +170,32 @@ class _Stages:
         self._readies_late = profile.spec.start.ready_delay is not None
 
     def all(self) -> list[Manifest]:
-        found = [*self._pending(), *self._running()]
-        if found:
+        stages = [*self._pending(), *self._running()]
+        if stages:
             # Also for pods that crashed by an earlier version of the profile.
-            found.append(self._restart())
+            stages.append(self._restart())
         if self._spec.termination.delay is not None:
-            found += self._terminate()
-        return found
+            stages += self._terminate()
+        return stages
 
     # Before the containers run.
 
     def _pending(self) -> list[Manifest]:
         fresh = [_ALIVE, _phase("Pending"), expression(".status.containerStatuses", "DoesNotExist")]
-        found = [self._wait(i, each, fresh) for i, each in self._stuck]
+        stages = [self._wait(i, each, fresh) for i, each in self._stuck]
         if self._stuck:
-            found.append(self._hold())
+            stages.append(self._hold())
         start = self._spec.start
         if start.delay is not None or start.init_containers or self._readies_late:
-            found += [self._start(fresh), self._init()]
-        return found
+            stages += [self._start(fresh), self._init()]
+        return stages
 
     def _start(self, fresh: list[Expression]) -> Manifest:
         stuck = [i for i, _ in self._stuck]
-        asked = [self._asks_failure(stuck, "NotIn")] if stuck else []
+        failure = [self._matches_failure(stuck, "NotIn")] if stuck else []
         return self._stage(
             "start",
-            [*fresh, *self._scope, *asked],
+            [*fresh, *self._scope, *failure],
             delay=self._delay(_BOUND_AT, self._lives.jq_span("start", self._lives.start)),
             status=templates.start(
                 inits_take_time=bool(self._spec.start.init_containers),
@@ -215,7 +215,7 @@ class _Stages:
         after = self._lives.jq_after_of(position, who="(who_fails | number_of_try(0))")
         return self._stage(
             f"stuck-{position}",
-            [*fresh, *self._scope, self._asks_failure([position], "In")],
+            [*fresh, *self._scope, self._matches_failure([position], "In")],
             delay=self._delay(_BOUND_AT, after),
             status=templates.stuck(failure),
             event=("Failed", f"Error: {failure.type.value}"),
@@ -231,11 +231,11 @@ class _Stages:
     def _running(self) -> list[Manifest]:
         if not (self._ending or self._readies_late or self._lives.run is not None):
             return []
-        found = [self._ready()]
+        stages = [self._ready()]
         if self._lives.run is not None:
-            found.append(self._succeed())
-        found += [self._fail(position, failure) for position, failure in self._ending]
-        return found
+            stages.append(self._succeed())
+        stages += [self._fail(position, failure) for position, failure in self._ending]
+        return stages
 
     def _state(self) -> list[Expression]:
         return [_ALIVE, _phase("Running"), expression(_STARTED_AT, "Exists")]
@@ -256,17 +256,17 @@ class _Stages:
 
     def _ready(self) -> Manifest:
         lives = self._lives
-        asked = [expression(_UNREADY, "In", "true"), *self._scope]
+        conditions = [expression(_UNREADY, "In", "true"), *self._scope]
         if self._may_end_first:
             either = " or ".join(f"$f == {i}" for i, _ in self._ending) or "false"
             ends = (
                 f"({lives.jq_failure()}{lives.jq_after()}restarts as $r | failure($r) as $f"
                 f" | if {either} then after($f; $r) else {lives.jq_run()} end)"
             )
-            asked.append(expression(lives.jq(self._before_ready(ends)), "NotIn", "true"))
+            conditions.append(expression(lives.jq(self._before_ready(ends)), "NotIn", "true"))
         return self._stage(
             "ready",
-            [*self._state(), *asked],
+            [*self._state(), *conditions],
             delay=self._delay(_STARTED_AT, lives.jq_span("ready", lives.ready)),
             status=templates.ready(),
         )
@@ -294,16 +294,16 @@ class _Stages:
         )
 
     def _succeed(self) -> Manifest:
-        asked = [expression(".spec.restartPolicy", "In", "Never", "OnFailure")]
+        match = [expression(".spec.restartPolicy", "In", "Never", "OnFailure")]
         if self._ending:
-            asked.append(self._asks_failure([i for i, _ in self._ending], "NotIn"))
-        return self._end("succeed", asked, ends=self._lives.jq_run(), status=templates.succeeded())
+            match.append(self._matches_failure([i for i, _ in self._ending], "NotIn"))
+        return self._end("succeed", match, ends=self._lives.jq_run(), status=templates.succeeded())
 
     def _fail(self, position: int, failure: Failure) -> Manifest:
         evicted = failure.type is FailureType.EVICTED
         return self._end(
             f"fail-{position}",
-            [self._asks_failure([position], "In")],
+            [self._matches_failure([position], "In")],
             ends=self._lives.jq_after_within_run(position),
             status=templates.evicted(failure) if evicted else templates.failed(failure),
             event=("Evicted", failure.message or templates.EVICTED_MESSAGE)
@@ -339,9 +339,9 @@ class _Stages:
             self._stage("terminate", [deleted, over, *self._scope], delay=delay, delete=True),
         ]
 
-    def _asks_failure(self, positions: list[int], operator: str) -> Expression:
-        asked = f"{self._lives.jq_failure()}failure(restarts) | tostring"
-        return expression(self._lives.jq(asked), operator, *map(str, positions))
+    def _matches_failure(self, positions: list[int], operator: str) -> Expression:
+        failure = f"{self._lives.jq_failure()}failure(restarts) | tostring"
+        return expression(self._lives.jq(failure), operator, *map(str, positions))
 
     def _delay(self, stamp: str, span: str) -> str | None:
         """jq for the time that is `span` after `stamp`; None if there is no delay."""

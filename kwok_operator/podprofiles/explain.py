@@ -49,15 +49,15 @@ def lines(profile: Profile, pod: Pod) -> list[str]:
     """Returns the forecast as lines for people: the pod, its profile, and the steps."""
     course = explain(profile, pod)
     seed = f"profile {profile.name}, seed {profile.seed}"
-    found = [f"{pod.namespace}/{pod.name}: {seed}; times count from when it is bound"]
+    text = [f"{pod.namespace}/{pod.name}: {seed}; times count from when it is bound"]
     for step in course.steps:
         detail = f"  {step.detail}" if step.detail else ""
-        found.append(f"{clock(step.after):>12}  {step.state}{detail}")
+        text.append(f"{clock(step.after):>12}  {step.state}{detail}")
     if course.goes_on:
-        found.append(f"{'':>12}  and so on")
+        text.append(f"{'':>12}  and so on")
     if course.deletion:
-        found.append(f"{clock(course.deletion):>12}  after it is deleted, it is gone")
-    return found
+        text.append(f"{clock(course.deletion):>12}  after it is deleted, it is gone")
+    return text
 
 
 def clock(after: int) -> str:

@@ -11,8 +11,10 @@ Without backoffLimitPerIndex, the pods that a Job makes for one index differ onl
 of their names. Their failures are then drawn by the name, else the same index would fail for ever.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Final
 
 from kwok_operator.nodegroups.serials import names_serial, ranges_of
@@ -151,15 +153,11 @@ class Lives:
 
     def _chosen(self, number: int) -> int:
         drawn = draw(self._key("failure"), number)
-        return next((i for i, end in self._ends() if drawn < end), NO_FAILURE)
+        return next((i for i, end in enumerate(self._ends()) if drawn < end), NO_FAILURE)
 
-    def _ends(self) -> list[tuple[int, int]]:
-        """Each failure's position, and the end of its range of draws: the ranges are adjacent."""
-        found, end = [], 0
-        for position, each in enumerate(self.spec.failures):
-            end += threshold(each.probability)
-            found.append((position, end))
-        return found
+    def _ends(self) -> Iterator[int]:
+        """Yields the end of each failure's range of draws: the ranges are adjacent."""
+        return accumulate(threshold(each.probability) for each in self.spec.failures)
 
     def after_of(self, position: int, who: Who, restarts: int, *, run: int | None) -> int:
         """Milliseconds from the containers' start until a failure strikes; at most `run`."""
@@ -239,7 +237,7 @@ class Lives:
             for position, each in enumerate(failures)
             if each.indexes
         ]
-        chosen = "".join(f"if $u < {end} then {position} else " for position, end in self._ends())
+        chosen = "".join(f"if $u < {end} then {i} else " for i, end in enumerate(self._ends()))
         return (
             f"def chosen: {jq_draw(self._key('failure'))} as $u"
             f" | {chosen}{NO_FAILURE}{' end' * len(failures)};"

@@ -21,8 +21,8 @@ Expression = dict[str, Any]
 
 
 def expression(key: str, operator: str, *values: str) -> Expression:
-    found: Expression = {"key": key, "operator": operator}
-    return found | ({"values": list(values)} if values else {})
+    parts: Expression = {"key": key, "operator": operator}
+    return parts | ({"values": list(values)} if values else {})
 
 
 def text(value: str) -> str:
@@ -130,27 +130,27 @@ class Scope:
 
     def expressions(self) -> list[Expression]:
         """Returns a Stage's matchExpressions, those first that cost kwok least."""
-        found = []
+        expressions = []
         if self.namespaces is not None:
-            found.append(expression(".metadata.namespace", "In", *self.namespaces))
+            expressions.append(expression(".metadata.namespace", "In", *self.namespaces))
         for each in self.pods.match_expressions if self.pods else ():
             key = f".metadata.labels[{text(each.key)}]"
-            found.append(expression(key, each.operator.value, *each.values))
+            expressions.append(expression(key, each.operator.value, *each.values))
         if self.node_groups:
-            found.append(expression(_JQ_GROUP, "In", *self.node_groups))
-        return found
+            expressions.append(expression(_JQ_GROUP, "In", *self.node_groups))
+        return expressions
 
     def jq(self) -> str:
         """Returns one jq expression that says whether the profile selects the pod."""
-        asked = [
+        conditions = [
             f".metadata.labels[{text(key)}] == {text(value)}"
             for key, value in self.match_labels().items()
         ]
-        asked += [_asked(each) for each in self.expressions()]
-        return " and ".join(f"({each})" for each in asked) or "true"
+        conditions += [_condition(each) for each in self.expressions()]
+        return " and ".join(f"({each})" for each in conditions) or "true"
 
 
-def _asked(each: Expression) -> str:
+def _condition(each: Expression) -> str:
     key, operator = each["key"], each["operator"]
     if operator in (SelectorOperator.EXISTS, SelectorOperator.DOES_NOT_EXIST):
         return f"{key} {'!=' if operator == SelectorOperator.EXISTS else '=='} null"

@@ -40,11 +40,11 @@ def compile_usage(profiles: Sequence[Profile]) -> dict[str, Any] | None:
     }
     namespaces = [each.scope.namespaces for each in used]
     if None not in namespaces:
-        found = sorted({name for names in namespaces for name in names or ()})
+        selected = sorted({name for names in namespaces for name in names or ()})
         # An empty list would be all.
-        if not found:
+        if not selected:
             return None
-        spec["selector"] = {"matchNamespaces": found}
+        spec["selector"] = {"matchNamespaces": selected}
     return {
         "apiVersion": STAGE_API_VERSION,
         "kind": USAGE_KIND,
@@ -60,19 +60,19 @@ def without_usage(profiles: Sequence[Profile]) -> set[str]:
         profile.name
         for name in RESOURCES
         for profile in ranked
-        if _use(profile, name) and profile not in _asked(name, ranked)
+        if _use(profile, name) and profile not in _included(name, ranked)
     }
 
 
 def _use(profile: Profile, resource: str) -> ResourceUse | None:
-    found: ResourceUse | None = getattr(profile.spec.usage, resource)
-    return found
+    use: ResourceUse | None = getattr(profile.spec.usage, resource)
+    return use
 
 
-def _asked(resource: str, ranked: Sequence[Profile]) -> list[Profile]:
+def _included(resource: str, ranked: Sequence[Profile]) -> list[Profile]:
     """The profiles in the expression, as many as it has room for: those with a usage, and those
     that go before one of these and may select the same pods."""
-    found: list[Profile] = []
+    included: list[Profile] = []
     size = 0
     for place, profile in enumerate(ranked):
         below = (each for each in ranked[place + 1 :] if _use(each, resource))
@@ -81,10 +81,10 @@ def _asked(resource: str, ranked: Sequence[Profile]) -> list[Profile]:
         ):
             continue
         more = len(_link(profile, resource, ""))
-        if len(found) < _MOST_PROFILES and size + more <= _MOST_CHARACTERS:
-            found.append(profile)
+        if len(included) < _MOST_PROFILES and size + more <= _MOST_CHARACTERS:
+            included.append(profile)
             size += more
-    return found
+    return included
 
 
 def _link(profile: Profile, resource: str, otherwise: str) -> str:
@@ -104,7 +104,7 @@ def _by_annotation(resource: str) -> str:
 
 def _expression(resource: str, ranked: Sequence[Profile]) -> str:
     chain = _by_annotation(resource)
-    for profile in reversed(_asked(resource, ranked)):
+    for profile in reversed(_included(resource, ranked)):
         chain = _link(profile, resource, chain)
     return f'pod.status.phase != "Running" ? Quantity("0") : {chain}'
 
@@ -153,14 +153,14 @@ def _waved(wave: Wave) -> str:
 
 
 def _holds(scope: Scope) -> str:
-    asked = [_label(key, "==", [value]) for key, value in scope.match_labels().items()]
+    conditions = [_label(key, "==", [value]) for key, value in scope.match_labels().items()]
     if scope.namespaces is not None:
-        asked.append(f"pod.metadata.namespace in {json.dumps(scope.namespaces)}")
-    asked += [_required(each) for each in (scope.pods.match_expressions if scope.pods else ())]
+        conditions.append(f"pod.metadata.namespace in {json.dumps(scope.namespaces)}")
+    conditions += [_required(each) for each in (scope.pods.match_expressions if scope.pods else ())]
     if scope.node_groups:
         groups = "|".join(re.escape(group) for group in scope.node_groups)
-        asked.append(f"pod.spec.nodeName.matches({_text(f'^({groups})-[^-]*-[^-]*$')})")
-    return f"({' && '.join(asked) or 'true'})"
+        conditions.append(f"pod.spec.nodeName.matches({_text(f'^({groups})-[^-]*-[^-]*$')})")
+    return f"({' && '.join(conditions) or 'true'})"
 
 
 def _required(requirement: SelectorRequirement) -> str:
