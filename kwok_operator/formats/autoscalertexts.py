@@ -126,37 +126,37 @@ def triggered(message: str) -> tuple[ScaleUp, ...]:
 
 def scale_ups(text: str) -> tuple[ScaleUp, ...]:
     """Returns all that a text of CA names as `{a 0->3 (max: 10)}`."""
-    found = _SCALE_UP.findall(text)
-    return tuple(ScaleUp(group, int(a), int(b), int(most)) for group, a, b, most in found)
+    matches = _SCALE_UP.findall(text)
+    return tuple(ScaleUp(group, int(a), int(b), int(most)) for group, a, b, most in matches)
 
 
 def refused(message: str) -> tuple[GroupRefusal, ...] | None:
     """Reads `pod didn't trigger scale-up: 1 in backoff after failed scale-up, 2 ...`; None for
     another text. Empty means that CA had no group to consider.
     """
-    if not (found := _REFUSED.fullmatch(message.strip())):
+    if not (match := _REFUSED.fullmatch(message.strip())):
         return None
-    if not found[1]:
+    if not match[1]:
         return ()
-    reasons = parse_reasons(found[1])
+    reasons = parse_reasons(match[1])
     if reasons is None:  # such as `max total nodes in cluster reached`
-        return (GroupRefusal(found[1]),)
+        return (GroupRefusal(match[1]),)
     return tuple(GroupRefusal(each.text, each.count) for each in reasons)
 
 
 def failure(message: str) -> GroupFailure | None:
     """Reads CA's Events about its status ConfigMap that say that a scale-up failed."""
     for pattern in _FAILURES:
-        if found := pattern.fullmatch(message.strip()):
-            return GroupFailure(found["group"], found["why"].strip())
+        if match := pattern.fullmatch(message.strip()):
+            return GroupFailure(match["group"], match["why"].strip())
     return None
 
 
 def nominated(message: str) -> Nomination | None:
     """Reads Karpenter's `Pod should schedule on: nodeclaim/a, node/b`; None for another text."""
-    if not (found := _NOMINATED.fullmatch(message.strip())):
+    if not (match := _NOMINATED.fullmatch(message.strip())):
         return None
-    named = dict(part.partition("/")[::2] for part in found[1].split(", "))
+    named = dict(part.partition("/")[::2] for part in match[1].split(", "))
     return Nomination(named.get("nodeclaim", ""), named.get("node", ""))
 
 
@@ -197,8 +197,8 @@ def refused_by_pools(message: str) -> tuple[GroupRefusal, ...] | None:
 def _pool_and_reason(part: str) -> tuple[str, str]:
     part = _OVERHEAD.sub("", part)
     for pattern in _POOLS:
-        if found := pattern.search(part):
-            return found["pool"], (part[: found.start()] + part[found.end() :]).strip()
+        if match := pattern.search(part):
+            return match["pool"], (part[: match.start()] + part[match.end() :]).strip()
     required = _REQUIRED_POOL.findall(part)
     return (required[-1] if required else ""), part
 

@@ -27,12 +27,12 @@ class Block:
         written = prefix.isascii() and prefix.isdigit() and str(int(prefix[:4])) == prefix
         if not (slash and written) or "%" in address:
             raise ValueError("must be a range of addresses, such as 10.0.0.0/8")
-        found = ipaddress.ip_network(text, strict=False)
-        if found.network_address != ipaddress.ip_address(address):
-            raise ValueError(f"must begin where the range does, as {found} does")
-        if getattr(found.network_address, "ipv4_mapped", None) is not None:
+        network = ipaddress.ip_network(text, strict=False)
+        if network.network_address != ipaddress.ip_address(address):
+            raise ValueError(f"must begin where the range does, as {network} does")
+        if getattr(network.network_address, "ipv4_mapped", None) is not None:
             raise ValueError("is IPv4 written as IPv6, which Kubernetes takes for no range")
-        return cls(found.max_prefixlen, found.prefixlen, int(found.network_address))
+        return cls(network.max_prefixlen, network.prefixlen, int(network.network_address))
 
     @property
     def size(self) -> int:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kwok_operator.errors import ManifestError, one_line
+from kwok_operator.formats.untyped import text_at, value_at
 from kwok_operator.formats.words import names_in_words
 from kwok_operator.formats.yamltext import load_documents
 
@@ -51,8 +52,8 @@ def nodes_of(values: Sequence[Any], *, where: str) -> NodeDocuments:
         else:
             others.append(_other(value, place=place))
     if not nodes:
-        found = f"; it has {names_in_words(others)}" if others else ", it is empty"
-        raise ManifestError(f"{where}: has no Node (apiVersion: v1, kind: Node){found}")
+        content = f"; it has {names_in_words(others)}" if others else ", it is empty"
+        raise ManifestError(f"{where}: has no Node (apiVersion: v1, kind: Node){content}")
     _check_names(nodes, where=where)
     return NodeDocuments(nodes=tuple(nodes), others=tuple(others))
 
@@ -75,9 +76,7 @@ def pick(documents: NodeDocuments, name: str | None, *, where: str) -> dict[str,
 
 def node_name(node: dict[str, Any]) -> str:
     """Returns metadata.name, empty if there is none."""
-    metadata = node.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, dict) else None
-    return name if isinstance(name, str) else ""
+    return text_at(node, "metadata", "name")
 
 
 def _objects(values: Sequence[Any]) -> Iterator[tuple[str, Any, bool]]:
@@ -87,8 +86,7 @@ def _objects(values: Sequence[Any]) -> Iterator[tuple[str, Any, bool]]:
         stack = [(document, False)]
         while stack:
             value, in_node_list = stack.pop()
-            kind = value.get("kind") if isinstance(value, dict) else None
-            items = value.get("items") if isinstance(value, dict) else None
+            kind, items = value_at(value, "kind"), value_at(value, "items")
             if kind in _LISTS and value.get("apiVersion") == "v1" and isinstance(items, list):
                 stack.extend((item, kind == "NodeList") for item in reversed(items))
             else:
@@ -114,8 +112,7 @@ def _check_names(nodes: Sequence[dict[str, Any]], *, where: str) -> None:
     seen: set[str] = set()
     for number, node in enumerate(nodes, start=1):
         name = node_name(node)
-        metadata = node.get("metadata")
-        given = metadata.get("name") if isinstance(metadata, dict) else None
+        given = value_at(node, "metadata", "name")
         if given is not None and not isinstance(given, str):
             value = one_line(repr(given), limit=100)
             raise ManifestError(

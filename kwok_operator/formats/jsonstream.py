@@ -80,23 +80,23 @@ class _Text:
     def peek(self) -> str:
         """Returns the next character that is no white space; empty at the end."""
         while True:
-            found = _SPACE.match(self._buffer, self._at)
-            assert found is not None
-            self._at = found.end()
+            spaces = _SPACE.match(self._buffer, self._at)
+            assert spaces is not None
+            self._at = spaces.end()
             if self._at < len(self._buffer):
                 return self._buffer[self._at]
             if not self._more(1):
                 return ""
 
     def expect(self, any_of: str) -> str:
-        found = self.peek()
-        if not found:
+        character = self.peek()
+        if not character:
             raise self.error(ENDS_EARLY, cut=True)
-        if found not in any_of:
+        if character not in any_of:
             wanted = " or ".join(any_of)
-            raise self.error(f"is not JSON: {wanted} should stand here, not {found!r}")
+            raise self.error(f"is not JSON: {wanted} should stand here, not {character!r}")
         self._at += 1
-        return found
+        return character
 
     def keys(self) -> Iterator[str]:
         """Yields the keys of an object; the caller reads each value."""
@@ -119,7 +119,7 @@ class _Text:
         self.peek()
         while True:
             try:
-                found, end = self._decoder.raw_decode(self._buffer, self._at)
+                value, end = self._decoder.raw_decode(self._buffer, self._at)
             except json.JSONDecodeError as error:
                 if not self._goes_on(error):
                     raise self.error(f"is not JSON: {error.msg}", at=error.pos) from error
@@ -135,12 +135,12 @@ class _Text:
                 assert digits is not None
                 if digits.end() < len(self._buffer):
                     self._at = end
-                    return found
+                    return value
                 if not self._more(1):
                     if digits[0]:
                         raise self.error(ENDS_EARLY, cut=True)
                     self._at = len(self._buffer)
-                    return found
+                    return value
 
     def pass_log(self) -> None:
         """Passes over a log that begins here."""

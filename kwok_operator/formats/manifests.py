@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from kwok_operator.constants import INSTALL_IMAGE
 from kwok_operator.errors import ManifestError
+from kwok_operator.formats.untyped import condition_of, text_at, value_at
 from kwok_operator.formats.yamltext import load_documents
 
 Manifest = dict[str, Any]
@@ -39,8 +40,8 @@ def read_manifests(text: str, *, where: str) -> list[Manifest]:
     """Reads the objects of a text; raises ManifestError if one of them is no object."""
     objects = [value for value in load_documents(text, where=where) if value is not None]
     for number, value in enumerate(objects, start=1):
-        metadata = value.get("metadata") if isinstance(value, dict) else None
-        if not (isinstance(metadata, dict) and value.get("kind") and value.get("apiVersion")):
+        has_metadata = isinstance(value_at(value, "metadata"), dict)
+        if not (has_metadata and value.get("kind") and value.get("apiVersion")):
             raise ManifestError(f"{where}: document {number} is no object: it has no apiVersion,"
                                 " kind or metadata")  # fmt: skip
     return objects
@@ -107,8 +108,7 @@ def applied_by(item: Mapping[str, Any], manager: str) -> bool:
 
 
 def condition_is_true(item: Mapping[str, Any], kind: str) -> bool:
-    conditions = (item.get("status") or {}).get("conditions") or ()
-    return any(c.get("type") == kind and c.get("status") == "True" for c in conditions)
+    return text_at(condition_of(item, kind), "status") == "True"
 
 
 def is_rolled_out(deployment: Mapping[str, Any]) -> bool:

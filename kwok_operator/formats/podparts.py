@@ -52,8 +52,8 @@ def meets(value: object, requirement: Mapping[str, Any]) -> bool:
 
 
 def _integer(text: object) -> int | None:
-    found = isinstance(text, str) and re.fullmatch(r"[+-]?[0-9]{1,30}", text)
-    return int(found[0]) if found else None
+    match = isinstance(text, str) and re.fullmatch(r"[+-]?[0-9]{1,30}", text)
+    return int(match[0]) if match else None
 
 
 def workload(metadata: Mapping[str, Any]) -> str:
@@ -74,13 +74,13 @@ def workload(metadata: Mapping[str, Any]) -> str:
 
 def amounts(quantities: object) -> dict[str, float]:
     """Converts a map of quantities to amounts. Values that are no quantities are left out."""
-    found: dict[str, float] = {}
+    parsed: dict[str, float] = {}
     for name, value in as_map(quantities).items():
         if isinstance(value, str | int | float):
             amount = _amount(value, 1_000 if name == "cpu" else 1)
             if amount is not None:
-                found[name] = amount
-    return found
+                parsed[name] = amount
+    return parsed
 
 
 @lru_cache(maxsize=4_096, typed=True)
@@ -103,21 +103,21 @@ def requests(spec: Mapping[str, Any]) -> dict[str, float]:
     peak: dict[str, float] = {}
     sidecars: dict[str, float] = {}
     for container in dicts(spec.get("initContainers")):
-        asked = _asked(container)
+        requested = _requested(container)
         if is_sidecar(container):
-            sidecars = _sum(sidecars, asked)
+            sidecars = _sum(sidecars, requested)
             peak = _most(peak, sidecars)
         else:
-            peak = _most(peak, _sum(sidecars, asked))
+            peak = _most(peak, _sum(sidecars, requested))
     for container in dicts(spec.get("containers")):
-        running = _sum(running, _asked(container))
+        running = _sum(running, _requested(container))
     total = _most(_sum(running, sidecars), peak)
-    total |= _asked(spec)
+    total |= _requested(spec)
     total = _sum(total, amounts(spec.get("overhead")))
     return {name: min(n, MAX_AMOUNT) for name, n in total.items() if n}
 
 
-def _asked(holder: Mapping[str, Any]) -> dict[str, float]:
+def _requested(holder: Mapping[str, Any]) -> dict[str, float]:
     return amounts(as_map(holder.get("resources")).get("requests"))
 
 

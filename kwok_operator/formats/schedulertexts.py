@@ -68,9 +68,9 @@ def parse_scheduler_text(message: str) -> SchedulerText | None:
     text = message.strip()
     if _NONE.match(text):
         return SchedulerText(0)
-    if not (found := _MESSAGE.fullmatch(text)):
+    if not (match := _MESSAGE.fullmatch(text)):
         return None
-    nodes, body, rest = int(found[1]), found[2], found[3] or ""
+    nodes, body, rest = int(match[1]), match[2], match[3] or ""
     preemption = rest[end.end() :] if (end := _PREEMPTION.match(rest)) else ""
     later = _reasons(preemption.rstrip(".")) or ()
     reasons = _reasons(body)

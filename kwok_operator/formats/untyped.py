@@ -28,8 +28,8 @@ def value_at(value: object, *path: str) -> Any:
 
 def text_at(value: object, *path: str) -> str:
     """Returns the text at a path in an object; empty if there is none, or another type."""
-    found = value_at(value, *path)
-    return found if isinstance(found, str) else ""
+    value = value_at(value, *path)
+    return value if isinstance(value, str) else ""
 
 
 def condition_of(body: object, kind: str) -> Mapping[str, Any]:

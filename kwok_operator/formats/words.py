@@ -39,8 +39,8 @@ def few_names(names: Collection[str]) -> str:
 def nearest(word: str, known: Collection[str]) -> str | None:
     """Returns the known word closest to a mistyped one; None if none is close."""
     by_lower = {name.lower(): name for name in known}
-    found = difflib.get_close_matches(word[:_CHARACTERS].lower(), by_lower, n=1, cutoff=0.7)
-    return by_lower[found[0]] if found else None
+    matches = difflib.get_close_matches(word[:_CHARACTERS].lower(), by_lower, n=1, cutoff=0.7)
+    return by_lower[matches[0]] if matches else None
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from kwok_operator.formats.pieces import ENDS_EARLY, MAX_VALUE, DocumentPiece, PieceError, Streamed
+from kwok_operator.formats.untyped import as_list
 from kwok_operator.formats.yamltext import DocumentError, load_documents
 
 _KEY: Final = re.compile(r"([A-Za-z]+):[ \t]*(?:#.*)?\r?\n?")
@@ -56,7 +57,7 @@ def _document(lines: "_Lines", streamed: Streamed) -> Iterator[DocumentPiece]:
         else:
             rest.add(number, line)
     value = rest.value()
-    for element in value if isinstance(value, list) else ():
+    for element in as_list(value):
         yield DocumentPiece("", element, {})
     yield DocumentPiece(None, None, value if isinstance(value, dict) else {})
 

@@ -153,14 +153,14 @@ class _Reader:
             raise self._not_yaml(error) from error
 
     def _check_characters(self) -> None:
-        found = _UNPRINTABLE.search(self._text)
-        if found:
-            before = self._text[: found.start()]
+        match = _UNPRINTABLE.search(self._text)
+        if match:
+            before = self._text[: match.start()]
             raise DocumentError(
-                f"the character {found.group()!a} can't stand in YAML; take it out",
+                f"the character {match.group()!a} can't stand in YAML; take it out",
                 where=self._where,
                 line=before.count("\n") + 1,
-                column=found.start() - before.rfind("\n"),
+                column=match.start() - before.rfind("\n"),
             )
 
     def _not_yaml(self, error: yaml.YAMLError) -> DocumentError:
