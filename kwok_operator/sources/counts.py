@@ -46,42 +46,39 @@ def read_counts(
     `places` are descriptions of nodes with their annotations; for each count, the first node that
     has its annotation decides.
     """
-    found: dict[str, tuple[str, int]] = {}
+    counts: dict[str, tuple[str, int]] = {}
     problems: list[str] = []
     for key in COUNT_ANNOTATIONS:
         given = [(who, a[key]) for who, a in places if a.get(key) is not None][:1]
         for who, text in given:
             if isinstance(text, str) and _COUNT.fullmatch(text):
-                found[key] = who, int(text)
+                counts[key] = who, int(text)
             else:
                 shown = one_line(repr(text), limit=100)
                 problems.append(
                     f"{who}: annotation {key}: {shown} is not a number of nodes;"
                     ' write one, such as "10"'
                 )
-    low = found.get(CA_MIN_COUNT_ANNOTATION, ("", DEFAULT_MIN))[1]
-    high = found.get(CA_MAX_COUNT_ANNOTATION, ("", DEFAULT_MAX))[1]
-    desired = (
-        found[CA_DESIRED_COUNT_ANNOTATION][1] if CA_DESIRED_COUNT_ANNOTATION in found else None
-    )
+    _, low = counts.get(CA_MIN_COUNT_ANNOTATION, ("", DEFAULT_MIN))
+    _, high = counts.get(CA_MAX_COUNT_ANNOTATION, ("", DEFAULT_MAX))
+    _, desired = counts.get(CA_DESIRED_COUNT_ANNOTATION, ("", None))
     if not problems:
-        problems += _conflicts(low, high, desired, found)
+        problems += _conflicts(low, high, desired, counts)
     return (None if problems else Counts(low, high, desired)), tuple(problems)
 
 
 def _conflicts(
-    low: int, high: int, desired: int | None, found: Mapping[str, tuple[str, int]]
+    low: int, high: int, desired: int | None, counts: Mapping[str, tuple[str, int]]
 ) -> list[str]:
     def at(key: str) -> str:
-        return f"{found[key][0]}: annotation {key}"
+        return f"{counts[key][0]}: annotation {key}"
 
     if high > MAX_TARGET_SIZE:
         return [f"{at(CA_MAX_COUNT_ANNOTATION)}: {high} is too many; the most is {MAX_TARGET_SIZE}"]
     if low > high:
-        key = (
-            CA_MIN_COUNT_ANNOTATION if CA_MIN_COUNT_ANNOTATION in found else CA_MAX_COUNT_ANNOTATION
-        )
-        default = "" if CA_MAX_COUNT_ANNOTATION in found else " (the default)"
+        bounds = CA_MIN_COUNT_ANNOTATION, CA_MAX_COUNT_ANNOTATION
+        key = next(each for each in bounds if each in counts)
+        default = "" if CA_MAX_COUNT_ANNOTATION in counts else " (the default)"
         return [
             f"{at(key)}: the fewest nodes, {low}, are more than the most, {high}{default};"
             f" lower the first, or raise {CA_MAX_COUNT_ANNOTATION}"

@@ -137,7 +137,7 @@ class _Deriver:
 
     def _by_value_static(self, templates: ConfigMapTemplates) -> dict[str, list[_Static]]:
         where = f"ConfigMap {templates.name}, key {templates.key}"
-        found: dict[str, list[_Static]] = {}
+        by_value: dict[str, list[_Static]] = {}
         without: list[dict[str, Any]] = []
         for node in sorted(templates.documents.nodes, key=node_name):
             name, value = node_name(node), self._value_of_template(node)
@@ -154,10 +154,10 @@ class _Deriver:
                 without = [other for other in without if other is not node]
                 continue
             if value:
-                found.setdefault(value, []).append(_Static(name, node, cleaned))
+                by_value.setdefault(value, []).append(_Static(name, node, cleaned))
         if without:
-            self._without_key(without, where, none_has_it=not found)
-        return found
+            self._without_key(without, where, none_has_it=not by_value)
+        return by_value
 
     def _value_of_template(self, node: Mapping[str, Any]) -> str:
         """Returns the template's value of the key; empty if there is none, or it is not text."""
@@ -189,11 +189,11 @@ class _Deriver:
             node.labels if self._config.key_kind is KeyKind.LABEL else node.annotations
             for node in live
         ]
-        found: dict[str, list[LiveNode]] = {}
+        by_value: dict[str, list[LiveNode]] = {}
         for node, of_node in zip(live, texts, strict=True):
             if value := of_node.get(self._config.group_key):
-                found.setdefault(value, []).append(node)
-        if not found and not others:
+                by_value.setdefault(value, []).append(node)
+        if not by_value and not others:
             keys = useful_keys(texts)
             there = self._config.cluster
             of = f" of the cluster of Secret {there.secret_name}" if there else ""
@@ -204,7 +204,7 @@ class _Deriver:
                 f"nodegroups: {who} has the {self._key_in_words}"
                 + (f"; {self._remedy(keys)}" if live else "; fake nodes don't count"),
             )
-        return found
+        return by_value
 
     def _group(
         self,
@@ -364,14 +364,14 @@ class _Deriver:
             return
         first, paths, names = static[0], [], []
         for other in static[1:]:
-            found = differing_paths(first.cleaned, other.cleaned)
-            found += [
+            differing = differing_paths(first.cleaned, other.cleaned)
+            differing += [
                 f"metadata.annotations.{key}"
                 for key in COUNT_ANNOTATIONS
                 if key in other.annotations and other.annotations[key] != first.annotations.get(key)
             ]
-            paths += [path for path in found if path not in paths]
-            names += [other.name] if found else []
+            paths += [path for path in differing if path not in paths]
+            names += [other.name] if differing else []
         if names:
             self._problem(
                 "TemplatesDiffer",

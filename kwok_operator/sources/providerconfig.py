@@ -70,8 +70,8 @@ def read_config(text: str, *, where: str) -> ProviderConfig:
         raise ProviderConfigError(where=where, problems=(problem,), fields=("",)) from error
     if len(documents) == 1:
         return config_of(documents[0], where=where)
-    found = f"has {len(documents)} documents, and must be one" if documents else "is empty"
-    raise _not_a_config(f"{found}; it begins with apiVersion: {API_VERSION}", where=where)
+    count = f"has {len(documents)} documents, and must be one" if documents else "is empty"
+    raise _not_a_config(f"{count}; it begins with apiVersion: {API_VERSION}", where=where)
 
 
 def config_of(value: object, *, where: str) -> ProviderConfig:
@@ -84,8 +84,8 @@ def config_of(value: object, *, where: str) -> ProviderConfig:
 
 
 def _not_a_config(problem: str, *, where: str) -> ProviderConfigError:
-    found = Problem("InvalidYAML", f"{where}: {problem}")
-    return ProviderConfigError(where=where, problems=(found,), fields=("",))
+    problems = (Problem("InvalidYAML", f"{where}: {problem}"),)
+    return ProviderConfigError(where=where, problems=problems, fields=("",))
 
 
 def templates_key(config: ProviderConfig, keys_present: Collection[str]) -> str:
@@ -106,7 +106,7 @@ def templates_key(config: ProviderConfig, keys_present: Collection[str]) -> str:
 
 
 class _Reader:
-    """Reads one config; every method goes on after a mistake, so that all are found."""
+    """Reads one config; every method goes on after a mistake, so that all are reported."""
 
     def __init__(self, root: dict[str, Any]) -> None:
         self._root = root
@@ -270,20 +270,20 @@ class _Reader:
         """Returns the GPU label's key, types and notes, from all places where samples have had
         them.
         """
-        found: list[tuple[str, dict[str, Any]]] = []
+        given: list[tuple[str, dict[str, Any]]] = []
         for at, parent in (("nodes.", nodes), ("", self._root)):
             value = parent.get("gpuConfig")
             if isinstance(value, dict):
                 self._check_keys(value, "nodes.gpuConfig")
-                found += [(f"{at}gpuConfig", value)] if value else []
+                given += [(f"{at}gpuConfig", value)] if value else []
             elif value is not None:
                 self._invalid(f"{at}gpuConfig", value, "must be an object of keys and values")
         top = {key: self._root[key] for key in _GPU_KEYS if self._root.get(key) is not None}
-        found += [("", top)] if top else []
-        if not found:
+        given += [("", top)] if top else []
+        if not given:
             return None, (), ()
         merged: dict[str, Any] = {}
-        for at, values in found:
+        for at, values in given:
             for key in _GPU_KEYS:
                 value = values.get(key)
                 if value is not None and merged.setdefault(key, value) != value:
