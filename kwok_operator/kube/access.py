@@ -1,4 +1,4 @@
-"""Finds out what an account may do, by SelfSubjectAccessReviews."""
+"""Checks what an account may do, by SelfSubjectAccessReviews."""
 
 import asyncio
 from collections.abc import Iterable
@@ -28,9 +28,9 @@ class AccessRight(NamedTuple):
 async def missing_rights(client: KubeClient, rights: Iterable[AccessRight]) -> list[AccessRight]:
     """Returns those of the `rights` that the account lacks. Raises ApiError,
     ApiUnreachableError."""
-    asked = list(rights)
-    answers = await asyncio.gather(*(_allowed(client, right) for right in asked))
-    return [right for right, allowed in zip(asked, answers, strict=True) if not allowed]
+    rights = list(rights)
+    answers = await asyncio.gather(*(_allowed(client, right) for right in rights))
+    return [right for right, allowed in zip(rights, answers, strict=True) if not allowed]
 
 
 async def _allowed(client: KubeClient, right: AccessRight) -> bool:

@@ -26,6 +26,7 @@ from kwok_operator.errors import (
     TooManyRequestsError,
     UnauthorizedError,
 )
+from kwok_operator.formats.untyped import as_list, as_map
 
 _ERRORS: Final[Mapping[int, type[ApiError]]] = {
     400: BadRequestError,
@@ -68,9 +69,7 @@ def error_of(
 
     Fields with odd values count as missing: the error itself is what matters.
     """
-    details = answer.get("details")
-    details = details if isinstance(details, dict) else {}
-    causes = details.get("causes")
+    details = as_map(answer.get("details"))
     default = ServerError if status >= 500 else ApiError
     return _ERRORS.get(status, default)(
         str(answer.get("message") or ""),
@@ -82,7 +81,7 @@ def error_of(
                 message=str(cause.get("message") or ""),
                 reason=str(cause.get("reason") or ""),
             )
-            for cause in (causes if isinstance(causes, list) else ())
+            for cause in as_list(details.get("causes"))
             if isinstance(cause, dict)
         ),
         retry_after=_seconds((headers or {}).get("Retry-After", details.get("retryAfterSeconds"))),

@@ -101,11 +101,11 @@ def kubeconfig_paths(kubeconfig: str | None, env: Mapping[str, str], flag: str) 
         wanted = [os.path.join(env.get("HOME") or "~", ".kube", "config")]
         remedy = "give --kubeconfig, set KUBECONFIG, or run in a pod with a service account"
     paths = [Path(path).expanduser() for path in wanted if path]
-    found = [path for path in paths if path.exists()]
-    if not found:
+    existing = [path for path in paths if path.exists()]
+    if not existing:
         names = ", ".join(map(str, paths))
         raise ConnectionConfigError(f"there is no kubeconfig at {names}: {remedy}")
-    return found
+    return existing
 
 
 async def _from_files(paths: list[Path], context: str | None, env: Mapping[str, str]) -> Endpoint:

@@ -65,14 +65,17 @@ async def run_plugin(
         "KUBERNETES_EXEC_INFO": json.dumps(request),
     }
     output = await _output(
-        [_found(command, env=env, hint=spec.get("installHint")), *map(str, spec.get("args") or ())],
+        [
+            _program(command, env=env, hint=spec.get("installHint")),
+            *map(str, spec.get("args") or ()),
+        ],
         env=env,
         interactive=interactive,
     )
     return _credential(output, command=command, version=version)
 
 
-def _found(command: str, *, env: Mapping[str, str], hint: object) -> str:
+def _program(command: str, *, env: Mapping[str, str], hint: object) -> str:
     path = shutil.which(command, path=env.get("PATH", os.defpath))
     if path is None:
         problem = f"the exec plugin {command} is not installed, or is not on PATH"

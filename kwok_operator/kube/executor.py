@@ -305,20 +305,20 @@ class Executor:
         """Schedules a retry of a job, unless it was tried often enough."""
         plan, now = job.plan, self._clock()
         retry_after = None if isinstance(error, ApiUnreachableError) else error.retry_after
-        asked = isinstance(error, TooManyRequestsError) or retry_after is not None
+        throttled = isinstance(error, TooManyRequestsError) or retry_after is not None
         by_policy = isinstance(error, ApiError) and error.by_policy
-        weight = WEIGHT_OF_WAITING if asked and not by_policy else WEIGHT_OF_ACCIDENT
+        weight = WEIGHT_OF_WAITING if throttled and not by_policy else WEIGHT_OF_ACCIDENT
         job.failures += weight
         if job.ticket > plan.counted:
             plan.counted = self._pace.begun
             plan.failures += weight
         failures = max(job.failures, plan.failures)
         delay = retry_delay(failures // weight - 1, error, draw=self._draw)
-        if asked:
+        if throttled:
             self._metrics.node_writes_throttled.inc()
         else:
             plan.held_until = max(plan.held_until, now + delay)
-        self._slow_down(job, error, delay=delay, asked=asked, by_policy=by_policy)
+        self._slow_down(job, error, delay=delay, throttled=throttled, by_policy=by_policy)
         if plan.failures >= plan.patience:
             plan.end(error)
         elif job.failures >= plan.patience:
@@ -335,17 +335,17 @@ class Executor:
         error: ApiError | ApiUnreachableError,
         *,
         delay: float,
-        asked: bool,
+        throttled: bool,
         by_policy: bool,
     ) -> None:
         """Slows all groups down if the API server asks for it, else only the group whose writes
         fail."""
         now, group = self._clock(), job.plan.group
         pace, ticket, whose = self._pace, job.ticket, ""
-        if by_policy or not asked:
+        if by_policy or not throttled:
             pace, ticket, whose = group.pace, job.group_ticket, f" group={group.name}"
         level = logging.DEBUG if pace.throttled else logging.INFO
-        if asked:
+        if throttled:
             lowered = pace.asked_to_wait(now, ticket=ticket, delay=delay)
             what = "the API server asks to slow down"
         else:

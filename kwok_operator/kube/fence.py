@@ -1,13 +1,13 @@
 """Lets a fence forbid any write up to the moment at which it is sent.
 
-    request() ──(asked)──> waits for a token, a connection ──> body ──(asked again)──> socket
+    request() ──(fence)──> waits for a token, a connection ──> body ──(fence again)──> socket
 
 Between the decision to write and the first byte on the wire a request may wait long: for its turn
-among others, for a login, or because the whole process was stopped. So the fence is asked whenever
-a request is started, and once more when its body is written; the headers wait in a buffer until
-then. For a write without a body it is asked once.
+among others, for a login, or because the whole process was stopped. So the fence is called when a
+request is started, and once more when its body is written; the headers wait in a buffer until then.
+For a write without a body it is called once, for reads never.
 
-The fence decides what it allows, and why. It is not asked for reads.
+The fence decides what it allows, and why.
 """
 
 from collections.abc import Callable
@@ -28,9 +28,9 @@ def check(fence: WriteCheck | None, *, method: str, path: str) -> None:
 
 
 class FencedBody(aiohttp.BytesPayload):
-    """A body that asks the fence before it is written.
+    """A body that calls the fence before it is written.
 
-    aiohttp turns errors raised here into connection errors, so after such an error the client asks
+    aiohttp turns errors raised here into connection errors, so after such an error the client calls
     the fence again.
     """
 

@@ -50,8 +50,8 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 LIST_TIMEOUT: Final = 60.0
 WATCH_SECONDS: Final = (240, 300)
-"""Seconds; the server is asked to end each watch at a random time in between, to spread them
-out."""
+"""Seconds: each watch requests its end (timeoutSeconds) after a random time in between, to spread
+the watches out."""
 WATCH_GRACE: Final = 30.0
 INACTIVITY: Final = 70.0
 BURST: Final = 50

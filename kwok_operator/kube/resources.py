@@ -37,10 +37,10 @@ class ApiResource(NamedTuple):
 class ApiResources:
     """The kinds that one API server serves."""
 
-    def __init__(self, found: Iterable[ApiResource]) -> None:
+    def __init__(self, resources: Iterable[ApiResource]) -> None:
         self._kinds: dict[tuple[str, str, str], ApiResource] = {}
         self._preferred: dict[tuple[str, str], ApiResource] = {}
-        for each in found:
+        for each in resources:
             self._kinds[each.group, each.version, each.kind] = each
             self._preferred.setdefault((each.group, each.plural), each)
 
@@ -60,7 +60,7 @@ class ApiResources:
 
 async def discover(client: KubeClient) -> ApiResources:
     """Reads which kinds the API server serves. Raises ApiError, ApiUnreachableError."""
-    found = []
+    resources = []
     for root in ("/api", "/apis"):
         answer = json.loads(
             await client.request(
@@ -70,7 +70,7 @@ async def discover(client: KubeClient) -> ApiResources:
         for group in answer.get("items") or ():
             name = group["metadata"].get("name", "")
             for version in group["versions"]:
-                found += [
+                resources += [
                     ApiResource(
                         group=name,
                         version=version["version"],
@@ -81,4 +81,4 @@ async def discover(client: KubeClient) -> ApiResources:
                     )
                     for each in version.get("resources") or ()
                 ]
-    return ApiResources(found)
+    return ApiResources(resources)

@@ -69,8 +69,8 @@ def patient_delay(
 
     For endless retries: an API server that answers "one second" for hours must get fewer and fewer.
     """
-    asked = error.retry_after if isinstance(error, ApiError) else None
-    return max(min(asked or 0.0, cap), backoff(attempt, draw=draw, base=base, cap=cap))
+    retry_after = error.retry_after if isinstance(error, ApiError) else None
+    return max(min(retry_after or 0.0, cap), backoff(attempt, draw=draw, base=base, cap=cap))
 
 
 async def call_with_retries(
