@@ -81,5 +81,5 @@ def tail(path: Path, *, lines: int = 15) -> str:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-    last = [found[0]] if (found := _REFUSED_FLAG.search(text)) else text.splitlines()[-lines:]
+    last = [match[0]] if (match := _REFUSED_FLAG.search(text)) else text.splitlines()[-lines:]
     return "\n".join(f"  {line}" for line in last)

@@ -43,8 +43,8 @@ def _version(go: Path, *, settings: Settings) -> Version:
         )
     except (OSError, subprocess.TimeoutExpired):
         return ()
-    found = re.search(r"\bgo(\d+)\.(\d+)(?:\.(\d+))?", answer.stdout)
-    return tuple(int(part or 0) for part in found.groups()) if found else ()
+    match = re.search(r"\bgo(\d+)\.(\d+)(?:\.(\d+))?", answer.stdout)
+    return tuple(int(part or 0) for part in match.groups()) if match else ()
 
 
 def _installed(*, minimum: Version, settings: Settings, reporter: Reporter) -> Path:

@@ -94,15 +94,15 @@ _PORTS = (
 def _free_ports(first: int) -> dict[str, int]:
     """Return a port for each component, none of them taken, from `first` upwards."""
     with ExitStack() as stack:
-        found: list[int] = []
+        free: list[int] = []
         for port in range(first, min(first + 1000, 1 << 16)):
             try:
                 stack.enter_context(socket.create_server(("127.0.0.1", port)))
             except OSError:
                 continue
-            found.append(port)
-            if len(found) == len(_PORTS):
-                return dict(zip(_PORTS, found, strict=True))
+            free.append(port)
+            if len(free) == len(_PORTS):
+                return dict(zip(_PORTS, free, strict=True))
     raise ClusterError(
         f"looking for free ports: there are not {len(_PORTS)} from {first} upwards; "
         f"{PORTS_VARIABLE} can name another"
@@ -282,13 +282,13 @@ def _stages(directory: Path) -> str:
 
 def _complaints(log: Path) -> str:
     """Return the errors in kwokctl's log, one per line."""
-    found = []
+    errors = []
     for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             entry = json.loads(line)
         except ValueError:
-            found.append(line)
+            errors.append(line)
             continue
         if isinstance(entry, dict) and entry.get("level") in ("ERROR", "WARN"):
-            found.append(f"{entry.get('msg')}: {entry.get('err', '')}")
-    return "\n".join(f"  {line[:300]}" for line in found[-15:])
+            errors.append(f"{entry.get('msg')}: {entry.get('err', '')}")
+    return "\n".join(f"  {line[:300]}" for line in errors[-15:])

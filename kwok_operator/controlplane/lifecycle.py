@@ -111,7 +111,7 @@ def _started(
     home.mkdir(parents=True)
     path = home / "kwokctl.yaml"
     path.write_text(config, encoding="utf-8")
-    # Its path shows that it works on this cluster, so it is found even if we are killed.
+    # Its path shows which cluster it works on, so a later run can end it if we are killed.
     program = home / "kwokctl"
     program.symlink_to(tools["kwokctl"])
     paths = {"kwokctl": str(program), "kubectl": str(tools["kubectl"])}

@@ -1,8 +1,8 @@
 """Looking for tools that are there already: in the cache first, then on the search path.
 
 Tools in the cache are complete and have the right version, as tools.py puts no others there. Tools
-on the search path ($KUBEBUILDER_ASSETS, then PATH) are asked for their version, and used in place
-if it fits; if not, that is reported: an old kubectl in /usr/bin must not affect tests.
+on the search path ($KUBEBUILDER_ASSETS, then PATH) are run to report their version, and used in
+place if it fits; if not, a message says so: an old kubectl in /usr/bin must not affect tests.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def on_path(tool: str, *, toolset: ToolSet, settings: Settings, reporter: Report
         if toolset.accepts(version):
             return path.absolute()
         refused.add(path.resolve())
-        found = ".".join(str(part) for part in version) or "not known"
-        reporter.say(f"not using {path}: its version is {found}, wanted is {toolset.wanted}")
+        reported = ".".join(str(part) for part in version) or "not known"
+        reporter.say(f"not using {path}: its version is {reported}, wanted is {toolset.wanted}")
     return None
 
 

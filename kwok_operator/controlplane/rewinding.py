@@ -40,7 +40,7 @@ _NEVER_KEPT: Final = "/registry/events/"
 """Events expire, so they are no part of a state that can be put back."""
 _OPERATIONS: Final = 100
 """Less than etcd's --max-txn-ops, which is 128."""
-_ASK_SECONDS: Final = 30.0
+_REQUEST_SECONDS: Final = 30.0
 _ROUNDS: Final = 20
 _READY_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.05
@@ -80,7 +80,7 @@ class Rewinder:
             if not (operations := list(self._differing())):
                 break
             for first in range(0, len(operations), _OPERATIONS):
-                self._ask("txn", {"success": operations[first : first + _OPERATIONS]})
+                self._request("txn", {"success": operations[first : first + _OPERATIONS]})
             if any("request_put" in each for each in operations):
                 self._recognise()
         else:
@@ -113,7 +113,7 @@ class Rewinder:
         """Yields the operations that remove all differences, and all Events."""
         used = {_resource(key) for key in self._kept}
         emptied = {_NEVER_KEPT}
-        if self._ask("range", {**_range(_NEVER_KEPT), "limit": 1}).get("kvs"):
+        if self._request("range", {**_range(_NEVER_KEPT), "limit": 1}).get("kvs"):
             yield {"request_delete_range": _range(_NEVER_KEPT)}
         for key in self.differences():
             resource = _resource(key)
@@ -126,14 +126,14 @@ class Rewinder:
                 yield {"request_delete_range": _range(resource)}
 
     def _read(self, *, values: bool) -> Iterator[tuple[str, dict[str, Any]]]:
-        answer = self._ask("range", {**_range(_ALL), "keys_only": not values})
+        answer = self._request("range", {**_range(_ALL), "keys_only": not values})
         for kv in answer.get("kvs", ()):
             key = base64.b64decode(kv["key"]).decode()
             if not key.startswith((*_OF_THE_API_SERVER, _NEVER_KEPT)):
                 yield key, kv
 
-    def _ask(self, what: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Asks etcd by its JSON gateway."""
+    def _request(self, what: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Sends a request to etcd's JSON gateway. Raises ClusterError."""
         request = urllib.request.Request(
             f"{self._etcd}/v3/kv/{what}",
             data=json.dumps(body).encode(),
@@ -142,9 +142,9 @@ class Rewinder:
         # Requests to this machine must not go to a proxy of the environment.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
-            with opener.open(request, timeout=_ASK_SECONDS) as answer:
-                found: dict[str, Any] = json.load(answer)
-                return found
+            with opener.open(request, timeout=_REQUEST_SECONDS) as answer:
+                content: dict[str, Any] = json.load(answer)
+                return content
         except (OSError, ValueError) as err:
             said = err.read().decode(errors="replace") if hasattr(err, "read") else ""
             raise ClusterError(

@@ -48,7 +48,7 @@ def find_tools(settings: Settings, *, reporter: Reporter) -> Tools:
 
 
 def find_set(directory: Path, *, settings: Settings, reporter: Reporter) -> Tools:
-    """Return the tools of a single set, found in the same way. It needs no cluster's other sets."""
+    """Return the tools of a single set, from the same sources. It needs no cluster's other sets."""
     try:
         toolset = read(directory)
     except (OSError, KeyError, ValueError) as err:
@@ -76,13 +76,13 @@ def find_kubectl(settings: Settings) -> Path:
 
 
 class _Finder:
-    """A search for tools, which remembers what it has found."""
+    """A search for tools, which remembers their paths."""
 
     def __init__(self, toolsets: list[ToolSet], *, settings: Settings, reporter: Reporter) -> None:
         self._toolsets = toolsets
         self._settings = settings
         self._reporter = reporter
-        self._found: dict[str, Path] = {}
+        self._paths: dict[str, Path] = {}
         self._sites = Sites(reporter=reporter)
         self._urls: Mapping[str, str] | None = None
         self._builder: Builder | None = None
@@ -94,7 +94,7 @@ class _Finder:
                 if path := locate.on_path(
                     tool, toolset=toolset, settings=self._settings, reporter=self._reporter
                 ):
-                    self._found[tool] = path
+                    self._paths[tool] = path
         if any(self._missing(toolset) for toolset in self._toolsets):
             lock = self._settings.cache / "tools.lock"
             with exclusive(lock, purpose="which gets the tools", reporter=self._reporter):
@@ -102,19 +102,19 @@ class _Finder:
                 for toolset in self._toolsets:
                     self._get(toolset)
         return Tools(
-            paths={tool: self._found[tool] for toolset in self._toolsets for tool in toolset.tools},
+            paths={tool: self._paths[tool] for toolset in self._toolsets for tool in toolset.tools},
             versions={of_family(toolset.name): toolset.version for toolset in self._toolsets},
         )
 
     def _missing(self, toolset: ToolSet) -> list[str]:
-        return [tool for tool in toolset.tools if tool not in self._found]
+        return [tool for tool in toolset.tools if tool not in self._paths]
 
     def _look_in_cache(self) -> None:
         for toolset in self._toolsets:
             for tool in self._missing(toolset):
                 path = locate.in_cache(tool, toolset=toolset, settings=self._settings)
                 if path is not None:
-                    self._found[tool] = path
+                    self._paths[tool] = path
 
     def _get(self, toolset: ToolSet) -> None:
         for tool in self._missing(toolset) if toolset.family.released else ():
@@ -143,7 +143,7 @@ class _Finder:
                 raise DownloadError(
                     f"downloading {url}: it reports version {got}, not {toolset.wanted}"
                 )
-            self._found[tool] = fresh.replace(target / tool)
+            self._paths[tool] = fresh.replace(target / tool)
         finally:
             shutil.rmtree(fresh.parent, ignore_errors=True)
         self._reporter.say(f"downloaded {tool} {toolset.version}")
@@ -157,7 +157,7 @@ class _Finder:
         if self._urls is None:
             versions = {of_family(each.name): each.version for each in self._toolsets}
             self._urls = release_urls(
-                self._found["kwokctl"],
+                self._paths["kwokctl"],
                 kubernetes=versions["kubernetes"],
                 etcd=versions["etcd"],
                 environ=environ,

@@ -3,8 +3,8 @@
 A tool set is a directory with a go.mod whose `tool` directives name the programs to build; one
 module version in it gives the version of all of them. The go.mod is the only place that holds a
 version: a release is downloaded, and a program on PATH accepted, by the version written there.
-`load` gives the sets that one cluster needs, for the Kubernetes version asked for. What only tests
-need is not among them: they name its directory.
+`load` gives the sets that one cluster needs, for the Kubernetes version that is wanted. What only
+tests need is not among them: they name its directory.
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ class ToolSet:
 
 def parse(text: str) -> Version:
     """Return the first x.y.z in a text; the empty version if there is none."""
-    found = re.search(r"(\d+)\.(\d+)\.(\d+)", text)
-    return tuple(int(part) for part in found.groups()) if found else ()
+    match = re.search(r"(\d+)\.(\d+)\.(\d+)", text)
+    return tuple(int(part) for part in match.groups()) if match else ()
 
 
 def of_family(name: str) -> str:
