@@ -55,9 +55,9 @@ def hosted(folder: Path) -> Iterator[KwokCluster]:
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
-        found = json.loads(line) if line else {"error": f"it ended at once; see {log}"}
-        if "error" in found:
-            raise HostError(found["error"])
-        yield KwokCluster(Path(found["kubeconfig"]), folder, Path(found["kubectl"]))
+        answer = json.loads(line) if line else {"error": f"it ended at once; see {log}"}
+        if "error" in answer:
+            raise HostError(answer["error"])
+        yield KwokCluster(Path(answer["kubeconfig"]), folder, Path(answer["kubectl"]))
     finally:
         processes.end(process)

@@ -55,11 +55,11 @@ class Groups:
         names = [each["metadata"]["name"] for each in objects if each["kind"] == KIND]
         if within is not None and names:
             self._wait(names, within)
-        found: dict[str, list[str]] = {name: [] for name in names}
+        nodes: dict[str, list[str]] = {name: [] for name in names}
         if names:
             for node in self._read("nodes", f"--selector={_of(names)}"):
-                found[node["metadata"]["labels"][NODE_GROUP_LABEL]].append(node["metadata"]["name"])
-        return found
+                nodes[node["metadata"]["labels"][NODE_GROUP_LABEL]].append(node["metadata"]["name"])
+        return nodes
 
     def clear(self) -> None:
         """Deletes the groups that it made, and returns once their nodes are gone."""
@@ -86,8 +86,8 @@ class Groups:
             raise GroupError(f"not usable within {within:g} s: {'; '.join(said)}") from None
 
     def _read(self, *what: str) -> list[dict[str, Any]]:
-        found = json.loads(self._kubectl("get", *what, "--output=json"))
-        items: list[dict[str, Any]] = found.get("items", [found])
+        answer = json.loads(self._kubectl("get", *what, "--output=json"))
+        items: list[dict[str, Any]] = answer.get("items", [answer])
         return items
 
     def _kubectl(self, *arguments: str, stdin: str = "") -> str:
@@ -98,10 +98,10 @@ class Groups:
 def manifests(given: GroupsGiven) -> list[Manifest]:
     """Returns the objects for a short description. Raises GroupError, ManifestError."""
     documents = load_documents(given, where="groups") if isinstance(given, str) else [given]
-    found = [each for one in documents if one is not None for each in _objects(one)]
-    if not found:
+    objects = [each for one in documents if one is not None for each in _objects(one)]
+    if not objects:
         raise GroupError('groups: there are none; give some, such as {"general": 3}')
-    return found
+    return objects
 
 
 def _objects(document: object) -> list[Manifest]:

@@ -38,8 +38,8 @@ async def _host(folder: Path) -> None:
                 find_program=lambda name: None,
                 report=lambda line: None,
             ) as made:
-                found = {"kubeconfig": str(made.kubeconfig), "kubectl": str(made.kubectl.program)}
-                print(json.dumps(found), flush=True)
+                paths = {"kubeconfig": str(made.kubeconfig), "kubectl": str(made.kubectl.program)}
+                print(json.dumps(paths), flush=True)
                 await asyncio.Event().wait()
         except asyncio.CancelledError:
             return

@@ -42,8 +42,8 @@ class Rehearsed:
 
     @property
     def figures(self) -> FiguresFound:
-        found = self.verdict["figures"].items()
-        return FiguresFound({name: number for name, number in found if number is not None})
+        figures = self.verdict["figures"].items()
+        return FiguresFound({name: number for name, number in figures if number is not None})
 
     @property
     def expectations(self) -> list[dict[str, Any]]:
