@@ -96,12 +96,12 @@ class GroupNodes:
         for serial in serials - self.there.keys() - self.gone:
             self.expected[serial] = _Expected(version, now + BEHIND)
 
-    def forget_gone(self, asked: Sequence[Batch], *, next_serial: int) -> None:
+    def forget_gone(self, batches: Sequence[Batch], *, next_serial: int) -> None:
         """Forgets gone Nodes, except those for which the group as it is now may still wait."""
         self.gone = {
             serial
             for serial in self.gone
-            if serial >= next_serial or any(serial in batch for batch in asked)
+            if serial >= next_serial or any(serial in batch for batch in batches)
         }
 
     def still_expected(self, *, seen: int, now: float) -> list[Batch]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from kwok_operator.formats.quantity import parse_quantity
 from kwok_operator.formats.times import parse_duration
+from kwok_operator.formats.untyped import text_at
 from kwok_operator.nodegroups.api import autoscaling
 from kwok_operator.nodegroups.client import Group
 from kwok_operator.shim.messages import SECOND, GroupOptions
@@ -96,10 +97,7 @@ def _label_of_template(group: Group, key: str) -> str:
     """Returns the value of a label of the template, or "". Others may have written anything to
     status.
     """
-    part: object = group.status.resolved_template
-    for step in ("metadata", "labels", key):
-        part = part.get(step) if isinstance(part, dict) else None
-    return part if isinstance(part, str) else ""
+    return text_at(group.status.resolved_template, "metadata", "labels", key)
 
 
 def _gpu_label(group: Group) -> str:

@@ -103,9 +103,9 @@ class Store:
         group = self._by_prefix.get(prefix)
         if group is None or not self._is_served(group):
             return None
-        found = self._group_of.get(provider_id)
-        if found is not None:
-            return group if found == (group.uid, group.names.serial(name)) else None
+        owner = self._group_of.get(provider_id)
+        if owner is not None:
+            return group if owner == (group.uid, group.names.serial(name)) else None
         serial = group.names.serial(name)
         if serial is None or provider_id != f"{self.provider_id_prefix}{name}":
             return None
@@ -124,9 +124,9 @@ class Store:
 
     def node_of(self, group: Group, provider_id: str) -> str | None:
         """Returns the name of the instance that has this providerID, with a Node or without."""
-        found = self._group_of.get(provider_id)
-        if found is not None and found[0] == group.uid:
-            return group.names.name(found[1])
+        owner = self._group_of.get(provider_id)
+        if owner is not None and owner[0] == group.uid:
+            return group.names.name(owner[1])
         name = provider_id.removeprefix(self.provider_id_prefix)
         return None if name == provider_id else name
 
@@ -149,10 +149,10 @@ class Store:
         if oldest is None:
             return False
         try:
-            asked = datetime.fromisoformat(oldest).timestamp()
+            requested = datetime.fromisoformat(oldest).timestamp()
         except (ValueError, OverflowError):  # somebody else than the operator wrote it
             return False
-        return asked < self._clock() - seconds
+        return requested < self._clock() - seconds
 
     def now(self) -> float:
         """Returns epoch seconds."""
@@ -216,9 +216,9 @@ class Store:
         now.
         """
         # Spent serials are left out, too: they will never come.
-        asked = {s for b in batches_of(group.status) for s in range(b.first, b.last + 1)}
+        pending = {s for b in batches_of(group.status) for s in range(b.first, b.last + 1)}
         given_out = range(before.status.next_serial, group.status.next_serial)[-MOST_INSTANCES:]
-        missed = {s for b in batches_of(before.status) for s in b}.union(given_out) - asked
+        missed = {s for b in batches_of(before.status) for s in b}.union(given_out) - pending
         nodes = self._nodes.setdefault(group.uid, GroupNodes())
         nodes.expect(missed, version=group.resource_version, now=self._clock())
 
@@ -319,8 +319,8 @@ class Store:
     def _next_serial(self, group: Group) -> int:
         """Returns a number above all serials that were given out, as far as we can see."""
         nodes = self._nodes.get(group.uid)
-        asked = max((batch.last for batch in batches_of(group.status)), default=-1)
-        return max(group.status.next_serial, asked + 1, nodes.highest + 1 if nodes else 0)
+        last = max((batch.last for batch in batches_of(group.status)), default=-1)
+        return max(group.status.next_serial, last + 1, nodes.highest + 1 if nodes else 0)
 
 
 def _first(batch: Batch) -> int:

@@ -4,8 +4,8 @@
                            (several at once)        ^──── read again ──┘ if changed
 
 A change is written only onto the generation that it was decided on: no increase and no victim is
-lost or counted twice, whoever else writes. Status writes don't change the generation, and so never
-get in the way. Calls about one group that come while a write is under way are decided together and
+lost or counted twice, even if others write, too. Status writes don't change the generation, and so
+never get in the way. Calls about one group that come during a write are decided together, and
 written in one.
 """
 
