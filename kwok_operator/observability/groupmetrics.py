@@ -24,14 +24,14 @@ CONDITIONS: Final = ("Ready", "Stalled", "TemplateResolved", "ScalingLimited", "
 class GroupNumbers:
     """The numbers of a group as of its last pass, or the sums of several groups.
 
-    `nodes` are in the order of NODE_STATES, `conditions` in that of CONDITIONS. `asked_at` is when
-    the oldest instance without a Node was requested, in seconds since the epoch.
+    `nodes` are in the order of NODE_STATES, `conditions` in that of CONDITIONS. `requested_at` is
+    when the oldest instance without a Node was requested, in seconds since the epoch.
     """
 
     target: int = 0
     nodes: tuple[int, ...] = (0,) * len(NODE_STATES)
     conditions: tuple[int, ...] = (0,) * len(CONDITIONS)
-    asked_at: float | None = None
+    requested_at: float | None = None
     created: int = 0
     updated: int = 0
     deleted: int = 0
@@ -44,8 +44,8 @@ class GroupNumbers:
         self.nodes = tuple(a + b for a, b in zip(self.nodes, other.nodes, strict=True))
         pairs = zip(self.conditions, other.conditions, strict=True)
         self.conditions = tuple(a + b for a, b in pairs)
-        times = [at for at in (self.asked_at, other.asked_at) if at is not None]
-        self.asked_at = min(times, default=None)
+        times = [at for at in (self.requested_at, other.requested_at) if at is not None]
+        self.requested_at = min(times, default=None)
         if other.cloud is not None:
             self.cloud = self.cloud or CloudNumbers()
             self.cloud.add(other.cloud)
@@ -66,11 +66,11 @@ class GroupCollector(Collector):
 
     def of(self, name: str) -> GroupNumbers:
         """Returns a group's numbers, which are set at each pass."""
-        found = self.own.get(name) or self.sharing.get(name)
-        if found is None:
+        numbers = self.own.get(name) or self.sharing.get(name)
+        if numbers is None:
             place = self.own if len(self.own) < self.limit else self.sharing
-            found = place[name] = GroupNumbers()
-        return found
+            numbers = place[name] = GroupNumbers()
+        return numbers
 
     def counting(self, name: str) -> GroupNumbers:
         """Returns the counters of the group's writes: its own, or those that the groups without
@@ -138,7 +138,9 @@ class GroupCollector(Collector):
             target.add_metric([name], of.target)
             for state, count in zip(NODE_STATES, of.nodes, strict=True):
                 nodes.add_metric([name, state], count)
-            age.add_metric([name], 0.0 if of.asked_at is None else max(0.0, now - of.asked_at))
+            age.add_metric(
+                [name], 0.0 if of.requested_at is None else max(0.0, now - of.requested_at)
+            )
             for kind, true in zip(CONDITIONS, of.conditions, strict=True):
                 condition.add_metric([name, kind], true)
         yield from (target, nodes, age, condition)

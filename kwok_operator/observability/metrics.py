@@ -98,10 +98,10 @@ class ProcessMetrics:
     def request(self, method: str, path: str, code: int, seconds: float) -> None:
         """Counts one request to the API server."""
         key = method, resource_of(path), code
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self._requests.labels(key[0], key[1], str(code))
-        found.observe(seconds)
+        series = self._known.get(key)
+        if series is None:
+            series = self._known[key] = self._requests.labels(key[0], key[1], str(code))
+        series.observe(seconds)
 
     def watch_restarted(self, path: str, cause: str) -> None:
         """Counts a watch that has ended: "closed", "expired" or "failed"."""
@@ -138,8 +138,8 @@ def resource_of(path: str) -> str:
     place = 3 if parts[1] == "api" else 4
     if len(parts) > place + 2 and parts[place] == "namespaces":
         place += 2
-    found = parts[place] if len(parts) > place else ""
-    return found if found in RESOURCES else "other"
+    plural = parts[place] if len(parts) > place else ""
+    return plural if plural in RESOURCES else "other"
 
 
 class Metrics(ProcessMetrics):
@@ -272,7 +272,7 @@ class Metrics(ProcessMetrics):
         numbers.target = target
         numbers.nodes = tuple(nodes[state] for state in NODE_STATES)
         numbers.conditions = tuple(int(kind in true) for kind in CONDITIONS)
-        numbers.asked_at = _epoch(oldest_pending) if oldest_pending else None
+        numbers.requested_at = _epoch(oldest_pending) if oldest_pending else None
 
     def cloud(self, group: str, states: Mapping[_Name, int] | None) -> None:
         """Sets a group's instances by state; None if it has no spec.cloud (any more)."""
@@ -299,7 +299,7 @@ class Metrics(ProcessMetrics):
 
     def pool(self, name: str, *, used: int, limit: int | None, refused: int) -> None:
         """Sets the instances of a KwokCapacityPool: those in it, the limit (None: no limit), and
-        those that found no room.
+        those for which there was no room.
         """
         limited = float("inf") if limit is None else float(limit)
         self._pools.put(name, PoolNumbers(used, limited, refused))

@@ -77,7 +77,7 @@ class Groups:
         found = self.collector.of(name)
         found.target = numbers.get("target", 1)
         found.nodes = (numbers.get("ready", 1), 0, 0, 0, 0)
-        found.asked_at = numbers.get("asked_at")
+        found.requested_at = numbers.get("requested_at")
 
     def put_instances(self, name: str, *, ready: int) -> None:
         instances = tuple(ready if state == "Ready" else 0 for state in INSTANCE_STATES)
@@ -132,9 +132,9 @@ def test_the_shared_count_never_falls_and_groups_keep_their_place() -> None:
 
 def test_the_oldest_that_waits_gives_the_age() -> None:
     groups = Groups(limit=1)
-    groups.put("a", asked_at=940)
-    groups.put("b", asked_at=900)
-    groups.put("c", asked_at=990)
+    groups.put("a", requested_at=940)
+    groups.put("b", requested_at=900)
+    groups.put("c", requested_at=990)
     groups.put("d")
     assert groups.value("group_pending_age_seconds", "a") == 60
     assert groups.value("group_pending_age_seconds", OTHERS) == 100
