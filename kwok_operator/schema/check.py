@@ -14,6 +14,7 @@ from typing import Any, Final
 from kwok_operator import constants
 from kwok_operator.api.base import RULES, ApiRule, is_label_key, is_label_value
 from kwok_operator.errors import one_line
+from kwok_operator.formats.untyped import value_at
 from kwok_operator.formats.words import nearest, shown
 from kwok_operator.formats.yamltext import Path, in_words
 from kwok_operator.nodegroups.naming import is_object_name
@@ -132,15 +133,15 @@ def _check(value: Any, schema: Mapping[str, Any], path: Path, kind: str) -> Iter
     """Checks a value and all its parts; `kind` is that of the whole object, whose fields serve
     as hints, or empty."""
     problem = _mismatch(value, schema)
-    found = [_problem(path, problem)] if problem else []
-    if not found and isinstance(value, dict):
-        found += _check_object(value, schema, path, kind)
-    elif not found and isinstance(value, list):
-        found += _check_list(value, schema, path, kind)
-    if not found:
-        # As in the API server, rules are asked only about what has the right form.
-        found += _broken_rules(value, schema, path)
-    yield from found
+    problems = [_problem(path, problem)] if problem else []
+    if not problems and isinstance(value, dict):
+        problems += _check_object(value, schema, path, kind)
+    elif not problems and isinstance(value, list):
+        problems += _check_list(value, schema, path, kind)
+    if not problems:
+        # As in the API server, rules are evaluated only for what has the right form.
+        problems += _broken_rules(value, schema, path)
+    yield from problems
 
 
 def _mismatch(value: Any, schema: Mapping[str, Any]) -> str:
@@ -228,9 +229,7 @@ def _broken_rules(value: Any, schema: Mapping[str, Any], path: Path) -> Iterator
 
 def _culprit(value: Any, rule: ApiRule) -> Any:
     """Returns the value of the rule's field, or its key, that breaks the rule; None without one."""
-    part = value
-    for step in rule.field.split("."):
-        part = part.get(step) if isinstance(part, dict) else None
+    part = value_at(value, *rule.field.split("."))
     if isinstance(part, dict):
         breaks = (k for k, v in part.items() if not rule.holds({**value, rule.field: {k: v}}))
         return next(breaks, None)
@@ -253,12 +252,12 @@ def _unknown(path: Path, known: Collection[str], kind: str) -> FieldProblem:
 @cache
 def _places(kind: str) -> Mapping[str, tuple[str, ...]]:
     """Returns for each field's name the places in spec that have it."""
-    found: dict[str, tuple[str, ...]] = {}
+    places: dict[str, tuple[str, ...]] = {}
 
     def visit(schema: Mapping[str, Any], path: Path) -> None:
         for name, part in schema.get("properties", {}).items():
-            found[name] = (*found.get(name, ()), in_words((*path, name)))
+            places[name] = (*places.get(name, ()), in_words((*path, name)))
             visit(part, (*path, name))
 
     visit(schema_of(kind)["properties"]["spec"], ("spec",))
-    return found
+    return places
