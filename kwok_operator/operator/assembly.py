@@ -462,7 +462,7 @@ class Assembly:
         try:
             await self.reconciler.reconcile(name)
         except NotLeadingError as error:
-            # The program is ending: to try again, or to tell people, would be of no use.
+            # The program is ending: to try again, or to write an Event, would be of no use.
             logger.debug("not reconciled: group=%s error=%s", name, error)
 
     def _nodes_changed(self, group: str) -> None:

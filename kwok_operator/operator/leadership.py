@@ -1,10 +1,10 @@
 """Takes, renews and releases the Lease, so that only one of several replicas works.
 
     Elector ──GET, PUT──> Lease          operator/election.py says what may be done, and when
-       └──> Fence ──(asked by all clients but the Lease's own)──> writes pass, or don't
+       └──> Fence ──(called by all clients but the Lease's own)──> writes pass, or don't
 
 A standby reads the Lease twice a second, so it soon sees a release. The leader renews it in time;
-if it can't, the fence begins to refuse all writes before the Lease ends. As each write asks the
+if it can't, the fence begins to refuse all writes before the Lease ends. As each write calls the
 fence when it is sent, this also holds for a process that was frozen meanwhile. A fence that was
 shut stays shut: the process ends then, and restarts as a standby.
 

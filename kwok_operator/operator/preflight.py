@@ -201,7 +201,7 @@ async def _wait_for_groups(client: KubeClient) -> None:
         constants.API_GROUP,
         extra={"trouble": "crd"},
     )
-    while not await is_served(client, GROUPS_PATH):  # noqa: ASYNC110 - nobody could tell us
+    while not await is_served(client, GROUPS_PATH):  # noqa: ASYNC110 - no event announces it
         await asyncio.sleep(_CRD_POLL)
     logger.info("the CRD is installed", extra={"over": "crd"})
 
