@@ -22,6 +22,7 @@ from kwok_operator.companions.api import MAX_COUNT, MAX_DRIVERS, DriverName
 from kwok_operator.constants import ARCH_LABEL, HOSTNAME_LABEL, NODE_GROUP_LABEL, OS_LABEL
 from kwok_operator.errors import one_line
 from kwok_operator.formats.quantity import format_quantity, parse_quantity
+from kwok_operator.formats.untyped import value_at
 from kwok_operator.formats.words import shown
 from kwok_operator.nodegroups.api.template import TaintEffect
 
@@ -225,8 +226,7 @@ class _Reader:
 
     def _status(self, part: str) -> dict[str, str]:
         """A map of strings in the template's status; {} if one of the values is no string."""
-        status = (self._template or {}).get("status")
-        given = status.get(part) if isinstance(status, Mapping) else None
+        given = value_at(self._template, "status", part)
         if not isinstance(given, Mapping):
             return {}
         wrong = [str(key) for key, value in given.items() if not isinstance(value, str)]

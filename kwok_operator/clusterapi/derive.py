@@ -58,7 +58,9 @@ class CapiTemplates:
     `trouble` says, by reference, why templates can't be looked up.
     """
 
-    found: Mapping[tuple[str, InfrastructureRef], Mapping[str, Any]] = field(default_factory=dict)
+    readable: Mapping[tuple[str, InfrastructureRef], Mapping[str, Any]] = field(
+        default_factory=dict
+    )
     trouble: Mapping[InfrastructureRef, str] = field(default_factory=dict)
 
 
@@ -281,7 +283,7 @@ class _Deriver:
         ref = scalable.infrastructure
         template = None
         if ref is not None:
-            template = self._templates.found.get((scalable.namespace, ref))
+            template = self._templates.readable.get((scalable.namespace, ref))
             if why := self._templates.trouble.get(ref):
                 message = f"spec.template.spec.infrastructureRef: {ref.kind} of {ref.group} {why}"
                 path = ("spec", "template", "spec", "infrastructureRef")

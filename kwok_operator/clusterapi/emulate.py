@@ -272,7 +272,7 @@ class Emulation:
     def _scalable_changed(self, scalable: Scalable) -> None:
         owner = scalable.deployment or scalable.name
         for name in {owner, scalable.name}:
-            # At once, as whoever scales waits for it.
+            # At once, as the client that scales waits for it.
             self._wake(group_name(f"{scalable.namespace}.{name}"), 0.0)
 
     def _played(self, group: Group | None) -> Played | None:

@@ -18,7 +18,15 @@ from kwok_operator.cloud.states import Phase, State
 from kwok_operator.clusterapi import keys as names
 from kwok_operator.clusterapi.keys import Keys
 from kwok_operator.clusterapi.scalable import Kind, Scalable
-from kwok_operator.formats.untyped import as_map, as_texts
+from kwok_operator.formats.podparts import dicts
+from kwok_operator.formats.untyped import (
+    as_list,
+    as_map,
+    as_texts,
+    condition_of,
+    text_at,
+    value_at,
+)
 from kwok_operator.nodegroups.naming import uid_hash
 
 MACHINE: Final = "Machine"
@@ -82,19 +90,14 @@ class Shown:
     @classmethod
     def read(cls, status: Mapping[str, Any]) -> "Shown":
         """Reads a status that anybody may have written; malformed parts count as empty."""
-        conditions = status.get("conditions")
-        ready: Mapping[str, Any] = {}
-        for condition in conditions if isinstance(conditions, list) else ():
-            if isinstance(condition, Mapping) and condition.get("type") == "Ready":
-                ready = condition
-        node = status.get("nodeRef")
+        ready = condition_of({"status": status}, "Ready")
         return cls(
-            phase=_text(status.get("phase")),
-            node=_text(node.get("name")) if isinstance(node, Mapping) else "",
-            ready=_text(ready.get("status")),
-            reason=_text(ready.get("reason")),
-            message=_text(ready.get("message")),
-            failure=_text(status.get("failureMessage")),
+            phase=text_at(status, "phase"),
+            node=text_at(status, "nodeRef", "name"),
+            ready=text_at(ready, "status"),
+            reason=text_at(ready, "reason"),
+            message=text_at(ready, "message"),
+            failure=text_at(status, "failureMessage"),
         )
 
 
@@ -315,12 +318,9 @@ def scalable_status(
 def _condition(kind: str, *, holds: bool, reason: str, before: Any, now: str) -> dict[str, Any]:
     """Makes a condition; its lastTransitionTime is kept if its status is unchanged."""
     status = "True" if holds else "False"
-    known = before.get("conditions") if isinstance(before, Mapping) else None
-    since = now
-    for old in known if isinstance(known, list) else ():
-        if isinstance(old, Mapping) and (old.get("type"), old.get("status")) == (kind, status):
-            since = _text(old.get("lastTransitionTime")) or now
-    return {"type": kind, "status": status, "reason": reason, "lastTransitionTime": since}
+    old = condition_of({"status": before}, kind)
+    since = text_at(old, "lastTransitionTime") if old.get("status") == status else ""
+    return {"type": kind, "status": status, "reason": reason, "lastTransitionTime": since or now}
 
 
 def selector_text(scalable: Scalable, keys: Keys) -> str:
@@ -348,14 +348,7 @@ def selects(scalable: Scalable, keys: Keys, labels: Mapping[str, str]) -> bool:
 
 def _expressions(scalable: Scalable) -> Iterator[tuple[str, str, list[str]]]:
     """Yields key, operator and values of matchExpressions; malformed ones are left out."""
-    selector = scalable.spec.get("selector")
-    listed = selector.get("matchExpressions") if isinstance(selector, Mapping) else None
-    for each in listed if isinstance(listed, list) else ():
-        if isinstance(each, Mapping) and isinstance(each.get("key"), str):
-            values = each.get("values")
-            texts = [v for v in values if isinstance(v, str)] if isinstance(values, list) else []
-            yield each["key"], _text(each.get("operator")), texts
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
+    for each in dicts(value_at(scalable.spec, "selector", "matchExpressions")):
+        if isinstance(each.get("key"), str):
+            texts = [v for v in as_list(each.get("values")) if isinstance(v, str)]
+            yield each["key"], text_at(each, "operator"), texts

@@ -104,7 +104,7 @@ def _wanted(
         if node.name not in fleet.going:
             shown = show_node(node.name, ready=node.ready)
         elif node.deleting:
-            # A finalizer keeps the Node; mostly whoever has set it waits for the Machine to go.
+            # A finalizer keeps the Node; mostly its owner waits for the Machine to go.
             shown = show_leaving(node.name)
         else:
             shown = Shown()  # its Node goes at once

@@ -134,7 +134,7 @@ class MachineStore:
         item.deleting = True
 
     def remove(self, item: MachineRecord) -> None:
-        """Takes out a Machine that is gone, whoever deleted it."""
+        """Takes out a Machine that is gone, also one that another client deleted."""
         self._gone[item.uid] = None
         if len(self._gone) > _REMEMBERED:
             self._gone.popitem(last=False)

@@ -171,7 +171,7 @@ class TestTemplates:
 
     def known(self, found: Reading) -> dict[str, Any]:
         templates = found.templates()
-        bodies = list(templates.found.values()) if templates is not None else []
+        bodies = list(templates.readable.values()) if templates is not None else []
         return dict(bodies[0]["status"]) if bodies else {}
 
     async def test_are_looked_up(self, server: FakeApiServer, read: Start) -> None:
