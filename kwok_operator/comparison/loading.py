@@ -64,9 +64,7 @@ def load_arms(paths: Sequence[Path], around: MakeSurroundings) -> LoadedArms:
             message = "has no arms; give it two or more, or name two or more scenarios"
             return LoadedArms(path.stem, (), (Finding(str(path), None, message),))
         if not FEWEST_ARMS <= len(names) <= MOST_ARMS:
-            return _loaded(
-                path.stem, [("", path, load_scenario(path, around(path), arm=""))], around
-            )
+            names = [""]  # the findings of loading say what is wrong with them
         scenarios = [(name, path, load_scenario(path, around(path), arm=name)) for name in names]
         return _loaded(path.stem, scenarios, around)
     names = [path.stem for path in paths]
