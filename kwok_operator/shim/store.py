@@ -205,7 +205,7 @@ class Store:
         self._groups[group.name] = self._by_prefix[group.names.prefix] = group
         self._uids.add(group.uid)
         self._skipped.forget(group.name)
-        if known is not None and _asked_for(known) != _asked_for(group):
+        if known is not None and _requested(known) != _requested(group):
             self._note_arrivals(known, group)
         if nodes := self._nodes.get(group.uid):
             nodes.forget_gone(batches_of(group.status), next_serial=group.status.next_serial)
@@ -327,7 +327,8 @@ def _first(batch: Batch) -> int:
     return batch.first
 
 
-def _asked_for(group: Group) -> tuple[int, tuple[PendingBatch, ...]]:
+def _requested(group: Group) -> tuple[int, tuple[PendingBatch, ...]]:
+    """What the group has requested: if this changes, Nodes come, or are no longer waited for."""
     return group.status.next_serial, group.status.pending
 
 
