@@ -17,7 +17,7 @@ import pytest
 from tests.e2e import capi
 from tests.e2e.api import NODES, path_of
 from tests.e2e.capi import Provider
-from tests.e2e.capi_karpenter import Standin, karpenter, karpenters
+from tests.e2e.capi_karpenter import MEMBER, Standin, karpenter, karpenters
 from tests.e2e.emulated import EMULATE, group_of
 from tests.e2e.groups import patch_group
 from tests.e2e.kubectl import eventually
@@ -25,7 +25,9 @@ from tests.e2e.own_cluster import OwnCluster, own_cluster
 
 REAL: Final = os.environ.get("KARPENTER_CLUSTERAPI", "")
 NAME: Final = "large"
+SOLD_OUT: Final = {"stock": 0, "retryAfter": "1s"}
 CLOUD: Final = {
+    "stock": None,
     "provisioningDelay": {"fixed": "1s"},
     "failures": {"slowDeletion": {"serials": "1,3", "delay": {"fixed": "7s"}}},
 }
@@ -66,10 +68,25 @@ def test_karpenter_scales_up_and_down(own: OwnCluster, tmp_path: Path, real: boo
     work: Callable[[], object] = (lambda: None) if real else standin.loop
     provider.create(karpenters(NAME, cpu=4))
     eventually(
-        lambda: patch_group(own.kubectl, group_of(NAME), cloud=CLOUD),
+        lambda: patch_group(own.kubectl, group_of(NAME), cloud=SOLD_OUT),
         lambda _: True,
         describe="there is a group",
     )
+
+    def waiting() -> int:
+        """Returns how many Machines wait for stock, if no other is there, and no Node."""
+        work()
+        machines = provider.machines(NAME)
+        ready = [
+            condition
+            for machine in machines
+            for condition in machine["status"]["conditions"]
+            if condition["type"] == "Ready"
+        ]
+        assert [each["reason"] for each in ready] == ["OutOfResources"] * len(machines)
+        assert all(MEMBER in machine["metadata"]["labels"] for machine in machines)
+        assert not api.list(NODES)[0]
+        return len(machines)
 
     def settled(count: int) -> set[str]:
         """Returns the Nodes if so many pods are placed, and each Node is a living Machine's."""
@@ -89,6 +106,8 @@ def test_karpenter_scales_up_and_down(own: OwnCluster, tmp_path: Path, real: boo
         if real:
             stack.enter_context(karpenter(own.kubectl, Path(REAL).expanduser(), tmp_path))
         own.kubectl.apply(pods(20))
+        eventually(waiting, lambda count: count == 5, describe="all Machines wait for stock")
+        patch_group(own.kubectl, group_of(NAME), cloud=CLOUD)
         first = eventually(lambda: settled(20), describe="20 pods run")
         own.kubectl("scale", "deployment/web", "--replicas=3")
         left = eventually(lambda: settled(3), describe="3 pods run, and no node is empty")
