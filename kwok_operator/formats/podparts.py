@@ -7,11 +7,13 @@ read count as nothing.
 import re
 from collections.abc import Mapping
 from functools import lru_cache
+from operator import ge, gt, le, lt
 from typing import Any, Final
 
 from kwok_operator.formats.quantity import parse_quantity
 from kwok_operator.formats.untyped import as_list, as_map, text_at
 
+_ORDERS: Final = {"Gt": gt, "Gte": ge, "Lt": lt, "Lte": le}
 MAX_AMOUNT: Final = 2.0**80
 """Larger amounts count as nothing; sums are at most this."""
 
@@ -31,7 +33,7 @@ def selects(selector: object, labels: Mapping[str, Any]) -> bool:
 
 def meets(value: object, requirement: Mapping[str, Any]) -> bool:
     """Whether a label's value (None: no such label) meets a requirement of a selector. Gt and Lt
-    are for nodes.
+    are for nodes, Gte and Lte for those of Karpenter.
     """
     values = as_list(requirement.get("values"))
     match requirement.get("operator"):
@@ -43,11 +45,9 @@ def meets(value: object, requirement: Mapping[str, Any]) -> bool:
             return value is not None
         case "DoesNotExist":
             return value is None
-        case "Gt" | "Lt" as operator if len(values) == 1:
+        case str(name) if name in _ORDERS and len(values) == 1:
             one, other = _integer(value), _integer(values[0])
-            if one is None or other is None:
-                return False
-            return one > other if operator == "Gt" else one < other
+            return one is not None and other is not None and _ORDERS[name](one, other)
     return False
 
 

@@ -126,11 +126,12 @@ class Reason(StrEnum):
     MIN_VALUES = (
         "MinValues",
         "only types of instances that had a node are known, so minValues of a requirement is left"
-        " out",
+        " out: pods that have a choice of many types in production would find too few",
     )
     STARTUP_TAINTS = (
         "StartupTaints",
-        "nothing would take startup taints off; nodes of the NodePool have none",
+        "nothing would take startup taints off, so nodes of the NodePool have none and take pods"
+        " sooner; registrationDelay can stand for the time until they go",
     )
 
     # Workloads and their pods.

@@ -23,7 +23,7 @@ from kwok_operator.formats.words import names_in_words
 from kwok_operator.kube.client import MERGE_PATCH, KubeClient
 from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
 from kwok_operator.rehearsal.interrupting import Interrupter
-from kwok_operator.rehearsal.karpenter.groups import unheeded_changes
+from kwok_operator.rehearsal.karpenter.groups import differences, unheeded_changes
 from kwok_operator.rehearsal.karpenter.nodepools import CLASS_API_VERSION
 from kwok_operator.rehearsal.machinelives import NodeLives
 
@@ -183,16 +183,12 @@ def _unheeded(before: KwokNodeGroupSpec, now: KwokNodeGroupSpec) -> Iterator[str
     """Yields the changed fields that have no effect on Karpenter's nodes. An outage has one, and a
     targetSize is that of other nodes, which cluster-autoscaler may set.
     """
-    changed = _differences(before.dump(), now.dump())
+    changed = differences(before.dump(), now.dump())
     one, other = ((each.cloud or Cloud()).dump() for each in (before, now))
-    clouds = _differences(one, other)
+    clouds = differences(one, other)
     changed["cloud"] = {key: value for key, value in clouds.items() if key != "outage"}
     changed.pop("targetSize", None)
     yield from unheeded_changes(changed)
-
-
-def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: now.get(k) for k in {**before, **now} if before.get(k) != now.get(k)}
 
 
 def _read(body: Mapping[str, Any]) -> _Group:

@@ -23,7 +23,7 @@ from kwok_operator.nodegroups.api.status import ConditionType, KwokNodeGroupStat
 from kwok_operator.rehearsal.borrowed import BorrowedCluster
 from kwok_operator.rehearsal.installing import apply_list, crds, read_objects, wait_for_crds
 from kwok_operator.rehearsal.karpenter.crds import KarpenterCrds
-from kwok_operator.rehearsal.karpenter.instancetypes import InstanceType, as_json, read_types
+from kwok_operator.rehearsal.karpenter.instancetypes import InstanceType, as_json
 from kwok_operator.rehearsal.karpenter.setup import (
     Groups,
     KarpenterSetupError,
@@ -35,6 +35,7 @@ from kwok_operator.rehearsal.karpenter.setup import (
 )
 from kwok_operator.rehearsal.kubectl import AsyncKubectl
 from kwok_operator.rehearsal.scenario.karpenter import CRDS_FOLDER, Karpenter
+from kwok_operator.rehearsal.scenario.karpentertypes import read_types
 from kwok_operator.rehearsal.scenario.timeline import ApplySource
 from kwok_operator.userfiles import read_bytes
 

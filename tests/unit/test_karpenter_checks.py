@@ -190,6 +190,12 @@ NESTED = {"type": "array", "items": {"type": "object", "properties": {"of": {"ty
             "crds",
             "lacks spec.weight.of of NodePool",
         ),
+        (
+            program(pools_with(weight={"type": "string", "enum": ["a", "b"]})),
+            (pools_with(weight={"type": "string", "enum": ["a"]}), CLAIMS, CLASSES),
+            "crds",
+            "lacks spec.weight 'b' of NodePool",
+        ),
     ],
 )
 def test_a_program_that_is_another_one_is_one_sentence(
@@ -200,6 +206,17 @@ def test_a_program_that_is_another_one_is_one_sentence(
     found = checked(played(), there).findings
     assert fields(found) == ([f"processes[0].karpenter.{field}"] if field else [])
     assert all(said in each.message for each in found)
+
+
+def test_a_gate_that_a_program_would_ignore() -> None:
+    there = around()
+    for known, expected in (
+        (b"", ["processes[0].karpenter.featureGates"]),
+        (b"StaticCapacity", []),
+    ):
+        there.content = program() + known
+        gates = {"StaticCapacity": True, "NodeRepair": False}
+        assert fields(checked(played(featureGates=gates), there).findings) == expected
 
 
 @pytest.mark.parametrize(

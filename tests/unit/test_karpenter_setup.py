@@ -11,20 +11,17 @@ from kwok_operator.formats.quantity import parse_quantity
 from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
 from kwok_operator.nodegroups.template import resolve
 from kwok_operator.rehearsal.karpenter.groups import GroupOffering, offering_of
-from kwok_operator.rehearsal.karpenter.instancetypes import (
-    InstanceTypesError,
-    as_json,
-    read_types,
-    types_of,
-)
+from kwok_operator.rehearsal.karpenter.instancetypes import as_json, types_of
 from kwok_operator.rehearsal.karpenter.nodepools import completed, misfit, pools_of
 from kwok_operator.rehearsal.karpenter.setup import KarpenterSetupError, renamed, set_up
+from kwok_operator.rehearsal.scenario.karpentertypes import InstanceTypesError, read_types
 from tests.fakes.karpenter import pool
 
 NO_GUARD = {"enabled": False}
 CAPACITY = "karpenter.sh/capacity-type"
 ZONE = "topology.kubernetes.io/zone"
 GROUP = "kwok-operator.io/node-group"
+SPOT = {"key": CAPACITY, "operator": "In", "values": ["spot"]}
 
 
 def group(name: str = "a", **spec: Any) -> GroupOffering:
@@ -216,6 +213,34 @@ def test_no_one_type_has_it_all() -> None:
     assert misfit(pool("own", *both), types) is not None
 
 
+@pytest.mark.parametrize(
+    ("key", "most"),
+    [
+        (ZONE, 2),
+        ("node.kubernetes.io/instance-type", 3),
+        # What only offerings have, the provider doesn't count.
+        ("team", 0),
+    ],
+)
+def test_a_pool_may_want_as_many_values_as_the_types_have_that_fit(key: str, most: int) -> None:
+    def made(name: str, cpu: int, zone: str) -> GroupOffering:
+        return group(name, template=shape(cpu=cpu, zone=zone, labels={"team": name}))
+
+    types = types_of([made("a", 2, "z"), made("b", 4, "y"), made("c", 8, "y"), made("d", 9, "x")])
+    fits = {"key": GROUP, "operator": "NotIn", "values": ["d"]}
+    for count in range(1, 5):
+        wanted = {"key": key, "operator": "Exists", "minValues": count}
+        assert (misfit(pool("own", fits, wanted), types) is None) == (count <= most)
+
+
+def test_what_nothing_takes_off_is_a_caveat() -> None:
+    tainted = pool()
+    taint = {"key": "agent", "effect": "NoSchedule"}
+    tainted["spec"]["template"]["spec"]["startupTaints"] = [taint]
+    (caveat,) = set_up({}, types=types_of([group()]), own=[tainted, pool("other")]).caveats
+    assert "startupTaints agent of NodePool pool" in caveat
+
+
 def test_what_karpenter_could_do_nothing_with() -> None:
     types = types_of([group()])
     elsewhere = completed(pool(), types)
@@ -262,7 +287,14 @@ def test_what_is_written_is_read() -> None:
         ({"resources": {"cpu": "50m", "memory": "1Gi"}}, "[0].resources.cpu"),
         ({"resources": {"cpu": "4", "memory": "lots"}}, "[0].resources.memory"),
         ({"resource": {}}, "[0].resource"),
-        ({"offerings": [{"price": 1, "zone": "a"}]}, "[0].offerings[0].zone"),
+        (
+            {"offerings": [{"price": 1, "Requirements": [SPOT], "zone": "a"}]},
+            "[0].offerings[0].zone",
+        ),
+        (
+            {"offerings": [{"Price": 1, "Requirements": [SPOT] * 2}]},
+            "[0].offerings[0].Requirements",
+        ),
         ({"offerings": [{"Price": -1, "Requirements": []}]}, "[0].offerings[0].Price"),
         ({"offerings": [{"Price": 1, "Requirements": []}]}, "[0].offerings[0].Requirements"),
     ],

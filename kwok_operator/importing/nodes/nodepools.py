@@ -6,7 +6,6 @@ Their nodes are those of the imported groups: a type of instance that had no nod
 a requirement is kept if the nodes have its label, whatever cloud it belongs to.
 """
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import Any, Final
 
 from kwok_operator import constants
 from kwok_operator.errors import one_line
+from kwok_operator.formats.podparts import meets
 from kwok_operator.formats.quantity import parse_quantity
 from kwok_operator.formats.untyped import as_list, as_map, as_texts, text_at
 from kwok_operator.importing.nodes.pools import TYPE_KEYS, ZONE_KEYS, capacity_type
@@ -160,7 +160,12 @@ class _Pool:
             return False
         requirements = manifest["spec"]["template"]["spec"]["requirements"]
         return any(
-            all(_allows(each, labels.get(each["key"])) for each in requirements) for labels in nodes
+            # A node without the label may get it.
+            all(
+                each["key"] not in labels or meets(labels[each["key"]], each)
+                for each in requirements
+            )
+            for labels in nodes
         )
 
     def _of_groups(self) -> Iterator[dict[str, Any]]:
@@ -221,33 +226,6 @@ class _Pool:
 
 def _one_of(key: str, values: Iterable[str]) -> dict[str, Any]:
     return {"key": key, "operator": "In", "values": sorted(values)}
-
-
-def _allows(requirement: Mapping[str, Any], label: str | None) -> bool:
-    """Whether a node with this label may be one of a NodePool. One without it may get it."""
-    values = requirement.get("values", ())
-    match requirement["operator"]:
-        case "In":
-            return label is None or label in values
-        case "NotIn":
-            return label not in values
-        case "DoesNotExist":
-            return label is None
-        case "Gt" | "Lt" | "Gte" | "Lte" as operator if label is not None and values:
-            number, bound = _number(label), _number(values[0])
-            if number is None or bound is None:
-                return False
-            return {
-                "Gt": number > bound,
-                "Lt": number < bound,
-                "Gte": number >= bound,
-                "Lte": number <= bound,
-            }[operator]
-    return True
-
-
-def _number(text: str) -> int | None:
-    return int(text) if re.fullmatch(r"[0-9]{1,30}", text) else None
 
 
 def _is_karpenters(key: str) -> bool:

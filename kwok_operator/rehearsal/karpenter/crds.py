@@ -88,8 +88,8 @@ class KarpenterCrds:
         return (f"kind: {kind}", gates[0]) if gates else None
 
     def unlike(self, those: Iterable[Any]) -> str:
-        """Returns a field that only these CRDs have, or only `those`, in words; empty if all kinds
-        that both have are alike.
+        """Returns a field, or a value of one, that only these CRDs have, or only `those`, in words;
+        empty if all kinds that both have are alike.
         """
         others = dict(entry for crd in those if _is_crd(crd) for entry in _schemas(crd))
         for version, kind in sorted(self.schemas.keys() & others.keys()):
@@ -146,12 +146,13 @@ def _schemas(crd: Mapping[str, Any]) -> Iterable[tuple[tuple[str, str], Mapping[
 
 
 def _fields(schema: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the path of each field of a schema."""
+    """Yields the path of each field of a schema, and with it each value that it may have only."""
     rest = [("", schema)]
     while rest:
         at, within = rest.pop()
+        yield at
+        yield from (f"{at} {shown(value)}" for value in as_list(within.get("enum")))
         for name, part in as_map(within.get("properties")).items():
-            yield f"{at}{name}"
-            rest.append((f"{at}{name}.", as_map(part)))
+            rest.append((f"{at}.{name}".lstrip("."), as_map(part)))
         nested = (as_map(within.get(name)) for name in ("items", "additionalProperties"))
         rest += [(at, each) for each in nested if each]

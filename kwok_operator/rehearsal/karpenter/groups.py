@@ -12,8 +12,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pydantic.alias_generators import to_camel
-
 from kwok_operator.cloud.api.cloud import Cloud
 from kwok_operator.cloud.api.delay import Delay
 from kwok_operator.constants import (
@@ -54,11 +52,7 @@ _OF_THE_TYPE: Final = frozenset(
 _KARPENTERS: Final = ("karpenter.sh", "karpenter.kwok.sh")
 """Domains of labels that Karpenter and its provider set themselves."""
 _NO_CLOUD: Final = Cloud()
-_HEEDED: Final = frozenset(
-    {"seed", "provisioning_delay", "readiness_delay", "retry_after", "interruptions"}
-)
-"""Fields of spec.cloud that don't matter, or that are looked at apart."""
-
+_DELAYS: Final = ("provisioningDelay", "readinessDelay")
 _ACTING: Final = frozenset({"seed", "retryAfter", "interruptions"})
 """Fields of spec.cloud whose change acts on nodes that are there, or doesn't matter."""
 _UNHEEDED: Final = ("autoscaling", "price", "targetSize", "template")
@@ -142,6 +136,11 @@ def _constant(delay: Delay | None) -> int | None:
     return parse_duration(delay.fixed) if delay.fixed is not None else None
 
 
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields that differ, as they are now; None for those that are gone."""
+    return {k: now.get(k) for k in {**before, **now} if before.get(k) != now.get(k)}
+
+
 def unheeded_changes(spec: Mapping[str, Any]) -> Iterator[str]:
     """Yields the fields of a group's changed spec that Karpenter, which has made its instance types
     and NodePools, and its nodes pay no heed to.
@@ -163,15 +162,10 @@ def unheeded(specs: Mapping[str, KwokNodeGroupSpec], *, delay_given: bool) -> di
     delays = not delay_given and common_delay(specs) is None
     for name, spec in sorted(specs.items()):
         cloud = spec.cloud or _NO_CLOUD
-        fields = [
-            f"cloud.{to_camel(field)}"
-            for field in Cloud.model_fields
-            if field not in _HEEDED and getattr(cloud, field) != getattr(_NO_CLOUD, field)
-        ]
-        if delays and (cloud.provisioning_delay or cloud.readiness_delay):
-            fields.append(
-                "cloud.provisioningDelay" if cloud.provisioning_delay else "cloud.readinessDelay"
-            )
+        given = differences(_NO_CLOUD.dump(), cloud.dump())
+        fields = [f"cloud.{each}" for each in given if each not in _ACTING.union(_DELAYS)]
+        if delays:
+            fields += [f"cloud.{each}" for each in _DELAYS if each in given][:1]
         if spec.template.companions is not None:
             fields.append("template.companions")
         if spec.template.shape.gpu is not None and spec.template.shape.gpu.dra:

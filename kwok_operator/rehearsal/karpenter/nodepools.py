@@ -6,7 +6,7 @@ it and the instance types  --misfit-->  why Karpenter could make no node of it
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from kwok_operator.constants import (
@@ -16,13 +16,14 @@ from kwok_operator.constants import (
     NODE_GROUP_LABEL,
 )
 from kwok_operator.formats.manifests import Manifest
+from kwok_operator.formats.podparts import meets
 from kwok_operator.formats.quantity import format_quantity, parse_quantity
 from kwok_operator.formats.times import parse_duration
-from kwok_operator.formats.untyped import as_list, as_map, text_at
+from kwok_operator.formats.untyped import as_list, as_map, text_at, value_at
 from kwok_operator.formats.words import names_in_words, shown
 from kwok_operator.formats.yamltext import Path
 from kwok_operator.rehearsal.karpenter.groups import GroupOffering
-from kwok_operator.rehearsal.karpenter.instancetypes import InstanceType
+from kwok_operator.rehearsal.karpenter.instancetypes import InstanceType, free_name
 
 API_VERSION: Final = "karpenter.sh/v1"
 NODE_POOL: Final = "NodePool"
@@ -65,11 +66,7 @@ def _name(taints: Sequence[tuple[str, str, str]], taken: set[str]) -> str:
     ]
     letters = re.sub(r"[^a-z0-9]+", "-", "-".join(words).lower())
     name = letters.strip("-")[:_MAX_NAME].strip("-") or UNTAINTED
-    number, free = 1, name
-    while free in taken:
-        number += 1
-        free = f"{name}-{number}"
-    return free
+    return free_name(name, taken)
 
 
 def _pool(
@@ -152,7 +149,7 @@ def completed(pool: Manifest, types: Sequence[InstanceType]) -> Manifest:
     the provider crashes for want of an offering. If it names an instance type of which groups have
     several shapes, it gets the types of all of them.
     """
-    there = frozenset[str]().union(*(each.capacity_types for each in types))
+    there = frozenset[str]().union(*(each.values_of(CAPACITY_TYPE_LABEL) for each in types))
     spec, template = as_map(pool.get("spec")), as_map(as_map(pool.get("spec")).get("template"))
     inner = as_map(template.get("spec"))
     ref = as_map(inner.get("nodeClassRef"))
@@ -182,7 +179,7 @@ def _possible(requirement: Any, capacity_types: frozenset[str]) -> Any:
     each = as_map(requirement)
     if each.get("key") != CAPACITY_TYPE_LABEL:
         return requirement
-    left = [value for value in sorted(capacity_types) if _meets((value,), each)]
+    left = [value for value in sorted(capacity_types) if meets(value, each)]
     return _one_of(CAPACITY_TYPE_LABEL, left) if left else requirement
 
 
@@ -203,8 +200,8 @@ def misfit(pool: Manifest, types: Sequence[InstanceType]) -> tuple[Path, str] | 
     requirements = [
         as_map(each) for each in as_list(as_map(template.get("spec")).get("requirements"))
     ]
-    left = [{**each.labels, **offering.labels} for each in types for offering in each.offerings]
-    known = frozenset[str]().union(*left)
+    left = [(each, {**each.labels, **o.labels}) for each in types for o in each.offerings]
+    known = frozenset[str]().union(*(labels for _, labels in left))
     for number, each in enumerate(requirements):
         key = str(each.get("key"))
         path: Path = (*_REQUIREMENTS, number)
@@ -218,15 +215,37 @@ def misfit(pool: Manifest, types: Sequence[InstanceType]) -> tuple[Path, str] | 
         if key not in known:
             continue
         before = left
-        left = [labels for labels in left if _meets(labels.get(key), each)]
+        left = [(one, labels) for one, labels in left if _can_meet(labels.get(key, ()), each)]
         if not left:
-            values = sorted({value for labels in before for value in labels.get(key, ())})
+            values = sorted({value for _, labels in before for value in labels.get(key, ())})
             others = "" if number == 0 else " among those that the requirements before leave"
             there = names_in_words(values, most=5) or "none"
             return path, (
                 f"no instance type fits{others}: {key} is {there} there; change it, or the types"
             )
+    for number, each in enumerate(requirements):
+        key, wanted = str(each.get("key")), each.get("minValues")
+        if not isinstance(wanted, int) or key.startswith(_OF_THE_PROVIDER):
+            continue
+        counted = frozenset[str]().union(*(one.values_of(key) for one, _ in left))
+        if len(counted) < wanted:
+            return (*_REQUIREMENTS, number, "minValues"), (
+                f"{wanted} values of {shown(key)} are needed, and Karpenter's kwok provider has"
+                f" {len(counted)} of the instance types that fit, so no node would come; lower it"
+            )
     return None
+
+
+def kept_taints(pools: Iterable[Manifest]) -> Iterator[str]:
+    """Yields sentences on nodes that take no pods until something else takes taints off."""
+    for pool in pools:
+        taints = as_list(value_at(pool, "spec", "template", "spec", "startupTaints"))
+        if keys := [text_at(each, "key") for each in taints]:
+            yield (
+                f"never takes the startupTaints {names_in_words(keys, most=3)} of NodePool"
+                f" {text_at(pool, 'metadata', 'name')} off its nodes, and pods wait for that;"
+                " remove them, or run what takes them off"
+            )
 
 
 _NEEDS_LABEL: Final = frozenset({"In", "Exists", "Gt", "Lt", "Gte", "Lte"})
@@ -238,31 +257,6 @@ def _is_custom(key: str) -> bool:
     return not _NO_CUSTOM_LABEL.fullmatch(domain)
 
 
-def _meets(there: tuple[str, ...] | None, requirement: Mapping[str, Any]) -> bool:
-    """Whether a node can have one of these values of a label; None: it has no such label."""
-    values = {str(value) for value in as_list(requirement.get("values"))}
-    have = set(there or ())
-    match requirement.get("operator"):
-        case "In":
-            return bool(have & values)
-        case "NotIn":
-            return not have or bool(have - values)
-        case "Exists":
-            return bool(have)
-        case "DoesNotExist":
-            return not have
-        case "Gt" | "Lt" | "Gte" | "Lte" as operator:
-            return any(_compares(value, operator, next(iter(values), "")) for value in have)
-    return True  # the schema of the CRD refuses it
-
-
-def _compares(value: str, operator: str, bound: str) -> bool:
-    if not (value.isascii() and value.isdigit() and bound.isascii() and bound.isdigit()):
-        return False
-    one, other = int(value[:30]), int(bound[:30])
-    return {
-        "Gt": one > other,
-        "Lt": one < other,
-        "Gte": one >= other,
-        "Lte": one <= other,
-    }[operator]
+def _can_meet(there: Collection[str], requirement: Mapping[str, Any]) -> bool:
+    """Whether a node can have one of these values of a label; none: it has no such label."""
+    return any(meets(value, requirement) for value in there or (None,))

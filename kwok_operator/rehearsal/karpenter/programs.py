@@ -5,7 +5,7 @@ built with. The program isn't run. Of a script nothing is known.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 from typing import Any, Final
@@ -35,6 +35,12 @@ def no_karpenter(program: bytes) -> str:
     if _CORE in program:
         return f"is Karpenter with another provider, which needs its cloud; {_REMEDY}"
     return f"is no Karpenter; {_REMEDY}"
+
+
+def missing_gates(program: bytes, gates: Iterable[str]) -> list[str]:
+    """Returns those of the feature gates that a program doesn't know, and would silently ignore."""
+    unknown = not program or program.startswith(_SCRIPT)
+    return [] if unknown else [each for each in sorted(gates) if each.encode() not in program]
 
 
 def embedded_crds(program: bytes) -> Iterator[Any]:

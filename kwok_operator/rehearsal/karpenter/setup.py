@@ -31,6 +31,7 @@ from kwok_operator.rehearsal.karpenter.nodepools import (
     NODE_CLASS,
     NODE_POOL,
     completed,
+    kept_taints,
     misfit,
     no_class,
     node_class,
@@ -99,12 +100,13 @@ def set_up(
     if DEFAULT_CLASS not in classes:
         objects.insert(0, node_class(DEFAULT_CLASS, delay=delay or 0))
         classes.add(DEFAULT_CLASS)
-    for pool in (each for each in objects if each.get("kind") == NODE_POOL):
+    pools = [each for each in objects if each.get("kind") == NODE_POOL]
+    for pool in pools:
         if wrong := no_class(pool, classes) or misfit(pool, types):
             path, sentence = wrong
             raise KarpenterSetupError(f"{NODE_POOL} {name_of(pool)}: {in_words(path)}: {sentence}")
     bounds = _bounds(nodes) if own is None else ()
-    return KarpenterSetup(types, objects, [*bounds, *renamed(types)])
+    return KarpenterSetup(types, objects, [*bounds, *renamed(types), *kept_taints(pools)])
 
 
 def renamed(types: Sequence[InstanceType]) -> list[str]:

@@ -79,6 +79,9 @@ class FeatureGate(StrEnum):
     NODE_OVERLAY = "NodeOverlay"
     STATIC_CAPACITY = "StaticCapacity"
     CAPACITY_BUFFER = "CapacityBuffer"
+    TERMINATE_FIRST_DRIFT = "TerminateFirstDrift"
+    TERMINATE_FIRST_REPAIR = "TerminateFirstRepair"
+    POD_DELETION_COST_MANAGEMENT = "PodDeletionCostManagement"
 
 
 class LogLevel(StrEnum):

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from kwok_operator.errors import TemplateError
 from kwok_operator.formats.manifests import Manifest
 from kwok_operator.formats.untyped import as_map
-from kwok_operator.formats.words import shown
+from kwok_operator.formats.words import names_in_words, shown
 from kwok_operator.formats.yamltext import Document, Path, in_words
 from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
 from kwok_operator.nodegroups.cleaning import Node
@@ -22,18 +22,14 @@ from kwok_operator.nodegroups.template import resolve
 from kwok_operator.offline.files import Files, Finding, FoundObject
 from kwok_operator.rehearsal.karpenter.crds import KarpenterCrds, KarpenterCrdsError
 from kwok_operator.rehearsal.karpenter.groups import unheeded_changes
-from kwok_operator.rehearsal.karpenter.instancetypes import (
-    InstanceType,
-    InstanceTypesError,
-    read_types,
-)
+from kwok_operator.rehearsal.karpenter.instancetypes import InstanceType
 from kwok_operator.rehearsal.karpenter.nodepools import (
     DEFAULT_CLASS,
     NODE_CLASS,
     NODE_POOL,
     delay_of,
 )
-from kwok_operator.rehearsal.karpenter.programs import embedded_crds, no_karpenter
+from kwok_operator.rehearsal.karpenter.programs import embedded_crds, missing_gates, no_karpenter
 from kwok_operator.rehearsal.karpenter.setup import (
     KarpenterSetupError,
     ignored,
@@ -45,6 +41,7 @@ from kwok_operator.rehearsal.karpenter.setup import (
 from kwok_operator.rehearsal.scenario.applied import Known, read_sources, zone_in
 from kwok_operator.rehearsal.scenario.karpenter import CRDS_FOLDER, Karpenter
 from kwok_operator.rehearsal.scenario.karpenterenv import GIVEN_VARIABLES
+from kwok_operator.rehearsal.scenario.karpentertypes import InstanceTypesError, read_types
 from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.scenario.problems import problem
 from kwok_operator.rehearsal.scenario.process import Starts
@@ -155,6 +152,9 @@ class _Brought:
         program = self.around.executable(self.wanted.binary)
         if why := no_karpenter(program):
             self._problem("binary", f"{shown(self.wanted.binary)} {why}")
+        elif missing := missing_gates(program, self.wanted.gates_on):
+            sentence = f"{names_in_words(missing)}: this version of Karpenter has no such gate"
+            self._problem("featureGates", f"{sentence}; take it out, or name a later version")
         else:
             self.crds = self._crds(program)
 
