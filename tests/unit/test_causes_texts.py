@@ -213,3 +213,8 @@ def test_status_of_cluster_autoscaler() -> None:
     assert old.groups == (GroupStatus("a", "Healthy", 1, 2, 0, 10, "Backoff", ""),)
     assert (old.health, old.written[:10]) == ("Healthy", "2022-01-02")
     assert [parse_status(text) for text in ("", "[", "7", "x" * 5_000_000)] == [None] * 4
+
+
+def test_a_status_of_any_size_is_read_in_time() -> None:
+    for text in (" \n" * 300_000, "  Name: a\n" * 100_000, "  Name: a\n" + "  x\n" * 100_000):
+        parse_status("Cluster-wide:\n" + text)

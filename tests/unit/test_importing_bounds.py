@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwok_operator.importing.nodes.bounds import Bounds, ImportedGroup
-from kwok_operator.importing.nodes.castatus import groups_of_status
 from kwok_operator.importing.nodes.grouping import Nodes
 from kwok_operator.importing.nodes.maxsize import MaxSize
 from kwok_operator.importing.nodes.pools import names_of_scaling_group
@@ -353,9 +352,8 @@ def test_flags_that_no_autoscaler_would_take(nodes_flag: str) -> None:
     ("method", "given"),
     [
         ("add_status", None),
-        ("add_status", "nodeGroups:\n- name: 5\n"),
         ("add_status", "nodeGroups: [{name: web, health: {minSize: 3, maxSize: 1}}]"),
-        ("add_status", "  Name:  web\n  Health: Healthy ((minSize=3, maxSize=1))\n"),
+        ("add_status", "Cluster-wide:\n  Name:  web\n  Health: Healthy (minSize=3, maxSize=1)\n"),
         ("add_status", "["),
         ("add_status", "x" * 5_000_000),
         ("add_provider_config", None),
@@ -407,8 +405,3 @@ def test_a_maximum_is_chosen_where_nobody_knows_one(wanted: MaxSize, sizes: dict
     assert found == {name: {"minSize": 0, "maxSize": most} for name, most in unknown.items()}
     chosen = [note.ref.name for note in notes if note.reason is Reason.MAX_SIZE]
     assert chosen == list(unknown)
-
-
-def test_a_status_of_any_size_is_read_in_time() -> None:
-    for text in (" \n" * 300_000, "  Name: a\n" * 100_000, "  Name: a\n" + "  x\n" * 100_000):
-        groups_of_status(text)

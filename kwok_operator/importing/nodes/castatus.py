@@ -4,13 +4,12 @@ status.
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kwok_operator.errors import ManifestError
+from kwok_operator.formats.autoscalertexts import parse_status
 from kwok_operator.formats.untyped import as_list, as_map, text_at, value_at
-from kwok_operator.formats.yamltext import load_documents
 from kwok_operator.nodegroups.api.autoscaling import MAX_TARGET_SIZE
 from kwok_operator.nodegroups.optiontexts import duration, share
 
@@ -30,12 +29,6 @@ _BOOLEANS: Final = {
     **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
 }
 _COUNT = re.compile(r"[0-9]{1,7}")
-_OLD_STATUS = re.compile(
-    r"^[ \t]+Name:[ \t]+(\S+)[ \t]*\n(?:(?![ \t]+Name:).*\n)*?"
-    r".*\bminSize=([0-9]{1,7}), maxSize=([0-9]{1,7})\b",
-    re.MULTILINE,
-)
-_MAX_TEXT: Final = 4 * 1024 * 1024
 
 Flags = Sequence[tuple[str, str]]
 
@@ -102,35 +95,16 @@ def options_of_flags(flags: Flags) -> tuple[dict[str, Any], list[str]]:
 
 
 def groups_of_status(text: Any) -> GroupsAndProblems:
-    """Returns the scaling groups in a status: YAML (CA 1.30 and later) or plain text; and
-    problems.
-    """
-    if not isinstance(text, str) or len(text) > _MAX_TEXT:
+    """Returns the scaling groups in the text of a status, and problems."""
+    status = parse_status(text) if isinstance(text, str) else None
+    if status is None:
         return [], ["status: must be the text that cluster-autoscaler writes"]
-    if old := _OLD_STATUS.findall(text):
-        return _read_all({"name": n, "minSize": a, "maxSize": b} for n, a, b in old)
-    try:
-        documents = load_documents(text, where="status")
-    except ManifestError as error:
-        return [], [str(error)]
-    status = documents[0] if documents and isinstance(documents[0], Mapping) else {}
-    groups = status.get("nodeGroups")
-    return _read_all(
-        {"name": group.get("name"), **as_map(group.get("health"))}
-        for group in map(as_map, as_list(groups))
-    )
-
-
-def _read_all(entries: Iterable[Mapping[str, Any]]) -> GroupsAndProblems:
     groups, problems = [], []
-    for entry in entries:
+    for group in status.groups:
         try:
-            bounds = (entry.get(key, 0) for key in ("minSize", "maxSize"))
-            groups.append(_scaling_group(entry["name"], *bounds))
+            groups.append(_scaling_group(group.name, group.minimum or 0, group.maximum or 0))
         except ValueError:
-            problems.append(
-                "nodeGroups: one has no name, or no minSize that is at most its maxSize"
-            )
+            problems.append("nodeGroups: the minSize of one is not at most its maxSize")
     return groups, problems
 
 
