@@ -7,7 +7,7 @@ import pytest
 from kwok_operator.causes.model import Cause, CauseKind, Chain, ChainStep, StepKind, known_reasons
 from kwok_operator.causes.recorded import Explainer
 from kwok_operator.importing.incidents.calog import Loop
-from kwok_operator.rehearsal.judge.recording import RecordedLine
+from kwok_operator.rehearsal.judge.recording import EventLine, RecordedLine
 from kwok_operator.rehearsal.judge.verdict import judged
 from kwok_operator.rehearsal.shrinking.symptom import (
     Symptom,
@@ -131,8 +131,8 @@ def test_what_says_little_beside_others_is_left_out(text: str, reasons: set[str]
     assert known_reasons(text) == reasons
 
 
-def followed(lines: list[RecordedLine]) -> TryFollower:
-    recording = reader(content(lines))
+def followed(lines: list[RecordedLine], *expect: dict[str, Any]) -> TryFollower:
+    recording = reader(content(lines, expect=expect))
     follower = TryFollower(recording.header)
     judged(recording, name="recording", followers=(follower,))
     return follower
@@ -149,3 +149,10 @@ def test_the_longest_pause_is_one_that_ended() -> None:
     lines = run(node(1.0, "a"), node(4.0, "a", ready=False), node(5.0, "a"), until=60.0)
     assert followed(lines).pause == 3.0
     assert followed(run(until=60.0)).pause == 0.0
+
+
+def test_an_event_that_nothing_expects_ends_no_pause() -> None:
+    event = EventLine(30.0, "Normal", "RegisteredNode", "Node//a", "node-controller", "a", 1)
+    lines = run(node(1.0, "a"), event)
+    assert followed(lines, PENDING).pause == 1.0
+    assert followed(lines, {"event": {"reason": "RegisteredNode"}, "equals": 1}).pause == 29.0

@@ -22,6 +22,7 @@ from kwok_operator.causes.model import Chain
 from kwok_operator.constants import KIND
 from kwok_operator.controlplane import ControlPlaneError
 from kwok_operator.errors import ApiUnreachableError, KwokOperatorError, one_line
+from kwok_operator.formats.autoscalertexts import NOT_TRIGGERED, TRIGGERED
 from kwok_operator.importing.incidents.calog import LogReader, Loop
 from kwok_operator.rehearsal import outputs
 from kwok_operator.rehearsal.judge.figures import FigureScope
@@ -52,9 +53,12 @@ _DELAYS: Final = {
     "scan-interval": "10s",
     "scale-down-unneeded-time": "10m",
     "scale-down-delay-after-add": "10m",
+    "unremovable-node-recheck-timeout": "5m",
 }
 """Flags of cluster-autoscaler that say when it looks and acts, with their defaults."""
 _OF_NODES: Final = ("nodes", "instances", "churn", "utilisation", "cost")
+_OF_SCALE_UPS: Final = ("nodes.max", "instances.max", "churn.created", TRIGGERED, NOT_TRIGGERED)
+"""Figures and reasons of Events that no scale-down changes."""
 _LEVEL: Final = "4"
 """The -v at which cluster-autoscaler says why it does something."""
 _TIMES: Final = 3.0
@@ -218,23 +222,26 @@ class TryPlayer:
 
 
 def _least_quiet(scenario: Scenario) -> float:
-    """Returns for how many seconds a try must be quiet: autoscalers must have looked; where nodes
-    or Events may still change what is expected, they must have had the time for a scale-down.
+    """Returns for how many seconds a try must be quiet: autoscalers must have looked; where a
+    scale-down may change what is expected, they must have had the time for it.
     """
     may_change = any(
         each.event is not None or (each.figure or "").startswith(_OF_NODES)
         for each in scenario.expect
-        if each.bounds.keys() != {"atLeast"} or not each.measured.rises(each.of)
+        if (each.bounds.keys() != {"atLeast"} or not each.measured.rises(each.of))
+        and (each.event.reason if each.event is not None else each.figure) not in _OF_SCALE_UPS
     )
     found = [_LEAST_QUIET]
     for process in scenario.processes:
         if (autoscaler := process.cluster_autoscaler) is not None:
             given = FAST if autoscaler.values is FlagSet.FAST else {}
             flags = {**_DELAYS, **given, **autoscaler.flags}
-            scan, unneeded, after_add = (_seconds(flags[name], name) for name in _DELAYS)
+            scan, unneeded, after_add, recheck = (_seconds(flags[name], name) for name in _DELAYS)
             found.append(1.5 * scan + 2)
             if may_change:
-                found.append(unneeded + after_add + 2 * scan + 2)
+                # A node counts as unneeded also while CA must not remove any (RunOnce in
+                # core/static_autoscaler.go).
+                found.append(max(unneeded, after_add) + recheck + 2 * scan + 2)
     return max(found)
 
 

@@ -46,7 +46,7 @@ _OF_A_GROUP: Final = r"-[a-z0-9]{4}-[0-9]+"
 _NAMES: Final = re.compile(r"\S*[0-9/]\S*")
 _A_CHOICE: Final = "a choice among groups"
 _NO_CHOICE: Final = "the only group"
-_CHANGES: Final = (NodeLine, PodLine, GroupLine, JobLine, NodeClaimLine, EventLine)
+_CHANGES: Final = (NodeLine, PodLine, GroupLine, JobLine, NodeClaimLine)
 
 Reasons = frozenset[frozenset[str]]
 """For which reasons something is so: those of one pod or node together."""
@@ -84,13 +84,15 @@ def because(symptom: Symptom, text: str) -> Symptom:
 
 class TryFollower:
     """Follows the recording of a try while it is judged. It has the chains of all pods, and the
-    longest `pause` in seconds: nothing changed, and then something did, or an Event came.
+    longest `pause` in seconds: nothing changed, and then something did, or an Event came that is
+    expected. Others may come much later than all that matters, such as those of new nodes.
     """
 
     def __init__(self, header: RecordingHeader) -> None:
         self.chains: list[Chain] = []
         self.pause = 0.0
         self._explainer = Explainer(header)
+        self._events = [each.event for each in header.expect if each.event is not None]
         self._changed = 0.0
 
     def moves_on(self, ledger: ClusterLedger, t: float) -> None:
@@ -98,7 +100,9 @@ class TryFollower:
 
     def look(self, line: RecordedLine, ledger: ClusterLedger) -> None:
         self.chains += self._explainer.apply(line)
-        if isinstance(line, _CHANGES):
+        if isinstance(line, _CHANGES) or (
+            isinstance(line, EventLine) and any(each.matches(line) for each in self._events)
+        ):
             self.pause, self._changed = max(self.pause, line.t - self._changed), line.t
 
     def finish(self, ledger: ClusterLedger) -> None:
