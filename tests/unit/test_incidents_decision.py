@@ -450,6 +450,20 @@ def test_nodes_are_removed_or_kept_until_pods_come_or_go_by_others(
     assert list(decision.kept) == ["a-1"]
 
 
+@pytest.mark.parametrize("word", ["Node", "node"])  # 1.36, and before
+def test_a_node_is_kept_until_it_is_unneeded(tmp_path: Path, word: str) -> None:
+    disabled = "scale-down of unready nodes is disabled"
+    lines = [
+        *NODES[:3],
+        klog(30.2, f"{word} a-1 cannot be removed: daemonset pods"),
+        klog(30.2, f"Skipping unready node c-1 from delete consideration - {disabled}"),
+    ]
+    later = [*NODES[5:7], klog(40.2, f"{word} a-1 may be removed")]
+
+    assert decided(tmp_path, lines).kept == {"a-1": "daemonset pods", "c-1": disabled}
+    assert list(decided(tmp_path, [*lines, *later]).kept) == ["c-1"]
+
+
 def test_nodes_have_patterns_of_their_names_in_the_copy(tmp_path: Path) -> None:
     nodes = {"a-1": "a-????-000000", "a-2": "a-????-000001", "c-1": "c-????-000000"}
     expect = replay_of(decided(tmp_path, NODES), replace(COPY, nodes=nodes)).expect

@@ -109,10 +109,12 @@ _KEPT: Final = (
     re.compile(r"[Nn]ode (\S+) (?:cannot be removed|is not suitable for removal): (.*)", re.DOTALL),
     re.compile(r"Node (\S+) unremovable: (.*)", re.DOTALL),
     re.compile(r"Node (\S+) is not suitable for removal - (.*)", re.DOTALL),
-    re.compile(r"Skipping (\S+) (?:from delete consideration )?- (.*)", re.DOTALL),
+    re.compile(
+        r"Skipping (?:unready node )?(\S+) (?:from delete consideration )?- (.*)", re.DOTALL
+    ),
 )
 _MIN_SIZE: Final = re.compile(r"Skipping (\S+) - node group min size reached")
-_UNNEEDED: Final = re.compile(r"(?:Node )?(\S+) (?:was unneeded for .*|may be removed)")
+_UNNEEDED: Final = re.compile(r"(?:[Nn]ode )?(\S+) (?:was unneeded for .*|may be removed)")
 _SIZES: Final = re.compile(
     r"ScaleUpToNodeGroupMinSize: NodeGroup (\S+), TargetSize [0-9]{1,7}, MinSize ([0-9]{1,7}),"
     r" MaxSize ([0-9]{1,7})"
