@@ -396,6 +396,17 @@ def test_no_name_is_left_after_anonymize(tmp_path: Path) -> None:
         assert words.isdisjoint(names), words & set(names)
 
 
+def test_what_is_wrong_with_many_parts_of_a_file_is_said_once(tmp_path: Path) -> None:
+    folder, output = tmp_path / "dump", tmp_path / "out"
+    folder.mkdir()
+    (folder / "all.json").write_text(json.dumps(listed(CLUSTER)))
+    (folder / "more.json").write_text(json.dumps([{"name": "a"}] * 30))
+    assert run("--from", str(folder), "--output", str(output)) == 0
+    found = [each["reason"] for each in ledger(output)["unread"] if each["kind"] == "File"]
+    assert found[0].endswith("it has no kind") and found[1].endswith("29 more of this kind")
+    assert len(found) == 2
+
+
 def test_objects_of_other_kinds_and_versions_are_named(tmp_path: Path) -> None:
     budget = {
         "apiVersion": "policy/v1beta1",

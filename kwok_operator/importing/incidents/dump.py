@@ -183,11 +183,13 @@ class _Dump:
 
     async def _file(self, file: Path, path: Path, *, name: str) -> None:
         given, odd = file == path, 0
+        said = set[str]()
         try:
             for item in dumped_items(pieces_of(file, PIECES, given=given)):
                 if problem := self._add(item, path):
                     odd += 1
-                    if odd <= _MOST_PROBLEMS:
+                    if problem not in said and len(said) < _MOST_PROBLEMS:
+                        said.add(problem)
                         self._unread(name, problem, needed=given)
                 self._count += 1
                 if self._count % _AT_ONCE == 0:
@@ -195,8 +197,8 @@ class _Dump:
                     await asyncio.sleep(0)
         except (DumpError, PieceError) as error:
             self._unread(name, str(error), needed=True)
-        if odd > _MOST_PROBLEMS:
-            self._unread(name, f"{odd - _MOST_PROBLEMS:,} more of this kind", needed=given)
+        if more := odd - len(said):
+            self._unread(name, f"{more:,} more of this kind", needed=given)
 
     def _note_what_lacks(self) -> None:
         if set(self._facts.forms.values()) == {DumpForm.SNAPSHOT}:
