@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from kwok_operator.errors import SettingsError
 from kwok_operator.importing.anonymous import Anonymizer
 from kwok_operator.rehearsal.scenario.expectation import Expectation
+from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.shrinking.documents import in_yaml, read_again
 from kwok_operator.rehearsal.shrinking.hiding import hidden
 from kwok_operator.rehearsal.shrinking.keeps import expectations
 from kwok_operator.rehearsal.shrinking.parts import Doc, Part, applied, at, tidied, without
 from kwok_operator.rehearsal.shrinking.pytestfile import pytest_file
+from kwok_operator.rehearsal.shrinking.shrink import hashes_of_files
 from kwok_operator.rehearsal.shrinking.shrinker import (
     MOST_TRIES,
     ShrinkBudget,
@@ -255,6 +257,25 @@ def test_tries_of_something_else_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="--output"):
         Tries(tmp_path, {"scenario": "a"})
     assert (tmp_path / TRIES).read_text() == "7\n"
+
+
+def test_tries_are_those_of_the_files_that_a_scenario_names(tmp_path: Path) -> None:
+    files = ("trace.csv", "load.py", "step.sh")
+    made = {
+        "name": "it",
+        "workloads": [{"name": "web", "arrivals": {"trace": files[0]}}],
+        "processes": [{"name": "load", "command": ["python3", files[1], "--fast"]}],
+        "timeline": [{"at": "1s", "run": {"command": ["bash", files[2]]}}],
+        "expect": [PENDING],
+    }
+    found = Scenario.model_validate(made)
+    seen = [hashes_of_files(found, tmp_path)]
+    for name in files * 2:
+        with (tmp_path / name).open("a") as file:
+            file.write("more\n")
+        seen.append(hashes_of_files(found, tmp_path))
+    assert seen[0] == {} and set(seen[-1]) == set(files)
+    assert all(seen.count(each) == 1 for each in seen)
 
 
 def test_a_line_that_is_no_try_ends_them(tmp_path: Path) -> None:

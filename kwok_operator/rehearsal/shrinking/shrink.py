@@ -137,7 +137,7 @@ async def _shrunk(
             "version": __version__,
             "kubernetes": os.environ.get("KUBERNETES_VERSION", ""),
             "programs": programs,
-            "files": _contents(found.scenario, given.scenario.parent),
+            "files": hashes_of_files(found.scenario, given.scenario.parent),
             "scenario": key_of(doc),
         },
     )
@@ -179,7 +179,7 @@ async def _shrunk(
     )
 
 
-def _contents(scenario: Scenario, folder: Path) -> dict[str, str]:
+def hashes_of_files(scenario: Scenario, folder: Path) -> dict[str, str]:
     """Returns a hash of each file that the scenario names outside of what it applies: traces, and
     arguments of commands.
     """
