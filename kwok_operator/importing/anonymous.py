@@ -18,7 +18,9 @@ from kwok_operator.importing.notes import Note, Reason, Ref
 _HASH_LENGTH: Final = 12
 """Characters of base32: 60 bits, so that a million names are still different."""
 _PRIVATE_ADDRESSES: Final = {4: ("10.0.0.0", 24), 6: ("fd00::", 64)}
-_LABELS: Final = frozenset({"labels", "matchLabels", "nodeSelector", "annotations"})
+_LABELS: Final = frozenset(
+    """labels matchLabels nodeSelector annotations data stringData binaryData""".split()
+)
 _RESOURCES: Final = frozenset(
     """requests limits capacity allocatable hard podFixed resources
     max min default defaultRequest maxLimitRequestRatio""".split()

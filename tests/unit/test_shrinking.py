@@ -369,6 +369,7 @@ def test_no_name_is_left_in_a_hidden_document() -> None:
         {**NAMESPACE, "metadata": {"name": canary}},
         deployment(canary, affinity=APART, nodeSelector={f"{canary}.example/a": canary}),
         group(canary, 2),
+        {"kind": "ConfigMap", "metadata": {"name": canary}, "data": {canary: canary}},
         teaches=canary,
         workloads=[{"name": canary, "namespace": canary, "pods": {"labels": {canary: canary}}}],
         timeline=[
