@@ -62,6 +62,7 @@ def run(*arguments: str, codes: Collection[int] = (0,)) -> None:
     assert done.returncode in codes, done.stdout + done.stderr
 
 
+@pytest.mark.timeout((RUNS + 1) * 5 * 60)
 def test_the_same_is_decided_again(copied: Copied, tmp_path: Path) -> None:
     for number in range(RUNS):
         output = tmp_path / f"run-{number}"
