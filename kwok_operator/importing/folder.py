@@ -14,12 +14,12 @@ import re
 import secrets
 import shutil
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from kwok_operator.constants import API_GROUP, KIND
-from kwok_operator.errors import KwokOperatorError, SettingsError, one_line
+from kwok_operator.errors import KwokOperatorError, SettingsError
 from kwok_operator.importing.incidents.scenario import FIELDS, PLACEMENT, SCENARIO
 from kwok_operator.importing.ledger import WRITER, Ledger, as_json, as_text
 from kwok_operator.importing.nodes.nodepools import KIND as NODE_POOL
@@ -39,7 +39,6 @@ _SCENARIO_HEADER: Final = f"""{_HEADER}#   kwok-operator rehearse scenario.yaml
 """
 _ASIDE: Final = ".old"
 _MAX_FILE: Final = 1_000_000
-_MAX_REMARK: Final = 500
 _LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 
 Manifest = Mapping[str, Any]
@@ -114,14 +113,10 @@ def files_of(manifests: Sequence[Manifest], ledger: Ledger) -> dict[str, bytes]:
     return files
 
 
-def scenario_files(
-    scenario: Mapping[str, Any], placement: Mapping[str, Any], *, remarks: Iterable[str] = ()
-) -> dict[str, bytes]:
+def scenario_files(scenario: Mapping[str, Any], placement: Mapping[str, Any]) -> dict[str, bytes]:
     """Returns the files by which a rehearsal begins as the cluster stood."""
-    said = "".join(f"# {one_line(each, limit=_MAX_REMARK)}\n" for each in remarks)
-    text = _SCENARIO_HEADER + said + dump(scenario, first=FIELDS)
     return {
-        SCENARIO: text.encode(),
+        SCENARIO: (_SCENARIO_HEADER + dump(scenario, first=FIELDS)).encode(),
         PLACEMENT: (json.dumps(placement, indent=1) + "\n").encode(),
     }
 

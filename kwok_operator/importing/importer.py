@@ -77,7 +77,7 @@ async def run_import(
         reporter.say(f"writing {settings.output}")
         files = folder.files_of(manifests, ledger)
         scenario = scenario_of(files, placement=placement, parts=parts)
-        files |= folder.scenario_files(scenario, as_json(placement), remarks=parts.remarks)
+        files |= folder.scenario_files(scenario, as_json(placement))
         folder.write(settings.output, files)
     return ledger
 

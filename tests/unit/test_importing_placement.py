@@ -262,8 +262,10 @@ def test_the_scenario_of_a_folder_can_be_played(tmp_path: Path) -> None:
     files = folder.files_of(
         manifests, ledger_of(read={}, manifests=manifests, notes=notes, unread=[])
     )
-    parts = ScenarioParts(autoscaler={"expander": "price"}, steps=[STEP])
+    remarks = [f"May differ: {number}." for number in range(300)]
+    parts = ScenarioParts(autoscaler={"expander": "price"}, steps=[STEP], remarks=remarks)
     scenario = scenario_of(files, placement=placement, parts=parts)
+    assert "May differ: 99." in scenario["teaches"]
     files |= folder.scenario_files(scenario, as_json(placement))
     for _ in range(2):  # the second replaces the first
         folder.write(tmp_path / "out", files)

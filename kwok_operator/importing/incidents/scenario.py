@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kwok_operator.errors import one_line
 from kwok_operator.importing.incidents.placement import ImportedPlacement
 
 SCENARIO: Final = "scenario.yaml"
@@ -25,6 +26,8 @@ _STEADY_WITHIN: Final = "15m"
 _QUIET: Final = "10s"
 _QUIET_WITH_AUTOSCALER: Final = "40s"
 _AT_MOST: Final = "10m"
+_LONGEST: Final = 2_000
+"""Characters that `teaches` may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,8 @@ def scenario_of(
     # A long file continues in another, such as nodegroups.2.yaml.
     apply = [name for stem in _APPLIED for name in sorted(folders) if name.split(".")[0] == stem]
     scenario: dict[str, Any] = {
-        "teaches": parts.teaches,
+        # The report has it, so there it says what may make a run part from the original.
+        "teaches": one_line(" ".join([parts.teaches, *parts.remarks]), limit=_LONGEST),
         "apply": apply,
         "placement": PLACEMENT,
         "steadyWithin": _STEADY_WITHIN,
