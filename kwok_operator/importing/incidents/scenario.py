@@ -15,7 +15,7 @@ from kwok_operator.importing.incidents.placement import ImportedPlacement
 
 SCENARIO: Final = "scenario.yaml"
 PLACEMENT: Final = "placement.json"
-FIELDS: Final = (
+FIELDS: Final[Sequence[str]] = (
     *("teaches", "seed", "currency", "cluster", "apply", "placement", "begin", "steadyWithin"),
     *("processes", "workloads", "timeline", "until", "expect"),
 )

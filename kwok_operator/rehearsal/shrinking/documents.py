@@ -16,6 +16,7 @@ from kwok_operator.controlplane import known_versions
 from kwok_operator.errors import SettingsError
 from kwok_operator.formats.untyped import as_list, as_map
 from kwok_operator.formats.yamltext import Document, is_text_without_quotes, load_documents
+from kwok_operator.importing.incidents.scenario import FIELDS
 from kwok_operator.rehearsal.installing import read_objects
 from kwok_operator.rehearsal.kubectl import AsyncKubectl
 from kwok_operator.rehearsal.scenario.checks import check
@@ -28,11 +29,6 @@ from kwok_operator.shim.troublefile import parse_plan
 
 MOST_LINES: Final = 100
 """The most lines of a file that is attached to an issue."""
-_FIELDS: Final[Sequence[str]] = (
-    *("name", "teaches", "seed", "currency", "cluster", "apply", "placement", "begin"),
-    *("steadyWithin", "processes", "workloads", "timeline", "until", "expect"),
-)
-"""The fields of a scenario in the order in which people write them."""
 _FIRST: Final = ("apiVersion", "kind", "metadata", "spec")
 
 
@@ -104,7 +100,7 @@ _Dumper.add_representer(str, _text)
 
 def in_yaml(doc: Doc) -> str:
     """Returns a document as YAML, with what is small on one line."""
-    ordered = {key: doc[key] for key in _FIELDS if key in doc}
+    ordered = {key: doc[key] for key in ("name", *FIELDS) if key in doc}
     ordered |= {key: part for key, part in doc.items() if key not in ordered}
     text: str = yaml.dump(
         _in_order(ordered),
