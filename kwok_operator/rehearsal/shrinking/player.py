@@ -57,8 +57,12 @@ _DELAYS: Final = {
 }
 """Flags of cluster-autoscaler that say when it looks and acts, with their defaults."""
 _OF_NODES: Final = ("nodes", "instances", "churn", "utilisation", "cost")
-_OF_SCALE_UPS: Final = ("nodes.max", "instances.max", "churn.created", TRIGGERED, NOT_TRIGGERED)
+_OF_SCALE_UPS: Final = frozenset(
+    ("nodes.max", "instances.max", "churn.created", TRIGGERED, NOT_TRIGGERED)
+)
 """Figures and reasons of Events that no scale-down changes."""
+_STARTS: Final = 6.0
+"""Seconds that cluster-autoscaler may take from its start to its first decision."""
 _LEVEL: Final = "4"
 """The -v at which cluster-autoscaler says why it does something."""
 _TIMES: Final = 3.0
@@ -225,12 +229,12 @@ def _least_quiet(scenario: Scenario) -> float:
     """Returns for how many seconds a try must be quiet: autoscalers must have looked; where a
     scale-down may change what is expected, they must have had the time for it.
     """
-    may_change = any(
-        each.event is not None or (each.figure or "").startswith(_OF_NODES)
+    may_change = [
+        each.event.reason if each.event is not None else each.figure
         for each in scenario.expect
-        if (each.bounds.keys() != {"atLeast"} or not each.measured.rises(each.of))
-        and (each.event.reason if each.event is not None else each.figure) not in _OF_SCALE_UPS
-    )
+        if each.event is not None or (each.figure or "").startswith(_OF_NODES)
+        if each.bounds.keys() != {"atLeast"} or not each.measured.rises(each.of)
+    ]
     found = [_LEAST_QUIET]
     for process in scenario.processes:
         if (autoscaler := process.cluster_autoscaler) is not None:
@@ -239,6 +243,8 @@ def _least_quiet(scenario: Scenario) -> float:
             scan, unneeded, after_add, recheck = (_seconds(flags[name], name) for name in _DELAYS)
             found.append(1.5 * scan + 2)
             if may_change:
+                found.append(2 * scan + _STARTS)
+            if not set(may_change) <= _OF_SCALE_UPS:
                 # A node counts as unneeded also while CA must not remove any (RunOnce in
                 # core/static_autoscaler.go).
                 found.append(max(unneeded, after_add) + recheck + 2 * scan + 2)
