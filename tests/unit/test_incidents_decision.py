@@ -427,6 +427,17 @@ def test_a_size_that_the_copy_does_not_begin_with_is_not_expected(tmp_path: Path
     assert "the copy begins with more nodes of a than CA scaled up" in str(parts.remarks)
 
 
+def test_a_cluster_that_is_full_gets_no_node(tmp_path: Path) -> None:
+    lines = [
+        klog(30, "Starting main loop"),
+        klog(30.1, "Pod shop/web-1 is unschedulable"),
+        klog(30.2, "Max total nodes in cluster reached"),
+    ]
+    assert replay_of(decided(tmp_path, lines[:2]), COPY).expect == []
+    (expected,) = replay_of(decided(tmp_path, lines), COPY).expect
+    assert expected["name"] == "no scale-up, as then"
+
+
 NODES = [
     klog(30, "Starting main loop"),
     klog(30, "Found 9 pods in the cluster: 9 scheduled"),

@@ -127,7 +127,7 @@ _SCALE_UP_ERROR: Final = re.compile(r"(Failed to scale up: .*)", re.DOTALL)
 _BEGINS: Final = (
     rb"(?:Starting main loop|Found [0-9]+ |Creating new static|Trigger Enabled|FLAG: --"
     rb"|Cluster Autoscaler |Event\(v1|Pod \S+ (?:is unsch|can't be sch)|[0-9]+ other pods are"
-    rb"|Skipping |[Nn]ode |No (?:pod can|unsch)|Expanding Node|priority expander: "
+    rb"|Skipping |Max total nodes|[Nn]ode |No (?:pod can|unsch)|Expanding Node|priority expander: "
     rb"|Best option|Final scale-up|Scale-up|ScaleUpTo|Scale-down: removing|\S+ was unneeded"
     rb"|Disabling scale-up|Failed to scale)"
 )
@@ -191,6 +191,8 @@ class Loop:
     failures: list[CloudFailure] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     no_pods: bool = False
+    full: bool = False
+    """Whether the cluster had --max-nodes-total nodes, for which no group is considered."""
     total: int | None = None
     """All pods of the cluster, which CA counts since 1.33."""
 
@@ -340,6 +342,8 @@ def _read_pods(loop: Loop, text: str) -> bool:
             loop.unfit[match[1], match[2]] = match[3]
     elif text == "No unschedulable pods":
         loop.no_pods = True
+    elif text == "Max total nodes in cluster reached":
+        loop.full = True
     else:
         return False
     return True

@@ -146,6 +146,7 @@ def decide(
     plans = _plans(former, course.loops, near, waiting)
     refusals = _refusals(near, waiting)
     known = {pod for plan in plans for pod in plan.pods} | refusals.keys() | set(housed)
+    full = any(loop.full for loop in course.loops)
     failures, backed_off = _failures(former, course.loops)
     removed = {node: pods for loop in course.loops for node, pods in loop.removed.items()}
     kept, removable = _nodes(former, course.loops, removed)
@@ -162,7 +163,7 @@ def decide(
         failures=failures,
         backed_off=backed_off,
         errors=tuple(dict.fromkeys(each for loop in course.loops for each in loop.errors)),
-        accounted=waiting is not None and waiting <= known,
+        accounted=waiting is not None and (full or waiting <= known),
         named=_named(plans, every),
         ended=course.ended,
         problems=tuple(problems),
