@@ -6,6 +6,7 @@ import pytest
 
 from kwok_operator.causes.model import Cause, CauseKind, Chain, ChainStep, StepKind, known_reasons
 from kwok_operator.causes.recorded import Explainer
+from kwok_operator.formats.autoscalertexts import ScaleUp
 from kwok_operator.importing.incidents.calog import Loop
 from kwok_operator.rehearsal.judge.recording import EventLine, RecordedLine
 from kwok_operator.rehearsal.judge.verdict import judged
@@ -129,6 +130,21 @@ def test_a_choice_stays_a_choice() -> None:
 )
 def test_what_says_little_beside_others_is_left_out(text: str, reasons: set[str]) -> None:
     assert known_reasons(text) == reasons
+
+
+def test_a_group_that_was_chosen_by_chance_is_not_the_same() -> None:
+    expected = {"event": {"reason": "TriggeredScaleUp"}, "atLeast": 1}
+    plan = (ScaleUp("b", 0, 1, 3),)
+
+    def of(**waste: float) -> Symptom:
+        loop = Loop(1.0, best="b", plan=plan, waste=waste)
+        line = EventLine(2.0, "Normal", "TriggeredScaleUp", "Pod/shop/a", "cluster-autoscaler")
+        judged = judge(run(line), expect=[expected])
+        return symptom_of(judged, [0], {}, [loop])
+
+    chosen, drawn, only = of(a=50.0, b=40.0), of(a=40.0, b=40.0), of(b=40.0)
+    assert agree(chosen, only) and not agree(chosen, drawn)
+    assert agree(drawn, chosen) and agree(drawn, only)
 
 
 def followed(lines: list[RecordedLine], *expect: dict[str, Any]) -> TryFollower:

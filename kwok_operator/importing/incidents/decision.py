@@ -280,13 +280,13 @@ def _plans(
             times[ups] = event.at
     plans = [
         PlannedScaleUp(
-            loop.at, plan, _others(loop), _excluded(loop), frozenset(pods_of.get(plan, ()))
+            loop.at, plan, rated_alike(loop), _excluded(loop), frozenset(pods_of.get(plan, ()))
         )
         for loop in loops
         if (plan := loop.plan or tuple(_of_sizes(loop)))
     ]
     there = {plan.groups for plan in plans}
-    chosen = {loop.plan: (_others(loop), _excluded(loop)) for loop in former if loop.plan}
+    chosen = {loop.plan: (rated_alike(loop), _excluded(loop)) for loop in former if loop.plan}
     before = [
         PlannedScaleUp(times[ups], ups, *chosen.get(ups, (None, frozenset())), frozenset(pods))
         for ups, pods in pods_of.items()
@@ -332,7 +332,7 @@ def _of_sizes(loop: Loop) -> Iterable[ScaleUp]:
     return (ScaleUp(group, -1, size, 0) for group, size in loop.sizes.items())
 
 
-def _others(loop: Loop) -> frozenset[str] | None:
+def rated_alike(loop: Loop) -> frozenset[str] | None:
     """Returns the groups that the expander rated like the chosen one, so that chance chose. None if
     they are not known: only least-waste and priority log what they compared.
     """

@@ -6,7 +6,7 @@
 That an expectation fails is not enough: a scenario without its groups has pending pods, too. So a
 run agrees with the first one only if it came to its end, the figure is on the same side of its
 bound, and for a reason that the first run had as well: why pods wait or waited; why
-cluster-autoscaler keeps nodes; whether it chose a group among several.
+cluster-autoscaler keeps nodes; whether it chose a group among several, and not by chance.
 """
 
 import re
@@ -16,8 +16,10 @@ from typing import Final
 
 from kwok_operator.causes.model import Chain, StepKind, known_reasons
 from kwok_operator.causes.recorded import Explainer
+from kwok_operator.formats.autoscalertexts import TRIGGERED
 from kwok_operator.formats.words import names_in_words
 from kwok_operator.importing.incidents.calog import Loop
+from kwok_operator.importing.incidents.decision import rated_alike
 from kwok_operator.rehearsal.judge.expectations import ExpectationOutcome
 from kwok_operator.rehearsal.judge.figures import FIGURES
 from kwok_operator.rehearsal.judge.ledger import ClusterLedger
@@ -46,6 +48,7 @@ _OF_A_GROUP: Final = r"-[a-z0-9]{4}-[0-9]+"
 _NAMES: Final = re.compile(r"\S*[0-9/]\S*")
 _A_CHOICE: Final = "a choice among groups"
 _NO_CHOICE: Final = "the only group"
+_NO_CHANCE: Final = "not by chance"
 _CHANGES: Final = (NodeLine, PodLine, GroupLine, JobLine, NodeClaimLine)
 
 Reasons = frozenset[frozenset[str]]
@@ -138,6 +141,7 @@ def symptom_of(
         reasons=tuple(
             frozenset(map(_reasons, _concerned(outcome, chains.get(number, ()))))
             | _of_nodes(outcome, loops, groups)
+            | _of_chance(outcome, loops)
             for number, outcome in zip(keeps, outcomes, strict=True)
         ),
     )
@@ -173,6 +177,17 @@ def _of_nodes(
         if loop.best and group in ("", loop.best):
             found.add(_A_CHOICE if len(options) > 1 else _NO_CHOICE)
     return frozenset(frozenset({each}) for each in found)
+
+
+def _of_chance(outcome: ExpectationOutcome, loops: Sequence[Loop]) -> Reasons:
+    """Returns whether cluster-autoscaler had a reason to scale up what it did: without one, the
+    next run may come out otherwise.
+    """
+    event = outcome.expectation.event
+    if event is None or event.reason != TRIGGERED or not outcome.held:
+        return frozenset()
+    chosen = [loop for loop in loops if loop.plan and not rated_alike(loop)]
+    return frozenset([frozenset({_NO_CHANCE})] if chosen else ())
 
 
 def _in_words(outcome: ExpectationOutcome) -> str:
