@@ -396,6 +396,27 @@ def test_no_name_is_left_after_anonymize(tmp_path: Path) -> None:
         assert words.isdisjoint(names), words & set(names)
 
 
+def test_an_autoscaler_of_a_dump_sees_what_it_saw(tmp_path: Path) -> None:
+    cpu: dict[str, Any] = {"name": "cpu", "current": {"averageValue": "350m"}}
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    wanted = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 70}}
+    scaled = {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {
+            "scaleTargetRef": target,
+            "maxReplicas": 9,
+            "metrics": [{"type": "Resource", "resource": wanted}],
+        },
+        "status": {"currentMetrics": [{"type": "Resource", "resource": cpu}]},
+    }
+    path, output = tmp_path / "dump.json", tmp_path / "out"
+    path.write_text(json.dumps(listed([*CLUSTER, scaled])))
+    assert run("--from", str(path), "--output", str(output), "--hpas", "metrics") == 0
+    assert ledger(output)["written"]["HorizontalPodAutoscaler"] == 1
+
+
 def test_what_is_wrong_with_many_parts_of_a_file_is_said_once(tmp_path: Path) -> None:
     folder, output = tmp_path / "dump", tmp_path / "out"
     folder.mkdir()

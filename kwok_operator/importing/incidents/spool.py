@@ -19,7 +19,8 @@ _IN_MEMORY: Final = 16 * 1024 * 1024
 _CHUNK: Final = 2**16
 _OF_CONTAINER: Final = frozenset(("name", "image", *CONTAINER))
 _STATUS: Final = frozenset(
-    "phase conditions succeeded startTime nominatedNodeName currentReplicas desiredReplicas".split()
+    """phase conditions succeeded startTime nominatedNodeName currentReplicas desiredReplicas
+    currentMetrics""".split()
 )
 _DEEPEST: Final = 6
 """The spec of a CronJob's pods is the third in another."""
