@@ -9,6 +9,7 @@ import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,7 @@ from kwok_operator.rehearsal.scenario.arms import (
     names_of_arms,
 )
 from kwok_operator.rehearsal.scenario.karpenter import CRDS_FOLDER
+from kwok_operator.rehearsal.scenario.kueue import MANIFESTS
 from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.scenario.scenariofile import ScenarioFile, read_document
 from kwok_operator.rehearsal.surroundings import LocalSurroundings, read_text
@@ -110,6 +112,12 @@ def _files(scenario: Scenario, around: LocalSurroundings) -> dict[str, str]:
     for each in scenario.karpenters.values():
         crds = around.beside(each.binary, CRDS_FOLDER) if each.crds is None else None
         names += [*each.paths, crds]
+    for kueue in scenario.kueues.values():
+        beside = around.beside(kueue.binary, MANIFESTS) if kueue.manifests is None else None
+        names += [*kueue.paths, beside]
+    for process in scenario.processes:
+        if (autoscaler := process.cluster_autoscaler) is not None:
+            names.append(autoscaler.folder_of_crds(partial(around.beside, autoscaler.binary)))
     commands = [process.command for process in scenario.processes]
     commands += [step.run.command for step in scenario.timeline if step.run is not None]
     # The program itself is no file of the scenario; an argument may have the form --config=FILE.

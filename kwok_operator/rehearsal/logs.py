@@ -1,6 +1,7 @@
 """Copies warnings and errors from the logs of a rehearsal's programs to its recording.
 
-    operator.log, NAME.shim.log (JSON), NAME.log of a clusterAutoscaler (klog), a karpenter (zap)
+    operator.log, NAME.shim.log (JSON), NAME.log of a clusterAutoscaler (klog), a karpenter or
+    kueue (zap)
         --look--> WarningCounts --> the terminal, before the run; the recording, in it
 
 Other programs are left out, as the form of their logs isn't known. A warning has the time at which
@@ -43,7 +44,7 @@ class ProgramWarnings:
             if process.cluster_autoscaler is not None:
                 logs[log_of(process.name)] = (process.name, read_klog)
                 logs[log_of_shim(process.name)] = (SHIM, read_json)
-            elif process.karpenter is not None:
+            elif process.karpenter is not None or process.kueue is not None:
                 logs[log_of(process.name)] = (process.name, read_zap)
         for name in logs:
             (folder / name).unlink(missing_ok=True)

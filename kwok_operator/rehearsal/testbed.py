@@ -15,10 +15,12 @@ import os
 import shutil
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import yaml
@@ -35,6 +37,7 @@ from kwok_operator.rehearsal.calls import ShimCalls
 from kwok_operator.rehearsal.clearing import Clearing
 from kwok_operator.rehearsal.installing import (
     apply_list,
+    crds,
     hold_stages,
     install,
     manifests,
@@ -47,6 +50,7 @@ from kwok_operator.rehearsal.installing import (
 from kwok_operator.rehearsal.karpenterstart import KarpenterPlace, PreparedKarpenter
 from kwok_operator.rehearsal.keptcluster import KeptCluster, making_of
 from kwok_operator.rehearsal.kubectl import AsyncKubectl
+from kwok_operator.rehearsal.kueuestart import KueuePlace, PreparedKueue
 from kwok_operator.rehearsal.logs import OPERATOR_LOG, log_of, log_of_shim
 from kwok_operator.rehearsal.programs import Program, Ready, answers, listens, says
 from kwok_operator.rehearsal.programversion import version_in_words
@@ -59,9 +63,11 @@ from kwok_operator.rehearsal.scenario.borrowing import (
 )
 from kwok_operator.rehearsal.scenario.karpenter import KARPENTER_MODULE, Karpenter
 from kwok_operator.rehearsal.scenario.karpenterenv import karpenter_environment
+from kwok_operator.rehearsal.scenario.kueue import KUEUE_MODULE
 from kwok_operator.rehearsal.scenario.model import Component, Scenario
 from kwok_operator.rehearsal.scenario.process import ClusterAutoscaler, Readiness, ScenarioProcess
 from kwok_operator.rehearsal.scenario.rights import OptionalRights, needed_rights
+from kwok_operator.rehearsal.scenario.timeline import ApplySource
 from kwok_operator.rehearsal.settings import DEMO_CLUSTER, RehearseSettings
 from kwok_operator.signals import to_its_end
 
@@ -113,6 +119,7 @@ class Testbed:
     """
     _beside: dict[str, list[Program]] = field(default_factory=dict)
     _prepared: dict[str, PreparedKarpenter] = field(default_factory=dict)
+    _kueues: dict[str, PreparedKueue] = field(default_factory=dict)
 
     async def start(self, process: ScenarioProcess) -> None:
         """Starts a process of the scenario, and returns once it is ready. Raises ProgramError."""
@@ -129,17 +136,49 @@ class Testbed:
             given = await self._karpenter(process.name, process.karpenter, path, address)
             command = [str(path)]
             ready, within = answers(f"http://{address}/readyz"), _AUTOSCALER_WITHIN
+        elif process.kueue is not None:
+            await self._start_kueue(program, process)
+            return
         else:
             command = [self._filled(each) for each in process.command or ()]
             command[0] = str(self.find_program(command[0]) or command[0])
         if wanted is not None:
             ready, within = self._readiness(wanted, program), wanted.within
+        await self._run(program, command, process, given=given)
+        if ready is not None:
+            await program.wait_until_ready(ready, within=within)
+
+    async def _run(
+        self,
+        program: Program,
+        command: Sequence[str],
+        process: ScenarioProcess,
+        *,
+        given: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         own = {name: self._filled(value) for name, value in process.env.items()}
         environment = {**self.environment, **given, **own}
         self.programs[process.name] = program
         await program.start(command, env=environment, cwd=self.folder)
-        if ready is not None:
-            await program.wait_until_ready(ready, within=within)
+
+    async def _start_kueue(self, program: Program, process: ScenarioProcess) -> None:
+        """Starts Kueue; the first time, prepares the cluster before, and applies objects after."""
+        name, wanted = process.name, process.kueue
+        assert wanted is not None
+        path = self.find_program(wanted.binary) or Path(wanted.binary)
+        place = KueuePlace(self.kubectl, self.client, self.folder, self.logs, self.kubeconfig)
+        first = name not in self._kueues
+        if first:
+            ports = {
+                "webhook_port": _port_of(_free_address()),
+                "health_port": _port_of(_free_address()),
+            }
+            self._kueues[name] = await place.prepare(name, wanted, path, **ports)
+        prepared = self._kueues[name]
+        await self._run(program, [str(path), f"--config={prepared.configuration}"], process)
+        await program.wait_until_ready(prepared.ready, within=_AUTOSCALER_WITHIN)
+        if first:
+            await place.apply(name, wanted)
 
     @property
     def beside(self) -> dict[str, Program]:
@@ -160,6 +199,12 @@ class Testbed:
     async def stop_all(self, *, but: Collection[str] = ()) -> None:
         """Ends all processes at the same time, so several slow ones take no longer than one."""
         await asyncio.gather(*(self.stop(name) for name in [*self.programs] if name not in but))
+
+    async def end(self, *, keep: bool) -> None:
+        """Ends all processes. In a cluster to `keep`, nothing calls their webhooks any more."""
+        await self.stop_all()
+        for prepared in self._kueues.values() if keep else ():
+            await prepared.withdraw()
 
     def marked(self, manifest: Manifest) -> Manifest:
         """Returns the object as it is to be created: with the rehearsal's marks if others use the
@@ -198,6 +243,20 @@ class Testbed:
             program = self.find_program(wanted.binary) or Path(wanted.binary)
             crds += await self._place.crds(name, wanted, program)
         return crds
+
+    async def crds_of_autoscalers(self, scenario: Scenario) -> list[Manifest]:
+        """Returns the CRDs that the cluster-autoscalers of the scenario need by their flags."""
+        needed = list[Manifest]()
+        for process in scenario.processes:
+            if (wanted := process.cluster_autoscaler) is not None:
+                path = wanted.folder_of_crds(partial(self._path_beside, wanted.binary))
+                sources = [ApplySource(path=path)] if path else []
+                read = read_objects(self.kubectl, sources, folder=self.folder, label=process.name)
+                needed += crds(await read)
+        return needed
+
+    def _path_beside(self, program: str, name: str) -> str:
+        return str((self.find_program(program) or Path(program)).parent / name)
 
     def groups_of_karpenter(self) -> Mapping[str, KwokNodeGroupSpec] | None:
         """Returns the groups of which Karpenter has made its instance types; None if that wasn't
@@ -281,7 +340,7 @@ async def testbed(
             kubeconfig=kubeconfig,
             folder=settings.scenario.absolute().parent,
             logs=logs,
-            versions={**await _versions(kubectl), **await _karpenters(scenario, find_program)},
+            versions={**await _versions(kubectl), **await _programs(scenario, find_program)},
             find_program=find_program,
             report=report,
             say=say or (lambda line, style="": report(line)),
@@ -305,7 +364,7 @@ async def testbed(
         if made.borrowed is not None and not settings.keep:
             # While the operator still runs, as it deletes nodes fastest.
             stack.push_async_callback(clear, clearing, BEFORE_THE_OPERATOR, report=report)
-        stack.push_async_callback(lambda: to_its_end(made.stop_all()))
+        stack.push_async_callback(lambda: to_its_end(made.end(keep=settings.keep)))
         if made.borrowed is not None and not settings.keep and scenario.karpenters:
             stack.push_async_callback(_clear_karpenter, made, scenario, clearing, report=report)
         yield made
@@ -357,13 +416,16 @@ async def _versions(kubectl: AsyncKubectl) -> dict[str, str]:
     return {"kubernetes": str(versions.get("serverVersion", {}).get("gitVersion", ""))}
 
 
-async def _karpenters(scenario: Scenario, find_program: FindProgram) -> dict[str, str]:
-    """Returns which version each Karpenter of the scenario is."""
+async def _programs(scenario: Scenario, find_program: FindProgram) -> dict[str, str]:
+    """Returns which version each Karpenter and Kueue of the scenario is."""
     versions = {}
-    for name, wanted in scenario.karpenters.items():
-        if path := find_program(wanted.binary):
+    for process in scenario.processes:
+        module = KUEUE_MODULE if process.kueue is not None else KARPENTER_MODULE
+        if not (process.kueue or process.karpenter):
+            continue
+        if path := find_program(process.program):
             with suppress(OSError):  # a program need not be readable
-                versions[name] = await asyncio.to_thread(version_in_words, path, KARPENTER_MODULE)
+                versions[process.name] = await asyncio.to_thread(version_in_words, path, module)
     return versions
 
 
@@ -386,6 +448,7 @@ async def _installed(
         kubectl, sources_of(scenario), folder=made.folder, label=scenario.name
     )
     wanted = await _to_install(made, needed_rights(scenario, applied))
+    wanted += await made.crds_of_autoscalers(scenario)
     if borrowed is None:
         wanted += hold_stages() if scenario.has_outages else []
         if kept is None:

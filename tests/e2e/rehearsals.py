@@ -15,9 +15,11 @@ from kwok_operator.controlplane.kwokctl import cluster_directory
 from kwok_operator.controlplane.lifecycle import names
 from tests.e2e.deploying import ROOT
 from tests.e2e.karpenterobjects import crds
+from tests.fakes.kueue import manifests
 
 COMMAND = [sys.executable, "-m", "kwok_operator", "rehearse"]
 KARPENTER, KARPENTER_CRDS = (os.environ.get(each, "") for each in ("KARPENTER", "KARPENTER_CRDS"))
+KUEUE = os.environ.get("KUEUE", "")
 GROUP: dict[str, Any] = {
     "apiVersion": "kwok-operator.io/v1alpha1",
     "kind": "KwokNodeGroup",
@@ -68,6 +70,17 @@ def karpenter_in(directory: Path, **fields: Any) -> dict[str, Any]:
             path = program.parent / "crds" / f"{crd['metadata']['name']}.yaml"
             path.write_text(yaml.safe_dump(crd))
     return {"name": "karpenter", "karpenter": {"binary": "karpenter/karpenter", **fields}}
+
+
+def kueue_in(directory: Path, **fields: Any) -> dict[str, Any]:
+    """A process of a scenario in this folder: what stands in for Kueue."""
+    program = directory / "kueue" / "kueue"
+    program.parent.mkdir()
+    _stand_in(program, "kueue_program")
+    (program.parent / "manifests").mkdir()
+    text = yaml.safe_dump_all(manifests())
+    (program.parent / "manifests" / "kueue.yaml").write_text(text)
+    return {"name": "kueue", "kueue": {"binary": "kueue/kueue", **fields}}
 
 
 def _stand_in(program: Path, module: str) -> None:

@@ -4,7 +4,8 @@ CLUSTER_AUTOSCALER names a cluster-autoscaler, and all scenarios with one are pl
 Without it, `autoscaler_program` stands in, and the shortest are played of which it can play each:
 the loss of a zone, a choice by price, and a zone that is sold out. KARPENTER names a Karpenter, and
 KARPENTER_CRDS its CRDs, for all scenarios with one; without it, `karpenter_program` stands in for
-spot machines that are taken back. (`smoke` is in test_rehearse.)
+spot machines that are taken back. KUEUE names a Kueue that has its manifests beside it: scenarios
+with Kueue are played if CLUSTER_AUTOSCALER is there, too. (`smoke` is in test_rehearse.)
 """
 
 import os
@@ -17,7 +18,7 @@ import pytest
 import yaml
 
 from tests.e2e.deploying import ROOT
-from tests.e2e.rehearsals import COMMAND, KARPENTER, autoscaler_in, karpenter_in, verdict
+from tests.e2e.rehearsals import COMMAND, KARPENTER, KUEUE, autoscaler_in, karpenter_in, verdict
 
 FOLDER = ROOT / "deploy" / "scenarios"
 REAL = os.environ.get("CLUSTER_AUTOSCALER", "")
@@ -39,20 +40,25 @@ def shipped() -> dict[tuple[str, str], Any]:
 
 def binary(process: Any) -> tuple[str, str]:
     """The preset of a process, and the name of its program."""
-    defaults = {"clusterAutoscaler": "cluster-autoscaler", "karpenter": "karpenter"}
+    defaults = {"clusterAutoscaler": "cluster-autoscaler"} | {n: n for n in ("karpenter", "kueue")}
     (preset,) = defaults.keys() & process.keys()
     return preset, process[preset].get("binary", defaults[preset])
 
 
 def played() -> list[tuple[str, str]]:
-    every = {
-        each: any("karpenter" in process for process in processes)
+    presets = {
+        each: {binary(process)[0] for process in processes}
         for each, processes in shipped().items()
         if each != OTHER_TOOLS
     }
-    others = [each for each, karpenter in every.items() if not karpenter] if REAL else SHORT
-    with_karpenter = [each for each, karpenter in every.items() if karpenter]
-    return [*others, *(with_karpenter if KARPENTER else SHORT_WITH_KARPENTER)]
+    with_karpenter = [each for each, needed in presets.items() if "karpenter" in needed]
+    with_kueue = [each for each, needed in presets.items() if "kueue" in needed]
+    others = [each for each in presets if each not in (*with_karpenter, *with_kueue)]
+    return [
+        *(others if REAL else SHORT),
+        *(with_karpenter if KARPENTER else SHORT_WITH_KARPENTER),
+        *(with_kueue if REAL and KUEUE else ()),
+    ]
 
 
 def test_each_is_played_as_it_is_named() -> None:
@@ -64,7 +70,11 @@ def test_it_passes(name: str, arm: str, tmp_path: Path) -> None:
     autoscaler_in(tmp_path)
     karpenter_in(tmp_path)
     autoscaler = shutil.which(os.path.expanduser(REAL)) if REAL else tmp_path / "autoscaler"
-    programs = {"clusterAutoscaler": autoscaler, "karpenter": tmp_path / "karpenter/karpenter"}
+    programs = {
+        "clusterAutoscaler": autoscaler,
+        "karpenter": tmp_path / "karpenter/karpenter",
+        "kueue": Path(KUEUE).expanduser().absolute(),
+    }
     named = [binary(process) for process in shipped()[name, arm]]
     binaries = [f"--binary={program}={programs[preset]}" for preset, program in named]
     arms = [f"--arm={arm}"] if arm else []

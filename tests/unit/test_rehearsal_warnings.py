@@ -57,6 +57,8 @@ def test_warnings_in_json(line: str, said: str) -> None:
         (logged("WARN", "not\ndone"), "not done"),
         (logged("ERROR", "failed", controller="state", error="no"), "failed (state: no)"),
         (logged("PANIC", "over"), "over"),
+        ('{"level": "error", "msg": "failed", "error": "no"}', "failed (no)"),  # Kueue
+        ('{"level": "error", "msg": "again", "error": "pending ungate operations"}', ""),
         (logged("INFO", "done", error="none"), ""),
         (logged("error", "of another program"), ""),
         ('{"level": ["ERROR"]}', ""),

@@ -26,10 +26,11 @@ _ZAP_LEVELS: Final = frozenset({"WARN", "ERROR", "DPANIC", "PANIC", "FATAL"})
 _KLOG: Final = re.compile(rb"[WEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ (.+)")
 _MOST_TEXT: Final = 2_000
 _HARMLESS: Final = {
+    b"pending ungate operations": "Kueue logs it whenever it waits for what it has just written",
     b"AcceptableRanges have not been populated yet": "cluster-autoscaler logs it in every run, as"
     " its first loop has no target sizes yet",
 }
-"""Harmless texts of cluster-autoscaler, each with the reason; all other texts are counted."""
+"""Harmless texts, each with the reason; all other texts are counted."""
 
 
 class Said(NamedTuple):
@@ -57,15 +58,19 @@ def read_json(line: bytes) -> Said:
 
 
 def read_zap(line: bytes) -> Said:
-    """Reads a line that Karpenter has logged: JSON with a level in capitals."""
+    """Reads a line that Karpenter or Kueue has logged: JSON."""
     try:
         said = as_map(json.loads(line))
     except ValueError:
         return Said()
-    if str(said.get("level")) not in _ZAP_LEVELS:
+    level = str(said.get("level"))
+    # Karpenter writes levels in capitals; Kueue has what controller-runtime has by default.
+    message = said.get("message" if level in _ZAP_LEVELS else "msg")
+    is_harmless = any(text in line for text in _HARMLESS)
+    if level.upper() not in _ZAP_LEVELS or message is None or is_harmless:
         return Said()
     error = ": ".join(str(said[key]) for key in ("controller", "error") if said.get(key))
-    text = f"{said.get('message')}{f' ({error})' if error else ''}"
+    text = f"{message}{f' ({error})' if error else ''}"
     return Said(one_line(text, limit=_MOST_TEXT))
 
 

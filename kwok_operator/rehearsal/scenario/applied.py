@@ -147,6 +147,8 @@ def zone_in(spec: Mapping[str, Any]) -> str:
 def _sources(scenario: Scenario) -> Iterator[tuple[Path, Sequence[ApplySource]]]:
     # Step by step: a step may apply an object that exists already, and change it.
     yield ("apply",), scenario.apply
+    for number, kueue in scenario.kueues.items():
+        yield ("processes", number, "kueue", "objects"), kueue.objects
     for number, step in enumerate(scenario.timeline):
         if step.apply is not None:
             yield ("timeline", number, "apply"), step.apply

@@ -9,6 +9,7 @@ here; figures, and what can never hold, in figurechecks.py; objects in applied.p
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from kwok_operator.formats.words import names_in_words, shown
@@ -19,12 +20,13 @@ from kwok_operator.rehearsal.scenario.arrivals import last_arrival
 from kwok_operator.rehearsal.scenario.autoscaler import GIVEN_FLAGS, OPERATOR_FLAGS
 from kwok_operator.rehearsal.scenario.figurechecks import figure_checks
 from kwok_operator.rehearsal.scenario.karpenterchecks import KarpenterLook
+from kwok_operator.rehearsal.scenario.kueuechecks import kueue_checks
 from kwok_operator.rehearsal.scenario.manifests import is_object_of
 from kwok_operator.rehearsal.scenario.model import Component, Scenario
 from kwok_operator.rehearsal.scenario.parts import MAX_PODS
 from kwok_operator.rehearsal.scenario.placement import placement_in
 from kwok_operator.rehearsal.scenario.problems import problem, unknown
-from kwok_operator.rehearsal.scenario.process import Starts
+from kwok_operator.rehearsal.scenario.process import ClusterAutoscaler, Starts
 from kwok_operator.rehearsal.scenario.scenariofile import ScenarioFile
 from kwok_operator.rehearsal.scenario.surroundings import Surroundings, UnusableReferenceError
 from kwok_operator.rehearsal.scenario.waits import wait_checks
@@ -42,6 +44,7 @@ _KINDS: Final = {
     }.items()
     for word in words.split()
 }
+_CRD: Final = "CustomResourceDefinition"
 _OF_NO_NAMESPACE: Final = frozenset({"KwokNodeGroup", "KwokCapacityPool"})
 
 
@@ -64,6 +67,7 @@ def check(read: ScenarioFile, around: Surroundings) -> ScenarioFile:
         *_sizes(scenario),
         *_times(scenario),
         *_processes(scenario, around),
+        *kueue_checks(scenario, around),
         *_process_steps(scenario),
         *_references(scenario, known),
         *_traces(scenario, around),
@@ -204,6 +208,7 @@ def _processes(scenario: Scenario, around: Surroundings) -> Iterator[FieldProble
         if autoscaler is None:
             continue
         yield from _flags((*path, "clusterAutoscaler", "flags"), autoscaler.flags, GIVEN_FLAGS)
+        yield from _crds((*path, "clusterAutoscaler", "crds"), autoscaler, around)
         if autoscaler.api_trouble is not None:
             try:
                 around.check_trouble(autoscaler.api_trouble)
@@ -212,6 +217,22 @@ def _processes(scenario: Scenario, around: Surroundings) -> Iterator[FieldProble
     for number, step in enumerate(scenario.timeline):
         if step.run is not None:
             yield from _program(("timeline", number, "run", "command"), step.run.command[0], around)
+
+
+def _crds(path: Path, wanted: ClusterAutoscaler, around: Surroundings) -> Iterator[FieldProblem]:
+    folder = wanted.folder_of_crds(partial(around.beside, wanted.binary))
+    if folder is None:
+        return
+    try:
+        material = around.material(folder)
+    except UnusableReferenceError as error:
+        flags = ", ".join(wanted.flags_with_crds)
+        hint = "" if wanted.crds else f"; {flags} needs CRDs, which are sought there"
+        yield problem(path, f"{shown(folder)} {error}{hint}")
+        return
+    if material.complete and not any(_CRD in text for _, text in material.texts):
+        sentence = "has no CRD; name cluster-autoscaler/apis/config/crd of kubernetes/autoscaler"
+        yield problem(path, f"{shown(folder)} {sentence}")
 
 
 def _program(path: Path, name: str, around: Surroundings) -> Iterator[FieldProblem]:

@@ -42,7 +42,7 @@ def manifest(workload: ScenarioWorkload, number: int) -> Manifest:
     metadata: Manifest = {
         "name": name,
         "namespace": workload.namespace,
-        "labels": {REHEARSED_LABEL: workload.name},
+        "labels": {**workload.labels, REHEARSED_LABEL: workload.name},
     }
     size = workload.pods_of_each
     if workload.kind is WorkloadKind.PODS:

@@ -17,6 +17,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema, 
 from kwok_operator.api.base import number_as_text
 from kwok_operator.rehearsal.scenario.expectation import Compared, Expectation, ScenarioCondition
 from kwok_operator.rehearsal.scenario.karpenter import Karpenter
+from kwok_operator.rehearsal.scenario.kueue import Kueue
 from kwok_operator.rehearsal.scenario.parts import (
     PositiveSpan,
     ScenarioName,
@@ -203,6 +204,12 @@ class Scenario(ScenarioPart):
     def karpenters(self) -> dict[str, Karpenter]:
         """The processes that are Karpenter, by name."""
         return {each.name: each.karpenter for each in self.processes if each.karpenter is not None}
+
+    @property
+    def kueues(self) -> dict[int, Kueue]:
+        """The processes that are Kueue, by number."""
+        numbered = ((number, each.kueue) for number, each in enumerate(self.processes))
+        return {number: kueue for number, kueue in numbered if kueue is not None}
 
     @property
     def gathers_pods(self) -> float | None:

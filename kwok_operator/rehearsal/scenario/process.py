@@ -2,17 +2,19 @@
 
 This module has only the fields. `rehearsal/testbed.py` starts and ends processes, `runner.py`
 watches them. The two sets of cluster-autoscaler's flags are in `autoscaler.py`, the fields of
-Karpenter in `karpenter.py`.
+Karpenter in `karpenter.py`, those of Kueue in `kueue.py`.
 """
 
 import re
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
-from kwok_operator.rehearsal.scenario.karpenter import Karpenter
+from kwok_operator.rehearsal.scenario.karpenter import CRDS_FOLDER, Karpenter
+from kwok_operator.rehearsal.scenario.kueue import Kueue
 from kwok_operator.rehearsal.scenario.linepattern import LinePattern
 from kwok_operator.rehearsal.scenario.parts import (
     Line,
@@ -25,6 +27,12 @@ from kwok_operator.rehearsal.scenario.parts import (
 from kwok_operator.rehearsal.scenario.timeline import Command
 
 DEFAULT_BINARY = "cluster-autoscaler"
+_FLAGS_WITH_CRDS = (
+    "enable-provisioning-requests",
+    "capacity-buffer-controller-enabled",
+    "capacity-buffer-pod-injection-enabled",
+    "capacity-quotas-enabled",
+)
 _TCP = re.compile(r"[^\s:]+:[0-9]{1,5}")
 
 
@@ -53,11 +61,30 @@ class ClusterAutoscaler(ScenarioPart):
         max_length=200,
         description="Flags beside those, without dashes. Example: {expander: price}.",
     )
+    crds: Line | None = Field(
+        default=None,
+        description="The folder with the CRDs that its flags need, as for ProvisioningRequests and"
+        " CapacityBuffers. Default: the folder crds beside the program, if a flag needs them."
+        " Example: cluster-autoscaler-1.36/crds.",
+    )
     api_trouble: dict[str, Any] | None = Field(
         default=None,
         description="What goes wrong with the cloud's API, as in the file of the shim's"
         " --api-trouble. It meets groups with spec.cloud.apiTrouble. Default: nothing.",
     )
+
+    @property
+    def flags_with_crds(self) -> list[str]:
+        """The flags that are given, and have it read objects of its CRDs."""
+        given = {name.replace("_", "-"): value for name, value in self.flags.items()}
+        return [name for name in _FLAGS_WITH_CRDS if given.get(name, "false").lower() != "false"]
+
+    def folder_of_crds(self, beside: Callable[[str], str | None]) -> str | None:
+        """Returns the folder of its CRDs; None without one. `beside` has the path of a folder
+        beside a program.
+        """
+        needed = bool(self.flags_with_crds)
+        return self.crds or (beside(CRDS_FOLDER) if needed else None)
 
 
 class Readiness(ScenarioPart):
@@ -125,6 +152,10 @@ class ScenarioProcess(ScenarioPart):
         default=None,
         description="Karpenter with its kwok provider. Example: {nodePools: [nodepools.yaml]}.",
     )
+    kueue: Kueue | None = Field(
+        default=None,
+        description="Kueue. Example: {manifests: kueue/manifests.yaml, objects: [queues.yaml]}.",
+    )
     command: Command | None = Field(
         default=None,
         description="Any other program, with arguments; $(KUBECONFIG) and other variables are"
@@ -134,7 +165,8 @@ class ScenarioProcess(ScenarioPart):
         default_factory=dict, max_length=100, description="Variables beside those of the rehearsal."
     )
     ready: Readiness | None = Field(
-        default=None, description="When it is ready. Default: at once; an autoscaler's own."
+        default=None,
+        description="When it is ready. Default: at once; a preset's own.",
     )
     starts: Starts = Field(
         default=Starts.AT_ONCE,
@@ -148,13 +180,15 @@ class ScenarioProcess(ScenarioPart):
 
     @model_validator(mode="after")
     def _one(self) -> "ScenarioProcess":
-        require_one(self, "cluster_autoscaler", "karpenter", "command")
+        require_one(self, "cluster_autoscaler", "karpenter", "kueue", "command")
+        if self.kueue is not None and self.ready is not None:
+            raise ValueError("has ready, and Kueue is ready once its webhooks answer; take it out")
         return self
 
     @property
     def program(self) -> str:
         """The program that is started."""
-        preset = self.cluster_autoscaler or self.karpenter
+        preset = self.cluster_autoscaler or self.karpenter or self.kueue
         if preset is not None:
             return preset.binary
         return self.command[0] if self.command else ""
@@ -164,4 +198,6 @@ class ScenarioProcess(ScenarioPart):
         """The path of the field that names the program."""
         if self.cluster_autoscaler is not None:
             return ("clusterAutoscaler", "binary")
+        if self.kueue is not None:
+            return ("kueue", "binary")
         return ("karpenter", "binary") if self.karpenter is not None else ("command",)

@@ -169,6 +169,12 @@ class ScenarioWorkload(ScenarioPart):
         description="Pods of each object: 40 pods of 8 each are 5 Jobs. Default: 1 of Job and Pods;"
         " a Deployment or StatefulSet has them all.",
     )
+    labels: dict[LabelKey, LabelText] = Field(
+        default_factory=dict,
+        max_length=64,
+        description="Labels of the objects, not of their pods. Example:"
+        " {kueue.x-k8s.io/queue-name: gpus}.",
+    )
     pods: PodsOfWorkload | None = Field(
         default=None, description="What each pod asks for. Example: {cpu: 500m, memory: 1Gi}."
     )
@@ -179,7 +185,7 @@ class ScenarioWorkload(ScenarioPart):
 
     @model_validator(mode="after")
     def _fits(self) -> "ScenarioWorkload":
-        own = self.model_fields_set & {"kind", "namespace", "count", "each", "pods"}
+        own = self.model_fields_set & {"kind", "namespace", "count", "each", "labels", "pods"}
         if self.arrivals.trace is not None:
             if own:
                 raise ValueError(
@@ -190,6 +196,8 @@ class ScenarioWorkload(ScenarioPart):
             raise ValueError("has no pods; say what each asks for, as in pods: {cpu: 500m}")
         if self.kind is WorkloadKind.PODS and self.each not in (None, 1):
             raise ValueError("each is for objects that make pods; take it out")
+        if self.kind is WorkloadKind.PODS and self.labels:
+            raise ValueError("labels is for objects that make pods; write it into pods")
         if self.count % self.pods_of_each:
             raise ValueError(
                 f"{self.count} pods can't be {self.pods_of_each} of each object; make count a"

@@ -53,6 +53,8 @@ async def inlined(read: ScenarioFile, kubectl: AsyncKubectl, *, folder: Path) ->
     for process, value in zip(read.scenario.processes, as_list(doc.get("processes")), strict=True):
         if process.karpenter is not None and process.karpenter.node_pools:
             value["karpenter"]["nodePools"] = await objects(process.karpenter.node_pools)
+        if process.kueue is not None and process.kueue.objects:
+            value["kueue"]["objects"] = await objects(process.kueue.objects)
     placement = doc.get("placement")
     path = placement if isinstance(placement, str) else as_map(placement).get("path")
     if isinstance(path, str):

@@ -1,0 +1,172 @@
+"""What of Kueue's manifests is installed, and the configuration of a manager on this machine.
+
+    manifests of a release, Configuration of the user, ports  --set_up-->  KueueSetup
+
+The manager runs outside the cluster, with the rights of the rehearsal. So its Deployment, accounts
+and roles are left out, and its visibility API: that server needs a folder in the root of the file
+system. Its certificates stay its own: it writes them into a Secret, and reads them from files that
+a kubelet would make of it. (Without `internalCertManagement` it takes the certificate of its
+metrics from a fixed path in /etc.)
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kwok_operator.errors import KwokOperatorError, ManifestError
+from kwok_operator.formats.manifests import Manifest, group_of
+from kwok_operator.formats.untyped import as_list, as_map, as_texts, text_at, value_at
+from kwok_operator.formats.words import names_in_words, shown
+from kwok_operator.formats.yamltext import load_documents
+from kwok_operator.rehearsal.kueue.webhooks import (
+    MUTATING,
+    VALIDATING,
+    Service,
+    clients_of,
+    led_here,
+    service_in,
+)
+
+GROUP: Final = "kueue.x-k8s.io"
+QUEUE_LABEL: Final = f"{GROUP}/queue-name"
+_CRD: Final = "CustomResourceDefinition"
+_CONFIGURATION: Final = "Configuration"
+_CONFIG_GROUP: Final = f"config.{GROUP}"
+_SUFFIX: Final = "-webhook-service"
+_SECRET: Final = "kueue-webhook-server-cert"
+_JOBS: Final = "batch/job"
+_POLICIES: Final = frozenset(
+    f"{verb}AdmissionPolicy{binding}"
+    for verb in ("Validating", "Mutating")
+    for binding in ("", "Binding")
+)
+_REMEDY: Final = "name the manifests of a release of Kueue, as they are installed"
+_MOST_NAMES: Final = 3
+
+
+class KueueSetupError(KwokOperatorError):
+    """Kueue can't be started from these files. The text follows the name of the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class KueueSetup:
+    crds: Sequence[Manifest]
+    objects: Sequence[Manifest]
+    """What is installed besides, in the order of creation."""
+    configuration: Manifest
+    """Kueue's Configuration."""
+    secret: Service
+    """Namespace and name of the Secret with the certificate of the webhooks."""
+
+    @property
+    def suspends_jobs(self) -> bool:
+        """Whether every new Job with a queue is suspended, in any namespace but Kueue's own."""
+        frameworks = as_list(value_at(self.configuration, "integrations", "frameworks"))
+        chosen = self.configuration.get("managedJobsNamespaceSelector")
+        return (not frameworks or _JOBS in frameworks) and not chosen
+
+
+def configuration_in(text: str, *, where: str) -> Manifest:
+    """Reads the file of a Configuration. Raises KueueSetupError."""
+    try:
+        documents = load_documents(text, where=where)
+    except ManifestError as error:
+        raise KueueSetupError(f"can't be used: {error}") from error
+    if len(documents) != 1 or not _is_configuration(documents[0]):
+        raise KueueSetupError(
+            f"is no {_CONFIGURATION} of {_CONFIG_GROUP}; write it as in controller_manager_config"
+            " of Kueue's ConfigMap"
+        )
+    configuration: Manifest = documents[0]
+    return configuration
+
+
+def set_up(
+    manifests: Sequence[Manifest],
+    own: Manifest | None,
+    *,
+    webhook_port: int,
+    health_port: int,
+    certificates: str,
+) -> KueueSetup:
+    """Raises KueueSetupError. `own` is the user's Configuration, if there is one; `certificates`
+    the folder of the webhooks' certificate.
+    """
+    crds = [each for each in manifests if each.get("kind") == _CRD]
+    if not any(text_at(each, "spec", "group") == GROUP for each in crds):
+        raise KueueSetupError(f"has no CRD of {GROUP}; {_REMEDY}")
+    service = _service_of(manifests)
+    base = own or _configuration_of(manifests)
+    namespace, name = service
+    secret = text_at(base, "internalCertManagement", "webhookSecretName") or _SECRET
+    installed = [
+        each for each in manifests if each.get("kind") in {MUTATING, VALIDATING, *_POLICIES}
+    ]
+    led = led_here([*crds, *installed], service, port=webhook_port)
+    objects = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": secret, "namespace": namespace},
+        },
+        *led[len(crds) :],
+    ]
+    given = {
+        "namespace": namespace,
+        "health": _with(base, "health", healthProbeBindAddress=f"127.0.0.1:{health_port}"),
+        "metrics": _with(base, "metrics", bindAddress="0"),
+        "webhook": {"host": "127.0.0.1", "port": webhook_port, "certDir": certificates},
+        "leaderElection": {"leaderElect": False},
+        "internalCertManagement": {
+            "enable": True,
+            "webhookServiceName": name,
+            "webhookSecretName": secret,
+        },
+        "featureGates": _with(base, "featureGates", VisibilityOnDemand=False),
+    }
+    return KueueSetup(led[: len(crds)], objects, {**base, **given}, (namespace, secret))
+
+
+def _with(base: Mapping[str, Any], field: str, **values: Any) -> dict[str, Any]:
+    return {**as_map(base.get(field)), **values}
+
+
+def _service_of(manifests: Iterable[Manifest]) -> Service:
+    """Returns the Service of the webhooks, once it is sure that the manager finds these."""
+    names = {MUTATING: set[str](), VALIDATING: set[str]()}
+    services = set[Service]()
+    for each in manifests:
+        if each.get("kind") in names:
+            names[str(each["kind"])].add(text_at(each, "metadata", "name"))
+            services |= {service_in(client) for client in clients_of(each)}
+    if len(services) != 1:
+        several = names_in_words([name for _, name in sorted(services)], most=_MOST_NAMES)
+        said = f"has webhooks of several Services, {several}, and Kueue has one"
+        raise KueueSetupError(f"{said if services else 'has no webhooks of a Service'}; {_REMEDY}")
+    ((namespace, name),) = services
+    for kind, word in ((MUTATING, "mutating"), (VALIDATING, "validating")):
+        wanted = f"{name.removesuffix(_SUFFIX)}-{word}-webhook-configuration"
+        if names[kind] != {wanted}:
+            there = names_in_words(sorted(names[kind]), most=_MOST_NAMES) or "none"
+            raise KueueSetupError(f"has as {kind} {there}, and Kueue looks for {wanted}; {_REMEDY}")
+    if not namespace:
+        raise KueueSetupError(f"has webhooks of {shown(name)} without a namespace; {_REMEDY}")
+    return namespace, name
+
+
+def _configuration_of(manifests: Iterable[Manifest]) -> Manifest:
+    for each in manifests:
+        if each.get("kind") == "ConfigMap":
+            for key, text in as_texts(each.get("data")).items():
+                if _CONFIG_GROUP in text:
+                    return configuration_in(text, where=key)
+    raise KueueSetupError(
+        f"has no ConfigMap with a {_CONFIGURATION} of {_CONFIG_GROUP}; name a file in configuration"
+    )
+
+
+def _is_configuration(value: object) -> bool:
+    fields = as_map(value)
+    kind = fields.get("kind") == _CONFIGURATION
+    return kind and group_of({"apiVersion": "", **fields}) == _CONFIG_GROUP
