@@ -230,7 +230,7 @@ class Rehearsal:
         self._busy = 0
         """How many parts of the scenario are going on: steps, and the arrival of workloads."""
         self._played_at = 0.0
-        """When a part of the scenario was last over: a step may have started Karpenter."""
+        """When a part of the scenario was last over."""
         self._more = ""
         """What a run that is quiet still waits for before it is settled."""
         self.ended = False
@@ -353,8 +353,8 @@ class Rehearsal:
 
     @property
     def _quiet(self) -> float:
-        """For how many seconds nothing has changed."""
-        last = max(self._course.changed_at, self._recorder.pools_changed_at)
+        """For how many seconds nothing has changed. What a step does is seen only after it."""
+        last = max(self._course.changed_at, self._recorder.pools_changed_at, self._played_at)
         return self._course.now() - last
 
     def _waits_for(self) -> str:
@@ -370,7 +370,6 @@ class Rehearsal:
         )
 
     def _still_to_come(self, quiet: float) -> str:
-        quiet = min(quiet, self._course.now() - self._played_at)
         if self._interrupter.going_on:
             return "the end of machines that have notice"
         ledger = self._course.ledger

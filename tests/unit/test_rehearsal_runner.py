@@ -327,6 +327,13 @@ async def test_a_run_goes_on_while_a_machine_is_under_notice(
     assert found.end.reason == "settled" and found.end.t >= 2
 
 
+async def test_what_a_late_step_does_is_waited_for(testbed: tuple[FakeApiServer, Testbed]) -> None:
+    step = {"at": "1s", "interrupt": {"group": "none", "share": 0.5}}
+    until = {"settledFor": "500ms", "atMost": "60s"}
+    found = await play_on(testbed[1], timeline=[step], until=until)
+    assert found.end.reason == "settled" and found.end.t >= 1.5
+
+
 async def test_a_machine_that_can_t_be_lost_ends_the_run(
     testbed: tuple[FakeApiServer, Testbed],
 ) -> None:
