@@ -107,8 +107,8 @@ def not_scheduled(
     unbound: Iterable[Mapping[str, Any]], *, retried: bool, nodes: int = 0
 ) -> list[str]:
     """Returns the pods that the scheduler may yet bind. With `retried`, it has had the time to try
-    all of them again on new nodes, so those that it has refused are left out. So are those of which
-    it says that none of all `nodes` fits, and nothing of taints: new nodes have some.
+    all of them again on new nodes, so those that it has refused are left out. So are those that it
+    has tried on all `nodes`, if no taint was a reason: new nodes lose theirs later.
     """
     waiting = []
     for pod in unbound:

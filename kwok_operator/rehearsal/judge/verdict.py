@@ -91,8 +91,8 @@ class Judged:
     chains: Mapping[str, Chain] = field(default_factory=dict)
     """The chains of the slowest pods, by name."""
     refusals: Mapping[str, Counter[str]] = field(default_factory=dict)
-    """For how many pods an autoscaler refused each group or NodePool, by its reason; those that it
-    doesn't name together, as the name ""."""
+    """For how many pods an autoscaler refused each group or NodePool, by its reason. Those that it
+    doesn't name are counted under ""."""
     trace: Iterable[bytes] = ()
     """The parts of trace.json.gz."""
 

@@ -46,7 +46,9 @@ class Known:
     """
     node_pools_known: bool = True
     of_karpenter: list[FoundObject] = field(default_factory=list)
-    """What Karpenter acts on, of steps of the timeline: at the beginning it has no CRDs."""
+    """Karpenter's objects that steps of the timeline apply; the scenario's own `apply` can't have
+    any, as Karpenter's CRDs are installed later.
+    """
     objects: set[Key] = field(default_factory=set)
     pods: bool = False
     """Whether the files create pods besides those of the scenario's workloads."""

@@ -42,11 +42,11 @@ _ON_GROUPS: Final = {"key": NODE_GROUP_LABEL, "operator": "Exists"}
 
 
 class Turn(IntEnum):
-    """What goes together."""
+    """A turn of clearing up: what is deleted at the same time."""
 
     OBJECTS = 0
     NODE_POOLS = 1
-    """What is Karpenter's: NodePools, NodeClaims, their Nodes."""
+    """Karpenter's objects: NodePools, NodeClaims, their Nodes."""
     GROUPS = 2
     CLUSTER_WIDE = 3
     INSTALLED = 4

@@ -35,7 +35,7 @@ KARPENTER_MODULE: Final = "sigs.k8s.io/karpenter"
 CRDS_FOLDER: Final = "crds"
 """The folder of the CRDs, beside the program."""
 GROUPS: Final = "groups"
-"""The word for what is made from the groups."""
+"""The value of `nodePools` and `instanceTypesFrom` by which they are made from the groups."""
 NEVER: Final = "Never"
 
 
@@ -71,7 +71,7 @@ class DisruptionReason(StrEnum):
 
 
 class FeatureGate(StrEnum):
-    """Karpenter's. It silently ignores others, so a mistyped one must be an error here."""
+    """A gate of Karpenter, which silently ignores unknown ones; here, these are errors."""
 
     NODE_REPAIR = "NodeRepair"
     RESERVED_CAPACITY = "ReservedCapacity"

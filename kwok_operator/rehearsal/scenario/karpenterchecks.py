@@ -131,7 +131,7 @@ class KarpenterLook:
 
 @dataclass(slots=True)
 class _Brought:
-    """What one Karpenter of the scenario brings."""
+    """One Karpenter of the scenario, and what was read for it: CRDs, instance types, objects."""
 
     wanted: Karpenter
     path: Path

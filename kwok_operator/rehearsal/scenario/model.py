@@ -48,7 +48,7 @@ Seed = Annotated[
 
 
 class Component(StrEnum):
-    """What takes flags."""
+    """A program of the cluster, to which a scenario may give flags."""
 
     API_SERVER = "kube-apiserver"
     CONTROLLER_MANAGER = "kube-controller-manager"

@@ -37,7 +37,7 @@ _TCP = re.compile(r"[^\s:]+:[0-9]{1,5}")
 
 
 class FlagSet(StrEnum):
-    """The two of docs/cluster-autoscaler.md."""
+    """A set of flags; docs/cluster-autoscaler.md has both."""
 
     FAST = "fast"
     PRODUCTION = "production"
