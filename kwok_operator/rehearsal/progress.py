@@ -73,13 +73,13 @@ def in_lines(report: Report) -> Show:
     """Returns a function that reports the progress every few seconds, however often it is
     called.
     """
-    told_at = 0.0
+    reported_at = 0.0
 
     def show(now: RunProgress) -> None:
-        nonlocal told_at
-        told_at = min(told_at, now.t)  # in the next run the clock begins anew
-        if now.t - told_at >= _LINE_SECONDS:
-            told_at = now.t
+        nonlocal reported_at
+        reported_at = min(reported_at, now.t)  # in the next run the clock begins anew
+        if now.t - reported_at >= _LINE_SECONDS:
+            reported_at = now.t
             report(str(now))
 
     return show

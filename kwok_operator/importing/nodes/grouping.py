@@ -201,14 +201,14 @@ class _Grouping:
         here = [node for node in self.nodes if node.dropped is None]
         self._note_dropped()
         self._note_unknown_keys()
-        groups = self._groups(here)
-        templates = {
-            each: self._template(members or self._template_of(each))
-            for each, members in groups.items()
-        }
-        for identity, template in templates.items():
-            if template is None:
-                self._drop(groups.pop(identity) or self._template_of(identity), Reason.NO_CAPACITY)
+        groups, templates = self._groups(here), dict[Identity, Kept]()
+        for identity, members in list(groups.items()):
+            nodes = members or self._template_of(identity)
+            if (template := self._template(nodes)) is not None:
+                templates[identity] = template
+            else:
+                del groups[identity]
+                self._drop(nodes, Reason.NO_CAPACITY)
         names = names_of(groups)
         nth = {
             node.name: NthNode(names[each], number)
@@ -218,17 +218,15 @@ class _Grouping:
         imported = self._imported(groups, names)
         autoscaling, about_bounds = self.bounds.settle(imported)
         self.notes += about_bounds
-        manifests = []
-        for identity in sorted(groups, key=lambda each: names[each]):
-            kept = templates[identity]
-            assert kept is not None
-            name, members = names[identity], groups[identity]
-            manifests.append(self._manifest(name, members, kept, autoscaling.get(name)))
+        manifests = [
+            self._manifest(names[each], groups[each], templates[each], autoscaling.get(names[each]))
+            for each in sorted(groups, key=lambda each: names[each])
+        ]
         return Grouped(
             groups=imported,
             manifests=manifests,
             notes=self.notes,
-            labels={names[each]: _labels(templates[each]) for each in groups},
+            labels={names[each]: templates[each]["labels"] for each in groups},
             places=_places(
                 {
                     names[each]: ([*groups[each], *self._template_of(each)], templates[each])
@@ -399,7 +397,7 @@ class _Grouping:
         return self.prices.of(instance_type(labels), zone(labels), capacity_type(labels))
 
 
-def _places(groups: Mapping[str, tuple[Sequence[_Node], Kept | None]]) -> Places:
+def _places(groups: Mapping[str, tuple[Sequence[_Node], Kept]]) -> Places:
     """Maps each label and name of a node to its groups; to none if nodes of groups have the label,
     too.
     """
@@ -410,23 +408,16 @@ def _places(groups: Mapping[str, tuple[Sequence[_Node], Kept | None]]) -> Places
             host = {constants.HOSTNAME_LABEL: node.name, NAME_FIELD: node.name}
             for label in {**host, **node.labels}.items():
                 had[label].add(name)
-        labels = dict(_labels(kept))
-        labels |= labels_of_every_node(labels) | {constants.NODE_GROUP_LABEL: name}
-        have.update(labels.items())
+        labels = kept["labels"] | labels_of_every_node(kept["labels"])
+        have.update((labels | {constants.NODE_GROUP_LABEL: name}).items())
     return {place: frozenset() if place in have else frozenset(had[place]) for place in had}
 
 
-def _barrier(node: _Node, template: Kept | None) -> NodeBarrier | None:
+def _barrier(node: _Node, template: Kept) -> NodeBarrier | None:
     cordoned = Reason.NODE_CORDONED in node.states
     kept = _read(node)
-    usual = template["taints"] if template else []
-    taints = [taint for taint in kept["taints"] if taint not in usual] if kept else []
+    taints = [taint for taint in kept["taints"] if taint not in template["taints"]] if kept else []
     return NodeBarrier(cordoned, tuple(taints)) if cordoned or taints else None
-
-
-def _labels(kept: Kept | None) -> Mapping[str, str]:
-    labels: Mapping[str, str] = kept["labels"] if kept else {}
-    return labels
 
 
 def _kept(body: Mapping[str, Any]) -> str:

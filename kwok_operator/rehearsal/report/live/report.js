@@ -105,7 +105,7 @@ addEventListener("keydown", (event) => event.key === "Escape" && pick([]));
 /* ---- Charts. ---- */
 
 const SHADES = { "": 0.9, faint: 0.5, fainter: 0.22, failing: 0.7 };
-const ASKED = [
+const REQUESTS = [
   ["up", "--good", 2],
   ["failed", "--bad", 2],
   ["down", "--bad", 12],
@@ -257,7 +257,7 @@ function paintMarks(u) {
   });
   ctx.lineWidth = ratio;
   ctx.setLineDash([]);
-  for (const [way, colour, below] of ASKED) {
+  for (const [way, colour, below] of REQUESTS) {
     ctx.fillStyle = ctx.strokeStyle = css(colour);
     const up = way === "up" || way === "failed";
     const tip = bottom + (up ? below : below + 8) * ratio;
