@@ -1,4 +1,4 @@
-"""When the nodes of a recording were requested, and when pods could use them for the first time.
+"""Follows when nodes were requested, and when pods could use them for the first time.
 
     NodeLine, NodeClaimLine --apply--> NodeStart of a node, from its first line to its end
 
@@ -38,7 +38,7 @@ class NodeStarts:
         return self._last.get(node)
 
     def apply(self, line: NodeLine) -> bool:
-        """Returns whether anything was learned of a node that is there."""
+        """Applies a line; returns whether it changes the start of a node that exists."""
         name, state, t = line.name, line.state, line.t
         if state is None:
             self._there.discard(name)
@@ -57,7 +57,7 @@ class NodeStarts:
         return new or ready
 
     def claim(self, claim: NodeClaimState) -> bool:
-        """Returns whether anything was learned of a node that is there."""
+        """Applies a NodeClaim; returns whether it changes the start of a node that exists."""
         if not claim.node or claim.node in self._claimed:
             return False
         self._claimed[claim.node] = claim.created

@@ -13,7 +13,7 @@ from kwok_operator.rehearsal.report.plots import SHADES, PlotLine, TimePlot
 
 _MOST_GROUPS: Final = 6
 _MOST_PLACES: Final = 500
-"""Of triangles in a row, more than a screen can show apart."""
+"""The most triangles in a row: more than a screen can show side by side."""
 _NOTHING: Final = NodeCounts()
 
 

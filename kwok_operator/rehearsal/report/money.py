@@ -31,7 +31,7 @@ _BAD: Final = (
 )
 """Conditions with a status that keeps an autoscaler from a group."""
 _SHORTEST: Final = 1.0
-"""Seconds. What is shorter has no average that says anything."""
+"""Seconds. The average of a shorter run means nothing."""
 
 
 def _in_money(judged: Judged, amount: float) -> str:
