@@ -1,4 +1,4 @@
-"""What CA's snapshots and logs say of an incident that isn't in any object of the cluster."""
+"""Holds what CA's snapshots and logs say of an incident beyond the objects of the cluster."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

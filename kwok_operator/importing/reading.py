@@ -1,4 +1,4 @@
-"""What has been read of a cluster, whether an API server or files gave it.
+"""Collects what is read of a cluster, from an API server or from files.
 
     importer (live), incidents/dump.py (files)  --take-->  Reading: Nodes, Workloads, Bounds, facts
 

@@ -1,4 +1,4 @@
-"""What a rehearsal installs: the CRDs, and the operator's account with the rights that it needs.
+"""Builds what a rehearsal installs: the CRDs, and the operator's account with its rights.
 
     sources of the scenario --read_objects--> objects --needed_rights--> components
     base, rights of these components          --manifests-->  what is installed

@@ -1,4 +1,4 @@
-"""What the runs of a first verdict say: which pods had no place, and whether that changed.
+"""Finds in the runs of a first verdict which pods had no place, and whether that changed.
 
     lines of a recording  --ZoneLooks-->  counts before the loss, after it, and at the end
     Judged, ZoneLooks  --answer-->  CopyAnswer  --verdict_md, verdict_json-->  texts

@@ -1,4 +1,4 @@
-"""How far a cluster's clock is ahead of ours, computed from the Date headers of its answers.
+"""Computes how far a cluster's clock is ahead of ours, from the Date headers of its answers.
 
     (sent, Date, received), ... --offset_of--> seconds that the cluster's clock is ahead, and how
                                                far from the truth they may be

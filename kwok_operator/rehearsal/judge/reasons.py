@@ -1,4 +1,4 @@
-"""Why pods waited, for a verdict and its report: follows a recording while it is judged.
+"""Finds why pods waited, for a verdict and its report, while a recording is judged.
 
 line --Explainer--> chains --> Answers by the expectations that they are about
                           └--> the chains of the slowest pods, and the refusals of each group

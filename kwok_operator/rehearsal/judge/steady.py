@@ -1,4 +1,4 @@
-"""Whether a cluster is steady, so that a rehearsal can begin: nothing of `apply` is under way.
+"""Decides whether a cluster is steady: nothing of `apply` is under way, so a rehearsal can begin.
 
     groups             --groups_under_way---> those that aren't Ready, with the operator's reason
     Deployments, ...   --without_their_pods-> those whose controller has yet to create pods

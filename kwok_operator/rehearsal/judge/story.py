@@ -1,4 +1,4 @@
-"""What the report shows besides figures: the course of the run over time, and what was done when.
+"""Collects what the report shows besides figures: the run over time, and what was done when.
 
 Only a limited number of samples, calls, marks, Events and warnings is kept, so memory doesn't grow
 with the recording, but with the number of groups and nodes. Samples are thinned out; further ones

@@ -1,4 +1,4 @@
-"""Which plots over time a report has, and of what: from the samples of a run's story.
+"""Makes a report's plots over time from the samples of a run's story.
 
 `plots.py` draws them as pictures; the page's script draws the same ones anew.
 """

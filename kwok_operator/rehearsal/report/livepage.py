@@ -1,4 +1,4 @@
-"""What makes report.html alive: scripts, and the data that they draw, as parts of the page.
+"""Makes report.html alive: adds scripts, and the data that they draw, to the page.
 
     Judged, PageScript --live_parts--> data blocks, uPlot, our script
     NodeLanes --lanes_data--> every k-th node and its pods, as many as fit

@@ -1,4 +1,4 @@
-"""What a run cost, what more time of the same would cost, and the groups that got no node.
+"""Computes what a run cost, and what more time would cost; lists the groups that got no node.
 
 The cost of a day and of 30 days is computed here, from the run's average; it is no figure, and the
 page says so. A recording says only in part why a group got no node; the rest is left open.

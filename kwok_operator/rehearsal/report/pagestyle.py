@@ -1,4 +1,4 @@
-"""How report.html looks: narrow and wide, light and dark, on paper."""
+"""The CSS of report.html: narrow and wide, light and dark, on paper."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What a scenario expects, and what it waits for: figures, Events, `kubectl wait`.
+"""Has what a scenario expects, and what it waits for: figures, Events, `kubectl wait`.
 
 An Expectation is read from a scenario or from the header of a recording, and judged as it is. The
 figures are in `judge/figures.py`.

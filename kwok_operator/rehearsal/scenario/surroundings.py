@@ -1,4 +1,4 @@
-"""What the checks of a scenario need to know of its surroundings: files, programs, the cluster.
+"""Defines what checks need to know around a scenario: files, programs, the cluster.
 
 This is only the interface; `rehearsal/surroundings.py` implements it.
 """
