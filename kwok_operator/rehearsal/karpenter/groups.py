@@ -120,8 +120,8 @@ def common_delay(specs: Mapping[str, KwokNodeGroupSpec]) -> int | None:
     """Returns after how many seconds nodes of all these groups take pods; None if that isn't one
     constant.
     """
-    found = {_delay(spec) for spec in specs.values()}
-    return found.pop() if len(found) == 1 else None if found else 0
+    delays = {_delay(spec) for spec in specs.values()}
+    return delays.pop() if len(delays) == 1 else None if delays else 0
 
 
 def _delay(spec: KwokNodeGroupSpec) -> int | None:
@@ -158,7 +158,7 @@ def unheeded(specs: Mapping[str, KwokNodeGroupSpec], *, delay_given: bool) -> di
 
     With `delay_given`, the scenario sets the one delay that Karpenter's nodes have.
     """
-    found: dict[str, list[str]] = {}
+    groups_by_field: dict[str, list[str]] = {}
     delays = not delay_given and common_delay(specs) is None
     for name, spec in sorted(specs.items()):
         cloud = spec.cloud or _NO_CLOUD
@@ -171,5 +171,5 @@ def unheeded(specs: Mapping[str, KwokNodeGroupSpec], *, delay_given: bool) -> di
         if spec.template.shape.gpu is not None and spec.template.shape.gpu.dra:
             fields.append("template.shape.gpu.dra")
         for field in fields:
-            found.setdefault(f"spec.{field}", []).append(name)
-    return found
+            groups_by_field.setdefault(f"spec.{field}", []).append(name)
+    return groups_by_field

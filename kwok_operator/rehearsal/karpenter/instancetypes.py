@@ -72,14 +72,14 @@ def types_of(groups: Sequence[GroupOffering]) -> list[InstanceType]:
     """Returns a type for each shape among the groups, called after its instance type if it has one
     of its own. Of shapes that are alike, it has the smallest amounts.
     """
-    found, taken, theirs = [], set[str](), {each.instance_type for each in groups}
+    types, taken, theirs = [], set[str](), {each.instance_type for each in groups}
     for alike in _alike(groups):
         first = alike[0]
         name = first.instance_type
         if not name or name in taken:
             name = free_name(name or _name_of(first), taken | theirs)
         taken.add(name)
-        found.append(
+        types.append(
             InstanceType(
                 name=name,
                 architecture=first.architecture,
@@ -89,7 +89,7 @@ def types_of(groups: Sequence[GroupOffering]) -> list[InstanceType]:
                 renamed_from=first.instance_type if name != first.instance_type else "",
             )
         )
-    return found
+    return types
 
 
 def _alike(groups: Iterable[GroupOffering]) -> Iterator[list[GroupOffering]]:

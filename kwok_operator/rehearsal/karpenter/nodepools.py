@@ -49,12 +49,12 @@ def pools_of(
     alike: dict[tuple[tuple[str, str, str], ...], list[GroupOffering]] = {}
     for group in sorted(groups, key=lambda each: each.name):
         alike.setdefault(group.taints, []).append(group)
-    taken, found = set[str](), []
+    taken, pools = set[str](), []
     for taints, some in sorted(alike.items()):
         name = _name(taints, taken)
         taken.add(name)
-        found.append(_pool(name, taints, some, disruption))
-    return found
+        pools.append(_pool(name, taints, some, disruption))
+    return pools
 
 
 def _name(taints: Sequence[tuple[str, str, str]], taken: set[str]) -> str:

@@ -61,18 +61,18 @@ class KarpenterSetup:
 
 def offered(specs: Mapping[str, KwokNodeGroupSpec]) -> dict[str, KwokNodeGroupSpec]:
     """Returns the groups of which Karpenter makes nodes. Raises KarpenterSetupError."""
-    found = {name: spec for name, spec in specs.items() if spec.autoscaling is not None}
-    if not found:
+    scalable = {name: spec for name, spec in specs.items() if spec.autoscaling is not None}
+    if not scalable:
         raise KarpenterSetupError(
             "no group has spec.autoscaling, by which it lets an autoscaler make its nodes; add"
             " autoscaling: {maxSize: 50} to one, or give instanceTypesFrom a file"
         )
-    if free := [name for name, spec in found.items() if spec.price is None]:
+    if free := [name for name, spec in scalable.items() if spec.price is None]:
         raise KarpenterSetupError(
             f"KwokNodeGroup {names_in_words(free, most=_MOST_NAMES)} has no spec.price, by which"
             ' Karpenter chooses; add price: {hourly: "0.192"}'
         )
-    return found
+    return scalable
 
 
 def set_up(
@@ -161,12 +161,12 @@ def unlike_groups(
     """
     of_groups = common_delay(specs)
     own = sorted(each for each in delays if each is not None and each != of_groups)
-    found = []
+    sentences = []
     if own or None in delays:
         said = names_in_words([f"{each:g} s" for each in own]) or "times of its own"
         theirs = "delays of their own" if of_groups is None else f"{of_groups} s"
-        found.append(f"makes nodes after {said} by its class, and groups after {theirs}")
-    return [*found, *unpaid(specs), *left_beside(specs)]
+        sentences.append(f"makes nodes after {said} by its class, and groups after {theirs}")
+    return [*sentences, *unpaid(specs), *left_beside(specs)]
 
 
 def unpaid(specs: Mapping[str, KwokNodeGroupSpec]) -> list[str]:

@@ -4,9 +4,9 @@
     numbers --lowered-->    how small each of them can be
 
 Both are generators that yield what is to be tried, are sent whether that has the property, and
-return what is left. So they know nothing of how a try is made, and whoever drives them can stop at
-any time: what was last answered with True is the smallest so far. What is given at first must have
-the property, and isn't tried. Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing
+return what is left. So they know nothing of how a try is made, and their caller can stop at any
+time: what was last answered with True is the smallest so far. What is given at first must have the
+property, and isn't tried. Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing
 Input" (2002), where the first is called ddmin.
 """
 
@@ -61,9 +61,9 @@ def _split(items: tuple[T, ...], pieces: int) -> list[tuple[T, ...]]:
 def lowered(numbers: Mapping[K, int], least: Mapping[K, int]) -> Tries[dict[K, int]]:
     """Returns the numbers, each between its `least` and what it was.
 
-    First it is tried to have all of them at their least, then as many as possible; each of the
-    others is lowered for itself, to where one less is answered with False. That is found in few
-    tries if smaller numbers have the property only where larger ones do.
+    It first tries to set all of them to their least, then as many as possible. It then lowers each
+    of the others alone, by bisection, until one less is answered with False. Bisection assumes that
+    larger numbers have the property wherever smaller ones do.
     """
     now = dict(numbers)
     large = tuple(key for key in numbers if numbers[key] > least[key])
@@ -93,5 +93,5 @@ def _translated(tries: Tries[T], what: Callable[[T], U]) -> Generator[U, bool, T
         while True:
             each = tries.send((yield what(each)))
     except StopIteration as end:
-        found: T = end.value
-        return found
+        result: T = end.value
+        return result

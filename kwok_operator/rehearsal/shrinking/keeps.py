@@ -30,8 +30,8 @@ def expectations(
         raise SettingsError(
             f"{FLAG}: the scenario has several expectations; name {_listed(expect)}"
         )
-    found = [each for text in given for each in _named(text, expect, raw)] or list(raw)
-    return [each for number, each in enumerate(found) if each not in found[:number]]
+    chosen = [each for text in given for each in _named(text, expect, raw)] or list(raw)
+    return [each for number, each in enumerate(chosen) if each not in chosen[:number]]
 
 
 def _named(text: str, expect: Sequence[Expectation], raw: Sequence[Any]) -> list[Any]:
@@ -48,8 +48,8 @@ def _named(text: str, expect: Sequence[Expectation], raw: Sequence[Any]) -> list
         lambda each: text == each.figure,
         lambda each: text in str(each),
     ):
-        if found := [raw[number] for number, each in enumerate(expect) if fits(each)]:
-            return found
+        if fitting := [raw[number] for number, each in enumerate(expect) if fits(each)]:
+            return fitting
     raise SettingsError(
         f"{FLAG}: {shown(text)} is no expectation of the scenario, which has {_listed(expect)}; a"
         " new one is written as {figure: pods.pending, equals: 0}"

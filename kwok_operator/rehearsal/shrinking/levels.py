@@ -51,9 +51,9 @@ def _object(path: Path, made: Doc) -> Part:
 
 
 def _workloads(doc: Doc) -> list[Part]:
-    found = [_object(path, made) for path, made in applied(doc) if made.get("kind") in PODS_OF]
+    objects = [_object(path, made) for path, made in applied(doc) if made.get("kind") in PODS_OF]
     own = enumerate(as_list(doc.get("workloads")))
-    return [*found, *(Part(f"the workload {w.get('name')}", (("workloads", n),)) for n, w in own)]
+    return [*objects, *(Part(f"the workload {w.get('name')}", (("workloads", n),)) for n, w in own)]
 
 
 def _groups(doc: Doc) -> list[Part]:
@@ -61,7 +61,7 @@ def _groups(doc: Doc) -> list[Part]:
 
 
 def _others(doc: Doc) -> list[Part]:
-    found = [
+    objects = [
         _object(path, made)
         for path, made in applied(doc)
         if made.get("kind") not in PODS_OF | {KIND}
@@ -72,12 +72,12 @@ def _others(doc: Doc) -> list[Part]:
         for path, made in applied(doc)
         if made.get("kind") == KIND and "price" in as_map(made.get("spec"))
     )
-    return [*found, *([Part("the prices of all groups", priced)] if priced else [])]
+    return [*objects, *([Part("the prices of all groups", priced)] if priced else [])]
 
 
 def _steps(doc: Doc) -> list[Part]:
     steps = enumerate(as_list(doc.get("timeline")))
-    found = [Part(f"the step timeline[{n}]", (("timeline", n),)) for n, _ in steps]
+    parts = [Part(f"the step timeline[{n}]", (("timeline", n),)) for n, _ in steps]
     for number, process in enumerate(as_list(doc.get("processes"))):
         if "command" in process:
             acts = tuple(
@@ -86,19 +86,19 @@ def _steps(doc: Doc) -> list[Part]:
                 if process.get("name") in (step.get("start"), step.get("stop"))
             )
             words = f"the process {process.get('name')}"
-            found.append(Part(words, (("processes", number), *acts)))
-    return found
+            parts.append(Part(words, (("processes", number), *acts)))
+    return parts
 
 
 def _placement(doc: Doc) -> list[Part]:
     placement = as_map(doc.get("placement"))
-    found = [
+    pods = [
         Part(f"the places of {each.get('what')}", (("placement", "pods", n),))
         for n, each in enumerate(as_list(placement.get("pods")))
     ]
     nodes = as_map(placement.get("nodes"))
     return [
-        *found,
+        *pods,
         *(Part(f"what keeps pods off {n}", (("placement", "nodes", n),)) for n in nodes),
     ]
 
@@ -202,11 +202,11 @@ def _fields(
     """Returns the function that yields the fields at one depth of these roots."""
 
     def parts(doc: Doc) -> list[Part]:
-        found: list[Part] = []
+        fields: list[Part] = []
         for path, kept in roots(doc):
             for some in islice(places(at(doc, path), path, kept), depth, depth + 1):
-                found += [Part(_named(doc, path, place), (place,)) for place in some]
-        return found
+                fields += [Part(_named(doc, path, place), (place,)) for place in some]
+        return fields
 
     return parts
 

@@ -80,15 +80,15 @@ def _named(doc: Doc) -> set[tuple[str, str]]:
 
 def _about(step: Mapping[str, Any]) -> set[tuple[str, str]]:
     """Returns namespace and name of what a step is about, or waits for."""
-    found = {("process", str(step.get(act))) for act in ("start", "stop")}
+    subjects = {("process", str(step.get(act))) for act in ("start", "stop")}
     of = as_map(as_map(step.get("after")).get("of"))
     for target in (of, *map(as_map, step.values())):
         namespace = str(target.get("namespace", "default"))
         names = [str(target.get(key, "")) for key in ("what", "workload")]
-        found |= {(namespace, name.rpartition("/")[2]) for name in names if name}
+        subjects |= {(namespace, name.rpartition("/")[2]) for name in names if name}
         # Groups and pools are in no namespace.
-        found |= {("default", str(target[key])) for key in ("group", "pool") if key in target}
-    return found
+        subjects |= {("default", str(target[key])) for key in ("group", "pool") if key in target}
+    return subjects
 
 
 def _without(value: Any, gone: frozenset[Path], here: Path) -> Any:
@@ -263,25 +263,25 @@ def _whole(value: Any, default: int) -> int:
 
 def amounts_of_pods(doc: Doc) -> list[Amount]:
     """Returns the numbers of pods: of each object that makes pods, and of each workload."""
-    found = []
+    amounts = []
     for path, made in applied(doc):
         names = ("parallelism", "completions") if made.get("kind") == "Job" else ("replicas",)
         spec = as_map(made.get("spec"))
         paths = tuple((*path, "spec", name) for name in names if isinstance(spec.get(name), int))
         if made.get("kind") in PODS_OF and paths and (value := at(doc, paths[0])) > 1:
-            found.append(Amount(f"pods of {title(made)}", paths, value, 1))
+            amounts.append(Amount(f"pods of {title(made)}", paths, value, 1))
     for number, each in enumerate(as_list(doc.get("workloads"))):
         size, count = each.get("each") or 1, each.get("count", 1)
         if isinstance(count, int) and isinstance(size, int) and count > size:
             place: Path = ("workloads", number, "count")
             words = f"pods of the workload {each.get('name')}"
-            found.append(Amount(words, (place,), count // size, 1, size))
-    return found
+            amounts.append(Amount(words, (place,), count // size, 1, size))
+    return amounts
 
 
 def amounts_of_nodes(doc: Doc) -> list[Amount]:
     """Returns the numbers of nodes that groups have at the beginning."""
-    found = []
+    amounts = []
     for path, made in applied(doc):
         spec = as_map(made.get("spec"))
         size = spec.get("targetSize")
@@ -292,8 +292,8 @@ def amounts_of_nodes(doc: Doc) -> list[Amount]:
         if least == size:
             paths.append((*path, "spec", "autoscaling", "minSize"))
         bound = least if isinstance(least, int) and least != size else 0
-        found.append(Amount(f"nodes of {title(made)}", tuple(paths), size, bound))
-    return found
+        amounts.append(Amount(f"nodes of {title(made)}", tuple(paths), size, bound))
+    return amounts
 
 
 def places(value: Any, path: Path, kept: Callable[[Path], bool]) -> Iterator[list[Path]]:
@@ -305,7 +305,7 @@ def places(value: Any, path: Path, kept: Callable[[Path], bool]) -> Iterator[lis
     above: Sequence[Path] = [path]
     while above:
         below: list[Path] = []
-        found: list[Path] = []
+        named: list[Path] = []
         for place in above:
             part = at(value, place[len(path) :])
             keys: Iterable[Any] = ()
@@ -317,6 +317,6 @@ def places(value: Any, path: Path, kept: Callable[[Path], bool]) -> Iterator[lis
             removable = [each for each in children if not kept(each[len(path) :])]
             below += children
             if len(children) > 1 or kept(place[len(path) :]):
-                found += removable
-        yield found
+                named += removable
+        yield named
         above = below

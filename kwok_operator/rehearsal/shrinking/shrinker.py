@@ -101,21 +101,21 @@ class Shrinker:
         return False
 
     async def _begin(self) -> None:
-        """Finds out what is to be kept, and how reliably it comes out."""
+        """Plays the whole scenario to see which symptom to keep, and how reliably it comes."""
         self.report("the first run says what is to be kept")
-        found = [await self._try(self.smallest, None)]
-        if found[0].broken_off:
-            raise ShrinkError(f"the scenario as it is can't be judged: {found[0].broken_off}")
-        self._pause = found[0].pause
-        found.append(await self._try(self.smallest, self._quiet))
-        if not agree(found[0], found[1]):
-            found.append(await self._try(self.smallest, None))
+        symptoms = [await self._try(self.smallest, None)]
+        if symptoms[0].broken_off:
+            raise ShrinkError(f"the scenario as it is can't be judged: {symptoms[0].broken_off}")
+        self._pause = symptoms[0].pause
+        symptoms.append(await self._try(self.smallest, self._quiet))
+        if not agree(symptoms[0], symptoms[1]):
+            symptoms.append(await self._try(self.smallest, None))
             # If only the run that ended early is different, no other may end early.
-            self.patient = agree(found[0], found[2])
+            self.patient = agree(symptoms[0], symptoms[2])
             self.by_majority = not self.patient
-        kept = [one for one in found if sum(agree(one, each) for each in found) > 1]
+        kept = [one for one in symptoms if sum(agree(one, each) for each in symptoms) > 1]
         if not kept:
-            said = "; ".join(dict.fromkeys(map(str, found)))
+            said = "; ".join(dict.fromkeys(map(str, symptoms)))
             raise ShrinkError(f"it comes out differently in each run: {said}")
         first = because(kept[0], self.reason) if self.reason else kept[0]
         if self.reason and not any(first.reasons):
@@ -224,6 +224,6 @@ class Shrinker:
         if self.runs >= self.budget.runs or began - self._began > self.budget.seconds:
             raise _Spent
         self.runs += 1
-        found = await self.play(doc, quiet)
-        self.tries.add(key, found, seconds=self.now() - began)
-        return found
+        symptom = await self.play(doc, quiet)
+        self.tries.add(key, symptom, seconds=self.now() - began)
+        return symptom

@@ -88,13 +88,13 @@ def _lines(path: Path) -> list[Any] | None:
     """Returns the whole lines of a file of tries; None if it isn't there. Raises OSError."""
     if not path.exists():
         return None
-    found = []
+    lines = []
     for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
-            found.append(json.loads(text))
+            lines.append(json.loads(text))
         except ValueError:
             break
-    return found
+    return lines
 
 
 def make_ready(folder: Path) -> None:
