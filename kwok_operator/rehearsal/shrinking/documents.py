@@ -43,8 +43,8 @@ async def inlined(read: ScenarioFile, kubectl: AsyncKubectl, *, folder: Path) ->
     doc["name"] = read.scenario.name
 
     async def objects(sources: Sequence[ApplySource]) -> list[Doc]:
-        found = await read_objects(kubectl, sources, folder=folder, label="shrink")
-        return [{"object": _unlabelled(each)} for each in found]
+        labelled = await read_objects(kubectl, sources, folder=folder, label="shrink")
+        return [{"object": _unlabelled(each)} for each in labelled]
 
     doc["apply"] = await objects(read.scenario.apply)
     for step, value in zip(read.scenario.timeline, as_list(doc.get("timeline")), strict=True):

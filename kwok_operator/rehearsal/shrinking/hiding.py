@@ -95,8 +95,8 @@ class _Hider:
             case _, _Made():
                 return dict(value)
             case "pods" | "patch", dict() if "what" not in value:
-                (found,) = self._anonymizer.manifests([value])
-                return found
+                (renamed,) = self._anonymizer.manifests([value])
+                return renamed
             case "placement", dict():
                 return self._placement(value)
             case "selector", str():
@@ -135,8 +135,8 @@ class _Hider:
     def _name(self, text: str) -> str:
         return self._anonymizer.name(text)
 
-    def _selected(self, found: re.Match[str]) -> str:
-        key, sign, value = found[1], found[2], found[3]
+    def _selected(self, match: re.Match[str]) -> str:
+        key, sign, value = match[1], match[2], match[3]
         renamed = self._anonymizer.label_value(key, value)
         return f"{self._anonymizer.label_key(key)}{sign}{renamed}"
 

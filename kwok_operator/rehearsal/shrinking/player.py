@@ -162,12 +162,12 @@ class TryPlayer:
         path = self._folder / outputs.RECORDING
         with outputs.opened(path) as recording:
             follower = TryFollower(recording.header)
-            found = judged(recording, name=path.name, followers=(follower,))
+            verdict = judged(recording, name=path.name, followers=(follower,))
         kept.cluster.check()
-        if found.end.reason == "interrupted":
+        if verdict.end.reason == "interrupted":
             raise asyncio.CancelledError
-        took = (time.monotonic() - began - found.t, found.t)
-        if found.end.reason == "atMost" and limited.until.at_most < scenario.until.at_most:
+        took = (time.monotonic() - began - verdict.t, verdict.t)
+        if verdict.end.reason == "atMost" and limited.until.at_most < scenario.until.at_most:
             return Symptom("it takes much longer than the first run"), took
         groups = {
             made["metadata"]["name"]
@@ -177,7 +177,7 @@ class TryPlayer:
             and "autoscaling" in made.get("spec", {})
         }
         chains = _about(scenario, follower.chains)
-        symptom = symptom_of(found, keeps, chains, self._loops(scenario), groups)
+        symptom = symptom_of(verdict, keeps, chains, self._loops(scenario), groups)
         return replace(symptom, pause=follower.pause), took
 
     def _limited(self, scenario: Scenario, quiet: float | None) -> Scenario:
@@ -207,7 +207,7 @@ class TryPlayer:
 
     def _loops(self, scenario: Scenario) -> list[Loop]:
         """Reads what the autoscalers of the last run have logged."""
-        found: list[Loop] = []
+        loops: list[Loop] = []
         for process in scenario.processes:
             if process.cluster_autoscaler is not None:
                 reader = LogReader(at=None, near=time.time())
@@ -216,8 +216,8 @@ class TryPlayer:
                     with path.open("rb") as lines:
                         for line in lines:
                             reader.add(line)
-                found += reader.loops
-        return found
+                loops += reader.loops
+        return loops
 
     async def _cluster(self) -> KeptCluster:
         if self._kept is None:
@@ -235,20 +235,20 @@ def _least_quiet(scenario: Scenario) -> float:
         if each.event is not None or (each.figure or "").startswith(_OF_NODES)
         if each.bounds.keys() != {"atLeast"} or not each.measured.rises(each.of)
     ]
-    found = [_LEAST_QUIET]
+    waits = [_LEAST_QUIET]
     for process in scenario.processes:
         if (autoscaler := process.cluster_autoscaler) is not None:
             given = FAST if autoscaler.values is FlagSet.FAST else {}
             flags = {**_DELAYS, **given, **autoscaler.flags}
             scan, unneeded, after_add, recheck = (_seconds(flags[name], name) for name in _DELAYS)
-            found.append(1.5 * scan + 2)
+            waits.append(1.5 * scan + 2)
             if may_change:
-                found.append(2 * scan + _STARTS)
+                waits.append(2 * scan + _STARTS)
             if not set(may_change) <= _OF_SCALE_UPS:
                 # A node counts as unneeded also while CA must not remove any (RunOnce in
                 # core/static_autoscaler.go).
-                found.append(max(unneeded, after_add) + recheck + 2 * scan + 2)
-    return max(found)
+                waits.append(max(unneeded, after_add) + recheck + 2 * scan + 2)
+    return max(waits)
 
 
 def _seconds(text: str, name: str) -> float:

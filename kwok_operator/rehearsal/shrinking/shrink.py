@@ -119,25 +119,25 @@ def _anonymous(doc: Doc, settings: ShrinkSettings, report: Report) -> tuple[Doc,
     doc = hidden(doc, names.anonymizer)
     names.save()
     table = names.anonymizer.table
-    return doc, lambda line: report(_HASH.sub(lambda found: table.get(found[0], found[0]), line))
+    return doc, lambda line: report(_HASH.sub(lambda match: table.get(match[0], match[0]), line))
 
 
 async def _shrunk(
     doc: Doc, settings: ShrinkSettings, player: TryPlayer, find_program: FindProgram, report: Report
 ) -> Shrunk:
     given = settings.rehearse
-    found = read_again(doc, given.scenario, binaries=given.binaries)
-    if found.scenario is None or found.findings:
-        raise SettingsError("; ".join(finding.message for finding in found.findings))
+    read = read_again(doc, given.scenario, binaries=given.binaries)
+    if read.scenario is None or read.findings:
+        raise SettingsError("; ".join(finding.message for finding in read.findings))
     path = settings.folder / RESULT
-    programs = {name: _version(find_program(name)) for name in sorted(found.scenario.programs)}
+    programs = {name: _version(find_program(name)) for name in sorted(read.scenario.programs)}
     tries = Tries(
         settings.folder,
         {
             "version": __version__,
             "kubernetes": os.environ.get("KUBERNETES_VERSION", ""),
             "programs": programs,
-            "files": hashes_of_files(found.scenario, given.scenario.parent),
+            "files": hashes_of_files(read.scenario, given.scenario.parent),
             "scenario": key_of(doc),
         },
     )
@@ -186,11 +186,11 @@ def hashes_of_files(scenario: Scenario, folder: Path) -> dict[str, str]:
     named = [each.arrivals.trace for each in scenario.workloads]
     named += [word for each in scenario.processes for word in each.command or ()]
     named += [word for step in scenario.timeline if step.run for word in step.run.command]
-    found = {}
+    digests = {}
     for name in filter(None, named):
         with suppress(OSError, ValueError):
-            found[name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
-    return found
+            digests[name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+    return digests
 
 
 def _version(path: Path | None) -> str:

@@ -171,12 +171,12 @@ def _of_nodes(
         own = re.compile(rf"{re.escape(group)}{_OF_A_GROUP}")
         why = [text for node, text in kept.items() if not group or own.fullmatch(node)]
         return frozenset(frozenset({_NAMES.sub("*", text)}) for text in why)
-    found = set()
+    choices = set()
     for loop in loops:
         options = set(groups) - loop.empty - loop.skipped.keys()
         if loop.best and group in ("", loop.best):
-            found.add(_A_CHOICE if len(options) > 1 else _NO_CHOICE)
-    return frozenset(frozenset({each}) for each in found)
+            choices.add(_A_CHOICE if len(options) > 1 else _NO_CHOICE)
+    return frozenset(frozenset({each}) for each in choices)
 
 
 def _of_chance(outcome: ExpectationOutcome, loops: Sequence[Loop]) -> Reasons:
