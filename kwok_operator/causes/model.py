@@ -454,7 +454,9 @@ def running(waited: float, longest: str = "") -> Cause:
 
 
 def held(by: str) -> Cause:
-    """`by` says what was blocked, such as `the PodDisruptionBudget a/b kept it from ...`."""
+    """The pod runs, and a PodDisruptionBudget keeps its node. `by` is a clause that says so:
+    `its node is kept: ...`, with the text of the Event.
+    """
     return Cause(
         CauseKind.HELD,
         f"the pod runs, and {by}",

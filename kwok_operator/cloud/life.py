@@ -59,7 +59,9 @@ class End:
 
     @property
     def noticed_after(self) -> int:
-        """The age at notice. If the life is shorter than the notice, it ends that much later."""
+        """The age at which notice is given. A life shorter than its notice gets it at once, and
+        is prolonged: it ends at `gone_after`, not `after`.
+        """
         return max(0, self.after - self.notice)
 
     @property

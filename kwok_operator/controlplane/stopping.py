@@ -41,8 +41,9 @@ def go_on() -> None:
 async def in_thread(
     work: Callable[[], _Result], *, undo: Callable[[_Result], object] = lambda _: None
 ) -> _Result:
-    """Do the work in a thread, as it would block the event loop. Cancelling stops it, and waits for
-    its end; if it had come to its end before, it is undone.
+    """Do the work in a thread, as it would block the event loop. If the caller is cancelled, the
+    next `go_on` stops the work, and its end is waited for; if it still returns a result, that is
+    given to `undo`.
     """
     stop = threading.Event()
 

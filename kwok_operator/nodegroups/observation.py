@@ -4,7 +4,7 @@
 
 Memory is what the process knows beyond the API: which serials it has seen as nodes, so that a node
 that a user deletes is not created again under its old name while its batch is still being filled.
-Losing the memory in a crash costs nothing but that distinction.
+If a crash loses the memory, such a node may come back under its old name. That is all it costs.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set

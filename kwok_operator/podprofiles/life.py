@@ -140,12 +140,12 @@ class Lives:
 
     @cached_property
     def _loops(self) -> tuple[int, ...]:
-        """The failures that come again after each restart."""
+        """The positions of the failures that come again after each restart."""
         return self._of(FailureType.CRASH_LOOP_BACK_OFF)
 
     @cached_property
     def _first_only(self) -> tuple[int, ...]:
-        """The failures that can only be drawn for the first try."""
+        """The positions of the failures that can only be drawn for the first try."""
         return self._of(*NEVER_START, FailureType.CRASH_LOOP_BACK_OFF)
 
     def _of(self, *types: FailureType) -> tuple[int, ...]:

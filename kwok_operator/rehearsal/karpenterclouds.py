@@ -45,7 +45,7 @@ class KarpenterClouds:
 
     `groups` returns the bodies of all groups by name, the same object until a group changes.
     `made_of` returns the groups of which Karpenter has made its instance types, or None; `caveat`
-    takes a sentence on what became of them since.
+    takes a sentence on one that came, changed or went since.
     """
 
     def __init__(
@@ -109,7 +109,9 @@ class KarpenterClouds:
         }
 
     def _compare(self, made_of: Mapping[str, KwokNodeGroupSpec], scaled: Collection[str]) -> None:
-        """Says what became of the groups since Karpenter's start, once."""
+        """Gives a caveat on each group that came, changed or went after Karpenter's start; none is
+        given twice.
+        """
         for name in sorted({*made_of, *scaled}):
             if name not in self._known:
                 sentence = f"still makes nodes of KwokNodeGroup {name}, which is deleted"

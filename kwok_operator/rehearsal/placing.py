@@ -41,7 +41,7 @@ async def place(
     apply: Callable[[], Awaitable[None]],
     within: float,
 ) -> None:
-    """Calls `apply`, and returns once pods stand as the placement says, the scheduler runs, and
+    """Calls `apply`, and returns once pods are bound as the placement says, the scheduler runs, and
     the cluster is steady.
 
     Raises TestbedError if either takes more than `within` seconds, and what `apply` and the control
@@ -146,7 +146,7 @@ class _Placer:
         )
 
     def report(self) -> None:
-        """Says how many pods stand, and why others don't."""
+        """Says how many pods were bound to the nodes of the placement, and why others weren't."""
         assert self._seats is not None
         say, left, nowhere = self._testbed.report, self._seats.left, self._seats.nowhere
         say(f"pods on the nodes where they stood: {self._bound:,}")

@@ -2,10 +2,10 @@
 
     LogReader, Events of a dump, the moment, the pods that were pending  --decide-->  Decision
 
-The moment is that of the snapshot. The decision is what the loop at this moment did, and those that
-followed until other pods came, nothing more was to be done, `HORIZON` was over or the log ended:
-for so long a copy of the snapshot and the original see the same. Of the time before, only what CA
-last said of the pods that were pending counts.
+The moment is that of the snapshot. The decision is what CA did in the loop at this moment and in
+the loops after it. The first of these ends it: other pods come, nothing is left to do, `HORIZON` is
+over, the log ends. Until then a copy of the snapshot and the original see the same. What CA did
+before the moment doesn't count, except what it last said of the pods that were pending.
 """
 
 from collections import Counter

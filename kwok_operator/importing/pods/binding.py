@@ -1,4 +1,4 @@
-"""Changes pods that only fit certain nodes so that they select the groups of these nodes.
+"""Makes pods that only fit certain nodes select the groups of these nodes instead.
 
 A pod may name a node, a label of one machine, or a volume that only some nodes reach. The node
 doesn't exist where the pod is imported, but its group does.
@@ -162,7 +162,10 @@ def require_node(shape: dict[str, Any], name: str) -> None:
 
 
 def bind_to_groups(shape: dict[str, Any], *, places: Places, ref: Ref) -> list[Note]:
-    """Changes a shape that selects nodes to select their groups; returns notes on what is lost."""
+    """Changes the shape: where it selects nodes, it then selects their groups instead.
+
+    Returns notes on the groups, and on what is lost.
+    """
     rebinder = _Rebinder(places)
     selector = shape.get("nodeSelector", {})
     for key in [*selector]:

@@ -76,8 +76,8 @@ class TraceRecorder:
         self._listed: set[str] = set()
 
     def part(self, header: Header, *, at: float) -> Iterator[Line]:
-        """Yields the first lines of a file that can be read alone; pods that have ended are left
-        out.
+        """Yields the lines with which a file begins: the header, and all objects that exist, so
+        that it can be read without earlier files. Pods that have ended are left out.
         """
         yield header
         self._shapes.forget_written()

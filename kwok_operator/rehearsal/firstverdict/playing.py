@@ -1,4 +1,4 @@
-"""Plays the questions of a first verdict, one rehearsal after the other, within a time.
+"""Plays a rehearsal for each question of a first verdict, one after the other, within a time.
 
     folder of an import  --questions-->  NAME.yaml, played into NAME/  --answers-->  verdict.md
 
@@ -70,8 +70,8 @@ class FirstVerdict:
 
 @dataclass(slots=True)
 class FirstVerdictPlayer:
-    """Plays the questions about the import in `copy`, into `output`. `until` is when it has to be
-    over, on the monotonic clock.
+    """Plays a rehearsal for each question about the import in `copy`, and writes into `output`.
+    All has to be over at `until`, on the monotonic clock.
     """
 
     copy: Path
@@ -126,7 +126,7 @@ class FirstVerdictPlayer:
         return facts, questions(facts, base, folder=folder, autoscaler=autoscaler)
 
     async def _add(self, question: CopyQuestion, verdict: FirstVerdict) -> FirstVerdict:
-        """Plays a question; writes and returns the verdict with its answer."""
+        """Plays the rehearsal of a question; writes and returns the verdict with its answer."""
         self.report("")
         self.report(question.scenario["teaches"])
         began = time.monotonic()

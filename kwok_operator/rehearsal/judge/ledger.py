@@ -109,7 +109,7 @@ class _Gang:
 
 @dataclass(slots=True)
 class _Unpriced:
-    """How long a node has been in each place before its price was known."""
+    """How long a node without a known price has been in each place: a group, zone and NodePool."""
 
     since: float
     spells: defaultdict[Place, float] = field(default_factory=lambda: defaultdict(float))

@@ -52,7 +52,7 @@ def minimized(items: Sequence[T]) -> Tries[tuple[T, ...]]:
 
 
 def _split(items: tuple[T, ...], pieces: int) -> list[tuple[T, ...]]:
-    """Splits into so many parts of nearly the same size, none of them empty."""
+    """Splits the items into `pieces` parts of nearly the same size, none of them empty."""
     size, more = divmod(len(items), pieces)
     ends = [n * size + min(n, more) for n in range(pieces + 1)]
     return [items[a:b] for a, b in pairwise(ends)]

@@ -83,7 +83,9 @@ class Shrinker:
     async def shrink(self) -> bool:
         """Shrinks, and returns whether nothing more can be left out; if not, the budget is spent.
 
-        Raises ShrinkError if it comes out differently in each of its first runs, or always.
+        Raises ShrinkError if the first run can't be judged or doesn't have `reason`, if no two of
+        the first runs agree, if the budget ends before they are over, or if what the majority of
+        tries has left comes out differently at the end.
         """
         self._began = self.now()
         with suppress(_Spent):
