@@ -49,6 +49,8 @@ class Incident:
     """A pattern for a line of CA's log, or for an Event."""
     keeps: Sequence[str]
     """What must come out the same in what is left of it, as `shrink` takes it."""
+    cause: str
+    """A text that what is left of it has, as nothing would go wrong without it."""
     flags: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -72,6 +74,7 @@ def incidents() -> Iterator[Incident]:
         says=r"Scale-up: setting group pricey size to 1|\{pricey 0->1",
         # With the first alone, there need not be another group to choose.
         keeps=["scale-up of pricey", "{figure: nodes.max, of: {group: plain}, equals: 0}"],
+        cause="14Gi",
         flags={"expander": "least-waste"},
     )
     yield Incident(
@@ -90,6 +93,7 @@ def incidents() -> Iterator[Incident]:
         ],
         says=r"didn't match pod anti-affinity rules",
         keeps=["anti-affinity"],
+        cause="podAntiAffinity",
     )
     yield Incident(
         "daemonset",
@@ -100,6 +104,7 @@ def incidents() -> Iterator[Incident]:
         ],
         says=r"render.*Insufficient cpu",
         keeps=["Insufficient cpu"],
+        cause="1500m",
     )
     yield Incident(
         "budget",
@@ -110,12 +115,14 @@ def incidents() -> Iterator[Incident]:
         ],
         says=r"not enough pod disruption budget to move shop/session",
         keeps=["{figure: nodes.final, of: {group: sessions}, equals: 2}"],
+        cause="minAvailable",
     )
     yield Incident(
         "stock-out",
         [group("scarce", "d", cloud={"stock": 0}), pod("train", cpu="3", pool="scarce")],
         says=r"in backoff after failed scale-up",
         keeps=["in backoff"],
+        cause="OutOfResources",
         flags={"initial-node-group-backoff-duration": "10m"},
     )
 

@@ -83,3 +83,4 @@ def test_what_is_left_is_what_was_planted(copied: Copied, tmp_path: Path) -> Non
     assert text.count("\n") <= MOST_LINES, text
     left = {each["object"]["metadata"]["name"] for each in yaml.safe_load(text)["apply"]}
     assert copied.incident.needed <= left <= copied.incident.planted | {NAMESPACE}, text
+    assert copied.incident.cause in text
