@@ -5,7 +5,8 @@ Without it, `autoscaler_program` stands in, and the shortest are played of which
 the loss of a zone, a choice by price, and a zone that is sold out. KARPENTER names a Karpenter, and
 KARPENTER_CRDS its CRDs, for all scenarios with one; without it, `karpenter_program` stands in for
 spot machines that are taken back. KUEUE names a Kueue that has its manifests beside it: scenarios
-with Kueue are played if CLUSTER_AUTOSCALER is there, too. (`smoke` is in test_rehearse.)
+with Kueue are played if CLUSTER_AUTOSCALER is there, too. Those that need CRDs are
+played if the folder crds is beside CLUSTER_AUTOSCALER. (`smoke` is in test_rehearse.)
 """
 
 import os
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
+from kwok_operator.rehearsal.scenario.process import ClusterAutoscaler
 from tests.e2e.deploying import ROOT
 from tests.e2e.rehearsals import COMMAND, KARPENTER, KUEUE, autoscaler_in, karpenter_in, verdict
 
@@ -54,11 +56,18 @@ def played() -> list[tuple[str, str]]:
     with_karpenter = [each for each, needed in presets.items() if "karpenter" in needed]
     with_kueue = [each for each, needed in presets.items() if "kueue" in needed]
     others = [each for each in presets if each not in (*with_karpenter, *with_kueue)]
-    return [
+    chosen = [
         *(others if REAL else SHORT),
         *(with_karpenter if KARPENTER else SHORT_WITH_KARPENTER),
         *(with_kueue if REAL and KUEUE else ()),
     ]
+    has_crds = (Path(REAL).expanduser().parent / "crds").is_dir()
+    return [each for each in chosen if has_crds or not needs_crds(shipped()[each])]
+
+
+def needs_crds(processes: Any) -> bool:
+    autoscalers = (each.get("clusterAutoscaler") for each in processes)
+    return any(ClusterAutoscaler(**each).flags_with_crds for each in autoscalers if each)
 
 
 def test_each_is_played_as_it_is_named() -> None:
