@@ -6,6 +6,7 @@ Data flow: all lines --histories--> a snapshot after each line, and the life of 
 
 import math
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -21,9 +22,11 @@ from kwok_operator.rehearsal.judge.recording import (
     NodeClaimState,
     NodeLine,
     NodeState,
+    PodGroupLine,
     PodLine,
     PodState,
     RecordedLine,
+    RecordedTopology,
     WarningLine,
     WatchLine,
 )
@@ -41,6 +44,8 @@ _OF: Final[dict[str, set[str]]] = {
     "startSeconds": _PODS,
     "wait": _PODS,
     "gangs": _WAITING,
+    "racks": set(),
+    "largestGang": set(),
     "nodes": _NODES,
     "instances": {"group"},
     "nodeHours": _NODES,
@@ -120,21 +125,23 @@ class History:
     pods: list[Life]
     jobs: list[Life]
     claims: list[Life]
+    pod_groups: list[Life]
     lines: Sequence[RecordedLine]
+    topology: RecordedTopology
 
     @property
     def end(self) -> float:
         return self.snapshots[-1].t
 
 
-def history(lines: Sequence[RecordedLine]) -> History:
-    kinds = (NodeLine, PodLine, JobLine, NodeClaimLine)
+def history(lines: Sequence[RecordedLine], topology: RecordedTopology | None = None) -> History:
+    kinds = (NodeLine, PodLine, JobLine, NodeClaimLine, PodGroupLine)
     lives: dict[type, dict[str, Life]] = {kind: {} for kind in kinds}
     every: dict[type, list[Life]] = {kind: [] for kind in kinds}
     now = Snapshot(0, 0, {}, {}, set(), [], {})
     snapshots = []
     for index, line in enumerate(lines):
-        if isinstance(line, NodeLine | PodLine | JobLine | NodeClaimLine):
+        if isinstance(line, NodeLine | PodLine | JobLine | NodeClaimLine | PodGroupLine):
             there = lives[type(line)]
             if line.state is None:
                 if line.name in there:
@@ -159,8 +166,11 @@ def history(lines: Sequence[RecordedLine]) -> History:
         copy.gone, copy.groups = set(now.gone), dict(now.groups)
         copy.pods = [(pod, pod.last, pod.gone is None) for pod in every[PodLine]]
         snapshots.append(copy)
-    nodes, pods, jobs, claims = (every[kind] for kind in kinds)
-    return History(snapshots, nodes, pods, jobs, claims, lines)
+    nodes, pods, jobs, claims, groups = (every[kind] for kind in kinds)
+    return History(snapshots, nodes, pods, jobs, claims, groups, lines, topology or NO_RACKS)
+
+
+NO_RACKS: Final = RecordedTopology()
 
 
 def naive(all_: History, scope: FigureScope) -> Figures:
@@ -170,7 +180,11 @@ def naive(all_: History, scope: FigureScope) -> Figures:
     _levels(all_, scope, values)
     _all_waits(all_, scope, values, incomplete)
     _node_sums(all_, scope, values, incomplete)
-    _uses(all_, scope, values)
+    _uses(all_, scope, values, incomplete)
+    _racks(all_, values)
+    gangs = [gang for gang in _gangs(all_) if gang.of(scope)]
+    _spread(all_, gangs, values)
+    values["gangs.broken"] = sum(gang.broken for gang in gangs)
     _counts(all_, scope, values)
     _claims(all_, scope, values)
     incomplete |= {name for name in values if _lacks(all_, name)}
@@ -185,7 +199,7 @@ def _lacks(all_: History, name: str) -> bool:
         {"pods", "budgets"}
         if name == "disruptions.beyondBudget"
         else {
-            "gangs": {"jobs"},
+            "gangs": {"nodes", "pods", "jobs", "podGroups"},
             "instances": {"groups"},
             "events": {"events"},
             "disruptions": {"nodeClaims"},
@@ -193,12 +207,16 @@ def _lacks(all_: History, name: str) -> bool:
             "warnings": set[str](),
         }.get(name.split(".")[0], {"nodes", "pods"})
     )
-    of_now = name.split(".")[0] in ("pods", "nodes", "instances", "nodeClaims") and name not in (
+    made_of = (
+        {"jobs"} if name.startswith(("gangs.completion", "gangs.unfinished")) else made_of
+    ) - ({"jobs", "podGroups"} if name.startswith("gangs.crossRack") else set())
+    levels = ("pods", "nodes", "instances", "nodeClaims", "racks", "largestGang")
+    of_now = name.split(".")[0] in levels and name not in (
         *("pods.gone", "pods.gone.final", "pods.unserved", "nodes.max"),
         "nodeClaims.neverRegistered",
     )
     of_now = (of_now and not name.endswith(".max")) or (
-        name.startswith("utilisation") and name.endswith(".final")
+        name.startswith(("utilisation", "gangs.crossRack")) and name.endswith(".final")
     )
     broken = dict[str, bool]()
     listed = set[str]()
@@ -307,6 +325,7 @@ def _all_waits(
         ("startSeconds", _pod_waits(all_, scope, starts=True)),
         *_phase_waits(all_, scope).items(),
         ("gangs.completionSeconds", _job_waits(all_, scope)),
+        ("gangs.waitingSeconds", _gang_waits(all_, scope)),
     ):
         known = sorted(waited.ended + waited.open)
         worst = sorted(waited.ended + [math.inf] * (len(waited.open) + waited.never))
@@ -537,18 +556,32 @@ def _left_since(all_: History, node: Life) -> float:
     return max(since, node.lines[0][0])
 
 
-def _uses(all_: History, scope: FigureScope, values: dict[str, float | None]) -> None:
-    for resource in ("cpu", "memory"):
+def _amount(amounts: dict[str, float], resource: str) -> float:
+    if resource == "gpu":
+        return sum(n for name, n in amounts.items() if name.split("/")[1:] == ["gpu"])
+    return amounts.get(resource, 0.0)
+
+
+def _uses(
+    all_: History, scope: FigureScope, values: dict[str, float | None], incomplete: set[str]
+) -> None:
+    if any(
+        there and state.claims and state.node and snap.belongs(pod, state, scope)
+        for snap in all_.snapshots
+        for pod, state, there in snap.pods
+    ):
+        incomplete |= {f"utilisation.gpu{part}" for part in ("", ".max", ".final")}
+    for resource in ("cpu", "memory", "gpu"):
         used: list[tuple[float, float, float]] = []
         for index, snap in enumerate(all_.snapshots):
             until = all_.snapshots[min(index + 1, len(all_.snapshots) - 1)].t
             offered = sum(
-                node.allocatable.get(resource, 0.0)
+                _amount(node.allocatable, resource)
                 for node in snap.nodes.values()
                 if _at(scope, node)
             )
             requested = sum(
-                state.requests.get(resource, 0.0)
+                _amount(state.requests, resource)
                 for pod, state, there in snap.pods
                 if there
                 and state.node in snap.nodes
@@ -556,14 +589,174 @@ def _uses(all_: History, scope: FigureScope, values: dict[str, float | None]) ->
                 and snap.belongs(pod, state, scope)
             )
             used.append((until - snap.t, requested, offered))
-        _, requested, offered = used[-1]
-        now = requested / offered if offered else None
-        lasting = [each for each in used if each[0] > 0 and each[2] > 0]
-        name = f"utilisation.{resource}"
-        values[name] = values[f"{name}.max"] = values[f"{name}.final"] = now
-        if lasting:
-            values[name] = sum(s * r for s, r, _ in lasting) / sum(s * o for s, _, o in lasting)
-            values[f"{name}.max"] = max(r / o for _, r, o in lasting)
+        _shares(f"utilisation.{resource}", used, values)
+
+
+def _shares(
+    name: str, used: list[tuple[float, float, float]], values: dict[str, float | None]
+) -> None:
+    """The figures of a share, from seconds, part and whole of each time."""
+    _, part, whole = used[-1]
+    values[name] = values[f"{name}.max"] = values[f"{name}.final"] = part / whole if whole else None
+    lasting = [each for each in used if each[0] > 0 and each[2] > 0]
+    if lasting:
+        values[name] = sum(s * p for s, p, _ in used) / sum(s * w for s, _, w in used)
+        values[f"{name}.max"] = max(p / w for _, p, w in lasting)
+
+
+def _racks(all_: History, values: dict[str, float | None]) -> None:
+    levels, pod = all_.topology.levels, all_.topology.pod
+    courses: dict[str, list[int]] = {}
+    for snap in all_.snapshots:
+        racks: dict[Any, list[tuple[int, bool]]] = {}
+        blocks: dict[Any, int] = {}
+        every = 0
+        for name, node in snap.nodes.items():
+            on = [s for _, s, there in snap.pods if there and s.node == name]
+            on = [state for state in on if state.phase not in ENDED]
+            empty = all(state.workload.split("/")[0] == "DaemonSet" for state in on)
+            usable = node.ready and node.schedulable and not node.deleting
+            fits = int(empty)
+            if pod:
+                left = {
+                    r: node.allocatable.get(r, 0) - sum(s.requests.get(r, 0) for s in on)
+                    for r in pod
+                }
+                fits = int(min(math.floor(left[r] / pod[r]) for r in pod))
+                fits = (
+                    min(fits, int(node.allocatable.get("pods", math.inf)) - len(on))
+                    if ("pods" in node.allocatable)
+                    else fits
+                )
+            fits = max(fits, 0) if usable else 0
+            every += fits
+            values_of = [*node.topology, *[""] * len(levels)][: len(levels)]
+            if levels and all(values_of):
+                racks.setdefault(tuple(values_of), []).append((fits, usable and empty))
+            if len(levels) > 1 and all(values_of[:-1]):
+                block = tuple(values_of[:-1])
+                blocks[block] = blocks.get(block, 0) + fits
+        now = {
+            "racks.total": len(racks),
+            "racks.free": sum(all(free for _, free in rack) for rack in racks.values()),
+            "largestGang.rack": max(
+                (sum(fits for fits, _ in rack) for rack in racks.values()), default=0
+            ),
+            "largestGang.block": max(blocks.values(), default=0),
+            "largestGang.cluster": every,
+        }
+        for name, value in now.items():
+            courses.setdefault(name, []).append(value)
+    for name, course in courses.items():
+        there = bool(levels) and (name != "largestGang.block" or len(levels) > 1)
+        values[name] = values[f"{name}.final"] = course[-1] if there else None
+        values[f"{name}.max"] = max(0, *course) if there else None
+
+
+@dataclass
+class Gang:
+    """A gang from its first pod until it has none."""
+
+    key: str
+    first: Life
+    start: int
+    end: int = sys.maxsize
+    ended: list[float] = field(default_factory=list)
+    waits: float | None = None
+    """Since when it waits at the end."""
+    never: int = 0
+    broken: int = 0
+
+    def of(self, scope: FigureScope) -> bool:
+        state = self.first.first
+        return _of_workload(scope, state.workload, state.rehearsed) and (
+            scope.namespace in ("", self.first.name.split("/")[0])
+        )
+
+
+def _key(state: PodState) -> str:
+    return state.gang or (state.workload if state.workload.split("/")[0] == "Job" else "")
+
+
+def _gangs(all_: History) -> list[Gang]:
+    keys = {_key(pod.first): None for pod in all_.pods}
+    return [gang for key in keys if key for gang in _lives_of(all_, key)]
+
+
+def _lives_of(all_: History, key: str) -> Iterator[Gang]:
+    gang: Gang | None = None
+    begun = over = False
+    for index, snap in enumerate(all_.snapshots):
+        mine = [(pod, state, there) for pod, state, there in snap.pods if _key(state) == key]
+        there = [(pod, state) for pod, state, is_there in mine if is_there]
+        if gang is None and there:
+            gang, begun, over = Gang(key, there[0][0], index), False, False
+        if gang is None:
+            continue
+        whole = [(pod, state) for pod, state, _ in mine if pod.lines[0][0] >= gang.start]
+        said = [life for life in (*all_.jobs, *all_.pod_groups) if life.name == key]
+        of_now = [life for life in said if life.lines[0][0] <= index < life.gone_after]
+        least = 0
+        if of_now:
+            now = _as_of(of_now[0], index)
+            least = now.parallelism if isinstance(now, JobState) else now.least
+        least = least or max(
+            max(state.least for at, _, state in pod.lines if at <= index) for pod, _ in whole
+        )
+        runs = sum(
+            state.phase == "Succeeded"
+            or (pod.gone_after > index and state.phase == "Running" and not snap.orphaned(state))
+            for pod, state in whole
+        )
+        if any(life.gone_after == index for life in said):
+            gang.never += gang.waits is not None
+            gang.waits, over = None, True
+        if not over and not begun and (least or not key.startswith("Job/")):
+            begun, gang.waits = True, max(0.0, gang.first.first.created)
+        if not over and begun and gang.waits is not None and 0 < least <= runs:
+            if snap.t > 0 or gang.first.first.created >= 0:
+                gang.ended.append(max(0.0, snap.t - gang.waits))
+            gang.waits = None
+        elif not over and begun and gang.waits is None and runs < least:
+            gang.waits = snap.t
+            gang.broken += 1
+        if not there and gang.waits is None:
+            gang.end = index
+            yield gang
+            gang = None
+    if gang is not None:
+        yield gang
+
+
+def _gang_waits(all_: History, scope: FigureScope) -> Waited:
+    gangs, end = [gang for gang in _gangs(all_) if gang.of(scope)], all_.end
+    waiting = [gang.waits for gang in gangs if gang.waits is not None]
+    return Waited(
+        ended=[seconds for gang in gangs for seconds in gang.ended],
+        open=[max(0.0, end - since) for since in waiting],
+        never=sum(gang.never for gang in gangs),
+    )
+
+
+def _spread(all_: History, gangs: list[Gang], values: dict[str, float | None]) -> None:
+    shares: list[tuple[float, float, float]] = []
+    levels = all_.topology.levels
+    for index, snap in enumerate(all_.snapshots):
+        until = all_.snapshots[min(index + 1, len(all_.snapshots) - 1)].t
+        away = placed = 0
+        for gang in gangs if levels else []:
+            racks = [
+                snap.nodes[state.node].topology
+                for _, state, there in snap.pods
+                if there and _key(state) == gang.key and gang.start <= index < gang.end
+                if state.node in snap.nodes and state.phase not in ENDED
+            ]
+            if len(racks) > 1:
+                whole = [rack for rack in racks if len(rack) == len(levels) and all(rack)]
+                away += len(racks) - max(Counter(whole).values(), default=0)
+                placed += len(racks)
+        shares.append((until - snap.t, away, placed))
+    _shares("gangs.crossRack", shares, values)
 
 
 def _counts(all_: History, scope: FigureScope, values: dict[str, float | None]) -> None:

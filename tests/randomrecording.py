@@ -23,9 +23,12 @@ from kwok_operator.rehearsal.judge.recording import (
     NodeClaimState,
     NodeLine,
     NodeState,
+    PodGroupLine,
+    PodGroupState,
     PodLine,
     PodState,
     RecordedLine,
+    RecordedTopology,
     WarningLine,
     WatchLine,
 )
@@ -92,9 +95,15 @@ class _World:
             places: dict[str, Any] = {"zone": ZONES, "group": GROUPS, "pool": NODE_POOLS}
             part = self.draw.choice(list(places))
             node = replace(node, **{part: self.draw.choice(places[part])})
+        if not node.topology or self.chance(0.1):
+            rack = self.draw.choice((("b", "r"), ("b", "s"), ("c", "r"), ("b", ""), ("", "r"), ()))
+            node = replace(node, topology=rack)
         if not node.allocatable or self.chance(0.1):
             offer = self.draw.choice((1_000.0, 4_000.0))
             node = replace(node, allocatable={"cpu": offer, "memory": offer * 2**20})
+            if self.chance(0.5):
+                gpus = {"nvidia.com/gpu": 4.0, "pods": self.draw.choice((1.0, 3.0))}
+                node = replace(node, allocatable=node.allocatable | gpus)
         price = self.draw.choice((0.0, 0.1, 2.5)) if self.chance(self.priced / 2) else None
         self.nodes[name] = replace(
             node,
@@ -118,7 +127,7 @@ class _World:
         return NodeLine(self.t, name, None)
 
     def pod_came(self) -> RecordedLine | None:
-        workload = self.draw.choice(WORKLOADS)
+        workload = self.draw.choice((*WORKLOADS, "DaemonSet/shop/agent"))
         kind, namespace, of = workload.split("/")
         name = f"{namespace}/{of}-{self.draw.randrange(6)}"
         if name in self.pods:
@@ -130,6 +139,15 @@ class _World:
             created=self.created(),
             requests={"cpu": cpu, "memory": cpu * 2**20},
         )
+        if self.chance(0.4):
+            gang = f"PodGroup/{namespace}/{self.draw.choice('gh')}"
+            least = self.draw.choice((0, 0, 2))
+            self.pods[name] = replace(self.pods[name], gang=gang, least=least)
+        if self.chance(0.4):
+            devices = {"nvidia.com/gpu": 1.0} | ({"amd.com/gpu": 1.0} if self.chance(0.2) else {})
+            claims = int(self.chance(0.05))
+            asked = self.pods[name].requests | devices
+            self.pods[name] = replace(self.pods[name], requests=asked, claims=claims)
         if self.pods[name].workload != workload:
             self.pods[name] = replace(self.pods[name], rehearsed="batch")
         if self.t == 0:
@@ -182,7 +200,7 @@ class _World:
         job = self.jobs.get(name)
         if job is None:
             job = {"created": self.created(), "wanted": self.draw.randrange(4), "succeeded": 0}
-            job |= {"failed": 0, "done": ""}
+            job |= {"failed": 0, "done": "", "parallelism": self.draw.randrange(4)}
             job |= {"rehearsed": "batch"} if name.endswith("1") else {}
             ends = self.t == 0 and self.chance(0.5)
         elif self.chance(0.15):
@@ -200,6 +218,11 @@ class _World:
             job = {**job, "done": done} | ({"succeeded": max(job["wanted"], 1)} if whole else {})
         self.jobs[name] = job
         return JobLine(self.t, name, JobState(**job))
+
+    def pod_group(self) -> RecordedLine:
+        name = f"PodGroup/{self.draw.choice(NAMESPACES)}/{self.draw.choice('gh')}"
+        state = None if self.chance(0.2) else PodGroupState(self.draw.randrange(1, 4))
+        return PodGroupLine(self.t, name, state)
 
     def claim(self) -> RecordedLine:
         name = f"c{self.draw.randrange(5)}"
@@ -251,14 +274,15 @@ class _World:
         )
 
     def watch(self) -> RecordedLine:
-        kinds = "nodes pods groups events budgets jobs nodeClaims"
+        kinds = "nodes pods groups events budgets jobs podGroups nodeClaims"
         kind = self.draw.choice(kinds.split())
         return WatchLine(self.t, kind, self.draw.choice(("broken", "back", "back", "listed")))
 
     def actions(self) -> list[Callable[[], RecordedLine | None]]:
         nodes = [self.node_came] * 4 + [self.node_changed] * 4 + [self.node_went] * 2
         pods = [self.pod_came] * 5 + [self.pod_changed] * 9 + [self.pod_went] * 2
-        others = [self.job] * 4 + [self.budget] * 2 + [self.claim] * (16 if self.karpenters else 4)
+        others = [self.job] * 4 + [self.budget] * 2 + [self.pod_group] * 2
+        others += [self.claim] * (16 if self.karpenters else 4)
         return [*nodes, *pods, *others, self.group, self.other]
 
     def lines(self) -> Iterator[RecordedLine]:
@@ -277,3 +301,10 @@ class _World:
 
 def random_recording(seed: int) -> list[RecordedLine]:
     return list(_World(seed).lines())
+
+
+def random_topology(seed: int) -> RecordedTopology | None:
+    pods: tuple[dict[str, float], ...] = ({}, {"cpu": 300.0}, {"cpu": 1.0, "nvidia.com/gpu": 1.0})
+    levels = ("example.com/block", "example.com/rack")
+    topologies = [RecordedTopology(levels, pod) for pod in pods]
+    return random.Random(seed).choice([None, *topologies])

@@ -72,6 +72,34 @@ def workload(metadata: Mapping[str, Any]) -> str:
     return f"Pod/{namespace}/{prefix or text_at(metadata, 'name')}"
 
 
+def gang(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> tuple[str, int]:
+    """Returns the gang that fields, labels or annotations of a pod name, as Kind/NAMESPACE/NAME,
+    and how many of its pods must run at once, if the pod says so, else 0. Empty without a gang; a
+    Job whose pods have none of these is a gang, too.
+
+    In this order: scheduling.k8s.io (core/v1 PodSchedulingGroup), coscheduling of scheduler-plugins
+    (apis/scheduling/v1alpha1), Volcano (apis/scheduling/v1beta1), Kueue's groups of plain pods
+    (pkg/controller/jobs/pod/constants), LeaderWorkerSet (api/leaderworkerset/v1).
+    """
+    labels, notes = as_map(metadata.get("labels")), as_map(metadata.get("annotations"))
+    namespace = text_at(metadata, "namespace")
+    name = text_at(spec, "schedulingGroup", "podGroupName") or (
+        text_at(labels, "scheduling.x-k8s.io/pod-group")
+        or text_at(notes, "scheduling.k8s.io/group-name")
+        or text_at(notes, "scheduling.volcano.sh/group-name")
+    )
+    if name:
+        return f"PodGroup/{namespace}/{name}", 0
+    if name := text_at(labels, "kueue.x-k8s.io/pod-group-name"):
+        size = _integer(notes.get("kueue.x-k8s.io/pod-group-total-count"))
+        return f"PodGroup/{namespace}/{name}", max(size or 0, 0)
+    if name := text_at(labels, "leaderworkerset.sigs.k8s.io/name"):
+        index = text_at(labels, "leaderworkerset.sigs.k8s.io/group-index")
+        size = _integer(notes.get("leaderworkerset.sigs.k8s.io/size"))
+        return f"LeaderWorkerSet/{namespace}/{name}-{index}", max(size or 0, 0)
+    return "", 0
+
+
 def amounts(quantities: object) -> dict[str, float]:
     """Converts a map of quantities to amounts. Values that are no quantities are left out."""
     parsed: dict[str, float] = {}

@@ -1,4 +1,5 @@
-"""Waits until the cluster is steady; processes and the clock of a rehearsal start then.
+"""Waits until the cluster is steady; processes and the clock of a rehearsal start then, and its
+recording, of which the header is made here.
 
     groups, controllers, pods without a node --every look--> rehearsal/judge/steady.py --> goes on,
                                                              reports what it waits for, or refuses
@@ -11,10 +12,13 @@ comes later.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 
+from kwok_operator import __version__
 from kwok_operator.constants import GROUPS_PATH, NODES_PATH, REHEARSAL_LABEL
 from kwok_operator.formats.untyped import as_map
+from kwok_operator.rehearsal.judge.recording import RecordingHeader
 from kwok_operator.rehearsal.judge.steady import (
     MOST_GROUPS,
     UnderWay,
@@ -24,6 +28,8 @@ from kwok_operator.rehearsal.judge.steady import (
     wants_nodes,
     without_their_pods,
 )
+from kwok_operator.rehearsal.scenario.model import Scenario
+from kwok_operator.rehearsal.scenario.racks import recorded
 from kwok_operator.rehearsal.testbed import Testbed, TestbedError
 
 _LOOK_SECONDS: Final = 0.3
@@ -96,6 +102,24 @@ async def until_steady(
             reported, reported_at = str(under_way), now
             testbed.report(f"waiting until the cluster is steady: {under_way}")
         await asyncio.sleep(max(_LOOK_SECONDS, 2 * (now - looked)))
+
+
+async def header_of(testbed: Testbed, scenario: Scenario) -> RecordingHeader:
+    """Returns the header of the recording of a run that begins now. Raises KwokOperatorError."""
+    groups = []
+    if scenario.topology is None or scenario.topology.levels is None:
+        groups = await _objects(testbed, GROUPS_PATH)
+    return RecordingHeader(
+        scenario=scenario.name,
+        teaches=scenario.teaches,
+        seed=scenario.draws_from,
+        started=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        versions={"kwok-operator": __version__, **testbed.versions},
+        expect=scenario.expect,
+        currency=scenario.currency,
+        clock=testbed.borrowed.clock if testbed.borrowed is not None else None,
+        topology=recorded(scenario.topology, (as_map(group.get("spec")) for group in groups)),
+    )
 
 
 async def _look_at_pods(

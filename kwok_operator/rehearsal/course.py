@@ -22,6 +22,7 @@ from kwok_operator.rehearsal.judge.recording import (
     MarkLine,
     NodeClaimLine,
     NodeLine,
+    PodGroupLine,
     PodLine,
     RecordedLine,
     RecordingHeader,
@@ -34,7 +35,9 @@ FLUSH_SECONDS: Final = 2.0
 _LINES_AT_ONCE: Final = 200
 _GZIP: Final = 31
 """zlib's number for gzip with a header."""
-_CHANGES: Final = (NodeLine, PodLine, GroupLine, BudgetLine, JobLine, NodeClaimLine)
+_CHANGES: Final = (
+    *(NodeLine, PodLine, GroupLine, BudgetLine, JobLine, PodGroupLine, NodeClaimLine),
+)
 
 
 class RunCourse:
@@ -48,7 +51,7 @@ class RunCourse:
         self._events = {id(each): 0 for each in conditions if each.event is not None}
         self._conditions = list(conditions)
         self._expected = len(header.expect)
-        self.ledger = ClusterLedger(scopes([*conditions, *header.expect]))
+        self.ledger = ClusterLedger(scopes([*conditions, *header.expect]), topology=header.topology)
         self._judge = Judge(header.expect, self.ledger)
         self._last_mark = ""
         self._at_the_beginning = False

@@ -34,6 +34,8 @@ from kwok_operator.rehearsal.judge.recording import (
     NodeClaimState,
     NodeLine,
     NodeState,
+    PodGroupLine,
+    PodGroupState,
     PodLine,
     PodState,
     RecordedLine,
@@ -45,6 +47,13 @@ PODS_PATH: Final = "/api/v1/pods"
 EVENTS_PATH: Final = "/api/v1/events"
 BUDGETS_PATH: Final = "/apis/policy/v1/poddisruptionbudgets"
 JOBS_PATH: Final = "/apis/batch/v1/jobs"
+_POD_GROUPS: Final = tuple(
+    f"/apis/{version}/podgroups"
+    for version in (
+        *("scheduling.k8s.io/v1alpha2", "scheduling.x-k8s.io/v1alpha1"),
+        "scheduling.volcano.sh/v1beta1",
+    )
+)
 _KINDS: Final = {
     GROUPS_PATH: "groups",
     NODES_PATH: "nodes",
@@ -54,9 +63,10 @@ _KINDS: Final = {
     JOBS_PATH: "jobs",
     NODE_CLAIMS_PATH: "nodeClaims",
     NODE_POOLS_PATH: "nodePools",
+    **dict.fromkeys(_POD_GROUPS, "podGroups"),
 }
 """The names of the kinds in lines about their watches."""
-_OPTIONAL: Final = frozenset({GROUPS_PATH, NODE_CLAIMS_PATH, NODE_POOLS_PATH})
+_OPTIONAL: Final = frozenset({GROUPS_PATH, NODE_CLAIMS_PATH, NODE_POOLS_PATH, *_POD_GROUPS})
 """Karpenter's kinds are served once their CRDs are installed, which may be in the run."""
 _SYNCED_WITHIN: Final = 60.0
 _LATER: Final = {BUDGETS_PATH: 0.01, NODE_CLAIMS_PATH: -0.02}
@@ -207,12 +217,13 @@ class _Events:
 
 
 class RunRecorder:
-    """Watches nodes, pods, groups, Events, PodDisruptionBudgets, Jobs and NodeClaims, and records
-    changes.
+    """Watches nodes, pods, groups, Events, PodDisruptionBudgets, Jobs, PodGroups and NodeClaims;
+    records changes.
 
     `now()` returns the seconds since the run began; `clock` converts timestamps to such seconds.
     With `marked_only`, nodes, pods and the like that aren't the rehearsal's are left out, and with
-    them all of Karpenter's, unless the scenario has a `karpenter`.
+    them all of Karpenter's, unless the scenario has a `karpenter`, and all PodGroups. `levels` are
+    the labels of the topology.
     """
 
     def __init__(
@@ -224,6 +235,7 @@ class RunRecorder:
         now: Callable[[], float],
         marked_only: bool = False,
         karpenter: bool = False,
+        levels: Sequence[str] = (),
     ) -> None:
         counts = is_marked if marked_only else lambda body: True
         self._write = write
@@ -233,9 +245,10 @@ class RunRecorder:
         self._prices: dict[str, float | None] = {}
         """The last known price of each group: its nodes can outlive it, or come after its end."""
         self._selectors: dict[str, object] = {}
+        known: Any = {"clock": clock, "levels": levels}
         self._nodes = _Kind[NodeState](
             lambda body, before, seen: observed.node(
-                body, price=self._price_of(body), before=before, seen=seen, clock=clock
+                body, price=self._price_of(body), before=before, seen=seen, **known
             ),
             lambda t, name, state: write(NodeLine(t, name, state)),
             now=now,
@@ -249,12 +262,6 @@ class RunRecorder:
         budgets = _Kind[BudgetState](
             lambda body, _, __: self._budget(body), self._write_budget, now=now, counts=counts
         )
-        jobs = _Kind[JobState](
-            lambda body, before, seen: observed.job(body, before=before, seen=seen, clock=clock),
-            lambda t, name, state: write(JobLine(t, f"Job/{name}", state)),
-            now=now,
-            counts=counts,
-        )
         self.pools_changed_at = 0.0
         """When a NodePool of Karpenter last changed; they aren't recorded."""
         self._pools = _Kind[Mapping[str, Any]](
@@ -264,12 +271,13 @@ class RunRecorder:
             counts=counts,
         )
         sinks: dict[str, Any] = {
+            **({} if marked_only else self._of_pod_groups()),
             GROUPS_PATH: self._groups,
             NODES_PATH: self._nodes,
             PODS_PATH: (pods := self._of_pods(clock, counts)),
             EVENTS_PATH: _Events(write=write, now=now, pod_named=pods.named),
             BUDGETS_PATH: budgets,
-            JOBS_PATH: jobs,
+            JOBS_PATH: self._of_jobs(clock, counts),
         }
         if karpenter or not marked_only:  # to list those of others needs more rights
             sinks |= self._of_karpenter(clock, counts)
@@ -354,6 +362,26 @@ class RunRecorder:
             now=self._now,
             counts=counts,
         )
+
+    def _of_jobs(self, clock: StampClock, counts: Callable[[Body], bool]) -> "_Kind[JobState]":
+        return _Kind(
+            lambda body, before, seen: observed.job(body, before=before, seen=seen, clock=clock),
+            lambda t, name, state: self._write(JobLine(t, f"Job/{name}", state)),
+            now=self._now,
+            counts=counts,
+        )
+
+    def _of_pod_groups(self) -> dict[str, Any]:
+        """Returns the sinks of all kinds of PodGroups, by path."""
+
+        def sink() -> _Kind[PodGroupState]:
+            return _Kind(
+                lambda body, _, __: observed.pod_group(body),
+                lambda t, name, state: self._write(PodGroupLine(t, f"PodGroup/{name}", state)),
+                now=self._now,
+            )
+
+        return {path: sink() for path in _POD_GROUPS}
 
     def _of_karpenter(self, clock: StampClock, counts: Callable[[Body], bool]) -> dict[str, Any]:
         """Returns the sinks of Karpenter's kinds, by path."""

@@ -16,12 +16,10 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from kwok_operator import __version__
 from kwok_operator.controlplane import ControlPlaneError
 from kwok_operator.errors import (
     ApiError,
@@ -31,7 +29,7 @@ from kwok_operator.errors import (
 )
 from kwok_operator.rehearsal import outputs
 from kwok_operator.rehearsal.arriving import TRACE, arrive, make_namespaces
-from kwok_operator.rehearsal.beginning import until_steady
+from kwok_operator.rehearsal.beginning import header_of, until_steady
 from kwok_operator.rehearsal.calls import ShimCalls
 from kwok_operator.rehearsal.course import RunCourse
 from kwok_operator.rehearsal.interrupting import Interrupter
@@ -124,8 +122,9 @@ async def play(
         ):
             await _set_up(ready, scenario, warnings)
             shown = show or in_lines(report)
+            header = await header_of(ready, scenario)
             run = Rehearsal(
-                ready, scenario, path, warnings, report=report, show=shown, enough=enough
+                ready, scenario, path, header, warnings, report=report, show=shown, enough=enough
             )
             await run.play()
             report("clearing up")
@@ -171,19 +170,6 @@ def _warnings(scenario: Scenario, logs: Path, *, report: Report) -> ProgramWarni
         return ProgramWarnings(scenario, logs, report=report)
 
 
-def _header(scenario: Scenario, testbed: Testbed) -> RecordingHeader:
-    return RecordingHeader(
-        scenario=scenario.name,
-        teaches=scenario.teaches,
-        seed=scenario.draws_from,
-        started=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        versions={"kwok-operator": __version__, **testbed.versions},
-        expect=scenario.expect,
-        currency=scenario.currency,
-        clock=testbed.borrowed.clock if testbed.borrowed is not None else None,
-    )
-
-
 class Rehearsal:
     """One run, from the start of the clock to the end of the recording. It ends earlier once all
     expectations whose numbers are in `enough` are certain.
@@ -194,6 +180,7 @@ class Rehearsal:
         testbed: Testbed,
         scenario: Scenario,
         path: Path,
+        header: RecordingHeader,
         warnings: ProgramWarnings,
         *,
         report: Report,
@@ -207,7 +194,6 @@ class Rehearsal:
         conditions = [
             each for _, each in scenario.compared() if isinstance(each, ScenarioCondition)
         ]
-        header = _header(scenario, testbed)
         self._course = RunCourse(path, header, conditions)
         began = time.time_ns() // 1_000_000 - round(self._course.now() * 1_000)
         self._clock = StampClock(began, header.clock or ClockOffset())
@@ -218,6 +204,7 @@ class Rehearsal:
             now=self._course.now,
             marked_only=testbed.borrowed is not None,
             karpenter=bool(scenario.karpenters),
+            levels=header.topology.levels if header.topology is not None else (),
         )
         self._interrupter = Interrupter(
             testbed.client, seed=scenario.draws_from, of_groups=testbed.borrowed is not None

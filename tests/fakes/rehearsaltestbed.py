@@ -8,6 +8,7 @@ from typing import Any
 
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.rehearsal import outputs
+from kwok_operator.rehearsal.beginning import header_of
 from kwok_operator.rehearsal.judge.verdict import Judged
 from kwok_operator.rehearsal.logs import ProgramWarnings
 from kwok_operator.rehearsal.recorder import BUDGETS_PATH, EVENTS_PATH, JOBS_PATH, PODS_PATH
@@ -58,5 +59,7 @@ async def play_on(testbed: Testbed, **fields: Any) -> Judged:
     scenario = Scenario.model_validate({"name": "it", **given})
     path = testbed.folder / outputs.RECORDING
     warnings = ProgramWarnings(scenario, path.parent, report=print)
-    await Rehearsal(testbed, scenario, path, warnings, report=print, show=lambda now: None).play()
+    header = await header_of(testbed, scenario)
+    run = Rehearsal(testbed, scenario, path, header, warnings, report=print, show=lambda now: None)
+    await run.play()
     return outputs.judge(path)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kwok_operator.rehearsal.judge.figures import EVENT_COUNT, FIGURES
 from kwok_operator.rehearsal.judge.ledger import ClusterLedger
+from kwok_operator.rehearsal.judge.recording import RecordedTopology
 from kwok_operator.rehearsal.scenario.expectation import ScenarioCondition
 from kwok_operator.rehearsal.scenario.waits import wait_problem
 from tests.fakes.scenarios import GROUP, RUNNING, WEB, Told, checked, fields, scenario
@@ -437,6 +438,37 @@ def test_node_claims_of_a_cluster_of_others_are_recorded_for_a_karpenter_only(fi
     assert fields(found) == ["expect[0].figure"]
 
 
+BLOCK, RACK = "example.com/block", "example.com/rack"
+
+
+@pytest.mark.parametrize(
+    ("topology", "figure", "field", "says"),
+    [
+        ({"levels": [RACK, RACK]}, "racks.free", "topology", "has example.com/rack twice"),
+        ({"levels": []}, "racks.free", "topology.levels", ""),
+        ({"levels": [RACK], "pod": {"cpu": 0}}, "racks.free", "topology", "requests 0 of cpu"),
+        ({}, "nodes.total", "topology", "no group has a topology; name labels"),
+        (None, "racks.free", "expect[0].figure", "name them in topology.levels"),
+        ({"levels": [RACK]}, "largestGang.block", "expect[0].figure", "put a wider one before it"),
+        ({"levels": [RACK]}, "gangs.broken", "expect[0].figure", "there is no Job"),
+    ],
+)
+def test_racks_need_labels(topology: Any, figure: str, field: str, says: str) -> None:
+    about = {"workloads": [WEB], "topology": topology}
+    found = checked(scenario(**about, expect=[{"figure": figure, "equals": 0}])).findings
+    assert fields(found) == [field]
+    assert says in str(found[0])
+
+
+@pytest.mark.parametrize(
+    "labels", [{"scheduling.x-k8s.io/pod-group": "g"}, {"kueue.x-k8s.io/pod-group-name": "g"}]
+)
+def test_pods_that_name_a_gang_are_one(labels: dict[str, str]) -> None:
+    workload = {"name": "train", "kind": "Pods", "pods": {"cpu": 1, "labels": labels}}
+    expect = [{"figure": "gangs.waitingSeconds.max", "atMost": "5s"}]
+    assert not checked(scenario(workloads=[workload], expect=expect)).findings
+
+
 BOUNDS = st.integers(0, 12).map(lambda quarters: quarters / 4)
 BOUNDED = st.one_of(
     BOUNDS.map(lambda n: {"equals": n}),
@@ -460,6 +492,7 @@ def test_each_expectation_can_hold_and_can_fail(
     about = {
         "apply": [{"object": each} for each in (CLOUD, BUDGET, NODE_CLAIM)],
         "workloads": [WEB, QUEUE],
+        "topology": {"levels": [BLOCK, RACK]},
     }
     refused = checked(scenario(**about, expect=[what | bounds | {"when": when}])).findings
     judged = ScenarioCondition.model_validate(what | bounds)
@@ -474,7 +507,8 @@ def test_each_expectation_can_hold_and_can_fail(
 def test_figures_keep_to_their_range() -> None:
     fractions, shrink = set[str](), set[str]()
     for seed in range(40):
-        ledger, before = ClusterLedger(), dict.fromkeys(FIGURES, 0.0)
+        topology = RecordedTopology((BLOCK, RACK))
+        ledger, before = ClusterLedger(topology=topology), dict.fromkeys(FIGURES, 0.0)
         for line in random_recording(seed):
             ledger.apply(line)
             for name, figure in FIGURES.items():

@@ -130,7 +130,7 @@ async def test_a_recorder_on_a_borrowed_cluster_needs_no_rights_to_karpenters_ki
     )
     await recorder.start()
     await recorder.stop()
-    assert not {"nodeclaims", "nodepools"} & {resource for _, resource in server.calls}
+    assert not {"nodeclaims", "nodepools", "podgroups"} & {resource for _, resource in server.calls}
 
 
 @pytest.mark.parametrize(

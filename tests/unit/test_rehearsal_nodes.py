@@ -14,6 +14,8 @@ from kwok_operator.rehearsal.judge.recording import (
     JobLine,
     NodeClaimLine,
     NodeClaimState,
+    PodLine,
+    RecordedTopology,
 )
 from tests.fakes.rehearsed import ALLOCATABLE, budget, gone, judge, node, pod, run
 from tests.fakes.rehearsed import job as job_line
@@ -80,6 +82,42 @@ NODES = run(
     until=144,
 )
 FAILED = run(job(0, "f"), job(5, "f", done="Failed"))
+GPUS = ALLOCATABLE | {"nvidia.com/gpu": 8.0}
+
+
+def member(t: float, name: str, on: str = "", **state: Any) -> PodLine:
+    """Of a gang of two pods, each with half of a node's GPUs."""
+    told = {"gang": "PodGroup/default/g", "least": 2, "requests": {"nvidia.com/gpu": 4.0}}
+    phase = "Running" if on else "Pending"
+    return pod(t, name, node=on, phase=phase, **{"created": 0, **told, **state})
+
+
+GANG = run(
+    *(node(0, f"n-{n}", topology=("b", rack), allocatable=GPUS) for n, rack in enumerate("rs")),
+    member(0, "w-0", "n-0"),
+    member(0, "w-1"),
+    member(30, "w-1", "n-1"),
+    gone(50, "n-1"),
+    node(60, "n-2", topology=("b", "s"), allocatable=GPUS),
+    member(60, "w-2", "n-2", created=50),
+)
+OF_GANGS: dict[str, float] = {
+    **{f"gangs.waitingSeconds.{name}": 30 for name in ("max", "p95", "p99")},
+    "gangs.waitingSeconds.p50": 10,
+    "gangs.waitingSeconds.mean": 20,
+    "gangs.broken": 1,
+    **{f"gangs.crossRack{end}": 0.5 for end in ("", ".max", ".final")},
+    **{f"racks.total{end}": 2 for end in ("", ".max", ".final")},
+    **{f"racks.free{end}": n for end, n in (("", 0), (".max", 2), (".final", 0))},
+    **{
+        f"largestGang.{of}{end}": n
+        for of, most in (("rack", 1), ("block", 2), ("cluster", 2))
+        for end, n in (("", 0), (".max", most), (".final", 0))
+    },
+    "utilisation.gpu": 0.421053,
+    "utilisation.gpu.max": 0.5,
+    "utilisation.gpu.final": 0.5,
+}
 LEVELS = {"total": (2, 2), "ready": (2, 2), "notReady": (0, 1), "cordoned": (0, 1)}
 LEVELS |= {"deleting": (0, 1)}
 CLAIMS = {"underWay": (1, 2), "launched": (1, 5), "registered": (1, 5)}
@@ -111,18 +149,19 @@ VALUES = {
 }
 
 
-def unexpected(lines: list[Any], values: dict[str, float]) -> list[str]:
+def unexpected(lines: list[Any], values: dict[str, float], **header: Any) -> list[str]:
     """What holds of what is one too many, or doesn't of what is right."""
     expect = [
         {"figure": name, "equals": value + off} for name, value in values.items() for off in (0, 1)
     ]
-    outcomes = judge(lines, expect=expect).outcomes
+    outcomes = judge(lines, expect=expect, **header).outcomes
     wanted = [True, False] * len(values)
     return [str(each) for each, held in zip(outcomes, wanted, strict=True) if each.held != held]
 
 
 def test_each_has_its_value_and_an_expectation_of_another_fails() -> None:
     there = {name for name in FIGURES if not name.startswith(OTHERS)} - OTHER_COUNTS
-    assert VALUES.keys() | {"gangs.unfinished"} == there
+    assert VALUES.keys() | {"gangs.unfinished"} | OF_GANGS.keys() == there
     assert unexpected(NODES, VALUES) == []
     assert unexpected(FAILED, {"gangs.unfinished": 1}) == []
+    assert unexpected(GANG, OF_GANGS, topology=RecordedTopology(("a/block", "a/rack"))) == []

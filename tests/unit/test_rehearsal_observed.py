@@ -14,6 +14,7 @@ from kwok_operator.rehearsal.judge import observed
 from kwok_operator.rehearsal.judge.clocks import ClockOffset
 from kwok_operator.rehearsal.judge.observed import StampClock
 from kwok_operator.rehearsal.judge.recording import (
+    MAX_COUNT,
     BudgetLine,
     GroupLine,
     JobLine,
@@ -46,6 +47,81 @@ def bound(body: dict[str, Any], second: int) -> dict[str, Any]:
     when = {"type": "PodScheduled", "status": "True", "lastTransitionTime": STAMP.format(second)}
     status = {**body["status"], "conditions": [when]}
     return {**body, "spec": {**body["spec"], "nodeName": "n"}, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "spec", "gang", "least"),
+    [
+        (
+            {"scheduling.x-k8s.io/pod-group": "other"},
+            {},
+            {"schedulingGroup": {"podGroupName": "g"}},
+            "PodGroup/shop/g",
+            0,
+        ),
+        ({"scheduling.x-k8s.io/pod-group": "g"}, {}, {}, "PodGroup/shop/g", 0),
+        ({}, {"scheduling.k8s.io/group-name": "g"}, {}, "PodGroup/shop/g", 0),
+        (
+            {"kueue.x-k8s.io/pod-group-name": "g"},
+            {"kueue.x-k8s.io/pod-group-total-count": "4"},
+            {},
+            "PodGroup/shop/g",
+            4,
+        ),
+        (
+            {
+                "leaderworkerset.sigs.k8s.io/name": "l",
+                "leaderworkerset.sigs.k8s.io/group-index": "2",
+            },
+            {"leaderworkerset.sigs.k8s.io/size": f"{10**25}"},
+            {},
+            "LeaderWorkerSet/shop/l-2",
+            MAX_COUNT,
+        ),
+        ({"kueue.x-k8s.io/pod-group-name": 3}, {}, {"schedulingGroup": []}, "", 0),
+    ],
+)
+def test_a_pod_names_its_gang(
+    labels: Any, annotations: Any, spec: Any, gang: str, least: int
+) -> None:
+    body = pod()
+    body["metadata"] |= {"labels": labels, "annotations": annotations}
+    state = seen({**body, "spec": spec | {"resourceClaims": [{"name": "gpu"}]}}, 1.0)
+    assert (state.gang, state.least, state.claims) == (gang, least, 1)
+
+
+@pytest.mark.parametrize(
+    ("spec", "least"),
+    [
+        ({"schedulingPolicy": {"gang": {"minCount": 18}}}, 18),
+        ({"schedulingPolicy": {"basic": {}}}, 0),
+        ({"minMember": 3}, 3),
+        ({"schedulingPolicy": {"gang": "x"}}, 0),
+    ],
+)
+def test_a_pod_group_says_how_many_must_run(spec: Any, least: int) -> None:
+    assert observed.pod_group({"spec": spec}).least == least
+
+
+@pytest.mark.parametrize(
+    ("spec", "at_once"),
+    [({}, 1), ({"parallelism": 4}, 4), ({"parallelism": 4, "completions": 3}, 3)],
+)
+def test_a_job_runs_no_more_pods_than_it_wants(spec: Any, at_once: int) -> None:
+    state = observed.job({"spec": spec}, before=None, seen=0.0, clock=BEGAN)
+    assert state.parallelism == at_once
+
+
+def test_a_node_stands_where_its_labels_say() -> None:
+    labels = {"a/block": "b", "a/rack": "r"}
+
+    def stands(*levels: str) -> tuple[str, ...]:
+        body = {"metadata": {"labels": labels}}
+        more: Any = {"price": None, "before": None, "seen": 0.0, "clock": BEGAN}
+        return observed.node(body, levels=levels, **more).topology
+
+    assert stands("a/block", "a/rack", "a/host") == ("b", "r", "")
+    assert stands() == stands("a/host") == ()
 
 
 def test_moments_are_those_of_the_first_look() -> None:

@@ -9,7 +9,12 @@ import pytest
 from kwok_operator.rehearsal.judge.expectations import ExpectationOutcome, Judge, scopes
 from kwok_operator.rehearsal.judge.figures import FIGURES, FigureScope
 from kwok_operator.rehearsal.judge.ledger import ClusterLedger
-from kwok_operator.rehearsal.judge.recording import RecordedLine, WatchLine, encode
+from kwok_operator.rehearsal.judge.recording import (
+    RecordedLine,
+    RecordedTopology,
+    WatchLine,
+    encode,
+)
 from kwok_operator.rehearsal.scenario.expectation import Expectation
 from tests.fakes.rehearsed import content, reader
 from tests.naivejudge import history, naive, narrows
@@ -20,6 +25,7 @@ from tests.randomrecording import (
     WORKLOADS,
     ZONES,
     random_recording,
+    random_topology,
 )
 
 RECORDINGS = int(os.environ.get("ORACLE_RECORDINGS", "200"))
@@ -34,10 +40,12 @@ def random_scope(draw: random.Random) -> FigureScope:
     return FigureScope(**{key: draw.choice(named[key]) for key in keys})
 
 
-def differences(lines: list[RecordedLine], scopes: list[FigureScope]) -> list[str]:
+def differences(
+    lines: list[RecordedLine], scopes: list[FigureScope], topology: RecordedTopology | None = None
+) -> list[str]:
     """Where the two judges disagree about what the file of these lines says."""
     read = list(reader(content(lines)).lines())
-    ledger, all_ = ClusterLedger(scopes), history(read)
+    ledger, all_ = ClusterLedger(scopes, topology=topology), history(read, topology)
     for line in read:
         ledger.apply(line)
     different = []
@@ -63,7 +71,7 @@ def test_agrees_with_the_definitions(batch: int) -> None:
         draw = random.Random(f"scopes {seed}")
         scopes = list({random_scope(draw) for _ in range(3)})
         lines = random_recording(seed)
-        different = differences(lines, scopes)
+        different = differences(lines, scopes, random_topology(seed))
         assert not different, "\n".join([f"seed {seed}", *different, *map(encode, lines)])
 
 

@@ -30,6 +30,7 @@ from kwok_operator.rehearsal.judge.recording import (
     NodeLine,
     PodLine,
     RecordedLine,
+    RecordedTopology,
     WaitLine,
 )
 from kwok_operator.rehearsal.judge.story import MOST_CALLS, MOST_MARKS, MOST_SAMPLES, NodeCounts
@@ -41,6 +42,7 @@ from kwok_operator.rehearsal.report.figurenames import figure_in_words
 from kwok_operator.rehearsal.report.livepage import lanes_data
 from kwok_operator.rehearsal.report.page import GLANCE, page
 from kwok_operator.rehearsal.report.plots import draw, live
+from kwok_operator.rehearsal.report.rackmap import rack_map
 from tests.fakes.rehearsed import content, gone, judge, node, pod, random_run, run
 from tests.reportpages import HOSTILE, Seen
 
@@ -353,6 +355,25 @@ def _lane(n: int) -> Iterator[RecordedLine]:
     name = f"n-{draw.randrange(16**8):08x}"
     yield node(draw.uniform(0, 90), name)
     yield pod(95, f"web-{draw.randrange(16**8):08x}", created=2, node=name, bound=90)
+
+
+def test_racks_are_drawn_by_their_use_and_in_their_order() -> None:
+    def rack(name: str, t: float, **state: Any) -> RecordedLine:
+        return node(t, f"n-{name}", topology=("b", name), **state)
+
+    lines = [
+        *(rack(name, 0) for name in ("r<10", "r<9")),
+        pod(20, "web-1", created=0, node="n-r<9", phase="Running"),
+        rack("r<10", 40, ready=False),
+    ]
+    found = judge(run(*lines, until=60), topology=RecordedTopology(("a/block", "a/rack")))
+    text = "".join(rack_map(found))
+    paths = dict(re.findall(r'<path class="(\w+)" stroke-width="[^"]+" d="(M[1-9][^"]+)"', text))
+    assert paths["r0"] == "M150.0 7.0h248.0M150.0 21.0h496.0M646.0 21.0h248.0"
+    assert paths["r3"] == "M398.0 7.0h496.0"
+    assert paths["hurt"].startswith("M646.0 ")
+    assert re.findall(r">(r[^<]+)</text>", text) == ["r&lt;9", "r&lt;10"]
+    assert not [*rack_map(judge(run(*lines)))]
 
 
 def test_every_figure_has_a_name_in_words() -> None:

@@ -30,6 +30,7 @@ from kwok_operator.rehearsal import outputs, runner
 from kwok_operator.rehearsal.arriving import TRACE
 from kwok_operator.rehearsal.borrowed import borrow
 from kwok_operator.rehearsal.judge.observed import StampClock
+from kwok_operator.rehearsal.judge.recording import PodGroupState
 from kwok_operator.rehearsal.kubectl import CommandError
 from kwok_operator.rehearsal.programs import Program, says
 from kwok_operator.rehearsal.recorder import PODS_PATH, RunRecorder
@@ -180,6 +181,36 @@ async def test_a_recorder_that_cannot_write_says_so() -> None:
             starting.cancel()
             await asyncio.gather(starting, return_exceptions=True)
             await recorder.stop()
+
+
+@pytest.mark.parametrize(
+    ("version", "spec"),
+    [
+        ("scheduling.k8s.io/v1alpha2", {"schedulingPolicy": {"gang": {"minCount": 2}}}),
+        ("scheduling.x-k8s.io/v1alpha1", {"minMember": 2}),
+        ("scheduling.volcano.sh/v1beta1", {"minMember": 2}),
+    ],
+)
+async def test_what_racks_and_gangs_are_measured_by_is_recorded(version: str, spec: Any) -> None:
+    lines, path = list[Any](), f"/apis/{version}/podgroups"
+    async with FakeApiServer() as server:
+        serve_quiet_cluster(server)
+        server.serve(path, kind="PodGroup")
+        server.create(path, {"metadata": {"name": "g", "namespace": "shop"}, "spec": spec})
+        server.create(NODES, {"metadata": {"name": "n", "labels": {"a/rack": "r"}}})
+        async with KubeClient(connection=server.connection()) as client:
+            recorder = RunRecorder(
+                client=client,
+                write=lines.append,
+                clock=StampClock(0),
+                now=lambda: 0.0,
+                levels=["a/rack"],
+            )
+            await recorder.start()
+            await recorder.stop()
+    states = {line.name: line.state for line in lines}
+    assert states["PodGroup/shop/g"] == PodGroupState(least=2)
+    assert states["n"].topology == ("r",)
 
 
 @pytest.fixture

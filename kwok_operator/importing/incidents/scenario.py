@@ -16,8 +16,8 @@ from kwok_operator.importing.incidents.placement import ImportedPlacement
 SCENARIO: Final = "scenario.yaml"
 PLACEMENT: Final = "placement.json"
 FIELDS: Final[Sequence[str]] = (
-    *("teaches", "seed", "currency", "cluster", "apply", "placement", "begin", "steadyWithin"),
-    *("processes", "workloads", "timeline", "until", "expect"),
+    *("teaches", "seed", "currency", "cluster", "apply", "placement", "topology", "begin"),
+    *("steadyWithin", "processes", "workloads", "timeline", "until", "expect"),
 )
 """The fields of a scenario in the order in which people write them."""
 _APPLIED: Final = ("cluster", "nodegroups", "namespaces")

@@ -206,7 +206,8 @@ class Judge:
             )
         beyond = most is not None and value > most and each.is_broken_by(read)
         reached = each.bounds.keys() == {"atLeast"} and each.holds(value)
-        return beyond or (reached and not read.incomplete)
+        # What may become incomplete later, by a wait without an end, may not hold then.
+        return beyond or (reached and each.measured.lacks is None and not read.incomplete)
 
     def finish(self, t: float) -> list[ExpectationOutcome]:
         """Decides the remaining expectations at `t`, the end of the recording. Returns all

@@ -50,7 +50,10 @@ NODE_CLAIM_LEVELS: Final[Mapping[str, Callable[["NodeClaimState"], bool]]] = {
 DISRUPTIONS: Final = ("Underutilized", "Empty", "Drifted", "Expired")
 """The reasons for which Karpenter ends NodeClaims."""
 INSTANCE_STATES: Final = tuple(state.value for state in STATUS_COUNTS.values())
-RESOURCES: Final = ("cpu", "memory")
+GPU: Final = "gpu"
+RESOURCES: Final = ("cpu", "memory", GPU)
+RACK_LEVELS: Final = ("racks.total", "racks.free")
+LARGEST_GANGS: Final = ("largestGang.rack", "largestGang.block", "largestGang.cluster")
 OF_NODES: Final = frozenset({"group", "zone", "nodePool"})
 """The parts of a scope that nodes have, and pods on them."""
 
@@ -153,6 +156,17 @@ class Tally:
         self.starting = Waits()
         self.phases = tuple(Waits() for _ in PHASES)
         self.gangs = Waits()
+        """Of Jobs, until they are complete."""
+        self.gang_waits = Waits()
+        """Of gangs, until enough of their pods run."""
+        self.spread = Ratio()
+        """The pods of gangs that aren't in the rack with most of their gang, over all with a
+        node.
+        """
+        self.racks: dict[str, Level] = {}
+        """Those of RACK_LEVELS and LARGEST_GANGS that the topology has; of everything only."""
+        self.claiming = False
+        """Whether a pod with a node has had claims of devices."""
         self.counts: Counter[str] = Counter()
         self.last: defaultdict[str, deque[str]] = defaultdict(lambda: deque(maxlen=FEW))
         """The last few objects of each count, with what happened to them."""
@@ -242,13 +256,15 @@ def _one_of(levels: str, name: str) -> Callable[[Tally], Level]:
 
 
 def _level(
-    name: str, of: frozenset[str], level: Callable[[Tally], Level], **options: Any
+    name: str, of: frozenset[str], level: Callable[[Tally], Level | None], **options: Any
 ) -> Iterator[Figure]:
-    def most(tally: Tally, _: float) -> float:
-        return level(tally).most
+    def most(tally: Tally, _: float) -> float | None:
+        found = level(tally)
+        return None if found is None else found.most
 
-    def now(tally: Tally, _: float) -> float:
-        return level(tally).value
+    def now(tally: Tally, _: float) -> float | None:
+        found = level(tally)
+        return None if found is None else found.value
 
     momentary = name != "pods.gone"
     yield Figure(name, of, now, whole=True, momentary=momentary, **options)
@@ -275,6 +291,14 @@ def _waits(
     return map(figure, (*PERCENTILES, "max", "mean"))
 
 
+def _use(name: str) -> Callable[[Tally], Ratio]:
+    return lambda tally: tally.use[name]
+
+
+def _of_racks(name: str) -> Callable[[Tally], Level | None]:
+    return lambda tally: tally.racks.get(name)
+
+
 def _phase(place: int) -> Callable[[Tally], Waits]:
     return lambda tally: tally.phases[place]
 
@@ -288,20 +312,31 @@ def _missing_waits(tally: Tally, waits: Waits, which: str, value: float | None) 
     return missing
 
 
-def _utilisation(name: str) -> Iterator[Figure]:
+def _ratio(
+    name: str, of: frozenset[str], ratio: Callable[[Tally], Ratio], **options: Any
+) -> Iterator[Figure]:
     def overall(tally: Tally, t: float) -> float | None:
-        return tally.use[name].overall(t)
+        return ratio(tally).overall(t)
 
     def peak(tally: Tally, t: float) -> float | None:
-        return tally.use[name].peak(t)
+        return ratio(tally).peak(t)
 
     def now(tally: Tally, _: float) -> float | None:
-        return tally.use[name].value
+        return ratio(tally).value
 
-    figure = f"utilisation.{name}"
-    yield Figure(figure, OF_NODES, overall, "share", drifts=True, **_HIGH)
-    yield Figure(f"{figure}.max", OF_NODES, peak, "share", drifts=True, **_HIGH)
-    yield Figure(f"{figure}.final", OF_NODES, now, "share", momentary=True, **_HIGH)
+    yield Figure(name, of, overall, "share", drifts=True, **options)
+    yield Figure(f"{name}.max", of, peak, "share", drifts=True, **options)
+    yield Figure(f"{name}.final", of, now, "share", momentary=True, **options)
+
+
+def with_gpus(amounts: Mapping[str, float]) -> Mapping[str, float]:
+    """Returns the amounts, and under GPU those of the GPUs of all vendors together."""
+    gpus = [amount for name, amount in amounts.items() if name.endswith("/gpu")]
+    return {**amounts, GPU: sum(gpus)} if gpus else amounts
+
+
+def _with_claims(tally: Tally, _: float, __: float | None) -> str:
+    return "pods have claims of devices (DRA), which are not counted" if tally.claiming else ""
 
 
 def _node_hours(tally: Tally, t: float) -> float:
@@ -355,10 +390,19 @@ def _figures() -> Iterator[Figure]:
     yield Figure("nodeHours", OF_NODES, _node_hours, "h", drifts=True, **_LOW)
     yield Figure("cost", OF_NODES, _cost, drifts=True, lacks=_without_price, **_LOW)
     for name in RESOURCES:
-        yield from _utilisation(name)
+        lacks = {"lacks": _with_claims} if name == GPU else {}
+        yield from _ratio(f"utilisation.{name}", OF_NODES, _use(name), **_HIGH, **lacks)
     yield from _waits(
         "gangs.completionSeconds", _OBJECTS, lambda tally: tally.gangs, kinds=("jobs",)
     )
+    gangs = {"kinds": ("nodes", "pods", "jobs", "podGroups")}
+    yield from _waits("gangs.waitingSeconds", _OBJECTS, lambda tally: tally.gang_waits, **gangs)
+    yield _count("gangs.broken", _OBJECTS, **_LOW, **gangs)
+    yield from _ratio("gangs.crossRack", _OBJECTS, lambda tally: tally.spread, **_LOW)
+    for name in RACK_LEVELS:
+        yield from _level(name, frozenset(), _of_racks(name))
+    for name in LARGEST_GANGS:
+        yield from _level(name, frozenset(), _of_racks(name), **_HIGH)
     yield _count("churn.created", OF_NODES, decisions=True, **_LOW)
     yield _count("churn.deleted", OF_NODES, decisions=True, **_LOW)
     yield _count("churn.replacedSameShape", OF_NODES, decisions=True, **_LOW)

@@ -18,10 +18,19 @@ from typing import Final, TypeAlias
 
 from kwok_operator.formats.words import names_in_words
 from kwok_operator.rehearsal.judge.claimledger import NodeClaimLedger
-from kwok_operator.rehearsal.judge.figures import NODE_LEVELS, FigureScope, Place, Tally
+from kwok_operator.rehearsal.judge.figures import (
+    NODE_LEVELS,
+    RESOURCES,
+    FigureScope,
+    Place,
+    Tally,
+    with_gpus,
+)
+from kwok_operator.rehearsal.judge.gangledger import GangLedger
 from kwok_operator.rehearsal.judge.measures import WatchGaps
 from kwok_operator.rehearsal.judge.nodestarts import NodeStarts
 from kwok_operator.rehearsal.judge.podledger import PodLedger
+from kwok_operator.rehearsal.judge.rackledger import RackLedger
 from kwok_operator.rehearsal.judge.recording import (
     BudgetLine,
     EventLine,
@@ -32,9 +41,11 @@ from kwok_operator.rehearsal.judge.recording import (
     NodeClaimState,
     NodeLine,
     NodeState,
+    PodGroupLine,
     PodLine,
     PodState,
     RecordedLine,
+    RecordedTopology,
     WarningLine,
     WatchLine,
 )
@@ -98,13 +109,6 @@ class _Budget:
     def _forget(self, t: float) -> None:
         if t - self.changed > _HEARD_APART + _ROUNDING:
             self.unexplained = 0
-
-
-@dataclass(slots=True)
-class _Gang:
-    place: Place
-    since: float
-    ended: bool
 
 
 @dataclass(slots=True)
@@ -175,7 +179,9 @@ class ClusterLedger:
     given scope.
     """
 
-    def __init__(self, scopes: Iterable[FigureScope] = ()) -> None:
+    def __init__(
+        self, scopes: Iterable[FigureScope] = (), *, topology: RecordedTopology | None = None
+    ) -> None:
         self.now = 0.0
         self.gaps = WatchGaps()
         self.all = Tally(self.gaps)
@@ -198,12 +204,13 @@ class ClusterLedger:
         self._tallies_of: dict[Place, tuple[Tally, ...]] = {}
         self.nodes: dict[str, NodeState] = {}
         self._node_starts = NodeStarts()
-        self.pods = PodLedger(self.tallies, self._node_starts)
+        self.racks = RackLedger(self.all, topology)
+        self._gangs = GangLedger(self.tallies, self.racks.rack_of)
+        self.pods = PodLedger(self.tallies, self._node_starts, self.racks, self._gangs)
         self.claims = NodeClaimLedger(self.tallies)
         self._group_states: dict[str, GroupState] = {}
         self._unpriced: dict[str, _Unpriced] = {}
         self._budgets: dict[str, _Budget] = {}
-        self._gangs: dict[str, _Gang] = {}
         self._replacements = _Replacements()
 
     def tally(self, scope: FigureScope) -> Tally:
@@ -270,13 +277,16 @@ class ClusterLedger:
             case BudgetLine():
                 self._budget(line)
             case JobLine():
-                self._gang(line)
+                self._gangs.job(line)
+            case PodGroupLine():
+                self._gangs.pod_group(line)
             case NodeClaimLine():
                 self.claims.apply(line)
                 if line.state is not None:
                     self._replacements.looks(line.state)
                     if self._node_starts.claim(line.state):
                         self.pods.node_learned(line.state.node)
+        self.racks.settle(line.t)
 
     def tallies(self, place: Place) -> tuple[Tally, ...]:
         """Returns all tallies that count what belongs to this place."""
@@ -324,9 +334,10 @@ class ClusterLedger:
                 self._move_node(before, used, t=t, sign=-1)
             if after is not None:
                 self._move_node(after, used, t=t, sign=1)
+        moved = self.racks.node(line.name, after)
         if after is not None:
             self.nodes[line.name] = after
-            self.pods.placed(line.name, _place(after), t)
+            self.pods.placed(line.name, _place(after), t, moved=moved)
         else:
             self.pods.node_gone(line.name, t)
         if self._node_starts.apply(line):
@@ -374,6 +385,8 @@ class ClusterLedger:
         self, node: NodeState, used: Mapping[str, float], *, t: float, sign: int
     ) -> None:
         levels = [name for name, counts in NODE_LEVELS.items() if counts(node)]
+        amounts = with_gpus(node.allocatable)
+        offers = {name: sign * amounts.get(name, 0.0) for name in RESOURCES}
         for tally in self.tallies(_place(node)):
             for level in levels:
                 tally.nodes[level].move(t, sign)
@@ -383,8 +396,7 @@ class ClusterLedger:
                 tally.priced = True
                 tally.price.move(t, sign * node.price)
             for name, ratio in tally.use.items():
-                below = sign * node.allocatable.get(name, 0.0)
-                ratio.move(t, above=sign * used.get(name, 0.0), below=below)
+                ratio.move(t, above=sign * used.get(name, 0.0), below=offers[name])
 
     def _change_levels(self, before: NodeState, after: NodeState, t: float) -> None:
         changes = {
@@ -433,40 +445,6 @@ class ClusterLedger:
         by = f"the eviction of {name} at {t:.1f} s ({state.disrupted})"
         for tally in self.tallies(Place(namespace=namespace)) if broken else ():
             tally.count("disruptions.beyondBudget", f"{names_in_words(broken)} by {by}")
-
-    def _gang(self, line: JobLine) -> None:
-        """Measures how long a Job takes: from its creation, or the beginning of the run, until all
-        of it has succeeded.
-        """
-        gang, state, t = self._gangs.get(line.name), line.state, line.t
-        if state is None:
-            if gang is not None:
-                del self._gangs[line.name]
-                self._end_gang(line.name, gang, t, complete=False)
-            return
-        complete = state.done == "Complete" or 0 < state.wanted <= state.succeeded
-        finished = complete or state.done == "Failed"
-        if gang is None:
-            place = Place(line.name, _namespace(line.name), rehearsed=state.rehearsed)
-            created = t if state.created is None else state.created
-            gang = _Gang(place, max(created, 0.0), ended=created < 0 and finished)
-            self._gangs[line.name] = gang
-            for tally in self.tallies(place):
-                if not gang.ended:
-                    tally.gangs.begin(line.name, gang.since)
-        if finished:
-            self._end_gang(line.name, gang, t, complete=complete)
-
-    def _end_gang(self, name: str, gang: _Gang, t: float, *, complete: bool) -> None:
-        if gang.ended:
-            return
-        gang.ended = True
-        for tally in self.tallies(gang.place):
-            if complete:
-                tally.gangs.end(name, t - gang.since)
-            else:
-                tally.gangs.give_up(name)
-                tally.count("gangs.unfinished", f"{name} at {t:.1f} s")
 
 
 def _claims_under_way(pools: Mapping[str, Tally]) -> dict[str, tuple[int, int, int]]:

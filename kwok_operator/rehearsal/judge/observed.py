@@ -15,7 +15,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
@@ -35,6 +35,7 @@ from kwok_operator.formats.podparts import (
     MAX_AMOUNT,
     amounts,
     dicts,
+    gang,
     is_sidecar,
     requests,
     selects,
@@ -57,6 +58,7 @@ from kwok_operator.rehearsal.judge.recording import (
     JobState,
     NodeClaimState,
     NodeState,
+    PodGroupState,
     PodState,
 )
 
@@ -115,9 +117,10 @@ def node(
     before: NodeState | None,
     seen: float,
     clock: StampClock,
+    levels: Sequence[str] = (),
 ) -> NodeState:
     """Returns the state of a Node. `price` is that of its group, per hour; if it is None, the node
-    has the price of its label, or keeps its last price.
+    has the price of its label, or keeps its last price. `levels` are the labels of its topology.
     """
     metadata, spec, status = _parts(body)
     requested_at = as_map(metadata.get("annotations")).get(REQUESTED_AT_ANNOTATION)
@@ -142,7 +145,13 @@ def node(
         price=before.price if price is None and before else price,
         created=before.created if before else clock.at(born, seen=seen),
         requested=before.requested if before else clock.seconds(requested_at),
+        topology=_stands(metadata, levels) if levels else (),
     )
+
+
+def _stands(metadata: Mapping[str, Any], levels: Sequence[str]) -> tuple[str, ...]:
+    values = tuple(_label(metadata, level) for level in levels)
+    return values if any(values) else ()
 
 
 def _offered_price(metadata: Mapping[str, Any]) -> float | None:
@@ -182,13 +191,16 @@ def pod(
     scheduled = condition_of(body, "PodScheduled")
     phase, node_name = _text(status.get("phase")) or "Pending", _text(spec.get("nodeName"))
     if before is None:
-        whose = workload(metadata)
+        whose, (of, least) = workload(metadata), gang(metadata, spec)
         before = PodState(
             workload=whose,
             rehearsed=_rehearsed(metadata, whose),
             created=clock.at(metadata.get("creationTimestamp"), seen=seen),
             requests=requests(spec),
             priority=_whole(spec.get("priority")),
+            gang=of,
+            least=min(least, MAX_COUNT),
+            claims=len(dicts(spec.get("resourceClaims"))),
         )
     bound, running, budgets = before.bound, before.running, before.budgets
     covered = _covering(metadata, selectors) if selectors else ()
@@ -323,7 +335,23 @@ def job(
         failed=_whole(status.get("failed")),
         done=next((kind for kind in ("Complete", "Failed") if _holds(body, kind)), ""),
         rehearsed=_rehearsed(metadata, _text(metadata.get("name"))),
+        parallelism=_at_once(spec),
     )
+
+
+def _at_once(job: Mapping[str, Any]) -> int:
+    """How many pods of a Job run at once: not more than it wants to succeed."""
+    most, completions = _whole(job.get("parallelism", 1)), job.get("completions")
+    return most if completions is None else min(most, _whole(completions))
+
+
+def pod_group(body: Mapping[str, Any]) -> PodGroupState:
+    """Returns the state of a PodGroup of scheduling.k8s.io, of scheduler-plugins or of Volcano."""
+    _, spec, _ = _parts(body)
+    policy = as_map(spec.get("schedulingPolicy"))
+    if "gang" in policy:
+        return PodGroupState(least=_whole(as_map(policy.get("gang")).get("minCount")))
+    return PodGroupState(least=_whole(spec.get("minMember")))
 
 
 def node_claim(

@@ -11,15 +11,17 @@ separately. When a node changes its place, goes or comes back, the pods on it ar
 import heapq
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from kwok_operator.causes.phases import PHASES, split
 from kwok_operator.formats.schedulertexts import parse_scheduler_text
-from kwok_operator.rehearsal.judge.figures import COUNTED, RESOURCES, Place, Tally
+from kwok_operator.rehearsal.judge.figures import COUNTED, RESOURCES, Place, Tally, with_gpus
+from kwok_operator.rehearsal.judge.gangledger import GangLedger, TalliesOf, gang_of
 from kwok_operator.rehearsal.judge.measures import Waits
 from kwok_operator.rehearsal.judge.nodestarts import NodeStart, NodeStarts
+from kwok_operator.rehearsal.judge.rackledger import RackLedger
 from kwok_operator.rehearsal.judge.recording import PodLine, PodState
 
 SLOWEST: Final = 20
@@ -28,7 +30,6 @@ _MOST_REASON: Final = 300
 """The most characters of a reason."""
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _LEVELS: Final = {"Running": "running", "Succeeded": "succeeded", "Failed": "failed"}
-TalliesOf = Callable[[Place], tuple[Tally, ...]]
 
 
 @dataclass(slots=True)
@@ -58,6 +59,7 @@ class PodRecord:
     """Whether the pod existed before the run: what its first line shows isn't counted as an event
     of the run.
     """
+    in_gang: bool
     bound: float | None = None
     """When the pod was bound; if before the run, its beginning."""
     ran: float | None = None
@@ -90,9 +92,13 @@ class SlowPod:
 
 
 class PodLedger:
-    def __init__(self, tallies: TalliesOf, node_starts: NodeStarts) -> None:
+    def __init__(
+        self, tallies: TalliesOf, node_starts: NodeStarts, racks: RackLedger, gangs: GangLedger
+    ) -> None:
         self._tallies = tallies
         self._node_starts = node_starts
+        self._racks = racks
+        self._gangs = gangs
         self.live: dict[str, PodRecord] = {}
         self.reasons: Counter[str] = Counter()
         """The number of pods that the scheduler couldn't place for a while, by each reason that it
@@ -126,9 +132,11 @@ class PodLedger:
         )
         return heapq.nlargest(SLOWEST, [*self._slowest, *heapq.nlargest(SLOWEST, waiting)])
 
-    def placed(self, node: str, place: Place, t: float) -> None:
-        """Records that a node exists, and its group and zone."""
-        if self._places.get(node) != place or node in self._gone_nodes:
+    def placed(self, node: str, place: Place, t: float, *, moved: bool) -> None:
+        """Records that a node exists, its group and zone, and whether it has moved to another
+        rack.
+        """
+        if moved or self._places.get(node) != place or node in self._gone_nodes:
             self._places[node] = place
             self._gone_nodes.discard(node)
             self._settle_on(node, t)
@@ -199,6 +207,8 @@ class PodLedger:
         self._ask(pod.state, t, sign=-1)
         self._leaves(pod.state.node, pod.name)
         self._no_longer(pod, t, "deleted without a node")
+        if pod.in_gang:
+            self._gangs.gone(pod.name, pod.state, t)
         for tally in pod.tallies:
             tally.pods[pod.level].move(t, -1)
             tally.pods["gone"].move(t, 1)
@@ -232,6 +242,11 @@ class PodLedger:
                 if tally in pod.tallies:
                     tally.pods[was].move(t, -1)
                     tally.pods[pod.level].move(t, 1)
+        if pod.in_gang:
+            self._gangs.look(pod.name, state, level=pod.level, place=pod.place, t=t)
+        if state.claims and state.node:
+            for tally in pod.tallies:
+                tally.claiming = True
 
     def _waited(self, pod: PodRecord, t: float) -> None:
         """Ends the waits of a pod for what has come by now, or can't come any more."""
@@ -314,10 +329,12 @@ class PodLedger:
         """
         if not state.node or state.phase in _ENDED:
             return
+        self._racks.holds(state, sign=sign)
         used = self._used.setdefault(state.node, dict.fromkeys(RESOURCES, 0.0))
         place = None if state.node in self._gone_nodes else self._places.get(state.node)
+        amounts = with_gpus(state.requests)
         for name in RESOURCES:
-            amount = sign * state.requests.get(name, 0.0)
+            amount = sign * amounts.get(name, 0.0)
             used[name] += amount
             if place is not None and amount:
                 for tally in self._tallies(place):
@@ -358,6 +375,7 @@ def _new(name: str, state: PodState) -> PodRecord:
         pending=None if was_bound else PodWait(begun),
         starting=None if had_run else PodWait(begun),
         before_the_run=before_the_run,
+        in_gang=gang_of(state) != "",
         unserved=before_the_run and over,
     )
 

@@ -102,6 +102,16 @@ Count = Annotated[int, Field(ge=-MAX_COUNT, le=MAX_COUNT)]
 
 
 @dataclass(frozen=True, slots=True, config=ConfigDict(strict=False, alias_generator=to_camel))
+class RecordedTopology:
+    """By which labels nodes stand in racks, and the pod of the gangs that racks are measured by."""
+
+    levels: tuple[str, ...] = ()
+    """The labels, from wide to narrow: the last one is the rack's, the one before the block's."""
+    pod: Amounts = Field(default_factory=dict)
+    """What each pod of the gang requests; empty for a whole node."""
+
+
+@dataclass(frozen=True, slots=True, config=ConfigDict(strict=False, alias_generator=to_camel))
 class RecordingHeader:
     format: Literal[1] = FORMAT
     scenario: str = ""
@@ -116,6 +126,8 @@ class RecordingHeader:
     """The offset of the cluster's clock, if the cluster isn't the rehearsal's own. All times in the
     recording are by our clock.
     """
+    topology: Annotated[RecordedTopology | None, Field(exclude_if=_is_none)] = None
+    """None if nodes have no racks, or the recording is of an earlier version."""
 
     @field_serializer("expect")
     def _as_written(self, expect: tuple[Expectation, ...]) -> list[dict[str, Any]]:
@@ -139,6 +151,8 @@ class NodeState:
     created: MaybeMoment = None
     requested: MaybeMoment = None
     """When the node's instance was requested."""
+    topology: Annotated[tuple[str, ...], Field(exclude_if=not_)] = ()
+    """The values of the topology's labels, from wide to narrow; empty if it has none of them."""
 
 
 @dataclass(frozen=True, slots=True, config=_STRICT)
@@ -168,6 +182,14 @@ class PodState:
     """The PodDisruptionBudgets of its namespace that cover it now."""
     rehearsed: Text = ""
     """The scenario's workload of the pod, if its object has another name."""
+    gang: Text = ""
+    """The gang that labels or fields of the pod name, as Kind/namespace/name; Jobs are gangs, too,
+    without it.
+    """
+    least: Annotated[Count, Field(exclude_if=not_)] = 0
+    """How many pods of the gang must run at once, if the pod itself says so."""
+    claims: Annotated[Count, Field(exclude_if=not_)] = 0
+    """How many claims of devices (DRA) it has."""
 
 
 @dataclass(frozen=True, slots=True, config=_STRICT)
@@ -205,6 +227,14 @@ class JobState:
     done: str = ""
     """Complete, Failed, or neither."""
     rehearsed: Text = ""
+    parallelism: Annotated[Count, Field(exclude_if=not_)] = 0
+    """How many of its pods run at once; 0 in recordings of earlier versions."""
+
+
+@dataclass(frozen=True, slots=True, config=_STRICT)
+class PodGroupState:
+    least: Count = 0
+    """How many pods of the group must run at once."""
 
 
 @dataclass(frozen=True, slots=True, config=_STRICT)
@@ -267,6 +297,17 @@ class JobLine:
     name: Name = Field(validation_alias="object", serialization_alias="object")
     """The name as Job/namespace/name."""
     state: JobState | None = Field(default=None, validation_alias="is", serialization_alias="is")
+
+
+@dataclass(frozen=True, slots=True, config=_STRICT)
+class PodGroupLine:
+    KEY: ClassVar = "podGroup"
+    t: Seconds
+    name: Name = Field(validation_alias="podGroup", serialization_alias="podGroup")
+    """The name as PodGroup/namespace/name."""
+    state: PodGroupState | None = Field(
+        default=None, validation_alias="is", serialization_alias="is"
+    )
 
 
 @dataclass(frozen=True, slots=True, config=_STRICT)
@@ -347,7 +388,7 @@ class WatchLine(_Nested):
 
     KEY = "watch"
     of: str = ""
-    """The kind: nodes, pods, groups, events, budgets, jobs, nodeClaims or nodePools."""
+    """The kind: nodes, pods, groups, events, budgets, jobs, podGroups, nodeClaims or nodePools."""
     state: str = ""
     """BROKEN, BACK, or LISTED: listed anew, without what happened in between (measures.py)."""
     detail: Words = ""
@@ -394,8 +435,8 @@ class UnknownLine:
     t: Seconds
 
 
-RecordedLine = (NodeLine | PodLine | GroupLine | BudgetLine | JobLine | NodeClaimLine) | (
-    EventLine | CallLine | MarkLine | WatchLine | WarningLine | WaitLine | EndLine
+RecordedLine = (NodeLine | PodLine | GroupLine | BudgetLine | JobLine | PodGroupLine) | (
+    NodeClaimLine | EventLine | CallLine | MarkLine | WatchLine | WarningLine | WaitLine | EndLine
 )
 _KINDS: Final[dict[str, Any]] = {kind.KEY: kind for kind in (*get_args(RecordedLine), UnknownLine)}
 _TAGGED: Final[Any] = reduce(or_, (Annotated[kind, Tag(key)] for key, kind in _KINDS.items()))

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from kwok_operator.rehearsal.judge.claimledger import ends
+from kwok_operator.rehearsal.judge.figures import GPU
 from kwok_operator.rehearsal.judge.lanes import NodeLanes
 from kwok_operator.rehearsal.judge.ledger import ClusterLedger
+from kwok_operator.rehearsal.judge.rackledger import Rack
 from kwok_operator.rehearsal.judge.recording import (
     CallLine,
     EventLine,
@@ -80,6 +82,11 @@ class Sample:
     cost: float
     cpu: float | None
     memory: float | None
+    gpu: float | None
+    racks: bytes
+    """The use of each rack of `Story.racks`, as RackLedger has it; later ones had no nodes yet."""
+    of_racks: Mapping[str, float]
+    """The values of RACK_LEVELS and LARGEST_GANGS."""
 
 
 @dataclass(slots=True)
@@ -154,6 +161,8 @@ class ClaimsOfAKind:
 @dataclass(slots=True)
 class Story:
     samples: list[Sample] = field(default_factory=list)
+    racks: list[Rack] = field(default_factory=list)
+    """All racks of the run; known once it is over."""
     marks: list[MarkLine] = field(default_factory=list)
     calls: list[CallsOfAKind] = field(default_factory=list)
     """The calls that change a group, and those that failed."""
@@ -209,6 +218,7 @@ class Story:
 
     def finish(self, ledger: ClusterLedger) -> None:
         self.lanes.finish()
+        self.racks = ledger.racks.racks
         self.samples.append(_sample(ledger, ledger.now))
 
     def look(self, line: RecordedLine, ledger: ClusterLedger) -> None:
@@ -351,4 +361,7 @@ def _sample(ledger: ClusterLedger, t: float) -> Sample:
         cost=every.price.area(t) / 3_600,
         cpu=every.use["cpu"].value,
         memory=every.use["memory"].value,
+        gpu=every.use[GPU].value,
+        racks=ledger.racks.picture(),
+        of_racks={name: level.value for name, level in every.racks.items()},
     )

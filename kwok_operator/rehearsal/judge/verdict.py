@@ -169,7 +169,7 @@ def judged(recording: RecordingReader, *, name: str, followers: Sequence[Followe
     """Judges a recording, which it reads to the end. Raises RecordingError if it isn't valid."""
     expect = recording.header.expect
     check_figures(expect, where=f"{name}:1")
-    ledger = ClusterLedger(scopes(expect))
+    ledger = ClusterLedger(scopes(expect), topology=recording.header.topology)
     judge, story = Judge(expect, ledger), Story()
     end = EndLine(0.0, "")
     for line in recording.lines():

@@ -15,6 +15,11 @@ _MOST_GROUPS: Final = 6
 _MOST_PLACES: Final = 500
 """The most triangles in a row: more than a screen can show side by side."""
 _NOTHING: Final = NodeCounts()
+_LARGEST: Final = {
+    "largestGang.cluster": "in the cluster",
+    "largestGang.block": "in one block",
+    "largestGang.rack": "in one rack",
+}
 
 
 def time_plots(judged: Judged) -> Iterator[TimePlot]:
@@ -43,7 +48,19 @@ def time_plots(judged: Judged) -> Iterator[TimePlot]:
     yield plot("Pods", running, pending, *some, counts=True)
     memory = line("memory", (sample.memory for sample in samples), 3, wide=True)
     cpu = line("CPU", (sample.cpu for sample in samples), 0)
-    yield plot("Utilisation: requests over allocatable", memory, cpu, percent=True)
+    gpu = line("GPU", (sample.gpu for sample in samples), 2)
+    gpus = [gpu] if any(sample.gpu is not None for sample in samples) else []
+    yield plot("Utilisation: requests over allocatable", memory, cpu, *gpus, percent=True)
+    if judged.figures["racks.total"] is not None:
+        gangs = (
+            line(words, (sample.of_racks.get(name) for sample in samples), colour)
+            for colour, (name, words) in enumerate(_LARGEST.items())
+            if judged.figures[name] is not None
+        )
+        yield plot("Largest gang that would fit, in pods", *gangs, counts=True)
+        free = line("free", (sample.of_racks.get("racks.free") for sample in samples), 2)
+        every = line("with nodes", (s.of_racks.get("racks.total") for s in samples), 0)
+        yield plot("Racks", every, free, counts=True)
     if judged.figures["cost"] is not None:
         unit = judged.currency
         lacks = " (incomplete)" if "cost" in judged.incomplete else ""

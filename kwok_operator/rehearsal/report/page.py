@@ -47,6 +47,7 @@ from kwok_operator.rehearsal.report.pageparts import (
     together,
 )
 from kwok_operator.rehearsal.report.plots import TimePlot, draw, in_time, live
+from kwok_operator.rehearsal.report.rackmap import rack_map
 
 MOST_BYTES: Final = 480_000
 MOST_ROWS: Final = 60
@@ -121,6 +122,7 @@ def page(judged: Judged, script: PageScript | None = None) -> str:
         "Warnings": _warnings(judged, most=MOST_WARNINGS),
         "At a glance": _glance(judged),
         "Over time": _plots(judged, plots),
+        "Racks over time": rack_map(judged),
         _LANES: iter(()),
         "What was done when": _timeline(judged),
         "What the autoscaler did": _autoscaler(judged),

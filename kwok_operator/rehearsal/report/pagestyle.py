@@ -45,6 +45,11 @@ svg text{fill:var(--soft);font-size:11px}
 .down{fill:var(--bad)}
 .back{fill:var(--soft)}
 .failed{fill:none;stroke:var(--bad)}
+.racks path{fill:none;stroke:#3b82f6}
+.racks .r0{stroke-opacity:.12}
+.racks .r1{stroke-opacity:.35}
+.racks .r2{stroke-opacity:.6}
+.racks .hurt{stroke:var(--bad)}
 .legend{list-style:none;display:flex;flex-wrap:wrap;gap:2px 14px;margin:2px 0 4px;padding:0;
 font-size:12px}
 .legend svg{width:10px;height:10px;margin-right:5px}

@@ -84,7 +84,7 @@ def draw(plot: TimePlot, *, until: float) -> str:
 def _picture(plot: TimePlot, *, until: float) -> str:
     lines = _stacked(plot.lines) if plot.stacked else list(plot.lines)
     most = max((value or 0.0 for line in lines for _, value in line.steps), default=0.0)
-    across = _time_axis(until)
+    across = time_axis(until)
     highest = 1.0 if plot.percent and most <= 1 else most
     steps = _WHOLE if plot.counts else BOUNDS
     up = LinearAxis.up_to(highest, start=_HEIGHT - _BOTTOM, end=_TOP, ticks=5, steps=steps)
@@ -109,9 +109,10 @@ def in_time(seconds: float) -> str:
     return f"{whole // 3_600}:{whole % 3_600 // 60:02} h"
 
 
-def _time_axis(until: float) -> LinearAxis:
+def time_axis(until: float, *, start: float = _LEFT, end: float = _WIDTH - _RIGHT) -> LinearAxis:
+    """The axis of a run's time, which ends with the run."""
     axis = LinearAxis.up_to(
-        until, start=_LEFT, end=_WIDTH - _RIGHT, ticks=6, steps=(*map(float, _SECONDS), *_LONG)
+        until, start=start, end=end, ticks=6, steps=(*map(float, _SECONDS), *_LONG)
     )
     # Its end is that of the run, which need not be at a tick.
     return LinearAxis(max(until, 1e-3), axis.step, axis.start, axis.end)

@@ -299,6 +299,9 @@ class RunTrace:
         if state is None:
             if node is not None and node.state is not None:
                 self._goes(node, at)
+            elif node is not None:  # never shown, but its pods were
+                for pod in node.pods.values():
+                    self._to(pod, "", at)
             return
         if node is None:
             node = self._nodes[line.name] = _TracedNode(line.name)

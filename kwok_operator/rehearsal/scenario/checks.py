@@ -27,6 +27,7 @@ from kwok_operator.rehearsal.scenario.parts import MAX_PODS
 from kwok_operator.rehearsal.scenario.placement import placement_in
 from kwok_operator.rehearsal.scenario.problems import problem, unknown
 from kwok_operator.rehearsal.scenario.process import ClusterAutoscaler, Starts
+from kwok_operator.rehearsal.scenario.racks import rack_checks
 from kwok_operator.rehearsal.scenario.scenariofile import ScenarioFile
 from kwok_operator.rehearsal.scenario.surroundings import Surroundings, UnusableReferenceError
 from kwok_operator.rehearsal.scenario.waits import wait_checks
@@ -63,6 +64,7 @@ def check(read: ScenarioFile, around: Surroundings) -> ScenarioFile:
         *karpenter.problems,
         *_cluster(scenario, around),
         *_placement(scenario, around),
+        *rack_checks(scenario.topology, known.groups.values(), complete=known.complete),
         *_names(scenario),
         *_sizes(scenario),
         *_times(scenario),

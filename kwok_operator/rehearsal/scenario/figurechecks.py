@@ -9,6 +9,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
+from kwok_operator.formats.podparts import gang
 from kwok_operator.formats.untyped import as_map
 from kwok_operator.formats.words import names_in_words, shown
 from kwok_operator.formats.yamltext import Path
@@ -26,12 +27,15 @@ from kwok_operator.rehearsal.scenario.manifests import is_object_of
 from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.scenario.parts import is_time
 from kwok_operator.rehearsal.scenario.problems import problem, unknown
+from kwok_operator.rehearsal.scenario.racks import recorded
 from kwok_operator.rehearsal.scenario.workload import ScenarioWorkload, WorkloadKind
 from kwok_operator.schema.check import FieldProblem
 
 _OF_NODE_CLAIMS: Final = ("nodeClaims.", *(f"disruptions.{reason}" for reason in DISRUPTIONS))
 _ALWAYS_THERE: Final = frozenset({"default", "kube-system", "kwok-operator"})
 """The namespaces that a cluster of a rehearsal has from the start."""
+_OF_RACKS: Final = ("racks.", "largestGang.", "gangs.crossRack")
+_OF_JOBS: Final = ("gangs.completionSeconds", "gangs.unfinished")
 
 
 def figure_checks(scenario: Scenario, known: Known, *, own_cluster: bool) -> Iterator[FieldProblem]:
@@ -85,6 +89,8 @@ def _without_lines(figure: str, of: FigureScope, scenario: Scenario, known: Know
         return f"{whose} {'no ' if of.group else ''}spec.cloud; give it one"
     if figure == "cost" and not karpenter and not _any_group(known, of, scenario, "price"):
         return f"{whose} {'no ' if of.group else ''}spec.price; give it one"
+    if figure.startswith(_OF_RACKS) and (why := _without_racks(figure, scenario, known)):
+        return why
     where = f" in the namespace {of.namespace}" if of.namespace else ""
     if figure == "disruptions.beyondBudget" and not _any_object(
         known, {"PodDisruptionBudget"}, of.namespace
@@ -98,8 +104,9 @@ def _without_lines(figure: str, of: FigureScope, scenario: Scenario, known: Know
         return "nothing makes NodeClaims here; add Karpenter to processes, or apply them"
     if figure.startswith("gangs.") and not (
         _any_object(known, {"Job", "CronJob"}, of.namespace, of.workload)
+        or (known.pods and not figure.startswith(_OF_JOBS))
         or any(
-            workload.kind is WorkloadKind.JOB
+            (workload.kind is WorkloadKind.JOB or _is_gang(workload, figure))
             and of.namespace in ("", workload.namespace)
             and (not of.workload or _is_called(workload, of.workload))
             for workload in scenario.workloads
@@ -108,6 +115,25 @@ def _without_lines(figure: str, of: FigureScope, scenario: Scenario, known: Know
         called = f" called {of.workload}" if of.workload else ""
         return f"there is no Job{called}{where}; add one to workloads or apply"
     return ""
+
+
+def _without_racks(figure: str, scenario: Scenario, known: Known) -> str:
+    topology = recorded(scenario.topology, known.groups.values())
+    if topology is None:
+        return "no labels of racks are known; name them in topology.levels"
+    if figure.startswith("largestGang.block") and len(topology.levels) == 1:
+        return "topology has one level; put a wider one before it"
+    return ""
+
+
+def _is_gang(workload: ScenarioWorkload, figure: str) -> bool:
+    """Whether pods of the workload name a gang."""
+    pods = workload.pods
+    if pods is None or figure.startswith(_OF_JOBS):
+        return False
+    template = pods.template or {"metadata": pods.dump()}
+    name, _ = gang(as_map(template.get("metadata")), as_map(template.get("spec")))
+    return name != ""
 
 
 def _any_group(known: Known, of: FigureScope, scenario: Scenario, part: str) -> bool:

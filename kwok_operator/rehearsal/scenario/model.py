@@ -26,6 +26,7 @@ from kwok_operator.rehearsal.scenario.parts import (
 )
 from kwok_operator.rehearsal.scenario.placement import PlacementField
 from kwok_operator.rehearsal.scenario.process import ScenarioProcess
+from kwok_operator.rehearsal.scenario.racks import ScenarioTopology
 from kwok_operator.rehearsal.scenario.timeline import Applying, Step
 from kwok_operator.rehearsal.scenario.workload import ScenarioWorkload
 
@@ -135,6 +136,11 @@ class Scenario(ScenarioPart):
         description="Where pods of `apply` stand at the beginning, also where the scheduler would"
         " put none: a file of an import, or what it has in it. Default: the scheduler decides."
         " Example: placement.json.",
+    )
+    topology: ScenarioTopology | None = Field(
+        default=None,
+        description="By which labels racks are measured. Default: those of template.topology of"
+        " groups. Example: {levels: [example.com/block, example.com/rack]}.",
     )
     begin: Begin = Field(
         default=Begin.STEADY,

@@ -110,6 +110,10 @@ class _Hider:
                     return value
                 place = f"{first}{more}{self._name(namespace) if more else ''}"
                 return f"{place}{slash}{self._made_of(name) or self._name(name)}"
+            case "levels", str():
+                return self._anonymizer.label_key(value)
+            case "pod", dict():
+                return {self._anonymizer.resource(name): amount for name, amount in value.items()}
             case "program", str():
                 return value if value in _OWN else self._name(value)
             case _, str() if key in _NAMES:
