@@ -89,7 +89,7 @@ async def test_a_try_is_shorter_than_the_first_run_and_says_more(
     first, second = played.scenarios
     assert first.until == Scenario.model_validate(DOC).until and played.enough == [(), range(1)]
     assert second.until.at_most < 60 and second.steady_within == 30.0
-    assert second.until.settled == 21.0
+    assert second.until.settled == 30.0
     for each in (first, second):
         autoscaler = each.processes[0].cluster_autoscaler
         assert autoscaler is not None and autoscaler.flags["v"] == "4"
@@ -101,17 +101,17 @@ async def test_a_try_is_shorter_than_the_first_run_and_says_more(
         ({"figure": "nodes.max", "atLeast": 2}, 5.0),
         ({"figure": "nodes.max", "equals": 2}, 10.0),
         ({"event": {"reason": "TriggeredScaleUp"}, "equals": 0}, 10.0),
-        # A node that is looked at again after 5 s is unneeded for 10 s, and goes in a loop of 2 s.
-        ({"event": {"reason": "ScaleDown"}, "equals": 0}, 21.0),
+        # A node may go 10 s after the last one came, once it was unneeded for 10 s.
+        ({"event": {"reason": "ScaleDown"}, "equals": 0}, 30.0),
     ],
 )
 async def test_a_try_waits_for_what_autoscalers_may_still_do(
     player: TryPlayer, played: Played, expected: Doc, seconds: float
 ) -> None:
     player.whole = doc = {**DOC, "expect": [expected]}
-    for quiet in (None, 1.0, 30.0):
+    for quiet in (None, 1.0, 40.0):
         await player.play(doc, quiet)
-    assert [each.until.settled for each in played.scenarios] == [600.0, seconds, 30.0]
+    assert [each.until.settled for each in played.scenarios] == [600.0, seconds, 40.0]
 
 
 async def test_only_a_run_of_the_whole_limits_others(player: TryPlayer, played: Played) -> None:

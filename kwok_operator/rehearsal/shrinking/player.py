@@ -53,7 +53,6 @@ _DELAYS: Final = {
     "scan-interval": "10s",
     "scale-down-unneeded-time": "10m",
     "scale-down-delay-after-add": "10m",
-    "unremovable-node-recheck-timeout": "5m",
 }
 """Flags of cluster-autoscaler that say when it looks and acts, with their defaults."""
 _OF_NODES: Final = ("nodes", "instances", "churn", "utilisation", "cost")
@@ -240,14 +239,12 @@ def _least_quiet(scenario: Scenario) -> float:
         if (autoscaler := process.cluster_autoscaler) is not None:
             given = FAST if autoscaler.values is FlagSet.FAST else {}
             flags = {**_DELAYS, **given, **autoscaler.flags}
-            scan, unneeded, after_add, recheck = (_seconds(flags[name], name) for name in _DELAYS)
+            scan, unneeded, after_add = (_seconds(flags[name], name) for name in _DELAYS)
             waits.append(1.5 * scan + 2)
             if may_change:
                 waits.append(2 * scan + _STARTS)
             if not set(may_change) <= _OF_SCALE_UPS:
-                # A node counts as unneeded also while CA must not remove any (RunOnce in
-                # core/static_autoscaler.go).
-                waits.append(max(unneeded, after_add) + recheck + 2 * scan + 2)
+                waits.append(unneeded + after_add + 2 * scan + _STARTS)
     return max(waits)
 
 
