@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final, Unpack
 
 from kwok_operator.constants import PLURAL
-from kwok_operator.controlplane import Choices, Cluster, ClusterError, Settings, temporary
+from kwok_operator.controlplane import Choices, Cluster, ClusterError, Flags, Settings, temporary
 from tests.bench import prometheus
 from tests.bench.api import Api
 from tests.bench.observer import Observer, Sight, Targets, nodes_of, targets_of
@@ -140,6 +140,7 @@ def bench_cluster(
     raised_limits: bool = False,
     stages: bool = False,
     extra_args: Sequence[str] = (),
+    flags: Flags | None = None,
 ) -> Iterator[BenchCluster]:
     """A cluster that is there as long as the block; logs go to `directory`, tokens go with it."""
     settings = Settings.from_environ(os.environ)
@@ -152,6 +153,7 @@ def bench_cluster(
             raised_limits=raised_limits,
             stages=stages,
             extra_args=extra_args,
+            flags=flags or {},
         )
         kubectl = Kubectl(
             program=cluster.kubectl, kubeconfig=cluster.kubeconfig, cache=secrets / "cache"

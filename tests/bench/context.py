@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kwok_operator.controlplane import Flags
 from kwok_operator.reporter import Reporter
 from tests.bench.actors import Actor, Ceiling, Kwokctl, Operator
 from tests.bench.cluster import BenchCluster, bench_cluster
@@ -67,14 +68,23 @@ class Context:
         self.note(f"failed: {what}: {why[:500]}")
 
     def cluster(
-        self, name: str = "", *, stages: bool = False, extra_args: Sequence[str] = ()
+        self,
+        name: str = "",
+        *,
+        stages: bool = False,
+        extra_args: Sequence[str] = (),
+        raised: bool = False,
+        flags: Flags | None = None,
     ) -> AbstractContextManager[BenchCluster]:
-        """A fresh cluster; with `stages` kwok takes its Stages from the API."""
+        """A fresh cluster; with `stages` kwok takes its Stages from the API, with `raised` the
+        limits of Kubernetes' clients are raised in any case.
+        """
         return bench_cluster(
             self.directory / "logs" / (name or self.case),
-            raised_limits=self.limits == "raised",
+            raised_limits=raised or self.limits == "raised",
             stages=stages,
             extra_args=extra_args,
+            flags=flags,
         )
 
     def progress(self, total: int) -> Progress:
