@@ -2,9 +2,14 @@
 
 The sample of a day's wave, with pods that use ever more instead: its HorizontalPodAutoscaler adds
 pods, `kubectl top` says what they use, and once the profile is changed to less there are fewer.
+Autoscalers of another cluster, imported with `--hpas metrics`, do what they were about to do there.
 """
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -82,4 +87,72 @@ def test_an_autoscaler_follows_what_a_profile_has_pods_use(metered: OwnCluster) 
         lambda: kubectl("top", "pods", "--no-headers").splitlines(),
         lambda lines: [line.split()[1] for line in lines] == ["100m"] * FEWEST,
         describe="kubectl top says what they use now",
+    )
+
+
+USES = {
+    "cpu": {"expression": 'Quantity(pod.metadata.annotations["kwok.x-k8s.io/usage-cpu"])'},
+    "memory": {"expression": 'Quantity("1Mi")'},  # metrics-server leaves out pods that use none
+}
+ANNOTATED = {
+    "apiVersion": "kwok.x-k8s.io/v1alpha1",
+    "kind": "ClusterResourceUsage",
+    "metadata": {"name": "annotated"},
+    "spec": {"selector": {"matchNamespaces": ["shop"]}, "usages": [{"usage": USES}]},
+}
+
+
+def scaled(name: str, uses: str) -> Iterator[dict[str, Any]]:
+    """A Deployment of another cluster, and its autoscaler, which last saw what a pod uses."""
+    manifests = {each["kind"]: each for each in yaml.safe_load_all(SAMPLE.read_text())}
+    for kind in ("Deployment", "HorizontalPodAutoscaler"):
+        made = manifests[kind]
+        made["metadata"] = {"name": name, "namespace": "shop", "uid": f"{kind}-{name}"}
+        spec = made["spec"]
+        if kind == "Deployment":
+            spec["replicas"] = FEWEST
+            spec["template"]["spec"].pop("nodeSelector")
+            spec["selector"]["matchLabels"] = {"app": name}
+            spec["template"]["metadata"]["labels"] = {"app": name}
+        else:
+            spec |= {"minReplicas": 1, "maxReplicas": MOST}
+            spec["scaleTargetRef"]["name"] = name
+            seen = {"name": "cpu", "current": {"averageValue": uses}}
+            made["status"] = {"currentMetrics": [{"type": "Resource", "resource": seen}]}
+        yield made
+
+
+def test_an_imported_autoscaler_sees_what_it_saw(metered: OwnCluster, tmp_path: Path) -> None:
+    kubectl, dump, folder = metered.kubectl, tmp_path / "dump.json", tmp_path / "copy"
+    amounts = {"cpu": "8", "memory": "16Gi", "pods": "110"}
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "n1", "labels": {"eks.amazonaws.com/nodegroup": "general"}},
+        "status": {"capacity": amounts, "allocatable": amounts, **ready},
+    }
+    # Each pod requests 500m, and 70 % are wanted.
+    items = [node, *scaled("content", "350m"), *scaled("busy", "490m")]
+    dump.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    command = [sys.executable, "-m", "kwok_operator", "import", f"--from={dump}"]
+    subprocess.run([*command, "--hpas=metrics", f"--output={folder}"], check=True)
+    kubectl.apply(ANNOTATED)
+    kubectl("apply", f"--kustomize={folder}")
+
+    def seen(hpa: dict[str, Any]) -> tuple[int, int] | None:
+        status = hpa.get("status", {})
+        utilization = [
+            each["resource"]["current"].get("averageUtilization")
+            for each in status.get("currentMetrics") or ()
+        ]
+        return (utilization[0], status["currentReplicas"]) if utilization else None
+
+    eventually(
+        lambda: {
+            each["metadata"]["name"]: seen(each)
+            for each in kubectl.json("get", "hpa", "--namespace=shop")["items"]
+        },
+        lambda found: found == {"content": (70, FEWEST), "busy": (98, MOST)},
+        describe="one autoscaler is content, and the other is at its maximum",
     )
