@@ -40,6 +40,11 @@ TEMPLATE_HASH_ANNOTATION: Final = "kwok-operator.io/template-hash"
 TEMPLATE_TAINTS_ANNOTATION: Final = "kwok-operator.io/template-taints"
 """The template's taints on a node, as key:effect: a taint doesn't say who added it."""
 
+PLACE_ANNOTATION: Final = "kwok-operator.io/place"
+"""Where a node stands: the domain of its topology, a slash, and a number."""
+TOPOLOGY_ANNOTATION: Final = "kwok-operator.io/topology"
+"""The levels of the topology by which a node has labels of its place."""
+
 LIFE_ANNOTATION: Final = "kwok-operator.io/life"
 """The simulated cloud's decisions about a node, from its creation to its end."""
 SHOWN_ANNOTATION: Final = "kwok-operator.io/shown"

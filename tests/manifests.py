@@ -39,6 +39,12 @@ def network(**fields: Any) -> Manifest:
     return group({"template": {"network": fields}})
 
 
+def topology(*levels: Manifest, domain: str = "pool-a", **shape: Any) -> Manifest:
+    return group(
+        {"template": {"topology": {"domain": domain, "levels": [*levels]}, "shape": shape}}
+    )
+
+
 GOOD: dict[str, Manifest] = {
     "no spec": group(),
     "empty spec": group({}),
@@ -59,6 +65,20 @@ GOOD: dict[str, Manifest] = {
     "reserved without a size": shape(reserved={"cpu": 4}),
     "gpu": shape(gpu={"count": 8}, resources={"amd.com/gpu": 1}),
     "addresses": network(podCIDR="10.0.0.0/8", blockSize=26, nodeCIDR="fd00::/64"),
+    "racks": topology({"label": "nvidia/clique", "of": 18}, domain="a" * 40),
+    "a cloud by rack": group(
+        {
+            "cloud": {"unit": "example.com/rack", "stock": 36},
+            "template": {
+                "topology": {
+                    "levels": [{"label": "a.b/row", "also": ["example.com/rack"], "of": 4}]
+                }
+            },
+        }
+    ),
+    "five levels": topology(
+        *({"label": f"example.com/{n}", "also": [f"example.org/{n}"], "of": 15} for n in range(5)),
+    ),
     "addresses of IPv6": network(podCIDR="fd00::/48"),
     "one block": network(podCIDR="10.0.0.0/24"),
     "empty label value": shape(labels={"example.com/pool": ""}),
@@ -185,6 +205,57 @@ BAD: dict[str, tuple[Manifest, str]] = {
         network(podCIDR="10.0.0.0/8", blockSize=33),
         "network.blockSize must be from",
     ),
+    "a unit that is no level": (
+        group({"cloud": {"unit": "example.com/rack"}}),
+        "cloud.unit must be a label of a level of template.topology",
+    ),
+    "a unit of another level": (
+        group(
+            {
+                "cloud": {"unit": "example.com/row"},
+                "template": {"topology": {"levels": [{"label": "example.com/rack", "of": 4}]}},
+            }
+        ),
+        "cloud.unit must be a label of a level of template.topology",
+    ),
+    "no levels": (topology(), "template.topology.levels"),
+    "levels that multiply to too much": (
+        topology({"label": "a.b/block", "of": 1_000}, {"label": "a.b/rack", "of": 1_001}),
+        "topology.levels: one unit of the first level must hold at most",
+    ),
+    "a level that holds nothing": (
+        topology({"label": "a.b/rack", "of": 0}),
+        "template.topology.levels[0].of",
+    ),
+    "a level twice": (
+        topology({"label": "a.b/rack", "of": 4}, {"label": "a.b/rack", "of": 18}),
+        "topology.levels must not have a label twice",
+    ),
+    "a level twice in one": (
+        topology({"label": "a.b/rack", "also": ["a.b/rack"], "of": 4}),
+        "topology.levels must not have a label twice",
+    ),
+    "a level's second label twice": (
+        topology({"label": "a.b/x", "also": ["a.b/y"], "of": 4}, {"label": "a.b/y", "of": 2}),
+        "topology.levels must not have a label twice",
+    ),
+    "a level that is a label": (
+        topology({"label": "a.b/rack", "of": 4}, labels={"a.b/rack": "1"}),
+        "template.topology and shape.labels must not set the same label",
+    ),
+    "a level by hostname": (
+        topology({"label": "kubernetes.io/hostname", "of": 4}),
+        "topology: a level must not be kubernetes.io/hostname",
+    ),
+    "a level with a label of ours": (
+        topology({"label": "a.b/c", "also": ["kwok-operator.io/place"], "of": 4}),
+        "topology: a level must not be",
+    ),
+    "an unknown short form": (
+        topology({"label": "gke/rack", "of": 4}),
+        "topology: a label's domain must have a dot in it",
+    ),
+    "a long domain": (topology({"label": "a.b/c", "of": 4}, domain="a" * 41), "topology.domain"),
     "no range of pods": (network(nodeCIDR="10.0.0.0/8"), "network.podCIDR"),
     "hostname label": (shape(labels={"kubernetes.io/hostname": "a"}), "shape.labels must set"),
     "group label": (shape(labels={"kwok-operator.io/node-group": "a"}), "shape.labels must set"),

@@ -36,6 +36,7 @@ from kwok_operator.cloud.summary import (
     rows,
 )
 from kwok_operator.cloud.terms import in_force
+from kwok_operator.cloud.units import Units
 from kwok_operator.formats.quantity import parse_quantity
 from kwok_operator.formats.times import parse_time
 from kwok_operator.nodegroups.api.status import ConditionType, KwokNodeGroupStatus, Verdict
@@ -82,6 +83,7 @@ class CloudDecision:
     postpone: Mapping[str, int]
     look_again: float | None
     failures: Mapping[str, int]
+    units: Units
 
     @property
     def writes(self) -> bool:
@@ -165,14 +167,14 @@ class Clouds:
     ) -> CloudDecision | None:
         """Decides on requests, then computes which instances are due; None if `stop()` is true.
 
-        `node` is the template, None if there is no usable one; unless `deciding`, nothing is
+        `node` is the template, or the last that was usable; unless `deciding`, nothing is
         granted or refused.
         """
         known = self._of(group)
         postpone, leaving, late = self._deletions(group, seen, plan, observed)
-        each = self._each(observed.cloud, node or memory.status.resolved_template)
+        each, units = self._each(observed.cloud, node), Units.of(node, plan.standing)
         requested = _requested(
-            group, memory, seen, plan, cloud=self.in_force(group), late=late, each=each
+            group, memory, seen, plan, cloud=self.in_force(group), late=late, each=each, units=units
         )
         settled = settle(
             requested,
@@ -208,6 +210,7 @@ class Clouds:
             postpone=postpone,
             look_again=_wait(times, observed.now),
             failures=failures_since(before, phases, first_new=memory.status.next_serial),
+            units=units,
         )
 
     def use(self) -> Use:
@@ -282,6 +285,7 @@ class Clouds:
             now=observed.now,
             outage_since=observed.outage_since,
             known={s: p for s, p in known.phases.items() if s not in settled.redated},
+            units=requested.units,
         )
         found: dict[int, Phase] = {}
         for number, part in enumerate(parts):
@@ -398,6 +402,7 @@ def _requested(
     cloud: Cloud | None,
     late: Sequence[int],
     each: Amounts,
+    units: Units,
 ) -> CloudRequest:
     """Takes from the plan what concerns the cloud; `late` are stuck nodes that go now."""
     here = seen.terminating.keys() | seen.records.keys()
@@ -410,6 +415,7 @@ def _requested(
         arrived=here,
         batches=batches,
         each=each,
+        units=units,
     )
 
 

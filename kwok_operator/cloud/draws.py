@@ -60,8 +60,13 @@ def group_seed(seed_of_all: str, *, group: str) -> str:
     return hashlib.sha256(_known_part(seed_of_all, group)).hexdigest()[:32]
 
 
-def instance_seed(cloud: Cloud, *, group: str, serial: int) -> InstanceSeed:
-    """Returns the seed of an instance; without `cloud.seed`, the group's name is the seed."""
+def instance_seed(
+    cloud: Cloud, *, group: str, serial: int, unit: int | None = None
+) -> InstanceSeed:
+    """Returns the seed of an instance; without `cloud.seed`, the group's name is the seed. With
+    the number of its `unit`, all instances of that unit draw alike."""
+    if unit is not None:
+        return InstanceSeed(cloud.seed or group, f"{group}/{cloud.unit}", unit)
     return InstanceSeed(cloud.seed or group, group, serial)
 
 

@@ -28,6 +28,7 @@ from kwok_operator.cloud.draws import instance_seed
 from kwok_operator.cloud.states import Fault, Phase, State
 from kwok_operator.cloud.stock import StockDecision
 from kwok_operator.cloud.terms import History
+from kwok_operator.cloud.units import ALONE, Units
 from kwok_operator.formats.times import format_time, parse_time
 from kwok_operator.nodegroups.api.status import OUTAGE
 from kwok_operator.nodegroups.serials import Batch, pack, unpack
@@ -138,7 +139,7 @@ class CloudRecord:
         return replace(self, refusals=_joined([r for r in (*kept, *new) if r.serials]))
 
     def walk(
-        self, group: str, *, outage_since: int | None, now: int
+        self, group: str, *, units: Units = ALONE, outage_since: int | None, now: int
     ) -> Callable[[int, int, Phase | None], Iterator[Phase]]:
         """Returns a function (serial, requested at, known phase or None) that yields phases of an
         instance, as `arrival.walk` does: the last one is its phase now."""
@@ -153,7 +154,9 @@ class CloudRecord:
             if refusal is not None:
                 yield self._refused(refusal)
                 return
-            who = instance_seed(self.history.at(requested_at), group=group, serial=serial)
+            cloud = self.history.at(requested_at)
+            unit = units.number(cloud, serial)
+            who = instance_seed(cloud, group=group, serial=serial, unit=unit)
             for found in walk(self.history, who, requested_at=requested_at, now=now, after=before):
                 if found.state is State.DUE and now >= found.since and outage_since is not None:
                     since = max(found.since, outage_since)
@@ -191,16 +194,17 @@ def outstanding(
     now: int,
     outage_since: int | None = None,
     known: Mapping[int, Phase] | None = None,
+    units: Units = ALONE,
 ) -> Iterator[dict[int, Phase]]:
     """Yields the phases, by serial, of the instances that were requested and have no Node.
 
     It yields parts, each some milliseconds of work; a later part overrides an earlier one. A
     refusal whose retry is due is still shown as refused: settle what is `asking` first. `known`
     are phases computed before with the same record, dates and outage; the walk goes on from them,
-    which saves draws.
+    which saves draws. `units` says which instances draw alike.
     """
     known = known or {}
-    steps = record.walk(group, outage_since=outage_since, now=now)
+    steps = record.walk(group, units=units, outage_since=outage_since, now=now)
     part: dict[int, Phase] = {}
     work = 0
     for batch in batches:

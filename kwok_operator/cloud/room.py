@@ -19,6 +19,7 @@ from kwok_operator.cloud.stock import (
     StockRequest,
     decide,
 )
+from kwok_operator.cloud.units import ALONE, Units
 from kwok_operator.formats.times import format_time, parse_time
 from kwok_operator.nodegroups.serials import Batch
 
@@ -41,6 +42,7 @@ class CloudRequest:
     arrived: Set[int]
     batches: tuple[Batch, ...]
     each: Amounts = field(default_factory=dict)
+    units: Units = ALONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,7 @@ def settle(
     decision = StockDecision()
     serials = _in_order([(now, new), *record.asking(now)], wanted) if deciding else []
     if serials:
+        serials += requested.units.companions(cloud, serials, among=record.refused(wanted))
         request = StockRequest(
             group=requested.group,
             serials=serials,
@@ -93,6 +96,7 @@ def settle(
             pools=cloud.capacity_pools,
             stock=cloud.stock,
             outage=cloud.outage,
+            whole=requested.units.whole(cloud, serials),
         )
         held = [holding, *others(cloud.capacity_pools)]
         decision = decide(request, pools=pools, holders=held)

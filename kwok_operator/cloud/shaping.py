@@ -316,10 +316,18 @@ class Birth:
         now: int,
         capacity: Mapping[str, str],
         hold: Hold,
+        unit: int | None = None,
+        notice_at: int | None = None,
     ) -> "Birth":
-        """Draws the life of a new Node. `due`, `now`: milliseconds; `capacity`: the template's."""
-        who = instance_seed(cloud, group=group, serial=serial)
+        """Draws the life of a new Node. `due`, `now`: milliseconds; `capacity`: the template's.
+
+        `unit` is the number of its unit, if it draws with others; `notice_at` is when those get
+        notice that are there already: this one then goes with them.
+        """
+        who = instance_seed(cloud, group=group, serial=serial, unit=unit)
         life = draw_life(cloud, who, born=born_at(due, now=now), capacity=capacity)
+        if notice_at is not None:
+            life = life.noticed(notice_at)
         # Notice comes with the next look, also where it is due at once: others may have to wait
         # for it, and it is reported.
         return cls(life, life.noticed(None).desired(now), cloud, hold)

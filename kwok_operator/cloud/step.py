@@ -5,7 +5,7 @@ observe (nodes) ─> decide (plan) ─> status, metrics, notices ─> patches �
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kwok_operator.cloud.annotations import Mark, mark_of, mark_on, read_life
@@ -107,6 +107,7 @@ class CloudPass(StepPass):
         self._memory = memory
         self._seen = seen
         self._observed = observed
+        self._notice_by_unit: Mapping[int, int] | None = None
         self._hold = step.hold.known if group.spec.cloud is not None else Hold.NONE
 
     @property
@@ -122,7 +123,7 @@ class CloudPass(StepPass):
             self._seen,
             plan,
             self._observed,
-            node=template,
+            node=template or self._memory.status.resolved_template,
             hold=self._hold,
             deciding=not reporting,
             stop=stop,
@@ -205,6 +206,7 @@ class CloudPass(StepPass):
         await step.executor.run(reshaped, reshape, group=self._group.name, stop=stop)
 
     def birth(self, serial: int, capacity: Mapping[str, str]) -> Birth:
+        unit = self._decision.units.number(self._observed.cloud, serial)
         return Birth.of(
             self._observed.cloud,
             group=self._group.name,
@@ -213,7 +215,22 @@ class CloudPass(StepPass):
             now=self._observed.now,
             capacity=capacity,
             hold=self._hold,
+            unit=unit,
+            notice_at=self._notices().get(unit) if unit is not None else None,
         )
+
+    def _notices(self) -> Mapping[int, int]:
+        """Returns when nodes get notice, by the unit in which they stand."""
+        if self._notice_by_unit is None:
+            cloud, notices = self._observed.cloud, dict[int, int]()
+            places = {s: r.place.number for s, r in self._seen.marked.items() if r.place}
+            units = replace(self._decision.units, places=places)
+            for serial, life in self._observed.nodes.lives.items():
+                unit, at = units.number(cloud, serial), life.notice_at
+                if unit is not None and at is not None:
+                    notices[unit] = min(at, notices.get(unit, at))
+            self._notice_by_unit = notices
+        return self._notice_by_unit
 
 
 def announce_notice(recorder: Recorder, group: Group, names: Sequence[str], *, reason: str) -> None:

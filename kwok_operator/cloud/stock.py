@@ -43,6 +43,7 @@ class StockRequest:
     """The instances that a group requests, in order; each takes the same amounts, `each`.
 
     `stock` is how many the group may have in all; `outage` says that the group is in an outage.
+    Those that are together in `whole` get room together or not at all.
     """
 
     group: str
@@ -51,6 +52,7 @@ class StockRequest:
     pools: Sequence[str] = ()
     stock: int | None = None
     outage: bool = False
+    whole: Sequence[Sequence[int]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +162,25 @@ def decide(
         return StockDecision(refused=Refused(serials, *hindrance, fault=None))
     bounds = [*own, *_bounds_of_pools(request, pools, use)]
     least = min(bounds, key=lambda bound: bound.room, default=_Bound(len(serials), None, ""))
-    granted, rest = serials[: least.room], serials[least.room :]
+    granted = _first_whole(request.whole, serials, room=least.room)
+    heard = frozenset(granted)
+    rest = tuple(s for s in serials if s not in heard)
     return StockDecision(granted, _refusal(rest, least, pools) if rest else None)
+
+
+def _first_whole(
+    whole: Sequence[Sequence[int]], serials: tuple[int, ...], *, room: int
+) -> tuple[int, ...]:
+    """Returns the first serials for which there is room. A unit for which there is none holds up
+    those after it: they were requested later."""
+    wanted, end = frozenset(serials), 0
+    ordered = tuple(s for unit in whole for s in unit if s in wanted) or serials
+    for unit in whole:
+        size = sum(s in wanted for s in unit)
+        if end + size > room:
+            return ordered[:end]
+        end += size
+    return ordered[:end] if whole else ordered[:room]
 
 
 def _hindrance(

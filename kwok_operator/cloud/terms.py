@@ -107,6 +107,7 @@ def asked_part(cloud: Cloud, *, group: str) -> Cloud:
     failures = cloud.failures
     return Cloud(
         seed=cloud.seed or group,
+        unit=cloud.unit,
         provisioning_delay=cloud.provisioning_delay,
         failures=Failures(creation=failures.creation, never_registers=failures.never_registers),
         retry_after=cloud.retry_after,

@@ -17,7 +17,7 @@ standby has `keeps_strays` off: it makes no such requests, so strays would only 
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from sys import intern
@@ -27,6 +27,7 @@ from kwok_operator import constants
 from kwok_operator.kube.decode import NODES, Decoder, NodeView
 from kwok_operator.nodegroups.naming import NodeNames, group_of_node
 from kwok_operator.nodegroups.network import HeldAddresses, NodeNetwork
+from kwok_operator.nodegroups.places import NodePlace, OccupiedPlaces
 from kwok_operator.nodegroups.template import KubeletEndpoint
 
 _REMEMBERED_REMOVALS = 5_000
@@ -75,6 +76,7 @@ class NodeRecord:
     pod_cidr: str = ""
     address: str = ""
     """The InternalIP, if the node has a podCIDR."""
+    place: NodePlace | None = None
 
     @property
     def usable(self) -> bool:
@@ -119,6 +121,7 @@ def record_of(node: NodeView, read_mark: ReadMark = _no_mark) -> NodeRecord:
         unreachable=node.unreachable_taint,
         pod_cidr=node.pod_cidr,
         address=_internal_ip(node) if node.pod_cidr else "",
+        place=NodePlace.parse(annotations.get(constants.PLACE_ANNOTATION)),
     )
 
 
@@ -167,6 +170,7 @@ class NodeCache:
         self._removed: OrderedDict[str, int] = OrderedDict()
         self.addresses = HeldAddresses()
         """The addresses of nodes, and of those that are being created."""
+        self._places = OccupiedPlaces()
         self.keeps_strays = False
         self._strays: dict[str, dict[str, NodeRecord]] = {}
         self._unheard_of: dict[str, float] = {}
@@ -188,6 +192,12 @@ class NodeCache:
         ours = record.owner and record.serial is not None
         if self.keeps_strays and ours and not record.deleting:
             self._strays.setdefault(record.group, {})[record.name] = record
+
+    def occupied(self, domain: str) -> Set[int]:
+        """Returns the places of a domain in which nodes stand, strays among them."""
+        strays = [r.place for each in self._strays.values() for r in each.values() if r.place]
+        held = self._places.of(domain)
+        return held | {p.number for p in strays if p.domain == domain} if strays else held
 
     def settle_stray(self, group: str, name: str) -> None:
         """Removes a stray that is gone, or has its marks again."""
@@ -336,6 +346,8 @@ class NodeCache:
             known.resource_version = item.resource_version
             known.template_hash = item.template_hash
             known.mark = item.mark
+            known.place = item.place
+            self._places.put(item.name, item.place)
             if ready is not None:
                 known.ready = ready
             if tainted is not None:
@@ -348,6 +360,7 @@ class NodeCache:
             self.settle_stray(new.group, new.name)
         if new.pod_cidr:
             self.addresses.put(new.name, new.pod_cidr, new.address)
+        self._places.put(new.name, new.place)
         if old is not None and old.uid == new.uid:
             new.dismissed |= old.dismissed
             if old.deleting and not new.deleting:  # late news, from before our DELETE
@@ -370,6 +383,7 @@ class NodeCache:
             del self._groups[record.group]
         if record.pod_cidr:
             self.addresses.remove(name)
+        self._places.remove(name)
         self._removed[name] = max(version, record.resource_version)
         if len(self._removed) > _REMEMBERED_REMOVALS:
             self._removed.popitem(last=False)
@@ -395,4 +409,5 @@ def _news(record: NodeRecord) -> tuple[object, ...]:
         record.owner,
         record.template_hash,
         record.mark,
+        record.place,
     )

@@ -13,7 +13,7 @@ cloud/clouds.py replaces `create` and `delete`.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec, UpdateStrategyType
@@ -120,7 +120,8 @@ class Plan:
     of them that may be created now. `delete` and `update` (to be patched) are names; `unknown` are
     names to delete that no node has. `batches` and `next_serial` must be recorded before anything
     is created or deleted. `replaced` is how many of `delete` are deleted for the `rollout`, `ended`
-    how many the simulated cloud takes back.
+    how many the simulated cloud takes back. `standing` has the places of `pending`, by serial, if
+    the group's nodes stand in places (topology/).
     """
 
     target: Target
@@ -134,6 +135,7 @@ class Plan:
     replaced: int = 0
     ended: int = 0
     rollout: Rollout | None = None
+    standing: Mapping[int, int] = field(default_factory=dict)
 
 
 def bounded_target(spec: KwokNodeGroupSpec, observed: ObservedGroup, *, staying: int) -> Target:

@@ -104,7 +104,8 @@ class GroupReporter:
         before = memory.status
         if status != before:
             since = self._parts.clock.monotonic() - memory.written_at
-            urgent = status.next_serial != before.next_serial or _verdicts(status) != _verdicts(
+            urgent = any(step.urgent for step in result.steps)
+            urgent |= status.next_serial != before.next_serial or _verdicts(status) != _verdicts(
                 before
             )
             if since < STATUS_INTERVAL and not urgent:

@@ -76,6 +76,11 @@ class StepPass:
         """
         return plan
 
+    @property
+    def urgent(self) -> bool:
+        """Whether what this step reports must be written at once, as nodes are created by it."""
+        return False
+
     def shapes(self, node: NodeRecord) -> bool:
         """Whether this step patches the node itself, and also opens it to pods when they may
         come."""
@@ -113,6 +118,10 @@ class GroupStep:
 
     def check(self, group: Group) -> None:
         """Raises TemplateError if this step's part of the template can't be used."""
+
+    def resolved(self, group: Group, node: Node) -> Node:
+        """Returns the node that new nodes copy with what this step adds to all of them."""
+        return node
 
     async def prepare(self, group: Group) -> None:
         """Called at the start of each pass over the group."""

@@ -208,6 +208,8 @@ class Templates:
                 guard=group.spec.guard_taint,
                 sources=sources,
             )
+            for step in self._steps:
+                node = step.resolved(group, node)
         except TemplateError as error:
             remedy = REMEDY if error.field.startswith("spec.") else REMEDY_AT_SOURCE
             return Resolution(None, "", source, f"{error}. {remedy}")

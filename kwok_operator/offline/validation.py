@@ -29,6 +29,7 @@ from kwok_operator.sources.api.providerconfig import ProviderConfig, ReadNodesFr
 from kwok_operator.sources.api.source import ConfigMapSource
 from kwok_operator.sources.derive import ConfigMapTemplates, DerivedGroup, derive
 from kwok_operator.sources.providerconfig import ProviderConfigError, config_of, templates_key
+from kwok_operator.topology.layout import Layout
 
 _UNKNOWN = "-"
 
@@ -231,6 +232,7 @@ class _Checker:
             if complete:
                 name = str(group.value["metadata"].get("name") or "")
                 compile_companions(spec.template, group=name)
+                Layout.of(spec.template, group=name)
                 return resolve(spec.template, guard=spec.guard_taint, sources=sources)
             clean_node(spec.template.node, field=NODE_FIELD)
         except TemplateError as error:

@@ -61,6 +61,7 @@ from kwok_operator.sources.livenodes import NodeLink
 from kwok_operator.sources.nodechoice import LiveNode
 from kwok_operator.sources.provider import Provider
 from kwok_operator.sources.references import Sources
+from kwok_operator.topology.step import TopologyStep
 
 logger = logging.getLogger(__name__)
 
@@ -174,7 +175,14 @@ class Assembly:
             metrics=metrics,
             clock=clock,
         )
-        return CompanionStep(self.companions), cloud
+        topology = TopologyStep(
+            store=self.store,
+            cache=self.cache,
+            writer=writer,
+            executor=self._executor,
+            clock=clock,
+        )
+        return CompanionStep(self.companions), topology, cloud
 
     def set_up_clusterapi(self, settings: ClusterApiSettings, management: KubeClient) -> None:
         """Sets up groups for Cluster API's objects; `management` is the client that reads those."""

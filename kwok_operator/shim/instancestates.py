@@ -16,6 +16,7 @@ from kwok_operator.cloud.api.cloudstatus import CloudStatus
 from kwok_operator.cloud.record import CloudRecord, outstanding
 from kwok_operator.cloud.states import Fault, Phase
 from kwok_operator.cloud.summary import InstanceState, autoscaler_state
+from kwok_operator.cloud.units import Units
 from kwok_operator.nodegroups.client import Group
 from kwok_operator.nodegroups.serials import Batch
 from kwok_operator.nodegroups.status import batches_of
@@ -28,6 +29,7 @@ from kwok_operator.shim.messages import (
 )
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.store import Store
+from kwok_operator.topology.record import recorded_places
 
 _STATES: Final = {
     InstanceState.CREATING: CREATING,
@@ -52,6 +54,7 @@ class _Kept:
     batches: tuple[Batch, ...]
     dates: Mapping[int, str]
     phases: dict[int, Phase]
+    units: Units
 
 
 class InstanceStates:
@@ -86,6 +89,7 @@ class InstanceStates:
             arrived=self._store.arrived(group),
             now=int(self._store.now() * 1_000),
             known=kept.phases,
+            units=kept.units,
         )
         phases: dict[int, Phase] = {}
         for part in parts:
@@ -107,14 +111,15 @@ class InstanceStates:
             return kept
         batches = batches_of(group.status)
         dates = {serial: batch.requested_at for batch in batches for serial in batch}
+        units = Units.of(group.status.resolved_template, recorded_places(group.status))
         known = kept.group.status.cloud if kept is not None else None
         if kept is None or (known and (known.terms, known.refused)) != (
             status.terms,
             status.refused,
         ):
-            return _Kept(group, CloudRecord.read(status, batches), batches, dates, {})
+            return _Kept(group, CloudRecord.read(status, batches), batches, dates, {}, units)
         same = {s: p for s, p in kept.phases.items() if kept.dates.get(s) == dates.get(s)}
-        return _Kept(group, kept.record, batches, dates, same)
+        return _Kept(group, kept.record, batches, dates, same, units)
 
 
 def _state(phase: Phase) -> State:

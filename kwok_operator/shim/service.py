@@ -75,7 +75,7 @@ class CloudProvider:
         self._writer = writer
         self._states = InstanceStates(store)
         self._for_node: dict[str, tuple[Group, bytes]] = {}
-        self._templates: dict[str, tuple[tuple[str, bool], bytes]] = {}
+        self._templates: dict[str, tuple[tuple[str, bool, int], bytes]] = {}
         self._sent: dict[str, str] = {}
         """By group, the hash of the template that cluster-autoscaler may have kept."""
         self._hidden: frozenset[str] = frozenset()
@@ -214,9 +214,10 @@ class CloudProvider:
         if resolved is None:
             condition = group.condition(ConditionType.TEMPLATE_RESOLVED)
             raise _no_template(group, condition.message if condition else "it is new")
-        has_node = self._has_node(group)
-        known = self._templates.get(group.uid)
-        if known is None or known[0] != (node_hash, has_node):
+        has_node, topology = self._has_node(group), group.status.topology
+        place = max(0, topology.next_place or 0) if topology is not None else 0
+        known, version = self._templates.get(group.uid), (node_hash, has_node, place)
+        if known is None or known[0] != version:
             from_zero = _from_zero(group)
             try:
                 node = template_node(
@@ -226,13 +227,11 @@ class CloudProvider:
                     provider_id_prefix=self._store.provider_id_prefix,
                     from_zero=from_zero.with_a_node() if has_node else from_zero,
                     clusterapi=bool(group.annotations.get(constants.CAPI_NAMESPACE_ANNOTATION)),
+                    place=place,
                 )
             except TemplateError as error:
                 raise _no_template(group, str(error)) from error
-            known = self._templates[group.uid] = (
-                (node_hash, has_node),
-                messages.template(node),
-            )
+            known = self._templates[group.uid] = (version, messages.template(node))
         # With nodes, cluster-autoscaler goes on copying one of them.
         if self._is_empty(group):
             self._sent[group.uid] = node_hash

@@ -31,6 +31,7 @@ from kwok_operator.nodegroups.alike import likeness
 from kwok_operator.nodegroups.cleaning import section, taint_list
 from kwok_operator.nodegroups.template import KubeletEndpoint, render
 from kwok_operator.shim.proto import kubernetes_pb2 as k8s
+from kwok_operator.topology.layout import Layout
 
 _Field = Any
 """A FieldDescriptor. The library has two classes of them, one of them private."""
@@ -111,11 +112,13 @@ def template_node(
     provider_id_prefix: str,
     from_zero: FromZero = NOTHING,
     clusterapi: bool = False,
+    place: int = 0,
 ) -> bytes:
     """Returns the bytes of a Ready node of the group, called `template-<group>`; never empty.
 
-    `uid` is the group's. With `clusterapi` the node is what CA's provider of that name would show.
-    The same template gives the same bytes. Raises TemplateError where the template can't be a Node.
+    `uid` is the group's; if it has a topology, its next node will stand in `place`. With
+    `clusterapi` the node is what CA's provider of that name would show. The same
+    template gives the same bytes. Raises TemplateError where the template can't be a Node.
     """
     node = copy.deepcopy(dict(resolved))
     metadata = section(node, "metadata", field=FIELD)
@@ -124,6 +127,9 @@ def template_node(
     section(node, "status", field=FIELD)
     spec = section(node, "spec", field=FIELD)
     spec["taints"] = taint_list(spec, field=FIELD)
+    layout = Layout.read(metadata["annotations"])
+    if layout is not None:
+        metadata["labels"].update(layout.labels(place))
     rendered = render(
         node, group=group, uid=uid, provider_id_prefix=provider_id_prefix, endpoint=_NO_ENDPOINT
     )

@@ -135,7 +135,7 @@ def test_fields_are_those_of_the_contract() -> None:
     profile = "namespaceSelector podSelector nodeGroups priority seed start run failures"
     assert set(ALL["kpp.spec"]["properties"]) == set(f"{profile} termination usage".split())
     assert set(ALL["kng.spec.template"]["properties"]) == set(
-        "from node shape companions network keepImages bornReady".split()
+        "from node shape companions network topology keepImages bornReady".split()
     )
     assert set(ALL["kng.spec.template.from"]["properties"]) == {"configMap", "nodes"}
     assert set(ALL["kng.spec.scaleDown"]["properties"]) == {"order", "nodesToDelete", "pods"}

@@ -15,6 +15,7 @@ from kwok_operator.api.base import (
     ApiRule,
     ExtendedResourceName,
     ObjectName,
+    QualifiedName,
     Text,
     at_least_one_of,
     rules,
@@ -264,6 +265,13 @@ class Cloud(ApiModel):
         max_length=64,
         description="What every draw is made from: the same seed gives a group of the same name the"
         " same course. Default: the group's name. Example: run-1.",
+    )
+    unit: QualifiedName | None = Field(
+        default=None,
+        description="A label of template.topology: what is drawn is drawn once for all instances"
+        " that stand in one such unit, and stock and pools give whole units or nothing. Serials"
+        " in failures are then numbers of units. Default: each instance by itself."
+        " Example: example.com/rack.",
     )
     provisioning_delay: Delay | None = Field(
         default=None,

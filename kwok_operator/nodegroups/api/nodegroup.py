@@ -29,6 +29,7 @@ from kwok_operator.constants import (
 )
 from kwok_operator.nodegroups.api.autoscaling import MAX_TARGET_SIZE, Autoscaling, Price
 from kwok_operator.nodegroups.api.template import GuardTaint, Template
+from kwok_operator.topology.api import labels_of
 
 
 class ScaleDownOrder(StrEnum):
@@ -128,7 +129,21 @@ class KwokNodeGroupSpec(ApiModel):
             ),
             field="targetSize",
             with_old=True,
-        )
+        ),
+        ApiRule(
+            "!has(self.cloud) || !has(self.cloud.unit) || has(self.template)"
+            " && has(self.template.topology) && self.template.topology.levels.exists(l,"
+            " l.label == self.cloud.unit || has(l.also) && self.cloud.unit in l.also)",
+            "cloud.unit must be a label of a level of template.topology, written as there",
+            lambda spec: (
+                "unit" not in spec.get("cloud", {})
+                or any(
+                    spec["cloud"]["unit"] in labels_of(level)
+                    for level in spec.get("template", {}).get("topology", {}).get("levels", ())
+                )
+            ),
+            field="cloud.unit",
+        ),
     )
 
     target_size: int | None = Field(

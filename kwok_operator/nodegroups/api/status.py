@@ -18,6 +18,7 @@ from pydantic import Field, field_validator
 
 from kwok_operator.api.base import ApiModel
 from kwok_operator.cloud.api.cloudstatus import CloudStatus
+from kwok_operator.topology.api import TopologyStatus
 
 ConditionStatus = Literal["True", "False", "Unknown"]
 
@@ -212,6 +213,10 @@ class KwokNodeGroupStatus(ApiModel):
         default=None,
         description="Instances that have no Node, and what was decided about them. Default: there"
         " is no spec.cloud.",
+    )
+    topology: TopologyStatus | None = Field(
+        default=None,
+        description="The places of nodes to come. Default: there is no spec.template.topology.",
     )
     conditions: tuple[Condition, ...] = Field(
         default=(),

@@ -35,6 +35,7 @@ from kwok_operator.constants import (
 from kwok_operator.formats.cidr import DEFAULT_BLOCK_SIZES, FEWEST_ADDRESSES, Block
 from kwok_operator.formats.quantity import parse_quantity
 from kwok_operator.sources.api.source import TemplateSource
+from kwok_operator.topology.api import Topology, labels_of
 
 DEFAULT_GPU_TYPE = "nvidia.com/gpu"
 MAX_DRA_GPUS = 64
@@ -360,7 +361,24 @@ class Network(ApiModel):
     )
 
 
+def _levels_apart_from_labels(template: Mapping[str, Any]) -> bool:
+    labels = template.get("shape", {}).get("labels", {})
+    levels = template.get("topology", {}).get("levels", ())
+    return not any(name in labels for each in levels for name in labels_of(each))
+
+
 class Template(ApiModel):
+    model_config = rules(
+        ApiRule(
+            "!has(self.topology) || !has(self.shape) || !has(self.shape.labels) ||"
+            " self.topology.levels.all(l, !(l.label in self.shape.labels) &&"
+            " (!has(l.also) || l.also.all(a, !(a in self.shape.labels))))",
+            "template.topology and shape.labels must not set the same label: write it in one",
+            _levels_apart_from_labels,
+            field="topology",
+        ),
+    )
+
     # Not `alias`: a type checker would then demand a keyword argument named from.
     source: TemplateSource | None = Field(
         default=None,
@@ -395,6 +413,14 @@ class Template(ApiModel):
         description="Addresses of its own for each node: for tests of what goes by pod CIDRs or"
         " node addresses. Default: no pod CIDR, and the address of kwok."
         " Example: {podCIDR: 10.0.0.0/8, blockSize: 24}.",
+        json_schema_extra={"nullable": True},
+    )
+    topology: Topology | None = Field(
+        default=None,
+        description="The racks, blocks and other units in which the nodes stand, as labels: each"
+        " node gets the lowest free place. Default: none."
+        " Example: {levels: [{label: example.com/block, of: 4}, {label: example.com/rack, of:"
+        " 18}]}.",
         json_schema_extra={"nullable": True},
     )
     keep_images: bool = Field(

@@ -1,0 +1,57 @@
+"""Which unit, such as a rack, an instance of a simulated cloud stands in (`cloud.unit`).
+
+layout of the group's topology + places of instances  --Units.number-->  number of the unit
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kwok_operator.cloud.api.cloud import Cloud
+from kwok_operator.formats.untyped import as_map, value_at
+from kwok_operator.topology.layout import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """The places of a group's instances, by serial, in the levels of `layout`."""
+
+    layout: Layout | None = None
+    places: Mapping[int, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, node: Mapping[str, Any] | None, places: Mapping[int, int]) -> "Units":
+        """Makes the units of a group from the node that its template resolved to."""
+        return cls(Layout.read(as_map(value_at(node, "metadata", "annotations"))), places)
+
+    def number(self, cloud: Cloud, serial: int) -> int | None:
+        """Returns the number of the unit, counted from 0 in the whole domain. None if each
+        instance is by itself, or has no place."""
+        place = self.places.get(serial)
+        size = self.layout.size(cloud.unit) if self.layout and cloud.unit else None
+        return None if size is None or place is None else place // size
+
+    def companions(
+        self, cloud: Cloud, serials: Sequence[int], *, among: Collection[int]
+    ) -> list[int]:
+        """Returns those `among` others that stand in one unit with one of the serials."""
+        if cloud.unit is None:
+            return []
+        numbers, known = {self.number(cloud, serial) for serial in serials}, frozenset(serials)
+        numbers.discard(None)
+        others = (serial for serial in sorted(among) if serial not in known)
+        return [serial for serial in others if self.number(cloud, serial) in numbers]
+
+    def whole(self, cloud: Cloud, serials: Sequence[int]) -> list[list[int]]:
+        """Splits serials into those that come together or not at all, in order of the first."""
+        if cloud.unit is None:
+            return [[serial] for serial in serials]
+        found = dict[object, list[int]]()
+        for serial in serials:
+            number = self.number(cloud, serial)
+            found.setdefault((serial,) if number is None else number, []).append(serial)
+        return list(found.values())
+
+
+ALONE: Final = Units()
+"""Each instance is by itself."""

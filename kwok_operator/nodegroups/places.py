@@ -1,0 +1,61 @@
+"""Which places of a domain are taken: by the nodes that say so in an annotation.
+
+    annotation of a node  ──NodePlace.parse──>  OccupiedPlaces ──> the numbers of a domain
+
+A node keeps its place until it is gone: one that is being deleted still stands there. What a place
+means, and which node gets which, is not decided here (topology/).
+"""
+
+import re
+from collections import Counter
+from collections.abc import Set
+from typing import Final, NamedTuple, Self
+
+MOST_PLACES_OF_A_DOMAIN: Final = 10_000_000
+"""The operator gives no place from here on; an annotation that says so is somebody else's."""
+_PLACE: Final = re.compile(r"([^/\s]{1,63})/(0|[1-9][0-9]{0,6})")
+
+
+class NodePlace(NamedTuple):
+    """Where a node stands: the `number` counts from 0 within the domain."""
+
+    domain: str
+    number: int
+
+    @classmethod
+    def parse(cls, text: str | None) -> Self | None:
+        """Returns the place in an annotation; None if the operator can't have written it."""
+        found = _PLACE.fullmatch(text) if text else None
+        return None if found is None else cls(found[1], int(found[2]))
+
+    def __str__(self) -> str:
+        return f"{self.domain}/{self.number}"
+
+
+class OccupiedPlaces:
+    """The places of nodes, by the node's name; two may say the same, as anybody can edit it."""
+
+    def __init__(self) -> None:
+        self._standing: dict[str, NodePlace] = {}
+        self._numbers: dict[str, Counter[int]] = {}
+
+    def put(self, name: str, place: NodePlace | None) -> None:
+        if self._standing.get(name) != place:
+            self.remove(name)
+            if place is not None:
+                self._standing[name] = place
+                self._numbers.setdefault(place.domain, Counter())[place.number] += 1
+
+    def remove(self, name: str) -> None:
+        place = self._standing.pop(name, None)
+        if place is not None:
+            numbers = self._numbers[place.domain]
+            numbers[place.number] -= 1
+            if not numbers[place.number]:
+                del numbers[place.number]
+            if not numbers:
+                del self._numbers[place.domain]
+
+    def of(self, domain: str) -> Set[int]:
+        """Returns the numbers that are taken in a domain."""
+        return self._numbers.get(domain, {}).keys()

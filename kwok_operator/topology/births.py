@@ -1,0 +1,36 @@
+"""Writes a place into the first JSON of a Node."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kwok_operator.nodegroups.cleaning import Node, part_of
+
+
+def marked(node: Node, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Node:
+    """Returns the node with these labels and annotations."""
+    metadata = {**node["metadata"]}
+    metadata["labels"] = {**part_of(node, "metadata", "labels"), **labels}
+    metadata["annotations"] = {**part_of(node, "metadata", "annotations"), **annotations}
+    return {**node, "metadata": metadata}
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedBirth:
+    """How a Node is created in its place."""
+
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+
+    @property
+    def ready(self) -> bool:
+        return True
+
+    @property
+    def keeps_ready_parts(self) -> bool:
+        return True
+
+    def body(self, plain: bytes, *, now: str) -> bytes:
+        """Returns the Node's JSON; `plain` is what the template makes."""
+        node = marked(json.loads(plain), self.labels, self.annotations)
+        return json.dumps(node, separators=(",", ":")).encode()

@@ -1,0 +1,170 @@
+"""What a place means: the labels of a node that stands there, and who stands there with it.
+
+    spec.template.topology, the group's name  --Layout.of-->  Layout  --labels-->  labels
+    Layout  --text-->  an annotation of the template's node  --parse-->  Layout
+
+The template's node has the layout in an annotation, and no value of its labels: an edit of the
+levels makes another template, a place doesn't. Whoever has a node's template and its place can work
+out its labels: the operator, the shim, an update in place.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import Any, Final
+
+from kwok_operator.constants import PLACE_ANNOTATION, TOPOLOGY_ANNOTATION, ZONE_LABEL
+from kwok_operator.errors import TemplateError
+from kwok_operator.nodegroups.api.template import Template
+from kwok_operator.nodegroups.cleaning import Node
+from kwok_operator.nodegroups.places import MOST_PLACES_OF_A_DOMAIN, NodePlace
+from kwok_operator.topology.api import long_form
+
+FIELD: Final = "spec.template.topology"
+_LONGEST_VALUE: Final = 63
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A level: its labels, the first of which names it, and how many of the next level, or nodes,
+    one unit of it holds."""
+
+    labels: tuple[str, ...]
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The levels of a domain, from wide to narrow."""
+
+    domain: str
+    layers: tuple[Layer, ...]
+
+    @classmethod
+    def of(cls, template: Template, *, group: str) -> "Layout | None":
+        """Returns a group's layout; None if it has none. Raises TemplateError."""
+        topology = template.topology
+        if topology is None:
+            return None
+        layers = tuple(
+            Layer((long_form(level.label), *sorted(map(long_form, level.also))), level.of)
+            for level in topology.levels
+        )
+        layout, seen = cls(topology.domain or group, layers), set[str]()
+        given = dict.fromkeys(template.shape.labels, "shape.labels")
+        if template.shape.zone is not None:
+            given[ZONE_LABEL] = "shape.zone"
+        for label in (label for layer in layers for label in layer.labels):
+            if label in seen or label in given:
+                raise TemplateError(
+                    field=f"{FIELD}.levels",
+                    value=label,
+                    problem=f"is set twice, here and in {given.get(label, 'another level')}",
+                    remedy="write it in one of the two",
+                )
+            seen.add(label)
+        longest = max(len(value) for value in layout._longest())
+        if longest > _LONGEST_VALUE:
+            raise TemplateError(
+                field=f"{FIELD}.domain",
+                value=layout.domain,
+                problem=f"makes values of labels of up to {longest} characters, which may have"
+                f" {_LONGEST_VALUE}",
+                remedy="write a shorter domain",
+            )
+        return layout
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many nodes one unit of each level holds."""
+        return tuple(prod(layer.of for layer in self.layers[n:]) for n in range(len(self.layers)))
+
+    def size(self, label: str) -> int | None:
+        """Returns how many nodes one unit of a level holds; None if no level has this label."""
+        known = long_form(label)
+        found = zip(self.layers, self.sizes, strict=True)
+        return next((size for layer, size in found if known in layer.labels), None)
+
+    @property
+    def text(self) -> str:
+        levels = (f"{','.join(layer.labels)}={layer.of}" for layer in self.layers)
+        return " ".join((self.domain, *levels))
+
+    @classmethod
+    def read(cls, annotations: Mapping[str, Any]) -> "Layout | None":
+        """Returns the layout in a node's annotations; None if the operator can't have written
+        it."""
+        return _parsed(str(annotations.get(TOPOLOGY_ANNOTATION) or ""))
+
+    def labels(self, place: int) -> dict[str, str]:
+        """Returns the labels of a node in this place."""
+        value, labels, rest = self.domain, dict[str, str](), place
+        for layer, size in zip(self.layers, self.sizes, strict=True):
+            number, rest = divmod(rest, size)
+            value = f"{value}-{number}"
+            labels.update(dict.fromkeys(layer.labels, value))
+        return labels
+
+    def marks(self, place: int) -> tuple[dict[str, str], dict[str, str]]:
+        """Returns the labels and the annotations of a node in this place."""
+        return self.labels(place), {PLACE_ANNOTATION: str(NodePlace(self.domain, place))}
+
+    def described_in(self, node: Node) -> Node:
+        """Returns the node with this layout in an annotation, and without labels of the place that
+        the node it was copied from has."""
+        metadata = {**node["metadata"]}
+        own = {label for layer in self.layers for label in layer.labels}
+        metadata["labels"] = {k: v for k, v in metadata["labels"].items() if k not in own}
+        metadata["annotations"] = {**metadata["annotations"], TOPOLOGY_ANNOTATION: self.text}
+        return {**node, "metadata": metadata}
+
+    def place_of(self, annotations: Mapping[str, Any]) -> int | None:
+        """Returns the place that a node's annotations say, if it is one of this domain."""
+        place = NodePlace.parse(str(annotations.get(PLACE_ANNOTATION) or ""))
+        return place.number if place is not None and place.domain == self.domain else None
+
+    def clashes(self, other: "Layout") -> str | None:
+        """Returns a label of which both layouts give one value to nodes that don't stand together;
+        None if there is none."""
+        if self == other:
+            return None
+        for mine, layer in enumerate(self.layers, start=1):
+            for theirs, another in enumerate(other.layers, start=1):
+                shared = set(layer.labels).intersection(another.labels)
+                if shared and _can_be_equal(self.domain, mine, other.domain, theirs):
+                    return min(shared)
+        return None
+
+    def _longest(self) -> Iterator[str]:
+        """Yields the longest value of each level."""
+        value = f"{self.domain}-{(MOST_PLACES_OF_A_DOMAIN - 1) // self.sizes[0]}"
+        yield value
+        for layer in self.layers[:-1]:
+            value = f"{value}-{layer.of - 1}"
+            yield value
+
+
+def _can_be_equal(one: str, numbers: int, other: str, others: int) -> bool:
+    """Whether one text with so many numbers after it, `-3-4`, can be equal to another such."""
+    if len(one) > len(other):
+        one, numbers, other, others = other, others, one, numbers
+    tail = other[len(one) :].split("-")
+    return (
+        other.startswith(one)
+        and tail[0] == ""
+        and all(part.isdigit() for part in tail[1:])
+        and len(tail) - 1 == numbers - others
+    )
+
+
+@lru_cache(maxsize=1_000)
+def _parsed(text: str) -> Layout | None:
+    domain, *levels = text.split(" ")
+    layers = list[Layer]()
+    for level in levels:
+        labels, _, of = level.rpartition("=")
+        if not labels or not (of.isascii() and of.isdigit()) or len(of) > 7 or int(of) < 1:
+            return None
+        layers.append(Layer(tuple(labels.split(",")), int(of)))
+    return Layout(domain, tuple(layers)) if layers else None

@@ -1,0 +1,76 @@
+"""Which requested instances have which places, before their nodes exist: `status.topology`.
+
+    TopologyStatus  --read-->  {serial: place}  --dump-->  TopologyStatus
+
+What was recorded holds; the others get the lowest free places (`fill`). Batches are written so that
+serials and places both ascend: two sets of numbers are enough.
+"""
+
+from collections.abc import Container, Iterable, Mapping
+from itertools import count
+
+from kwok_operator.nodegroups.api.status import KwokNodeGroupStatus
+from kwok_operator.nodegroups.places import MOST_PLACES_OF_A_DOMAIN
+from kwok_operator.nodegroups.serials import pack, unpack
+from kwok_operator.nodegroups.status import batches_of
+from kwok_operator.topology.api import PlacedBatch, TopologyStatus
+
+MOST_BATCHES = 1_000
+"""No more are read."""
+
+
+def fill(serials: Iterable[int], taken: Container[int]) -> dict[int, int]:
+    """Gives each of these serials, in this order, the lowest place that is not taken."""
+    free = (place for place in count() if place not in taken)
+    return dict(zip(serials, free, strict=False))
+
+
+def dump(domain: str, placed: Mapping[int, int], *, next_place: int | None) -> TopologyStatus:
+    """Writes what `read` reads."""
+    batches = list[list[tuple[int, int]]]()
+    for serial, place in sorted(placed.items()):
+        for batch in batches:
+            if batch[-1][1] < place:
+                batch.append((serial, place))
+                break
+        else:
+            batches.append([(serial, place)])
+    return TopologyStatus(
+        domain=domain,
+        pending=tuple(
+            PlacedBatch(serials=pack({s for s, _ in batch}), places=pack({p for _, p in batch}))
+            for batch in batches
+        ),
+        next_place=next_place,
+    )
+
+
+def read(status: TopologyStatus | None, *, domain: str, most: int) -> dict[int, int]:
+    """Returns the places of serials; what the operator can't have written is left out, as if
+    nothing was recorded. `most` is how many instances can be recorded."""
+    placed = dict[int, int]()
+    if status is None or status.domain != domain:
+        return placed
+    for batch in status.pending[:MOST_BATCHES]:
+        try:
+            serials, places = unpack(batch.serials), unpack(batch.places)
+        except ValueError:
+            continue
+        if len(serials) == len(places) <= most - len(placed):
+            placed.update(zip(sorted(serials), sorted(places), strict=True))
+    taken = set[int]()
+    sound = dict[int, int]()
+    for serial, place in placed.items():
+        if place < MOST_PLACES_OF_A_DOMAIN and place not in taken:
+            taken.add(place)
+            sound[serial] = place
+    return sound
+
+
+def recorded_places(status: KwokNodeGroupStatus, *, domain: str | None = None) -> dict[int, int]:
+    """Returns the places that a status has of instances without a node, by serial: those in
+    `domain`, if one is given."""
+    if status.topology is None:
+        return {}
+    most = sum(batch.last - batch.first + 1 for batch in batches_of(status))
+    return read(status.topology, domain=domain or status.topology.domain, most=most)

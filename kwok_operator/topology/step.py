@@ -1,0 +1,307 @@
+"""The topology's part of a pass: which place each instance gets, and what its node says of it.
+
+    join:    nodes seen ──> GroupPlaces: who stands where, and whose annotation is not what it was
+    revise:  pending instances without a place ──fill──> the lowest free ones of the domain
+    report:  status.topology, written before the nodes are; birth: labels and annotation of a node
+
+A place is free if no node stands there (one that is being deleted does, until it is gone), and no
+instance of any group of the domain waits for a node there. Groups decide one after the other,
+without an `await` in between, so two of them never take one place.
+"""
+
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import chain
+
+from kwok_operator.errors import REFUSED, ConflictError, TemplateError
+from kwok_operator.kube.executor import Executor
+from kwok_operator.nodegroups.cleaning import Node, part_of
+from kwok_operator.nodegroups.client import Group
+from kwok_operator.nodegroups.groupstore import GroupStore
+from kwok_operator.nodegroups.inplace import Patch
+from kwok_operator.nodegroups.nodecache import NodeCache
+from kwok_operator.nodegroups.nodewriter import NodeWriter
+from kwok_operator.nodegroups.observation import Memory, Observation, Openings
+from kwok_operator.nodegroups.parts import Clock
+from kwok_operator.nodegroups.plan import Plan
+from kwok_operator.nodegroups.steps import GroupStep, StepPass, StepReport, Stop, Write
+from kwok_operator.topology.births import PlacedBirth, marked
+from kwok_operator.topology.layout import FIELD, Layout
+from kwok_operator.topology.record import dump, fill, recorded_places
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class GroupPlaces:
+    """What the process knows of one group's places, by serial.
+
+    `nodes` are those of existing nodes as first seen, whatever their annotations say later;
+    `promised` those of instances that have no node yet, and of nodes that get a place.
+    """
+
+    uid: str
+    domain: str = ""
+    nodes: dict[int, int] = field(default_factory=dict)
+    promised: dict[int, int] = field(default_factory=dict)
+    astray: frozenset[int] = frozenset()
+    """Serials of nodes whose annotation is gone, or says another place."""
+    tries: Openings = field(default_factory=Openings)
+
+
+class TopologyStep(GroupStep):
+    """Lets places take part in the passes over groups that have `template.topology`."""
+
+    def __init__(
+        self,
+        *,
+        store: GroupStore,
+        cache: NodeCache,
+        writer: NodeWriter,
+        executor: Executor,
+        clock: Clock,
+    ) -> None:
+        self.writer = writer
+        self.executor = executor
+        self.clock = clock
+        self._store = store
+        self._cache = cache
+        self._standing: dict[str, GroupPlaces] = {}
+
+    def check(self, group: Group) -> None:
+        layout = Layout.of(group.spec.template, group=group.name)
+        if layout is None:
+            return
+        for name in self._store.names():
+            other = self._store.get(name)
+            if other is None or name == group.name or other.spec.template.topology is None:
+                continue
+            with suppress(TemplateError):
+                theirs = Layout.of(other.spec.template, group=name)
+                label = layout.clashes(theirs) if theirs is not None else None
+                if theirs is not None and label and _rank(other, theirs) < _rank(group, layout):
+                    break
+        else:
+            return
+        raise TemplateError(
+            field=f"{FIELD}.levels",
+            value=label,
+            problem=f"would have values that group {name} gives to nodes in other places",
+            remedy="write the same levels in both, or another domain",
+        )
+
+    def resolved(self, group: Group, node: Node) -> Node:
+        layout = Layout.of(group.spec.template, group=group.name)
+        return node if layout is None else layout.described_in(node)
+
+    def join(self, group: Group, memory: Memory, seen: Observation, *, now: int) -> StepPass | None:
+        if group.spec.template.topology is None and memory.status.topology is None:
+            self._standing.pop(group.name, None)
+            return None
+        return TopologyPass(self, group, memory, seen)
+
+    def carry_over(self, wanted: Node, live: Node) -> Node:
+        layout = Layout.read(part_of(wanted, "metadata", "annotations"))
+        if layout is None:
+            return wanted
+        place = layout.place_of(part_of(live, "metadata", "annotations"))
+        if place is None:
+            place = self._promised(live["metadata"]["name"])
+        return wanted if place is None else marked(wanted, *layout.marks(place))
+
+    def forget(self, name: str) -> None:
+        self._standing.pop(name, None)
+
+    def standing(self, group: Group) -> GroupPlaces:
+        """Returns what is known of a group; before its first pass, what its status says."""
+        known = self._standing.get(group.name)
+        if known is None or known.uid != group.uid:
+            known = self._standing[group.name] = GroupPlaces(group.uid)
+            if group.status.topology is not None:
+                known.domain = group.status.topology.domain
+                known.promised = recorded_places(group.status)
+        return known
+
+    def taken(self, domain: str, *, apart: str) -> "_Taken":
+        """Returns the places that are taken in a domain, but those promised in group `apart`."""
+        sets: list[Collection[int]] = [self._cache.occupied(domain)]
+        for name in self._store.names():
+            group = self._store.get(name)
+            if group is not None and group.spec.template.topology is not None:
+                known = self.standing(group)
+                if known.domain == domain and name != apart:
+                    sets.append(frozenset(known.promised.values()))
+                if known.domain == domain and known.astray:
+                    there = (s for s in known.astray if group.names.name(s) in self._cache)
+                    sets.append(frozenset(known.nodes[serial] for serial in there))
+        return _Taken(sets)
+
+    def _promised(self, node: str) -> int | None:
+        for name, known in self._standing.items():
+            group = self._store.get(name)
+            serial = group.names.serial(node) if group is not None else None
+            if serial is not None:
+                return known.promised.get(serial, known.nodes.get(serial))
+        return None
+
+
+class _Taken(Collection[int]):
+    """The union of sets, without a copy of them."""
+
+    def __init__(self, sets: Sequence[Collection[int]]) -> None:
+        self._sets = sets
+
+    def __contains__(self, place: object) -> bool:
+        return any(place in each for each in self._sets)
+
+    def __iter__(self) -> Iterator[int]:
+        return chain.from_iterable(self._sets)
+
+    def __len__(self) -> int:
+        return len(set(self))
+
+    def along_with(self, places: Collection[int]) -> "_Taken":
+        return _Taken([*self._sets, places])
+
+
+class TopologyPass(StepPass):
+    """The topology's part of one pass over one group."""
+
+    def __init__(self, step: TopologyStep, group: Group, memory: Memory, seen: Observation) -> None:
+        self._step = step
+        self._group = group
+        self._memory = memory
+        self._seen = seen
+        self._layout: Layout | None = None
+        self._status = memory.status.topology
+        self._placed: dict[int, int] = {}
+        self._marking: dict[int, int] = {}
+        """The places of nodes whose annotation is to be written, by serial."""
+        self._new = False
+
+    async def revise(
+        self, plan: Plan, *, template: Node | None, reporting: bool, stop: Stop
+    ) -> Plan | None:
+        if template is None:
+            # Nothing is created, and what was recorded stays.
+            return replace(plan, standing=recorded_places(self._memory.status))
+        self._layout = layout = Layout.read(part_of(template, "metadata", "annotations"))
+        if layout is None:
+            self._step.forget(self._group.name)
+            self._status = None
+            return plan
+        known = self._step.standing(self._group)
+        self._look(known, layout.domain)
+        taken = self._step.taken(layout.domain, apart=self._group.name)
+        before = recorded_places(self._memory.status, domain=layout.domain)
+        placed = {s: before[s] for s in plan.pending if s in before and before[s] not in taken}
+        if not reporting:
+            rest = taken.along_with(frozenset(placed.values()))
+            new = fill((s for s in plan.pending if s not in placed), rest)
+            placed |= new
+            self._new = bool(new)
+            rest = taken.along_with(frozenset(placed.values()))
+            homes = self._homes(known, plan, taken=rest)
+            known.promised = placed | homes
+            rest = taken.along_with(frozenset(known.promised.values()))
+            self._marking = {s: known.nodes[s] for s in known.astray}
+            self._marking |= {s: p for s, p in homes.items() if not self._is_in(plan, s)}
+            self._status = dump(layout.domain, placed, next_place=self._next(rest))
+        self._placed = placed
+        return replace(plan, standing=placed)
+
+    @property
+    def urgent(self) -> bool:
+        return self._new
+
+    def report(self) -> StepReport:
+        return StepReport(fields={"topology": self._status})
+
+    def birth(self, serial: int, capacity: Mapping[str, str]) -> PlacedBirth | None:
+        place = self._placed.get(serial)
+        if self._layout is None or place is None:
+            return None
+        return PlacedBirth(*self._layout.marks(place))
+
+    @property
+    def writes(self) -> Sequence[Write]:
+        return (self._mark,) if self._due() else ()
+
+    def after_status(self) -> float | None:
+        return Openings.FIRST if self._marking and not self._group.spec.paused else None
+
+    def _look(self, known: GroupPlaces, domain: str) -> None:
+        """Notes who stands where. The place that a node had first holds, until it is gone."""
+        if known.domain != domain:
+            known.domain, known.nodes, known.promised = domain, {}, {}
+        nodes, astray = dict[int, int](), list[int]()
+        for serial, record in self._seen.records.items():
+            said = record.place
+            place = said.number if said is not None and said.domain == domain else None
+            first = known.nodes.get(serial, place)
+            if first is not None:
+                nodes[serial] = first
+                if first != place:
+                    astray.append(serial)
+        known.nodes, known.astray = nodes, frozenset(astray)
+
+    def _homes(self, known: GroupPlaces, plan: Plan, *, taken: Collection[int]) -> dict[int, int]:
+        """Returns places for nodes that have none: those that are updated to this template, and
+        those that have been made from it, and lost their place while nobody watched."""
+        homeless = [
+            serial
+            for serial, record in self._seen.records.items()
+            if serial not in known.nodes
+            and not record.deleting
+            and (
+                self._is_in(plan, serial)
+                or record.template_hash == self._memory.status.template_hash
+            )
+        ]
+        homes = {s: known.promised[s] for s in homeless if s in known.promised}
+        homes = {serial: place for serial, place in homes.items() if place not in taken}
+        rest = fill((s for s in homeless if s not in homes), {*taken, *homes.values()})
+        return homes | rest
+
+    def _is_in(self, plan: Plan, serial: int) -> bool:
+        return self._seen.records[serial].name in plan.update
+
+    def _next(self, taken: Collection[int]) -> int | None:
+        return None if self._group.spec.autoscaling is None else fill([0], taken)[0]
+
+    def _due(self) -> list[int]:
+        if self._group.spec.paused:
+            return []
+        now, tries = self._step.clock.monotonic(), self._step.standing(self._group).tries
+        records = self._seen.records
+        return [s for s in self._marking if tries.is_due(records[s].name, now=now)]
+
+    async def _mark(self, stop: Stop) -> None:
+        layout, step, group = self._layout, self._step, self._group
+        tries = step.standing(group).tries
+
+        async def mark(serial: int) -> None:
+            record = self._seen.records[serial]
+            labels, annotations = layout.marks(self._marking[serial]) if layout else ({}, {})
+            # Labels that others have changed are theirs, as all labels are.
+            homeless = serial not in step.standing(group).nodes
+            metadata = {"annotations": annotations} | ({"labels": labels} if homeless else {})
+            tries.tried(record.name, now=step.clock.monotonic())
+
+            def patch(live: Node) -> list[Patch]:
+                return [("", {"metadata": metadata})]
+
+            try:
+                await step.writer.patch_current(record, patch, uid=group.uid)
+            except (ConflictError, *REFUSED) as error:
+                logger.debug("place not written: node=%s error=%s", record.name, error)
+
+        await step.executor.run(self._due(), mark, group=group.name, stop=stop)
+
+
+def _rank(group: Group, layout: Layout) -> tuple[bool, str]:
+    """Orders groups whose layouts don't agree: first come those that use theirs already."""
+    resolved = part_of(group.status.resolved_template or {}, "metadata", "annotations")
+    return Layout.read(resolved) != layout, group.name

@@ -1,0 +1,86 @@
+"""Nodes in racks while people edit: the annotation, the levels, another group's levels."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from kwok_operator.constants import PLACE_ANNOTATION
+from tests.fakes.apiserver import GROUPS, NODES
+from tests.fakes.operator import NAME, Json, World
+from tests.fakes.waiting import until
+
+RACK = "example.com/rack"
+SIZE = 7
+
+
+def template(domain: str = "pool", *, of: int = 3, label: str = RACK) -> Json:
+    return {"topology": {"domain": domain, "levels": [{"label": label, "of": of}]}}
+
+
+class Racks(World):
+    """One group with racks of three."""
+
+    def edit(self, **spec: Any) -> None:
+        self.server.patch(GROUPS, NAME, {"spec": spec})
+
+    def standing(self) -> dict[str, tuple[str, str]]:
+        """Annotation and rack of each node."""
+        return {
+            name: (
+                node["metadata"]["annotations"].get(PLACE_ANNOTATION, ""),
+                node["metadata"]["labels"].get(RACK, ""),
+            )
+            for name, node in self.server.objects(NODES).items()
+        }
+
+    def condition(self, name: str, kind: str) -> Json:
+        status = self.server.objects(GROUPS)[name].get("status", {})
+        found: Json = {c["type"]: c for c in status.get("conditions", ())}.get(kind, {})
+        return found
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[Racks]:
+    async with Racks().running() as world:
+        spec = {"targetSize": SIZE, "template": template()}
+        world.server.create(GROUPS, {"metadata": {"name": NAME}, "spec": spec})
+        await world.settled(SIZE)
+        yield world
+
+
+def places(domain: str, size: int, *, of: int = 3) -> list[tuple[str, str]]:
+    return [(f"{domain}/{place}", f"{domain}-{place // of}") for place in range(size)]
+
+
+@pytest.mark.parametrize("edited", [None, "pool/0", "pool/99", "other/4", "nonsense"])
+async def test_an_edited_place_is_put_back(world: Racks, edited: str | None) -> None:
+    before = world.standing()
+    assert sorted(before.values()) == places("pool", SIZE)
+    name = sorted(before)[4]
+    annotations = {"metadata": {"annotations": {PLACE_ANNOTATION: edited}}}
+    world.server.patch(NODES, name, annotations)
+    world.edit(targetSize=SIZE + 1)
+    await until(lambda: world.standing().get(name) == before[name])
+    await world.settled(SIZE + 1)
+    assert sorted(world.standing().values()) == places("pool", SIZE + 1)
+
+
+async def test_nodes_move_in_place(world: Racks) -> None:
+    world.edit(template=template(of=2), updateStrategy={"type": "InPlace"})
+    await until(lambda: sorted(world.standing().values()) == places("pool", SIZE, of=2))
+    world.edit(template=template("other", of=2))
+    await until(lambda: sorted(world.standing().values()) == places("other", SIZE, of=2))
+    assert world.serials() == list(range(SIZE))
+
+
+async def test_the_group_that_comes_second_must_agree(world: Racks) -> None:
+    spec = {"targetSize": 2, "template": template(of=4)}
+    world.server.create(GROUPS, {"metadata": {"name": "another"}, "spec": spec})
+    await until(lambda: world.condition("another", "TemplateResolved").get("status") == "False")
+    message = world.condition("another", "TemplateResolved")["message"]
+    assert "spec.template.topology.levels" in message and f"group {NAME}" in message
+    assert world.condition(NAME, "TemplateResolved")["status"] == "True"
+    world.server.patch(GROUPS, "another", {"spec": {"template": template()}})
+    await until(lambda: len(world.standing()) == SIZE + 2)
+    assert sorted(world.standing().values()) == places("pool", SIZE + 2)

@@ -1,0 +1,380 @@
+"""Places of nodes: what they mean, how they are recorded, and who gets which.
+
+World: groups of one domain, pass by pass, with what an API server would keep. Its rules ask for
+nodes, have them appear late, delete them by hand, hold them in deletion, take their annotations,
+wipe and lose statuses, and restart the operator at any instant. Always: no two live nodes stand in
+one place; a place that was recorded holds; each new instance gets the lowest free place.
+"""
+
+import itertools
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+
+from kwok_operator.constants import PLACE_ANNOTATION, TOPOLOGY_ANNOTATION
+from kwok_operator.errors import TemplateError
+from kwok_operator.nodegroups.api.status import KwokNodeGroupStatus, PendingBatch
+from kwok_operator.nodegroups.api.template import Template
+from kwok_operator.nodegroups.client import Group
+from kwok_operator.nodegroups.groupstore import GroupStore
+from kwok_operator.nodegroups.nodecache import NodeCache, NodeRecord
+from kwok_operator.nodegroups.observation import Memory, observe, observed
+from kwok_operator.nodegroups.places import NodePlace
+from kwok_operator.nodegroups.plan import make_plan
+from kwok_operator.topology.api import MAX_LEVELS, MAX_UNIT, SHORT_NAMES, TopologyStatus
+from kwok_operator.topology.layout import Layout
+from kwok_operator.topology.record import dump, fill, read
+from kwok_operator.topology.step import GroupPlaces, TopologyPass, TopologyStep
+
+NOW = "2026-01-02T03:04:05Z"
+RACKS = [{"label": "example.com/block", "of": 2}, {"label": "example.com/rack", "of": 3}]
+
+
+def layout(*levels: Any, group: str = "web", **topology: Any) -> Layout:
+    given = {"levels": [*levels] or RACKS, **topology}
+    found = Layout.of(Template.model_validate({"topology": given}), group=group)
+    assert found is not None
+    return found
+
+
+@given(
+    st.lists(st.integers(1, 30), min_size=1, max_size=MAX_LEVELS),
+    st.integers(0, 9_999_999),
+    st.integers(0, 9_999_999),
+)
+def test_nodes_share_a_value_if_they_stand_together(sizes: list[int], one: int, two: int) -> None:
+    levels = [{"label": f"example.com/{n}", "of": size} for n, size in enumerate(sizes)]
+    found = layout(*levels)
+    first, second, size = found.labels(one), found.labels(two), 1
+    for level, of in reversed(list(zip(levels, sizes, strict=True))):
+        size *= of
+        label = str(level["label"])
+        assert (first[label] == second[label]) == (one // size == two // size)
+    assert Layout.read({TOPOLOGY_ANNOTATION: found.text}) == found
+    assert found.place_of(found.marks(one)[1]) == one
+
+
+def test_the_longest_values_are_labels() -> None:
+    found = layout(
+        *({"label": f"example.com/{n}", "of": 15} for n in range(MAX_LEVELS)), domain="a" * 40
+    )
+    assert max(len(v) for v in found.labels(9_999_999).values()) <= 63
+    with pytest.raises(TemplateError, match="which may have 63"):
+        layout(*({"label": f"a.b/{n}", "of": 11} for n in range(MAX_LEVELS)), group="a" * 50)
+
+
+@pytest.mark.parametrize(
+    ("levels", "shape"),
+    [
+        ([{"label": "gke/block", "of": 2}, {"label": SHORT_NAMES["gke/block"], "of": 2}], {}),
+        ([{"label": "kubernetes/zone", "of": 2}], {"zone": "b"}),
+        ([{"label": "kubernetes/zone", "of": 2}], {"labels": {SHORT_NAMES["kubernetes/zone"]: ""}}),
+    ],
+)
+def test_a_short_form_is_its_label(levels: list[Any], shape: dict[str, Any]) -> None:
+    template = {"topology": {"levels": levels}, "shape": shape}
+    with pytest.raises(TemplateError, match="is set twice"):
+        Layout.of(Template.model_validate(template), group="web")
+
+
+@given(st.text("ab-1", min_size=1, max_size=4), st.text("ab-1", min_size=1, max_size=4), st.data())
+def test_layouts_clash_if_two_places_look_like_one(one: str, two: str, data: Any) -> None:
+    names = ["a.b/x", "a.b/y"]
+    drawn = st.permutations(names).flatmap(
+        lambda labels: st.tuples(
+            *(st.builds(lambda of, n=n: {"label": n, "of": of}, st.integers(1, 3)) for n in labels)
+        ).flatmap(lambda levels: st.sampled_from([levels, levels[:1]]))
+    )
+    first = Layout.of(_template(one, data.draw(drawn)), group="")
+    second = Layout.of(_template(two, data.draw(drawn)), group="")
+    assert first is not None and second is not None
+    if first == second:
+        assert first.clashes(second) is None
+        return
+    values: list[set[tuple[str, str]]] = [
+        {pair for place in range(300) for pair in each.labels(place).items()}
+        for each in (first, second)
+    ]
+    if values[0] & values[1]:
+        assert first.clashes(second) and second.clashes(first)
+
+
+def _template(domain: str, levels: Any) -> Template:
+    return Template.model_construct(
+        topology=Template.model_validate({"topology": {"levels": [*levels]}}).topology.model_copy(  # type: ignore[union-attr]
+            update={"domain": domain}
+        )
+    )
+
+
+@given(
+    st.dictionaries(st.integers(0, 400), st.integers(0, 400), max_size=60).map(
+        lambda placed: {s: p for p, s in {p: s for s, p in placed.items()}.items()}
+    )
+)
+def test_what_is_recorded_is_read_back(placed: dict[int, int]) -> None:
+    status = TopologyStatus.model_validate(dump("web", placed, next_place=3).dump())
+    assert read(status, domain="web", most=len(placed)) == placed
+    assert read(status, domain="other", most=len(placed)) == {}
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        {"serials": "0-9", "places": "0-8"},
+        {"serials": "0-9999999", "places": "0-9999999"},
+        {"serials": "nonsense", "places": "0"},
+        {"serials": "0", "places": "99999999"},
+    ],
+)
+def test_what_others_wrote_into_the_record_is_left_out(batch: dict[str, str]) -> None:
+    status = TopologyStatus.model_validate({"domain": "web", "pending": [batch]})
+    assert read(status, domain="web", most=100) == {}
+
+
+def test_the_largest_record_is_small() -> None:
+    holes = fill(range(10_000), {place for place in range(30_000) if place % 3})
+    assert len(json.dumps(dump("web", holes, next_place=None).dump())) < 20_000
+    assert MAX_UNIT == 1_000_000
+
+
+class World:
+    """An API server of groups and nodes, and an operator's topology step."""
+
+    def __init__(self, *groups: str) -> None:
+        self.version = itertools.count(1)
+        self.bodies: dict[str, dict[str, Any]] = {}
+        self.nodes: dict[str, NodeRecord] = {}
+        self.wiped = False
+        for name in groups:
+            self.apply(name, 0)
+        self.restart()
+
+    def restart(self) -> None:
+        """A new process knows what the API server has."""
+        self.store = GroupStore(clock=lambda: 0.0)
+        self.cache = NodeCache(changed=lambda _: None, initialised=lambda *_, **__: None)
+        self.memories: dict[str, Memory] = {}
+        unused: Any = None
+        self.step = TopologyStep(
+            store=self.store, cache=self.cache, writer=unused, executor=unused, clock=unused
+        )
+        for body in self.bodies.values():
+            self.store.put(Group.parse(body))
+        self.cache.replace([replace(node) for node in self.nodes.values()], 10**9)
+
+    def apply(self, name: str, size: int) -> None:
+        topology = {"domain": "pool", "levels": RACKS}
+        old = self.bodies.get(name, {"metadata": {"name": name, "uid": f"uid-{name}"}})
+        spec = {"targetSize": size, "template": {"topology": topology}}
+        self._put({**old, "spec": spec})
+
+    def _put(self, body: dict[str, Any]) -> None:
+        metadata = {**body["metadata"], "resourceVersion": str(next(self.version))}
+        name = metadata["name"]
+        self.bodies[name] = {**body, "metadata": metadata}
+        if hasattr(self, "store"):
+            self.store.put(Group.parse(self.bodies[name]))
+
+    def look(self, name: str, *, written: bool = True) -> dict[int, int]:
+        """A pass up to its status, which may fail to be written. Returns who has which place."""
+        group = self.store.get(name)
+        assert group is not None
+        memory = self.memories.setdefault(name, Memory(group.uid, group.status, 0))
+        memory.refresh(group)
+        seen = observe(group, memory, self.cache)
+        plan = make_plan(
+            group.spec,
+            observed(seen, memory, room=10**6),
+            names=seen.names,
+            now=NOW,
+            may_create=True,
+        )
+        joined = self.step.join(group, memory, seen, now=0)
+        assert isinstance(joined, TopologyPass)
+        node: dict[str, Any] = {"metadata": {"labels": {}, "annotations": {}}}
+        template = self.step.resolved(group, node)
+        with pytest.raises(StopIteration):  # it awaits nothing
+            joined.revise(plan, template=template, reporting=False, stop=lambda: False).send(None)
+        if written:
+            batches = (
+                PendingBatch(
+                    first=b.first,
+                    last=b.last,
+                    requested_at=NOW,
+                    except_=",".join(map(str, sorted(b.spent))),
+                )
+                for b in plan.batches
+            )
+            status = KwokNodeGroupStatus(
+                target_size=plan.target.value,
+                next_serial=plan.next_serial,
+                pending=tuple(batches),
+                **joined.report().fields,
+            )
+            self._put({**self.bodies[name], "status": status.dump()})
+            memory.status = KwokNodeGroupStatus.model_validate(status.dump())
+        for each in plan.delete:
+            self.drop(each)
+        births = {serial: joined.birth(serial, {}) for serial in plan.create}
+        places = {
+            serial: NodePlace.parse(birth.annotations[PLACE_ANNOTATION])
+            for serial, birth in births.items()
+            if birth is not None
+        }
+        assert len(places) == len(plan.create)
+        return {serial: place.number for serial, place in places.items() if place is not None}
+
+    def create(self, name: str, serial: int, place: int) -> None:
+        group = self.store.get(name)
+        assert group is not None
+        node = group.names.name(serial)
+        self.memories[name].seen.add(serial)
+        self.put(
+            NodeRecord(
+                name=node,
+                uid=f"uid-{node}",
+                resource_version=0,
+                group=name,
+                owner=group.uid,
+                serial=serial,
+                template_hash="",
+                ready=True,
+                deleting=False,
+                held=False,
+                endpoint=None,
+                place=NodePlace("pool", place),
+            )
+        )
+
+    def put(self, node: NodeRecord) -> None:
+        node = replace(node, resource_version=next(self.version))
+        self.nodes[node.name] = node
+        self.cache.upsert(replace(node))
+
+    def drop(self, name: str) -> None:
+        self.nodes.pop(name, None)
+        self.cache.deleted(name, gone=True)
+
+    def standing(self, name: str) -> GroupPlaces:
+        group = self.store.get(name)
+        assert group is not None
+        return self.step.standing(group)
+
+
+class Racks(RuleBasedStateMachine):
+    """`true` are the places that nodes have had from their first write, whatever is edited."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World("a", "b")
+        self.true: dict[str, int] = {}
+        self.known: dict[tuple[str, int], int] = {}
+        """Places that were recorded, by group and serial, until the node is there."""
+        self.given: dict[tuple[str, int], int] = {}
+
+    @initialize()
+    def begin(self) -> None:
+        self.world.apply("a", 6)
+        self.reconcile("a", 4, True)
+        self.world.apply("b", 3)
+        self.reconcile("b", 2, True)
+
+    @rule(name=st.sampled_from("ab"), size=st.integers(0, 9))
+    def scale(self, name: str, size: int) -> None:
+        self.world.apply(name, size)
+
+    @rule(
+        name=st.sampled_from("ab"),
+        made=st.integers(0, 9),
+        written=st.sampled_from([True, True, True, False]),
+    )
+    def reconcile(self, name: str, made: int, written: bool) -> None:
+        """A pass that makes only some of the nodes, or ends before its status is written."""
+        (other,) = {"a", "b"} - {name}
+        before = {*self.true.values()} | {p for (g, _), p in self.known.items() if g == other}
+        before |= {*self.world.standing(other).promised.values()}
+        own = {serial: p for (g, serial), p in self.known.items() if g == name}
+        placed = self.world.look(name, written=written)
+        assert {s: placed[s] for s in placed if s in own} == {s: own[s] for s in placed if s in own}
+        # After a crash, one whose node was there and is gone is made again, where it stood.
+        old = {s: p for s, p in placed.items() if self.given.get((name, s)) == p}
+        kept = before | {*old.values()}
+        new = {serial: place for serial, place in placed.items() if serial not in old}
+        assert new == fill(sorted(new), kept), (new, kept)
+        self.true = {n: p for n, p in self.true.items() if n in self.world.nodes}
+        if not written:
+            return
+        self.known = {key: p for key, p in self.known.items() if key[0] != name}
+        self.known |= {(name, serial): place for serial, place in placed.items()}
+        self.given |= self.known
+        for serial in list(placed)[:made]:
+            self.world.create(name, serial, placed[serial])
+            group = self.world.store.get(name)
+            assert group is not None
+            self.true[group.names.name(serial)] = placed[serial]
+            del self.known[name, serial]
+
+    @rule(data=st.data())
+    def delete_by_hand(self, data: Any) -> None:
+        if self.world.nodes:
+            name = data.draw(st.sampled_from(sorted(self.world.nodes)))
+            self.world.drop(name)
+            del self.true[name]
+
+    @rule(data=st.data())
+    def hold_in_deletion(self, data: Any) -> None:
+        if self.world.nodes:
+            name = data.draw(st.sampled_from(sorted(self.world.nodes)))
+            self.world.put(replace(self.world.nodes[name], deleting=True, held=True))
+
+    @rule(data=st.data(), lie=st.none() | st.integers(0, 9_000).map(lambda n: NodePlace("pool", n)))
+    def edit_the_annotation(self, data: Any, lie: NodePlace | None) -> None:
+        """Only of a node that the operator has seen: it can't know better."""
+        seen = [
+            n.name
+            for each in self.world.store.names()
+            for n in self.world.cache.group(each).values()
+            if n.serial in self.world.standing(each).nodes and not n.deleting
+        ]
+        if seen:
+            name = data.draw(st.sampled_from(sorted(seen)))
+            self.world.put(replace(self.world.nodes[name], place=lie))
+            # The next pass knows, and has it written again.
+            group = self.world.nodes[name].group
+            self.world.look(group, written=False)
+            self.true = {n: p for n, p in self.true.items() if n in self.world.nodes}
+            if name not in self.true:
+                return  # it was too many
+            serial = self.world.nodes[name].serial
+            assert serial is not None
+            assert self.world.standing(group).nodes[serial] == self.true[name]
+            self.world.put(
+                replace(self.world.nodes[name], place=NodePlace("pool", self.true[name]))
+            )
+
+    @rule()
+    def restart(self) -> None:
+        self.world.restart()
+
+    @invariant()
+    def no_two_stand_in_one_place(self) -> None:
+        places = [*self.true.values(), *self.known.values()]
+        assert len(places) == len(set(places)), (self.true, self.known)
+
+
+def test_no_two_nodes_ever_stand_in_one_place() -> None:
+    run_state_machine_as_test(
+        Racks, settings=settings(deadline=None, max_examples=30, stateful_step_count=30)
+    )
