@@ -1,12 +1,21 @@
-"""Nodes in racks, by an operator on a real cluster: where the real scheduler puts pods."""
+"""Nodes in racks, by an operator on a real cluster: labels, holes, restarts, edits."""
 
+import random
 from collections import Counter
 from typing import Any
 
-from kwok_operator.constants import NODE_GROUP_LABEL
+import pytest
+
+from kwok_operator.constants import NODE_GROUP_LABEL, PLACE_ANNOTATION
+from kwok_operator.topology.api import TopologyStatus
+from kwok_operator.topology.record import read
+from tests.e2e.api import NODES
+from tests.e2e.crashes import SLOWLY, kill, wait_under_way
 from tests.e2e.groups import (
     apply_group,
+    group_of,
     nodes_of,
+    serial_of,
     wait_ready,
 )
 from tests.e2e.kubectl import Kubectl, eventually
@@ -20,10 +29,107 @@ def template(domain: str, levels: Any = LEVELS) -> dict[str, Any]:
     return {"shape": {"cpu": 1}, "topology": {"domain": domain, "levels": levels}}
 
 
+def standing(kubectl: Kubectl, *groups: str) -> dict[int, str]:
+    """The racks of nodes, by their places; no two nodes have one place, and labels agree."""
+    nodes = [node["metadata"] for group in groups for node in nodes_of(kubectl, group)]
+    found = dict[int, str]()
+    for node in nodes:
+        domain, _, text = node["annotations"][PLACE_ANNOTATION].partition("/")
+        place = int(text)
+        assert place not in found
+        block, rack = f"{domain}-{place // 6}", f"{domain}-{place // 6}-{place % 6 // 3}"
+        assert (node["labels"][BLOCK], node["labels"][RACK]) == (block, rack)
+        found[place] = rack
+    return found
+
+
+def place_of(node: dict[str, Any]) -> int:
+    return int(node["metadata"]["annotations"][PLACE_ANNOTATION].rpartition("/")[2])
+
+
+def promises(kubectl: Kubectl, name: str) -> dict[int, int]:
+    """The places of instances that have no node yet, by serial."""
+    status = group_of(kubectl, name).get("status", {}).get("topology")
+    topology = TopologyStatus.model_validate(status) if status else None
+    return read(topology, domain=topology.domain, most=1_000) if topology else {}
+
+
+@pytest.mark.core
+def test_racks_are_filled_together_and_holes_first(
+    kubectl: Kubectl, harness: Harness, group_name: str, chance: random.Random
+) -> None:
+    a, b, domain = f"{group_name}-a", f"{group_name}-b", f"{group_name}-racks"[-40:].lstrip("-.")
+    apply_group(kubectl, a, targetSize=60, template=template(domain))
+    apply_group(kubectl, b, targetSize=30, template=template(domain))
+    # Killed in the middle: what was recorded holds.
+    process = harness.start(SLOWLY, ready=False)
+    wait_under_way(process, a, least=chance.randrange(1, 20))
+    kill(process)
+    promised = {name: promises(kubectl, name) for name in (a, b)}
+    harness.start()
+    for name in (a, b):
+        wait_ready(kubectl, name)
+        kept = {
+            serial_of(node["metadata"]["name"]): place_of(node) for node in nodes_of(kubectl, name)
+        }
+        assert promised[name].items() <= kept.items()
+    assert promised[a]
+    assert sorted(standing(kubectl, a, b)) == list(range(90))
+
+    # A lost rack: what comes next stands there.
+    gone = [
+        node["metadata"]["name"]
+        for name in (a, b)
+        for node in nodes_of(kubectl, name)
+        if node["metadata"]["labels"][RACK] == f"{domain}-1-0"
+    ]
+    assert len(gone) == 3
+    for name in gone:
+        kubectl.api.delete(f"{NODES}/{name}")
+    eventually(
+        lambda: standing(kubectl, a, b),
+        lambda found: sorted(found) == list(range(90)),
+        describe="the rack is full again",
+    )
+    for name in (a, b):
+        wait_ready(kubectl, name)
+
+
 def rack_of(kubectl: Kubectl, *groups: str) -> dict[str, str]:
     """The racks of nodes, by the nodes' names."""
     nodes = [node["metadata"] for group in groups for node in nodes_of(kubectl, group)]
     return {node["name"]: node["labels"][RACK] for node in nodes}
+
+
+def test_a_rack_is_lost_with_and_without_stock(
+    kubectl: Kubectl, operator: Harness, group_name: str
+) -> None:
+    domain = f"{group_name}-r"[-40:].lstrip("-.")
+
+    def apply(stock: int) -> None:
+        cloud = {"unit": RACK, "stock": stock, "retryAfter": "1s"}
+        apply_group(kubectl, group_name, targetSize=9, template=template(domain), cloud=cloud)
+
+    def failed(size: int) -> bool:
+        status = group_of(kubectl, group_name)["status"]
+        counts = [status.get(key, 0) for key in ("readyReplicas", "failedReplicas")]
+        return counts == [9 - size, size]
+
+    apply(9)
+    wait_ready(kubectl, group_name)
+    before = rack_of(kubectl, group_name)
+    assert sorted(Counter(before.values()).values()) == [3, 3, 3]
+    apply(8)
+    wait_ready(kubectl, group_name)
+    lost = [name for name, rack in before.items() if rack == f"{domain}-0-1"]
+    for name in lost:
+        kubectl.api.delete(f"{NODES}/{name}")
+    eventually(lambda: failed(3), describe="two nodes are in stock, and the rack needs three")
+    apply(9)
+    wait_ready(kubectl, group_name)
+    after = rack_of(kubectl, group_name)
+    assert Counter(after.values()) == Counter(before.values())
+    assert not {*lost} & {*after}
 
 
 def test_the_scheduler_packs_and_spreads_by_racks(
