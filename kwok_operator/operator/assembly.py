@@ -181,6 +181,7 @@ class Assembly:
             writer=writer,
             executor=self._executor,
             clock=clock,
+            wake=self.wake,
         )
         return CompanionStep(self.companions), topology, cloud
 

@@ -10,11 +10,12 @@ without an `await` in between, so two of them never take one place.
 """
 
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
+from kwok_operator.constants import NODE_GROUP_LABEL
 from kwok_operator.errors import REFUSED, ConflictError, TemplateError
 from kwok_operator.kube.executor import Executor
 from kwok_operator.nodegroups.cleaning import Node, part_of
@@ -27,11 +28,15 @@ from kwok_operator.nodegroups.observation import Memory, Observation, Openings
 from kwok_operator.nodegroups.parts import Clock
 from kwok_operator.nodegroups.plan import Plan
 from kwok_operator.nodegroups.steps import GroupStep, StepPass, StepReport, Stop, Write
+from kwok_operator.nodegroups.template import template_hash
 from kwok_operator.topology.births import PlacedBirth, marked
 from kwok_operator.topology.layout import FIELD, Layout
 from kwok_operator.topology.record import dump, fill, recorded_places
 
 logger = logging.getLogger(__name__)
+
+NEXT_PLACE_DELAY = 1.0
+"""Seconds after which groups without nodes show which place is the next free one now."""
 
 
 @dataclass(slots=True)
@@ -62,10 +67,12 @@ class TopologyStep(GroupStep):
         writer: NodeWriter,
         executor: Executor,
         clock: Clock,
+        wake: Callable[[str, float], None],
     ) -> None:
         self.writer = writer
         self.executor = executor
         self.clock = clock
+        self.wake = wake
         self._store = store
         self._cache = cache
         self._standing: dict[str, GroupPlaces] = {}
@@ -106,9 +113,9 @@ class TopologyStep(GroupStep):
         layout = Layout.read(part_of(wanted, "metadata", "annotations"))
         if layout is None:
             return wanted
-        place = layout.place_of(part_of(live, "metadata", "annotations"))
+        place = self._known_place(wanted, layout)
         if place is None:
-            place = self._promised(live["metadata"]["name"])
+            place = layout.place_of(part_of(live, "metadata", "annotations"))
         return wanted if place is None else marked(wanted, *layout.marks(place))
 
     def forget(self, name: str) -> None:
@@ -126,25 +133,51 @@ class TopologyStep(GroupStep):
 
     def taken(self, domain: str, *, apart: str) -> "_Taken":
         """Returns the places that are taken in a domain, but those promised in group `apart`."""
-        sets: list[Collection[int]] = [self._cache.occupied(domain)]
+        others = set[int]()
+        for group, known in self._of_domain(domain):
+            if group.name != apart:
+                others.update(known.promised.values())
+            there = (s for s in known.astray if group.names.name(s) in self._cache)
+            others.update(known.nodes[serial] for serial in there)
+        return _Taken([self._cache.occupied(domain), others])
+
+    def show_next(self, domain: str, place: int, *, apart: str) -> None:
+        """Has the other groups show the next free place, where cluster-autoscaler reads it."""
+        for group, _ in self._of_domain(domain):
+            shown = group.status.topology.next_place if group.status.topology else None
+            if group.name != apart and self.shows_next(group) and shown != place:
+                self.wake(group.name, NEXT_PLACE_DELAY)
+
+    def waits_for_next(self, domain: str, *, apart: str) -> bool:
+        """Whether another group shows the next free place of this domain."""
+        return any(
+            group.name != apart and self.shows_next(group) for group, _ in self._of_domain(domain)
+        )
+
+    def shows_next(self, group: Group) -> bool:
+        """Whether cluster-autoscaler knows a group's nodes by the next free place only."""
+        return group.spec.autoscaling is not None and not group.status.replicas
+
+    def _of_domain(self, domain: str) -> Iterator[tuple[Group, GroupPlaces]]:
+        """Yields groups with places there; also one whose last template alone has a topology."""
         for name in self._store.names():
             group = self._store.get(name)
-            if group is not None and group.spec.template.topology is not None:
+            if group is None:
+                continue
+            if name in self._standing or group.status.topology is not None:
                 known = self.standing(group)
-                if known.domain == domain and name != apart:
-                    sets.append(frozenset(known.promised.values()))
-                if known.domain == domain and known.astray:
-                    there = (s for s in known.astray if group.names.name(s) in self._cache)
-                    sets.append(frozenset(known.nodes[serial] for serial in there))
-        return _Taken(sets)
+                if known.domain == domain:
+                    yield group, known
 
-    def _promised(self, node: str) -> int | None:
-        for name, known in self._standing.items():
-            group = self._store.get(name)
-            serial = group.names.serial(node) if group is not None else None
-            if serial is not None:
-                return known.promised.get(serial, known.nodes.get(serial))
-        return None
+    def _known_place(self, wanted: Node, layout: Layout) -> int | None:
+        """Returns the place of an existing node, whatever its annotation says."""
+        metadata = wanted["metadata"]
+        name = part_of(wanted, "metadata", "labels").get(NODE_GROUP_LABEL, "")
+        group, known = self._store.get(name), self._standing.get(name)
+        if group is None or known is None or known.domain != layout.domain:
+            return None
+        serial = group.names.serial(metadata["name"])
+        return None if serial is None else known.nodes.get(serial, known.promised.get(serial))
 
 
 class _Taken(Collection[int]):
@@ -203,12 +236,13 @@ class TopologyPass(StepPass):
             placed |= new
             self._new = bool(new)
             rest = taken.along_with(frozenset(placed.values()))
-            homes = self._homes(known, plan, taken=rest)
+            homes = self._homes(known, plan, template=template, taken=rest)
             known.promised = placed | homes
             rest = taken.along_with(frozenset(known.promised.values()))
-            self._marking = {s: known.nodes[s] for s in known.astray}
+            records = self._seen.records
+            self._marking = {s: known.nodes[s] for s in known.astray if s in records}
             self._marking |= {s: p for s, p in homes.items() if not self._is_in(plan, s)}
-            self._status = dump(layout.domain, placed, next_place=self._next(rest))
+            self._status = dump(layout.domain, placed, next_place=self._next(layout.domain, rest))
         self._placed = placed
         return replace(plan, standing=placed)
 
@@ -237,7 +271,7 @@ class TopologyPass(StepPass):
         if known.domain != domain:
             known.domain, known.nodes, known.promised = domain, {}, {}
         nodes, astray = dict[int, int](), list[int]()
-        for serial, record in self._seen.records.items():
+        for serial, record in chain(self._seen.records.items(), self._seen.terminating.items()):
             said = record.place
             place = said.number if said is not None and said.domain == domain else None
             first = known.nodes.get(serial, place)
@@ -247,29 +281,37 @@ class TopologyPass(StepPass):
                     astray.append(serial)
         known.nodes, known.astray = nodes, frozenset(astray)
 
-    def _homes(self, known: GroupPlaces, plan: Plan, *, taken: Collection[int]) -> dict[int, int]:
+    def _homes(
+        self, known: GroupPlaces, plan: Plan, *, template: Node, taken: "_Taken"
+    ) -> dict[int, int]:
         """Returns places for nodes that have none: those that are updated to this template, and
         those that have been made from it, and lost their place while nobody watched."""
+        records = self._seen.records
+        without = [s for s, r in records.items() if s not in known.nodes and not r.deleting]
+        if not without:
+            return {}
+        # Not the hash in status: at the first pass after an edit that is the former one.
+        present = template_hash(template)
         homeless = [
-            serial
-            for serial, record in self._seen.records.items()
-            if serial not in known.nodes
-            and not record.deleting
-            and (
-                self._is_in(plan, serial)
-                or record.template_hash == self._memory.status.template_hash
-            )
+            s for s in without if self._is_in(plan, s) or records[s].template_hash == present
         ]
         homes = {s: known.promised[s] for s in homeless if s in known.promised}
         homes = {serial: place for serial, place in homes.items() if place not in taken}
-        rest = fill((s for s in homeless if s not in homes), {*taken, *homes.values()})
-        return homes | rest
+        rest = taken.along_with(frozenset(homes.values()))
+        return homes | fill((s for s in homeless if s not in homes), rest)
 
     def _is_in(self, plan: Plan, serial: int) -> bool:
         return self._seen.records[serial].name in plan.update
 
-    def _next(self, taken: Collection[int]) -> int | None:
-        return None if self._group.spec.autoscaling is None else fill([0], taken)[0]
+    def _next(self, domain: str, taken: Collection[int]) -> int | None:
+        """Returns the next free place, if the group's status has it; other groups show it, too."""
+        step, group = self._step, self._group
+        autoscaled = group.spec.autoscaling is not None
+        if not autoscaled and not step.waits_for_next(domain, apart=group.name):
+            return None
+        place = fill([0], taken)[0]
+        step.show_next(domain, place, apart=group.name)
+        return place if autoscaled else None
 
     def _due(self) -> list[int]:
         if self._group.spec.paused:

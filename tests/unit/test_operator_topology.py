@@ -84,3 +84,52 @@ async def test_the_group_that_comes_second_must_agree(world: Racks) -> None:
     world.server.patch(GROUPS, "another", {"spec": {"template": template()}})
     await until(lambda: len(world.standing()) == SIZE + 2)
     assert sorted(world.standing().values()) == places("pool", SIZE + 2)
+
+
+@pytest.mark.parametrize("domain", ["pool", "other"])
+async def test_on_delete_leaves_existing_nodes_where_they_are(world: Racks, domain: str) -> None:
+    before = world.standing()
+    world.edit(template=template(domain, of=2), targetSize=SIZE + 1)
+    await world.settled(SIZE + 1)
+    world.edit(targetSize=SIZE + 2)
+    await world.settled(SIZE + 2)
+    assert before.items() <= world.standing().items()
+
+
+async def test_nodes_without_a_topology_get_none_by_on_delete() -> None:
+    async with Racks().running() as world:
+        world.scale(SIZE)
+        await world.settled(SIZE)
+        world.edit(template=template(), targetSize=SIZE + 1)
+        await world.settled(SIZE + 1)
+        assert sorted(world.standing().values()) == [("", "")] * SIZE + [("pool/0", "pool-0")]
+
+
+async def test_an_update_in_place_does_not_believe_an_edited_place(world: Racks) -> None:
+    name = sorted(world.standing())[4]
+    edit = {"metadata": {"annotations": {PLACE_ANNOTATION: "pool/0"}}}
+    world.server.patch(NODES, name, edit)
+    await until(lambda: world.standing()[name] == ("pool/4", "pool-1"))
+    # So soon after the first time, it isn't put back at once.
+    world.server.patch(NODES, name, edit)
+    await until(lambda: world.cache.group(NAME)[name].place == ("pool", 0))
+    world.edit(template=template(of=2), updateStrategy={"type": "InPlace"})
+    await until(lambda: world.standing()[name][1] != "pool-1")
+    assert world.standing()[name] == ("pool/4", "pool-2")
+    await world.settled(SIZE)
+    assert sorted(world.standing().values()) == places("pool", SIZE, of=2)
+
+
+async def test_a_group_without_nodes_shows_the_next_place_of_its_domain(world: Racks) -> None:
+    def shown() -> int | None:
+        status = world.server.objects(GROUPS)["another"].get("status", {})
+        place: int | None = status.get("topology", {}).get("nextPlace")
+        return place
+
+    spec = {"targetSize": 0, "template": template(), "autoscaling": {"minSize": 0, "maxSize": 9}}
+    world.server.create(GROUPS, {"metadata": {"name": "another"}, "spec": spec})
+    await until(lambda: shown() == SIZE)
+    world.edit(targetSize=SIZE + 3)
+    await until(lambda: shown() == SIZE + 3)
+    world.edit(targetSize=2)
+    await until(lambda: shown() == 2)

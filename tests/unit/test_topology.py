@@ -168,7 +168,12 @@ class World:
         self.memories: dict[str, Memory] = {}
         unused: Any = None
         self.step = TopologyStep(
-            store=self.store, cache=self.cache, writer=unused, executor=unused, clock=unused
+            store=self.store,
+            cache=self.cache,
+            writer=unused,
+            executor=unused,
+            clock=unused,
+            wake=lambda *_: None,
         )
         for body in self.bodies.values():
             self.store.put(Group.parse(body))
