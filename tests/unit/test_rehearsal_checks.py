@@ -12,6 +12,7 @@ from kwok_operator.rehearsal.judge.figures import EVENT_COUNT, FIGURES
 from kwok_operator.rehearsal.judge.ledger import ClusterLedger
 from kwok_operator.rehearsal.judge.recording import RecordedTopology
 from kwok_operator.rehearsal.scenario.expectation import ScenarioCondition
+from kwok_operator.rehearsal.scenario.racks import recorded
 from kwok_operator.rehearsal.scenario.waits import wait_problem
 from tests.fakes.scenarios import GROUP, RUNNING, WEB, Told, checked, fields, scenario
 from tests.randomrecording import random_recording
@@ -458,6 +459,13 @@ def test_racks_need_labels(topology: Any, figure: str, field: str, says: str) ->
     found = checked(scenario(**about, expect=[{"figure": figure, "equals": 0}])).findings
     assert fields(found) == [field]
     assert says in str(found[0])
+
+
+def test_levels_of_groups_are_measured_by_the_labels_that_nodes_carry() -> None:
+    spec = {"template": {"topology": {"levels": [{"label": "gke/block"}, {"label": RACK}]}}}
+    topology = recorded(None, [spec])
+    assert topology is not None
+    assert topology.levels == ("cloud.google.com/gce-topology-block", RACK)
 
 
 @pytest.mark.parametrize(

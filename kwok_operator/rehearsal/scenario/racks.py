@@ -15,6 +15,7 @@ from kwok_operator.rehearsal.judge.recording import RecordedTopology
 from kwok_operator.rehearsal.scenario.parts import Amount, LabelKey, ScenarioPart
 from kwok_operator.rehearsal.scenario.problems import problem
 from kwok_operator.schema.check import FieldProblem
+from kwok_operator.topology.api import long_form
 
 
 class ScenarioTopology(ScenarioPart):
@@ -80,7 +81,7 @@ def _levels_of(groups: Iterable[Mapping[str, Any]]) -> set[tuple[str, ...]]:
     found = set()
     for spec in groups:
         levels = dicts(value_at(spec, "template", "topology", "levels"))
-        labels = tuple(str(level.get("label", "")) for level in levels)
+        labels = tuple(long_form(str(level.get("label", ""))) for level in levels)
         if labels and all(labels):
             found.add(labels)
     return found

@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Final
 
-from kwok_operator.constants import NODE_GROUP_LABEL
 from tests.bench.actors import Operator, running
 from tests.bench.cases.pods import watched
 from tests.bench.cluster import FEW_HEARTBEATS, BenchCluster
@@ -25,8 +24,7 @@ from tests.bench.progress import Progress
 from tests.bench.runs import patience, timed
 
 RACKS: Final = 50
-RACK: Final = NODE_GROUP_LABEL
-"""Each group is a rack."""
+RACK: Final = "example.com/rack"
 GANG: Final = 4
 PODS_OF_A_TURN: Final = 600
 PLAIN, SPREAD, AFFINITY, GANGS = "plain", "spread", "affinity", "gangs"
@@ -50,7 +48,9 @@ def run(context: Context) -> None:
     flags = {"kube-apiserver": gates | served, "kube-scheduler": gates}
     with context.cluster(extra_args=FEW_HEARTBEATS, raised=True, flags=flags) as bench:
         for size in sizes:
-            actor = Operator(bench, flags=options.operator_flags, groups=RACKS)
+            levels = [{"label": RACK, "of": size // RACKS}]
+            spec = {"template": {"topology": {"levels": levels}}}
+            actor = Operator(bench, flags=options.operator_flags, spec=spec)
             with running(actor), watched(bench) as pods:
                 timed(bench, progress, lambda: actor.scale(size), size=size, nodes=size)  # noqa: B023
                 for each, way in turns:
