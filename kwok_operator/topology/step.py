@@ -232,7 +232,7 @@ class TopologyPass(StepPass):
         placed = {s: before[s] for s in plan.pending if s in before and before[s] not in taken}
         if not reporting:
             rest = taken.along_with(frozenset(placed.values()))
-            new = fill((s for s in plan.pending if s not in placed), rest)
+            new = fill((s for s in self._requested(plan) if s not in placed), rest)
             placed |= new
             self._new = bool(new)
             rest = taken.along_with(frozenset(placed.values()))
@@ -265,6 +265,14 @@ class TopologyPass(StepPass):
 
     def after_status(self) -> float | None:
         return Openings.FIRST if self._marking and not self._group.spec.paused else None
+
+    def _requested(self, plan: Plan) -> Sequence[int]:
+        """Returns the serials that get a place now. One that isn't created yet, because a node that
+        vanished may exist after all, gets its place once it is certain which place is free. The
+        cloud deals in whole racks only if it knows all places.
+        """
+        cloud = self._group.spec.cloud
+        return plan.pending if cloud is not None and cloud.unit else plan.create
 
     def _look(self, known: GroupPlaces, domain: str) -> None:
         """Notes who stands where. The place that a node had first holds, until it is gone."""

@@ -133,3 +133,16 @@ async def test_a_group_without_nodes_shows_the_next_place_of_its_domain(world: R
     await until(lambda: shown() == SIZE + 3)
     world.edit(targetSize=2)
     await until(lambda: shown() == 2)
+
+
+async def test_nodes_that_go_while_another_is_looked_for_leave_holes(world: Racks) -> None:
+    first, *others = sorted(world.standing())[1:4]
+    release = world.server.hold(verb="get", resource="nodes", name=first)
+    world.server.delete(NODES, first)
+    await until(lambda: any(s.verb == "get" and s.name == first for s in world.server.seen))
+    for name in others:
+        world.server.delete(NODES, name)
+    await until(lambda: all(name not in world.cache for name in others))
+    release.set()
+    await world.settled(SIZE)
+    assert sorted(world.standing().values()) == places("pool", SIZE)
