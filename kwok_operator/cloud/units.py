@@ -18,6 +18,8 @@ class Units:
 
     layout: Layout | None = None
     places: Mapping[int, int] = field(default_factory=dict)
+    _sizes: dict[str, int | None] = field(default_factory=dict, compare=False, repr=False)
+    """How many places a unit has, by its label: looked up once, not for each instance."""
 
     @classmethod
     def of(cls, node: Mapping[str, Any] | None, places: Mapping[int, int]) -> "Units":
@@ -28,8 +30,12 @@ class Units:
         """Returns the number of the unit, counted from 0 in the whole domain. None if each
         instance is by itself, or has no place."""
         place = self.places.get(serial)
-        size = self.layout.size(cloud.unit) if self.layout and cloud.unit else None
-        return None if size is None or place is None else place // size
+        if place is None or cloud.unit is None or self.layout is None:
+            return None
+        if cloud.unit not in self._sizes:
+            self._sizes[cloud.unit] = self.layout.size(cloud.unit)
+        size = self._sizes[cloud.unit]
+        return None if size is None else place // size
 
     def companions(
         self, cloud: Cloud, serials: Sequence[int], *, among: Collection[int]

@@ -76,6 +76,10 @@ class TopologyStep(GroupStep):
         self._store = store
         self._cache = cache
         self._standing: dict[str, GroupPlaces] = {}
+        self._layouts: dict[str, tuple[tuple[str, int], Layout | None]] = {}
+        """The groups' layouts, as of a uid and a generation; None if there is none."""
+        self._admitted: dict[str, tuple[str, Layout]] = {}
+        """By group, its uid and the layout that has passed `check`: status has it later."""
 
     def check(self, group: Group) -> None:
         layout = Layout.of(group.spec.template, group=group.name)
@@ -85,12 +89,13 @@ class TopologyStep(GroupStep):
             other = self._store.get(name)
             if other is None or name == group.name or other.spec.template.topology is None:
                 continue
-            with suppress(TemplateError):
-                theirs = Layout.of(other.spec.template, group=name)
-                label = layout.clashes(theirs) if theirs is not None else None
-                if theirs is not None and label and _rank(other, theirs) < _rank(group, layout):
+            theirs = self._layout(other)
+            label = layout.clashes(theirs) if theirs is not None else None
+            if theirs is not None and label:
+                if self._rank(other, theirs) < self._rank(group, layout):
                     break
         else:
+            self._admitted[group.name] = (group.uid, layout)
             return
         raise TemplateError(
             field=f"{FIELD}.levels",
@@ -105,7 +110,7 @@ class TopologyStep(GroupStep):
 
     def join(self, group: Group, memory: Memory, seen: Observation, *, now: int) -> StepPass | None:
         if group.spec.template.topology is None and memory.status.topology is None:
-            self._standing.pop(group.name, None)
+            self.leave(group.name)
             return None
         return TopologyPass(self, group, memory, seen)
 
@@ -119,7 +124,13 @@ class TopologyStep(GroupStep):
         return wanted if place is None else marked(wanted, *layout.marks(place))
 
     def forget(self, name: str) -> None:
+        for known in (self._standing, self._layouts, self._admitted):
+            known.pop(name, None)
+
+    def leave(self, name: str) -> None:
+        """Drops the places of a group that has no topology any more."""
         self._standing.pop(name, None)
+        self._admitted.pop(name, None)
 
     def standing(self, group: Group) -> GroupPlaces:
         """Returns what is known of a group; before its first pass, what its status says."""
@@ -168,6 +179,23 @@ class TopologyStep(GroupStep):
                 known = self.standing(group)
                 if known.domain == domain:
                     yield group, known
+
+    def _layout(self, group: Group) -> Layout | None:
+        """Returns a group's layout, None if it has none that can be used."""
+        version = (group.uid, group.generation)
+        known = self._layouts.get(group.name)
+        if known is None or known[0] != version:
+            layout: Layout | None = None
+            with suppress(TemplateError):
+                layout = Layout.of(group.spec.template, group=group.name)
+            known = self._layouts[group.name] = (version, layout)
+        return known[1]
+
+    def _rank(self, group: Group, layout: Layout) -> tuple[bool, str]:
+        """Orders groups whose layouts don't agree: first come those that use theirs already."""
+        resolved = part_of(group.status.resolved_template or {}, "metadata", "annotations")
+        admitted = self._admitted.get(group.name) == (group.uid, layout)
+        return not admitted and Layout.read(resolved) != layout, group.name
 
     def _known_place(self, wanted: Node, layout: Layout) -> int | None:
         """Returns the place of an existing node, whatever its annotation says."""
@@ -222,7 +250,7 @@ class TopologyPass(StepPass):
             return replace(plan, standing=recorded_places(self._memory.status))
         self._layout = layout = Layout.read(part_of(template, "metadata", "annotations"))
         if layout is None:
-            self._step.forget(self._group.name)
+            self._step.leave(self._group.name)
             self._status = None
             return plan
         known = self._step.standing(self._group)
@@ -349,9 +377,3 @@ class TopologyPass(StepPass):
                 logger.debug("place not written: node=%s error=%s", record.name, error)
 
         await step.executor.run(self._due(), mark, group=group.name, stop=stop)
-
-
-def _rank(group: Group, layout: Layout) -> tuple[bool, str]:
-    """Orders groups whose layouts don't agree: first come those that use theirs already."""
-    resolved = part_of(group.status.resolved_template or {}, "metadata", "annotations")
-    return Layout.read(resolved) != layout, group.name

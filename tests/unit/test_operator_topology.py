@@ -1,5 +1,6 @@
 """Nodes in racks while people edit: the annotation, the levels, another group's levels."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -72,6 +73,24 @@ async def test_nodes_move_in_place(world: Racks) -> None:
     world.edit(template=template("other", of=2))
     await until(lambda: sorted(world.standing().values()) == places("other", SIZE, of=2))
     assert world.serials() == list(range(SIZE))
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.002, 0.004, 0.006, 0.008])
+async def test_of_two_groups_that_come_together_one_must_agree(pause: float) -> None:
+    async with Racks().running() as world:
+        for name, of in (("one", 4), ("another", 3)):
+            spec = {"targetSize": 2, "template": template(of=of)}
+            world.server.create(GROUPS, {"metadata": {"name": name}, "spec": spec})
+            await asyncio.sleep(pause)
+
+        def resolved() -> list[str]:
+            groups = world.server.objects(GROUPS)
+            return sorted(
+                world.condition(name, "TemplateResolved").get("status", "") for name in groups
+            )
+
+        await until(lambda: "" not in resolved())
+        assert resolved() == ["False", "True"]
 
 
 async def test_the_group_that_comes_second_must_agree(world: Racks) -> None:
