@@ -14,7 +14,12 @@ from functools import lru_cache
 from math import prod
 from typing import Any, Final
 
-from kwok_operator.constants import PLACE_ANNOTATION, TOPOLOGY_ANNOTATION, ZONE_LABEL
+from kwok_operator.constants import (
+    INSTANCE_TYPE_LABEL,
+    PLACE_ANNOTATION,
+    TOPOLOGY_ANNOTATION,
+    ZONE_LABEL,
+)
 from kwok_operator.errors import TemplateError
 from kwok_operator.nodegroups.api.template import Template
 from kwok_operator.nodegroups.cleaning import Node
@@ -55,6 +60,8 @@ class Layout:
         given = dict.fromkeys(template.shape.labels, "shape.labels")
         if template.shape.zone is not None:
             given[ZONE_LABEL] = "shape.zone"
+        if template.shape.instance_type is not None:
+            given[INSTANCE_TYPE_LABEL] = "shape.instanceType"
         for label in (label for layer in layers for label in layer.labels):
             if label in seen or label in given:
                 raise TemplateError(

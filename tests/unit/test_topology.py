@@ -79,6 +79,7 @@ def test_the_longest_values_are_labels() -> None:
     [
         ([{"label": "gke/block", "of": 2}, {"label": SHORT_NAMES["gke/block"], "of": 2}], {}),
         ([{"label": "kubernetes/zone", "of": 2}], {"zone": "b"}),
+        ([{"label": "node.kubernetes.io/instance-type", "of": 2}], {"instanceType": "m5"}),
         ([{"label": "kubernetes/zone", "of": 2}], {"labels": {SHORT_NAMES["kubernetes/zone"]: ""}}),
     ],
 )
