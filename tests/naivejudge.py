@@ -666,6 +666,8 @@ class Gang:
     """Since when it waits at the end."""
     never: int = 0
     broken: int = 0
+    least: int = 0
+    ran: bool = False
 
     def of(self, scope: FigureScope) -> bool:
         state = self.first.first
@@ -679,7 +681,7 @@ def _key(state: PodState) -> str:
 
 
 def _gangs(all_: History) -> list[Gang]:
-    keys = {_key(pod.first): None for pod in all_.pods}
+    keys = {_key(state): None for pod in all_.pods for _, _, state in pod.lines}
     return [gang for key in keys if key for gang in _lives_of(all_, key)]
 
 
@@ -693,27 +695,36 @@ def _lives_of(all_: History, key: str) -> Iterator[Gang]:
             gang, begun, over = Gang(key, there[0][0], index), False, False
         if gang is None:
             continue
-        whole = [(pod, state) for pod, state, _ in mine if pod.lines[0][0] >= gang.start]
+        whole = [(pod, state) for pod, state, _ in mine if pod.gone_after >= gang.start]
         said = [life for life in (*all_.jobs, *all_.pod_groups) if life.name == key]
         of_now = [life for life in said if life.lines[0][0] <= index < life.gone_after]
         least = 0
         if of_now:
             now = _as_of(of_now[0], index)
             least = now.parallelism if isinstance(now, JobState) else now.least
-        least = least or max(
-            max(state.least for at, _, state in pod.lines if at <= index) for pod, _ in whole
-        )
-        runs = sum(
-            state.phase == "Succeeded"
-            or (pod.gone_after > index and state.phase == "Running" and not snap.orphaned(state))
+        gang.least = max([gang.least, *(state.least for _, state in whole)])
+        least = least or gang.least
+        running = sum(
+            pod.gone_after > index and state.phase == "Running" and not snap.orphaned(state)
             for pod, state in whole
         )
+        last = {pod.name: pod.lines[0][0] for pod, _ in whole}
+        runs = running + sum(
+            state.phase == "Succeeded" and pod.lines[0][0] == last[pod.name] for pod, state in whole
+        )
+        all_count = gang.ran or (snap.t == 0 and gang.first.first.created < 0)
         if any(life.gone_after == index for life in said):
             gang.never += gang.waits is not None
             gang.waits, over = None, True
         if not over and not begun and (least or not key.startswith("Job/")):
             begun, gang.waits = True, max(0.0, gang.first.first.created)
-        if not over and begun and gang.waits is not None and 0 < least <= runs:
+        if (
+            not over
+            and begun
+            and gang.waits is not None
+            and 0 < least <= (runs if all_count else running)
+        ):
+            gang.ran = True
             if snap.t > 0 or gang.first.first.created >= 0:
                 gang.ended.append(max(0.0, snap.t - gang.waits))
             gang.waits = None

@@ -167,6 +167,8 @@ class _World:
         pod = self.pods[name]
         if pod.phase in ("Succeeded", "Failed"):
             return
+        if pod.gang and self.chance(0.1):
+            pod = replace(pod, gang=pod.gang[:-1] + self.draw.choice("gh"))
         if self.chance(0.12):
             pod = replace(pod, disrupted=self.draw.choice(_REASONS))
             budgets = tuple(b for b in ("p", "q") if self.chance(0.6))

@@ -4,6 +4,8 @@ that wants another value fails; with those of pods and warnings these are all th
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from kwok_operator.cloud.states import State
 from kwok_operator.cloud.summary import COUNTED, instance_counts
 from kwok_operator.rehearsal.judge import observed
@@ -89,7 +91,7 @@ def member(t: float, name: str, on: str = "", **state: Any) -> PodLine:
     """Of a gang of two pods, each with half of a node's GPUs."""
     told = {"gang": "PodGroup/default/g", "least": 2, "requests": {"nvidia.com/gpu": 4.0}}
     phase = "Running" if on else "Pending"
-    return pod(t, name, node=on, phase=phase, **{"created": 0, **told, **state})
+    return pod(t, name, node=on, **{"phase": phase, "created": 0, **told, **state})
 
 
 GANG = run(
@@ -165,3 +167,34 @@ def test_each_has_its_value_and_an_expectation_of_another_fails() -> None:
     assert unexpected(NODES, VALUES) == []
     assert unexpected(FAILED, {"gangs.unfinished": 1}) == []
     assert unexpected(GANG, OF_GANGS, topology=RecordedTopology(("a/block", "a/rack"))) == []
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        pytest.param(
+            [member(5, "w-0", "n-0", phase="Succeeded"), member(6, "w-1", "n-0")],
+            id="one after the other",
+        ),
+        pytest.param(
+            [
+                member(5, "w-0", "n-0", phase="Succeeded"),
+                PodLine(6, "default/w-0", None),
+                member(7, "w-0", "n-0"),
+            ],
+            id="made again",
+        ),
+        pytest.param(
+            [
+                member(5, "w-0", "n-0", gang="PodGroup/default/other", least=1),
+                member(6, "w-1", "n-0"),
+            ],
+            id="of another gang by now",
+        ),
+    ],
+)
+def test_a_gang_that_never_ran_whole_waits(later: list[PodLine]) -> None:
+    lines = run(node(0, "n-0"), member(0, "w-0", "n-0"), *later, until=20)
+    expect = [{"figure": "gangs.waitingSeconds.max", "atMost": 100}]
+    (outcome,) = judge(lines, expect=expect, topology=RecordedTopology(("a/rack",))).outcomes
+    assert not outcome.held

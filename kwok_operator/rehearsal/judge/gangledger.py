@@ -45,6 +45,7 @@ class _Member(NamedTuple):
 
 
 _NO_MEMBER: Final = _Member()
+_DONE: Final = _Member(runs=True, succeeded=True)
 
 
 @dataclass(slots=True)
@@ -60,6 +61,11 @@ class _Gang:
     members: dict[str, _Member] = field(default_factory=dict)
     runs: int = 0
     """How many run or have succeeded, also if they were deleted since."""
+    succeeded: int = 0
+    done: set[str] = field(default_factory=set)
+    """Members that were deleted after they had succeeded: one that is made again counts once."""
+    ran: bool = False
+    """Whether enough of them ran at the same time before."""
     racks: Counter[Rack] = field(default_factory=Counter)
     placed: int = 0
 
@@ -103,12 +109,16 @@ class GangLedger:
         self._becomes(gang, name, _Member(level == "running" or succeeded, succeeded, rack), t)
         self._check(key, gang, t)
 
-    def gone(self, name: str, state: PodState, t: float) -> None:
-        gang = self._gangs.get(key := gang_of(state))
+    def gone(self, key: str, name: str, t: float, *, deleted: bool) -> None:
+        """Takes a pod out of a gang: it was `deleted`, or has become one of another gang."""
+        gang = self._gangs.get(key)
         if gang is None:
             return
-        self._becomes(gang, name, _Member(gang.members[name].succeeded), t)
+        done = deleted and gang.members[name].succeeded
+        self._becomes(gang, name, _Member(done, done), t)
         del gang.members[name]
+        if done:
+            gang.done.add(name)
         self._check(key, gang, t)
         if not gang.members and gang.stage is not _Stage.WAITS:
             del self._gangs[key]
@@ -167,9 +177,11 @@ class GangLedger:
             self._check(key, gang, t)
 
     def _becomes(self, gang: _Gang, name: str, after: _Member, t: float) -> None:
-        before = gang.members.get(name, _NO_MEMBER)
+        before = gang.members.get(name, _DONE if name in gang.done else _NO_MEMBER)
+        gang.done.discard(name)
         gang.members[name] = after
         gang.runs += after.runs - before.runs
+        gang.succeeded += after.succeeded - before.succeeded
         if after.rack == before.rack:
             return
         old = gang.spread()
@@ -182,12 +194,18 @@ class GangLedger:
             tally.spread.move(t, above=new[0] - old[0], below=new[1] - old[1])
 
     def _check(self, key: str, gang: _Gang, t: float) -> None:
-        """Ends the wait of a gang once enough of it runs, and begins another when it loses some."""
+        """Ends the wait of a gang once enough of it runs, and begins another when it loses some.
+
+        Until a gang has run whole, pods that have succeeded don't count: they may have run one
+        after the other. Of one from before the run that isn't known.
+        """
         least = self._least.get(key) or gang.least
         if gang.stage is _Stage.NEW and (least or not key.startswith(_JOB)):
             self._wait(key, gang, gang.since)
-        if gang.stage is _Stage.WAITS and 0 < least <= gang.runs:
-            gang.stage = _Stage.RUNS
+        counts_all = gang.ran or (gang.before_the_run and t == 0)
+        enough = gang.runs if counts_all else gang.runs - gang.succeeded
+        if gang.stage is _Stage.WAITS and 0 < least <= enough:
+            gang.stage, gang.ran = _Stage.RUNS, True
             for tally in gang.tallies:
                 if gang.before_the_run and t == 0:
                     tally.gang_waits.drop(key)

@@ -59,7 +59,8 @@ class PodRecord:
     """Whether the pod existed before the run: what its first line shows isn't counted as an event
     of the run.
     """
-    in_gang: bool
+    gang: str = ""
+    """The gang that counts it; empty if it is in none."""
     bound: float | None = None
     """When the pod was bound; if before the run, its beginning."""
     ran: float | None = None
@@ -207,8 +208,8 @@ class PodLedger:
         self._ask(pod.state, t, sign=-1)
         self._leaves(pod.state.node, pod.name)
         self._no_longer(pod, t, "deleted without a node")
-        if pod.in_gang:
-            self._gangs.gone(pod.name, pod.state, t)
+        if pod.gang:
+            self._gangs.gone(pod.gang, pod.name, t, deleted=True)
         for tally in pod.tallies:
             tally.pods[pod.level].move(t, -1)
             tally.pods["gone"].move(t, 1)
@@ -242,7 +243,11 @@ class PodLedger:
                 if tally in pod.tallies:
                     tally.pods[was].move(t, -1)
                     tally.pods[pod.level].move(t, 1)
-        if pod.in_gang:
+        gang = gang_of(state)
+        if pod.gang and pod.gang != gang:
+            self._gangs.gone(pod.gang, pod.name, t, deleted=False)
+        pod.gang = gang
+        if gang:
             self._gangs.look(pod.name, state, level=pod.level, place=pod.place, t=t)
         if state.claims and state.node:
             for tally in pod.tallies:
@@ -375,7 +380,6 @@ def _new(name: str, state: PodState) -> PodRecord:
         pending=None if was_bound else PodWait(begun),
         starting=None if had_run else PodWait(begun),
         before_the_run=before_the_run,
-        in_gang=gang_of(state) != "",
         unserved=before_the_run and over,
     )
 
