@@ -53,7 +53,7 @@ class FakeEtcd(Rewinder):
     def values(self) -> dict[str, str]:
         return {key: value for key, (value, _) in self.holds.items()}
 
-    def _ask(self, what: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    def _request(self, what: str, body: Mapping[str, Any]) -> dict[str, Any]:
         if what == "range":
             return {
                 "kvs": [

@@ -53,6 +53,11 @@ FULL: dict[str, Any] = {
         {"first": 1, "last": 20, "requestedAt": NOW, "except": "5,17-20"},
         {"first": 21, "last": 21, "requestedAt": NOW},
     ],
+    "topology": {
+        "domain": "a",
+        "pending": [{"serials": "21", "places": "4"}],
+        "nextPlace": 5,
+    },
     "resolvedTemplate": {"metadata": {"creationTimestamp": None}, "status": {"a": [None]}},
     "templateHash": "abcdef0123",
     "templateSource": "Default",

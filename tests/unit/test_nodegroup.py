@@ -110,7 +110,10 @@ READABLE = """
     delay without a kind, two kinds of delay, uniform upside down, lognormal upside down,
     lognormal of nothing, failure of nobody, never ready; and nobody, late twice,
     two kinds of interruption, a device's attribute with two values, name of a resource,
-    resource without a name
+    resource without a name,
+    a level by hostname, a level that is a label, a level twice, a level twice in one,
+    a level with a label of ours, a level's second label twice, a unit of another level,
+    a unit that is no level, an unknown short form, levels that multiply to too much
 """
 """What the API server alone refuses: names, unknown fields, text for numbers, rules over fields."""
 
