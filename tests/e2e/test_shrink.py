@@ -26,7 +26,7 @@ from kwok_operator.rehearsal.shrinking.documents import in_yaml, inlined, read_a
 from kwok_operator.rehearsal.shrinking.parts import tidied
 from tests.e2e.deploying import ROOT
 from tests.e2e.kubectl import Kubectl, eventually
-from tests.e2e.rehearsals import cluster_of, is_there, karpenter_in
+from tests.e2e.rehearsals import cluster_of, is_there, karpenter_in, kueue_in
 
 COMMAND = [sys.executable, "-m", "kwok_operator", "shrink"]
 PATIENCE = 900.0
@@ -105,6 +105,7 @@ SCENARIOS = sorted((ROOT / "deploy" / "scenarios").glob("*.yaml"))
 @pytest.mark.parametrize("path", SCENARIOS, ids=[path.stem for path in SCENARIOS])
 def test_a_scenario_is_the_same_as_one_document(path: Path, tmp_path: Path) -> None:
     karpenter_in(tmp_path)
+    kueue_in(tmp_path)
     for arm in yaml.safe_load(path.read_text()).get("arms") or [None]:
         given = RehearseSettings(scenario=path, arm=arm)
         read = checked(given, programs_later=True)
@@ -114,8 +115,9 @@ def test_a_scenario_is_the_same_as_one_document(path: Path, tmp_path: Path) -> N
         text = in_yaml(tidied(doc))
         alone = tmp_path / path.name
         alone.write_text(text)
-        # Karpenter has the folder of its CRDs beside it.
+        # Karpenter has the folder of its CRDs beside it, Kueue that of its manifests.
         programs = dict.fromkeys(read.scenario.programs, tmp_path / "karpenter" / "karpenter")
+        programs["kueue"] = tmp_path / "kueue" / "kueue"
         again = read_again(yaml.safe_load(text), alone, binaries=programs)
         assert again.scenario is not None and not again.findings
         assert again.scenario.expect == read.scenario.expect

@@ -103,9 +103,10 @@ def test_a_rack_is_lost_with_and_without_stock(
 ) -> None:
     domain = f"{group_name}-r"[-40:].lstrip("-.")
 
-    def apply(stock: int) -> None:
+    def apply(stock: int, *, paused: bool = False) -> None:
         cloud = {"unit": RACK, "stock": stock, "retryAfter": "1s"}
-        apply_group(kubectl, group_name, targetSize=9, template=template(domain), cloud=cloud)
+        spec = {"targetSize": 9, "template": template(domain), "cloud": cloud, "paused": paused}
+        apply_group(kubectl, group_name, **spec)
 
     def failed(size: int) -> bool:
         status = group_of(kubectl, group_name)["status"]
@@ -119,8 +120,16 @@ def test_a_rack_is_lost_with_and_without_stock(
     apply(8)
     wait_ready(kubectl, group_name)
     lost = [name for name, rack in before.items() if rack == f"{domain}-0-1"]
+    # Paused, so that the new ones are requested at once, however slowly the old ones go.
+    apply(8, paused=True)
     for name in lost:
         kubectl.api.delete(f"{NODES}/{name}")
+    eventually(
+        lambda: group_of(kubectl, group_name)["status"],
+        lambda status: status["replicas"] == 6,
+        describe="the rack is lost",
+    )
+    apply(8)
     eventually(lambda: failed(3), describe="two nodes are in stock, and the rack needs three")
     apply(9)
     wait_ready(kubectl, group_name)
