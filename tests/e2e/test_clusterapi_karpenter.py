@@ -103,9 +103,15 @@ def test_karpenter_scales_up_and_down(own: OwnCluster, tmp_path: Path, real: boo
         return there
 
     with ExitStack() as stack:
+        own.kubectl.apply(pods(20))
+        # Before Karpenter counts them: five Machines are enough only for all of them.
+        eventually(
+            lambda: api.list(path_of("pods"))[0],
+            lambda listed: len(listed) == 20,
+            describe="20 pods wait",
+        )
         if real:
             stack.enter_context(karpenter(own.kubectl, Path(REAL).expanduser(), tmp_path))
-        own.kubectl.apply(pods(20))
         eventually(waiting, lambda count: count == 5, describe="all Machines wait for stock")
         patch_group(own.kubectl, group_of(NAME), cloud=CLOUD)
         first = eventually(lambda: settled(20), describe="20 pods run")
