@@ -49,10 +49,10 @@ def _waits(name: str, after: float) -> list[Planned]:
 
 
 def _phases(name: str, seconds: float) -> list[Planned]:
-    """A phase that takes all Jobs as long, or a little longer."""
+    """A phase that takes all Jobs as long, or a little longer; Kubernetes cuts times to seconds."""
     of = {"namespace": "waits"}
     parts = ("p50", "p95", "p99", "max", "mean")
-    return [(f"{name}.{key}", of, seconds * 0.9, seconds + 16) for key in parts]
+    return [(f"{name}.{key}", of, seconds - 1, seconds + 16) for key in parts]
 
 
 def _exactly(name: str, value: float, **of: str) -> Planned:
@@ -77,6 +77,19 @@ PLANNED: Final[list[Planned]] = [
     *_phases("wait.start", 4),
     *_waits("gangs.completionSeconds", 13),
     _exactly("gangs.unfinished", 3),
+    *_waits("gangs.waitingSeconds", 10),
+    _exactly("gangs.broken", 1, workload="lost"),
+    ("gangs.crossRack", {"workload": "racked"}, 0.45, 0.5),
+    _exactly("gangs.crossRack.max", 0.5, workload="racked"),
+    _exactly("gangs.crossRack.final", 0.5, workload="racked"),
+    *_levels("racks.total", {}, 3, 3),
+    *_levels("racks.free", {}, 3, 1),
+    *_levels("largestGang.rack", {}, 4, 4),
+    *_levels("largestGang.block", {}, 8, 4),
+    *_levels("largestGang.cluster", {}, 12, 4),
+    ("utilisation.gpu", {"group": "racks"}, 0.4, 0.5),
+    _exactly("utilisation.gpu.max", 0.5, group="racks"),
+    _exactly("utilisation.gpu.final", 0.5, group="racks"),
     *_levels("nodes.total", {"group": "churned"}, 5, 4),
     _exactly("nodes.max", 5, group="churned"),
     _exactly("nodes.final", 4, group="churned"),
