@@ -32,6 +32,7 @@ from kwok_operator.errors import (
     one_line,
 )
 from kwok_operator.formats.manifests import (
+    CRD,
     Manifest,
     applied_by,
     condition_is_true,
@@ -51,7 +52,6 @@ from kwok_operator.kube.decode import decode_dict
 MANAGER: Final = "kwok-operator-install"
 """The field manager that `kubectl get --show-managed-fields` shows for applied objects."""
 
-_CRD: Final = "CustomResourceDefinition"
 _POLL: Final = 0.5
 _RETRIES: Final = 3
 _DUMPER: Final[Any] = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -165,7 +165,7 @@ class Installer:
         for manifest in manifests:
             await self._apply(manifest)
         for manifest in manifests:
-            if manifest["kind"] == _CRD:
+            if manifest["kind"] == CRD:
                 await self._until(
                     manifest,
                     lambda crd: crd is not None and condition_is_true(crd, "Established"),
@@ -212,8 +212,8 @@ class Installer:
 
     async def remove(self, manifests: Sequence[Manifest]) -> None:
         """Deletes the objects that `apply` has applied."""
-        first = [manifest for manifest in manifests if manifest["kind"] == _CRD]
-        rest = [manifest for manifest in reversed(manifests) if manifest["kind"] != _CRD]
+        first = [manifest for manifest in manifests if manifest["kind"] == CRD]
+        rest = [manifest for manifest in reversed(manifests) if manifest["kind"] != CRD]
         deleted = [manifest for manifest in first if await self._delete(manifest)]
         for manifest in deleted:
             await self._until(manifest, lambda crd: crd is None, "is still there")
@@ -229,7 +229,7 @@ class Installer:
         if obj is None:
             return False
         name = reference(manifest)
-        if manifest["kind"] == _CRD:
+        if manifest["kind"] == CRD:
             await self._read_once(manifest)
         if not applied_by(obj, MANAGER):
             self._say(f"{name} left as it is: `kwok-operator install` did not apply it")

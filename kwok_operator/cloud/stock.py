@@ -173,14 +173,13 @@ def _first_whole(
 ) -> tuple[int, ...]:
     """Returns the first serials for which there is room. A unit for which there is none holds up
     those after it: they were requested later."""
-    wanted, end = frozenset(serials), 0
-    ordered = tuple(s for unit in whole for s in unit if s in wanted) or serials
-    for unit in whole:
-        size = sum(s in wanted for s in unit)
-        if end + size > room:
-            return ordered[:end]
-        end += size
-    return ordered[:end] if whole else ordered[:room]
+    wanted, granted = frozenset(serials), list[int]()
+    for unit in whole or ([serial] for serial in serials):
+        new = [serial for serial in unit if serial in wanted]
+        if len(granted) + len(new) > room:
+            break
+        granted += new
+    return tuple(granted)
 
 
 def _hindrance(

@@ -18,9 +18,11 @@ from kwok_operator.formats.yamltext import load_documents
 Manifest = dict[str, Any]
 """An object to apply."""
 
+CRD: Final = "CustomResourceDefinition"
+
 _FIRST: Final = (
     "Namespace",
-    "CustomResourceDefinition",
+    CRD,
     "ServiceAccount",
     "ClusterRole",
     "Role",

@@ -17,7 +17,7 @@ from kwok_operator.clusterapi.machines import LONGEST_LABEL, has_selector, selec
 from kwok_operator.clusterapi.scalable import InfrastructureRef, Kind, Path, Scalable, read_scalable
 from kwok_operator.clusterapi.topology import class_name, is_patched, planned
 from kwok_operator.errors import ManifestError
-from kwok_operator.formats.manifests import group_of
+from kwok_operator.formats.manifests import CRD, group_of
 from kwok_operator.formats.untyped import as_map
 from kwok_operator.formats.words import shown
 from kwok_operator.nodegroups.naming import is_object_name
@@ -259,7 +259,7 @@ class _Converter:
         served: dict[str, dict[str, FoundObject]] = {}
         for crd in self._objects:
             spec = crd.value.get("spec")
-            if crd.value.get("kind") != "CustomResourceDefinition" or not isinstance(spec, dict):
+            if crd.value.get("kind") != CRD or not isinstance(spec, dict):
                 continue
             names = spec.get("names")
             if isinstance(names, dict):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kwok_operator.constants import REHEARSAL_LABEL
-from kwok_operator.formats.manifests import Manifest, in_order, read_manifests
+from kwok_operator.formats.manifests import CRD, Manifest, in_order, read_manifests
 from kwok_operator.kube.access import AccessRight, missing_rights
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.rehearsal.kubectl import AsyncKubectl
@@ -29,7 +29,6 @@ _INSTALLED: Final = frozenset(
     """CustomResourceDefinition Namespace ServiceAccount ClusterRole ClusterRoleBinding Role
     RoleBinding""".split()
 )
-_CRD: Final = "CustomResourceDefinition"
 _RBAC: Final = "rbac.authorization.k8s.io"
 _READ_WITHIN: Final = 300.0
 
@@ -58,13 +57,13 @@ def _packaged(name: str) -> list[Manifest]:
 
 
 def crds(manifests: Iterable[Manifest]) -> list[Manifest]:
-    return [manifest for manifest in manifests if manifest["kind"] == _CRD]
+    return [manifest for manifest in manifests if manifest["kind"] == CRD]
 
 
 async def install(kubectl: AsyncKubectl, manifests: Sequence[Manifest]) -> None:
     """Installs the manifests in a cluster of the rehearsal's own."""
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": REHEARSAL_NAMESPACE}}
-    rest = [namespace, *(m for m in manifests if m["kind"] != _CRD)]
+    rest = [namespace, *(m for m in manifests if m["kind"] != CRD)]
     for some in (crds(manifests), rest):
         await apply_list(kubectl, some)
 

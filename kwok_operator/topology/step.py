@@ -10,7 +10,7 @@ without an `await` in between, so two of them never take one place.
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -91,21 +91,17 @@ class TopologyStep(GroupStep):
                 continue
             theirs = self._layout(other)
             label = layout.clashes(theirs) if theirs is not None else None
-            if theirs is not None and label:
-                if self._rank(other, theirs) < self._rank(group, layout):
-                    break
-        else:
-            self._admitted[group.name] = (group.uid, layout)
-            return
-        raise TemplateError(
-            field=f"{FIELD}.levels",
-            value=label,
-            problem=f"would have values that group {name} gives to nodes in other places",
-            remedy="write the same levels in both, or another domain",
-        )
+            if label and self._rank(other, theirs) < self._rank(group, layout):
+                raise TemplateError(
+                    field=f"{FIELD}.levels",
+                    value=label,
+                    problem=f"would have values that group {name} gives to nodes in other places",
+                    remedy="write the same levels in both, or another domain",
+                )
+        self._admitted[group.name] = (group.uid, layout)
 
     def resolved(self, group: Group, node: Node) -> Node:
-        layout = Layout.of(group.spec.template, group=group.name)
+        layout = self._layout(group)
         return node if layout is None else layout.described_in(node)
 
     def join(self, group: Group, memory: Memory, seen: Observation, *, now: int) -> StepPass | None:
@@ -150,7 +146,7 @@ class TopologyStep(GroupStep):
                 others.update(known.promised.values())
             there = (s for s in known.astray if group.names.name(s) in self._cache)
             others.update(known.nodes[serial] for serial in there)
-        return _Taken([self._cache.occupied(domain), others])
+        return _Taken(self._cache.occupied(domain), others)
 
     def show_next(self, domain: str, place: int, *, apart: str) -> None:
         """Has the other groups show the next free place, where cluster-autoscaler reads it."""
@@ -191,7 +187,7 @@ class TopologyStep(GroupStep):
             known = self._layouts[group.name] = (version, layout)
         return known[1]
 
-    def _rank(self, group: Group, layout: Layout) -> tuple[bool, str]:
+    def _rank(self, group: Group, layout: Layout | None) -> tuple[bool, str]:
         """Orders groups whose layouts don't agree: first come those that use theirs already."""
         resolved = part_of(group.status.resolved_template or {}, "metadata", "annotations")
         admitted = self._admitted.get(group.name) == (group.uid, layout)
@@ -208,23 +204,17 @@ class TopologyStep(GroupStep):
         return None if serial is None else known.nodes.get(serial, known.promised.get(serial))
 
 
-class _Taken(Collection[int]):
+class _Taken(Container[int]):
     """The union of sets, without a copy of them."""
 
-    def __init__(self, sets: Sequence[Collection[int]]) -> None:
+    def __init__(self, *sets: Container[int]) -> None:
         self._sets = sets
 
     def __contains__(self, place: object) -> bool:
         return any(place in each for each in self._sets)
 
-    def __iter__(self) -> Iterator[int]:
-        return chain.from_iterable(self._sets)
-
-    def __len__(self) -> int:
-        return len(set(self))
-
-    def along_with(self, places: Collection[int]) -> "_Taken":
-        return _Taken([*self._sets, places])
+    def along_with(self, places: Iterable[int]) -> "_Taken":
+        return _Taken(*self._sets, frozenset(places))
 
 
 class TopologyPass(StepPass):
@@ -259,14 +249,14 @@ class TopologyPass(StepPass):
         before = recorded_places(self._memory.status, domain=layout.domain)
         placed = {s: before[s] for s in plan.pending if s in before and before[s] not in taken}
         if not reporting:
-            rest = taken.along_with(frozenset(placed.values()))
+            rest = taken.along_with(placed.values())
             new = fill((s for s in self._requested(plan) if s not in placed), rest)
             placed |= new
             self._new = bool(new)
-            rest = taken.along_with(frozenset(placed.values()))
+            rest = taken.along_with(placed.values())
             homes = self._homes(known, plan, template=template, taken=rest)
             known.promised = placed | homes
-            rest = taken.along_with(frozenset(known.promised.values()))
+            rest = taken.along_with(known.promised.values())
             records = self._seen.records
             self._marking = {s: known.nodes[s] for s in known.astray if s in records}
             self._marking |= {s: p for s, p in homes.items() if not self._is_in(plan, s)}
@@ -333,13 +323,13 @@ class TopologyPass(StepPass):
         ]
         homes = {s: known.promised[s] for s in homeless if s in known.promised}
         homes = {serial: place for serial, place in homes.items() if place not in taken}
-        rest = taken.along_with(frozenset(homes.values()))
+        rest = taken.along_with(homes.values())
         return homes | fill((s for s in homeless if s not in homes), rest)
 
     def _is_in(self, plan: Plan, serial: int) -> bool:
         return self._seen.records[serial].name in plan.update
 
-    def _next(self, domain: str, taken: Collection[int]) -> int | None:
+    def _next(self, domain: str, taken: Container[int]) -> int | None:
         """Returns the next free place, if the group's status has it; other groups show it, too."""
         step, group = self._step, self._group
         autoscaled = group.spec.autoscaling is not None

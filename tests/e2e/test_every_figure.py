@@ -48,11 +48,11 @@ def _waits(name: str, after: float) -> list[Planned]:
     return [(f"{name}.{key}", of, t + after - 3, t + after + 16) for key, t in waited.items()]
 
 
-def _phases(name: str, seconds: float) -> list[Planned]:
-    """A phase that takes all Jobs as long, or a little longer; Kubernetes cuts times to seconds."""
+def _phases(name: str, seconds: float, *, least: float) -> list[Planned]:
+    """A phase that takes all Jobs as long, or a little longer."""
     of = {"namespace": "waits"}
     parts = ("p50", "p95", "p99", "max", "mean")
-    return [(f"{name}.{key}", of, seconds - 1, seconds + 16) for key in parts]
+    return [(f"{name}.{key}", of, least, seconds + 16) for key in parts]
 
 
 def _exactly(name: str, value: float, **of: str) -> Planned:
@@ -72,9 +72,10 @@ PLANNED: Final[list[Planned]] = [
     *_waits("pendingSeconds", 6),
     *_waits("startSeconds", 10),
     *_waits("wait.decision", 0),
-    *_phases("wait.boot", 3),
-    *_phases("wait.scheduling", 3),
-    *_phases("wait.start", 4),
+    *_phases("wait.boot", 3, least=2.7),
+    *_phases("wait.scheduling", 3, least=2.7),
+    # Kubernetes says in whole seconds when a pod began to run.
+    *_phases("wait.start", 4, least=3),
     *_waits("gangs.completionSeconds", 13),
     _exactly("gangs.unfinished", 3),
     *_waits("gangs.waitingSeconds", 10),

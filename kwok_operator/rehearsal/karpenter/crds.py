@@ -11,13 +11,13 @@ from typing import Any, Final
 
 from kwok_operator.api.base import is_label_value
 from kwok_operator.errors import KwokOperatorError
+from kwok_operator.formats.manifests import CRD
 from kwok_operator.formats.untyped import as_list, as_map, text_at, value_at
 from kwok_operator.formats.words import names_in_words, shown
 from kwok_operator.nodegroups.naming import is_object_name
 from kwok_operator.rehearsal.karpenter.nodepools import NODE_CLASS, NODE_POOL
 from kwok_operator.schema.check import FieldProblem, check_by_schema
 
-CRD: Final = "CustomResourceDefinition"
 NODE_CLAIM: Final = "NodeClaim"
 NODE_OVERLAY: Final = "NodeOverlay"
 CAPACITY_BUFFER: Final = "CapacityBuffer"

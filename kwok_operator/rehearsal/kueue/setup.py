@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kwok_operator.errors import KwokOperatorError, ManifestError
-from kwok_operator.formats.manifests import Manifest, group_of
+from kwok_operator.formats.manifests import CRD, Manifest, group_of
 from kwok_operator.formats.untyped import as_list, as_map, as_texts, text_at, value_at
 from kwok_operator.formats.words import names_in_words, shown
 from kwok_operator.formats.yamltext import load_documents
@@ -29,7 +29,6 @@ from kwok_operator.rehearsal.kueue.webhooks import (
 
 GROUP: Final = "kueue.x-k8s.io"
 QUEUE_LABEL: Final = f"{GROUP}/queue-name"
-_CRD: Final = "CustomResourceDefinition"
 _CONFIGURATION: Final = "Configuration"
 _CONFIG_GROUP: Final = f"config.{GROUP}"
 _SUFFIX: Final = "-webhook-service"
@@ -92,7 +91,7 @@ def set_up(
     """Raises KueueSetupError. `own` is the user's Configuration, if there is one; `certificates`
     the folder of the webhooks' certificate.
     """
-    crds = [each for each in manifests if each.get("kind") == _CRD]
+    crds = [each for each in manifests if each.get("kind") == CRD]
     if not any(text_at(each, "spec", "group") == GROUP for each in crds):
         raise KueueSetupError(f"has no CRD of {GROUP}; {_REMEDY}")
     service = _service_of(manifests)

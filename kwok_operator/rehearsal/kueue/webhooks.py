@@ -10,7 +10,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from kwok_operator.formats.manifests import Manifest
+from kwok_operator.formats.manifests import CRD, Manifest
 from kwok_operator.formats.untyped import as_list, as_map, text_at, value_at
 
 MUTATING: Final = "MutatingWebhookConfiguration"
@@ -27,7 +27,7 @@ def clients_of(manifest: Manifest) -> Iterator[dict[str, Any]]:
     clients: list[Any] = []
     if kind in (MUTATING, VALIDATING):
         clients = [as_map(each).get("clientConfig") for each in as_list(manifest.get("webhooks"))]
-    elif kind == "CustomResourceDefinition":
+    elif kind == CRD:
         clients = [value_at(manifest, "spec", "conversion", "webhook", "clientConfig")]
     for client in clients:
         service = as_map(client).get("service")

@@ -5,7 +5,7 @@ map of hundreds of racks stays small. Names of racks are users' input, and are e
 """
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Final
@@ -86,13 +86,13 @@ def _spells(
 
 
 def _names(racks: Sequence[Rack], row: float) -> Iterator[str]:
-    shown_at = -_BETWEEN_NAMES
+    shown_at, lasts = -_BETWEEN_NAMES, Counter(rack[-1] for rack in racks)
     for number, rack in enumerate(racks):
         y = (number + 0.5) * row + 4
         if y - shown_at >= _BETWEEN_NAMES:
             shown_at = y
             # Values of wider levels are needed only where the last one is that of several racks.
-            alone = sum(other[-1] == rack[-1] for other in racks) == 1
+            alone = lasts[rack[-1]] == 1
             name = one_line(rack[-1] if alone else "/".join(rack), limit=_NAME)
             yield f'<text x="{_LEFT - 6}" y="{y:.1f}" text-anchor="end">{escape(name)}</text>'
 

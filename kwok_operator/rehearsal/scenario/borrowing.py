@@ -19,6 +19,7 @@ from kwok_operator.constants import (
     NODE_POOL_LABEL,
     REHEARSAL_LABEL,
 )
+from kwok_operator.formats.manifests import CRD
 from kwok_operator.formats.untyped import as_list, as_map, as_texts
 from kwok_operator.podprofiles.api import LabelSelector
 from kwok_operator.podprofiles.selectors import labels_match
@@ -73,7 +74,7 @@ def turn_of(group: str, kind: str, *, namespaced: bool, metadata: Mapping[str, A
         return Turn.NODE_POOLS
     if group == API_GROUP or NODE_GROUP_LABEL in labels:
         return Turn.GROUPS
-    if labels.get(PART_OF_LABEL) == PART_OF or kind in ("CustomResourceDefinition", "Namespace"):
+    if labels.get(PART_OF_LABEL) == PART_OF or kind in (CRD, "Namespace"):
         return Turn.INSTALLED
     return Turn.OBJECTS if namespaced else Turn.CLUSTER_WIDE
 
@@ -85,7 +86,7 @@ def marked(manifest: Mapping[str, Any], rehearsal: str) -> Manifest:
     labelled = copy.deepcopy(dict(manifest))
     _label(labelled, rehearsal)
     # Parts of a CRD only look like objects.
-    rest: list[Any] = [labelled] if labelled.get("kind") != "CustomResourceDefinition" else []
+    rest: list[Any] = [labelled] if labelled.get("kind") != CRD else []
     while rest:
         value = rest.pop()
         if isinstance(value, dict):
@@ -109,7 +110,7 @@ def marked(manifest: Mapping[str, Any], rehearsal: str) -> Manifest:
 
 def labels_of_pods(manifest: Mapping[str, Any]) -> Iterator[Mapping[str, str]]:
     """Yields the labels of the pods that an object is, or creates."""
-    rest: list[Any] = [manifest] if manifest.get("kind") != "CustomResourceDefinition" else []
+    rest: list[Any] = [manifest] if manifest.get("kind") != CRD else []
     while rest:
         value = rest.pop()
         if isinstance(value, dict) and isinstance(

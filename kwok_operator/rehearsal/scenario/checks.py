@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from kwok_operator.formats.manifests import CRD
 from kwok_operator.formats.words import names_in_words, shown
 from kwok_operator.formats.yamltext import Path
 from kwok_operator.rehearsal.judge.recording import OPERATOR, SHIM
@@ -45,7 +46,6 @@ _KINDS: Final = {
     }.items()
     for word in words.split()
 }
-_CRD: Final = "CustomResourceDefinition"
 _OF_NO_NAMESPACE: Final = frozenset({"KwokNodeGroup", "KwokCapacityPool"})
 
 
@@ -232,7 +232,7 @@ def _crds(path: Path, wanted: ClusterAutoscaler, around: Surroundings) -> Iterat
         hint = "" if wanted.crds else f"; {flags} needs CRDs, which are sought there"
         yield problem(path, f"{shown(folder)} {error}{hint}")
         return
-    if material.complete and not any(_CRD in text for _, text in material.texts):
+    if material.complete and not any(CRD in text for _, text in material.texts):
         sentence = "has no CRD; name cluster-autoscaler/apis/config/crd of kubernetes/autoscaler"
         yield problem(path, f"{shown(folder)} {sentence}")
 

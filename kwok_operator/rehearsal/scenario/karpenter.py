@@ -25,6 +25,7 @@ from kwok_operator.rehearsal.scenario.parts import (
     PositiveSpan,
     ScenarioPart,
     Span,
+    program_field,
     seconds_of,
 )
 from kwok_operator.rehearsal.scenario.timeline import APPLYING_SCHEMA, Applying
@@ -145,11 +146,7 @@ class NodeClass(ScenarioPart):
 class Karpenter(ScenarioPart):
     """Karpenter with its kwok provider, 1.4 or later."""
 
-    binary: Line = Field(
-        default=DEFAULT_BINARY,
-        description="A program on PATH, or a path relative to the scenario; --binary NAME=PATH says"
-        " otherwise. Default: karpenter.",
-    )
+    binary: Line = program_field(DEFAULT_BINARY)
     crds: Line | None = Field(
         default=None,
         description="The folder with the CRDs of this version: nodepools, nodeclaims,"

@@ -8,7 +8,7 @@ from typing import Final
 
 from pydantic import Field
 
-from kwok_operator.rehearsal.scenario.parts import Line, ScenarioPart
+from kwok_operator.rehearsal.scenario.parts import Line, ScenarioPart, program_field
 from kwok_operator.rehearsal.scenario.timeline import Applying
 
 DEFAULT_BINARY: Final = "kueue"
@@ -21,11 +21,7 @@ MANIFESTS: Final = "manifests"
 class Kueue(ScenarioPart):
     """Kueue's manager, 0.9 or later."""
 
-    binary: Line = Field(
-        default=DEFAULT_BINARY,
-        description="A program on PATH, or a path relative to the scenario; --binary NAME=PATH says"
-        " otherwise. Default: kueue.",
-    )
+    binary: Line = program_field(DEFAULT_BINARY)
     manifests: Line | None = Field(
         default=None,
         description="The manifests of this version's release: a file, a folder or a kustomization."

@@ -76,6 +76,15 @@ class ScenarioPart(BaseModel):
         return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_unset=True)
 
 
+def program_field(default: str) -> Any:
+    """Declares the field with the program of a preset."""
+    return Field(
+        default=default,
+        description="A program on PATH, or a path relative to the scenario; --binary NAME=PATH says"
+        f" otherwise. Default: {default}.",
+    )
+
+
 def require_one(part: BaseModel, *names: str) -> str:
     """Returns the one of these fields that is set. Raises ValueError if not exactly one is."""
     given = [name for name in names if getattr(part, name) is not None]

@@ -22,6 +22,7 @@ from kwok_operator.rehearsal.scenario.parts import (
     ScenarioName,
     ScenarioPart,
     TextOrNumber,
+    program_field,
     require_one,
 )
 from kwok_operator.rehearsal.scenario.timeline import Command
@@ -46,11 +47,7 @@ class FlagSet(StrEnum):
 class ClusterAutoscaler(ScenarioPart):
     """cluster-autoscaler with a shim of its own."""
 
-    binary: Line = Field(
-        default=DEFAULT_BINARY,
-        description="A program on PATH, or a path relative to the scenario; --binary NAME=PATH says"
-        " otherwise. Default: cluster-autoscaler.",
-    )
+    binary: Line = program_field(DEFAULT_BINARY)
     values: FlagSet = Field(
         default=FlagSet.FAST,
         description="Which set of flags: fast, or production, which is its own defaults. Default:"
