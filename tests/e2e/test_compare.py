@@ -1,7 +1,6 @@
 """`kwok-operator compare`, as people run it: two arms, each run on a cluster of its own."""
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -36,7 +35,7 @@ def late(delay: str) -> dict[str, Any]:
     return {"object": group("a", 0, template={"shape": {"cpu": 4}}, cloud=cloud)}
 
 
-def scenario(directory: Path, *, b: str) -> Path:
+def scenario(directory: Path) -> Path:
     """Three nodes are asked for when the clock starts, and six pods wait for them."""
     path = directory / "two.yaml"
     given = {
@@ -46,7 +45,7 @@ def scenario(directory: Path, *, b: str) -> Path:
         "timeline": [{"at": "0s", "scale": {"what": "kng/a", "replicas": 3}}],
         "until": {"condition": {"figure": "pods.running", "atLeast": 6}, "atMost": "90s"},
         "expect": [{"figure": "pods.running", "equals": 6}],
-        "arms": {"a": {}, "b": {"apply": [late(b)]}},
+        "arms": {"a": {}, "b": {"apply": [late("8s")]}},
     }
     path.write_text(yaml.safe_dump(given))
     return path
@@ -78,10 +77,10 @@ def told(output: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.timeout(2 * PATIENCE)
-def test_a_planted_slow_down_is_found_and_nothing_in_a_against_a(tmp_path: Path) -> None:
+@pytest.mark.timeout(PATIENCE)
+def test_a_planted_slow_down_is_worse_also_after_a_kill(tmp_path: Path) -> None:
     output = tmp_path / "slower"
-    path = scenario(tmp_path, b="8s")
+    path = scenario(tmp_path)
     killed = kill_after_a_run(path, output)
     first = output / "runs" / "1-a" / "recording.jsonl.gz"
     written = first.stat().st_mtime_ns
@@ -98,16 +97,6 @@ def test_a_planted_slow_down_is_found_and_nothing_in_a_against_a(tmp_path: Path)
     held = {check["what"]: check["held"] for check in found["fairness"]}
     assert held["seeds"] and held["arrivals as planned"] and held["state at the beginning"]
     assert all((output / name).is_file() for name in ("comparison.html", "summary.md"))
-
-    same = tmp_path / "same"
-    for run in (output / "runs").glob("*-a"):
-        shutil.copytree(run, same / "runs" / run.name)
-    shutil.copy(output / "registered.json", same)
-    done = compare(scenario(tmp_path, b="6s"), same)
-    # A busy machine leaves open whether it is 10 % worse, and never says that it is.
-    assert done.returncode in (0, 3), done.stdout + done.stderr
-    (effect,) = told(same)["effects"]
-    assert effect["verdict"] == "no difference seen"
 
 
 @pytest.mark.timeout(PATIENCE)
