@@ -6,7 +6,9 @@ A run ends as soon as nothing that may come can change how the expectations come
 been quiet for as long as the caller says, if that is less than the scenario wants. If the control
 plane itself fails, another one is made, and the document is played again.
 
-cluster-autoscaler logs more than it would, so that it is known why it does something.
+cluster-autoscaler logs more than it would, so that it is known why it does something. In runs that
+may end early it looks each second: a run lasts for several of its looks, ten seconds apart in most
+clusters.
 """
 
 import asyncio
@@ -64,6 +66,8 @@ _STARTS: Final = 6.0
 """Seconds that cluster-autoscaler may take from its start to its first decision."""
 _LEVEL: Final = "4"
 """The -v at which cluster-autoscaler says why it does something."""
+_SCAN: Final = "1s"
+"""The --scan-interval of cluster-autoscaler in a try that may end early."""
 _TIMES: Final = 3.0
 """A try may take so many times as long as the first one to become steady, and to settle."""
 
@@ -181,15 +185,17 @@ class TryPlayer:
 
     def _limited(self, scenario: Scenario, quiet: float | None) -> Scenario:
         """Returns the scenario with less time than it has, if the first run took much less, and
-        with an autoscaler that logs what it does.
+        with an autoscaler that logs what it does; with `quiet`, with one that looks often.
         """
         processes = []
         for process in scenario.processes:
-            autoscaler = process.cluster_autoscaler
-            if autoscaler is not None and not _says_enough(autoscaler.flags.get("v", "0")):
-                flags = {**autoscaler.flags, "v": _LEVEL}
-                verbose = autoscaler.model_copy(update={"flags": flags})
-                process = process.model_copy(update={"cluster_autoscaler": verbose})
+            if (autoscaler := process.cluster_autoscaler) is not None:
+                flags = {} if _says_enough(autoscaler.flags.get("v", "0")) else {"v": _LEVEL}
+                if quiet is not None:
+                    flags["scan-interval"] = _SCAN
+                flags = {**autoscaler.flags, **flags}
+                changed = autoscaler.model_copy(update={"flags": flags})
+                process = process.model_copy(update={"cluster_autoscaler": changed})
             processes.append(process)
         update: dict[str, object] = {"processes": tuple(processes)}
         if self._first is not None and quiet is not None:
@@ -198,7 +204,8 @@ class TryPlayer:
             update["steady_within"] = min(scenario.steady_within, steady)
             longest = min(until.at_most, _TIMES * run + _STEADY_AT_LEAST)
             # Once anything is said of the end, there is no default any more.
-            settled = until.settled and min(until.settled, max(quiet, _least_quiet(scenario)))
+            looking = scenario.model_copy(update=update)
+            settled = until.settled and min(until.settled, max(quiet, _least_quiet(looking)))
             if until.settled or until.condition:
                 shorter = {"at_most": longest, "settled_for": settled}
                 update["until"] = until.model_copy(update=shorter)
