@@ -1,1 +1,1 @@
-"""Why a pod waited: the chain of causes of its start, from a recording or from a live cluster."""
+"""Explains why a pod waited to start: the chain of causes, from a recording or a live cluster."""

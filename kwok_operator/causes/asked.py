@@ -1,7 +1,7 @@
-"""Which pods `kwok-operator why RECORDING POD` is about, and which lines can't matter for them.
+"""Selects the pods that `kwok-operator why RECORDING POD` explains, and skips lines of other pods.
 
-Most lines of a recording are about pods. Those of other pods are skipped by a look at their bytes,
-as `encode` writes them: to decode them takes most of the time.
+Most lines of a recording are about pods, and decoding their JSON takes most of the time. So lines
+of other pods are recognised by their bytes, in the form that `encode` writes, and not decoded.
 """
 
 import re
@@ -15,23 +15,27 @@ _OF_POD: Final = re.compile(
     rb'(?:"pod":"([^"\\]+)","is":|'
     rb'"event":\{"type":"\w*","reason":"\w*","about":"Pod/([^"\\]+)","component":"([^"\\]*)",)'
 )
-"""The beginning of a line about a pod: its time, and the name of the pod or what an Event is about,
-and who has written it.
+"""Matches the beginning of a line about a pod: its time, then the pod's name or, for an Event, the
+name of the pod that it is about and the component that wrote it.
 """
 
 
 class AskedPods:
-    """The pods whose name or workload is `query`, or whose name begins so; all if it is empty."""
+    """The pods whose name or workload equals `query`, or whose name begins with it. An empty
+    `query` selects all pods.
+    """
 
     def __init__(self, query: str) -> None:
         self.query = query
         self._text = query.rpartition("/")[2].encode(errors="replace")
         self._known: set[bytes] = set()
-        """The names of pods of which a line has the text, such as in the name of the workload, or
-        may have it with escaped characters.
+        """Names of pods whose lines are all decoded: a line of theirs contains the text of the
+        query, for example in the workload's name, or has escaped characters that may hide it.
         """
         self._heard: set[bytes] = set()
-        """Who has written an Event about another pod: the first one shows that it is there."""
+        """Components that wrote Events about other pods. The first Event of each component is
+        decoded, as it shows that the component runs.
+        """
 
     def wanted(self, name: str, pod: PodState) -> bool:
         begins = name.startswith(self.query) or name.partition("/")[2].startswith(self.query)
@@ -39,7 +43,7 @@ class AskedPods:
         return begins or self.query == of or is_workload(self.query, pod.workload, pod.rehearsed)
 
     def skips(self, line: bytes) -> float | None:
-        """Returns the time of a line that can't matter for these pods; None for all others."""
+        """Returns the time of a line that can be skipped; None for a line that must be decoded."""
         if (match := _OF_POD.match(line)) is None:
             return None
         t, pod, about, by = match.groups()

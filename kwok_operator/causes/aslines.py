@@ -1,10 +1,11 @@
-"""What a live cluster shows of one pod, as the lines of a recording: so one program explains both.
+"""Turns what a live cluster shows of one pod into lines of a recording, so that one program
+explains pods of recordings and of live clusters.
 
     objects  --AsLines-->  lines, in the order of their times  --recorded.Explainer-->  the chain
 
-The recording would have begun when the pod was created, so times are in seconds since then. An
-object shows its present state and some timestamps in whole seconds; what happened in between is
-known from Events only. Objects that are older than the pod count as there from its beginning.
+The lines look as if a recording had begun when the pod was created: times are in seconds since
+then, and older objects exist from the beginning. An object shows only its present state and some
+timestamps in whole seconds; what happened in between is known from Events only.
 """
 
 from collections.abc import Iterator, Mapping
@@ -41,8 +42,8 @@ _STAMPS: Final = ("lastTimestamp", "eventTime", "firstTimestamp")
 
 
 class AsLines:
-    """Takes the objects that have to do with a pod. `now` is in milliseconds since the epoch, by
-    the cluster's clock. Raises ValueError if the pod has no creation time.
+    """Collects the pod and the objects that may explain its wait. `now` is in milliseconds since
+    the epoch, by the cluster's clock. Raises ValueError if the pod has no creation time.
     """
 
     def __init__(self, pod: Body, *, now: int) -> None:
@@ -50,7 +51,7 @@ class AsLines:
         self._pod = pod
         self._clock = StampClock(created)
         self.now = max(now - created, 0) / 1_000
-        """Seconds since the pod was created."""
+        """The present, in seconds since the pod was created."""
         self._lines: list[RecordedLine] = []
         self._groups: set[str] = set()
         self._claims: set[str] = set()
@@ -59,12 +60,12 @@ class AsLines:
         self.heard = True
         """Whether the Events about the pod could be read."""
         self.looked = True
-        """Whether each sign of an autoscaler could be looked for."""
+        """Whether everything could be read that would show that an autoscaler runs."""
         self.claims_read = False
         """Whether all NodeClaims could be read."""
 
     def since(self, stamp: object) -> float | None:
-        """Returns a timestamp in seconds since the pod was created; None if it is none."""
+        """Converts a timestamp to seconds since the pod was created; None if it is no timestamp."""
         return self._clock.seconds(stamp)
 
     def node(self, body: Body) -> None:
@@ -79,8 +80,8 @@ class AsLines:
             self._lines.append(NodeLine(max(self._at(ready), created), name, state))
 
     def lost_node(self, name: str) -> None:
-        """Takes the name of the pod's node, which doesn't exist."""
-        state = NodeState(ready=True, created=-1.0)  # when it came isn't known
+        """Adds the pod's node, of which only the name is known, as a node that no longer exists."""
+        state = NodeState(ready=True, created=-1.0)  # when it was created isn't known
         self._lines += [NodeLine(0.0, name, state), NodeLine(self.now, name, None)]
 
     def group(self, body: Body) -> None:
@@ -89,7 +90,9 @@ class AsLines:
         self._lines.append(GroupLine(0.0, name, observed.group(body)))
 
     def status(self, status: AutoscalerStatus) -> None:
-        """Takes cluster-autoscaler's status; what groups of ours say themselves goes first."""
+        """Adds the groups of cluster-autoscaler's status, except those whose KwokNodeGroup was
+        added before, as that knows more.
+        """
         self.autoscaled = True
         for each in status.groups:
             if each.name not in self._groups:
@@ -102,7 +105,7 @@ class AsLines:
                 self._lines.append(GroupLine(0.0, each.name, state))
 
     def pool(self, body: Body) -> None:
-        """Takes a NodePool of Karpenter, which shows that it runs, or ran."""
+        """Notes that Karpenter runs, or ran: there is a NodePool."""
         self.autoscaled = True
 
     def claim(self, body: Body) -> None:
@@ -130,14 +133,14 @@ class AsLines:
         self._lines.append(BudgetLine(0.0, f"{BudgetLine.KEY}/{name}", state))
 
     def event(self, body: Body) -> None:
-        """Takes an Event about the pod, a group, a NodeClaim or cluster-autoscaler's status."""
+        """Adds an Event about the pod, a group, a NodeClaim or cluster-autoscaler's status."""
         stamps = (value_at(body, "series", "lastObservedTime"), *map(body.get, _STAMPS))
         at = next((t for stamp in stamps if (t := self.since(stamp)) is not None), None)
-        if at is not None and at >= -1.0:  # the first second may be cut off a timestamp
+        if at is not None and at >= -1.0:  # timestamps may lack the fraction of a second
             self._lines.append(replace(observed.event(body), t=min(max(at, 0.0), self.now)))
 
     def chain(self) -> Chain:
-        """Makes the chain of the pod as of now."""
+        """Returns the pod's chain of causes as of now."""
         versions = {"karpenter": ""} if self.autoscaled else {}
         explainer = Explainer(
             RecordingHeader(versions=versions), heard=self.heard, looked=self.looked
@@ -170,7 +173,7 @@ class AsLines:
         return {"before": before, "seen": at, "clock": clock, "selectors": selectors}
 
     def _ended(self) -> float:
-        """Returns when the last container ended; now if any runs."""
+        """Returns when the last container ended; `now` if any is still running."""
         if value_at(self._pod, "status", "phase") not in ("Succeeded", "Failed"):
             return self.now
         statuses = dicts(value_at(self._pod, "status", "containerStatuses"))
@@ -178,8 +181,8 @@ class AsLines:
         return max(map(self._at, stamps), default=self.now)
 
     def _lost_claims(self) -> Iterator[RecordedLine]:
-        """Yields the NodeClaims that Karpenter has named and that don't exist: it has ended them,
-        or they have failed.
+        """Yields lines for the NodeClaims that Karpenter's Events name and that no longer exist:
+        Karpenter has deleted them, or they have failed.
         """
         for line in self._lines if self.claims_read else ():
             named = texts.nominated(line.message) if isinstance(line, EventLine) else None
@@ -189,13 +192,15 @@ class AsLines:
                 yield NodeClaimLine(self.now, named.node_claim, None)
 
     def _at(self, stamp: object) -> float:
-        """Returns when something happened, as states have it; now if it isn't known."""
+        """Returns the timestamp as seconds since the pod was created, as recorded states have it;
+        `now` if it is no timestamp.
+        """
         return min(self._clock.at(stamp, seen=self.now), self.now)
 
 
 def _place(line: RecordedLine) -> int:
-    """At the same moment, other objects go before the pod, and the pod before what is said about it
-    and the end of its node.
+    """The sorting rank of a line among those of the same moment: other objects come before the pod,
+    and the pod comes before the Events about it and the end of its node.
     """
     if isinstance(line, NodeLine) and line.state is None:
         return 2

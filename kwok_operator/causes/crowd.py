@@ -1,10 +1,10 @@
-"""Sums up the pods that have nodes, as far as they limit where one pod without a node can go.
+"""Sums up what the pods on nodes use, to find out where one pod without a node could be scheduled.
 
     manifests of pods on nodes --add--> used resources, ports, counts by topology --> fit.py
 
-A pod is read once and not kept, so memory grows with the nodes only. The rules are those of the
-scheduler's plugins NodeResourcesFit, NodePorts, InterPodAffinity and PodTopologySpread in
-Kubernetes 1.36 (pkg/scheduler/framework/plugins). Preferences have no effect here.
+A pod's manifest is read once and not kept, so memory grows with the nodes only. The rules are those
+of the scheduler's plugins NodeResourcesFit, NodePorts, InterPodAffinity and PodTopologySpread in
+Kubernetes 1.36 (pkg/scheduler/framework/plugins). Preferred (soft) rules are ignored.
 """
 
 from collections import Counter
@@ -18,24 +18,24 @@ from kwok_operator.formats.untyped import as_list, as_map, as_texts, text_at, va
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 ANY_ADDRESS: Final = "0.0.0.0"
 ENDED: Final = frozenset({"Succeeded", "Failed"})
-"""Phases in which a pod takes up nothing."""
+"""The phases of pods that have ended, and so use nothing of their node."""
 
 Port = tuple[str, str, int]
-"""Address, protocol and number of a port of the node."""
+"""A host port: its address, protocol and number."""
 Labels = Mapping[str, str]
 Namespaces = Mapping[str, Labels]
-"""The labels of namespaces, by name. One that isn't known counts as without labels."""
+"""The labels of each namespace, by its name. An unknown namespace counts as one without labels."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodTerm:
-    """A required term of a pod's affinity or anti-affinity to other pods."""
+    """A required term of a pod's podAffinity or podAntiAffinity."""
 
     key: str
-    """The label of nodes whose values are the domains."""
+    """The term's topologyKey: the label of nodes whose values are the topology domains."""
     namespaces: frozenset[str]
     namespace_selector: object
-    """A selector, or None for no further namespaces."""
+    """The term's namespaceSelector, which adds namespaces; None if it adds none."""
     selector: object
 
     def selects(self, namespace: str, labels: Labels, namespaces: Namespaces) -> bool:
@@ -59,7 +59,7 @@ class SpreadRule:
 
 @dataclass(frozen=True, slots=True)
 class PodNeeds:
-    """What a pod needs of its node, as far as a scheduler looks at it."""
+    """What a pod needs of its node, as far as the scheduler's filters look at it."""
 
     namespace: str
     labels: Labels
@@ -89,23 +89,23 @@ class PodNeeds:
 
 @dataclass(slots=True)
 class NodeUse:
-    """What the pods of one node take up, and how many of them this pod's terms and rules select."""
+    """What the pods of one node use, and how many of them the waiting pod's rules select."""
 
     pods: int = 0
     requests: dict[str, float] = field(default_factory=dict)
     ports: set[Port] = field(default_factory=set)
     near: int = 0
-    """Pods that all terms of the pod's affinity select."""
+    """How many pods on the node all terms of the waiting pod's podAffinity select."""
     apart: Counter[int] = field(default_factory=Counter)
-    """Pods that each term of the pod's anti-affinity selects, by the term's place."""
+    """How many pods on the node each podAntiAffinity term of the pod selects, by its index."""
     shunned: set[str] = field(default_factory=set)
-    """The topology keys of the anti-affinity of pods on the node that selects this pod."""
+    """The topology keys of the podAntiAffinity of pods on the node that selects the waiting pod."""
     spread: Counter[int] = field(default_factory=Counter)
-    """Pods that each spread rule selects, by the rule's place."""
+    """How many pods on the node each spread rule of the waiting pod selects, by its index."""
 
 
 class Crowd:
-    """The pods on nodes, seen by one pod. `add` takes each of them once."""
+    """All pods on nodes, summed up for one waiting pod. `add` must get each of them once."""
 
     def __init__(self, pod: PodNeeds, namespaces: Namespaces) -> None:
         self.pod = pod
@@ -113,11 +113,11 @@ class Crowd:
         self.of_node: dict[str, NodeUse] = {}
 
     def use(self, node: str) -> NodeUse:
-        """Returns what the pods of a node take up."""
+        """Returns what the pods of this node use."""
         return self.of_node.get(node) or NodeUse()
 
     def add(self, body: Mapping[str, Any]) -> None:
-        """Adds a pod's manifest, unless the pod has no node, or has ended."""
+        """Adds the manifest of a pod; ignores a pod that has no node, or has ended."""
         spec, metadata = as_map(body.get("spec")), as_map(body.get("metadata"))
         node = text_at(spec, "nodeName")
         if not node or value_at(body, "status", "phase") in ENDED:
@@ -166,7 +166,7 @@ def pod_terms(affinity: object, namespace: str) -> tuple[PodTerm, ...]:
 
 
 def host_ports(spec: Mapping[str, Any]) -> Iterable[Port]:
-    """Yields the ports of the node that a pod uses, those of its sidecars too."""
+    """Yields the host ports that a pod uses, with those of its sidecars."""
     sidecars = filter(is_sidecar, dicts(spec.get("initContainers")))
     for container in (*sidecars, *dicts(spec.get("containers"))):
         for port in dicts(container.get("ports")):

@@ -1,8 +1,8 @@
-"""Makes the chain of a pod from what a recording has shown: its steps, its phases, its cause.
+"""Makes the chain of causes of a pod from recorded facts: its steps, its phases, its cause.
 
     SeenPod, SeenCluster --chain_of--> Chain
 
-Sentences are those of model.py. A chain has no steps from before the pod was created.
+The sentences come from model.py. A chain has no steps from before the pod was created.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,14 +30,14 @@ from kwok_operator.formats.words import few_names
 _MOST_SAID: Final = 300
 _MOST_HINDERED: Final = 3
 _AT_ONCE: Final = 1.0
-"""Seconds within which things that follow from each other may be recorded in either order."""
+"""Moments at most so many seconds apart may be recorded in the wrong order."""
 _SEEN_LATE: Final = 0.5
-"""Seconds by which a decision may be recorded later than it was made: cluster-autoscaler writes an
-Event about it when its call has been answered.
+"""Seconds by which a decision may be recorded too late: cluster-autoscaler writes the Event about
+it only after its call to the cloud has been answered.
 """
 _NO_TIME: Final = 0.1
 _OLD: Final = 30.0
-"""Seconds after which an autoscaler has probably decided again."""
+"""Seconds after which a refusal is old: the autoscaler has probably decided again since."""
 _BY_API: Final = "EvictionByEvictionAPI"
 _HOW: Final = {
     _BY_API: "evicted through the eviction API",
@@ -46,7 +46,7 @@ _HOW: Final = {
     "DeletionByPodGC": "removed since its node was gone",
     "TerminationByKubelet": "ended by the kubelet of its node",
 }
-"""The reasons of the condition DisruptionTarget, in words."""
+"""The values of `reason` of the pod condition DisruptionTarget, in words."""
 _LONGEST: Final = {
     "wait.decision": "until its node was requested",
     "wait.boot": "until its node was usable",
@@ -64,7 +64,7 @@ _UNKNOWN_EVICTOR: Final = (
 
 
 def chain_of(pod: SeenPod, cluster: SeenCluster, now: float) -> Chain:
-    """Makes the chain as of `now`, in seconds since the run began."""
+    """Makes the chain of causes as of `now`, in seconds since the run began."""
     end = min(moment for moment in (now, pod.ended, pod.gone) if moment is not None)
     until = end if pod.running is None else pod.running
     node, created = pod.node or SeenNode(""), pod.state.created
@@ -99,8 +99,8 @@ def chain_of(pod: SeenPod, cluster: SeenCluster, now: float) -> Chain:
 
 
 def _in_turn(step: ChainStep, created: float, requested: float | None) -> ChainStep:
-    """Moves a step that is recorded out of turn: before the pod was created, or a decision shortly
-    after what came of it.
+    """Corrects a step's time that is out of order: before the pod was created, or, for a decision,
+    shortly after the request for a node that followed from it.
     """
     if step.kind is StepKind.DECIDED and requested is not None:
         if created <= requested < step.at <= requested + _SEEN_LATE:
@@ -117,12 +117,12 @@ def _unknown(pod: SeenPod, cause: Cause, end: float) -> Iterator[str]:
 
 
 def first_sentence(message: str) -> str:
-    """Cuts what a condition advises after it has said what is wrong."""
+    """Returns what is wrong, by a condition's message, without the advice that follows it."""
     return message.partition(". ")[0]
 
 
 def longest_phase(phases: Mapping[str, float]) -> str:
-    """Returns the name of the longest of these phases; the first one of several."""
+    """Returns the name of the longest phase; the first one if several are as long."""
     return max(phases, key=lambda name: phases[name], default="")
 
 
@@ -148,13 +148,13 @@ def _to_its_node(pod: SeenPod, cluster: SeenCluster, end: float) -> Iterator[Cha
     if node.state.created is not None:
         yield ChainStep(node.state.created, StepKind.NODE, f"its node {node.name} exists")
     if node.usable is not None:
-        usable = max(node.usable, node.state.created or 0.0)  # stamps have whole seconds
+        usable = max(node.usable, node.state.created or 0.0)  # timestamps have whole seconds
         yield ChainStep(usable, StepKind.USABLE, f"its node {node.name} is usable")
 
 
 def _increase(pod: SeenPod, group: SeenGroup, node: SeenNode) -> Iterator[ChainStep]:
-    """Yields cluster-autoscaler's call that the node follows from, if no Event says the same: it
-    leaves out Events about a pod that are like an earlier one.
+    """Yields cluster-autoscaler's request for more nodes that brought the pod's node, if no Event
+    reports it: cluster-autoscaler leaves out Events about a pod that repeat an earlier one.
     """
     name = node.state.group if node.state else ""
     requested, created = node.requested or 0.0, node.state.created if node.state else None
@@ -253,7 +253,7 @@ def _how(pod: SeenPod) -> str:
 
 
 def _waiting(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
-    """Returns why a pod without a node waits."""
+    """Returns why a pod that has no node waits."""
     too_large = _too_large(pod.state.requests, cluster.largest)
     if "scheduling gates" in pod.message:
         return model.gated()
@@ -276,7 +276,7 @@ def _waiting(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
 
 
 def _undecided(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
-    """Returns why a pod waits of which no Event says what an autoscaler decided."""
+    """Returns why a pod waits, if no Event says what an autoscaler decided for it."""
     old = _OLD if cluster.heard else -1.0
     cause = model.undecided(_short(pod.message), since=end - pod.since, old=old)
     if cluster.hints is None:
@@ -289,7 +289,7 @@ def _undecided(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
 
 
 def _hindered(cluster: SeenCluster) -> list[str]:
-    """Says of some groups why they don't get more nodes."""
+    """Returns clauses on groups that can't get more nodes, as they fail or are at their maximum."""
     states = [(name, group.state) for name, group in cluster.groups.items()]
     full = [name for name, state in states if state.maximum and state.target >= state.maximum]
     failing = [f"{name}: {_shortened(state.says)}" for name, state in states if state.says]
@@ -298,9 +298,9 @@ def _hindered(cluster: SeenCluster) -> list[str]:
 
 
 def _refused(pod: SeenPod, cluster: SeenCluster, too_large: str) -> Cause:
-    """Returns why a pod waits for which an autoscaler adds no node."""
+    """Returns why a pod waits for which the autoscalers refuse to add a node."""
     refusals = pod.refusals or ()
-    # Nodes that start may get devices late.
+    # The largest node isn't known yet: nodes that start may get devices late.
     coming = any(group.coming for group in cluster.groups.values())
     cause = model.refused(
         refusals,
@@ -310,7 +310,7 @@ def _refused(pod: SeenPod, cluster: SeenCluster, too_large: str) -> Cause:
     )
     if not refusals:
         return model.no_group(too_large)
-    # Groups that aren't looked at may have larger nodes, unless each has shown one.
+    # Groups that were not considered may have larger nodes, unless each has shown a node.
     shown = [group.shown for name, group in cluster.groups.items() if name]
     known = all(shown) and sum(each.groups for each in refusals) <= len(shown)
     lasting = all(model.lasts(each.reason) or known for each in refusals)
@@ -322,7 +322,7 @@ def _refused(pod: SeenPod, cluster: SeenCluster, too_large: str) -> Cause:
 
 
 def _selects_no_node(message: str) -> bool:
-    """Whether the scheduler says of all nodes that their labels aren't those that the pod wants."""
+    """Whether the scheduler's message says that the pod's required labels fit no node."""
     parsed = parse_scheduler_text(message)
     if parsed is None:
         return False
@@ -373,7 +373,7 @@ def _from_groups(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
 
 
 def _failing(name: str, group: SeenGroup, *, since: float = 0.0) -> str:
-    """Returns why instances of a group don't come; empty while they come."""
+    """Returns why the group's instances can't be created; empty if they can."""
     last = group.failed.kept[-1] if group.failed.kept else None
     says = last.text.removeprefix(f"{name}: ") if last and last.at >= since else group.state.says
     return _shortened(says)
@@ -385,7 +385,7 @@ def _shortened(says: str) -> str:
 
 
 def _short(message: str) -> str:
-    """Leaves out of the scheduler's message what it says about preemption."""
+    """Returns the scheduler's message without its part on preemption."""
     parsed = parse_scheduler_text(message)
     if parsed is None or not parsed.reasons:
         return message
@@ -393,8 +393,9 @@ def _short(message: str) -> str:
 
 
 def named_groups(refusal: GroupRefusal, cluster: SeenCluster) -> list[GroupRefusal]:
-    """Adds to a refusal of cluster-autoscaler, which only counts, the groups that it is about, if
-    it can't be about others. Call it when the refusal comes: groups change.
+    """Returns a refusal of cluster-autoscaler with the names of its groups, if the refusal has only
+    their number, and the state of the groups shows which they must be. Call it at once: groups
+    change.
     """
     groups, why = cluster.groups.items(), dict[str, str]()
     if refusal.names:
@@ -420,7 +421,7 @@ def named_groups(refusal: GroupRefusal, cluster: SeenCluster) -> list[GroupRefus
 
 
 def _under_way(cluster: SeenCluster) -> str:
-    """Says how many nodes of which groups are under way; empty if none is."""
+    """Returns how many nodes of which groups are starting, in words; empty if none is."""
     counts = {
         name: sum(group.state.states.get(state, 0) for state in _UNDER_WAY) or len(group.coming)
         for name, group in cluster.groups.items()
@@ -433,7 +434,7 @@ def _under_way(cluster: SeenCluster) -> str:
 
 
 def _too_large(requests: Mapping[str, float], largest: Mapping[str, float]) -> str:
-    """Returns what a pod requests more of than any node has; empty if there is nothing."""
+    """Returns in words which resource the pod requests more of than any node has; empty if none."""
     for name, amount in requests.items() if largest else ():
         if name not in largest:
             return f"it requests {name}, and no node has any"

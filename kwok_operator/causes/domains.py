@@ -1,7 +1,8 @@
-"""Checks which nodes a pod can't use because of other pods in their domain, such as a zone or host.
+"""Checks which nodes a pod can't use because of the other pods in a topology domain, such as a
+zone.
 
 The rules are those of the scheduler's plugins PodTopologySpread and InterPodAffinity in Kubernetes
-1.36. What is counted once for all nodes is counted when `Domains` is made.
+1.36. Counts that are the same for all nodes are made once, in the constructor of `Domains`.
 """
 
 from collections import Counter
@@ -14,14 +15,16 @@ from kwok_operator.formats import schedulertexts as texts
 from kwok_operator.formats.podparts import selects
 
 Domain = tuple[str, str]
-"""Key and value of a label of nodes."""
+"""A topology domain: the key and the value of a label of nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """A reason for which a node doesn't take the pod; `detail` says what of the pod or node it is.
+    """A reason for which a node doesn't take the pod. `detail` names what it is about, such as a
+    taint.
 
-    `free` and `most` are of a resource: what no pod uses, and what the node has for pods.
+    For a reason that is about a resource, `free` is how much of it no pod uses on the node, and
+    `most` is how much of it the node has for pods.
     """
 
     reason: str
@@ -32,7 +35,7 @@ class Obstacle:
 
 
 class Domains:
-    """Counts of pods by domain, as one pod sees them."""
+    """How many pods each topology domain has, as far as the rules of one waiting pod count them."""
 
     def __init__(self, crowd: Crowd, rules: NodeRules, nodes: Sequence[FitNode]) -> None:
         self._pod = pod = crowd.pod
@@ -59,7 +62,7 @@ class Domains:
             if rule.key not in node.labels:
                 yield Obstacle(texts.SPREAD_LABEL, f"no label {rule.key}")
                 return
-            if not counts:  # no node counts for this rule
+            if not counts:  # no node is eligible for this rule
                 continue
             least = min(counts.values()) if len(counts) >= rule.least_domains else 0
             value = node.labels[rule.key]
@@ -70,7 +73,7 @@ class Domains:
                 return
 
     def apart(self, node: FitNode) -> Iterator[Obstacle]:
-        """Yields what the affinity and anti-affinity of pods says about a node."""
+        """Yields how a node breaks the affinity or anti-affinity of the pod or of pods on it."""
         if lacks := self._far(node):
             yield Obstacle(texts.POD_AFFINITY, lacks)
             return
@@ -85,12 +88,12 @@ class Domains:
                 return
 
     def _far(self, node: FitNode) -> str:
-        """Returns what the node lacks for the pod's affinity; empty if it lacks nothing."""
+        """Returns in words which podAffinity term the node doesn't meet; empty if it meets all."""
         for term in self._pod.affinity:
             if term.key not in node.labels:
                 return f"no label {term.key}"
         for term in self._pod.affinity:
-            # The first of pods with affinity to themselves may go anywhere.
+            # The first of several pods that have affinity to each other may go to any node.
             if (term.key, node.labels[term.key]) not in self._near and not self._first:
                 return f"no pod that it wants to be near is in {_domain(term, node)}"
         return ""
@@ -105,7 +108,7 @@ def _domain(term: PodTerm, node: FitNode) -> str:
 
 
 def _spread(crowd: Crowd, rules: NodeRules, nodes: Sequence[FitNode]) -> list[Counter[str]]:
-    """Returns for each spread rule how many pods are in each domain that counts for it."""
+    """Returns for each spread rule how many pods each domain has, over the eligible nodes."""
     spread = crowd.pod.spread
     counts: list[Counter[str]] = [Counter() for _ in spread]
     for node in nodes if spread else ():

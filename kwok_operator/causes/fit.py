@@ -1,12 +1,12 @@
-"""What keeps a pod off nodes: the scheduler's filters, computed for each node.
+"""Finds out what keeps a pod off nodes, by the scheduler's filters.
 
     a pod and its claims, Crowd, nodes  --fit-->  Fit: each reason, on how many nodes, with details
 
-The reasons are in the scheduler's own words (schedulertexts.py). As there, each node has the
-reasons of the first filter that it doesn't pass, in the order of the default plugins of Kubernetes
-1.36 (pkg/scheduler/apis/config/v1/default_plugins.go). What isn't computed here: limits of volumes
-of a CSI driver, volumes that are yet to be made, devices (DRA), plugins of others, and pods for
-which another pod was preempted. Nothing is changed, and nothing simulated: pods aren't moved.
+The reasons are in the scheduler's own words (schedulertexts.py). As in the scheduler, a node gets
+the reasons of the first filter that rejects it, in the order of the default plugins of Kubernetes
+1.36 (pkg/scheduler/apis/config/v1/default_plugins.go). Not computed are: limits of volumes of a CSI
+driver, volumes that are yet to be provisioned, devices (DRA), third-party plugins, and the effect
+of preemption. This only reads: it moves no pods.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,21 +33,21 @@ _PLACES: Final = frozenset({*_TODAYS, *_TODAYS.values()})
 
 @dataclass(frozen=True, slots=True)
 class FitClaim:
-    """A PersistentVolumeClaim of the pod, with what its volume demands of a node."""
+    """A PersistentVolumeClaim of the pod, with what its volume requires of a node."""
 
     name: str
     problem: str = ""
-    """Why the pod fits no node at all, in the scheduler's words."""
+    """Why this claim keeps the pod off all nodes, in the scheduler's words; empty if it doesn't."""
     affinity: object = None
-    """The node selector of its volume; None if the volume may be used anywhere."""
+    """The volume's required node affinity; None if any node can use the volume."""
     labels: Mapping[str, str] = field(default_factory=dict)
-    """The labels of its volume: old ones have their zone only there."""
+    """The volume's labels: old volumes name their zone only in a label."""
 
 
 @dataclass(slots=True)
 class KeptOff:
-    """A reason with its detail, and on how many nodes; `free` and `most` are the highest of a
-    resource on one of these.
+    """One reason with its detail, and how many nodes it keeps the pod off. For a resource, `free`
+    and `most` are the highest values on any of these nodes.
     """
 
     reason: str
@@ -61,19 +61,19 @@ class KeptOff:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How many nodes there are, how many would take the pod, and what keeps it off the others."""
+    """How many nodes exist, how many would take the pod, and what keeps it off the others."""
 
     nodes: int
     takes: int = 0
     example: str = ""
-    """A node that would take it."""
+    """The name of a node that would take the pod; empty if there is none."""
     kept_off: tuple[KeptOff, ...] = ()
-    """Those of most nodes first."""
+    """The reasons of the nodes that don't take the pod; the reason of most nodes comes first."""
     pod: str = ""
-    """Why no node takes the pod, whatever the nodes are; in the scheduler's words."""
+    """Why no node can take the pod, if the reason lies in the pod; in the scheduler's words."""
 
     def reasons(self) -> dict[str, int]:
-        """Returns on how many nodes each reason is, as the scheduler's message says it."""
+        """Returns how many nodes each reason applies to, as the scheduler's message counts them."""
         counts: dict[str, int] = {}
         for each in self.kept_off:
             counts[each.reason] = counts.get(each.reason, 0) + each.nodes
@@ -81,7 +81,7 @@ class Fit:
 
 
 def fit(crowd: Crowd, nodes: Sequence[FitNode], claims: Sequence[FitClaim] = ()) -> Fit:
-    """Tries the pod of a crowd on each node."""
+    """Checks the waiting pod of `crowd` against each node."""
     if problem := next((claim.problem for claim in claims if claim.problem), ""):
         return Fit(len(nodes), pod=problem)
     filters = _Filters(crowd, nodes, claims)
@@ -101,7 +101,7 @@ def fit(crowd: Crowd, nodes: Sequence[FitNode], claims: Sequence[FitClaim] = ())
 
 
 class _Filters:
-    """The filters for one pod, with what is the same for all nodes."""
+    """The scheduler's filters for one pod, with the values that are the same for all nodes."""
 
     def __init__(self, crowd: Crowd, nodes: Sequence[FitNode], claims: Sequence[FitClaim]) -> None:
         self._crowd = crowd
@@ -111,8 +111,8 @@ class _Filters:
         self._domains = Domains(crowd, self._rules, nodes)
 
     def obstacles(self, node: FitNode) -> list[Obstacle]:
-        """Returns what the first filter says that the node doesn't pass; empty if it takes the
-        pod.
+        """Returns the reasons of the first filter that rejects the node; empty if the node takes
+        the pod.
         """
         for filtered in (
             self._not_named,
@@ -174,7 +174,7 @@ class _Filters:
                     return
 
     def _volumes_in_other_zones(self, node: FitNode) -> Iterator[Obstacle]:
-        if not _PLACES & node.labels.keys():  # as in clusters of one zone
+        if not _PLACES & node.labels.keys():  # nodes without zone labels pass, as in the scheduler
             return
         for claim in self._claims:
             for key in sorted(_PLACES & claim.labels.keys()):

@@ -3,9 +3,10 @@
     the pod, its Events, its claims ─┐
     the autoscaler's Events, status ─┼─ reading.py ─> aslines.py ──> the chain of the pod
     NodePools, NodeClaims, groups   ─┤
-    nodes, and the pods on them     ─┘─────────────> fit.py ──────> what a look shows now
+    nodes, and the pods on them     ─┘─────────────> fit.py ──────> which nodes would take it now
 
-Reads only what the pod's state makes necessary: the nodes and the pods on them if it has no node.
+Reads only what the pod's state makes necessary: nodes, and the pods on them, only if it has no
+node.
 """
 
 import asyncio
@@ -58,13 +59,13 @@ _PLACED: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 _KARPENTER: Final = "karpenter.sh"
 _HOME: Final = "kube-system"
 _SHARED: Final = "/api/v1/namespaces/default/events"
-"""Where Events about objects without a namespace are."""
+"""The API path of Events about objects that have no namespace."""
 _EVENT_TTL: Final = 3_600.0
 """Seconds that an API server keeps Events by default (kube-apiserver's --event-ttl)."""
 _MOST_STATUSES: Final = 4
 _FEW_PAGES: Final = 4
 _MOST_COMPARED: Final = 5_000
-"""The most names that are compared with a mistyped one."""
+"""The most existing names that are compared with a mistyped name, to suggest one."""
 
 
 class NoSuchPodError(KwokOperatorError):
@@ -73,14 +74,14 @@ class NoSuchPodError(KwokOperatorError):
 
 @dataclass(frozen=True, slots=True)
 class LiveAnswer:
-    """The chain of a pod, and lines of text on what a look at the cluster shows now."""
+    """The chain of a pod, and lines of text on nodes and autoscalers as they are now."""
 
     chain: Chain
     looks: tuple[str, ...]
 
 
 async def explain_live(client: KubeClient, *, namespace: str, name: str) -> LiveAnswer:
-    """Explains a pod. Raises NoSuchPodError, and the error of the request for the pod itself."""
+    """Explains a pod. Raises NoSuchPodError, or the request's error if the pod can't be read."""
     reader = ClusterReader(client)
     pod = await _pod(reader, namespace, name)
     try:
@@ -91,7 +92,7 @@ async def explain_live(client: KubeClient, *, namespace: str, name: str) -> Live
 
 
 class _Look:
-    """Reads what has to do with one pod."""
+    """Reads the objects that matter for one pod."""
 
     def __init__(
         self, reader: ClusterReader, lines: AsLines, pod: Body, namespace: str, name: str
@@ -129,7 +130,7 @@ class _Look:
         uid = text_at(self._pod, "metadata", "uid")
 
         def take(event: Body) -> None:
-            # Another pod of that name may have been there before.
+            # An earlier pod may have had this name.
             if value_at(event, "involvedObject", "uid") in (uid, None, ""):
                 self._events += 1
                 self._lines.event(event)
@@ -159,7 +160,7 @@ class _Look:
         await self._shared_events(f"involvedObject.kind=Node,involvedObject.name={name}")
 
     async def _autoscalers(self) -> None:
-        """Reads what there is of autoscalers, Karpenter and groups of ours."""
+        """Reads what shows autoscalers: Karpenter, cluster-autoscaler, and our KwokNodeGroups."""
         answer = await self._reader.get("/apis", shows="which autoscalers there are")
         apis, self._lines.looked = answer or {}, answer is not None
         served = {
@@ -234,7 +235,7 @@ class _Look:
         await self._reader.each(_SHARED, take, shows=what, fields=fields, most=most)
 
     async def _fit(self) -> Fit | None:
-        """Tries the pod on each node; None if the nodes can't be read."""
+        """Checks the pod against each node as it is now; None if the nodes can't be read."""
         needs = PodNeeds.of(self._pod)
         nodes: list[FitNode] = []
 
@@ -274,7 +275,7 @@ class _Look:
         return labels_by_name
 
     def _notes(self) -> None:
-        """Notes what fit.py doesn't compute, if the pod has it."""
+        """Adds a note on each feature that the pod uses and that fit.py doesn't compute."""
         spec, note = self._pod.get("spec"), self._reader.note
         if value_at(spec, "resourceClaims"):
             note(
@@ -358,7 +359,7 @@ async def _pod(reader: ClusterReader, namespace: str, name: str) -> Body:
 
 
 def _hint(name: str, here: list[str], elsewhere: list[str]) -> str:
-    """Names pods that may be meant."""
+    """Returns a hint with existing pods whose names are like the one that doesn't exist."""
     if elsewhere:
         return f"; one of that name is in namespace {few_names(elsewhere)}"
     begun = [each for each in here if each.startswith(name)]

@@ -1,9 +1,9 @@
-"""What a look at a live cluster shows about a pod, as lines of text.
+"""What a live cluster shows now about a waiting pod, as lines of text.
 
     Fit --> which nodes would take the pod, and what keeps it off the others
     autoscaler's status, NodePools, groups --> those that can't grow, or have a problem
 
-Of many groups only those with something to report are shown.
+Groups without a problem are left out.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from kwok_operator.formats.untyped import as_texts, text_at, value_at
 from kwok_operator.nodegroups.api.status import ConditionType
 
 _MOST: Final = 20
-"""The most lines on nodes, and on groups."""
+"""The most lines that are shown on nodes, and the most on groups."""
 _USUAL: Final = frozenset({"", "NoActivity"})
 _PROBLEMS: Final = {
     ConditionType.READY: "False",
@@ -29,7 +29,7 @@ _PROBLEMS: Final = {
     ConditionType.OUTAGE: "True",
     ConditionType.AUTOSCALABLE: "False",
 }
-"""The conditions of groups that say why nodes don't come, with the status that says so."""
+"""The conditions of KwokNodeGroups that explain missing nodes, each with its bad status."""
 _OVERRULED: Final = (
     CauseKind.NO_AUTOSCALER,
     CauseKind.UNDECIDED,
@@ -42,7 +42,7 @@ Body = Mapping[str, Any]
 
 
 def fit_lines(result: Fit, requests: Mapping[str, float]) -> Iterator[str]:
-    """Yields what the nodes are to the pod now. `requests` are the pod's."""
+    """Yields how many nodes would take the pod, and why others don't. `requests` are the pod's."""
     if result.pod:
         yield f"no node takes the pod: {result.pod}"
         return
@@ -99,7 +99,7 @@ def _group(each: GroupStatus) -> str:
 
 
 def pool_lines(pools: Sequence[Body]) -> Iterator[str]:
-    """Yields the NodePools of Karpenter: their limits, and conditions that don't hold."""
+    """Yields Karpenter's NodePools: their limits, and the conditions that are not True."""
     for body in pools[:_MOST]:
         limits = as_texts(value_at(body, "spec", "limits"))
         used = as_texts(value_at(body, "status", "resources"))
@@ -113,7 +113,7 @@ def pool_lines(pools: Sequence[Body]) -> Iterator[str]:
 
 
 def group_lines(groups: Sequence[Body]) -> Iterator[str]:
-    """Yields the KwokNodeGroups with a condition that says why nodes don't come."""
+    """Yields the KwokNodeGroups that have a condition that explains why nodes are missing."""
     listed = 0
     for body in groups:
         problems = [
@@ -127,7 +127,7 @@ def group_lines(groups: Sequence[Body]) -> Iterator[str]:
 
 
 def with_fit(chain: Chain, result: Fit) -> Chain:
-    """Corrects the cause of a pod for which there is a node by now."""
+    """Returns the chain with a corrected cause, if some node would take the pod by now."""
     if not result.takes or chain.cause.kind not in _OVERRULED:
         return chain
     more = f" and {result.takes - 1:,} more" if result.takes > 1 else ""

@@ -16,11 +16,11 @@ from kwok_operator.formats.autoscalertexts import GroupRefusal
 
 
 class StepKind(StrEnum):
-    """What a step is about, in the order in which steps of one moment are shown."""
+    """What a step of a chain is about. Steps of one moment are shown in this order."""
 
     CREATED = "created"
     UNSCHEDULABLE = "unschedulable"
-    """No node fits: the scheduler could not place the pod."""
+    """The scheduler found no node for the pod."""
     REFUSED = "refused"
     """The autoscaler adds no node for the pod, at least not now."""
     DECIDED = "decided"
@@ -33,15 +33,15 @@ class StepKind(StrEnum):
     NODE = "node"
     """The Node object exists."""
     USABLE = "usable"
-    """The node is Ready, without a taint that keeps pods off new nodes."""
+    """The node is Ready, and has lost the taints that keep pods off new nodes."""
     BOUND = "bound"
     RUNNING = "running"
     HELD = "held"
-    """A PodDisruptionBudget kept the pod from being evicted."""
+    """A PodDisruptionBudget prevented the eviction of the pod."""
     DISRUPTED = "disrupted"
     """The pod was evicted or preempted."""
     ENDED = "ended"
-    """The pod has succeeded, failed, or was deleted."""
+    """The pod succeeded, failed, or was deleted."""
 
 
 _ORDER: Final = {kind: place for place, kind in enumerate(StepKind)}
@@ -50,41 +50,41 @@ _ORDER: Final = {kind: place for place, kind in enumerate(StepKind)}
 @dataclass(frozen=True, slots=True)
 class ChainStep:
     at: float
-    """In seconds: of a recording, since the run began; of a live cluster, since the pod was
-    created. Negative for what was before.
+    """In seconds, since the run began (of a recording) or since the pod was created (of a live
+    cluster). Negative for what happened before.
     """
     kind: StepKind
     text: str
-    """A clause such as `bound to a-000003`; may quote other programs, so may have any length."""
+    """A clause such as `bound to a-000003`. It may quote other programs, so it may be long."""
 
 
 class CauseKind(StrEnum):
-    """Why a pod waits; for a pod that waits no more, what became of it."""
+    """Why a pod waits; or, for a pod that no longer waits, what became of it."""
 
     NO_AUTOSCALER = "noAutoscaler"
-    """Nothing shows that an autoscaler runs, or none adds nodes for such a pod."""
+    """There is no sign of an autoscaler, or the autoscalers never add nodes for such a pod."""
     UNDECIDED = "undecided"
-    """An autoscaler runs, and hasn't decided yet."""
+    """An autoscaler runs, and hasn't decided yet whether it adds a node for the pod."""
     REFUSED = "refused"
     """The autoscaler adds no node now; it may later."""
     NEVER = "never"
-    """No node that exists or could be added fits, as long as pod and groups stay as they are."""
+    """No existing or possible node fits the pod, as long as pod and groups stay as they are."""
     CREATING = "creating"
     NO_STOCK = "noStock"
-    """The cloud fails to create the instances that the autoscaler requested."""
+    """The cloud can't create the instances that the autoscaler requested."""
     NOT_READY = "notReady"
-    """The node exists, and isn't usable yet."""
+    """The pod's node exists, and isn't usable yet."""
     UNSCHEDULED = "unscheduled"
-    """A node that fits is there, and the scheduler hasn't bound the pod yet."""
+    """A node that fits exists, and the scheduler hasn't bound the pod yet."""
     STARTING = "starting"
-    """Bound, and not running yet."""
+    """The pod is bound to a node, and doesn't run yet."""
     RUNNING = "running"
     HELD = "held"
-    """It runs, and a PodDisruptionBudget kept it from being evicted."""
+    """The pod runs, and a PodDisruptionBudget prevented its eviction."""
     DISRUPTED = "disrupted"
     ENDED = "ended"
     UNKNOWN = "unknown"
-    """What is known doesn't show the cause; Chain.unknown says what is missing."""
+    """The known facts don't show the cause; Chain.unknown says which facts are missing."""
 
 
 WAITS: Final = frozenset(CauseKind) - {
@@ -93,14 +93,14 @@ WAITS: Final = frozenset(CauseKind) - {
     CauseKind.DISRUPTED,
     CauseKind.ENDED,
 }
-"""The kinds of pods that still wait."""
+"""The kinds of causes of pods that still wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
     kind: CauseKind
     sentence: str
-    """One sentence about `the pod`, without a full stop."""
+    """One sentence whose subject is `the pod`, without a full stop."""
     remedy: str = ""
     """What to do about it, as an imperative clause; empty if there is nothing to do."""
     refusals: tuple[GroupRefusal, ...] = ()
@@ -109,23 +109,25 @@ class Cause:
 @dataclass(frozen=True, slots=True)
 class Chain:
     pod: str
-    """NAMESPACE/NAME."""
+    """The pod, as NAMESPACE/NAME."""
     workload: str
-    """As Kind/NAMESPACE/NAME."""
+    """The pod's workload, as KIND/NAMESPACE/NAME."""
     rehearsed: str
-    """The scenario's workload, if it has another name."""
+    """The name of the workload in the scenario, if it differs from `workload`."""
     steps: tuple[ChainStep, ...]
-    """In the order of their times."""
+    """The steps, in the order of their times."""
     cause: Cause
     phases: Mapping[str, float] = field(default_factory=dict)
-    """Seconds by figure, such as `wait.decision`. They add up to the time until the pod ran."""
+    """The seconds of each phase, by figure such as `wait.decision`; they add up to the time from
+    the pod's creation until it ran.
+    """
     waited: float = 0.0
-    """How long the pod waited to run; if it still waits, so far. In seconds."""
+    """For how many seconds the pod waited to run; if it still waits, until now."""
     node: str = ""
     group: str = ""
-    """The group or NodePool of its node, or of the node that it waits for."""
+    """The group or NodePool of the pod's node, or of the node that the pod waits for."""
     unknown: tuple[str, ...] = ()
-    """What can't be known, each with what would show it."""
+    """Which facts are missing, each with what would show it."""
 
     @property
     def waits(self) -> bool:
@@ -148,8 +150,8 @@ _PASSING: Final = {
     "limits have been exhausted": "raise spec.limits of the NodePool",
     "exceed limits": "raise spec.limits of the NodePool",
 }
-"""Reasons of refusals that may pass while pod and groups stay as they are, each with its remedy.
-See cluster-autoscaler's core/scaleup/orchestrator/skippedreasons.go and
+"""Reasons of refusals that may end by themselves although the pod and the groups don't change, each
+with its remedy. See cluster-autoscaler's core/scaleup/orchestrator/skippedreasons.go and
 estimator/threshold_based_limiter.go, and Karpenter's scheduling/scheduler.go.
 """
 _FITTING: Final = {
@@ -170,13 +172,13 @@ _FITTING: Final = {
     "instance type": "let the pod request less, or let the NodePool have larger instance types",
     "requirement": "correct the pod's selector, or let a NodePool have these labels",
 }
-"""Reasons why a pod doesn't fit a group's nodes, each with its remedy: those of the scheduler's
-plugins, which autoscalers repeat.
+"""Reasons why a pod doesn't fit a group's nodes, each with its remedy. They are texts of the
+scheduler's plugins, which the autoscalers repeat.
 """
 
 
 _FOR_OTHERS: Final = ("Pod's node affinity", "untolerated taint", "not tolerate")
-"""Reasons of groups that are mostly meant for other pods."""
+"""Reasons that usually mean that a group is for other pods."""
 _GENERAL: Final = (
     frozenset({"node affinity", "untolerated taint", "requirement"}),
     frozenset({"Insufficient", "and the largest node", "Too many pods", "instance type"}),
@@ -189,31 +191,31 @@ _LASTING: Final = (
     "no instance type has enough resources",
     "incompatible requirements",
 )
-"""Reasons of an autoscaler that last as long as pod and groups stay as they are: other pods, claims
-and volumes have nothing to do with them, nor has what the cloud has in stock.
+"""Reasons of refusals that last as long as the pod and the groups stay as they are. Other pods,
+claims, volumes and the cloud's stock don't change them.
 """
 
 
 def passes(reason: str) -> bool:
-    """Whether the reason of a refusal may pass by itself, or by what others do."""
+    """Whether a refusal with this reason may end by itself, or by what other programs do."""
     return any(text in reason for text in _PASSING)
 
 
 def lasts(reason: str) -> bool:
-    """Whether the reason of a refusal lasts as long as pod and groups stay as they are."""
+    """Whether a refusal with this reason lasts as long as pod and groups stay as they are."""
     return not passes(reason) and any(text in reason for text in _LASTING)
 
 
 def remedy_of(reasons: Iterable[str]) -> str:
-    """Returns what to do about these reasons; empty if none is known."""
+    """Returns the remedy for these reasons; empty if none is known."""
     known = {**_PASSING, **_FITTING}
     keys = [next((k for k in known if k in reason), "") for reason in reasons]
     return "; or ".join(dict.fromkeys(known[key] for key in keys if key))
 
 
 def known_reasons(text: str) -> frozenset[str]:
-    """Returns the reasons of refusals that a text has, in the words of their programs, without
-    those that say little beside others: groups are for other pods, and nodes are full.
+    """Returns the reasons of refusals that a text contains, in the words of their programs. Reasons
+    that explain little are left out beside others: that groups are for other pods, or nodes full.
     """
     reasons = {each for each in (*_PASSING, *_FITTING) if each in text}
     reasons -= {one for one in reasons for other in reasons if one != other and one in other}
@@ -223,7 +225,7 @@ def known_reasons(text: str) -> frozenset[str]:
 
 
 def refusals_in_words(refusals: Sequence[GroupRefusal]) -> str:
-    """Lists the groups and the reasons: `2 groups: max node group size reached; a, b: ...`."""
+    """Lists groups with their reasons: `2 groups: max node group size reached; a, b: ...`."""
     return "; ".join(
         f"{', '.join(each.names) or _groups(each.groups)}: {each.reason}" for each in refusals
     )
@@ -234,7 +236,9 @@ def _groups(number: int) -> str:
 
 
 def no_autoscaler(scheduler: str, too_large: str = "") -> Cause:
-    """`scheduler` is the scheduler's message; empty if there is none."""
+    """The cause of a pod that no autoscaler considers. `scheduler` is the scheduler's message;
+    empty if there is none.
+    """
     return Cause(
         CauseKind.NO_AUTOSCALER,
         f"no node fits the pod ({scheduler or 'the scheduler has not said why'}), and nothing"
@@ -244,7 +248,7 @@ def no_autoscaler(scheduler: str, too_large: str = "") -> Cause:
 
 
 def of_a_daemon_set(scheduler: str) -> Cause:
-    """Both autoscalers leave out pods of DaemonSets."""
+    """The cause of a DaemonSet's pod without a node: both autoscalers ignore such pods."""
     return Cause(
         CauseKind.NO_AUTOSCALER,
         f"no node fits the pod ({scheduler}), and no autoscaler adds nodes for pods of a DaemonSet",
@@ -261,8 +265,8 @@ def unknown_autoscaler(scheduler: str) -> Cause:
 
 
 def undecided(scheduler: str, *, since: float, old: float) -> Cause:
-    """`since` is how many seconds ago the pod's wait began; after `old` seconds an autoscaler has
-    probably decided.
+    """The cause of a pod of which no decision of an autoscaler is known. `since` is how many
+    seconds ago the pod's wait began; after `old` seconds, an autoscaler has probably decided.
     """
     if since > old:
         return Cause(
@@ -287,17 +291,17 @@ def refused(
     no_node_ever: bool = False,
     too_large: str = "",
 ) -> Cause:
-    """What an autoscaler says that adds no node: REFUSED, or NEVER if all reasons last, and the
-    nodes that exist never fit, either. `too_large` is what `never` has of a pod.
+    """The cause of a pod that an autoscaler refuses: REFUSED, or NEVER if all reasons last and
+    `no_node_ever` says that no existing node fits. `too_large` is the clause for `never`.
 
-    It skips groups that are in back-off or at a limit before it looks whether the pod fits their
-    nodes, so it says of these nothing about the pod, unless it has `chosen` them for it before.
-    Groups that are for other pods come last.
+    cluster-autoscaler skips groups in back-off or at a limit before it checks whether the pod fits
+    their nodes. So such a refusal says nothing about the pod, unless the group was `chosen` for it
+    before. Groups that are for other pods come last.
     """
     passing = [each for each in refusals if passes(each.reason)]
     fitting = [each for each in refusals if not passes(each.reason)]
     fitting.sort(key=lambda each: _is_for_others(each.reason))
-    # It would have chosen a group that fails now for this pod, too, if that fitted its nodes.
+    # A group was chosen for this pod before it failed, so its nodes would fit the pod.
     passing.sort(key=lambda e: (not set(e.names) & set(chosen), "in backoff" in e.reason))
     fits = [each for each in passing if set(each.names) & set(chosen)]
     own = [] if fits else [each for each in fitting if not _is_for_others(each.reason)]
@@ -327,7 +331,9 @@ def _is_for_size(refusal: GroupRefusal) -> bool:
 
 
 def no_group(too_large: str) -> Cause:
-    """cluster-autoscaler names no group that it has considered; which there are, it doesn't say."""
+    """The cause of a pod if cluster-autoscaler names no group that it has considered. It doesn't
+    say which groups there are.
+    """
     large = f"; {too_large}" if too_large else ""
     return Cause(
         CauseKind.REFUSED,
@@ -342,15 +348,15 @@ def _is_for_others(reason: str) -> bool:
 
 
 def never(why: str, *, says: str = "") -> Cause:
-    """`why` is a clause: `it requests 64 CPUs, and the largest node has 16`; `says` is what the
-    autoscaler says.
+    """The cause of a pod that fits no node. `why` is a clause: `it requests 64 CPUs, and the
+    largest node has 16`; `says` is the autoscaler's message.
     """
     sentence = f"the pod fits no node: {why}{f'; {says}' if says else ''}"
     return Cause(CauseKind.NEVER, sentence, remedy_of([why]))
 
 
 def lost_claim(name: str, says: str) -> Cause:
-    """`says` is a clause on what is known of the NodeClaim that Karpenter has chosen."""
+    """The cause of a pod whose NodeClaim doesn't exist. `says` is a clause on what is known."""
     return Cause(
         CauseKind.UNKNOWN,
         f"Karpenter has chosen NodeClaim {name} for the pod, {says}",
@@ -359,7 +365,9 @@ def lost_claim(name: str, says: str) -> Cause:
 
 
 def creating(group: str, *, since: float, of: str = "") -> Cause:
-    """`since` is how many seconds ago the node was requested; `of` is the node or NodeClaim."""
+    """The cause of a pod whose node is being created. `since` is how many seconds ago it was
+    requested; `of` is the node or NodeClaim.
+    """
     what = f"its node{f' {of}' if of else ''}{f' of {group}' if group else ''}"
     return Cause(
         CauseKind.CREATING, f"{what} was requested {since:.1f} s ago, and doesn't exist yet"
@@ -367,7 +375,7 @@ def creating(group: str, *, since: float, of: str = "") -> Cause:
 
 
 def no_stock(group: str, says: str) -> Cause:
-    """`says` is what the cloud answers."""
+    """The cause of a pod for which the cloud can't create instances. `says` is its answer."""
     return Cause(
         CauseKind.NO_STOCK,
         f"the cloud can't create the node that was requested of {group}: {says}",
@@ -385,7 +393,9 @@ def lost(node: str, group: str, *, since: float) -> Cause:
 
 
 def not_ready(node: str, *, since: float, says: str = "") -> Cause:
-    """`since` is how many seconds the Node has existed; `says` is what keeps it from being used."""
+    """The cause of a pod whose node isn't usable yet. `since` is how many seconds the Node has
+    existed; `says` is what keeps it from being used.
+    """
     return Cause(
         CauseKind.NOT_READY,
         f"its node {node} has existed for {since:.1f} s, and isn't usable yet"
@@ -438,7 +448,7 @@ def starting(node: str, *, since: float, reason: str = "") -> Cause:
 
 
 def without_its_node(node: str, *, since: float) -> Cause:
-    """`since` is how many seconds ago the pod was bound."""
+    """The cause of a pod whose node is gone. `since` is how many seconds ago the pod was bound."""
     return Cause(
         CauseKind.STARTING,
         f"the pod was bound to {node} {since:.1f} s ago, and that node is gone",
@@ -447,15 +457,15 @@ def without_its_node(node: str, *, since: float) -> Cause:
 
 
 def running(waited: float, longest: str = "") -> Cause:
-    """`longest` is a clause on what took most of the time."""
+    """The cause of a pod that runs after a wait. `longest` is a clause on the longest phase."""
     return Cause(
         CauseKind.RUNNING, f"the pod ran after {waited:.1f} s{f', {longest}' if longest else ''}"
     )
 
 
 def held(by: str) -> Cause:
-    """The pod runs, and a PodDisruptionBudget keeps its node. `by` is a clause that says so:
-    `its node is kept: ...`, with the text of the Event.
+    """The cause of a pod that runs, and whose PodDisruptionBudget keeps its node. `by` is a clause
+    with the text of the Event: `its node is kept: ...`.
     """
     return Cause(
         CauseKind.HELD,
@@ -465,7 +475,7 @@ def held(by: str) -> Cause:
 
 
 def disrupted(how: str) -> Cause:
-    """`how` says how and by whom: `evicted by cluster-autoscaler: its node was not needed`."""
+    """The cause of a pod that lost its node. `how` is like `evicted by cluster-autoscaler: ...`."""
     return Cause(CauseKind.DISRUPTED, f"the pod was {how}")
 
 

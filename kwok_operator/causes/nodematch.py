@@ -1,4 +1,4 @@
-"""Checks whether a node has the labels that a pod requires, and taints that it doesn't tolerate.
+"""Checks whether a node has the labels that a pod requires, and only taints that the pod tolerates.
 
 The rules are those of the scheduler's plugins NodeAffinity and TaintToleration in Kubernetes 1.36
 (component-helpers/scheduling/corev1). What doesn't match is returned in words.
@@ -20,12 +20,12 @@ Manifest = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class FitNode:
-    """What a scheduler looks at of a node."""
+    """The parts of a node that the scheduler's filters look at."""
 
     name: str
     labels: Mapping[str, str]
     taints: tuple[Manifest, ...] = ()
-    """Those that keep pods off."""
+    """The taints that keep pods off: NoSchedule and NoExecute."""
     cordoned: bool = False
     allocatable: Mapping[str, float] = field(default_factory=dict)
 
@@ -43,7 +43,7 @@ class FitNode:
 
 @dataclass(frozen=True, slots=True)
 class NodeRules:
-    """A pod's tolerations, node selector, and required terms of node affinity (None: no such)."""
+    """A pod's tolerations, nodeSelector, and terms of required node affinity (None if none)."""
 
     tolerations: Sequence[Manifest]
     selector: Mapping[str, str]
@@ -66,8 +66,8 @@ class NodeRules:
         return next((taint for taint in node.taints if not self.tolerates(taint)), None)
 
     def unmet(self, node: FitNode) -> str:
-        """Returns what of the pod's requirements the labels of a node don't meet; empty if they
-        meet all.
+        """Returns which of the pod's requirements the node's labels don't meet, in words; empty if
+        they meet all.
         """
         wrong = [f"{k}={v}" for k, v in self.selector.items() if node.labels.get(k) != v]
         if wrong:
@@ -76,7 +76,7 @@ class NodeRules:
         return f"node affinity {unmet}" if unmet else ""
 
     def named(self) -> frozenset[str] | None:
-        """Returns the only nodes that the terms allow by their names; None if they may be any."""
+        """Returns the names of the only nodes that the terms allow; None if they name none."""
         allowed: set[str] = set()
         for term in self.terms or ():
             names = [
@@ -91,12 +91,12 @@ class NodeRules:
 
 
 def unmet_terms(terms: Iterable[Manifest], node: FitNode) -> str:
-    """Returns what of each term the node doesn't meet; empty if it meets one."""
+    """Returns what the node doesn't meet of each term, in words; empty if it meets one term."""
     unmet = []
     for term in terms:
         labels, fields = (dicts(term.get(part)) for part in ("matchExpressions", "matchFields"))
         if not labels and not fields:
-            continue  # an empty term selects nothing
+            continue  # an empty term selects no node
         wrong = [each for each in labels if not meets(_label(node, each), each)]
         wrong += [each for each in fields if not meets(_field(node, each), each)]
         if not wrong:

@@ -1,16 +1,16 @@
-"""Reads a live cluster to explain one pod: gets and lists, never Secrets, and nothing is written.
+"""Reads from a live cluster what explains one pod: by get and list only, and never Secrets.
 
     path --ClusterReader--> the fields in use, or a note on what can't be known and why
 
-What can't be read is noted, with the right that would show it, and the rest goes on. Only fields
-that are in use are decoded: of containers no environment, no command and no image. Lists come in
-pages, and each object is given away at once, so memory doesn't grow with the cluster's pods.
+What can't be read is noted, with the permission that is missing, and reading goes on. Only fields
+that are used are decoded: no environment, command or image of containers. Lists are read in pages,
+and each object is passed on at once, so memory doesn't grow with the cluster's pods.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from typing_extensions import TypedDict  # pydantic wants this one below Python 3.12
+from typing_extensions import TypedDict  # pydantic needs this one below Python 3.12
 
 from kwok_operator.errors import (
     ForbiddenError,
@@ -130,22 +130,22 @@ def _as_it_is(raw: Body) -> Body:
 
 POD: Final[Decoder[Body]] = Decoder(_PodObject, _as_it_is)
 PLACED: Final[Decoder[Body]] = Decoder(_PlacedObject, _as_it_is)
-"""Decodes of a pod only what it takes of its node."""
+"""Decodes of a pod only the fields that say what it uses of its node."""
 NAMED: Final[Decoder[Body]] = Decoder(_NamedObject, _as_it_is)
 NODE: Final[Decoder[Body]] = Decoder(_NodeObject, _as_it_is)
 STATUS_MAP: Final[Decoder[Body]] = Decoder(_ConfigObject, _as_it_is)
-"""Decodes of a ConfigMap only cluster-autoscaler's status."""
+"""Decodes of a ConfigMap only the entry with cluster-autoscaler's status."""
 
 
 class ClusterReader:
-    """Reads with one client. `unknown` are the notes on what could not be read."""
+    """Reads with one client. `unknown` has the notes on what could not be read."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
         self.unknown: list[str] = []
 
     def note(self, text: str) -> None:
-        """Adds a note, once."""
+        """Adds a note, unless it is there already."""
         if text not in self.unknown:
             self.unknown.append(text)
 
@@ -158,9 +158,10 @@ class ClusterReader:
         optional: bool = True,
         missing: Callable[[], object] = bool,
     ) -> Body | None:
-        """Returns an object. None if it doesn't exist: then `missing` is called. None, too, if it
-        can't be read: then a note says so, and what the object `shows`. If it isn't `optional`,
-        both are raised.
+        """Returns the object at a path; None if it doesn't exist or can't be read.
+
+        If it doesn't exist, `missing` is called. If it can't be read, a note says so and what the
+        object `shows`. Without `optional`, both cases raise the error of the request.
         """
         try:
             return decoder.one(await self._request(path, {}, retries=_RETRIES if optional else 0))
@@ -188,8 +189,9 @@ class ClusterReader:
         quiet: bool = False,
         most: int = _MOST_PAGES,
     ) -> bool:
-        """Gives each object of a kind to `take`; returns whether all of them could be read. The
-        kind may not be served: then it returns False. With `quiet`, there is no note on a refusal.
+        """Calls `take` with each object of a kind; returns whether all of them could be read.
+        Returns False, too, if the API server doesn't serve the kind. `quiet`: a refusal adds no
+        note.
         """
         token = ""
         for _ in range(most):
@@ -230,7 +232,7 @@ class ClusterReader:
 
 
 def in_words(path: str) -> str:
-    """Returns what a path is about, as kubectl writes it: `nodeclaims.karpenter.sh`."""
+    """Returns what a path is about, in kubectl's form: `nodeclaims.karpenter.sh`."""
     parts = path.split("/")
     group = parts[2] if parts[1] == "apis" else ""
     rest = parts[4:] if group else parts[3:]

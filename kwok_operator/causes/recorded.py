@@ -1,11 +1,11 @@
-"""The chains of the pods of a recording, in one pass over its lines.
+"""Makes the chains of causes of all pods of a recording, by reading its lines once.
 
     line --Explainer.apply--> facts (seen.py) --deciding--> the chains of pods that are gone
     Explainer.finish ------------------------------------> the chains of all others
 
-Memory grows with the cluster, not with the length of the recording: of a pod only some texts are
-kept, and nothing once its chain is made. Events come later than what they are about, so the chain
-of a pod that is gone is made some seconds later.
+Memory grows with the cluster, not with the length of the recording: only some texts of a pod are
+kept, and nothing once its chain is made. Events are recorded after what they report, so the chain
+of a deleted pod is made some seconds later.
 """
 
 from collections import deque
@@ -36,10 +36,10 @@ from kwok_operator.rehearsal.judge.recording import (
 )
 
 _EVENTS_WITHIN: Final = 5.0
-"""Seconds within which the last Events about a pod that is gone are recorded."""
+"""For how many seconds Events about a deleted pod may still be recorded."""
 _MOST_GONE: Final = 10_000
 _CUT_AT: Final = 300
-"""The most characters of the scheduler's message in recordings of earlier versions."""
+"""In recordings of earlier versions, the scheduler's message ends after so many characters."""
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _INCREASE: Final = "NodeGroupIncreaseSize"
 _HELD: Final = frozenset({"ScaleDownFailed", "DisruptionBlocked", "Unconsolidatable"})
@@ -54,8 +54,8 @@ def every_pod(name: str, state: PodState) -> bool:
 
 
 class Explainer:
-    """Follows the lines of a recording, and yields the chains of the pods for which `wanted` is
-    true: it gets a pod's name and first state. `heard` and `looked` are those of SeenCluster.
+    """Reads the lines of a recording, and yields the chains of the pods for which `wanted`, called
+    with the pod's name and first state, is true. `heard` and `looked` are those of SeenCluster.
     """
 
     def __init__(
@@ -72,11 +72,11 @@ class Explainer:
         self._pods: dict[str, SeenPod] = {}
         self._gone: deque[SeenPod] = deque()
         self._lately: dict[str, SeenPod] = {}
-        """The last pod of each name that waits for its last Events."""
+        """Deleted pods that may still get Events, by name: the last one of each name."""
         self._claims_gone: deque[str] = deque()
 
     def apply(self, line: RecordedLine) -> Iterator[Chain]:
-        """Applies a line. Yields the chains of pods that were gone some time before."""
+        """Applies a line. Yields the chains of pods that were deleted some seconds before."""
         while self._gone and self._is_due(line.t):
             yield self._forgotten(self._gone.popleft(), line.t)
         if not isinstance(line, PodLine | EventLine):
@@ -100,7 +100,7 @@ class Explainer:
                     self._cluster.group(line.group).increases.append((line.t, line.argument))
 
     def finish(self, now: float) -> Iterator[Chain]:
-        """Yields the chains of all pods that are left, as of the end of the recording."""
+        """Yields the chains of all other pods, as of `now`, the end of the recording."""
         yield from (chain_of(pod, self._cluster, now) for pod in self._gone)
         yield from (chain_of(pod, self._cluster, now) for pod in self._pods.values())
 
@@ -146,7 +146,7 @@ class Explainer:
 
     def _node(self, line: NodeLine) -> None:
         cluster, state = self._cluster, line.state
-        # The starts change what `usable` of a node is.
+        # These starts determine `usable` of a node.
         was_usable = line.name in cluster.nodes and cluster.nodes[line.name].usable is not None
         cluster.starts.apply(line)
         if state is None:
@@ -179,7 +179,7 @@ class Explainer:
         self._cluster.autoscaled = True
         if line.state is None:
             if line.name in claims:
-                # Pods that still wait for it know it by its name.
+                # Pods that wait for the NodeClaim look it up by this name.
                 claims[line.name].gone = True
                 self._claims_gone.append(line.name)
             if len(self._claims_gone) > _MOST_GONE:
@@ -229,8 +229,8 @@ class Explainer:
                     cluster.nodes[namespace_less].held.add(line.t, StepKind.HELD, text)
 
     def _about(self, name: str, line: EventLine) -> SeenPod | None:
-        """Returns the pod that an Event is about: of its name, another one may have been there some
-        seconds before, and an Event has no UID here.
+        """Returns the pod that an Event is about. If a deleted pod had the same name some seconds
+        before, it may be that one: a recorded Event has no UID.
         """
         pod, before = self._pods.get(name), self._lately.get(name)
         if pod is None or before is None:
@@ -238,13 +238,14 @@ class Explainer:
         if line.reason in _DISRUPTS:
             late = before.disrupted is not None and pod.disrupted is None and not before.by
         else:
-            # No autoscaler decides about a pod before the scheduler reports that no node takes it.
+            # Autoscalers consider a pod only after the scheduler has reported that no node takes
+            # it.
             late = not pod.message
         return before if late else pod
 
 
 def _unschedulable(pod: SeenPod, message: str, t: float) -> None:
-    """Keeps the scheduler's message, unless only numbers of nodes in it have changed."""
+    """Keeps the scheduler's message; adds a step unless only its numbers of nodes have changed."""
     before, pod.message = pod.message, message
     if before == message:
         return
@@ -269,7 +270,7 @@ def _decides(pod: SeenPod, who: str, t: float) -> None:
 
 
 def _hear(pod: SeenPod, line: EventLine, cluster: SeenCluster) -> None:
-    """Takes from an Event about a pod what scheduler and autoscaler have decided about it."""
+    """Applies an Event about a pod, such as a decision of the scheduler or of an autoscaler."""
     message, t = line.message, line.t
     if line.reason == autoscalertexts.TRIGGERED:
         ups = autoscalertexts.triggered(message)
@@ -303,7 +304,7 @@ def _refuses(
     line: EventLine,
     cluster: SeenCluster,
 ) -> None:
-    """An autoscaler that refuses takes back its own decision, and not that of another one."""
+    """Notes that an autoscaler adds no node for the pod, which cancels only its own decision."""
     if pod.bound is not None or refusals is None:
         return
     if pod.decided is None or pod.decided_by == who:

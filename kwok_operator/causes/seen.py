@@ -1,6 +1,7 @@
-"""What a recording has shown of pods, nodes, groups and NodeClaims, as far as chains need it.
+"""The facts that a recording shows of pods, nodes, groups and NodeClaims, as far as chains need
+them.
 
-Owns the facts. `recorded` fills them in, line by line; `deciding` makes chains of them.
+`recorded` sets them, line by line; `deciding` makes chains of causes from them.
 """
 
 from collections import deque
@@ -19,15 +20,16 @@ from kwok_operator.rehearsal.judge.recording import (
 )
 
 MOST_TEXTS: Final = 12
-"""The most texts that are kept of a pod, a group, a NodeClaim or a node: the first, and the last.
+"""The most texts that are kept of a pod, a group, a NodeClaim or a node: the first ones and the
+last.
 """
 MOST_CALLS: Final = 200
-"""The most requests of a group that are kept: the last ones."""
+"""The most requests for instances that are kept of a group: the last ones."""
 
 
 @dataclass(slots=True)
 class SeenTexts:
-    """Steps with the texts of other programs, of which only a limited number is kept."""
+    """Steps that quote other programs. Only the first ones and the last are kept."""
 
     kept: list[ChainStep] = field(default_factory=list)
 
@@ -49,9 +51,9 @@ class SeenNode:
     state: NodeState | None = None
     claim: "SeenClaim | None" = None
     start: NodeStart | None = None
-    """When it was requested, and usable."""
+    """When the node was requested, and when it became usable."""
     held: SeenTexts = field(default_factory=SeenTexts)
-    """What kept an autoscaler from removing it."""
+    """Events that say why an autoscaler could not remove the node."""
 
     @property
     def requested(self) -> float | None:
@@ -66,19 +68,19 @@ class SeenNode:
 class SeenGroup:
     state: GroupState = field(default_factory=GroupState)
     failed: SeenTexts = field(default_factory=SeenTexts)
-    """Why its instances could not be created."""
+    """Errors of the cloud: why the group's instances could not be created."""
     increases: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=MOST_CALLS))
-    """When cluster-autoscaler called for more instances, and how many more."""
+    """When cluster-autoscaler requested more instances, and how many."""
     coming: dict[str, SeenNode] = field(default_factory=dict)
-    """Its nodes that were never usable so far."""
+    """The group's nodes that haven't become usable yet."""
     came: float = 0.0
-    """When its last node came: failures before that are over."""
+    """When the group's last node was created: the cloud's earlier failures are over."""
     lost: tuple[SeenNode, float] | None = None
-    """The node that went last, and when."""
+    """The group's node that was deleted last, and when."""
     shown: bool = False
-    """Whether it has had a node, so that it is known what its nodes have."""
+    """Whether the group has had a node, so that the resources of its nodes are known."""
     last: SeenNode | None = None
-    """The node that became usable last."""
+    """The group's node that became usable last."""
 
 
 @dataclass(slots=True)
@@ -94,39 +96,39 @@ class SeenPod:
     name: str
     state: PodState
     before_the_run: bool
-    """Whether its wait to run was over before the run."""
+    """Whether the pod ran already when the run began."""
     texts: SeenTexts = field(default_factory=SeenTexts)
-    """What the scheduler and the autoscaler said about it."""
+    """What the scheduler and the autoscalers reported about the pod."""
     message: str = ""
-    """The scheduler's last message."""
+    """The scheduler's last message about the pod."""
     decided: float | None = None
-    """When the autoscaler last decided to add a node for it."""
+    """When an autoscaler last decided to add a node for the pod."""
     decided_by: str = ""
     groups: tuple[str, ...] = ()
-    """The groups that it chose then."""
+    """The groups that the autoscaler scaled up by its last decision for the pod."""
     chosen: dict[str, float] = field(default_factory=dict)
-    """When cluster-autoscaler first chose each group for it."""
+    """When cluster-autoscaler first chose each group for the pod, by the group's name."""
     nominated: str = ""
-    """The NodeClaim that Karpenter made for it."""
+    """The NodeClaim that Karpenter made for the pod."""
     said: dict[str, tuple[GroupRefusal, ...]] = field(default_factory=dict)
-    """What each autoscaler that refuses has said last."""
+    """The last refusals of each autoscaler that adds no node for the pod, by autoscaler."""
     refusals: tuple[GroupRefusal, ...] | None = None
-    """Why no autoscaler adds a node, if that is what they said last."""
+    """Why no autoscaler adds a node for the pod; None if the last decision was to add one."""
     refused: float = 0.0
-    """When it said so."""
+    """When the autoscaler last refused to add a node."""
     refused_by: str = ""
     bound: float | None = None
     running: float | None = None
     node: SeenNode | None = None
     disrupted: float | None = None
     by: str = ""
-    """Who disrupted it, and why."""
+    """Which program evicted or preempted the pod, and why."""
     ended: float | None = None
     gone: float | None = None
 
     @property
     def since(self) -> float:
-        """When its wait began: at the earliest, at the beginning of the run."""
+        """When the pod began to wait to run: its creation, but not before the run began."""
         return max(self.state.created, 0.0)
 
 
@@ -135,29 +137,29 @@ class SeenCluster:
     autoscaled: bool = False
     """Whether anything has shown that an autoscaler runs."""
     heard: bool = True
-    """Whether Events about pods are known."""
+    """Whether the Events about pods could be read."""
     looked: bool = True
-    """Whether each sign of an autoscaler is known."""
+    """Whether everything could be read that would show that an autoscaler runs."""
     starts: NodeStarts = field(default_factory=NodeStarts)
     nodes: dict[str, SeenNode] = field(default_factory=dict)
     groups: dict[str, SeenGroup] = field(default_factory=dict)
     claims: dict[str, SeenClaim] = field(default_factory=dict)
     budgets: dict[str, tuple[float, BudgetState]] = field(default_factory=dict)
-    """By NAMESPACE/NAME; with the moment since when its state is as it is."""
+    """The PodDisruptionBudgets by NAMESPACE/NAME, each with its state and since when it has it."""
     named: dict[tuple[GroupRefusal, ...], tuple[GroupRefusal, ...]] = field(default_factory=dict)
-    """Refusals with the groups that they are about, until anything of a group changes."""
+    """A cache: refusals, with the groups that they mean, until a group changes."""
     largest: dict[str, float] = field(default_factory=dict)
-    """The most that any node has offered of each resource."""
+    """The most of each resource that any node has had for pods."""
     hints: tuple[str, list[str]] | None = None
-    """What `deciding` says of all groups, as long as nothing but pods changes."""
+    """A cache: the sentences of `deciding` on groups, until something but a pod changes."""
 
     def changed(self) -> None:
-        """Forgets what was made of groups and nodes as they were."""
+        """Clears the caches, as a group or a node has changed."""
         self.named.clear()
         self.hints = None
 
     def node(self, name: str) -> SeenNode:
-        """Returns what is known of a node; pods and nodes are watched apart."""
+        """Returns the facts of a node; without a state if its pods were seen before it."""
         if name not in self.nodes:
             self.nodes[name] = SeenNode(name)
         return self.nodes[name]

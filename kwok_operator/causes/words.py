@@ -1,9 +1,10 @@
-"""Chains as lines of text: the chain of one pod, and answers by workload.
+"""Shows chains of causes as lines of text: one pod's chain, or answers by workload.
 
     Chain --chain_lines--> lines
     Chain --Answers.add--> counts by workload and cause --lines, worst--> lines
 
-An answer counts pods with the same cause together, and quotes the one that waited longest.
+An answer counts the pods of a workload that have the same cause, and quotes the one that waited
+longest.
 """
 
 from collections import defaultdict
@@ -18,7 +19,7 @@ from kwok_operator.errors import TERMINAL_LINE, one_line
 
 MOST_WORKLOADS: Final = 50
 _MOST_KEPT: Final = 20_000
-"""The most workloads that are counted apart."""
+"""The most workloads that are counted separately."""
 _OTHERS: Final = "other workloads"
 _NAMED: Final = {
     StepKind.UNSCHEDULABLE: "unschedulable: ",
@@ -54,7 +55,7 @@ _URGENCY: Final = tuple(
 
 
 def chain_lines(chain: Chain) -> Iterator[str]:
-    """Yields the chain of a pod: its cause first, then each step with its time."""
+    """Yields the lines on a pod's chain: its cause first, then each step with its time."""
     of = f" of {chain.workload}" if chain.workload else ""
     yield _line(f"{chain.pod}{of}: {chain.cause.sentence}")
     if chain.cause.remedy:
@@ -78,7 +79,7 @@ class _Alike:
 
     waits: list[float] = field(default_factory=list)
     example: Chain | None = None
-    """The one that waited longest."""
+    """The chain of the pod that waited longest."""
 
 
 _Key = tuple[CauseKind, str]
@@ -92,14 +93,14 @@ class Answers:
 
     def add(self, chain: Chain) -> None:
         if chain.cause.kind is CauseKind.ENDED and not chain.waited:
-            return  # it ran before the run began
+            return  # the pod ran before the run began
         alike = self._alike(chain.workload or chain.pod, _key(chain))
         alike.waits.append(chain.waited)
         if alike.example is None or chain.waited > alike.example.waited:
             alike.example = chain
 
     def join(self, others: "Answers") -> None:
-        """Adds the chains of others."""
+        """Adds the counts of another `Answers`."""
         for workload, by_cause in others._workloads.items():
             for key, each in by_cause.items():
                 alike = self._alike(workload, key)
@@ -113,7 +114,7 @@ class Answers:
         return self._workloads.setdefault(workload, defaultdict(_Alike))[key]
 
     def lines(self) -> Iterator[str]:
-        """Yields what became of the pods of each workload; those that wait come first."""
+        """Yields what became of the pods of each workload; workloads whose pods wait come first."""
         ordered = sorted(self._workloads, key=self._rank)
         for workload in ordered[:MOST_WORKLOADS]:
             by_cause = self._workloads[workload]
@@ -129,7 +130,7 @@ class Answers:
                 yield f"and {more:,} more workloads; name one"
 
     def worst(self, *, most: int) -> Iterator[str]:
-        """Yields the causes that matter most, each in one line."""
+        """Yields one line for each of the causes that matter most, at most `most` lines."""
         every = [
             (_URGENCY.index(key[0]), -len(alike.waits), workload, key)
             for workload, by_cause in self._workloads.items()
@@ -149,7 +150,7 @@ class Answers:
 
 
 def _answer(key: _Key, alike: _Alike, *, of: int) -> tuple[str, str]:
-    """Returns what became of these pods, and what to do about it."""
+    """Returns what became of pods with the same cause, and what to do about it."""
     kind, longest = key
     count, most, chain = len(alike.waits), max(alike.waits), alike.example
     if chain is None:
