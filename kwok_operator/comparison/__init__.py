@@ -1,2 +1,3 @@
-"""Comparisons of two or more scenarios, the arms: each is rehearsed several times, always on a new
-cluster, and statistics say whether their figures differ by more than chance."""
+"""Compares two or more scenarios, called arms: rehearses each several times, always on a new
+cluster, and computes whether their figures (measured numbers) differ by more than chance.
+"""

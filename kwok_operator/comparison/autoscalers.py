@@ -1,4 +1,4 @@
-"""Checks whether arms with different autoscalers have the same chances, as far as scenarios say.
+"""Checks whether arms with different autoscalers have the same chances, by what scenarios say.
 
 arms --unlike_autoscalers--> whether it is fair, and what differs; None without two kinds
 """
@@ -11,8 +11,8 @@ from kwok_operator.rehearsal.scenario.process import FlagSet
 
 
 def unlike_autoscalers(arms: Sequence[ComparisonArm]) -> tuple[bool, str] | None:
-    """Returns whether Karpenter and what the other arms have differ in nothing but what they
-    decide, and a sentence; None if all arms have Karpenter, or none.
+    """Returns whether the arms with Karpenter and the others differ only in what the autoscalers
+    decide, and a sentence on it; None if all arms have Karpenter, or none.
     """
     having = [arm for arm in arms if arm.scenario.karpenters]
     if not having or len(having) == len(arms):

@@ -1,10 +1,10 @@
-"""Which round is played next, and how long the rest takes.
+"""Decides which round of a comparison is played next, and estimates how long the rest takes.
 
-    rounds that are there  --next_round-->  (round, attempt)
+    complete rounds  --next_round-->  (round, attempt)
     runs that are left, how long others took  --time_left-->  seconds, from and to
 
-A decision depends only on the runs in the folder. So an interrupted comparison goes on as if it had
-not been interrupted.
+A round is one run of each arm. Decisions depend only on the runs in the comparison's folder, so an
+interrupted comparison goes on as if it had not been interrupted.
 """
 
 import math
@@ -18,34 +18,32 @@ from kwok_operator.rehearsal.scenario.arrivals import last_arrival
 from kwok_operator.rehearsal.scenario.model import Scenario
 
 _IN_VAIN: Final = 2
-"""After so many repeats on a busy machine, no more rounds are repeated."""
+"""After so many repeated rounds whose machine was busy again, no more rounds are repeated."""
 _CLUSTER: Final = 10.0
-"""About how many seconds it takes to create and remove a cluster."""
+"""About how many seconds it takes to create and delete a cluster."""
 _MINUTE: Final = 60.0
 _LONG: Final = 100
-"""Minutes. Times as long as this, or longer, are shown in hours."""
+"""Estimates of so many minutes or more are shown in hours."""
 
 Rounds = Mapping[int, "WholeRound"]
-"""The rounds that are complete, by their numbers."""
+"""The complete rounds, by number."""
 
 
 @dataclass(frozen=True, slots=True)
 class WholeRound:
-    """A round of which all runs are over. If its repeat is complete, this is the repeat."""
+    """A round whose runs are all over. If it was repeated completely, this is the repeat."""
 
     attempt: int
     busy: bool
-    """Whether the machine was busy during at least one of the runs."""
+    """Whether other programs kept the machine busy during at least one run of the round."""
 
 
 def next_round(plan: ComparisonPlan, there: Rounds) -> tuple[int, int] | None:
-    """Returns the number of the round to play next, and the attempt; None if all have been
-    played.
-    """
+    """Returns the round to play next and its attempt; None if all rounds have been played."""
     for number in range(1, plan.runs + 1):
         if number not in there:
             return number, 1
-    # Whole rounds are repeated: a single repeated run would not be comparable with the others.
+    # A whole round is repeated: a single repeated run would not be comparable with the others.
     return next(((number, 2) for number in _to_repeat(plan, there)), None)
 
 
@@ -65,13 +63,13 @@ def _to_repeat(plan: ComparisonPlan, there: Rounds) -> list[int]:
 
 
 def runs_left(plan: ComparisonPlan, there: Rounds, *, cold: bool) -> Iterator[PlannedRun]:
-    """Yields the runs that are still to be played, with likely repeats. `cold`: a warm-up comes
-    first.
+    """Yields the runs that are still to be played, with repeats that are likely. With `cold`, a
+    warm-up round comes first.
     """
     missing = [number for number in range(1, plan.runs + 1) if number not in there]
     again = _to_repeat(plan, there)
     if not any(each.attempt > 1 and not each.busy for each in there.values()):
-        again = again[: _IN_VAIN - in_vain(there)]  # until one helps, as if none would
+        again = again[: _IN_VAIN - in_vain(there)]  # until one repeat helps, assume that none will
     if cold and (missing or again):
         yield from plan.round(WARM_UP)
     for number in missing:
@@ -83,8 +81,8 @@ def runs_left(plan: ComparisonPlan, there: Rounds, *, cold: bool) -> Iterator[Pl
 def time_left(
     runs: Sequence[PlannedRun], took: Mapping[str, Sequence[float]]
 ) -> tuple[float, float]:
-    """Estimates the shortest and longest time for the runs, in seconds: by how long runs of the
-    same arm took, else runs of other arms, else by the times in the scenarios.
+    """Estimates the shortest and longest time for the runs, in seconds: by how long earlier runs of
+    the same arm took, else runs of other arms, else by the times in the scenarios.
     """
     every = [each for times in took.values() for each in times]
 
@@ -110,7 +108,7 @@ def _planned(scenario: Scenario) -> tuple[float, float]:
 
 
 def in_minutes(low: float, high: float) -> str:
-    """A rough time in words, such as `about 6 min` or `6 to 40 min`."""
+    """Returns a rough time in words, such as `about 6 min` or `6 to 40 min`."""
     if high < _MINUTE:
         return "less than a minute"
     hours = high >= _LONG * _MINUTE

@@ -1,12 +1,12 @@
-"""What fails a comparison: `--fail-if 'pendingSeconds.p95 worse than 10%'`.
+"""Decides whether a comparison fails: `--fail-if 'pendingSeconds.p95 worse than 10%'`.
 
     text --fail_condition--> FailCondition;  with the effects and bounds --judged--> FailOutcome
 
-A condition holds if the difference is larger than chance explains, and, by a test of its own,
-larger than the bound: if the true change is as large as the bound, it holds in at most 1 of 100
-comparisons. It does not hold if the 95 % interval ends before the bound. Otherwise the runs are too
-noisy to decide. If a run of a pair lacks the figure, as one that died does, the other pairs can
-make the condition hold, but can't show that it doesn't hold.
+A condition holds if the difference is larger than chance explains and, by a separate test, larger
+than the condition's bound. If the true change equals the bound, that happens in at most 1 of 100
+comparisons. A condition does not hold if the 95 % interval of the change ends before the bound.
+Otherwise the runs are too noisy to decide. Pairs that lack the figure, as a run of them died, can't
+show that the condition doesn't hold; the other pairs can show that it holds.
 """
 
 import re
@@ -52,18 +52,18 @@ class FailCondition:
     bound: float = 0.0
     relative: bool = True
     arm: str = ""
-    """The arm that it is about; if empty, any."""
+    """The arm that the condition is about; any arm if it is empty."""
 
 
 class FailAnswer(StrEnum):
     HOLDS = "holds"
     HOLDS_NOT = "does not hold"
     NOISY = "too noisy to tell"
-    """The runs leave open on which side of the bound the change is."""
+    """The runs don't show on which side of the bound the change is."""
     UNDECIDED = "undecided"
-    """There are too few pairs, or some lack the value."""
+    """There are too few pairs of runs, or some pairs lack the figure."""
     EXPLORED = "explored"
-    """The condition was first given after runs had been seen."""
+    """The condition was added after runs had been seen, so it is not decided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +72,11 @@ class FailOutcome:
     answer: FailAnswer
     reason: str
     arm: str = ""
-    """The arm that the answer is about; empty if there are only two."""
+    """The arm that the answer is about; empty in a comparison of two arms."""
 
     @property
     def text(self) -> str:
-        """The condition, with the arm that the answer is about."""
+        """The condition's text, with the arm that the answer is about."""
         named = self.condition.arm or not self.arm
         return self.condition.text if named else f"{self.condition.text} in {self.arm}"
 
@@ -86,7 +86,7 @@ class FailOutcome:
 
     @property
     def said(self) -> str:
-        """The answer in a word or two; in capitals if the reader should look at it."""
+        """The answer in a word or two; in capitals if it needs attention."""
         known = {FailAnswer.HOLDS: "FAILS", FailAnswer.HOLDS_NOT: "not so"}
         return known.get(self.answer, self.answer.value.upper())
 
@@ -126,7 +126,7 @@ def fail_condition(text: str) -> FailCondition:
 
 
 def bound_of(condition: FailCondition) -> Bound:
-    """Returns the limit that the change is compared with."""
+    """Returns the condition's limit, which the change is compared with."""
     worse = FIGURES[condition.figure].lower_is_better
     more = worse is True if condition.way is FailWay.WORSE else condition.way is FailWay.MORE
     return Bound(condition.figure, more, condition.bound, condition.relative)
@@ -139,8 +139,8 @@ def judged(
     *,
     both_died: int = 0,
 ) -> FailOutcome:
-    """Returns whether the condition holds, as far as the runs show. `both_died` is the number of
-    pairs in which both runs died.
+    """Decides whether the condition holds, as far as the runs show. `both_died` is the number of
+    pairs of which both runs died.
     """
     bound, undecided = bound_of(condition), FailAnswer.UNDECIDED
     if effect is None:
@@ -168,8 +168,8 @@ def judged(
 
 
 def _missed(effect: Effect, bound: Bound) -> str:
-    """A clause on how large a change these runs could have missed; empty if that is known to be
-    none.
+    """Returns a clause on how large a change these runs could have missed; empty if they could have
+    missed none.
     """
     smallest = effect.smallest if bound.more else effect.smallest_less
     way = "increase" if bound.more else "decrease"

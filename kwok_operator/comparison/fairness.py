@@ -1,10 +1,10 @@
-"""Checks that all arms had the same chances, and lists what differed between them.
+"""Checks that all arms of a comparison had the same chances, and lists what differed between them.
 
     recording --recorded_facts--> a part of RunFacts
     RunFacts of all arms --> what is checked, what differs
 
 The list has the differences that the arms are meant to have, and all others: versions, machine,
-load.
+load of the machine.
 """
 
 import hashlib
@@ -37,54 +37,54 @@ from kwok_operator.rehearsal.scenario.arrivals import arrivals_of
 from kwok_operator.rehearsal.scenario.model import Scenario
 
 BUSY: Final = 0.2
-"""If others used more than this share of the processors on average, the machine counts as busy."""
+"""The machine is busy if other programs use more than this share of its processors on average."""
 _UNLIKE: Final = 0.1
-"""How much the average loads of the arms may differ."""
+"""The arms' average loads of the machine may differ by this share of its processors."""
 _APART: Final = 2.0
-"""How many seconds apart the same pods may come in different arms."""
+"""The same pods may be created at most so many seconds apart in different arms."""
 _BEGINNING: Final = 1.0
 _LENGTHS: Final = 0.05
-"""By which share the average lengths of the runs may differ."""
+"""The average lengths of the arms' runs may differ by this share."""
 _OVER_TIME: Final = ("cost", "nodeHours")
-"""Figures that are more, the longer a run takes, even if nothing happens any more."""
+"""Figures that grow with the length of a run, even when nothing happens any more."""
 _OF_RUNS: Final = ("versions", "programs", "machine")
 _MOST_DIFFERENCES: Final = 100
 _SHOWN: Final = 80
 
 Facts = Mapping[int, "RunFacts"]
-"""The facts of one arm's runs, by number of the round."""
+"""The facts of one arm's runs, by the number of the round."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """Facts of a run that must be equal in all arms, or that are reported if they differ."""
+    """Facts of one run that must be equal in all arms, or that are reported if they differ."""
 
     seed: str = ""
     arrivals: str = ""
-    """A digest of which objects were planned to come when."""
+    """A digest of which objects the scenario's workloads plan to create, and when."""
     came: Mapping[str, float] = field(default_factory=dict)
-    """When the first pods of each workload were created on average, in seconds since the
-    run began.
+    """When the first pods of each workload were created, on average, in seconds since the run
+    began.
     """
     missing: int = 0
-    """How many pods of workloads should have come, and didn't."""
+    """How many pods of workloads were planned, and never created."""
     lacked: int = 0
-    """How many machines fewer the steps of the timeline took than they count."""
+    """How many machines the timeline's steps were to take away, and didn't find."""
     start: str = ""
-    """A digest of the groups' targets in the first second, and of how many nodes of each shape
-    Karpenter's NodePools had before; empty if there was neither.
+    """A digest of the start: the targets of the groups in the first second, and the number of nodes
+    of each shape of Karpenter's NodePools; empty if there was neither.
     """
     versions: Mapping[str, str] = field(default_factory=dict)
     programs: Mapping[str, str] = field(default_factory=dict)
-    """A digest of each program's file, by name of the program."""
+    """A digest of each program's file, by the program's name."""
     machine: Mapping[str, str] = field(default_factory=dict)
     others: float | None = None
-    """The share of the processors that other programs used; None if unknown."""
+    """The share of the processors that other programs used; None if it is unknown."""
     repeated: bool = False
     seen_before: bool = False
-    """Whether this run was played again after its first result was deleted or edited."""
+    """Whether this run was repeated after its first result had been deleted or edited."""
     took: float | None = None
-    """How many seconds the run took, including creating and removing its cluster. None: unknown."""
+    """How many seconds the run took, with creating and deleting its cluster; None if unknown."""
 
     @property
     def busy(self) -> bool:
@@ -106,7 +106,7 @@ class WhatDiffers:
 
 
 def planned_arrivals(scenario: Scenario) -> str:
-    """Returns a digest of which objects the workloads bring, and when."""
+    """Returns a digest of which objects the scenario's workloads create, and when."""
     digest = hashlib.sha256()
     for each in arrivals_of(scenario):
         digest.update(f"{each.at} {each.workload} {each.number}\n".encode())
@@ -116,8 +116,8 @@ def planned_arrivals(scenario: Scenario) -> str:
 
 
 def recorded_facts(recording: RecordingReader, scenario: Scenario) -> RunFacts:
-    """Reads from a recording when the pods came, how many are missing, how many machines were, and
-    a digest of the beginning.
+    """Reads from a recording when the pods were created, how many are missing, how many machines
+    the timeline's steps lacked, and a digest of the start.
     """
     created: dict[str, list[float]] = {workload.name: [] for workload in scenario.workloads}
     owners: dict[tuple[str, str], str | None] = {}
@@ -145,19 +145,19 @@ def recorded_facts(recording: RecordingReader, scenario: Scenario) -> RunFacts:
             case MarkLine(what="interrupt" | "lose"):
                 number, _, rest = line.detail.partition(" of ")
                 taken += int(number) if rest and number.isdecimal() else 0
-    # A pod that replaces another one is no arrival.
+    # A pod that replaces another one isn't a new arrival.
     first = {w.name: sorted(created[w.name])[: w.pod_count] for w in scenario.workloads}
     came = {name: round(fmean(times), 3) for name, times in first.items() if times}
     there = [sorted(each.items()) for each in (start, nodes)]
     digest = hashlib.sha256(json.dumps(there).encode()).hexdigest()[:16] if any(there) else ""
     missing = sum(w.pod_count - len(first[w.name]) for w in scenario.workloads)
-    # Steps that take a share, or all, take more where there are more.
+    # Steps that take a share of the machines, or all, take more where there are more.
     lacked = 0 if None in counts else max(0, sum(each or 0 for each in counts) - taken)
     return RunFacts(came=came, missing=missing, lacked=lacked, start=digest)
 
 
 def whole_rounds(arms: Iterable[Facts]) -> dict[int, WholeRound]:
-    """Returns the rounds of which all runs are over."""
+    """Returns the rounds whose runs are all over."""
     return {
         number: WholeRound(2 if runs[0].repeated else 1, any(run.busy for run in runs))
         for number, runs in _together(arms).items()
@@ -165,7 +165,7 @@ def whole_rounds(arms: Iterable[Facts]) -> dict[int, WholeRound]:
 
 
 def _together(arms: Iterable[Facts]) -> dict[int, list[RunFacts]]:
-    """Returns the runs of each whole round, in the order of the arms."""
+    """Returns the runs of each complete round, in the order of the arms."""
     first, *others = arms
     numbers = sorted(first.keys() & set.intersection(*({*each} for each in others)))
     return {n: [first[n], *(each[n] for each in others)] for n in numbers}
@@ -174,8 +174,8 @@ def _together(arms: Iterable[Facts]) -> dict[int, list[RunFacts]]:
 def fairness_checks(
     plan: ComparisonPlan, arms: Sequence[Facts], *, lengths: Sequence[Sequence[float]] = ()
 ) -> Iterator[FairnessCheck]:
-    """Yields a check for each thing that must be equal in all arms, and whether it was. `lengths`
-    are how many seconds the rehearsals of each arm took that did not break off.
+    """Yields one check for each property that must be equal in all arms. `lengths` has, for each
+    arm, the seconds of its rehearsals that did not break off.
     """
     rounds = _together(arms)
     if not rounds:
@@ -225,7 +225,7 @@ def fairness_checks(
 
 
 def _came(rounds: Iterable[Sequence[RunFacts]]) -> FairnessCheck:
-    """Checks that the pods of each workload came in all arms, and at about the same time."""
+    """Checks that the pods of each workload were created in all arms, at about the same time."""
     apart = 0.0
     lone: set[str] = set()
     for runs in rounds:
@@ -242,7 +242,7 @@ def _came(rounds: Iterable[Sequence[RunFacts]]) -> FairnessCheck:
 
 
 def _lengths(plan: ComparisonPlan, means: Sequence[float], figures: Sequence[str]) -> FairnessCheck:
-    """Checks that the runs of all arms took about as long, unless each ends with its work."""
+    """Checks that the runs of all arms took about as long, unless each run ends with its work."""
     each = [f"{mean:.0f} s in {arm.name}" for mean, arm in zip(means, plan.arms, strict=True)]
     said = f"{', '.join(each)} on average"
     if max(means) - min(means) <= _LENGTHS * max(means):
@@ -263,7 +263,7 @@ def _as_registered(
 ) -> FairnessCheck:
     wrong = []
     if plan.runs != registered.runs:
-        # The numbers are from simulations of looking after 8, 12, 16 and 24 pairs.
+        # The numbers come from simulations that check results after 8, 12, 16 and 24 pairs.
         wrong.append(
             f"{registered.runs} runs of each arm were registered, {plan.runs} are compared: with"
             " runs added, or left out, once others have been seen, 1 to 3 of 100 comparisons of A"
@@ -314,8 +314,8 @@ def _quiet(plan: ComparisonPlan, arms: Sequence[Facts]) -> FairnessCheck:
 
 
 def _unchanged(plan: ComparisonPlan, arms: Sequence[Facts]) -> FairnessCheck:
-    """Checks that all runs of an arm had the same versions and machine: a continued comparison may
-    mix.
+    """Checks that all runs of an arm had the same versions and the same machine. They may differ if
+    the comparison was continued later.
     """
     mixed = [
         f"{key} is {', '.join(values)} in {arm.name}"
@@ -331,7 +331,7 @@ def _unchanged(plan: ComparisonPlan, arms: Sequence[Facts]) -> FairnessCheck:
 def what_differs(
     one: ComparisonArm, other: ComparisonArm, a: Facts, b: Facts
 ) -> Iterator[WhatDiffers]:
-    """Yields what the two scenarios differ in, then which versions, programs or machines did."""
+    """Yields the differences between scenarios, then between versions, programs and machines."""
     yield from list(_scenario_differences(one, other))[:_MOST_DIFFERENCES]
     for name in _OF_RUNS:
         both = [_values(name, facts) for facts in (a, b)]
@@ -342,14 +342,14 @@ def what_differs(
 
 
 def _values(name: str, facts: Facts) -> dict[str, list[str]]:
-    """Returns all values that each thing of the fact `name` had in the runs."""
+    """Returns, for each key of the fact `name`, all values that it had in the runs."""
     every: list[Mapping[str, str]] = [getattr(run, name) for run in facts.values()]
     keys = {key for each in every for key in each}
     return {key: sorted({each.get(key, "none") for each in every}) for key in keys}
 
 
 def _scenario_differences(one: ComparisonArm, other: ComparisonArm) -> Iterator[WhatDiffers]:
-    """Yields what differs in the scenarios, then which of the files that they read differ."""
+    """Yields the differences between the scenarios, then between the files that they read."""
     dumps = [arm.scenario.dump() for arm in (one, other)]
     for dump in dumps:
         for key in ("name", "teaches", "seed"):

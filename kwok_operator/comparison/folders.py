@@ -1,12 +1,12 @@
-"""The folder of a comparison: which runs it has, and the result files that are made from them.
+"""The folder of a comparison: the runs that it has, and the result files that are made from them.
 
-    DIR/registered.json      what is judged, how many runs, in which order: before the first run
+    DIR/registered.json      figures to judge, number of runs, order: written before the first run
     DIR/runs/<pair>-<arm>/   the files of a rehearsal, and run.json: which run it is, its facts
     DIR/runs/again-<pair>-<arm>/, DIR/runs/warm-up-<arm>/
     DIR/comparison.json, comparison.html, summary.md
 
-run.json is written first without facts, and with them once the run is over: a run without facts was
-interrupted, and is played again.
+run.json is written without facts when a run begins, and with them when it is over. So a run without
+facts was interrupted, and is played again.
 """
 
 import fcntl
@@ -42,7 +42,7 @@ COMPARISON: Final = "comparison.json"
 PAGE: Final = "comparison.html"
 SUMMARY: Final = "summary.md"
 _PLAYED: Final = TypeAdapter(PlayedRun)
-"""Checks the types of what is read back, as somebody may have edited the files."""
+"""Checks the types of what is read from the files, as somebody may have edited them."""
 _NAMES: Final = TypeAdapter(tuple[str, ...])
 
 
@@ -51,7 +51,7 @@ class ComparisonFolder:
         self.path = path
 
     def check(self, plan: ComparisonPlan) -> None:
-        """Raises SettingsError if the folder holds anything but this comparison."""
+        """Raises SettingsError if the folder has files that don't belong to this comparison."""
         digests = {arm.name: arm.digest for arm in plan.arms}
         self.registered(plan)
         try:
@@ -80,8 +80,8 @@ class ComparisonFolder:
         """Returns what was registered in this folder for these arms; None if there is no
         registration, and no run that counts is over.
 
-        Raises SettingsError if it can't be read, was edited, is of other arms, or is missing beside
-        runs.
+        Raises SettingsError if the registration can't be read, was edited, is for other arms, or is
+        missing although runs are over.
         """
         remedy = "name another folder"
         edited = f"--output: {self.path / REGISTERED} is none of this version, or was edited"
@@ -120,14 +120,14 @@ class ComparisonFolder:
         return registered
 
     def register(self, plan: ComparisonPlan) -> ComparisonPlan:
-        """Registers what the plan judges, unless runs that count are over: then what was registered
-        before them stays. Returns the plan to play. Raises SettingsError.
+        """Registers what the plan judges. If runs that count are over, the earlier registration
+        stays. Returns the plan to play. Raises SettingsError.
         """
         before = self.registered(plan)
         if before is not None and self._has_seen_any:
             return plan.under(before)
-        # Drawn anew for each comparison: what disturbs every comparison in the same way, such as a
-        # job that starts with it, would meet the same order each time.
+        # Each comparison gets a new random order. Otherwise, what disturbs every comparison alike,
+        # such as a job that starts with it, would always meet the same order.
         seed = plan.order_seed or (before.order_seed if before else secrets.token_hex(4))
         made = replace(plan, order_seed=seed).registering()
         with outputs.writing(self.path):
@@ -138,7 +138,7 @@ class ComparisonFolder:
         return all(self.played(run) for run in plan.round(number))
 
     def _seen(self) -> Iterator[dict[str, Any]]:
-        """Yields the run.json of each run that counts and is over."""
+        """Yields the run.json of each run that is over and counts."""
         for entry in (self.path / RUNS).glob(f"*/{RUN}"):
             record = _read(entry)
             if record.get("pair") != WARM_UP and _is_over(_read(entry.parent / outputs.VERDICT)):
@@ -150,7 +150,7 @@ class ComparisonFolder:
 
     @cached_property
     def _seen_before(self) -> set[str]:
-        """The folders of the runs that the last comparison.json here counts."""
+        """Returns the folders of the runs that the last comparison.json in this folder counts."""
         runs = as_list(_read(self.path / COMPARISON).get("runs"))
         return {str(as_map(each).get("folder")) for each in runs}
 
@@ -170,9 +170,7 @@ class ComparisonFolder:
         return self.path / RUNS / run.folder
 
     def begin(self, run: PlannedRun) -> Path:
-        """Makes an empty folder for a run, and returns it. Deletes what an earlier try
-        left there.
-        """
+        """Makes an empty folder for a run, and returns it. Deletes files of an earlier attempt."""
         folder = self.folder(run)
         record = {
             **_identity(run),
@@ -185,7 +183,7 @@ class ComparisonFolder:
         return folder
 
     def finish(self, run: PlannedRun, facts: RunFacts) -> None:
-        """Adds the run's facts to run.json, and a digest of its verdict, so that later edits are
+        """Adds the run's facts to run.json, with a digest of its verdict, by which later edits are
         noticed.
         """
         folder = self.folder(run)
@@ -195,7 +193,7 @@ class ComparisonFolder:
         outputs.put(folder / RUN, json.dumps(record, indent=2) + "\n")
 
     def facts_of(self, run: PlannedRun, **known: Any) -> RunFacts:
-        """Reads the facts of a run that is over from its recording. Raises RecordingError,
+        """Reads the facts of a run that is over from its recording. Raises RecordingError or
         SettingsError.
         """
         with outputs.opened(self.folder(run)) as recording:
@@ -209,8 +207,8 @@ class ComparisonFolder:
             )
 
     def played(self, run: PlannedRun) -> PlayedRun | None:
-        """Returns the result of a run; None if there is none, it was interrupted, or it
-        was edited.
+        """Returns the result of a run; None if there is none, or if the run was interrupted or its
+        result edited.
         """
         record = _read(self.folder(run) / RUN)
         verdict = _read(self.folder(run) / outputs.VERDICT)
@@ -246,7 +244,7 @@ class ComparisonFolder:
             return None  # it was not over, or isn't ours
 
     def write(self, comparison: Comparison) -> None:
-        """Writes the result files of the comparison so far. Raises SettingsError."""
+        """Writes the result files for the runs so far. Raises SettingsError."""
         texts = {
             COMPARISON: json.dumps(comparison_json(comparison), indent=2) + "\n",
             PAGE: page(comparison),
@@ -258,7 +256,7 @@ class ComparisonFolder:
 
 
 def _is_over(verdict: dict[str, Any]) -> bool:
-    """Returns whether a run came to an end by itself, rather than by an interrupt."""
+    """Returns whether a run ended by itself, not by an interrupt."""
     return as_map(verdict.get("end")).get("reason") not in (None, "", "interrupted")
 
 
@@ -290,14 +288,14 @@ def _registration(plan: ComparisonPlan) -> dict[str, Any]:
 
 def _lock(folder: int, name: str) -> None:
     try:
-        # The kernel gives it up when this process ends, however that happens.
+        # The kernel releases the lock when this process ends, however it ends.
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise SettingsError(
             f"{name}: another comparison plays into it; wait for its end, or name another folder"
         ) from None
     except OSError:
-        pass  # a file system that has no locks
+        pass  # a file system without locks
 
 
 def _digest(path: Path) -> str:

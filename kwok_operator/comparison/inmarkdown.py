@@ -1,6 +1,7 @@
-"""summary.md: the effects as a table, for the summary of a job in CI; and lines for a terminal.
+"""The effects of a comparison as summary.md, for the job summary in CI; and as lines for a
+terminal.
 
-What differs comes first. Nothing is computed here.
+Differences come first. Nothing is computed here.
 """
 
 from collections.abc import Iterator
@@ -94,8 +95,8 @@ def _row(effect: Effect) -> tuple[str, ...]:
 
 
 def in_lines(comparison: Comparison) -> Iterator[str]:
-    """The comparison as lines for a terminal. Texts may come from recordings, so they are made
-    printable.
+    """Yields the comparison as lines for a terminal. Texts may come from recordings, so control
+    characters are replaced.
     """
     return (one_line(line, limit=TERMINAL_LINE) for line in _in_lines(comparison))
 

@@ -2,8 +2,8 @@
 
     /proc/stat minus the processes that have our mark in their environment --> a share of all
 
-Processes are recognised by a variable in their environment, as those that kwokctl starts aren't our
-children. Without /proc, the load is unknown.
+Our processes are recognised by a variable in their environment: those that kwokctl starts aren't
+our children. Without /proc, the load is unknown.
 """
 
 import asyncio
@@ -18,16 +18,16 @@ _EVERY: Final = 1.0
 _IDLE: Final = (3, 4)
 """The columns `idle` and `iowait` of /proc/stat."""
 _OWN_TIMES: Final = slice(13, 17)
-"""The times in /proc/PID/stat of a process and of its children that ended: utime, stime, cutime,
-cstime.
+"""The processor times in /proc/PID/stat of a process and of its ended children: utime, stime,
+cutime, cstime.
 """
 
 Ticks = tuple[float, float]
-"""Processor time since the machine started: all of it, and the part in which processors worked."""
+"""Processor time since the machine started: the total, and the part that was not idle."""
 
 
 class LoadMeter:
-    """Measures the share of the processors that other programs have used since it was made."""
+    """Measures the share of the processors that other programs use, from its construction on."""
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
         self._proc = proc
@@ -54,7 +54,7 @@ class LoadMeter:
     def _all(self) -> Ticks | None:
         try:
             first = (self._proc / "stat").read_text().splitlines()[0].split()
-            # The time of guests is included in that of users already.
+            # The time of guests is included in that of users.
             columns = [float(each) for each in first[1:9]]
         except (OSError, ValueError, IndexError):
             return None
@@ -62,7 +62,7 @@ class LoadMeter:
 
     def _since_last(self) -> float:
         times = {pid: t for pid in self._pids() if (t := self._used(pid)) is not None}
-        # The time of an ended process is added to its parent's, if that has waited for it.
+        # The kernel adds the time of an ended process to its parent, if the parent waited for it.
         before = sum(self._times.get(pid, 0.0) for pid in times | self._times)
         self._times = times
         return max(sum(times.values()) - before, 0.0)

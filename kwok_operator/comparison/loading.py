@@ -1,4 +1,4 @@
-"""The arms of a comparison, read and checked whole before anything starts.
+"""Reads the arms of a comparison, and checks them completely before anything starts.
 
 A.yaml B.yaml ... | one file with arms --> scenarios with all that is wrong --> ComparisonArm
 """
@@ -33,7 +33,7 @@ from kwok_operator.userfiles import chunks
 
 _READ: Final = (".py", ".sh", ".js", ".rb", ".lua", ".jar", ".yaml", ".yml", ".json", ".toml",
                 ".conf", ".cfg", ".ini")  # fmt: skip
-"""Endings of files that a command is assumed to read. Other files, such as logs, it may write."""
+"""Endings of files that a command is assumed to read. Files with others may be its output."""
 
 MakeSurroundings = Callable[[Path], LocalSurroundings]
 
@@ -43,15 +43,15 @@ class LoadedArms:
     name: str
     """The name of the comparison."""
     arms: tuple[ComparisonArm, ...]
-    """All arms; empty if something is wrong with a scenario."""
+    """All arms; empty if a scenario has an error."""
     findings: tuple[Finding, ...]
     unchecked: tuple[str, ...] = ()
-    """What could not be checked, as programs are lacking."""
+    """What could not be checked, as a program is missing."""
 
 
 def load_arms(paths: Sequence[Path], around: MakeSurroundings) -> LoadedArms:
-    """Loads the arms. Raises SettingsError if a file can't be read, or the files are too few or
-    too many.
+    """Loads the arms. Raises SettingsError if a file can't be read, or there are too few or too
+    many arms.
     """
     if not 1 <= len(paths) <= MOST_ARMS:
         raise SettingsError(
@@ -66,7 +66,7 @@ def load_arms(paths: Sequence[Path], around: MakeSurroundings) -> LoadedArms:
             message = "has no arms; give it two or more, or name two or more scenarios"
             return LoadedArms(path.stem, (), (Finding(str(path), None, message),))
         if not FEWEST_ARMS <= len(names) <= MOST_ARMS:
-            names = [""]  # the findings of loading say what is wrong with them
+            names = [""]  # the scenarios' findings say what is wrong
         scenarios = [(name, path, load_scenario(path, around(path), arm=name)) for name in names]
         return _loaded(path.stem, scenarios, around)
     names = [path.stem for path in paths]
@@ -94,7 +94,7 @@ def _loaded(
 
 
 def _without_effect(reads: Sequence[ScenarioFile]) -> Iterator[Finding]:
-    """Finds what only some arms would have, if some have Karpenter and others don't."""
+    """Yields findings on fields that have no effect on Karpenter's nodes, if other arms lack it."""
     having = [read for read in reads if read.scenario and read.scenario.karpenters]
     for read in having if len(having) < len(reads) else ():
         for what in read.ignored:
@@ -103,8 +103,8 @@ def _without_effect(reads: Sequence[ScenarioFile]) -> Iterator[Finding]:
 
 
 def _files(scenario: Scenario, around: LocalSurroundings) -> dict[str, str]:
-    """Returns the files that a scenario reads: what it applies, its traces, arguments of its
-    commands.
+    """Returns a digest of each file that a scenario reads: manifests, traces, and files among the
+    arguments of its commands.
     """
     names = [source.path for source in sources_of(scenario)]
     names += [workload.arrivals.trace for workload in scenario.workloads]

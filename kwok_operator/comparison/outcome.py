@@ -2,7 +2,7 @@
 
     ComparisonPlan, PlayedRun of each  --compared-->  Comparison  --comparison_json-->  the file
 
-The same runs give the same comparison. Page and summary show this result, and compute nothing.
+The same runs always give the same result. Page and summary only show it.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -39,30 +39,28 @@ _LACKS: Final = (EffectVerdict.UNDECIDED, EffectVerdict.INCOMPLETE)
 _NO_EFFECT: Final = (*_LACKS, EffectVerdict.NOT_COMPARABLE)
 
 _FAILED: Final = "failed runs"
-"""A name among those of the figures. Its value is 1 for a failed run, else 0, and it is tested
-together with the figures.
-"""
+"""The name of a pseudo-figure that is tested with the real ones: 1 for a failed run, else 0."""
 
 _Values = dict[str, list[float | None]]
 
 
 @dataclass(frozen=True, slots=True)
 class PlayedRun:
-    """A run that is over, whether it passed, failed or died."""
+    """A run that is over: it passed, failed or died."""
 
     pair: int
     arm: str
     folder: str
-    """Its path, relative to the folder of the comparison."""
+    """The path of the run's folder, relative to the comparison's folder."""
     facts: RunFacts
     seconds: float
     figures: Mapping[str, float | None]
     failures: tuple[str, ...]
-    """Why the run broke off, if it did, and each expectation that didn't hold."""
+    """Why the run broke off, if it did, and each expectation that was not met."""
     died: bool = False
     """Whether the run broke off, so that its figures cover only a part of it."""
     incomplete: Mapping[str, str] = field(default_factory=dict)
-    """Why a figure's value is known only in part, by the figure's name."""
+    """Why a figure's value covers only a part of the run, by the figure's name."""
 
     @property
     def passed(self) -> bool:
@@ -71,16 +69,16 @@ class PlayedRun:
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """One arm beside the first."""
+    """The comparison of one arm with the first."""
 
     arm: ComparisonArm
     effects: tuple[Effect, ...]
     explored: tuple[Effect, ...]
-    """The effects on figures that were first named after runs had been seen."""
+    """The effects on figures that were added after runs had been seen."""
     fail_if: tuple[FailOutcome, ...]
     differs: tuple[WhatDiffers, ...]
     failing: EffectVerdict
-    """The verdict on how many of its runs fail, beside those of the first arm."""
+    """The verdict on how often the arm's runs fail, compared with the first arm's."""
 
     @property
     def has_differences(self) -> bool:
@@ -88,7 +86,7 @@ class Contrast:
 
     @property
     def in_words(self) -> str:
-        """The verdict on the figures. It names the arm only if there is a difference."""
+        """The verdict on the figures, in words. It names the arm only if there is a difference."""
         named = [self._named(verdict) for verdict in DIFFERENCES]
         parts = [part for part in named if part]
         if parts:
@@ -112,10 +110,10 @@ class Comparison:
     plan: ComparisonPlan
     runs: tuple[PlayedRun, ...]
     contrasts: tuple[Contrast, ...]
-    """Each further arm beside the first."""
+    """The comparison of each further arm with the first."""
     checks: tuple[FairnessCheck, ...]
     warm_ups: tuple[PlayedRun, ...] = ()
-    """The warm-up runs. They don't count."""
+    """The warm-up runs, which don't count."""
     interrupted: bool = False
 
     @property
@@ -132,13 +130,13 @@ class Comparison:
 
     @property
     def by_figure(self) -> dict[str, list[Effect | None]]:
-        """The effect of each further arm on each figure; None if neither run of any pair has it."""
+        """The effect of each further arm on each figure; None if its pairs lack the figure."""
         arms = [{effect.figure: effect for effect in each.effects} for each in self.contrasts]
         names = dict.fromkeys(effect.figure for effect in self.effects)
         return {name: [each.get(name) for each in arms] for name in names}
 
     def labels(self, contrast: Contrast) -> tuple[str, str]:
-        """The heads of the columns of the first arm and of another."""
+        """The column headings of the first arm and of another."""
         return (
             ("A", "B") if len(self.contrasts) == 1 else (self.plan.arms[0].name, contrast.arm.name)
         )
@@ -149,8 +147,8 @@ class Comparison:
 
     @property
     def losers(self) -> tuple[int, ...]:
-        """The numbers of the arms whose runs fail more often, beyond chance: more often than those
-        of the first arm; or the first, if one fails less often.
+        """The numbers of the arms that fail more often, beyond chance: arms that fail more often
+        than the first, and the first if another arm fails less often.
         """
         verdicts = [each.failing for each in self.contrasts]
         first = (0,) if EffectVerdict.BETTER in verdicts else ()
@@ -158,21 +156,21 @@ class Comparison:
 
     @property
     def mostly(self) -> tuple[int, ...]:
-        """The numbers of the arms that fail in more than half of their runs."""
+        """The numbers of the arms of which more than half of the runs fail."""
         every = range(len(self.plan.arms))
         return tuple(n for n in every if 2 * len(self.failed_runs(n)) > len(self.of_arm(n)))
 
     @property
     def fails(self) -> bool:
-        """Whether the job should fail: an arm fails in most of its runs, or more often than the
-        one it is compared with, beyond chance; or a condition holds. A single failed run may be
-        chance.
+        """Whether the CI job should fail: an arm fails in more than half of its runs, or beyond
+        chance more often than the arm it is compared with; or a condition holds. A single failed
+        run may be chance.
         """
         return bool(self.losers or self.mostly) or any(each.holds for each in self.fail_if)
 
     @property
     def undecided(self) -> bool:
-        """Whether a condition has no answer, or nothing could be compared, and nothing fails."""
+        """Whether nothing fails, and a condition has no answer or nothing could be compared."""
         nothing = not any(effect.pairs for effect in self.effects)
         return not self.fails and (nothing or not all(each.decided for each in self.fail_if))
 
@@ -191,13 +189,13 @@ class Comparison:
 
     @property
     def headline(self) -> str:
-        """The verdict in a sentence."""
+        """The verdict, in one sentence."""
         return "; ".join(part for part in (self.failures_in_words, self._effects_in_words) if part)
 
     @property
     def failures_in_words(self) -> str:
-        """How many runs of each arm failed, and whether that is beyond chance; empty if none
-        failed.
+        """How many runs of each arm failed, in words, and whether that is beyond chance; empty if
+        none failed.
         """
         names = [arm.name for arm in self.plan.arms]
         failed = [self.failed_runs(n) for n in range(len(names))]
@@ -251,7 +249,7 @@ def compared(
 
     def contrast(number: int) -> Contrast:
         arm, one, other = plan.arms[number], by_arm[0], by_arm[number]
-        # A pair of which only one run is over is left out.
+        # A pair with only one run that is over is left out.
         pairs = [n for n in range(1, plan.runs + 1) if n in one and n in other]
         both = _Both(plan, arm, [one[n] for n in pairs], [other[n] for n in pairs])
         *effects, failed = both.effects()
@@ -275,7 +273,7 @@ def compared(
 
 
 class _Both:
-    """The runs of the first arm and of another, only of pairs in which both have been played."""
+    """The runs of the first arm and of another arm, only of pairs in which both are over."""
 
     def __init__(
         self,
@@ -288,21 +286,21 @@ class _Both:
         self._conditions = [each for each in plan.fail_if if each.arm in ("", arm.name)]
 
     def effects(self) -> Iterator[Effect]:
-        """Yields the effect on each figure, then the effect on how many runs fail."""
+        """Yields the effect on each figure, then the effect on the number of failed runs."""
         plan = self._plan
         one, other = self._values(plan.compared)
         named = {*plan.figures, *(each.figure for each in plan.fail_if)}
         for figure in plan.compared:
             nothing = all(v is None for v in (*one[figure], *other[figure]))
             if nothing and figure not in named:
-                del one[figure], other[figure]  # such as the cost where nothing has a price
+                del one[figure], other[figure]  # such as the cost, if nothing has a price
         known, order = {name for name in one if not self._incomplete(name)}, [*one]
         complete = {effect.figure: effect for effect in self._compared(one, other, known)}
         for name in order:
             yield complete.get(name) or self._of_a_part(name, one[name], other[name])
 
     def explored(self) -> Iterator[Effect]:
-        """Yields the effect on each explored figure, tested alone, without a verdict."""
+        """Yields the effect on each explored figure: tested alone, without a verdict."""
         for name in self._plan.explored:
             one, other = self._values([name])
             if self._incomplete(name):
@@ -337,8 +335,8 @@ class _Both:
                 yield FailOutcome(each, FailAnswer.EXPLORED, why, name)
 
     def _values(self, figures: Iterable[str]) -> tuple[_Values, _Values]:
-        """Returns A's and B's values by figure. Of a run that died, only whether it
-        failed is used.
+        """Returns the values of both arms by figure. Of a run that died, only `failed runs` has a
+        value.
         """
         names = [*figures]
         a, b = (
@@ -360,15 +358,15 @@ class _Both:
         )
 
     def _incomplete(self, figure: str) -> str:
-        """In how many runs the figure is incomplete, and why in the first; empty if it is
-        complete.
+        """Returns in how many runs the figure is incomplete, and why in the first of them; empty if
+        in none.
         """
         every = [run for run in (*self._a, *self._b) if not run.died]
         reasons = [run.incomplete[figure] for run in every if figure in run.incomplete]
         return f"in {len(reasons)} of {len(every)} runs: {reasons[0]}" if reasons else ""
 
     def _of_a_part(self, name: str, a: Sequence[float | None], b: Sequence[float | None]) -> Effect:
-        """Returns an effect without a verdict, for a figure that some runs know only in part."""
+        """Returns an effect without a verdict, for a figure that covers only a part of runs."""
         known = [[value for value in values if value is not None] for values in (a, b)]
         one, other = (fmean(values) if values else None for values in known)
         why = self._incomplete(name)

@@ -1,7 +1,7 @@
-"""comparison.html: one file, to be read anywhere and offline, as report.html of a rehearsal is.
+"""comparison.html: one file that can be read anywhere and offline, like a rehearsal's report.html.
 
-The verdict comes first, then the effects with their intervals, each run's dots, and whether it was
-fair. Numbers are those of comparison.json: nothing is computed here.
+The verdict comes first, then the effects with their intervals, a dot for each run, and the checks
+for fairness. Numbers are those of comparison.json: nothing is computed here.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,8 +31,8 @@ _SHADES: Final = {EffectVerdict.BETTER: "held", EffectVerdict.WORSE: "missed"}
 def page(comparison: Comparison) -> str:
     headline = comparison.headline
     parts = [part for contrast in comparison.contrasts for part in _contrast(comparison, contrast)]
-    # Green: all is well; red: it fails. A change for the worse that no condition forbids is
-    # neither.
+    # Green: all is well; red: the comparison fails. A change for the worse that no condition
+    # forbids is neither.
     worse = any(effect.verdict is EffectVerdict.WORSE for effect in comparison.effects)
     tag = "span" if comparison.inconclusive or (worse and not comparison.fails) else "b"
     shade = "failed" if comparison.fails else "open" if comparison.inconclusive else "passed"
@@ -91,7 +91,7 @@ def _verdict(comparison: Comparison) -> Iterator[str]:
 
 
 def _matrix(comparison: Comparison) -> Iterator[str]:
-    """A column for each further arm, if there is more than one."""
+    """The table with a column for each further arm, if there is more than one."""
     if len(comparison.contrasts) == 1:
         return
     heads = ("Figure", *(arm.name for arm in comparison.plan.arms))
@@ -112,7 +112,7 @@ def _cell(effect: Effect | None) -> str:
 
 
 def _contrast(comparison: Comparison, contrast: Contrast) -> Iterator[str]:
-    """The sections on one arm beside the first."""
+    """The sections on the comparison of one arm with the first."""
     names = f"{comparison.plan.arms[0].name} and {contrast.arm.name}"
     a, b = comparison.labels(contrast)
     beside = f"{a} ({names})" if len(comparison.contrasts) == 1 else a
@@ -163,7 +163,7 @@ def _effect_row(effect: Effect, scale: float) -> tuple[str, ...]:
 
 
 def _data(figure: str, which: str, value: float | None, shown: str) -> str:
-    """A table cell with the exact value of comparison.json as an attribute, for programs."""
+    """A table cell, with the exact value of comparison.json as an attribute for programs."""
     exact = "" if value is None else f"{round(value, 6)!r}"
     text = together(escape(shown))
     return f'<data data-figure="{figure}" data-of="{which}" value="{exact}">{text}</data>'

@@ -1,18 +1,18 @@
-"""Tests whether the values of pairs differ by more than chance: the test behind each verdict.
+"""Tests whether the values of pairs differ by more than chance. Each verdict is based on this test.
 
     pairs of values ──> moves ──> all combinations of signs ──> Reach: how far, how far it must be
 
-A permutation test: flip the sign of each pair's move, in all combinations, in all figures at once.
-In at most 1 of 128 combinations may any figure move as far as this one did (Westfall and Young,
-1993, step by step). Figures that always move alike count for little more than one figure. 8 pairs
-have 256 combinations of signs, 128 without their mirror images: just enough. So if another figure
-moves as far in a single combination, the result stays open.
+A pair's move is the difference of its two values, or of their logarithms. A permutation test flips
+the signs of the pairs' moves in all combinations, in all figures at once. A figure's difference is
+reported if in at most 1 of 128 combinations any figure moves as far as this one really did
+(Westfall and Young, 1993, step by step). Figures that always move alike count for little more than
+one figure. 8 pairs have 256 combinations of signs, 128 without their mirror images: just enough. So
+with 8 pairs, a single combination in which another figure moves as far prevents the report.
 
-Against a bound, the bound is subtracted from every move, and the test is one-sided.
+For a test against a bound, the bound is subtracted from every move, and the test is one-sided.
 
-A pair's move is the difference of its two values, or of their logarithms. Each further arm is
-tested against the first in the same way. `rivals` is the number of further arms; they share the 1
-in 128: with three arms each of the two has 1 in 256, for which 9 pairs are just enough.
+Each further arm (a rival) is tested against the first. The `rivals` share the 1 in 128: with three
+arms each of the two rivals has 1 in 256, for which 9 pairs are just enough.
 """
 
 import math
@@ -26,22 +26,22 @@ from typing import Final, TypeVar
 from kwok_operator.comparison import studentt
 
 BY_CHANCE: Final = 1 / 128
-"""At most this share of comparisons of alike arms reports any difference: the least that 8 pairs
-allow.
+"""The rate of false alarms: at most this share of comparisons of two equal arms reports any
+difference. It is the smallest that 8 pairs allow.
 """
 OUTSIDE: Final = 0.05
-"""The share of intervals that miss the true difference."""
+"""The share of intervals that don't contain the true difference: 95 % intervals."""
 _FEWEST_PAIRS: Final = 8
 ALIKE: Final = 0.99
-"""Pairs that reach this share of the farthest possible move alike: they vary by at most a seventh
-of their mean move.
+"""Pairs that reach at least this share of the largest possible reach count as moving alike: they
+vary by at most a seventh of their mean move.
 """
 _BITS: Final = 10
-"""With more pairs than this plus one, and one rival, only 2 to the power of this many combinations
-of signs are tried; with fewer, all.
+"""The number of tested combinations of signs is at most 2 to the power of this, for one rival. With
+more pairs than this plus one, only some of the combinations are tested.
 """
 _DECIDED: Final = 0.95
-"""The weight of figures that count decisions; figures that were named first have 1. Such counts are
+"""The weight of figures that count decisions; figures that the user named have 1. Such counts are
 equal in most pairs, so they seldom reach far by chance, and hardly hide other figures.
 """
 _LIGHTER: Final = 0.9
@@ -54,14 +54,14 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """The values of a figure in all pairs that have both."""
+    """The values of one figure in all pairs in which both runs have it."""
 
     a: tuple[float, ...]
     b: tuple[float, ...]
     moves: tuple[float, ...]
-    """For each pair, the log of b / a if all values are positive, else b - a."""
+    """For each pair, log(b / a) if all values are positive, else b - a."""
     places: tuple[int, ...]
-    """The places of these pairs among all pairs."""
+    """The index of each of these pairs among all pairs."""
     logs: bool
     lacking: int
     """The number of pairs in which only one run has the figure."""
@@ -69,7 +69,7 @@ class Paired:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The limit that a change is compared with, as a --fail-if condition has it."""
+    """The limit that a change is compared with, from a --fail-if condition."""
 
     figure: str
     more: bool
@@ -80,27 +80,27 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Against:
-    """How a change compares with a bound."""
+    """The result of comparing a change with a bound."""
 
     beyond: bool
-    """The change is larger than the bound, beyond chance."""
+    """Whether the change is larger than the bound, beyond chance."""
     within: bool
-    """The whole 95 % interval of the change lies within the bound."""
+    """Whether the whole 95 % interval of the change lies within the bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How far a figure's pairs move together, and how far they must to be reported.
+    """How far the pairs of a figure move together, and how far they must move to be reported.
 
-    The measure is at most the root of the number of pairs, if all move alike. It is smaller the
-    more they differ.
+    If all pairs move alike, the measure is the square root of the number of pairs; the more the
+    pairs differ, the smaller it is.
     """
 
     reached: float
     needed: float
     more_pairs: int = 0
-    """How many more pairs are needed before even a clear move can be reported, as other figures
-    reach as far by chance.
+    """How many more pairs are needed before even a clear move can be reported, because other
+    figures reach as far by chance.
     """
 
     @property
@@ -109,33 +109,33 @@ class Reach:
 
 
 def fewest_pairs(rivals: int) -> int:
-    """Returns with how many pairs a difference can be reported, if so many arms are compared with
-    the first.
+    """Returns how many pairs are needed to report any difference, with `rivals` arms beside the
+    first.
     """
     return _FEWEST_PAIRS + _doublings(rivals)
 
 
 def _doublings(rivals: int) -> int:
-    """How many times the number of combinations has to be doubled to share the level."""
+    """How often the number of combinations must be doubled so that the rivals share the level."""
     return (rivals - 1).bit_length()
 
 
 def _allowed(combinations: int, rivals: int) -> int:
-    """In how many combinations a figure may move as far as it did."""
+    """The number of combinations in which any figure may move as far as the reported one did."""
     return int(BY_CHANCE * combinations / rivals)
 
 
 @lru_cache(maxsize=8)
 def _columns(bits: int) -> tuple[int, ...]:
-    """Returns for each pair the bits of a combination that decide whether its sign is flipped. The
-    first pair's sign is never flipped.
+    """Returns, for each pair, a bit mask: in a combination with an odd number of these bits, the
+    pair's sign is flipped. The first pair's sign is never flipped.
     """
     every = (n * 1237 % (1 << bits) for n in range(1 << bits))
     return (0, *(1 << bit for bit in range(bits)), *(c for c in every if c.bit_count() > 1))
 
 
 def paired(a: Sequence[float | None], b: Sequence[float | None]) -> Paired | str:
-    """Returns the pairs that have both values; or, as a text, why there are too few to compare."""
+    """Returns the pairs that have both values; or a text on why they are too few to compare."""
     having = {
         place: (float(x), float(y))
         for place, (x, y) in enumerate(zip(a, b, strict=False))
@@ -190,8 +190,8 @@ def reaches(
 def _more_pairs(
     ways: Mapping[str, Sequence[float]], name: str, farthest: float, needed: float, rivals: int
 ) -> int:
-    """Returns how many more pairs are needed: each further pair doubles the number of combinations,
-    while about as many as now reach far in other figures.
+    """Estimates how many more pairs are needed: each pair doubles the number of combinations, while
+    about as many as now reach far in other figures.
     """
     if needed < ALIKE * farthest:
         return 0
@@ -204,7 +204,7 @@ def against(
     pairs: Mapping[str, Paired | str], bounds: Collection[Bound], *, rivals: int = 1
 ) -> dict[Bound, Against]:
     """Compares changes with bounds, for figures with enough pairs. If no true change is beyond its
-    bound, any is reported at most 1 time in 128, over all rivals.
+    bound, the chance of reporting any is at most 1 in 128, over all rivals.
     """
     fewest = fewest_pairs(rivals)
     large = {
@@ -230,7 +230,7 @@ def against(
 
 
 def _beside(paired: Paired, bound: Bound) -> list[float]:
-    """Returns by how much each pair exceeds the bound."""
+    """Returns by how much each pair's move exceeds the bound."""
     sign = 1 if bound.more else -1
     if bound.relative and paired.logs:
         # A positive value can't decrease by 100 % or more.
@@ -242,8 +242,8 @@ def _beside(paired: Paired, bound: Bound) -> list[float]:
 
 
 def _step_by_step(ways: Mapping[_Key, Sequence[float]], rivals: int) -> dict[_Key, float]:
-    """Returns how far each figure must reach: the farthest is tested against all figures, the next
-    against all but that one, and so on.
+    """Returns how far each figure must reach. The figure that reaches farthest is tested against
+    all figures, the next one against all but that one, and so on.
     """
     most = [-math.inf] * len(next(iter(ways.values()), ()))
     rarest = _allowed(len(most), rivals)
@@ -263,11 +263,11 @@ def _step_by_step(ways: Mapping[_Key, Sequence[float]], rivals: int) -> dict[_Ke
 def _turned(
     moves: Sequence[float], places: Sequence[int], total: int, counts: float, rivals: int
 ) -> list[float]:
-    """Returns how far the pairs move together, for each combination of flipped signs.
+    """Returns how far the pairs move together in each combination of flipped signs.
 
-    The first combination flips none. A Walsh transform computes all: combination w flips pair p if
-    w and the column of p have an odd number of bits in common. With more pairs than bits, only some
-    combinations are tried; these form a group, as the test requires.
+    The first combination flips no sign. A Walsh transform computes all of them: combination w flips
+    pair p if w and the bit mask of p have an odd number of bits in common. With more pairs than
+    bits, only some combinations are tested; these form a group, as the test requires.
     """
     bits = min(total - 1, _BITS + _doublings(rivals))
     columns = _columns(bits)
@@ -283,11 +283,11 @@ def _turned(
 
 
 def error(values: Sequence[float]) -> float:
-    """The standard error of the mean."""
+    """Returns the standard error of the mean."""
     return spread(values) / math.sqrt(len(values))
 
 
 def spread(values: Sequence[float]) -> float:
-    """The standard deviation, about ten times as fast as the standard library's."""
+    """Returns the standard deviation, about ten times as fast as the standard library."""
     mean = fmean(values)
     return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))

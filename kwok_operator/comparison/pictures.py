@@ -1,6 +1,6 @@
-"""What the page of a comparison draws: intervals on one scale, and a dot for each run.
+"""The drawings on the page of a comparison: intervals on one scale, and a dot for each run.
 
-This module only places things. Colours come from the page's CSS classes and `formats/svg`.
+This module only computes positions. Colours come from the page's CSS classes and `formats/svg`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,12 +16,12 @@ _BAND: Final = 13
 _PAD: Final = 8
 _LEAST: Final = 0.05
 _MOST: Final = 2.0
-"""The scale ends at this relative change at most; what goes beyond is drawn at the end."""
+"""The end of the scale, as a relative change. Larger changes are drawn at the end."""
 _SHADES: Final = {EffectVerdict.BETTER: "held", EffectVerdict.WORSE: "missed"}
 
 
 def scale_of(effects: Sequence[Effect]) -> float:
-    """Returns the largest change on the scale, which all intervals share."""
+    """Returns the largest relative change on the scale that all intervals share."""
     ends = [
         abs(end)
         for effect in effects
@@ -33,9 +33,7 @@ def scale_of(effects: Sequence[Effect]) -> float:
 
 
 def interval_picture(effect: Effect, *, scale: float) -> str:
-    """Draws the interval of a change; no change is in the middle. Empty if there is no change to
-    draw.
-    """
+    """Draws the interval of a change, with 0 in the middle. Empty if there is no change to draw."""
     if effect.change is None or effect.low is None or effect.high is None:
         return ""
 
@@ -59,7 +57,7 @@ def interval_picture(effect: Effect, *, scale: float) -> str:
 
 
 def dots_picture(figure: str, arms: Sequence[Sequence[float]]) -> str:
-    """Draws a row of dots for each arm, from the smallest value of all arms to the largest."""
+    """Draws a row of dots for each arm, on one scale from the smallest to the largest value."""
     values = [value for arm in arms for value in arm]
     if not values:
         return ""
@@ -72,7 +70,7 @@ def dots_picture(figure: str, arms: Sequence[Sequence[float]]) -> str:
     def row(number: int, arm: Sequence[float]) -> Iterator[str]:
         y = _BAND * number + _ROW / 4
         yield f'<path class="grid" d="M{_PAD} {y:.1f}H{WIDTH - _PAD}"/>'
-        # Dots of one place are drawn once, so the picture doesn't grow with the runs.
+        # Dots at the same position are drawn once, so the picture doesn't grow with the runs.
         places = sorted({round(at(value) * 2) / 2 for value in arm})
         path = "".join(f"M{x:g} {y:.1f}h0" for x in places)
         yield (
@@ -86,6 +84,6 @@ def dots_picture(figure: str, arms: Sequence[Sequence[float]]) -> str:
 
 
 def key(number: int) -> str:
-    """The colour of an arm's dots."""
+    """Returns an SVG dot in the colour of an arm, for the legend."""
     dot = f'<circle cx="5" cy="5" r="4" fill="{COLOURS[number]}"/>'
     return f'<svg viewBox="0 0 10 10" width="10" height="10">{dot}</svg>'

@@ -1,11 +1,11 @@
-"""What is compared: the arms, how many runs of each, which figures, what counts as failure.
+"""The plan of a comparison: the arms, the number of runs of each, the figures, and what fails it.
 
     scenarios, flags  --checked-->  ComparisonPlan  --under-->  one that is judged as Registered
 
-Round i plays each arm once, with the same seed, in an order that is drawn. Each arm's run and that
-of the first arm are a pair, and a round of two arms is called a pair, too. Figures, conditions,
-number and order are registered before the first run that counts. What is added later was chosen
-after runs could be seen, so it is only explored, and gets no verdict.
+A round plays each arm once, with the same seed, in a random order. The run of each further arm and
+that of the first form a pair; with two arms, the round itself is called a pair. Figures,
+conditions, number of runs and order are registered before the first run that counts. What the user
+adds later, when runs could be seen, is only explored: shown without a verdict.
 """
 
 import hashlib
@@ -22,8 +22,8 @@ from kwok_operator.rehearsal.scenario.expectation import Expectation
 from kwok_operator.rehearsal.scenario.model import Scenario
 
 _SPARE_RUNS: Final = 2
-"""By default so many more pairs are played than the fewest: with the fewest, one noisy count can
-hide all other figures.
+"""By default so many more pairs are played than are needed: with the fewest, one noisy figure can
+hide differences in all others.
 """
 _FEWEST_RUNS: Final = 2
 _MOST_RUNS: Final = 1_000
@@ -40,11 +40,11 @@ USUAL: Final = (
     "churn.created",
     "evictions",
 )
-"""The figures that are compared if the user names none, together with those that all scenarios
-have expectations of. Each further figure makes small differences harder to see.
+"""The figures that are compared if the user names none; figures that all scenarios have
+expectations of are added. Each further figure makes small differences harder to see.
 """
 _MOST_SEED: Final = 50
-# Part of every draw, and never changed: a comparison that goes on keeps its order.
+# A part of each random draw. Never change it: a continued comparison must draw the same order.
 _DOMAIN: Final = "kwok-operator/order/1"
 WARM_UP: Final = 0
 """The number of the warm-up round, which is played before round 1 and doesn't count."""
@@ -61,26 +61,26 @@ class ComparisonArm:
     """The path of the scenario's file."""
     scenario: Scenario
     digest: str
-    """A digest of the scenario, its files and its programs. If it changes, earlier runs don't
+    """A digest of the scenario, its files and its programs. If it changes, earlier runs no longer
     count.
     """
     files: Mapping[str, str] = field(default_factory=dict)
-    """A digest of each file that the scenario reads, by the path that the scenario names."""
+    """A digest of each file that the scenario reads, by the path in the scenario."""
     unlike: tuple[str, ...] = ()
-    """Sentences on what makes Karpenter's nodes other than those of the groups."""
+    """Sentences on how the nodes of Karpenter differ from those of the groups."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
     pair: int
-    """WARM_UP, or the number of the round, from 1."""
+    """The number of the round, from 1; or WARM_UP."""
     arm: ComparisonArm
     seed: str
     attempt: int = 1
 
     @property
     def folder(self) -> str:
-        """The name of the run's folder. A repeat gets its own, so the first attempt stays."""
+        """The name of the run's folder. A repeat has its own, so that the first attempt stays."""
         # Names of arms may begin with digits, so the words come first.
         if self.pair == WARM_UP:
             return f"warm-up-{self.arm.name}"
@@ -88,7 +88,7 @@ class PlannedRun:
 
     @property
     def scenario(self) -> Scenario:
-        """The scenario with the round's seed, also in the groups and profiles that it applies."""
+        """The scenario with the round's seed, also in groups and pod profiles that it applies."""
         scenario = self.arm.scenario
         apply = tuple(
             source
@@ -101,11 +101,11 @@ class PlannedRun:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """What a comparison judges: written down before the first run that counts."""
+    """What a comparison judges; it is written to a file before the first run that counts."""
 
     runs: int
     figures: tuple[str, ...]
-    """The figures that the user named; empty if it was the usual ones."""
+    """The figures that the user named; empty if the usual ones are compared."""
     compared: tuple[str, ...]
     """All figures that get a verdict. Each further one makes differences harder to see."""
     fail_if: tuple[FailCondition, ...]
@@ -117,22 +117,18 @@ class Registered:
 class ComparisonPlan:
     name: str
     arms: tuple[ComparisonArm, ...]
-    """At least two; each is compared with the first."""
+    """At least two arms; each further one is compared with the first."""
     runs: int = default_runs(2)
     figures: tuple[str, ...] = ()
     """The figures that the user named; if empty, the usual ones are compared."""
     fail_if: tuple[FailCondition, ...] = ()
     repeat_busy: bool = True
-    """Whether a round is played once more at the end, if the machine was busy in one of its
-    runs.
-    """
+    """Whether a round is repeated once, at the end, if the machine was busy in one of its runs."""
     warm_up: bool = True
     order_seed: str = ""
     registered: Registered | None = None
     explored: tuple[str, ...] = ()
-    """Figures that were first named, also in conditions, after runs had been seen: they get no
-    verdict.
-    """
+    """Figures that were added, also in conditions, after runs had been seen; without a verdict."""
     explored_conditions: tuple[FailCondition, ...] = ()
 
     @property
@@ -142,12 +138,12 @@ class ComparisonPlan:
 
     @property
     def rivals(self) -> int:
-        """How many arms are compared with the first."""
+        """The number of rivals: arms that are compared with the first."""
         return len(self.arms) - 1
 
     @property
     def unit(self) -> str:
-        """The word for a round: a pair if there are two arms."""
+        """The word for a round: `pair` if there are two arms."""
         return "pair" if self.rivals == 1 else "round"
 
     @property
@@ -157,11 +153,11 @@ class ComparisonPlan:
 
     def round(self, number: int, attempt: int = 1) -> tuple[PlannedRun, ...]:
         """Returns the runs of a round, one of each arm, in the order in which they are played."""
-        # The test turns pairs round. That is exact if, whatever befell the places of a round, each
-        # arm was as likely to have any of them, independently of all other rounds. A fixed
-        # order lets a disturbance that keeps time hit one arm; an order that is kept balanced ties
-        # the rounds to each other. A repeat is drawn anew: whether there is one may depend on the
-        # first attempt in any way, its order included.
+        # The permutation test flips the signs of pairs. That is exact if, whatever disturbs the
+        # positions of a round, each arm was as likely to have any position, independently of other
+        # rounds. With a fixed order, a periodic disturbance could always hit one arm; a balanced
+        # order would make rounds depend on each other. A repeat draws a new order, as whether there
+        # is one may depend on the first attempt, its order included.
         drawn = f"{_DOMAIN}\0{self.order_seed}\0{number}\0{attempt}"
         digest = hashlib.sha256(drawn.encode(errors="surrogatepass")).digest()
         order = [self.arms[0]]
@@ -171,7 +167,7 @@ class ComparisonPlan:
         return tuple(PlannedRun(number, arm, f"{self.seed}-{number}", attempt) for arm in order)
 
     def registering(self) -> "ComparisonPlan":
-        """Returns the plan as it is registered: before any run was seen, with all that it will
+        """Returns the plan to register: before any run was seen, with everything that it will
         judge.
         """
         registered = Registered(
@@ -185,8 +181,8 @@ class ComparisonPlan:
         return replace(self, registered=registered)
 
     def under(self, registered: Registered) -> "ComparisonPlan":
-        """Returns the plan that judges exactly what was registered. What was named in addition is
-        explored.
+        """Returns the plan that judges exactly what was registered. What the user has added since
+        is only explored.
         """
         known = {replace(each, text="") for each in registered.fail_if}
         later = tuple(each for each in self.fail_if if replace(each, text="") not in known)
@@ -204,7 +200,7 @@ class ComparisonPlan:
 
     @property
     def in_words(self) -> str:
-        """A sentence on how many rounds are played, and in which order."""
+        """Returns a sentence on how many rounds are played, and in which order."""
         every = (self.round(number) for number in range(1, self.runs + 1))
         orders = [" ".join(run.arm.name for run in runs) for runs in every]
         warm_up = "a warm-up of each arm that doesn't count, then " if self.warm_up else ""
@@ -222,7 +218,7 @@ class ComparisonPlan:
 
     @property
     def explored_in_words(self) -> str:
-        """The figures and conditions that are only explored; empty if there are none."""
+        """The figures and conditions that are only explored, in words; empty if there are none."""
         later = [*self.explored, *(each.text for each in self.explored_conditions)]
         return names_in_words(later, most=3)
 
@@ -281,7 +277,7 @@ def checked(plan: ComparisonPlan) -> ComparisonPlan:
         known_figure(name, flag="--figures")
     _check_conditions(plan)
     if len({arm.digest for arm in plan.arms}) == 1:
-        return plan  # A against A is how one learns what noise there is
+        return plan  # comparing A with A shows how much noise there is
     if not (plan.figures or set.intersection(*(_expected(arm.scenario) for arm in plan.arms))):
         raise SettingsError(
             f"{names_in_words([arm.name for arm in plan.arms])}: they have nothing in common, as no"
@@ -303,7 +299,7 @@ def _check_conditions(plan: ComparisonPlan) -> None:
 
 
 def known_figure(name: str, *, flag: str) -> str:
-    """Returns the name if there is such a figure; else raises SettingsError, which names `flag`."""
+    """Returns the name if a figure has it; else raises SettingsError, which names `flag`."""
     if name in FIGURES:
         return name
     near = nearest(name, FIGURES)
@@ -312,7 +308,7 @@ def known_figure(name: str, *, flag: str) -> str:
 
 
 def _expected(scenario: Scenario) -> set[str]:
-    """The figures, Events and waits that the scenario's expectations are about."""
+    """Returns the figures, Events and waits that the scenario's expectations are about."""
     return {_subject(each) for each in scenario.expect}
 
 

@@ -1,11 +1,11 @@
-"""A comparison, run by run: the arms in turn, each run a rehearsal on a cluster of its own.
+"""Plays a comparison: one run after the other, each a rehearsal on its own cluster.
 
     ComparisonPlan --> registered.json
     next_round --> its runs --rehearse--> runs/ --compared--> comparison.json, .html, .md
 
 Runs that are in the folder already aren't played again, so an interrupted comparison can be
-continued. Each start, also a continuation, plays a warm-up first. The result files are written
-after every round.
+continued. Each start, also a continuation, plays a warm-up round first. The result files are
+written after every round.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ from kwok_operator.rehearsal.settings import RehearseSettings
 from kwok_operator.rehearsal.testbed import FindProgram
 
 FindProgramOf = Callable[[ComparisonArm], FindProgram]
-"""Returns the function that finds an arm's programs: each arm may have a folder of its own."""
+"""Returns the function that finds an arm's programs. Each arm may have its own programs."""
 
 
 async def compare(
@@ -64,7 +64,7 @@ async def compare(
     with place.alone():
         plan = place.register(plan)
         while place.has_round(plan, plan.runs + 1):
-            plan = replace(plan, runs=plan.runs + 1)  # what was played is never left out
+            plan = replace(plan, runs=plan.runs + 1)  # runs that were played always count
         playing = _Playing(plan, place, find_program=find_program, report=report)
         playing.look()
         whole = await playing.play_all()
@@ -89,7 +89,7 @@ class _Playing:
         """The runs that count, by number of the round and name of the arm."""
         self._warm_ups: dict[str, PlayedRun] = {}
         self._over: set[str] = set()
-        """The folders of runs that won't be played any more."""
+        """The folders of runs that are over, or won't be played."""
         self._took: dict[str, list[float]] = {arm.name: [] for arm in plan.arms}
 
     def _rounds(self) -> dict[int, WholeRound]:
@@ -108,7 +108,7 @@ class _Playing:
         return comparison
 
     def look(self) -> None:
-        """Loads the runs that are in the folder already; they count as if they were played now."""
+        """Loads the runs that are in the folder already. They count like newly played runs."""
         for run in self._plan.round(WARM_UP):
             if played := self._place.played(run):
                 self._warm_ups[run.arm.name] = played
@@ -149,13 +149,11 @@ class _Playing:
         return True
 
     async def _play(self, number: int, attempt: int) -> bool:
-        """Plays the runs of a round, unless they are there. Returns False if it was
-        interrupted.
-        """
+        """Plays the missing runs of a round. Returns False if it was interrupted."""
         over: list[PlayedRun] = []
         runs = self._plan.round(number, attempt)
         for run in runs:
-            # An earlier start's warm-up is of no use now.
+            # The warm-up of an earlier start is of no use now.
             before = None if number == WARM_UP else self._place.played(run)
             played = before or await self._played(run)
             if played is None:
@@ -230,9 +228,7 @@ def _show_nothing(progress: RunProgress) -> None:
 
 
 async def _find_tools(plan: ComparisonPlan) -> None:
-    """Finds the control plane tools that the arms need. Raises ControlPlaneError if there are
-    none.
-    """
+    """Finds the control plane tools that the arms need. Raises ControlPlaneError if one lacks."""
     versions = {arm.scenario.cluster.kubernetes for arm in plan.arms}
     for version in sorted(versions, key=str):
         wanted = {"KUBERNETES_VERSION": version} if version else {}
@@ -251,7 +247,7 @@ def _machine() -> dict[str, str]:
 
 
 def _programs(arm: ComparisonArm, find: FindProgram) -> dict[str, str]:
-    """A digest of each program that an arm runs: the same name may be another version later."""
+    """Returns a digest of each program that an arm runs: a program of the same name may change."""
     names = {process.program for process in arm.scenario.processes}
     return {f"program {name}": _file_digest(find(name)) for name in sorted(names)}
 

@@ -1,13 +1,13 @@
-"""Computes whether the figures of two arms differ, by how much, and how sure that is.
+"""Computes whether the figures of two arms differ, by how much, and how certain that is.
 
     values by pair ──> log-ratios ──> mean, 95 % interval (Student's t)
                                 └──> better | worse | no difference seen | undecided
 
-The two values of a pair are of one seed, so what the seed does to both is not noise. Where a value
-is not positive, differences take the place of ratios. A difference is only reported if comparing A
-with A would hardly ever show it (`permutation`), and if its interval doesn't contain 0.
+The two runs of a pair have the same seed, so what the seed changes in both is not noise. If a value
+is not positive, differences replace ratios. A difference is reported only if comparing A with A
+would hardly ever show it (`permutation`), and if its interval doesn't contain 0.
 
-So at most 1 comparison of A against A in 100 reports a difference in any figure, whatever the
+So at most 1 in 100 comparisons of A with A reports a difference in any figure, whatever the
 distribution, if the two runs of a pair are exchangeable: either order of the two is as likely. The
 simulations are in docs/decisions/024.
 """
@@ -32,9 +32,9 @@ from kwok_operator.comparison.permutation import (
 )
 
 MISSED: Final = 0.05
-"""The share of differences as large as `smallest` that go unseen."""
+"""The share of differences of size `smallest` that stay unseen."""
 _HUNDREDFOLD: Final = 100.0
-"""If only changes above a hundredfold could be seen, the verdict is `undecided`."""
+"""If only changes above this factor could be seen, the verdict is `undecided`."""
 _NEAR: Final = 0.8
 """If `smallest` is above this share of the measured change, the reason warns that the true change
 is probably smaller.
@@ -45,14 +45,14 @@ class EffectVerdict(StrEnum):
     BETTER = "better"
     WORSE = "worse"
     DIFFERS = "differs"
-    """A difference in a figure of which neither more nor less is better."""
+    """A difference in a figure for which neither more nor less is better."""
     NONE_SEEN = "no difference seen"
     UNDECIDED = "undecided"
-    """No difference was seen, and these pairs could not have shown one of any size."""
+    """No difference was seen, but these pairs could not have shown one of any size."""
     INCOMPLETE = "incomplete"
-    """Some runs know the figure only in part."""
+    """The figure covers only a part of some runs."""
     EXPLORED = "explored"
-    """The figure was first named after runs had been seen."""
+    """The figure was added after runs had been seen, so it gets no verdict."""
     NOT_COMPARABLE = "not comparable"
 
 
@@ -79,18 +79,18 @@ class Effect:
     high: float | None = None
     pairs: int = 0
     lacking: int = 0
-    """The number of pairs in which only one run has the figure; `pairs` doesn't include them."""
+    """The number of pairs in which only one run has the figure; `pairs` doesn't count them."""
     verdict: EffectVerdict = EffectVerdict.NOT_COMPARABLE
     smallest: float | None = None
-    """The smallest increase that would have been seen in about 95 of 100 comparisons with so many
-    runs and so much noise. None if no increase could be seen.
+    """The smallest increase that about 95 of 100 such comparisons would show, with as many runs and
+    as much noise. None if no increase could be seen.
     """
     smallest_less: float | None = None
-    """The smallest decrease, below 0, in the same sense. None also if not even a decrease to 0
+    """The smallest visible decrease, below 0, in the same sense. None if not even a decrease to 0
     would have been seen.
     """
     reason: str = ""
-    """Why there is no other verdict, or what to keep in mind about this one."""
+    """Why the verdict isn't another one, or what to keep in mind about it."""
 
 
 def compare_figures(
@@ -102,18 +102,19 @@ def compare_figures(
     decided: Collection[str] = (),
     rivals: int = 1,
 ) -> list[Effect]:
-    """Returns the effect on each figure, in the order of `a`; figures that only `b` has come last.
+    """Returns the effect on each figure, in the order of `a`, then figures that only `b` has.
 
-    Value i of `a` and of `b` are a pair; None where a run has no such figure. The test is most
-    sensitive for the figures in `first`, then for those in `decided`, which count decisions, and a
-    little less for all others. `b` is one of so many `rivals`, which share the false alarms.
+    Value i of `a` and value i of `b` are a pair; None where a run lacks the figure. The test is
+    most sensitive for the figures in `first`, a little less for those in `decided`, which count
+    decisions, and less again for all others. `rivals` is the number of arms that share the rate of
+    false alarms.
     """
     pairs = {name: permutation.paired(a.get(name, ()), b.get(name, ())) for name in {**a, **b}}
     there = {name: paired for name, paired in pairs.items() if isinstance(paired, Paired)}
     reach = permutation.reaches(there, first=first, decided=decided, rivals=rivals)
     family = _Family(
-        # Figures that always move alike count as one; those equal in every pair raise no false
-        # alarm.
+        # Figures that always move alike count as one; figures that are equal in every pair can't
+        # raise a false alarm.
         figures=len({paired.moves for paired in there.values() if any(paired.moves)}),
         played=max((len(values) for values in (*a.values(), *b.values())), default=0),
         rivals=rivals,
@@ -133,9 +134,7 @@ def against_bounds(
     *,
     rivals: int = 1,
 ) -> dict[Bound, Against]:
-    """Returns how each change compares with its bounds. Leaves out figures that can't be
-    compared.
-    """
+    """Returns how each change compares with its bounds; without figures that can't be compared."""
     names = {bound.figure for bound in bounds} & a.keys() & b.keys()
     return permutation.against(
         {name: permutation.paired(a[name], b[name]) for name in names}, bounds, rivals=rivals
@@ -147,11 +146,11 @@ class _Family:
     """All figures that are tested together, and so share one rate of false alarms."""
 
     figures: int
-    """How many figures differ in any pair; figures that always move alike count as one."""
+    """How many figures differ in any pair. Figures that always move alike count as one."""
     played: int
     """The number of pairs that were played, with or without values."""
     rivals: int
-    """How many arms are compared with the first, and share this rate, too."""
+    """The number of arms that are compared with the first, and share the rate of false alarms."""
 
 
 def _effect(
@@ -236,8 +235,8 @@ def _reasons(
 
 
 def _ratio(a: Sequence[float], b: Sequence[float], bar: float) -> tuple[float, float] | None:
-    """The 95 % interval of mean b / mean a, minus 1: all ratios that Student's t doesn't rule out
-    (Fieller, 1954). None if the mean of a may be 0, so that any ratio is possible.
+    """Returns the 95 % interval of mean b / mean a, minus 1: all ratios that Student's t doesn't
+    rule out (Fieller, 1954). None if the mean of a may be 0, so that any ratio is possible.
     """
     if min(*a, *b) < 0 or not max(a):
         return None
@@ -257,9 +256,9 @@ def _ratio(a: Sequence[float], b: Sequence[float], bar: float) -> tuple[float, f
 
 
 def _visible(paired: Paired, needed: float, rivals: int) -> float:
-    """The smallest mean move that is reported in all but a share MISSED of comparisons."""
+    """Returns the smallest mean move that all but a share MISSED of comparisons would report."""
     pairs, normal = len(paired.moves), NormalDist()
-    # The spread of so few values is underestimated by this factor.
+    # So few values underestimate the spread by this factor.
     noise = spread(paired.moves) * (1 + 0.25 / (pairs - 1))
     # For a figure that hardly moves, `needed` says little, as few of its combinations reach far.
     needed = min(needed, permutation.ALIKE * math.sqrt(pairs))
@@ -267,7 +266,7 @@ def _visible(paired: Paired, needed: float, rivals: int) -> float:
         needed * math.sqrt((pairs - 1) / (pairs - needed**2)),
         studentt.quantile(BY_CHANCE / rivals, pairs - 1),
     )
-    # Student's t with a true move varies by its own noise, and by that of its denominator.
+    # With a true move, Student's t varies by its own noise and by that of its denominator.
     wide = math.sqrt(1 + bar**2 / (2 * pairs - 2))
     move = (bar + normal.inv_cdf(1 - MISSED) * wide) * noise / math.sqrt(pairs)
     # So few pairs must all move the same way.

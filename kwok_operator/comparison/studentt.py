@@ -1,6 +1,6 @@
-"""Student's t distribution, which the standard library doesn't have.
+"""Student's t distribution, which the standard library lacks.
 
-By the regularised incomplete beta function as a continued fraction (Numerical Recipes, 6.4).
+Computed from the incomplete beta function as a continued fraction (Numerical Recipes, 6.4).
 """
 
 import math
@@ -13,8 +13,8 @@ _TINY: Final = 1e-300
 
 
 def two_sided_p(t: float, freedom: int) -> float:
-    """Returns the probability of a t as far from 0, or farther. `freedom`: degrees of freedom, from
-    1.
+    """Returns the probability of a value of t at least as far from 0. `freedom` is the number of
+    degrees of freedom, from 1.
     """
     if math.isinf(t):
         return 0.0
@@ -23,7 +23,7 @@ def two_sided_p(t: float, freedom: int) -> float:
 
 @lru_cache(maxsize=1024)
 def quantile(two_sided: float, freedom: int) -> float:
-    """Returns the t that has this two-sided probability."""
+    """Returns the value of t that has this two-sided probability."""
     low, high = 0.0, 1.0
     while two_sided_p(high, freedom) > two_sided:
         high *= 2
@@ -64,5 +64,5 @@ def _fraction(x: float, a: float, b: float) -> float:
 
 
 def _away(value: float) -> float:
-    """Keeps a divisor away from zero."""
+    """Keeps a divisor away from 0."""
     return value if abs(value) > _TINY else _TINY

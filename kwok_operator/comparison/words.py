@@ -1,4 +1,4 @@
-"""Effects as people read them, such as `+12.3 %` or `from -2.1 % to +0.4 %`, for all outputs."""
+"""Effects in words, such as `+12.3 %` or `from -2.1 % to +0.4 %`, for all outputs."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -14,7 +14,7 @@ _WITHOUT: Final = (
 
 
 def amount(effect: Effect, value: float | None) -> str:
-    """The mean of an arm, with its unit."""
+    """Returns the mean of an arm, with its unit."""
     return in_words(value, FIGURES[effect.figure].unit)
 
 
@@ -30,7 +30,7 @@ def interval(effect: Effect) -> str:
 
 
 def smallest(effect: Effect) -> str:
-    """The smallest decrease and increase that would have been seen."""
+    """Returns the smallest decrease and increase that would have been seen."""
     if effect.smallest is None:
         return "" if effect.verdict in _WITHOUT else "too few runs to see any"
     less = "no decrease"
@@ -40,19 +40,19 @@ def smallest(effect: Effect) -> str:
 
 
 def of_first_arm(effects: Iterable[Effect | None]) -> str:
-    """The mean of the first arm, by the first effect that has one."""
+    """Returns the mean of the first arm, from the first effect that has one."""
     return next((amount(each, each.a) for each in effects if each and each.a is not None), "none")
 
 
 def in_a_cell(effect: Effect | None) -> str:
-    """The change and the verdict, for a table with a column for each arm."""
+    """Returns the change and the verdict, for a table with a column for each arm."""
     if effect is None:
         return ""
     return f"{change(effect)}, {effect.verdict.value}" if effect.pairs else effect.verdict.value
 
 
 def size(effect: Effect, value: float) -> str:
-    """A change, or a difference with its unit, without the sign."""
+    """Returns a change, or a difference with its unit, without the sign."""
     return _signed(effect, value).lstrip("+-")
 
 
@@ -62,7 +62,7 @@ def verdict(effect: Effect) -> str:
 
 
 def _signed(effect: Effect, value: float) -> str:
-    """A change, or a difference with its unit, with the sign."""
+    """Returns a change, or a difference with its unit, with the sign."""
     if effect.change is not None:
         percent = value * 100
         digits = 1 if abs(percent) < 1_000 else 0
