@@ -1,8 +1,8 @@
 """Keeps the table that maps anonymous names back to the original ones.
 
-The table is kept beside the output, never inside. Names are made with its key, so the same table
-gives the same names again. Entries are never removed, as the output of an earlier import may still
-be in use.
+The table's file is beside the output, never in it. Names are hashes with the table's key, so the
+same table gives the same names again. Entries are never removed, as the output of an earlier import
+may still be in use.
 """
 
 import json
@@ -29,7 +29,7 @@ _KEY_BYTES: Final = 32
 def table_path(output: Path, chosen: Path | None) -> Path:
     """Returns the table's path: rehearsal.names.json beside rehearsal/ and rehearsal.tar.gz.
 
-    Raises SettingsError if that is inside the output.
+    Raises SettingsError if that path is inside the output.
     """
     output = output.resolve()
     path = chosen or output.with_name(stem(output) + _SUFFIX)
@@ -42,14 +42,14 @@ def table_path(output: Path, chosen: Path | None) -> Path:
 
 
 def check_table(settings: ImportSettings) -> None:
-    """Raises SettingsError if the table can't be used: early, before minutes are spent on
-    reading.
+    """Raises SettingsError if the table can't be used: early, before reading a cluster takes
+    minutes.
     """
     read_table(table_path(settings.output, settings.anonymize_table))
 
 
 class Names:
-    """The table of one output; methods raise SettingsError or OutputError."""
+    """The table of names of one output. Methods raise SettingsError or OutputError."""
 
     def __init__(self, output: Path, chosen: Path | None) -> None:
         self._path = table_path(output, chosen)
@@ -72,23 +72,23 @@ def anonymized(
     placement: ImportedPlacement,
     anonymizer: Anonymizer,
 ) -> tuple[list[dict[str, Any]], list[Note], list[Unread], ImportedPlacement]:
-    """Returns its arguments with anonymous names; their table isn't written yet."""
+    """Returns its arguments with anonymous names. The table with these names isn't written yet."""
     renamed, renamed_notes = in_new_order(anonymizer.manifests(manifests)), anonymizer.notes(notes)
-    # Paths have namespaces in them, and the API server's sentences users and hosts.
+    # Paths contain namespaces; error messages of the API server contain users and hosts.
     unnamed = [replace(each, path="", reason="the reason was told on screen") for each in unread]
     placed = placement.renamed(anonymizer.ref, lambda taint: anonymizer.manifests([taint])[0])
     return renamed, renamed_notes, unnamed, placed
 
 
 def read_table(path: Path) -> tuple[bytes, dict[str, str]] | None:
-    """Reads the key, and the original of each name; None if the file doesn't exist.
+    """Reads the key, and the original of each anonymous name; None if the file doesn't exist.
 
-    Raises SettingsError for a file that is no such table.
+    Raises SettingsError if the file is no such table.
     """
     try:
         table = json.loads(read_bytes(path))
         key, names = bytes.fromhex(table["key"]), dict(table["names"])
-        if len(key) < _KEY_BYTES:  # names could be guessed
+        if len(key) < _KEY_BYTES:  # with a short key, names could be guessed
             raise ValueError
         return key, names
     except FileNotFoundError:

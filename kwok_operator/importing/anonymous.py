@@ -1,7 +1,7 @@
-"""Replaces the names in manifests and notes by hashes, in any field, unless they are public.
+"""Replaces names in manifests and notes by hashes, in any field, unless the names are public.
 
-Equal texts stay equal and different ones different, so selectors, affinity and tolerations match as
-before. Only the key or the table leads back.
+Equal texts stay equal and different texts different, so selectors, affinity and tolerations match
+as before. Only the key or the table leads back to the original names.
 """
 
 import base64
@@ -16,7 +16,7 @@ from kwok_operator.importing import publicnames as public
 from kwok_operator.importing.notes import Note, Reason, Ref
 
 _HASH_LENGTH: Final = 12
-"""Characters of base32: 60 bits, so that a million names are still different."""
+"""The length of a hash in base32 characters: 60 bits, enough to keep a million names different."""
 _PRIVATE_ADDRESSES: Final = {4: ("10.0.0.0", 24), 6: ("fd00::", 64)}
 _LABELS: Final = frozenset(
     """labels matchLabels nodeSelector annotations data stringData binaryData""".split()
@@ -25,10 +25,11 @@ _RESOURCES: Final = frozenset(
     """requests limits capacity allocatable hard podFixed resources
     max min default defaultRequest maxLimitRequestRatio""".split()
 )
-"""Fields that are maps by resource, if the map is flat: elsewhere the same names have other
-content."""
+"""Fields that are maps by resource name, if the map is flat: elsewhere, fields of these names have
+other content.
+"""
 _NO_NAMES: Final = frozenset({"metrics", "behavior"})
-"""Fields of a HorizontalPodAutoscaler, of which only numbers and Kubernetes' own words are kept."""
+"""Fields of a HorizontalPodAutoscaler of which only numbers and Kubernetes' own words are kept."""
 _KEYS: Final = frozenset({"topologyKey", "matchLabelKeys", "mismatchLabelKeys", "gpuLabel"})
 _AS_IT_IS: Final = frozenset(
     """apiVersion kind type operator effect protocol restartPolicy preemptionPolicy scopeName scopes
@@ -41,7 +42,7 @@ _AS_IT_IS: Final = frozenset(
 _NAMES: Final = frozenset(
     """name namespace namespaces priorityClassName runtimeClassName serviceName values""".split()
 )
-"""Fields with names of objects, which may look like the number 42 or the word true."""
+"""Fields whose values are names of objects, even if they look like a number or the word true."""
 _ORDERING: Final = frozenset({"Gt", "Lt", "Gte", "Lte"})
 _IN_A_MAP: Final = re.compile(
     rf"(.*?\b(?:{'|'.join(sorted(_LABELS))}|{'|'.join(sorted(_RESOURCES))}))(?:\.(.+)|\[(.+)\])"
@@ -50,7 +51,7 @@ _OF_A_CLASS: Final = re.compile(
     r"(.+)(\.(?:storageclass\.storage|deviceclass\.resource)\.k8s\.io"
     r"/(?:requests\.storage|persistentvolumeclaims|devices))"
 )
-"""A resource of a quota that is about one StorageClass or DeviceClass."""
+"""A resource of a ResourceQuota that is about one StorageClass or DeviceClass."""
 _POD_OF_A_SET: Final = "statefulset.kubernetes.io/pod-name"
 _NUMBERED: Final = re.compile(r"(.+)-([0-9]{1,9})")
 _OWN_WORDS: Final = (
@@ -73,8 +74,8 @@ def in_new_order(manifests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @dataclass(slots=True)
 class Anonymizer:
-    """Makes names anonymous. One key gives one hash of a text; `table` has the original of each
-    hash.
+    """Makes names anonymous. With the same key, a text always gets the same hash; `table` has the
+    original of each hash.
     """
 
     key: bytes = field(repr=False)
@@ -83,14 +84,14 @@ class Anonymizer:
     _ordered: set[str] = field(default_factory=set, repr=False)
 
     def manifests(self, manifests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Renames manifests. It takes all at once, as any of them may compare a label of another as
-        a number.
+        """Renames the names in manifests. All must be passed at once, as each may compare another's
+        label as a number.
         """
         self._ordered.update(key for manifest in manifests for key in _compared(manifest))
         return [self._object(manifest) for manifest in manifests]
 
     def notes(self, notes: Iterable[Note]) -> list[Note]:
-        """Renames notes, and removes details that may contain names."""
+        """Renames the names in notes, and removes details that may contain names."""
         return [
             replace(
                 note,
@@ -106,8 +107,8 @@ class Anonymizer:
         return Ref(kind, self.name(ref.namespace), self.name(ref.name))
 
     def field_path(self, path: str) -> str:
-        """Returns the path of a field with the names in it made anonymous, also keys of labels and
-        names of resources.
+        """Returns the path of a field with anonymous names, also in keys of labels and names of
+        resources.
         """
         if match := _IN_A_MAP.fullmatch(path):
             above, key = match[1], match[2] or match[3]
@@ -117,7 +118,7 @@ class Anonymizer:
         return re.sub(r"[^.\[\]]+", lambda step: self._step(step[0]), path)
 
     def name(self, text: str) -> str:
-        """Returns the anonymous name of an object; public names stay as they are."""
+        """Returns the anonymous name of an object. Public names stay as they are."""
         if not text or text in public.NAMES or public.OWN_NAME.fullmatch(text):
             return text
         return self.hash(text)
@@ -151,8 +152,8 @@ class Anonymizer:
         return f"{self.hash(domain)}.example/{self.hash(last)}" if slash else self.hash(name)
 
     def address(self, text: str) -> str:
-        """Returns a private address in place of another: different ones stay different, as each has
-        its own ports.
+        """Returns a private IP address that replaces another. Different addresses stay different,
+        as each has its own ports.
         """
         try:
             original = ipaddress.ip_address(text)
@@ -167,8 +168,8 @@ class Anonymizer:
         return other
 
     def hash(self, text: str) -> str:
-        """Returns a hash that is valid as a name of any object, label and domain; the table gets
-        the original.
+        """Returns a hash that is valid as a name of any object, label or domain, and adds the
+        original to the table.
         """
         if text not in self._hashes:
             self._hashes[text] = name = self.unlisted_hash(text)
@@ -176,8 +177,8 @@ class Anonymizer:
         return self._hashes[text]
 
     def unlisted_hash(self, text: str) -> str:
-        """Returns such a hash without an entry in the table: for names that are too many to look
-        up.
+        """Returns such a hash without adding it to the table: for names that are too numerous to
+        look up.
         """
         return f"n-{base64.b32encode(self._digest(text)).decode().lower()[:_HASH_LENGTH]}"
 
@@ -213,7 +214,7 @@ class Anonymizer:
         return value if name not in _NAMES and public.is_harmless(value) else self.name(value)
 
     def _with_key(self, value: Mapping[str, Any], key: str) -> dict[str, Any]:
-        """Renames a requirement, a toleration or a taint: its values are renamed as those of its
+        """Renames a requirement, a toleration or a taint. Its values are renamed as values of its
         key.
         """
         renamed: dict[str, Any] = {}
@@ -237,7 +238,7 @@ class Anonymizer:
 
 
 def _compared(value: Any) -> Iterator[str]:
-    """Yields keys of labels whose values are compared as numbers somewhere."""
+    """Yields the label keys whose values some selector compares as numbers."""
     if isinstance(value, Mapping):
         if value.get("operator") in _ORDERING and isinstance(value.get("key"), str):
             yield value["key"]

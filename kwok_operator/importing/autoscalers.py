@@ -1,6 +1,6 @@
-"""Reads the bounds of groups where cluster-autoscaler, Cluster API or Karpenter keeps them.
+"""Reads the bounds of node groups from cluster-autoscaler, Cluster API and Karpenter.
 
-Without them groups have their sizes, so a refusal is noted and is no failure.
+Without bounds a group just keeps its size, so a refused request is only noted.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -23,8 +23,8 @@ KARPENTER: Final = "karpenter.sh"
 
 
 def namespaces_of(body: Any) -> set[str]:
-    """Returns the namespaces in which a Deployment, if it is cluster-autoscaler, may keep its
-    status.
+    """Returns the namespaces in which a Deployment may keep its status, if it is
+    cluster-autoscaler.
     """
     flags = flags_of(body)
     if flags is None:
@@ -37,8 +37,8 @@ def namespaces_of(body: Any) -> set[str]:
 async def read_bounds(
     cluster: ClusterClient, bounds: Bounds, *, namespaces: Iterable[str]
 ) -> list[Unread]:
-    """Adds to `bounds` what can be read, and returns what can't. `namespaces` are those of
-    cluster-autoscaler.
+    """Adds the bounds that can be read to `bounds`, and returns what can't be read. `namespaces`
+    are those of cluster-autoscaler.
     """
     unread: list[Unread] = []
     for namespace in sorted({DEFAULT_NAMESPACE, *namespaces}):
@@ -81,7 +81,7 @@ async def _configmaps(
 
 
 def add_configs(bounds: Bounds, data: Mapping[str, Mapping[str, Any]]) -> None:
-    """Adds the data of cluster-autoscaler's ConfigMaps, by their names."""
+    """Adds the bounds in the data of cluster-autoscaler's ConfigMaps, by their names."""
     if STATUS in data:
         bounds.add_status(data[STATUS].get("status"))
     if PROVIDER_CONFIG in data:
@@ -89,7 +89,7 @@ def add_configs(bounds: Bounds, data: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 async def _version(cluster: ClusterClient, group: str) -> str:
-    """Returns the version of an API group that the server prefers; empty if there is no such
+    """Returns the version of an API group that the server prefers; empty if it doesn't serve the
     group.
     """
     try:

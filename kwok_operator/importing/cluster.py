@@ -1,8 +1,9 @@
-"""A client with a rate limit, pages and retries, to read a whole cluster or to replay into one.
+"""A client with a rate limit, pages and retries, to read a whole cluster or to replay a trace into
+it.
 
     kubeconfig  --open_cluster-->  ClusterClient  --get, pages, watch, send-->  dicts, or Unreadable
 
-It adds to `KubeClient` what a one-shot program needs. Objects stay plain JSON.
+It adds to `KubeClient` what a program that runs once needs. Objects stay plain JSON.
 """
 
 import asyncio
@@ -30,10 +31,11 @@ from kwok_operator.kube.retry import ACCIDENTS, retry_delay
 DEFAULT_REQUESTS_PER_SECOND: Final = 10.0
 PAGE: Final = 500
 ATTEMPTS: Final = 7
-"""Tries of a request: half a minute altogether, if the API server doesn't name a time itself."""
+"""How often a request is tried: for half a minute in all, unless the API server sets the delays."""
 _BEGINNINGS: Final = 4
-"""Times that a list is begun. Without a limit, one that expires before it is read would never
-end."""
+"""How often a list may be started again. Without this limit, a list that always expires before its
+last page would never end.
+"""
 _TIMEOUT: Final = 120.0
 _WATCH_SECONDS: Final = 300
 _SILENCE: Final = 420.0
@@ -45,7 +47,8 @@ Log = Callable[[str], None]
 class Unreadable(KwokOperatorError):
     """A request failed. `reason` says why, and what to do about it.
 
-    `status` is the API server's, 0 where it gave none; 404 means that it doesn't serve the kind.
+    `status` is the HTTP status of the API server's answer, 0 without an answer; 404 means that it
+    doesn't serve the kind.
     """
 
     def __init__(self, path: str, reason: str, *, status: int = 0) -> None:
@@ -59,9 +62,10 @@ class Unreadable(KwokOperatorError):
 
 
 class Page(list[Any]):
-    """Items of a list, and the list's version, from which a watch can go on.
+    """The items of one page of a list, and the list's resourceVersion, from which a watch can go
+    on.
 
-    `first` marks the first page, also when a list is begun again.
+    `first` marks the first page, also when a list is started again.
     """
 
     version: str = ""
@@ -69,7 +73,7 @@ class Page(list[Any]):
 
 
 class ClusterClient:
-    """Sends requests, with at most `requests_per_second` begun in a second; 0 means no limit."""
+    """Sends requests, at most `requests_per_second` of them in a second; 0 means no limit."""
 
     def __init__(
         self,
@@ -92,7 +96,7 @@ class ClusterClient:
         return self._client.connection.description
 
     async def get(self, path: str, params: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """Returns the object at a path; raises Unreadable."""
+        """Returns the object at a path. Raises Unreadable."""
         try:
             return await self._request("GET", path, params)
         except KwokOperatorError as error:
@@ -101,9 +105,10 @@ class ClusterClient:
     async def pages(
         self, path: str, limit: int = PAGE, params: Mapping[str, str] | None = None
     ) -> AsyncIterator[Page]:
-        """Yields all objects of a kind; raises Unreadable, also after some pages.
+        """Yields all objects of a kind, page by page. Raises Unreadable, perhaps after some pages.
 
-        If the API server forgets the list meanwhile, it is begun again: objects may come twice.
+        If the API server lets the list expire meanwhile, it is started again: then objects come
+        twice.
         """
         token, begun = "", 1
         while True:
@@ -129,10 +134,11 @@ class ClusterClient:
     async def watch(
         self, path: str, resource_version: str, *, opened: Callable[[], None] = lambda: None
     ) -> AsyncIterator[dict[str, Any]]:
-        """Yields the events from a version on, bookmarks too, until the API server ends the watch.
+        """Yields the watch events after a resourceVersion, with bookmarks, until the API server
+        ends it.
 
-        `opened` is called when it begins, perhaps long before the first event. Raises Unreadable:
-        with status 410 the list has to be read anew.
+        `opened` is called when the API server accepts the watch, perhaps long before the first
+        event. Raises Unreadable: with status 410 the list has to be read again.
         """
         params = {
             "watch": "1",
@@ -165,10 +171,10 @@ class ClusterClient:
         *,
         attempts: int = ATTEMPTS,
     ) -> tuple[int, dict[str, Any]]:
-        """Sends a write; returns its status and the answer, also of a refusal. Raises Unreadable if
-        there is no answer.
+        """Sends a write. Returns the status and the answer, even if it is a refusal. Raises
+        Unreadable if there is no answer.
 
-        A POST that is sent again may have been carried out before: it is then answered with 409.
+        A POST that is repeated may have been carried out the first time; then its answer is 409.
         """
         try:
             return 200, await self._request(
@@ -206,7 +212,8 @@ class ClusterClient:
                     request=f"{method} {path}",
                 )
             except (*ACCIDENTS, DecodeError) as error:
-                # After a server has gone silent, each further request is tried once only.
+                # After the API server hasn't answered once, each further request is tried only
+                # once.
                 if attempt + 1 >= (attempts if self._answers else 1):
                     self._answers = not isinstance(error, ApiUnreachableError)
                     raise
@@ -220,7 +227,7 @@ class ClusterClient:
             await self._sleep(delay)
 
     async def _turn(self) -> None:
-        """Waits until the rate limit allows the next request; unused time isn't saved for later."""
+        """Waits until the rate limit allows the next request. Unused time isn't saved for later."""
         now = time.monotonic()
         turn = max(self._next, now)
         self._next = turn + self._interval
@@ -237,11 +244,11 @@ async def open_cluster(
     sleep: Sleep = asyncio.sleep,
     log: Log = lambda _: None,
 ) -> AsyncIterator[ClusterClient]:
-    """Opens a client for the cluster of a context, without a request. Raises
+    """Opens a client for the cluster of a context, without sending a request. Raises
     ConnectionConfigError.
     """
     connection = await load_connection(kubeconfig=kubeconfig, context=context)
-    # It may be read over the internet, where bytes cost more than the API server's gzip.
+    # Reading may go over the internet, where bytes cost more than the API server's gzip.
     async with KubeClient(connection=connection, max_connections=100, compressed=True) as client:
         yield ClusterClient(client, requests_per_second=requests_per_second, sleep=sleep, log=log)
 
@@ -257,7 +264,7 @@ def _object(content: bytes, *, request: str) -> dict[str, Any]:
 
 
 def _page(path: str, answer: Mapping[str, Any]) -> tuple[Page, str]:
-    """Returns the page, and the token of the next one."""
+    """Returns the page, and the token of the next page."""
     items = answer.get("items")
     if items is not None and not isinstance(items, list):
         raise Unreadable(path, "the answer is no list: its items are none")

@@ -1,4 +1,4 @@
-"""Holds what CA's snapshots and logs say of an incident beyond the objects of the cluster."""
+"""Facts of an incident from snapshots and logs of cluster-autoscaler (CA), beyond objects."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class DumpForm(StrEnum):
-    """The form of a file, as words for people."""
+    """The form of a dump's file, in words for people."""
 
     SNAPSHOT = "a debugging snapshot of cluster-autoscaler"
     CLUSTER_INFO = "kubectl cluster-info dump"
@@ -18,9 +18,9 @@ class DumpForm(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CloudGroup:
-    """A node group as cluster-autoscaler (CA) knew it: its id there, and its template Node.
+    """A node group as cluster-autoscaler (CA) knew it: its id in CA, and its template Node.
 
-    `pods` are those that CA expects on each new node of it: of DaemonSets, and static ones.
+    `pods` are the pods that CA expects on each new node of the group: DaemonSets' and static pods.
     """
 
     id: str
@@ -30,10 +30,10 @@ class CloudGroup:
 
 @dataclass(frozen=True, slots=True)
 class PendingPod:
-    """A pod without a node. Times are milliseconds since the epoch, 0 where they are not known.
+    """A pod without a node. Times are in milliseconds since the epoch, 0 if unknown.
 
-    `owner` is kind and name of its controller, empty without one. `schedulable`: it fits on nodes
-    that exist, in CA's simulation.
+    `owner` is the kind and name of the pod's controller, empty without one. `schedulable`: in CA's
+    simulation, the pod fits on nodes that exist.
     """
 
     namespace: str
@@ -45,7 +45,7 @@ class PendingPod:
 
 @dataclass(frozen=True, slots=True)
 class SeenEvent:
-    """An Event of the API. Times are milliseconds since the epoch, 0 where they are not known."""
+    """An Event of the API. Times are in milliseconds since the epoch, 0 if unknown."""
 
     component: str
     reason: str
@@ -60,24 +60,25 @@ class SeenEvent:
 
 @dataclass(slots=True)
 class DumpFacts:
-    """Names are those of the cluster that was dumped: not anonymous, not renamed."""
+    """Facts of the dumped cluster, with its original names."""
 
     forms: dict[Path, DumpForm] = field(default_factory=dict)
     """The form of each file or folder that the user named; empty for a live import."""
     taken: int = 0
-    """When the newest was written, in milliseconds since the epoch; 0 if nothing says it. A
-    snapshot states it; elsewhere it is the newest time in any object."""
+    """When the newest file was written, in milliseconds since the epoch; 0 if unknown. A snapshot
+    states its time; for other files it is the newest time in any object.
+    """
     groups: dict[str, CloudGroup] = field(default_factory=dict)
-    """CA's node groups by id, only from a snapshot; also those without a node."""
+    """CA's node groups by id, also those without a node. Only snapshots have them."""
     pending: list[PendingPod] = field(default_factory=list)
     events: list[SeenEvent] = field(default_factory=list)
-    """Those of cluster-autoscaler and of schedulers, in the order of the files."""
+    """The Events of cluster-autoscaler and of schedulers, in the order of the files."""
     logs: list[Path] = field(default_factory=list)
-    """Log files of cluster-autoscaler's pods in a folder, for `--log`."""
+    """Log files of cluster-autoscaler's pods in a dumped folder, as if given by `--log`."""
 
     def age(self, pod: PendingPod) -> float | None:
-        """Returns how long a pod had existed when the files were written, in seconds; None if that
-        isn't known.
+        """Returns how many seconds a pod had existed when the files were written; None if
+        unknown.
         """
         known = self.taken and pod.created
         return max(0, self.taken - pod.created) / 1000 if known else None

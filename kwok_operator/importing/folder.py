@@ -1,7 +1,7 @@
 """Writes the output of an import: a folder, or one archive of it.
 
-The same manifests give the same bytes. An earlier import is replaced as a whole and at once;
-anything else is never overwritten.
+The same manifests give the same bytes. The output of an earlier import is replaced as a whole and
+at once; anything else is never overwritten.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ _KUSTOMIZATION: Final = "kustomization.yaml"
 _GROUPS: Final = "nodegroups.yaml"
 _CLUSTER: Final = "cluster.yaml"
 KARPENTER: Final = "karpenter.yaml"
-"""What only a cluster with Karpenter takes: `kubectl apply -k` leaves it out."""
+"""The file with objects that only a cluster with Karpenter accepts: `kubectl apply -k` skips it."""
 _NAMESPACES: Final = "namespaces"
 _WITH_WRITER: Final = ("ledger.md", "ledger.json", PLACEMENT)
 _HEADER: Final = f"# Written by {WRITER}, which replaces it: changes belong into an overlay.\n"
@@ -45,7 +45,7 @@ Manifest = Mapping[str, Any]
 
 
 class OutputError(KwokOperatorError):
-    """The output can't be written."""
+    """The output of an import can't be written."""
 
 
 def is_archive(output: Path) -> bool:
@@ -53,16 +53,14 @@ def is_archive(output: Path) -> bool:
 
 
 def stem(output: Path) -> str:
-    """Returns the output's name without suffix: `rehearsal` of rehearsal/ and of
-    rehearsal.tar.gz.
-    """
+    """Returns the output's name without suffix: `rehearsal` for rehearsal/ and rehearsal.tar.gz."""
     name = output.absolute().name
     return next((name.removesuffix(end) for end in ARCHIVES if name.endswith(end)), name)
 
 
 def check_output(output: Path) -> None:
-    """Raises SettingsError if `write` would refuse the output: before minutes are spent on
-    reading.
+    """Raises SettingsError if `write` would refuse the output: early, before reading a cluster
+    takes minutes.
     """
     try:
         _check_output(output)
@@ -90,7 +88,7 @@ def _check_output(output: Path) -> None:
 
 
 def files_of(manifests: Sequence[Manifest], ledger: Ledger) -> dict[str, bytes]:
-    """Returns all files by path, in the order in which kubectl should apply them."""
+    """Returns the content of all files by path, in the order in which kubectl should apply them."""
     places: dict[str, list[Manifest]] = {_CLUSTER: [], _GROUPS: []}
     for manifest in manifests:
         places.setdefault(_place(manifest), []).append(manifest)
@@ -98,7 +96,7 @@ def files_of(manifests: Sequence[Manifest], ledger: Ledger) -> dict[str, bytes]:
     fixed = [place for place in (_CLUSTER, _GROUPS) if places[place]]
     for place in [*fixed, *sorted(places.keys() - {_CLUSTER, _GROUPS})]:
         for number, text in enumerate(_parts(places[place]), start=1):
-            # A namespace has no dot in its name, so no other's file is called like this.
+            # No namespace has a dot in its name, so none gets a file of this name.
             name = place if number == 1 else place.removesuffix(".yaml") + f".{number}.yaml"
             files[name] = (_HEADER + text).encode()
     kustomization = {
@@ -114,7 +112,7 @@ def files_of(manifests: Sequence[Manifest], ledger: Ledger) -> dict[str, bytes]:
 
 
 def scenario_files(scenario: Mapping[str, Any], placement: Mapping[str, Any]) -> dict[str, bytes]:
-    """Returns the files by which a rehearsal begins as the cluster stood."""
+    """Returns the files with which a rehearsal starts from the imported cluster's state."""
     return {
         SCENARIO: (_SCENARIO_HEADER + dump(scenario, first=FIELDS)).encode(),
         PLACEMENT: (json.dumps(placement, indent=1) + "\n").encode(),
@@ -122,7 +120,7 @@ def scenario_files(scenario: Mapping[str, Any], placement: Mapping[str, Any]) ->
 
 
 def write(output: Path, files: Mapping[str, bytes]) -> None:
-    """Replaces the output; after an error nothing half-written is left."""
+    """Replaces the output as a whole. After an error, nothing half-written is left."""
     check_output(output)
     target = output.resolve()
     fresh = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
@@ -140,21 +138,21 @@ def write(output: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _place(manifest: Manifest) -> str:
-    """Returns the file of a manifest. Namespaces are in the first one, where `kubectl apply -f`
-    finds them in time.
+    """Returns the file for a manifest. Namespaces are in the first file, so that `kubectl apply -f`
+    creates them before other objects.
     """
     if manifest.get("kind") == KIND and str(manifest.get("apiVersion")).startswith(f"{API_GROUP}/"):
         return _GROUPS
     if manifest.get("kind") == NODE_POOL:
         return KARPENTER
     namespace = (manifest.get("metadata") or {}).get("namespace")
-    # Other texts are no names of namespaces, and may be paths that lead out of the folder.
+    # Other texts aren't names of namespaces, and may be paths that lead out of the folder.
     is_name = isinstance(namespace, str) and _LABEL.fullmatch(namespace)
     return f"{_NAMESPACES}/{namespace}.yaml" if is_name else _CLUSTER
 
 
 def _parts(manifests: Sequence[Manifest]) -> Iterator[str]:
-    """Yields texts of several documents each, none much longer than editors and reviews like."""
+    """Yields texts of several YAML documents each, short enough for editors and reviews."""
     part: list[str] = []
     size = 0
     for manifest in manifests:
@@ -190,8 +188,8 @@ def _write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _put_back(output: Path) -> bool:
-    """Restores the output that a killed run had moved aside in `_swap`; returns whether an output
-    exists.
+    """Restores the output that an interrupted import had moved aside in `_swap`. Returns whether an
+    output exists.
     """
     target = output.resolve()
     aside = f".{glob.escape(target.name)}.{'[0-9a-f]' * 8}{_ASIDE}"
@@ -202,7 +200,7 @@ def _put_back(output: Path) -> bool:
 
 
 def _swap(fresh: Path, target: Path) -> None:
-    """Replaces `target` by two renames, as a folder can't take the place of another in one."""
+    """Replaces `target` by two renames, as a rename can't replace a folder that has files."""
     old = target.with_name(f"{fresh.name}{_ASIDE}")
     try:
         if target.exists():
@@ -225,7 +223,7 @@ def _remove(path: Path) -> None:
 
 def _foreign_file(folder: Path) -> str:
     """Returns the first file in a folder that no import wrote, or the path itself if it is no
-    folder; empty if there is none.
+    folder; empty if all files are an import's.
     """
     if not folder.is_dir():
         return str(folder)

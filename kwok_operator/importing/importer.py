@@ -1,8 +1,8 @@
-"""Imports a cluster: reads it, and writes the folder that recreates it in another.
+"""Imports a cluster: reads it, and writes the folder that recreates it in another cluster.
 
     ClusterClient, or files (incidents/)  -->  Reading  -->  manifests, notes  -->  folder.write
 
-A kind that can't be read is noted, and the others are imported.
+If a kind can't be read, that is noted, and the others are imported.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _Copied = Callable[[Iterable[str], Anonymizer | None], ReplayCopy]
 
 
 class NoClusterError(KwokOperatorError):
-    """The cluster can't be read at all."""
+    """Nothing of the cluster can be read."""
 
 
 async def run_import(
@@ -58,7 +58,7 @@ async def run_import(
         for nowhere in reading.note_namespaces_not_there():
             reporter.say(one_line(nowhere.reason))
         decision = await read_decision(settings.logs, reading, reporter=reporter)
-        # Nothing is awaited from here on, so a signal can't interrupt the writing.
+        # There is no await from here on, so a signal can't interrupt the writing.
         manifests, notes, read, placement, copied = _made(reading, settings, prices)
         unread, anonymizer = reading.unread, None
         if settings.anonymize:
@@ -103,7 +103,7 @@ async def _read(cluster: ClusterClient, settings: ImportSettings, reporter: Repo
     reading = Reading(settings)
     await _kind(cluster, reading, reporter, kind="Node", paths=[NODES_PATH])
     for kind in KINDS.values():
-        # Rights in the namespaces that the user named are enough.
+        # Permissions in the namespaces that the user named are enough.
         namespaces = sorted(settings.namespaces) if kind.namespaced else []
         paths = [kind.collection(each) for each in namespaces] or [kind.path]
         await _kind(cluster, reading, reporter, kind=kind.name, paths=paths)

@@ -1,4 +1,4 @@
-"""The kinds of objects that are imported, recorded and replayed, and where they are served."""
+"""The kinds of objects that are imported, recorded and replayed, and their API paths."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -6,8 +6,8 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class ImportedKind:
-    """A kind of object. If `traced`, it is recorded and replayed, too. The field `size` of its spec
-    scales it.
+    """A kind of object. `traced` kinds are recorded and replayed, too. `size` is the field of its
+    spec that scales it.
     """
 
     name: str
@@ -19,7 +19,7 @@ class ImportedKind:
 
     @property
     def path(self) -> str:
-        """Returns the path of all objects of the kind."""
+        """The API path of all objects of the kind."""
         root = "/apis" if "/" in self.api_version else "/api"
         return f"{root}/{self.api_version}/{self.plural}"
 
@@ -58,4 +58,4 @@ KINDS: Final = {
 """All kinds, in the order in which they are read and created: owners before what they own."""
 
 TRACED: Final = {name: kind for name, kind in KINDS.items() if kind.traced}
-"""Kinds that are recorded and replayed: not CronJobs, as the Jobs that they make are recorded."""
+"""Kinds that are recorded and replayed. CronJobs aren't, as the Jobs that they create are."""

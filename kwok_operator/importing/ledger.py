@@ -1,6 +1,6 @@
 """The ledger of an import: the objects that were read and written, and why some are missing.
 
-ledger.json has everything, ledger.md sums it up for people. Neither has a time in it: the same
+ledger.json has everything, ledger.md sums it up for people. Neither contains a time: the same
 cluster gives the same ledger.
 """
 
@@ -15,7 +15,7 @@ from kwok_operator.importing.notes import Note, Reason, Ref
 WRITER: Final = "kwok-operator import"
 _VERSION: Final = 1
 _MOST_NAMED: Final = 1_000
-"""Objects that ledger.md names for one reason; nobody reads more."""
+"""The most objects that ledger.md names for one reason; nobody reads more."""
 _EXAMPLES: Final = 3
 _CHARACTERS: Final = 300
 _FIRST: Final = frozenset(
@@ -24,7 +24,7 @@ _FIRST: Final = frozenset(
     " NodeUnknown NoPriorityClass NoRuntimeClass ResourceClaims TooManyPlaces"
     " VolumesInSeveralPlaces QuotaUnused".split()
 )
-"""Reasons why objects may be scheduled or scaled differently than in the original cluster."""
+"""Reasons because of which scheduling or scaling may differ from the original cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,7 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """What an import read, wrote, dropped and changed. `read` and `written` count objects by
-    kind.
-    """
+    """What an import read, wrote, dropped and changed. `read` and `written` count by kind."""
 
     read: Mapping[str, int]
     written: Mapping[str, int]
@@ -50,17 +48,17 @@ class Ledger:
 
     @property
     def dropped(self) -> int:
-        """Returns the number of objects that are dropped as a whole."""
+        """The number of objects that are left out as a whole."""
         return sum(note.count for note in self.notes if note.dropped)
 
     @property
     def changed(self) -> int:
-        """Returns the number of objects that are written and differ."""
+        """The number of objects that are written with differences."""
         return len({note.ref for note in self.notes if not note.dropped})
 
     @property
     def missing(self) -> list[Unread]:
-        """Returns the parts without which the import is incomplete."""
+        """The unread parts without which the import is incomplete."""
         return [each for each in self.unread if each.needed]
 
 
@@ -71,7 +69,7 @@ def ledger_of(
     notes: Iterable[Note],
     unread: Iterable[Unread],
 ) -> Ledger:
-    """Makes a ledger; its order depends only on its content."""
+    """Makes a ledger. Its order depends only on its content."""
     written = Counter(str(manifest.get("kind")) for manifest in manifests)
     return Ledger(
         read=dict(sorted(read.items())),
@@ -145,7 +143,7 @@ def _unread_line(each: Unread) -> str:
 
 
 def _first(notes: Sequence[Note]) -> list[str]:
-    """Lists differences that may make the other cluster behave differently."""
+    """Lists differences because of which the other cluster may behave differently."""
     groups = _by_reason([note for note in notes if note.reason in _FIRST])
     lines = [f"- {sentence}: {_examples(group)}" for sentence, group in groups]
     return ["## Know this first", "", *lines, ""] if lines else []
@@ -202,7 +200,7 @@ def _changed(notes: Sequence[Note]) -> list[str]:
 
 
 def _by_reason(notes: Sequence[Note]) -> Iterator[tuple[str, list[Note]]]:
-    """Groups notes by the sentence of their reason, those with the most notes first."""
+    """Groups notes by the sentence of their reason. Reasons with the most notes come first."""
     groups: dict[Reason, list[Note]] = defaultdict(list)
     for note in notes:
         groups[note.reason].append(note)
@@ -217,7 +215,7 @@ def _described(note: Note) -> str:
 
 
 def _named(ref: Ref) -> str:
-    """Returns the object in words; a reference without a name means all of the kind in its
+    """Returns the object in words. A reference without a name means all objects of the kind in its
     namespace.
     """
     nameless = ref.namespace and not ref.name

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 @dataclass(frozen=True, slots=True, order=True)
 class Ref:
-    """An object by its name. `namespace` is empty where the kind has none."""
+    """A reference to an object by its name. `namespace` is empty if the kind has none."""
 
     kind: str
     namespace: str
@@ -41,7 +41,7 @@ class Reason(StrEnum):
         " counts",
     )
 
-    # Nodes, and the groups that they become.
+    # About nodes, and the groups that they become.
     CONTROL_PLANE_NODE = (
         "ControlPlaneNode",
         "its taint keeps pods off, as it runs the control plane",
@@ -134,7 +134,7 @@ class Reason(StrEnum):
         " sooner; registrationDelay can stand for the time until they go",
     )
 
-    # Workloads and their pods.
+    # About workloads and their pods.
     LOGGED_BOUNDS = (
         "LoggedBounds",
         "its bounds are those that the log of cluster-autoscaler shows: it had no more to add",
@@ -273,9 +273,9 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """An entry of the ledger. `dropped`: nothing of the object is left. `field` is the path that
-    was changed, `detail` adds to the reason, `count` is the number of objects that the note stands
-    for.
+    """An entry of the ledger. `dropped`: the object was left out as a whole. `field` is the path
+    that was changed, `detail` adds to the reason, `count` is the number of objects that the note
+    stands for.
     """
 
     ref: Ref

@@ -1,6 +1,6 @@
 """Decides which names are public: those of Kubernetes, clouds and well-known programs.
 
-All others are taken for private. People make keys of their own below public domains, too, so a key
+All others are taken for private. People define their own keys below public domains, too, so a key
 is public only if all words in it are known. A public key may have a private value, such as a node
 group's name.
 """
@@ -51,8 +51,9 @@ _TERMS: Final = frozenset(
     topology tpu trunk tun type unavailable uninitialized unreachable unschedulable up
     utilization variant vendor version vhost vke vm volumes vpc windows worker xe zone""".split()
 )
-"""Public words in keys and resources below these domains. Any other may be a team's or a
-product's."""
+"""Public words in keys and resources below these domains. Any other word may be a team or a
+product.
+"""
 _NUMBER_IN_A_KEY = re.compile(r"[0-9]{1,3}(g|gb)?")
 
 _ANY_NAME_BELOW: Final = (
@@ -60,7 +61,7 @@ _ANY_NAME_BELOW: Final = (
     "node-restriction.kubernetes.io",
     "node.cluster.x-k8s.io",
 )
-"""Public domains under which people make keys of their own."""
+"""Public domains below which people define keys of their own."""
 
 _WORDS: Final = frozenset(
     """app k8s-app name instance version release chart heritage tier component part-of managed-by
@@ -77,8 +78,9 @@ _VALUES: Final = frozenset(
 ) | {""}
 
 _DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
-"""A key whose values are numbers of any length: if they are renamed, the API server refuses the
-pod."""
+"""A key whose values are numbers of any length: if one were renamed, the API server would refuse
+the pod.
+"""
 _AMOUNT = re.compile(r"[-+]?[0-9.]{1,30}([numkMGTPEi]{1,2}|[eE][-+]?[0-9]{1,3})?")
 _NUMBER = re.compile(r"[-+]?[0-9]{1,7}(\.[0-9]{1,6})?([a-zA-Z]{1,2}|%)?")
 
@@ -134,7 +136,7 @@ KINDS: Final = frozenset(kinds.KINDS) | frozenset(
     MachineDeployment MachineSet MachinePool NodePool ScalingGroup Rollout CloneSet Workflow
     RayCluster RayJob PyTorchJob MPIJob""".split()
 )
-"""Public kinds of objects; a custom resource may be called after a secret product."""
+"""Public kinds of objects; a custom resource may be named after a secret product."""
 
 KEYS_OF_NAMES: Final = frozenset(
     {
@@ -152,7 +154,7 @@ def is_public_key(key: str) -> bool:
     """Whether the key of a label, an annotation or a taint is public."""
     domain, slash, name = key.rpartition("/")
     if key in LABELS_OF_ONE_POD or key in KEYS_OF_NAMES or key in USAGE.values():
-        return True  # what a controller gives pods keeps its name, and what selects it has to
+        return True  # a controller sets it on its pods, so selectors must keep it
     if not slash:
         return key in _WORDS
     if domain in _ANY_NAME_BELOW:
@@ -161,7 +163,7 @@ def is_public_key(key: str) -> bool:
 
 
 def _is_below_public_domain(domain: str, name: str) -> bool:
-    """Whether a domain is known, or one above it, and also all other words in the domain and the
+    """Whether a domain, or one above it, is known, and also all other words in the domain and the
     name.
     """
     parts = domain.split(".")
@@ -187,7 +189,7 @@ def is_harmless(text: str) -> bool:
 
 
 def is_amount(text: str) -> bool:
-    """Whether a text is an amount of a resource; it may have many digits."""
+    """Whether a text is an amount of a resource, of any number of digits."""
     return _AMOUNT.fullmatch(text) is not None
 
 

@@ -2,8 +2,8 @@
 
     importer (live), incidents/dump.py (files)  --take-->  Reading: Nodes, Workloads, Bounds, facts
 
-It decides which namespaces count, and hands each object to its collector. Objects of a kind come
-after those of the kinds that stand before it in KINDS, as owners come before what they own.
+It decides which namespaces count, and passes each object to its collector. Kinds must be added in
+the order of KINDS, as owners come before the objects that they own.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ _NAMESPACE: Final = "Namespace"
 
 @dataclass(slots=True)
 class Reading:
-    """Collects what has been read of a cluster, and notes on what could not be."""
+    """Collects the objects that were read of a cluster, and notes on what could not be read."""
 
     settings: ImportSettings
     nodes: Nodes = field(default_factory=Nodes)
@@ -34,16 +34,16 @@ class Reading:
     bounds: Bounds = field(init=False)
     unread: list[Unread] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
-    """What no collector notes: kinds that aren't imported, files of different times."""
+    """Notes that belong to no collector: kinds that aren't imported, files of different times."""
     autoscaler_flags: dict[str, str] = field(default_factory=dict)
-    """Flags of cluster-autoscaler, by its pod or Deployment."""
+    """The flags of cluster-autoscaler, from its pod or Deployment."""
     autoscalers: set[str] = field(default_factory=set)
-    """The namespaces of cluster-autoscaler."""
+    """The namespaces in which cluster-autoscaler runs."""
     anything: bool = False
     namespaces: set[str] = field(default_factory=set)
-    """Namespaces with any object, whether it is imported or not."""
+    """Namespaces that have any object, whether it is imported or not."""
     facts: DumpFacts = field(default_factory=DumpFacts)
-    """What only files say. It is empty where an API server is read."""
+    """Facts that only files have; empty if an API server is read."""
 
     def __post_init__(self) -> None:
         settings = self.settings
@@ -51,8 +51,8 @@ class Reading:
         self.bounds = Bounds(max_size=settings.max_size)
 
     def take(self, kind: str, body: Any) -> bool:
-        """Adds an object of a kind in KINDS, or a Node, if its namespace is wanted; returns whether
-        it was added. `kind` is a parameter, as the API server's lists leave it out of each item.
+        """Adds an object of a kind in KINDS, or a Node, if its namespace is wanted. Returns whether
+        it was added. `kind` is a parameter, as items in the API server's lists have none.
         """
         self.namespaces.add(_namespace_of(kind, body))
         wanted = self.wants(kind, body)
@@ -61,7 +61,7 @@ class Reading:
         return wanted
 
     def wants(self, kind: str, body: Any) -> bool:
-        """Whether the flags let an object in, by its namespace."""
+        """Whether the user's flags include an object, by its namespace."""
         namespace, settings = _namespace_of(kind, body), self.settings
         if not namespace:
             return True
@@ -69,20 +69,20 @@ class Reading:
         return wanted and namespace not in settings.excluded_namespaces
 
     def add_autoscaler(self, kind: str, body: Any) -> None:
-        """Adds what the flags of a Deployment or Pod say, if it is cluster-autoscaler's."""
+        """Adds what the flags of a Deployment or Pod show, if it runs cluster-autoscaler."""
         if (flags := flags_of(body)) is None:
             return
-        # A flag without a value is a switch, whatever comes after it.
+        # A flag without a value is a switch, whatever follows it.
         self.autoscaler_flags |= {
             name: "true" if value[:2] in ("", "--") else value for name, value in flags
         }
-        # A snapshot has pods only; in a cluster, the Deployment says the same.
+        # A snapshot has pods only; in a cluster, the Deployment has the same flags.
         if kind == "Deployment" or self.settings.dumps:
             self.bounds.add_autoscaler({**body, "kind": kind})
             self.autoscalers |= namespaces_of(body)
 
     def note_namespaces_not_there(self) -> Iterable[Unread]:
-        """Notes, and returns, the namespaces that the user named, but in which nothing was."""
+        """Notes and returns the namespaces that the user named, but in which nothing was found."""
         empty = [
             Unread(
                 _NAMESPACE,

@@ -1,7 +1,7 @@
 """Writes manifests as YAML from which kubectl reads exactly the same values.
 
 Go's YAML libraries read `12e5` as a number and `y` as true, Python's read both as text. So texts
-that don't begin like a word are quoted. There are no aliases.
+that don't begin like a word are quoted. Aliases are not used.
 """
 
 import re
@@ -33,7 +33,7 @@ _Dumper.add_representer(str, _text)
 def dump(
     manifest: Mapping[str, Any], *, first: Sequence[str] = ("apiVersion", "kind", "metadata")
 ) -> str:
-    """Returns one YAML document; apiVersion, kind and metadata come first, as people expect it."""
+    """Returns one YAML document; apiVersion, kind and metadata come first, as people expect."""
     first = [key for key in first if key in manifest]
     ordered = {key: manifest[key] for key in [*first, *sorted(manifest.keys() - set(first))]}
     text: str = yaml.dump(ordered, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1_000)

@@ -2,10 +2,10 @@
 
     lines  --LogReader.add-->  Loop, LoggedEvent, flags, version
 
-Texts as in CA 1.36 and, where they differ, as versions since 1.20 have them: static_autoscaler.go,
-core/scaleup/, core/scaledown/, clusterstate/, expander/ and the Events, which CA logs at -v=4.
-Without -v=4 there is less in it, and Loop.detailed says so. A log has any size: what is older than
-`KEEP` seconds, or further than that from the moment that is looked for, is dropped as it is read.
+A loop is one pass of CA over the cluster. Texts are those of CA 1.36 and, where they differ, of
+versions since 1.20: static_autoscaler.go, core/scaleup/, core/scaledown/, clusterstate/, expander/
+and the Events, which CA logs at -v=4. Loop.detailed says whether the log has that level. A log may
+have any size: loops more than `KEEP` seconds from the moment of interest are dropped at once.
 """
 
 import re
@@ -17,19 +17,19 @@ from kwok_operator.formats.autoscalertexts import ScaleUp, scale_ups
 from kwok_operator.importing.incidents.loglines import LogLine, read_line
 
 KEEP: Final = 1800.0
-"""Seconds before and after the moment of which loops are kept."""
+"""Loops are kept if they began at most so many seconds before or after the moment of interest."""
 _MOST_LOOPS: Final = 5_000
 _PRUNE_EVERY: Final = 200
 _MOST_NAMES: Final = 10_000
-"""Names of each sort that are kept of a loop."""
+"""The most names of each sort that are kept of a loop."""
 _MOST_EVENTS: Final = 100_000
 _MOST_TEXT: Final = 20_000
-"""Characters of a message that are read: a plan for hundreds of groups, but nothing endless."""
+"""The most characters of a message that are read: enough for a plan for hundreds of groups."""
 _ZONE: Final = 900.0
 """All time zones differ by multiples of this."""
 _MOST_AHEAD: Final = 14 * 3600.0
 _SLACK: Final = 2.0
-"""Seconds between the time in a snapshot and that of the line about its beginning."""
+"""The most seconds between the time in a snapshot and the log line about its beginning."""
 
 _LOOP: Final = re.compile(r"Starting main loop|Found ([0-9]{1,9}) pods in the cluster")
 _SNAPSHOT: Final = "Trigger Enabled for Debugging Snapshot"
@@ -48,8 +48,9 @@ _OPTIONS: Final = (
         r" (?P<capacity>[0-9.]+)\}"
     ),
 )
-"""Parts of all options, which are logged without names, of versions that log no flags: 1.36. Their
-order is that of AutoscalingOptions in config/autoscaling_options.go, since 1.28."""
+"""Parts of the text in which CA 1.36 and other versions that don't log flags print all options
+without names. The order is that of AutoscalingOptions in config/autoscaling_options.go, since 1.28.
+"""
 _NAMED: Final = {
     "threshold": "scale-down-utilization-threshold",
     "gpu": "scale-down-gpu-utilization-threshold",
@@ -135,13 +136,14 @@ _OF_INTEREST: Final = (
     re.compile(rb"\.go:[0-9]+\] " + _BEGINS),
     re.compile(rb'"msg": ?"' + _BEGINS),
 )
-"""A first look at each line: most are of no interest here. Both begin with plain text, for which
-lines are searched fast."""
+"""Bytes that a line of interest contains: a first, fast check, as most lines are of no interest.
+Both patterns begin with plain text, for which the regex engine searches fast.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedEvent:
-    """An Event of CA, from its log or from the cluster. `about` is Kind/NAMESPACE/NAME."""
+    """An Event of CA, from its log or from the cluster. `about` is KIND/NAMESPACE/NAME."""
 
     at: float
     about: str
@@ -151,8 +153,8 @@ class LoggedEvent:
 
 @dataclass(frozen=True, slots=True)
 class CloudFailure:
-    """What the cloud said when it added no nodes to a group. The class is CA's: OutOfResource or
-    Other.
+    """An error of the cloud, for which CA could not add nodes to a group. The class is CA's:
+    OutOfResource or Other.
     """
 
     group: str
@@ -162,39 +164,39 @@ class CloudFailure:
 
 @dataclass(slots=True)
 class Loop:
-    """What CA said in one loop. Pods are NAMESPACE/NAME, or NAME in versions that log only that."""
+    """What CA logged in one loop. Pods are NAMESPACE/NAME, or NAME in some old versions."""
 
     at: float
     pods: set[str] = field(default_factory=set)
     more_pods: int = 0
-    """Pods beside these that it doesn't name: CA names 20 at most at -v=4."""
+    """The number of pending pods without a name in the log: at -v=4, CA names at most 20."""
     unfit: dict[tuple[str, str], str] = field(default_factory=dict)
-    """Why a pod, for all pods like it, doesn't fit a group, by pod and group."""
+    """Why a pod (and all pods like it) doesn't fit a group, by pod and group."""
     skipped: dict[str, str] = field(default_factory=dict)
-    """Groups that it did not consider, and why, in the words of its Events."""
+    """Groups that CA did not consider, each with the reason in the words of CA's Events."""
     empty: set[str] = field(default_factory=set)
-    """Groups of which no pod could use a node."""
+    """Groups whose nodes no pending pod could use."""
     waste: dict[str, float] = field(default_factory=dict)
-    """What the expander least-waste compared, in percent."""
+    """The scores by which the expander least-waste compared groups, in percent."""
     highest: set[str] = field(default_factory=set)
-    """Groups that the expander priority left."""
+    """The groups that the expander priority rated highest."""
     best: str = ""
     """The group that the expanders chose."""
     plan: tuple[ScaleUp, ...] = ()
     sizes: dict[str, int] = field(default_factory=dict)
-    """New sizes, which CA logs at any level."""
+    """New target sizes by group; CA logs them at any level."""
     removed: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Nodes that it removed, with the pods that it evicted; none from empty ones."""
+    """Nodes that CA removed, each with the pods that it evicted: none from an empty node."""
     kept: dict[str, str] = field(default_factory=dict)
-    """Nodes that it would not remove, and why."""
+    """Nodes that CA did not remove, each with the reason."""
     unneeded: set[str] = field(default_factory=set)
     failures: list[CloudFailure] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     no_pods: bool = False
     full: bool = False
-    """Whether the cluster had --max-nodes-total nodes, for which no group is considered."""
+    """Whether the cluster had --max-nodes-total nodes, so that CA considered no group."""
     total: int | None = None
-    """All pods of the cluster, which CA counts since 1.33."""
+    """The number of all pods of the cluster, which CA logs since 1.33; None without it."""
 
     @property
     def acts(self) -> bool:
@@ -203,13 +205,13 @@ class Loop:
 
 @dataclass(slots=True)
 class LogReader:
-    """Collects loops from the lines of logs, in the order of time. `at` is the moment that is
-    looked for, in seconds since 1970; None: the end of the log.
+    """Collects loops from the lines of logs, in the order of their times. `at` is the moment of
+    interest, in seconds since 1970; None for the end of the log.
     """
 
     at: float | None
     near: float
-    """About when the log was written: it has no years."""
+    """About when the log was written, as its times have no year."""
     version: str = ""
     flags: dict[str, str] = field(default_factory=dict)
     loops: deque[Loop] = field(default_factory=deque)
@@ -217,16 +219,17 @@ class LogReader:
     first: float | None = None
     last: float | None = None
     detailed: bool = False
-    """Whether it was written with -v=4."""
+    """Whether the log was written with -v=4."""
     relevant: int = 0
-    """Lines that cluster-autoscaler may have written, and that matter."""
+    """The number of lines that cluster-autoscaler may have written, and that matter."""
     least: dict[str, int] = field(default_factory=dict)
-    """Minimums of groups, where the log says them."""
+    """Minimum sizes of groups, as far as the log has them."""
     most: dict[str, int] = field(default_factory=dict)
-    """Maximums of groups, as scale-ups have them."""
+    """Maximum sizes of groups, from the lines about scale-ups."""
     shift: float = 0.0
-    """By how much UTC, in which the moment is, is ahead of the log's time: a multiple of a quarter
-    of an hour. Known if the moment is that of a snapshot whose beginning is logged."""
+    """By how many seconds UTC is ahead of the log's clock: a multiple of a quarter of an hour. It
+    is known if the moment of interest is that of a snapshot whose beginning is logged.
+    """
     _fits: bool = False
     _begun: int = 0
     _flags_named: bool = False
@@ -245,7 +248,7 @@ class LogReader:
             self._about_a_loop(said)
 
     def _about_the_program(self, said: LogLine) -> bool:
-        # What a later process was started with doesn't count.
+        # The version and flags of a process that started later don't count.
         late = self.at is not None and said.at + self.shift > self.at + _SLACK
         if match := _FLAG.fullmatch(said.text):
             if not late or not self.version:
@@ -268,7 +271,7 @@ class LogReader:
         return True
 
     def _snapshot(self, begun: float) -> None:
-        """Learns the time zone of the log by the beginning of a snapshot."""
+        """Finds out the time zone of the log, from the line about the beginning of a snapshot."""
         if self.at is None or self._fits:
             return
         zone = round((self.at - begun) / _ZONE) * _ZONE
@@ -299,7 +302,7 @@ class LogReader:
             self.loops.popleft()
 
     def _wanted(self, at: float) -> bool:
-        """Whether it is near the moment, or has just come: the moment may turn out to be here."""
+        """Whether a loop is near the moment of interest, or is new, as the moment may follow."""
         if self.last is None or at >= self.last - KEEP * (1 if self.at else 2):
             return True
         if self.at is None:
@@ -308,7 +311,7 @@ class LogReader:
 
 
 def _options(text: str) -> dict[str, str]:
-    """Returns what is certain of the options that CA logs as a struct, as flags."""
+    """Returns, as flags, the options that are certain in the struct that CA logs."""
     parts: dict[str, str] = {}
     for pattern in _OPTIONS:
         if match := pattern.search(text):
@@ -322,7 +325,7 @@ def _options(text: str) -> dict[str, str]:
 
 
 def _read(loop: Loop, text: str) -> None:
-    """Adds what a line says to the loop in which it was written."""
+    """Adds the content of a line to the loop in which it was logged."""
     readers = (_read_pods, _read_groups, _read_scale_up, _read_nodes)
     if any(read(loop, text) for read in readers):
         return

@@ -1,4 +1,4 @@
-"""Reads what cluster-autoscaler decided: from the logs that the user names, or a dump has.
+"""Reads what cluster-autoscaler decided, from logs that the user names, or that a dump contains.
 
 settings, facts of a dump  --read_decision-->  Decision, bounds that only the log has, notes
 """
@@ -29,8 +29,8 @@ _MIN_SIZE: Final = re.compile(
 async def read_decision(
     logs: Sequence[Path], reading: Reading, *, reporter: Reporter
 ) -> Decision | None:
-    """Returns the decision at the moment of a dump, or of the end of the log; None if neither logs
-    nor Events say anything. Raises SettingsError for a log that can't be read.
+    """Returns the decision at the moment of a dump, or at the end of the log; None if neither logs
+    nor Events show any. Raises SettingsError for a log that can't be read.
     """
     facts = reading.facts
     events = _events(reading)
@@ -53,16 +53,16 @@ async def read_decision(
             reader, problems = (
                 None,
                 [str(error)],
-            )  # a folder may have the log of a pod that doesn't lead
+            )  # a folder may have the log of a pod that isn't the leader
         if reader is not None and not reader.flags:
             reader.flags = dict(reading.autoscaler_flags)
     # cluster-autoscaler adds no nodes for pods of DaemonSets.
     waiting = [pod for pod in facts.pending if pod.owner[0] != "DaemonSet"]
     pending = {f"{pod.namespace}/{pod.name}" for pod in waiting}
     housed = {f"{pod.namespace}/{pod.name}" for pod in waiting if pod.schedulable}
-    # A snapshot alone lacks the pods for which there is no room.
+    # A snapshot alone lacks the pods that fit on no node.
     known = pending or (reading.settings.dumps and not facts.groups)
-    # Of pods that are left out, it isn't known whether they were pending.
+    # It isn't known whether pods that the import left out were pending.
     partly = bool(reading.settings.namespaces or reading.settings.excluded_namespaces)
     known = known and not partly
     decision = decide(
@@ -96,13 +96,13 @@ def _events(reading: Reading) -> list[LoggedEvent]:
 
 
 def _least(decision: Decision) -> dict[str, int]:
-    """Returns the minimum of a node's group, by the nodes that it kept CA from removing."""
+    """Returns the minimum size of a node's group, by the nodes that CA kept because of it."""
     matches = ((node, _MIN_SIZE.search(why)) for node, why in decision.kept.items())
     return {node: int(match[1]) for node, match in matches if match}
 
 
 def _bounds(reader: LogReader) -> list[ScalingGroup]:
-    """Returns the groups of which the log says the maximum."""
+    """Returns the groups of which the log shows the maximum size."""
     return [
         ScalingGroup(name, min(reader.least.get(name, 0), most), most)
         for name, most in sorted(reader.most.items())

@@ -1,11 +1,11 @@
-"""Finds what cluster-autoscaler (CA) decided at one moment, from its log and its Events.
+"""Finds out what cluster-autoscaler (CA) decided at one moment, from its log and its Events.
 
     LogReader, Events of a dump, the moment, the pods that were pending  --decide-->  Decision
 
 The moment is that of the snapshot. The decision is what CA did in the loop at this moment and in
-the loops after it. The first of these ends it: other pods come, nothing is left to do, `HORIZON` is
-over, the log ends. Until then a copy of the snapshot and the original see the same. What CA did
-before the moment doesn't count, except what it last said of the pods that were pending.
+the following loops, until other pods come, nothing is left to do, `HORIZON` is over or the log
+ends: so long, a copy of the cluster shows CA the same as the original. What CA did before the
+moment doesn't count, except its last messages about pods that were pending.
 """
 
 from collections import Counter
@@ -25,25 +25,25 @@ from kwok_operator.formats.autoscalertexts import (
 from kwok_operator.importing.incidents.calog import CloudFailure, LoggedEvent, LogReader, Loop
 
 HORIZON: Final = 900.0
-"""Seconds after the moment that belong to it: longer than --scale-down-unneeded-time mostly is."""
+"""For how many seconds after the moment loops count: mostly beyond --scale-down-unneeded-time."""
 BEFORE: Final = 900.0
-"""Seconds before the moment in which CA has said something about a pod that still pends."""
+"""For how many seconds before the moment messages about a pending pod count."""
 _SLACK: Final = 0.05
-"""Seconds by which a snapshot begins before its loop says so."""
+"""A snapshot may begin so many seconds before the log shows the beginning of its loop."""
 _EVENTS_LATE: Final = 2.0
-"""Seconds after a loop in which its Events are logged."""
+"""A loop's Events are logged at most so many seconds after it."""
 _LONGEST_LOOP: Final = 60.0
 FULL: Final = "max node group size reached"
 BACKOFF: Final = "in backoff after failed scale-up"
 
 
 class CourseEnd(StrEnum):
-    """Why what followed does not count any more."""
+    """Why loops after this one don't count any more."""
 
     SETTLED = "settled"
-    """No pod waits that CA could help."""
+    """No pod is pending for which CA could do anything."""
     OTHER_PODS = "otherPods"
-    """Pods came or went by others."""
+    """Pods were created or deleted, and not by CA."""
     HORIZON = "horizon"
     LOG = "log"
     """The log ends."""
@@ -51,54 +51,54 @@ class CourseEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlannedScaleUp:
-    """One scale-up; of several groups if CA balanced them."""
+    """One scale-up. It has several groups if CA balanced them."""
 
     at: float
     groups: tuple[ScaleUp, ...]
     others: frozenset[str] | None = frozenset()
-    """Groups that CA might as well have chosen; None if the log doesn't say which."""
+    """Groups that CA might as well have chosen; None if the log doesn't show them."""
     excluded: frozenset[str] = frozenset()
-    """Groups that it could not choose."""
+    """Groups that CA could not choose."""
     pods: frozenset[str] = frozenset()
-    """The pods whose Event names it, as NAMESPACE/NAME; CA's log has one for each at -v=4."""
+    """The pods whose Events are about this scale-up, as NAMESPACE/NAME. CA logs these at -v=4."""
     several: bool = False
-    """Whether they were several, the first of them before the moment. A copy begins with all pods
-    pending, so CA may make one of them.
+    """Whether this stands for several scale-ups, the first of them before the moment. In a copy all
+    pods are pending at the start, so CA may make a single scale-up.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What CA decided. Groups are called as CA calls them, pods NAMESPACE/NAME."""
+    """What CA decided. Groups have their names in CA; pods are NAMESPACE/NAME."""
 
     at: float | None = None
-    """When the first loop that counts began, in seconds since 1970."""
+    """When the first loop that counts began, in seconds since 1970; None if there is none."""
     version: str = ""
     flags: Mapping[str, str] = field(default_factory=dict)
-    """All flags as CA prints them, without dashes; empty if the log doesn't begin with them."""
+    """All flags as CA prints them, without dashes; empty if the log doesn't contain CA's start."""
     scale_ups: tuple[PlannedScaleUp, ...] = ()
     refusals: Mapping[str, tuple[GroupRefusal, ...]] = field(default_factory=dict)
-    """Why it added no node for a pod."""
+    """The pods for which CA added no node, each with the reasons."""
     skipped: Mapping[str, str] = field(default_factory=dict)
-    """Groups that it did not consider, and why."""
+    """Groups that CA did not consider, each with the reason."""
     removed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Nodes that it removed, with the pods that it evicted for that."""
+    """Nodes that CA removed, each with the pods that it evicted for that."""
     kept: Mapping[str, str] = field(default_factory=dict)
-    """Nodes that it would not remove, and why."""
+    """Nodes that CA did not remove, each with the reason."""
     removable: frozenset[str] = frozenset()
-    """Nodes that it might have removed, but did not while it counts."""
+    """Nodes that CA considered unneeded, but didn't remove in the loops that count."""
     failures: tuple[CloudFailure, ...] = ()
-    """What the cloud refused: groups that CA then backed off from."""
+    """The cloud's errors, after which CA backed off from the groups."""
     backed_off: frozenset[str] = frozenset()
-    """Groups from which CA had backed off before."""
+    """Groups from which CA had backed off before the moment."""
     errors: tuple[str, ...] = ()
     accounted: bool = False
-    """Whether it is known of all pods that were pending what became of them."""
+    """Whether it is known for all pending pods what CA did about them."""
     named: frozenset[str] = frozenset()
     """All groups that the log names."""
     ended: CourseEnd = CourseEnd.LOG
     problems: tuple[str, ...] = ()
-    """What is missing, as sentences."""
+    """What is missing in the log, as sentences."""
 
     @property
     def known(self) -> bool:
@@ -107,7 +107,7 @@ class Decision:
 
 @dataclass(slots=True)
 class _Course:
-    """The loops that count, and the Events until their end."""
+    """The loops that count, and why they ended."""
 
     loops: list[Loop] = field(default_factory=list)
     ended: CourseEnd = CourseEnd.LOG
@@ -121,9 +121,9 @@ def decide(
     pending: Iterable[str] | None = None,
     housed: Iterable[str] = (),
 ) -> Decision:
-    """Returns the decision at a moment; None is the end of the log, or of the Events. `pending` are
-    the pods that had no node then; None if that isn't known. Those of them that are `housed` fitted
-    on existing nodes, in CA's simulation.
+    """Returns the decision at a moment, in seconds since 1970; None for the end of the log, or of
+    the Events. `pending` are the pods that had no node then; None if unknown. Pending pods in
+    `housed` fitted on existing nodes, in CA's simulation.
     """
     problems = [] if reader is None else _about_the_log(reader)
     log = LogReader(at=at, near=0.0) if reader is None else reader
@@ -187,7 +187,7 @@ def _about_the_log(reader: LogReader) -> list[str]:
 
 
 def _elsewhere(reader: LogReader, at: float | None) -> str:
-    """Says how far the log is from the moment."""
+    """Returns in words how far the log is from the moment."""
     if at is None or reader.first is None or reader.last is None:
         return "the log has no loop of cluster-autoscaler"
     if at > reader.last:
@@ -223,9 +223,9 @@ def _course(loops: Sequence[Loop], at: float | None, pending: Iterable[str] | No
 
 
 def _changed(before: Sequence[Loop], loop: Loop) -> bool:
-    """Whether pods came or went without CA's doing. More pods after a scale-up prove nothing, nor
-    does any change after a removal: new nodes bring pods of DaemonSets, and evicted pods are made
-    again.
+    """Whether pods were created or deleted, and not because of CA. More pods after a scale-up prove
+    nothing, as new nodes get DaemonSet pods; nor does any change after a removal, as evicted pods
+    are created again.
     """
     last = before[-1].total
     if last is None or loop.total is None or any(each.removed for each in before):
@@ -235,8 +235,9 @@ def _changed(before: Sequence[Loop], loop: Loop) -> bool:
 
 
 def _first(loops: Sequence[Loop], at: float | None) -> int | None:
-    """Returns the loop at the moment: the last that began before it, if it may still go on, or else
-    the next. Without a moment, it is the last that did anything, or saw a pod.
+    """Returns the index of the loop at the moment: the last that began before it and may still have
+    run, else the next. Without a moment, it is the last loop that did anything, or had pending
+    pods.
     """
     if at is None:
         for index in range(len(loops) - 1, -1, -1):
@@ -253,7 +254,7 @@ def _first(loops: Sequence[Loop], at: float | None) -> int | None:
 
 
 def _waiting(loops: Sequence[Loop], pending: Iterable[str] | None) -> frozenset[str] | None:
-    """Returns the pods that the decision is about; None if that can't be known."""
+    """Returns the pods that the decision is about; None if they can't be known."""
     if pending is not None:
         return frozenset(pending)
     first = next((loop for loop in loops if loop.pods or loop.no_pods), None)
@@ -271,7 +272,7 @@ def _plans(
     events: Sequence[LoggedEvent],
     waiting: frozenset[str] | None,
 ) -> tuple[PlannedScaleUp, ...]:
-    """Returns the scale-ups of the loops, and those of before for which pods still wait."""
+    """Returns the scale-ups of the loops, and earlier ones whose pods were still pending."""
     pods_of: dict[tuple[ScaleUp, ...], set[str]] = {}
     times: dict[tuple[ScaleUp, ...], float] = {}
     for event in events:
@@ -298,7 +299,7 @@ def _plans(
 def _merged(
     before: Sequence[PlannedScaleUp], plans: Sequence[PlannedScaleUp]
 ) -> tuple[PlannedScaleUp, ...]:
-    """Returns all scale-ups, with those of one group as one if they began before the moment."""
+    """Returns all scale-ups. Several of one group become one if the first was before the moment."""
     every = [*before, *plans]
     count = Counter(up.group for plan in every for up in plan.groups)
     early = {up.group for plan in before for up in plan.groups if count[up.group] > 1}
@@ -328,27 +329,29 @@ def _named(plans: Iterable[PlannedScaleUp], loops: Iterable[Loop]) -> frozenset[
 
 
 def _of_sizes(loop: Loop) -> Iterable[ScaleUp]:
-    """Makes scale-ups of what is logged at any level; their former size is -1, their maximum 0."""
+    """Makes scale-ups of new sizes, which CA always logs. Old sizes (-1) and maximums (0) are
+    unknown.
+    """
     return (ScaleUp(group, -1, size, 0) for group, size in loop.sizes.items())
 
 
 def rated_alike(loop: Loop) -> frozenset[str] | None:
-    """Returns the groups that the expander rated like the chosen one, so that chance chose. None if
-    they are not known: only least-waste and priority log what they compared.
+    """Returns the groups that the expander rated as high as the chosen one, so that the choice was
+    random. None if unknown: only least-waste and priority log their comparison.
     """
     left: frozenset[str] | None = frozenset(loop.highest) or None
     if loop.waste:
         least = min(loop.waste.values())
         left = frozenset(group for group, waste in loop.waste.items() if waste <= least)
     chosen = {up.group for up in loop.plan}
-    # If another expander had narrowed the choice before, the chosen group is not among them.
+    # If another expander narrowed the choice before, the chosen group is not among them.
     return None if left is None or not chosen & left else left - chosen
 
 
 def _failures(
     former: Sequence[Loop], loops: Sequence[Loop]
 ) -> tuple[tuple[CloudFailure, ...], frozenset[str]]:
-    """Returns what the cloud refused, and the groups from which CA had backed off before."""
+    """Returns the cloud's errors, and the groups from which CA had backed off before."""
     skipped = loops[0].skipped.items() if loops else ()
     backed_off = frozenset(group for group, why in skipped if why == BACKOFF)
     failures = [each for loop in former for each in loop.failures if each.group in backed_off]
@@ -363,7 +366,7 @@ def _excluded(loop: Loop) -> frozenset[str]:
 def _refusals(
     events: Sequence[LoggedEvent], waiting: frozenset[str] | None
 ) -> dict[str, tuple[GroupRefusal, ...]]:
-    """Returns why CA added no node for a pod, if that is what it said last."""
+    """Returns the pods that got no node by CA's last message about them, with the reasons."""
     refusals: dict[str, tuple[GroupRefusal, ...]] = {}
     for event in events:
         pod = _about(event)
@@ -379,8 +382,8 @@ def _refusals(
 def _nodes(
     former: Sequence[Loop], loops: Sequence[Loop], removed: Mapping[str, tuple[str, ...]]
 ) -> tuple[dict[str, str], frozenset[str]]:
-    """Returns the nodes that CA would not remove, with the reasons, and those that it might have.
-    It doesn't look at each in each loop, so what it said before counts, too.
+    """Returns the nodes that CA did not remove, with the reasons, and those that it considered
+    unneeded. CA doesn't check each node in each loop, so earlier messages count, too.
     """
     kept: dict[str, str] = {}
     for loop in (*former, *loops):

@@ -1,9 +1,9 @@
-"""Reads the files of an incident instead of a cluster: into the same Reading, and its facts.
+"""Reads the files of an incident into a Reading and its facts, as importer.py reads a live cluster.
 
     files  --forms.dumped_items-->  objects  --Spool-->  in the order of KINDS  -->  Reading.take
 
-Files are read once, and never held as a whole. What can't be read is an entry of the ledger; if
-nothing could be, DumpError is raised. Of an object that is in several files the first counts.
+Files are read once, and never held as a whole. What can't be read becomes an entry of the ledger;
+if nothing could be read, DumpError is raised. If an object is in several files, the first counts.
 """
 
 import asyncio
@@ -53,17 +53,17 @@ from kwok_operator.importing.reading import Reading
 from kwok_operator.reporter import Reporter
 
 _AT_ONCE: Final = 200
-"""Objects that are read before a signal is heard."""
+"""Objects that are read between two checks for signals."""
 _MOST_NAMED: Final = 1_000
-"""Other kinds that the ledger names."""
+"""The most other kinds that the ledger names."""
 _MOST_PROBLEMS: Final = 10
-"""Problems of a file that the ledger names."""
+"""The most problems of one file that the ledger names."""
 _MOVED: Final = {(kind, "extensions") for kind in ("Deployment", "DaemonSet", "ReplicaSet")}
-"""Kinds by the API group in which they were before Kubernetes 1.16."""
+"""Kinds that were in another API group before Kubernetes 1.16, with that group."""
 _OPENSHIFT: Final = "machine.openshift.io"
 _MOST_EVENTS: Final = 100_000
 _WRITERS: Final = ("cluster-autoscaler", "karpenter", "scheduler")
-"""Parts of the names of the components whose Events count."""
+"""Parts of the names of components whose Events are kept."""
 _FORMS: Final = (
     "a debugging snapshot of cluster-autoscaler (/snapshotz), the output of `kubectl cluster-info"
     " dump`, a must-gather folder, or of `kubectl get -o yaml` or json; logs go to --log"
@@ -71,7 +71,7 @@ _FORMS: Final = (
 
 
 async def read_dump(paths: Sequence[Path], reading: Reading, *, reporter: Reporter) -> None:
-    """Reads files and folders into `reading`; raises DumpError."""
+    """Reads files and folders into `reading`. Raises DumpError."""
     with Spool() as spool:
         dump = _Dump(reading, reporter, spool)
         for path in paths:
@@ -86,8 +86,9 @@ class _Dump:
         self._reporter = reporter
         self._spool = spool
         self._seen: dict[int, int] = {}
-        """The hash of each object's name, and that of what differs at another time: the names
-        themselves of 1 GB of pods would take 100 MB."""
+        """The hash of each object's name, with a hash of its uid and node, which show a second
+        version. The names themselves would take 100 MB for 1 GB of pods.
+        """
         self._others = Counter[str]()
         self._noted = Counter[tuple[Ref, Reason, str]]()
         self._snapshot = set[str]()
@@ -112,7 +113,7 @@ class _Dump:
                 self._facts.logs.append(file)
 
     async def finish(self) -> None:
-        """Imports what has been collected, owners before what they own."""
+        """Imports what was collected: owners before the objects that they own."""
         reading, spool = self._reading, self._spool
         if not (spool.counts.keys() & KINDS.keys() or self._facts.groups or reading.anything):
             first = (
@@ -124,7 +125,7 @@ class _Dump:
         reading.anything = True
         for kind in KINDS:
             # Files may have only a part of the cluster, such as the pods of all namespaces, but the
-            # ReplicaSets of one. So a pod is imported even if its owner isn't there.
+            # ReplicaSets of one. So a pod is imported even if its owner is missing.
             reading.workloads.not_whole(kind)
         for kind in KINDS:
             count = 0
@@ -155,8 +156,8 @@ class _Dump:
         self._facts.taken = self._facts.taken or self._newest
 
     def _add_bounds(self, dumped: DumpedObject) -> bool:
-        """Adds an object if it bounds groups, as autoscalers.py does for a cluster; returns whether
-        it did.
+        """Adds the bounds in an object, if it has some, as autoscalers.py does for a live cluster.
+        Returns whether it had.
         """
         group, bounds = _group_and_version(dumped.api_version)[0], self._reading.bounds
         if group in (CAPI, _OPENSHIFT) and f"{dumped.kind.lower()}s" in SCALABLES:
@@ -168,7 +169,7 @@ class _Dump:
         return True
 
     def _kind(self, dumped: DumpedObject) -> str:
-        """Returns the kind of an object if it is one that is imported; else empty."""
+        """Returns the kind of an object if it is imported; else an empty text."""
         kind, (group, version) = dumped.kind, _group_and_version(dumped.api_version)
         if kind in ("Node", "Event", "ConfigMap"):
             return kind if group in ("", "events.k8s.io") else ""
@@ -217,7 +218,7 @@ class _Dump:
         self._reading.unread.append(Unread("File", name, reason, needed=needed))
 
     def _add(self, item: DumpedItem, path: Path) -> str:
-        """Adds an item of a file; returns a problem in words, or nothing."""
+        """Adds an item of a file. Returns a problem in words, or an empty text."""
         match item:
             case Oddity(problem):
                 return problem
@@ -237,7 +238,7 @@ class _Dump:
         place = text_at(body, "metadata", "namespace"), text_at(body, "metadata", "name")
         if dumped.in_snapshot and place[1]:
             self._snapshot.add(place[1])
-        # Others may have a kind of the same name: there is a Job of Volcano.
+        # Other API groups may have a kind of the same name, such as Volcano's Job.
         known_as = kind or f"{dumped.kind} of {_group_and_version(dumped.api_version)[0]}"
         if not self._is_new((known_as, *place), body):
             return
@@ -253,7 +254,7 @@ class _Dump:
                 self._configs[place[0]].setdefault(place[1], as_map(body.get("data")))
         elif kind:
             if kind in ("Deployment", "Pod"):
-                # This comes first, as the spool removes commands, and with them the flags.
+                # This must come before the spool, which removes commands, and with them the flags.
                 self._reading.add_autoscaler(kind, body)
             self._spool.add(kind, body)
             if kind == "Pod" and self._reading.wants(kind, body):
@@ -262,7 +263,7 @@ class _Dump:
             self._others[dumped.kind if len(self._others) < _MOST_NAMED else "others"] += 1
 
     def _is_new(self, key: tuple[str, str, str], body: Mapping[str, Any]) -> bool:
-        """Whether an object wasn't read before; one without a name always is."""
+        """Whether an object wasn't read before. An object without a name always counts as new."""
         version = hash((text_at(body, "metadata", "uid"), text_at(body, "spec", "nodeName")))
         before = len(self._seen)
         if not key[2]:
@@ -343,7 +344,7 @@ def event_of(body: Mapping[str, Any]) -> SeenEvent | None:
 
 
 def _time(text: str) -> int:
-    """Returns a time of the API in milliseconds since the epoch, 0 for any other text."""
+    """Returns a timestamp of the API in milliseconds since the epoch; 0 for any other text."""
     try:
         return parse_time(text)
     except ValueError:
@@ -351,7 +352,7 @@ def _time(text: str) -> int:
 
 
 def _as_capi(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns a MachineSet of OpenShift with the annotations of Cluster API, whose values are the
+    """Returns an OpenShift MachineSet with the annotations of Cluster API, whose values are the
     same.
     """
     metadata = as_map(body.get("metadata"))

@@ -1,8 +1,8 @@
-"""Opens the files of a dump, and reads them as pieces.
+"""Opens the files of a dump, and reads them in pieces.
 
     path  --files_in-->  files  --pieces_of-->  DocumentPiece ... (or PieceError, DumpError)
 
-Whether a file is compressed, and whether it is JSON or YAML, is seen by its first bytes.
+The first bytes show whether a file is compressed, and whether it is JSON or YAML.
 """
 
 import codecs
@@ -31,12 +31,12 @@ _ZIP: Final = b"PK\x03\x04"
 
 
 class DumpError(KwokOperatorError):
-    """A file can't be read, or nothing in it can be imported."""
+    """A file can't be read, or has nothing that can be imported."""
 
 
 def files_in(path: Path) -> tuple[Iterator[Path], bool]:
-    """Returns a file itself, or all files of a folder in the order of their names; and whether it
-    is a folder.
+    """Returns the file itself, or all files of a folder in the order of their names; and whether
+    the path is a folder.
     """
     if not path.exists():
         raise DumpError(f"--from: {path}: there is no such file; correct it")
@@ -50,12 +50,12 @@ def _walked(path: Path) -> Iterator[Path]:
 
 
 def may_have_objects(path: Path) -> bool:
-    """Whether a file in a folder has objects, by its name: others there are logs and the like."""
+    """Whether a file in a folder may contain objects, by its name. Others are logs and the like."""
     return path.name.removesuffix(".gz").endswith(_TEXTS)
 
 
 def form_of_folder(path: Path) -> DumpForm | None:
-    """Returns the form of a folder that has a file at this place, if that shows it."""
+    """Returns the form of the folder, if the path of this file in it shows the form."""
     if "cluster-scoped-resources" in path.parts:
         return DumpForm.MUST_GATHER
     is_list = path.stem in ("replication-controllers", "daemonsets") and len(path.parts) == 2
@@ -63,7 +63,7 @@ def form_of_folder(path: Path) -> DumpForm | None:
 
 
 def is_log_of_autoscaler(folder: Path, inside: Path) -> bool:
-    """Whether a file inside a folder is a log of cluster-autoscaler; no pipe or device is."""
+    """Whether a file in a folder is a log of cluster-autoscaler. Pipes and devices are not."""
     name = inside.name.removesuffix(".gz")
     of_it = any("cluster-autoscaler" in part for part in inside.parts)
     is_log = of_it and (name == "logs.txt" or name.endswith(".log"))
@@ -71,9 +71,9 @@ def is_log_of_autoscaler(folder: Path, inside: Path) -> bool:
 
 
 def pieces_of(path: Path, streamed: Streamed, *, given: bool) -> Iterator[DocumentPiece]:
-    """Yields the pieces of a file; `given` means that the user named it.
+    """Yields the pieces of a file; `given` means that the user named the file.
 
-    Raises DumpError if it is no text, or can't be read, and PieceError for what is wrong in it.
+    Raises DumpError if it isn't text, or can't be read, and PieceError for errors in it.
     """
     text = _text(path, given=given)
     first = ""

@@ -1,11 +1,12 @@
-"""Recognises the form of a file, and yields the objects in it.
+"""Recognises the form of a dump's file, and yields the objects in it.
 
     pieces of documents  --dumped_items-->  DumpedObject, CloudGroup, Moment ...
 
-Three forms have objects as the API server gives them, alone or in lists. The fourth, CA's debugging
-snapshot, has nodes with their pods, and the templates of its groups (`DebuggingSnapshotImpl` in its
-source). Of the pods without a node it has only those that fit on existing nodes, in CA's
-simulation. Nodes that were requested, but not there yet, are in it as copies of a template.
+In three forms, objects look as the API server returns them, alone or in lists. The fourth, CA's
+debugging snapshot, has nodes with their pods, and the templates of CA's groups
+(`DebuggingSnapshotImpl` in CA's source). Of the pods without a node it has only those that fit on
+existing nodes, in CA's simulation. Nodes that were requested, but don't exist yet, are in it as
+copies of a template.
 """
 
 import re
@@ -26,14 +27,14 @@ PIECES: Final = Streamed(frozenset({"items", NODES, SCHEDULABLE}), frozenset({TE
 _TIMES: Final = ("StartTimestamp", "EndTimestamp")
 _TEMPLATE_LABEL: Final = "cluster-autoscaler.kubernetes.io/template-node"
 _COMING = re.compile(r"template-node-for-(.+)-[0-9]+-upcoming-[0-9]+")
-"""The name that CA gives a node that was requested and isn't there yet, with its group's id."""
+"""The name that CA gives a node that is requested and doesn't exist yet, with its group's id."""
 
 
 @dataclass(frozen=True, slots=True)
 class DumpedObject:
-    """An object of the API. `schedulable`: a pod without a node, which fits on an existing node in
-    CA's simulation. `in_snapshot`: a node in CA's snapshot. `coming`: the id of CA's group if it is
-    a node that was requested and isn't there yet.
+    """An object of the API. `schedulable`: a pod without a node that fits on an existing node in
+    CA's simulation. `in_snapshot`: a node in CA's snapshot. `coming`: the id of CA's group, if it
+    is a node that was requested and doesn't exist yet.
     """
 
     kind: str
@@ -46,14 +47,14 @@ class DumpedObject:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When a snapshot was made, as RFC 3339."""
+    """The time at which a snapshot was made, in RFC 3339."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Oddity:
-    """A part of a file that is no object; `problem` says so to people."""
+    """A part of a file that isn't an object; `problem` describes it for people."""
 
     problem: str
 
@@ -62,7 +63,7 @@ DumpedItem = DumpedObject | CloudGroup | Moment | Oddity | DumpForm
 
 
 def dumped_items(pieces: Iterable[DocumentPiece]) -> Iterator[DumpedItem]:
-    """Yields what is in the documents of a file, and their form before it, perhaps repeatedly."""
+    """Yields the items of a file's documents, and their form before them, perhaps repeatedly."""
     number, streamed = 1, False
     with Spool(whole=True) as held:
         for piece in pieces:
@@ -94,13 +95,13 @@ def _of_snapshot(key: str, name: str, value: Any) -> Iterator[DumpedItem]:
         yield DumpedObject("Node", "v1", node, coming=coming[1])
     else:
         yield DumpedObject("Node", "v1", _without_mark(node), in_snapshot=True)
-    # Pods of a node that isn't there are CA's copies of those of DaemonSets.
+    # Pods on a node that doesn't exist yet are CA's copies of DaemonSets' pods.
     for pod in () if coming else pods:
         yield DumpedObject("Pod", "v1", pod)
 
 
 def _without_mark(node: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns a Node without the label by which CA knows its own copies of templates."""
+    """Returns a Node without the label by which CA marks its own copies of templates."""
     metadata = as_map(node.get("metadata"))
     labels = as_map(metadata.get("labels"))
     if _TEMPLATE_LABEL not in labels:
@@ -112,8 +113,8 @@ def _without_mark(node: Mapping[str, Any]) -> Mapping[str, Any]:
 def _item(
     item: Any, of_list: Mapping[str, Any], held: Spool | None, number: int
 ) -> Iterator[DumpedItem]:
-    """Yields an item of a list. Those of a typed list don't say their kind; if the list says its
-    own only at its end, they are held.
+    """Yields an item of a list. Items of a typed list don't have a kind; if the list has its kind
+    only at its end, items are held until then.
     """
     if not isinstance(item, Mapping):
         yield Oddity(f"document {number}: an item of its list is no object")
@@ -144,7 +145,7 @@ def _ended(
         yield from (Moment(text) for name in _TIMES if (text := text_at(rest, name)))
         return
     kind = _kind_of_items(rest)
-    if kind == "ReplicationController":  # kubectl get prints lists without a kind of their own
+    if kind == "ReplicationController":  # kubectl get prints lists without a kind
         yield DumpForm.CLUSTER_INFO
     for item in held.taken(""):
         if kind:

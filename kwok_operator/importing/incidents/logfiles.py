@@ -1,7 +1,7 @@
 """Reads the logs of cluster-autoscaler that the user names: line by line, of any size.
 
 A log may be rotated into several files, compressed (.gz), cut off, or the output of a tool that
-puts something before each line. Nothing but what calog.py keeps stays in memory.
+adds something before each line. Only what calog.py keeps stays in memory.
 """
 
 import codecs
@@ -18,7 +18,7 @@ from kwok_operator.userfiles import chunks
 
 _AT_ONCE: Final = 1_000
 _FIRST_LINES: Final = 1_000
-"""Lines in which one must have a time, for the order of files."""
+"""A file is sorted by the first time in so many lines."""
 
 
 class _DamagedError(Exception):
@@ -28,8 +28,9 @@ class _DamagedError(Exception):
 def read_logs(
     paths: Iterable[Path], *, at: float | None, near: float
 ) -> tuple[LogReader, list[str]]:
-    """Reads all files in the order of time. Returns what they have, and sentences on what could not
-    be read. Raises SettingsError if a file can't be opened, or none has a line of such a log.
+    """Reads all files in the order of their times. Returns the reader, and sentences on what could
+    not be read. Raises SettingsError if a file can't be opened, or no file has a line of such a
+    log.
     """
     reader, problems = LogReader(at=at, near=near), list[str]()
     for _ in reading_logs(paths, reader, problems, given=True):
@@ -40,8 +41,8 @@ def read_logs(
 def reading_logs(
     paths: Iterable[Path], reader: LogReader, problems: list[str], *, given: bool
 ) -> Iterator[None]:
-    """Reads as read_logs, and pauses now and then, so that a signal is heard. `given` means that
-    the user named the files, which may be pipes.
+    """Reads like read_logs, and yields now and then, so that the caller can check for signals.
+    `given` means that the user named the files, which may be pipes.
     """
     near = reader.near
     for path in sorted(paths, key=lambda each: _begin(each, near)):
@@ -64,8 +65,8 @@ def reading_logs(
 
 
 def _lines(path: Path, damaged: Callable[[str], None], *, given: bool = True) -> Iterator[bytes]:
-    """Yields the lines of a file, each cut after MAX_LINE bytes, and an empty one after each piece
-    that is read. Raises OSError.
+    """Yields the lines of a file, each cut after MAX_LINE bytes, and an empty line after each piece
+    of the file. Raises OSError.
     """
     data = unzipped(
         chunks(path, given=given),
@@ -85,7 +86,7 @@ def _lines(path: Path, damaged: Callable[[str], None], *, given: bool = True) ->
 
 
 def _as_utf8(data: Iterator[bytes]) -> Iterator[bytes]:
-    """Yields UTF-8; PowerShell's > writes UTF-16."""
+    """Yields the data as UTF-8. PowerShell's > writes UTF-16."""
     first = next(data, b"")
     utf16 = first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     decoder = codecs.getincrementaldecoder("utf-16")("replace")
@@ -101,5 +102,5 @@ def _begin(path: Path, near: float) -> float:
             if said := read_line(line.decode("utf-8", "replace"), near=near):
                 return said.at
     except OSError:
-        pass  # reading it says what is wrong
+        pass  # the reading below reports the error
     return near

@@ -1,11 +1,11 @@
-"""Reads one line of a log of a Kubernetes program: when it was written, and what it says.
+"""Reads one line of a log of a Kubernetes program: when it was written, and its text.
 
-    a line as a file has it  --read_line-->  LogLine(at, text), or None
+    a line of a file  --read_line-->  LogLine(at, text), or None
 
 Programs write text (`I1126 12:16:42.933076   18389 file.go:67] text`) or, with
---logging-format=json, JSON. Around that, tools put something of their own: `kubectl logs
---timestamps` and `--prefix`, stern, container runtimes (CRI, Docker), log stores that export JSON.
-Which lines matter is not known here: calog.py has it.
+--logging-format=json, JSON. Tools add something before or around that: `kubectl logs --timestamps`
+and `--prefix`, stern, container runtimes (CRI, Docker), log stores that export JSON. calog.py
+decides which lines matter.
 """
 
 import json
@@ -19,27 +19,27 @@ from typing import Any, Final
 from kwok_operator.formats.untyped import as_map
 
 MAX_LINE: Final = 256 * 1024
-"""Bytes of a line that are read; the rest of a longer one is dropped."""
+"""The most bytes of a line that are read; the rest is dropped."""
 _KLOG: Final = re.compile(
     r"(?<![0-9A-Za-z])[IWEF]([01][0-9])([0-3][0-9]) ([0-2][0-9]):([0-5][0-9])"
     r":([0-6][0-9]\.[0-9]{1,9}) +[0-9]+ [\w.-]+:[0-9]+\] ?"
 )
 _HEAD: Final = 2_000
-"""Characters in which a line's own beginning must be: what tools put before it is shorter."""
+"""The most characters that tools add before a program's own text."""
 _RFC3339: Final = re.compile(
     r"\b(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)(?= )"
 )
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 _WRAPPED: Final = ("log", "message", "textPayload", "line", "body", "content", "_raw")
 _MILLISECONDS: Final = 1e11
-"""A number of seconds this large is one of milliseconds: klog's JSON writes those."""
+"""A number of seconds as large as this is one of milliseconds, as in klog's JSON."""
 _DEEPEST: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A line. `at` is in seconds since 1970, in the time zone that the program had (mostly UTC)
-    unless a tool has written its own time before it.
+    """A line of a log. `at` is in seconds since 1970, by the program's time zone (mostly UTC)
+    unless a tool has added its own time.
     """
 
     at: float
@@ -47,8 +47,8 @@ class LogLine:
 
 
 def read_line(line: str, *, near: float) -> LogLine | None:
-    """Reads a line; None for one that has no time, such as one of a stack trace. klog's text has
-    no year: the one that brings the line closest to `near` is taken.
+    """Reads a line; None for a line without a time, such as one of a stack trace. klog's text has
+    no year: the year that brings the line closest to `near` is used.
     """
     return _read(line, near, "", _DEEPEST)
 
@@ -58,7 +58,7 @@ def _read(line: str, near: float, outer: str, deep: int) -> LogLine | None:
     klog = _KLOG.search(line, 0, _HEAD)
     start = line.find("{", 0, _HEAD)
     if deep and 0 <= start < (klog.start() if klog else _HEAD):
-        # Text in JSON is escaped, so it is read as JSON first.
+        # Text in JSON is escaped, so JSON is tried first.
         said = _of_json(line[start:], near, outer or line[:start], deep - 1)
         if said is not None or klog is None:
             return said
@@ -109,7 +109,7 @@ def _midnight(month: int, day: int, near_day: int) -> float | None:
 
 
 def _time(value: Any) -> float | None:
-    """Returns a time in seconds: an RFC 3339 text, or a number of seconds or milliseconds."""
+    """Returns a time in seconds, from an RFC 3339 text, or a number of seconds or milliseconds."""
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e14:
         return value / 1000 if value > _MILLISECONDS else float(value)
     match = _RFC3339.search(f"{value} ") if isinstance(value, str) else None

@@ -1,10 +1,10 @@
-"""Makes the placement of an import: on which nodes its pods are when a rehearsal begins.
+"""Makes the placement of an import: on which nodes its pods are when a rehearsal starts.
 
     Standing of each workload, and the nth node of its group by name
         --placement_of-->  ImportedPlacement  --renamed, with --anonymize-->  --as_json-->  the file
 
-placement.json has the form of the field `placement` of a scenario, whose fields are in
-rehearsal/scenario/placement.py. Nodes are called GROUP/NUMBER, as their names are others elsewhere.
+placement.json has the form of a scenario's field `placement`, whose fields are in
+rehearsal/scenario/placement.py. Nodes are written GROUP/NUMBER, as they get other names elsewhere.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ FORMAT: Final = 1
 @dataclass(frozen=True, slots=True)
 class StandingPods:
     """The pods of a workload, or one pod without an owner. `on` counts them by node; `ordinals` has
-    those of a StatefulSet. `pending` has the creation times of pods without a node; empty: unknown.
+    a StatefulSet's pods. `pending` has the creation times of pods without a node; empty if unknown.
     """
 
     ref: Ref
@@ -36,22 +36,20 @@ class StandingPods:
 
 @dataclass(frozen=True, slots=True)
 class ImportedPlacement:
-    """Where all pods stood, and what kept pods off single nodes."""
+    """The nodes of all pods, and what kept pods off single nodes."""
 
     pods: Sequence[StandingPods]
     barriers: Mapping[NthNode, NodeBarrier]
 
     @property
     def pending(self) -> int:
-        """Returns the number of pods that had no node."""
+        """The number of pods that had no node."""
         return sum(len(each.pending) for each in self.pods)
 
     def renamed(
         self, rename: Callable[[Ref], Ref], taint: Callable[[Any], Any]
     ) -> "ImportedPlacement":
-        """Returns it with other names; `taint` renames a taint. The order is that of the new
-        names.
-        """
+        """Returns the placement with other names, in their order; `taint` renames a taint."""
 
         def node(nth: NthNode) -> NthNode:
             return NthNode(rename(Ref(KIND, "", nth.group)).name, nth.number)

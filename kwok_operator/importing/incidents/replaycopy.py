@@ -1,9 +1,9 @@
-"""Maps the names of cluster-autoscaler's groups, of nodes and of pods to those in the copy.
+"""Maps cluster-autoscaler's names of groups, nodes and pods to those in the copy of the cluster.
 
     Grouped, Standing of workloads, Anonymizer if names are to be hidden  --copy_of-->  ReplayCopy
 
-Nodes and pods get new names in the copy, so those are patterns: * stands for any characters, ? for
-one.
+Nodes and pods get new names in the copy, so their names are patterns: * stands for any characters,
+? for one.
 """
 
 import re
@@ -33,7 +33,7 @@ _PUBLIC: Final = frozenset(
         *(text for name, text in vars(texts).items() if name.isupper() and isinstance(text, str)),
     }
 )
-"""Reasons without any name in them."""
+"""Reasons of cluster-autoscaler that contain no names."""
 _INSUFFICIENT: Final = re.compile(r"Insufficient (\S+)")
 
 
@@ -45,7 +45,7 @@ def copy_of(
     workloads: Mapping[Ref, Standing],
     anonymizer: Anonymizer | None = None,
 ) -> ReplayCopy:
-    """Returns the names in the copy. `ca_names` are those of groups in cluster-autoscaler."""
+    """Returns the names in the copy. `ca_names` are the names of groups in cluster-autoscaler."""
     there = sorted(groups, key=lambda each: each.name)
     named = _Names(anonymizer)
     by_name = {name: [each.name for each in members_of(name, there)] for name in ca_names}
@@ -77,15 +77,15 @@ class _Names:
         return self._anonymizer.ref(ref) if self._anonymizer else ref
 
     def reason(self, text: str) -> str:
-        """Returns a reason without names; empty if it may have some."""
+        """Returns the reason without names; empty if it may contain some."""
         if self._anonymizer and (match := _INSUFFICIENT.fullmatch(text)):
             return f"Insufficient {self._anonymizer.resource(match[1])}"
         return text if text in _PUBLIC else ""
 
 
 def _pods(workloads: Mapping[Ref, Standing], named: _Names) -> Callable[[str], str]:
-    """Returns a function from NAMESPACE/NAME of a pod to the pattern for all of its workload; empty
-    if no workload is known that may have made it.
+    """Returns a function that maps NAMESPACE/NAME of a pod to the pattern for all pods of its
+    workload; empty if no known workload may have created the pod.
     """
     known = {(ref.namespace, ref.name): ref for ref in workloads}
     made = {
@@ -99,7 +99,7 @@ def _pods(workloads: Mapping[Ref, Standing], named: _Names) -> Callable[[str], s
             ref = named.ref(known[there, name])
             return f"{ref.namespace}/{ref.name}"
         maker = made.get((there, name))
-        while name and maker is None:  # it came after the workload was read
+        while name and maker is None:  # the pod was created after the workload was read
             name = name.rpartition("-")[0]
             maker = known.get((there, name))
         if maker is None:

@@ -1,10 +1,10 @@
-"""A decision of cluster-autoscaler (CA) as a scenario has it: flags, steps, expectations.
+"""Turns a decision of cluster-autoscaler (CA) into parts of a scenario: flags, steps, expectations.
 
     Decision, ReplayCopy  --replay_of-->  ScenarioParts, with which CA should decide the same again
 
-What the log doesn't settle isn't expected: of groups among which CA chose by chance any will do,
-and sizes count only where the copy begins with the same ones. The remarks say what else may make
-a run part from the original.
+The scenario only expects what the log proves: if CA chose between groups at random, any of them
+will do, and sizes count only where the copy starts with the same sizes. The remarks say why a run
+may still differ from the original.
 """
 
 import re
@@ -66,17 +66,18 @@ _DEFAULTS: Final[Mapping[str, str]] = {
     "skip-nodes-with-local-storage": "true",
     "skip-nodes-with-system-pods": "true",
 }
-"""Flags that decide, and their defaults, as in CA 1.36 (config/flags/flags.go). The default of
-expander has changed, so it is always given. Times are shorter, or a run would take hours.
+"""Flags that influence decisions, with their defaults in CA 1.36 (config/flags/flags.go). The
+default of expander has changed, so it is always passed. Times are shorter, or a run would take
+hours.
 """
 _ELSEWHERE: Final = frozenset(
     """scheduler-config-file grpc-expander-url drain-priority-config startup-taint ignore-taint
     status-taint gpu-total balancing-ignore-label balancing-label""".split()
 )
-"""Flags that decide, too, but name files, servers or several values."""
+"""Flags that influence decisions, too, but whose values are files, servers or lists."""
 _EXPANDER: Final = "(?:random|most-pods|least-waste|least-nodes|price|priority|grpc)"
 _VALUE: Final = re.compile(rf"true|false|[-+0-9.:smh]+|{_EXPANDER}(?:,{_EXPANDER})*")
-"""Values that these flags take: there are no names in them."""
+"""Values that these flags may have: they contain no names."""
 _FAST: Final[Mapping[str, str]] = {
     "scan-interval": "2s",
     "scale-down-unneeded-time": "10s",
@@ -86,11 +87,11 @@ _FAST: Final[Mapping[str, str]] = {
     "kube-client-qps": "100",
     "kube-client-burst": "200",
 }
-"""Shorter times, so that minutes of the original take seconds; not those of back-offs."""
+"""Shorter times, so that minutes of the original take seconds. Back-offs keep their times."""
 _CLASSES: Final = {"OutOfResource": "OutOfResources"}
-"""The class of an error in spec.cloud, by that in CA's log; all others are Other."""
+"""The class of an error in spec.cloud, by the class in CA's log; all others are Other."""
 _CODE: Final = re.compile(r"(?=.{1,64}$)[A-Za-z]+(?:[._-][A-Za-z]+)*")
-"""A code that spec.cloud takes, if it has only words: others may have names of accounts in them."""
+"""Error codes that spec.cloud accepts: only words, as others may contain account names."""
 _WHY_KEPT: Final[Mapping[str, str]] = {
     "disruption budget": "not enough pod disruption budget",
     "min size reached": "node group min size reached",
@@ -104,36 +105,37 @@ _WHY_KEPT: Final[Mapping[str, str]] = {
     "place": "its pods find no other place",
     "minimal limit": "minimal limit exceeded",
 }
-"""Parts of CA's reasons not to remove a node, and the reasons without the names in them."""
+"""Parts of CA's reasons not to remove a node, with the reasons without names."""
 _MOST_TEXT: Final = 300
 _MOST_NAMES: Final = 100
-"""Names in one expectation."""
+"""The most names in one expectation."""
 _MOST_EVENTS: Final = 200
-"""Events that are waited for: CA drops some of very many."""
+"""The most Events that a run waits for: CA drops some if there are very many."""
 _MOST_EXPECTED: Final = 20
-"""Expectations of one sort: nobody reads more."""
+"""The most expectations of one sort: nobody reads more."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayCopy:
-    """The names in the copy of the cluster, in which the replay takes place."""
+    """The names in the copy of the cluster in which the decision is replayed."""
 
     groups: Mapping[str, Sequence[str]]
-    """The groups of each of CA's groups: several if it had several zones."""
+    """The copy's groups for each of CA's groups: several if it had several zones."""
     sizes: Mapping[str, int]
-    """With how many nodes each group of the copy begins."""
+    """The number of nodes with which each group of the copy starts."""
     nodes: Mapping[str, str] = field(default_factory=dict)
     """A pattern for the name of each node, such as web-????-000002."""
     pod: Callable[[str], str] = lambda pod: pod
-    """Makes NAMESPACE/NAME of a pod a pattern for all pods of its workload, such as shop/web-*;
-    empty if it isn't known."""
+    """Maps NAMESPACE/NAME of a pod to a pattern for all pods of its workload, such as shop/web-*;
+    empty if the workload is unknown.
+    """
     text: Callable[[str], str] = lambda text: text
-    """Makes a reason of CA's anonymous; empty if it can't be kept."""
+    """Makes a reason of CA's anonymous; empty if it may contain names."""
 
 
 def replay_of(decision: Decision, copy: ReplayCopy) -> ScenarioParts:
-    """Returns flags, steps before CA starts, and expectations; none if nothing is known of the
-    decision.
+    """Returns flags, steps before CA starts, and expectations; empty parts if the decision is
+    unknown.
     """
     there = _of_copy(decision, copy)
     remarks = [f"May differ: {each}." for each in _differs(there, copy)]
@@ -154,7 +156,7 @@ def replay_of(decision: Decision, copy: ReplayCopy) -> ScenarioParts:
 
 
 def _of_copy(decision: Decision, copy: ReplayCopy) -> Decision:
-    """Returns the decision without what is only about pods that the copy lacks."""
+    """Returns the decision without the parts that are only about pods that the copy lacks."""
     plans = (p for p in decision.scale_ups if not p.pods or any(map(copy.pod, p.pods)))
     refusals = {pod: why for pod, why in decision.refusals.items() if copy.pod(pod)}
     there = replace(decision, scale_ups=tuple(plans), refusals=refusals)
@@ -171,7 +173,7 @@ def _flags(decision: Decision) -> dict[str, str]:
 
 
 def _refusing(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
-    """Yields steps that make the cloud refuse what it refused then."""
+    """Yields steps that make the simulated cloud refuse what the real cloud refused."""
     failures = {each.group: each for each in decision.failures}
     for group in sorted(failures.keys() | decision.backed_off):
         failure = failures.get(group)
@@ -245,7 +247,7 @@ def _scale_ups(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
 
 
 def _others(plan: PlannedScaleUp, decision: Decision, copy: ReplayCopy) -> frozenset[str]:
-    """Returns the groups that may as well be chosen."""
+    """Returns the groups that CA may as well choose."""
     if plan.others is not None:
         return plan.others
     return frozenset(copy.groups) - plan.excluded - {up.group for up in plan.groups}
@@ -258,14 +260,14 @@ def _triggered(
     copy: ReplayCopy,
     begun: Mapping[str, int],
 ) -> list[str]:
-    """Returns the parts of texts of which an Event of this scale-up has one."""
+    """Returns parts of texts: an Event about this scale-up contains one of them."""
     added = {each.after - each.before for each in plan.groups}
     names = copy.groups.get(up.group, ())
     own, size = up.after - up.before, copy.sizes.get(names[0], 0) if names else 0
     if up.before < 0:
         parts = [f"{{{names[0]} {size}->{up.after} "]
     elif len(names) == 1 and size == begun[up.group] and not plan.several:
-        # If CA balanced groups, any of them may get the node that is one more.
+        # If CA balanced groups, any of them may get one node more than the others.
         near = sorted({own} | {each for each in added if abs(each - own) <= 1})
         parts = [f"{{{names[0]} {up.before}->{up.before + each} " for each in near]
     else:
@@ -279,7 +281,7 @@ def _triggered(
 
 
 def _begun(decision: Decision) -> dict[str, int]:
-    """Returns the sizes with which the groups that were scaled up began; -1: unknown."""
+    """Returns the sizes that the groups had before they were scaled up; -1 if unknown."""
     begun: dict[str, int] = {}
     for up in (up for plan in decision.scale_ups for up in plan.groups):
         begun.setdefault(up.group, up.before)
@@ -287,15 +289,15 @@ def _begun(decision: Decision) -> dict[str, int]:
 
 
 def _is_larger(group: str, begun: Mapping[str, int], copy: ReplayCopy) -> bool:
-    """Whether the copy begins with more nodes of a group than it had when it was scaled up: then it
-    had changed since the snapshot.
+    """Whether the copy starts with more nodes of a group than the group had before its scale-up:
+    then it had changed since the snapshot.
     """
     size = sum(copy.sizes.get(name, 0) for name in copy.groups.get(group, ()))
     return 0 <= begun[group] < size
 
 
 def _final_sizes(decision: Decision, copy: ReplayCopy, refused: set[str]) -> Iterator[Expected]:
-    """Yields how large groups became at most, once no pod waited any more."""
+    """Yields the largest sizes that groups reached, once no pod was pending."""
     plans = decision.scale_ups
     if any(_others(plan, decision, copy) or len(plan.groups) > 1 or plan.several for plan in plans):
         return
@@ -309,8 +311,8 @@ def _final_sizes(decision: Decision, copy: ReplayCopy, refused: set[str]) -> Ite
 
 
 def _refusals(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
-    """Yields why pods got no node: for all pods of a workload that have the same reasons."""
-    # CA counts groups, so the copy must have the same ones. Without a log, it names none.
+    """Yields why pods got no node: one expectation for all pods of a workload and reason."""
+    # CA counts groups, so the copy must have as many. Without a log, CA's Events name none.
     counted = max(
         (sum(each.groups for each in why) for why in decision.refusals.values()), default=0
     )
@@ -334,7 +336,7 @@ def _refusals(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
                 text == BACKOFF and not (pod in backing and refused & copy.groups.keys())
             ):
                 continue
-            # When CA backs off from a group, its reason changes to that while a run goes on.
+            # When CA backs off from a group, its reason changes to that during a run.
             unsure = lacking + (0 if text == FULL else len(refused))
             if text == BACKOFF or (text == FULL and full & copy.groups.keys() and not alike):
                 said.append((text,))
@@ -357,7 +359,7 @@ def _refusals(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
 def _nodes(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
     """Yields which nodes were removed, and which were not."""
     marked = {"reason": "ScaleDown", "message": "marked the node"}
-    # Which of several nodes is drained, or removed first, is left to chance.
+    # Chance decides which of several nodes is drained, or removed first.
     drawn = {node for node, pods in decision.removed.items() if pods} | decision.removable
     unsure = {_group_pattern(copy.nodes[node]) for node in drawn if node in copy.nodes}
     removed = Counter[str]()
@@ -383,7 +385,7 @@ def _nodes(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
 
 
 def _kept(decision: Decision) -> dict[str, list[str]]:
-    """Returns the nodes that CA kept, by reason in words that have no names, the rarest first."""
+    """Returns the nodes that CA kept, by reason in words without names; rare reasons first."""
     by_reason: dict[str, list[str]] = defaultdict(list)
     for node, said in decision.kept.items():
         why = next((words for part, words in _WHY_KEPT.items() if part in said), "other reasons")
@@ -392,7 +394,7 @@ def _kept(decision: Decision) -> dict[str, list[str]]:
 
 
 def _of_groups(names: Collection[str], every: Iterable[str]) -> list[str]:
-    """Returns patterns for nodes: one for all of a group, if they are all."""
+    """Returns patterns for nodes: only one for a group if all its nodes are meant."""
     groups: dict[str, set[str]] = defaultdict(set)
     for name in every:
         groups[_group_pattern(name)].add(name)
@@ -467,6 +469,6 @@ def _differs(decision: Decision, copy: ReplayCopy) -> Iterator[str]:
     if unknown := [copy.text(name) for name in decision.named - copy.groups.keys()]:
         named = few_names(unknown) if all(unknown) else f"{len(unknown):,} groups"
         yield f"the copy lacks {named}, or their bounds: nothing shows nodes or bounds of them"
-    if decision.errors:  # their texts may have names of accounts in them
+    if decision.errors:  # their texts may contain account names
         yield f"it met {_count(decision.errors, 'error')}, which the copy doesn't repeat"
     yield "times are shorter than then: a node is unneeded after 10 s, a loop begins every 2 s"

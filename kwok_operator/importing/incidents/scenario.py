@@ -1,9 +1,9 @@
-"""The scenario that an import writes beside its manifests: the cluster as it stood, played again.
+"""The scenario that an import writes beside its manifests: it starts from the cluster's state then.
 
     files of the folder, ImportedPlacement, ScenarioParts  --scenario_of-->  scenario.yaml
 
-Others say what is to be done and expected (ScenarioParts), in the names of the folder: with
---anonymize these are the anonymous ones.
+ScenarioParts says what is done and expected, with the names in the folder: with --anonymize these
+are the anonymous names.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ FIELDS: Final[Sequence[str]] = (
     *("teaches", "seed", "currency", "cluster", "apply", "placement", "topology", "begin"),
     *("steadyWithin", "processes", "workloads", "timeline", "until", "expect"),
 )
-"""The fields of a scenario in the order in which people write them."""
+"""The fields of a scenario, in the order in which people write them."""
 _APPLIED: Final = ("cluster", "nodegroups", "namespaces")
 _TEACHES: Final = "The cluster as it was imported: each pod is where it was, or pending again."
 _STEADY_WITHIN: Final = "15m"
@@ -27,16 +27,17 @@ _QUIET: Final = "10s"
 _QUIET_WITH_AUTOSCALER: Final = "40s"
 _AT_MOST: Final = "10m"
 _LONGEST: Final = 2_000
-"""Characters that `teaches` may have."""
+"""The most characters that the field `teaches` may have."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScenarioParts:
-    """What is to happen and to hold, as a scenario has it.
+    """What a scenario does and expects.
 
-    `autoscaler` has cluster-autoscaler's flags without dashes; None: none is started. Without
-    `until`, the end is when nothing changes any more; without `expect`, no more pods are pending
-    than were. `steps` are done before it starts. `remarks` are sentences for people.
+    `autoscaler` has cluster-autoscaler's flags without dashes; None: don't start it. Without
+    `until`, the run ends when nothing changes any more; without `expect`, it expects that no more
+    pods are pending than were. `steps` are done before cluster-autoscaler starts. `remarks` are
+    sentences for people.
     """
 
     teaches: str = _TEACHES
@@ -50,12 +51,12 @@ class ScenarioParts:
 def scenario_of(
     files: Iterable[str], *, placement: ImportedPlacement, parts: ScenarioParts
 ) -> dict[str, Any]:
-    """Returns the scenario that applies those of the folder's files that have manifests."""
+    """Returns the scenario that applies the folder's files that contain manifests."""
     folders = {name.partition("/")[0] for name in files}
     # A long file continues in another, such as nodegroups.2.yaml.
     apply = [name for stem in _APPLIED for name in sorted(folders) if name.split(".")[0] == stem]
     scenario: dict[str, Any] = {
-        # The report has it, so there it says what may make a run part from the original.
+        # The report shows `teaches`, so that is where the remarks go.
         "teaches": one_line(" ".join([parts.teaches, *parts.remarks]), limit=_LONGEST),
         "apply": apply,
         "placement": PLACEMENT,
@@ -67,7 +68,7 @@ def scenario_of(
         autoscaler = {"values": "production", "flags": dict(parts.autoscaler)}
         process = {"name": "autoscaler", "clusterAutoscaler": autoscaler, "starts": "byTimeline"}
         scenario["processes"] = [process]
-        # Its Events count only once the clock runs.
+        # Events count only once the scenario's clock runs.
         steps.append({"start": "autoscaler"})
     if steps:
         scenario["timeline"] = steps

@@ -1,7 +1,7 @@
-"""Puts objects of files into the order in which they are imported: owners before what they own.
+"""Sorts objects of files into the order in which they are imported: owners before what they own.
 
-Files have them in any order, and there may be 1 GB of them. So they wait compressed, and without
-what could be secret, as some of it may come to lie in a temporary file.
+Files may have 1 GB of objects, in any order. So they are kept compressed, and without values that
+could be secret, as some of them may get into a temporary file.
 """
 
 import marshal
@@ -15,7 +15,7 @@ from kwok_operator.formats.untyped import as_map, text_at
 from kwok_operator.importing.pods.fields import ANNOTATIONS, CONTAINER
 
 _IN_MEMORY: Final = 16 * 1024 * 1024
-"""Bytes of a kind, compressed, that are kept in memory; the rest is in a file without a name."""
+"""Compressed bytes of one kind that stay in memory; more go to a nameless temporary file."""
 _CHUNK: Final = 2**16
 _OF_CONTAINER: Final = frozenset(("name", "image", *CONTAINER))
 _STATUS: Final = frozenset(
@@ -23,7 +23,7 @@ _STATUS: Final = frozenset(
     currentMetrics""".split()
 )
 _DEEPEST: Final = 6
-"""The spec of a CronJob's pods is the third in another."""
+"""The most nested specs: a CronJob's pods have the third."""
 _OF_SPEC: Final = {
     "PersistentVolume": ("nodeAffinity", "claimRef"),
     "PersistentVolumeClaim": ("volumeName",),
@@ -34,9 +34,10 @@ _METADATA: Final = frozenset(
 
 
 class Spool:
-    """Collects objects by kind; `taken` yields those of a kind in the order in which they came.
+    """Collects objects by kind; `taken` yields those of a kind in the order in which they were
+    added.
 
-    `whole` keeps all of them, and only in memory.
+    `whole` keeps all fields, and only in memory.
     """
 
     def __init__(self, *, whole: bool = False) -> None:
@@ -63,7 +64,7 @@ class Spool:
         self.counts[kind] += 1
 
     def taken(self, kind: str) -> Iterator[dict[str, Any]]:
-        """Yields the objects of a kind; they are gone after that."""
+        """Yields the objects of a kind, and removes them."""
         if kind not in self._kinds:
             return
         file, compress = self._kinds.pop(kind)
@@ -76,9 +77,7 @@ class Spool:
 
 
 def _reader(file: IO[bytes]) -> Callable[[int], bytes]:
-    """Returns a function that reads so many bytes of what is compressed in a file, none at its
-    end.
-    """
+    """Returns a function that reads decompressed bytes of a file; none at its end."""
     unzip, rest = zlib.decompressobj(), bytearray()
 
     def read(count: int) -> bytes:
@@ -98,10 +97,10 @@ def without_secrets(
     body: Mapping[str, Any], *, of_spec: Sequence[str] = (), deepest: int = _DEEPEST
 ) -> dict[str, Any]:
     """Returns an object without values that are never imported: environment, commands, most
-    annotations, volumes. `of_spec` names what is kept of its spec, if not all.
+    annotations, volumes. `of_spec` names the fields of its spec to keep, if not all.
 
-    Fields that a pod loses stay, with a value that says nothing, as the ledger names them. What
-    nests deeper than `deepest` specs and templates is left out.
+    Fields that a pod loses stay, with an empty value, so that the ledger can name them. What is
+    nested in more than `deepest` specs and templates is left out.
     """
     metadata = as_map(body.get("metadata"))
     kept = {k: v for k, v in metadata.items() if k in _METADATA}

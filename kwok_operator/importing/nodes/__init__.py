@@ -1,1 +1,1 @@
-"""Nodes become groups: by --group-by, by their pool (pools.py), or as CA groups them."""
+"""Turns nodes into groups: by --group-by, by their pool (pools.py), or as CA groups them."""

@@ -1,7 +1,9 @@
-"""Finds the minimum and maximum of imported groups, as cluster-autoscaler or Cluster API has them.
+"""Finds minimum and maximum size of imported groups, from cluster-autoscaler or Cluster API.
 
 flags, status, provider config, Cluster API  --add_...-->  ScalingGroup
 ScalingGroup, ImportedGroup  --settle-->  spec.autoscaling by group, notes
+
+A scaling group is a node group of the autoscaler; several imported groups may belong to one.
 """
 
 import re
@@ -42,13 +44,13 @@ _FORMS: Final = (
     r"aks-{pool}-[0-9]{{8}}-vmss",
     r"{pool}\..+",
 )
-"""Names that EKS, eksctl, GKE, AKS and kOps give the scaling group of a pool."""
+"""Patterns of the names that EKS, eksctl, GKE, AKS and kOps give the scaling group of a pool."""
 _AS_A_WORD: Final = r".*(?<![A-Za-z0-9]){pool}(?![A-Za-z0-9]).*"
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedGroup:
-    """A group with `size` nodes; `known_as` are the names of scaling groups that its nodes show."""
+    """A group with `size` nodes; `known_as` are scaling groups that its nodes' labels show."""
 
     name: str
     pool: str
@@ -56,7 +58,7 @@ class ImportedGroup:
     known_as: frozenset[str]
     size: int
     node_pool: str = ""
-    """The NodePool of Karpenter."""
+    """The Karpenter NodePool of the group's nodes; empty if there is none."""
     nodes: tuple[str, ...] = ()
 
     @property
@@ -76,15 +78,15 @@ class Bounds:
     _least: dict[str, int] = field(default_factory=dict)
     node_pools: NodePools = field(default_factory=NodePools)
     max_size: MaxSize | None = None
-    """The maximum of groups without known bounds; None: they get none."""
+    """The maximum for groups whose bounds are unknown; None if they get none."""
 
     def add_autoscaler(self, body: Any) -> None:
-        """Adds the flags of a Deployment or Pod, if it is cluster-autoscaler's."""
+        """Adds the flags of a Deployment or Pod, if it runs cluster-autoscaler."""
         flags = flags_of(body)
         if flags is None:
             return
         metadata = as_map(body.get("metadata"))
-        # The API server's lists of a built-in kind leave `kind` out of each item.
+        # In the API server's lists of a built-in kind, items have no `kind`.
         kind = str(body.get("kind") or "Deployment")
         ref = Ref(kind, *(str(metadata.get(k, "")) for k in ("namespace", "name")))
         self._add(*groups_of_flags(flags), ref=ref)
@@ -93,7 +95,7 @@ class Bounds:
         self._notes += [self._unreadable(ref, problem) for problem in problems]
 
     def add_status(self, text: Any) -> None:
-        """Adds the text under `status` in the ConfigMap cluster-autoscaler-status."""
+        """Adds the text under the key `status` of the ConfigMap cluster-autoscaler-status."""
         self._add(*groups_of_status(text), ref=_STATUS)
 
     def add_provider_config(self, text: Any, templates: Mapping[str, Any] | None = None) -> None:
@@ -124,8 +126,8 @@ class Bounds:
     def add_logged(
         self, groups: Iterable[ScalingGroup], *, full: Iterable[str], least: Mapping[str, int]
     ) -> None:
-        """Adds what a log says: scaling groups; in `full`, names of those that had as many nodes as
-        they may have; in `least`, nodes with the minimum that kept them from being removed.
+        """Adds what a log shows: scaling groups; in `full`, names of those at their maximum; in
+        `least`, nodes that CA kept because of the minimum, with that minimum.
         """
         for scaling in groups:
             self._one(scaling)
@@ -144,7 +146,7 @@ class Bounds:
     def settle(
         self, groups: Sequence[ImportedGroup]
     ) -> tuple[dict[str, dict[str, Any]], list[Note]]:
-        """Returns spec.autoscaling of the groups whose bounds are known, by name; and notes."""
+        """Returns spec.autoscaling by name of the group, if its bounds are known; and notes."""
         notes = [*self._notes, *self._read_scalables()]
         shares: dict[str, list[ScalingGroup]] = defaultdict(list)
         for scaling in sorted(self._groups.values(), key=lambda each: each.name):
@@ -196,7 +198,7 @@ class Bounds:
         return bounds | ({"options": options} if options else {}), note
 
     def _common_options(self) -> dict[str, Any]:
-        """Returns the options in which all autoscalers that were added agree."""
+        """Returns the options that all added autoscalers have in common."""
         first = dict(self._options[0]) if self._options else {}
         return {k: v for k, v in first.items() if all(o.get(k) == v for o in self._options)}
 
@@ -221,7 +223,7 @@ class Bounds:
         self._notes += [self._unreadable(ref, problem) for problem in problems]
 
     def _one(self, scaling: ScalingGroup) -> None:
-        # Flags, status and objects may all speak of one group; the first that was added counts.
+        # Flags, status and objects may describe the same group; the first that was added counts.
         self._groups.setdefault(scaling.name, scaling)
 
     def _unreadable(self, ref: Ref, problem: str) -> Note:
@@ -229,7 +231,7 @@ class Bounds:
 
 
 def members_of(scaling: str, groups: Sequence[ImportedGroup]) -> list[ImportedGroup]:
-    """Returns the groups whose nodes belong to a scaling group; the surest sign decides."""
+    """Returns the groups whose nodes belong to a scaling group. The most certain sign decides."""
     whole, last = scaling.lower(), scaling.rpartition("/")[2]
     known = [{name.lower() for name in group.known_as} for group in groups]
     for name in (whole, last.lower()):
@@ -243,7 +245,7 @@ def members_of(scaling: str, groups: Sequence[ImportedGroup]) -> list[ImportedGr
             break
         pool = next((p for p in pools if _fits(form, p, last)), None)
         members = [group for group in groups if group.pool == pool]
-    # Where each zone has a scaling group, its name or address says which.
+    # If each zone has a scaling group, its name or address names the zone.
     here = [group for group in members if group.zone and _fits(_AS_A_WORD, group.zone, scaling)]
     return here or members
 
@@ -253,8 +255,8 @@ def _fits(form: str, pool: str, name: str) -> bool:
 
 
 def _dealt(scaling: ScalingGroup, members: Sequence[ImportedGroup]) -> list[ScalingGroup]:
-    """Divides minimum and maximum among groups that share them: evenly, but if the sums allow it,
-    no minimum is above a group's size and no maximum below it.
+    """Divides minimum and maximum among the groups that share them: evenly, but if the sums allow
+    it, no minimum is above a group's size and no maximum below it.
     """
     sizes = [group.size for group in members]
     most = _deal(scaling.maximum, sizes, [MAX_TARGET_SIZE] * len(sizes))
@@ -267,13 +269,13 @@ def _dealt(scaling: ScalingGroup, members: Sequence[ImportedGroup]) -> list[Scal
 
 
 def _deal(total: int, floors: Sequence[int], ceilings: Sequence[int]) -> list[int]:
-    """Divides `total` as evenly as floors and ceilings allow; if they don't, they are ignored."""
+    """Divides `total` as evenly as floors and ceilings allow; ignores them if they can't be met."""
     if sum(floors) > total:
         floors = [0] * len(floors)
     if sum(ceilings) < total:
         ceilings = [total] * len(ceilings)
     low, high = 0, total
-    # The level to which all are filled: the highest that doesn't take more than there is.
+    # The highest level to which all can be filled with what there is.
     while low < high:
         level = (low + high + 1) // 2
         if sum(_filled(level, floors, ceilings)) <= total:

@@ -1,6 +1,4 @@
-"""Reads scaling groups and options from the flags of cluster-autoscaler (CA) and from its
-status.
-"""
+"""Reads scaling groups and options from the flags and the status of cluster-autoscaler (CA)."""
 
 import re
 import shlex
@@ -35,7 +33,7 @@ Flags = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class ScalingGroup:
-    """A node group as CA knows it: its name there, minimum and maximum of nodes, its own
+    """A node group of CA: its name in CA, its minimum and maximum number of nodes, and its own
     options.
     """
 
@@ -50,7 +48,7 @@ GroupsAndProblems = tuple[list[ScalingGroup], list[str]]
 
 
 def flags_of(body: Any) -> Flags | None:
-    """Returns flags and values in the order given; None for a workload that isn't CA."""
+    """Returns flags with their values, in the given order; None for a workload that isn't CA."""
     for container in _containers(body):
         words = [*_words(container.get("command")), *_words(container.get("args"))]
         named = [text_at(container, "image"), *(w for w in words if w[:1] != "-")]
@@ -60,7 +58,7 @@ def flags_of(body: Any) -> Flags | None:
 
 
 def groups_of_flags(flags: Flags) -> GroupsAndProblems:
-    """Returns the scaling groups in flags --nodes=MIN:MAX:NAME, and problems."""
+    """Returns the scaling groups of flags --nodes=MIN:MAX:NAME, and problems."""
     groups, problems = [], []
     for flag, value in flags:
         if flag != "nodes":
@@ -75,7 +73,7 @@ def groups_of_flags(flags: Flags) -> GroupsAndProblems:
 
 
 def options_of_flags(flags: Flags) -> tuple[dict[str, Any], list[str]]:
-    """Returns the options of groups that flags set, and problems; the last of each flag counts."""
+    """Returns the groups' options that flags set, and problems. The last of equal flags counts."""
     options: dict[str, Any] = {}
     problems: list[str] = []
     for flag, text in flags:
@@ -95,7 +93,7 @@ def options_of_flags(flags: Flags) -> tuple[dict[str, Any], list[str]]:
 
 
 def groups_of_status(text: Any) -> GroupsAndProblems:
-    """Returns the scaling groups in the text of a status, and problems."""
+    """Returns the scaling groups in the text of CA's status, and problems."""
     status = parse_status(text) if isinstance(text, str) else None
     if status is None:
         return [], ["status: must be the text that cluster-autoscaler writes"]
@@ -127,7 +125,7 @@ def _containers(body: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _words(value: Any) -> Iterator[str]:
-    """Yields the words of a command; a line for a shell is split."""
+    """Yields the words of a command; the line of a shell command is split."""
     for word in as_list(value):
         if not isinstance(word, str):
             continue

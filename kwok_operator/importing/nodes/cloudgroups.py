@@ -1,11 +1,11 @@
-"""Decides to which of cluster-autoscaler's (CA) node groups nodes belong, by CA's templates.
+"""Decides to which node group of cluster-autoscaler (CA) a node belongs, by CA's templates.
 
-A node that shows the name of its scaling group belongs to that group. For other nodes, templates
-decide: CA has one for each group, with the labels and resources of the group's nodes, and so with a
-pool and a zone. A node belongs to the group whose template has the node's pool and zone; if several
-have, to the one whose template shares most with the node. If none has, as a provider's templates
-may lack the label that names the pool, it belongs to the only group, if there is just one, whose
-template has no label and no resource that the node lacks.
+If a node shows the name of its scaling group, that decides. Otherwise templates decide: CA has one
+for each group, with the labels and resources of its nodes, and so with a pool and a zone. A node
+belongs to the group whose template has the same pool and zone; of several such groups, to the one
+whose template is most like the node. If there is none, as a provider's templates may lack the label
+that names the pool, the node belongs to the group whose template has no label and no resource that
+the node lacks, if there is exactly one.
 """
 
 from collections import defaultdict
@@ -27,7 +27,7 @@ class GroupOfNode:
 
 
 class Likeness(NamedTuple):
-    """How many labels and resources a node and a template share; `whole`: all of the template."""
+    """How many labels and resources a node and a template share. `whole`: all the template's."""
 
     shared: int
     whole: bool
@@ -35,7 +35,7 @@ class Likeness(NamedTuple):
 
 class CloudGroups:
     def __init__(self, ids: Mapping[Identity, Sequence[str]]) -> None:
-        """`ids` are CA's groups whose template falls into a pool and zone."""
+        """`ids` are the ids of CA's groups, by the pool and zone of their template."""
         self._ids = ids
         self._names = sorted({each for group_ids in ids.values() for each in group_ids})
         self._of_pool: dict[tuple[str, str, tuple[str, ...]], set[str]] = defaultdict(set)
@@ -45,8 +45,8 @@ class CloudGroups:
     def of_node(
         self, identity: Identity, names: Collection[str], likeness: Callable[[str], Likeness]
     ) -> GroupOfNode | None:
-        """Returns the group of a node; None if CA has none for it. `names` are those by which the
-        node knows its scaling group, `likeness` compares it with the template of a group.
+        """Returns the group of a node; None if CA has none for it. `names` are names of its scaling
+        group that the node shows; `likeness` compares the node with the template of a group.
         """
         known = {name.lower() for name in names}
         named = [n for n in self._names if known & {n.lower(), _last_part(n).lower()}]
@@ -54,7 +54,7 @@ class CloudGroups:
             return GroupOfNode(named[0])
         ids = sorted(named or self._ids.get(identity, ()))
         if not ids:
-            # A group with several zones has one template, in any of them.
+            # A group with several zones has a single template, for any one of them.
             of_pool = self._of_pool[_without_zone(identity)]
             if not of_pool:
                 of_pool = {each for each in self._names if likeness(each).whole}
@@ -64,12 +64,12 @@ class CloudGroups:
         return GroupOfNode(best[0], sure=len(best) == 1)
 
     def identity(self, group: str, identity: Identity) -> Identity:
-        """Returns the identity of the part of CA's group that is in the zone of an identity."""
+        """Returns the identity of the part of CA's group that is in this identity's zone."""
         return _SOURCE, _last_part(group), (group, identity[2][-1])
 
 
 def _last_part(group: str) -> str:
-    """Returns the name in an id such as KIND/NAMESPACE/NAME, or the address of a scale set."""
+    """Returns the last part of an id such as KIND/NAMESPACE/NAME, or of a scale set's address."""
     return group.rstrip("/").rpartition("/")[2] or group
 
 

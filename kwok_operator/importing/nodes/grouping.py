@@ -1,6 +1,8 @@
 """Makes KwokNodeGroups of another cluster's nodes, one for each pool and zone.
 
 Nodes, page by page  --add-->  what is kept of each  --finish-->  manifests, notes, places
+
+Kept of a node are labels, annotations, taints and resources.
 """
 
 import json
@@ -55,7 +57,7 @@ _COME_BY_THEMSELVES: Final = frozenset(
         constants.EXCLUDE_FROM_LOAD_BALANCERS_LABEL,
     }
 )
-"""Labels that every node of a group gets, perhaps with another value."""
+"""Labels that every node of a KwokNodeGroup gets anyway, perhaps with another value."""
 _PLACES: Final = (
     ("labels", "metadata.labels"),
     ("annotations", "metadata.annotations"),
@@ -65,18 +67,19 @@ _PLACES: Final = (
 _REQUIRED: Final = re.compile(
     r"metadata\.labels\[(?!(failure-domain\.)?beta\.kubernetes\.io/)|status\.capacity\["
 )
-"""Parts of a template that all nodes of its group have. CA adds old labels, also where nodes have
-them no more."""
+"""Parts of a template that all nodes of its group have. CA adds deprecated labels even if nodes no
+longer have them.
+"""
 _GROUP_BY: Final = "group-by"
 _MAX_VALUE: Final = 253
-"""Most characters of an annotation's value that is kept for --group-by."""
+"""The most characters of an annotation's value that is kept for --group-by."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """The result. `places` gives the groups for each name and label of a node; `read` counts the
-    Nodes. `labels` are those of the nodes of each group. `nth` has the nodes by name, `barriers`
-    what keeps pods off single ones.
+    """The groups that nodes have become. `places` gives the groups for each name and label of a
+    node; `read` is the number of Nodes; `labels` are the labels of the nodes of each group; `nth`
+    maps the names of nodes to group and number; `barriers` has what keeps pods off single nodes.
     """
 
     groups: Sequence[ImportedGroup]
@@ -91,8 +94,8 @@ class Grouped:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A node that was read. `kept` is JSON, as thousands of nodes share few texts; it is empty if
-    no template can be made. `names` are those of the node's scaling group.
+    """A node that was read. `kept` is JSON text, as thousands of nodes share few texts; it is empty
+    if it gives no template. `names` are names of the node's scaling group.
     """
 
     name: str
@@ -106,15 +109,15 @@ class _Node:
 
 @dataclass(slots=True)
 class Nodes:
-    """Collects Nodes and groups them; of several with one name the last one counts.
+    """Collects Nodes and groups them. Of several with one name, the last one counts.
 
-    If templates of cluster-autoscaler (CA) are known, the groups are CA's, also those without a
+    If cluster-autoscaler's (CA) templates are known, the groups are CA's, also groups without a
     node.
     """
 
     _nodes: dict[str, _Node] = field(default_factory=dict)
     _templates: dict[str, _Node] = field(default_factory=dict)
-    """CA's template of a group, by its id."""
+    """The template of each of CA's groups, by the group's id."""
     _odd: int = 0
     _once: dict[Any, Any] = field(default_factory=dict)
 
@@ -127,12 +130,12 @@ class Nodes:
             self._odd += 1
 
     def add_template(self, group: str, body: Mapping[str, Any]) -> None:
-        """Adds the template of CA's group with this id: a Node, whose name no object need have."""
+        """Adds the template Node of CA's group with this id. The Node's name may be invalid."""
         node = self._node(text_at(body, "metadata", "name") or group, body)
         self._templates[group] = replace(node, names=node.names | {group})
 
     def leave_out_others(self, names: Collection[str], reason: Reason) -> None:
-        """Leaves out all nodes without these names."""
+        """Leaves out all nodes whose names are not in `names`, for this reason."""
         for name in self._nodes.keys() - set(names):
             self._nodes[name] = replace(self._nodes[name], dropped=reason)
 
@@ -195,7 +198,7 @@ class _Grouping:
     notes: list[Note] = field(default_factory=list)
     _by_template: dict[Identity, _Node] = field(default_factory=dict)
     _parts: dict[str, Mapping[str, str]] = field(default_factory=dict)
-    """What is kept of nodes, by path; by its text."""
+    """A cache: what is kept of nodes as texts by path, by the JSON text."""
 
     def run(self) -> Grouped:
         here = [node for node in self.nodes if node.dropped is None]
@@ -244,8 +247,8 @@ class _Grouping:
         )
 
     def _groups(self, here: Sequence[_Node]) -> dict[Identity, list[_Node]]:
-        """Returns the nodes of each group, also the empty groups that CA has a template of; the
-        templates are in `_by_template` then.
+        """Returns the nodes of each group, also of groups that have a template in CA and no nodes;
+        it sets `_by_template` to the templates.
         """
         ids = {id(template): name for name, template in self.templates.items()}
         pools: dict[Identity, list[_Node]] = defaultdict(list)
@@ -322,7 +325,7 @@ class _Grouping:
         yield from ((node, by_shape[node.name]) for node in nodes if node.name in by_shape)
 
     def _chosen(self, node: _Node) -> Pool | None:
-        """Returns the pool by --group-by, if the node has any of its keys."""
+        """Returns the pool by the keys of --group-by; None if the node has none of them."""
         values = [node.labels.get(k) or node.annotations.get(k) or "" for k in self.group_by]
         named = "-".join(filter(None, values))
         return Pool(_GROUP_BY, named, tuple(values)) if named else None
@@ -398,8 +401,8 @@ class _Grouping:
 
 
 def _places(groups: Mapping[str, tuple[Sequence[_Node], Kept]]) -> Places:
-    """Maps each label and name of a node to its groups; to none if nodes of groups have the label,
-    too.
+    """Maps each label and name of a node to its groups; to no group if the nodes that the groups
+    make have the label, too.
     """
     had: dict[tuple[str, str], set[str]] = defaultdict(set)
     have: set[tuple[str, str]] = set()
@@ -482,7 +485,7 @@ def _lost_labels(ref: Ref, members: Sequence[_Node]) -> Iterator[Note]:
 
 
 def _parts(kept: Kept) -> dict[str, str]:
-    """Returns what is kept, as texts by path; taints are one part."""
+    """Returns what is kept of a node as texts by path; all taints are one part."""
     parts = {"spec.taints": json.dumps(kept["taints"], sort_keys=True)}
     for field_, at in _PLACES:
         parts |= {f"{at}[{key}]": str(value) for key, value in kept[field_].items()}

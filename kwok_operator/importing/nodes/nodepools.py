@@ -1,9 +1,9 @@
-"""Makes NodePools of Karpenter's kwok provider from those of a real cluster.
+"""Makes NodePools for Karpenter's kwok provider from those of a real cluster.
 
 NodePools, labels of the imported groups  --add, finish-->  manifests, notes
 
-Their nodes are those of the imported groups: a type of instance that had no node is not known. So
-a requirement is kept if the nodes have its label, whatever cloud it belongs to.
+The NodePools make the same nodes as the imported groups: other instance types are unknown. So a
+requirement is kept if the groups' nodes have its label, even if it is a cloud's label.
 """
 
 from collections import defaultdict
@@ -42,7 +42,7 @@ _SPEC: Final[Mapping[str, Schema]] = {
     "replicas": int,
 }
 _OLD_POLICIES: Final = {"WhenUnderutilized": "WhenEmptyOrUnderutilized"}
-"""Values of v1beta1, by which those of v1 were replaced."""
+"""Values of v1beta1, with the values that replaced them in v1."""
 _ALWAYS_KNOWN: Final = frozenset(
     {
         constants.CAPACITY_TYPE_LABEL,
@@ -52,12 +52,12 @@ _ALWAYS_KNOWN: Final = frozenset(
         *ZONE_KEYS,
     }
 )
-"""Labels that the provider's types always have, and their former names."""
+"""Labels that the instance types of the kwok provider always have, with their former names."""
 _OF_CLOUDS: Final = (
     *("k8s.aws", "amazonaws.com", "karpenter.azure.com", "kubernetes.azure.com"),
     *("k8s.gcp", "cloud.google.com", "gke.io", "kubernetes.io", "k8s.io"),
 )
-"""Domains whose labels a cloud gives its nodes: a NodePool can't make them up."""
+"""Domains of labels that clouds give their nodes: a NodePool can't add them itself."""
 
 
 @dataclass(slots=True)
@@ -87,7 +87,7 @@ class NodePools:
     def finish(
         self, labels_of: Mapping[str, Mapping[str, str]]
     ) -> tuple[list[dict[str, Any]], list[Note]]:
-        """Returns the manifests. `labels_of` are the labels of the nodes of each imported group."""
+        """Returns manifests and notes. `labels_of` are the labels of nodes by imported group."""
         notes = list(self._notes)
         groups = defaultdict[str, list[str]](list)
         for name, labels in sorted(labels_of.items()):
@@ -111,7 +111,7 @@ class _Pool:
     name: str
     spec: Mapping[str, Any]
     groups: Mapping[str, Mapping[str, str]]
-    """The labels of the nodes of each of its groups."""
+    """The labels of the nodes of each of the NodePool's groups."""
     known: frozenset[str]
     notes: list[Note] = field(default_factory=list)
 
@@ -153,8 +153,8 @@ class _Pool:
         }
 
     def fits(self, manifest: Mapping[str, Any], nodes: Iterable[Mapping[str, str]]) -> bool:
-        """Whether the NodePool, which had no node, can make nodes with such labels. It can't if
-        a requirement was left out: without that, a NodePool for GPUs would make any node.
+        """Whether the NodePool, which had no node, can make nodes with such labels. It can't if a
+        requirement was left out: without it, a NodePool for GPUs would make any node.
         """
         if any(note.reason is Reason.REQUIREMENT_UNKNOWN for note in self.notes):
             return False
@@ -169,10 +169,10 @@ class _Pool:
         )
 
     def _of_groups(self) -> Iterator[dict[str, Any]]:
-        """Yields the requirements by which the nodes are those of the groups of this NodePool.
+        """Yields requirements that allow only nodes like those of the groups of this NodePool.
 
-        They name the capacity types, too: otherwise Karpenter may choose one of which its kwok
-        provider has no offering, and the provider crashes.
+        They name the capacity types, too: otherwise Karpenter may choose a type that its kwok
+        provider doesn't offer, and the provider crashes.
         """
         if self.groups:
             kinds = {capacity_type(labels) for labels in self.groups.values()}
@@ -198,7 +198,7 @@ class _Pool:
                 yield requirement
 
     def _can_be_met(self, key: str) -> bool:
-        """Whether the nodes have the label, or the NodePool can give it them itself."""
+        """Whether the nodes have the label, or the NodePool can add it."""
         domain = key.rpartition("/")[0]
         of_cloud = any(domain == each or domain.endswith(f".{each}") for each in _OF_CLOUDS)
         return key in self.known or not of_cloud

@@ -1,4 +1,4 @@
-"""Identifies a node by its group and its place in it, as imported nodes don't keep their names."""
+"""Identifies a node by its group and number, as imported nodes don't keep their names."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class NthNode(NamedTuple):
-    """The node `number` of a group, from 0 on, in the order of names. As text: `group/number`."""
+    """The node `number` of a group, from 0, in the order of names. As text: `group/number`."""
 
     group: str
     number: int
@@ -17,7 +17,7 @@ class NthNode(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodeBarrier:
-    """What keeps pods off a node, and isn't in its group's template."""
+    """Taints and the like that keep pods off one node, and aren't in its group's template."""
 
     cordoned: bool
     taints: tuple[Mapping[str, str], ...]

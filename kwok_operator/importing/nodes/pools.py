@@ -31,7 +31,7 @@ _SPOT: Final = frozenset(
         ("node-lifecycle", "spot"),
     }
 )
-"""Labels by which clouds mark nodes that they may take back."""
+"""Labels by which clouds mark spot nodes."""
 _KARPENTER: Final = (constants.NODE_POOL_LABEL, "karpenter.sh/provisioner-name")
 _LABELS: Final = (
     constants.NODE_GROUP_LABEL,
@@ -60,8 +60,7 @@ _LABELS: Final = (
     "tke.cloud.tencent.com/nodepool-id",
     "nodepool",
 )
-"""Labels of clouds, installers and autoscalers that name a pool; the first that a Node has
-counts."""
+"""Labels of clouds, installers and autoscalers that name a pool. A Node's first one counts."""
 
 _IDS: Final = (
     *_LABELS,
@@ -81,7 +80,7 @@ _LAST_PART = re.compile(r"(.+)-[a-z0-9]{4,5}")
 _SCALE_SET = re.compile(r"/virtualMachineScaleSets/([^/]+)/", re.IGNORECASE)
 _BY_SHAPE: Final = "shape"
 _MEMORY_TOLERANCE: Final = Fraction(15, 1000)
-"""Relative difference; cluster-autoscaler uses the same to find similar node groups."""
+"""The relative difference of memory within a pool, as in cluster-autoscaler."""
 _FEW_VALUES: Final = 3
 _OF_A_PLACE = re.compile(r"(.*[/-])?(zone|region|zone-id)")
 _NOT_COMPARED = re.compile(r"memory|ephemeral-storage|attachable-volumes-.*")
@@ -89,13 +88,14 @@ _HASH_LENGTH: Final = 5
 
 Identity = tuple[str, str, tuple[str, ...]]
 """Identifies a group: source and name of its pool, then the parts and the zone in which the groups
-of one pool differ."""
+of one pool differ.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A pool. `source` is the key of the label or annotation that names it; `parts` differ between
-    its kinds of node, if it has several.
+    """A pool of nodes. `source` is the key of the label or annotation that names it; `parts` tell
+    its kinds of node apart, if it has several.
     """
 
     source: str
@@ -128,7 +128,7 @@ def zone(labels: Mapping[str, str]) -> str:
 
 
 def capacity_type(labels: Mapping[str, str]) -> str:
-    """Returns Karpenter's word for how the node is paid: spot or on-demand."""
+    """Returns Karpenter's capacity type of a node: spot or on-demand."""
     return "on-demand" if _SPOT.isdisjoint(labels.items()) else "spot"
 
 
@@ -139,7 +139,7 @@ def instance_type(labels: Mapping[str, str]) -> str:
 def names_of_scaling_group(
     *, name: str, labels: Mapping[str, str], annotations: Mapping[str, str], provider_id: Any
 ) -> set[str]:
-    """Returns the names by which an autoscaler may know the pool of a node."""
+    """Returns the names that an autoscaler may use for the pool of a node."""
     names = {texts[key] for texts in (labels, annotations) for key in _IDS if texts.get(key)}
     provider = provider_id if isinstance(provider_id, str) else ""
     if provider.startswith("gce://") and (prefix := _LAST_PART.fullmatch(name)):
@@ -158,8 +158,8 @@ def names_of_scaling_group(
 
 
 def _capi_name(annotations: Mapping[str, str]) -> str:
-    """Returns the MachineDeployment's name if the Machine's owner is a MachineSet named after one;
-    else the owner's.
+    """Returns the name of the MachineDeployment, if the Machine's owner is a MachineSet named after
+    one; else the owner's name.
     """
     owner = annotations[_OWNER_NAME]
     drawn = _DRAWN.fullmatch(owner) if annotations.get(_OWNER_KIND) == "MachineSet" else None
@@ -167,9 +167,7 @@ def _capi_name(annotations: Mapping[str, str]) -> str:
 
 
 def _machine_set(annotations: Mapping[str, str]) -> str:
-    """Returns namespace/name of OpenShift's MachineSet, from the name of its Machine; else
-    empty.
-    """
+    """Returns NAMESPACE/NAME of OpenShift's MachineSet, by the name of its Machine; or empty."""
     machine = _LAST_PART.fullmatch(annotations.get(_OPENSHIFT_MACHINE, ""))
     return machine[1] if machine else ""
 
@@ -181,8 +179,8 @@ def _first(labels: Mapping[str, str], keys: tuple[str, ...]) -> str:
 def pools_by_shape(nodes: Mapping[str, Kept]) -> dict[str, Pool]:
     """Puts nodes that are alike into one pool, whatever their zones.
 
-    Machines of one type differ a little in memory, and some labels differ on each node: neither
-    makes a pool of its own.
+    Machines of one type differ a little in memory, and in labels such as the host name. Neither
+    makes a separate pool.
     """
     pools: dict[str, Pool] = {}
     by_resources: dict[str, list[str]] = defaultdict(list)
@@ -221,7 +219,7 @@ def _memory(kept: Kept) -> str:
 
 
 def _by_memory(names: Sequence[str], nodes: Mapping[str, Kept]) -> list[list[str]]:
-    """Groups nodes whose memory is nearly the same, the smallest first."""
+    """Groups nodes whose memory is nearly the same, smallest memory first."""
     amounts = sorted((parse_quantity(_memory(nodes[name])), name) for name in names)
     groups: list[list[str]] = []
     last = Fraction(0)
@@ -234,7 +232,7 @@ def _by_memory(names: Sequence[str], nodes: Mapping[str, Kept]) -> list[list[str
 
 
 def _labels_of_single_nodes(labels: Sequence[Mapping[str, str]]) -> set[str]:
-    """Returns keys of labels with so many values that they say nothing about a pool."""
+    """Returns keys of labels with so many different values that they don't show a pool."""
     values: dict[str, set[str]] = defaultdict(set)
     for each in labels:
         for key, value in each.items():
@@ -253,7 +251,7 @@ def _title(kept: Kept) -> str:
 
 def names_of(identities: Iterable[Identity]) -> dict[Identity, str]:
     """Returns valid, different names: the pool's, then the parts in which its groups differ, then a
-    hash if two groups would have one name. The order of identities doesn't matter.
+    hash if two groups would get the same name. The order of identities doesn't matter.
     """
     pools: dict[tuple[str, str], list[Identity]] = defaultdict(list)
     for identity in identities:

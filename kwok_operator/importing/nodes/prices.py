@@ -1,8 +1,8 @@
 """Prices of nodes by instance type, zone and capacity type, from a file that users write.
 
-CSV with the heading instanceType,zone,hourly, or a YAML list of objects with these keys. An empty
-zone stands for all zones that have no price of their own; so does an empty capacityType, which may
-be left out.
+The file is CSV with the heading instanceType,zone,hourly, or a YAML list of objects with these
+keys. An empty zone stands for all zones that have no price of their own; so does an empty
+capacityType, which may be left out.
 """
 
 import csv
@@ -30,8 +30,8 @@ class Prices:
     hourly: Mapping[tuple[str, str, str], str]
 
     def of(self, instance_type: str, zone: str, capacity_type: str = "") -> str | None:
-        """Returns the price in the line that fits best: one for the capacity type goes before one
-        for the zone.
+        """Returns the price in the most specific line: a line with the capacity type goes before
+        one with the zone.
         """
         ways = ((zone, capacity_type), ("", capacity_type), (zone, ""), ("", ""))
         prices = (self.hourly.get((instance_type, *way)) for way in ways)
@@ -39,9 +39,7 @@ class Prices:
 
 
 def read_prices(text: str, *, where: str) -> Prices:
-    """Reads prices from CSV or YAML; raises ManifestError that names line, field, value and
-    remedy.
-    """
+    """Reads prices from CSV or YAML. Raises ManifestError with line, field, value and remedy."""
     text = text.removeprefix("\ufeff")
     hourly: dict[tuple[str, str, str], str] = {}
     lines: dict[tuple[str, str, str], int] = {}
@@ -85,7 +83,7 @@ def _cell(row: Mapping[str, Any], column: str, at: str) -> str:
 
 
 def _rows(text: str, where: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yields the rows, each with its line's number."""
+    """Yields the rows, each with its line number."""
     lines = (line.strip() for line in text.splitlines())
     first = next((line for line in lines if line and not line.startswith("#")), "")
     if first.startswith(("-", "[", "{")) or ":" in first:

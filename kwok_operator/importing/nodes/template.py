@@ -1,9 +1,9 @@
-"""Makes the template of a group from a Node, of all that matters for pods, and nothing else.
+"""Makes the template of a group from a Node: what matters for pods, and nothing else.
 
     Node  --kept_of-->  labels, taints, resources ...  --template_of-->  spec.template
 
-The template is a `shape`; what a shape can't express is in `node` beside it. If the two don't give
-the right nodes, everything is in `node`.
+The template is a `shape`; what a shape can't express is in `node` beside it. If the two together
+don't give the right nodes, everything is in `node`.
 """
 
 import re
@@ -29,8 +29,9 @@ from kwok_operator.nodegroups.template import DEFAULT_ARCH, DEFAULT_OS, resolve
 from kwok_operator.nodegroups.usable import labels_of_every_node
 
 Kept = dict[str, Any]
-"""Labels, annotations, taints, capacity, allocatable of a node as JSON; always with all of these
-keys."""
+"""What is kept of a node: labels, annotations, taints, capacity, allocatable, as JSON values. It
+always has all of these keys.
+"""
 
 _ANNOTATIONS = re.compile(r"cluster-autoscaler\.kubernetes\.io/.*|karpenter\.sh/do-not-[a-z-]+")
 _MAX_LABELS: Final = 128
@@ -48,7 +49,7 @@ _RESOURCE: Final = TypeAdapter(ExtendedResourceName)
 
 
 def kept_of(node: Mapping[str, Any]) -> Kept:
-    """Returns what is kept of a Node; raises TemplateError if it isn't valid."""
+    """Returns what is kept of a Node. Raises TemplateError if the Node is invalid."""
     cleaned = clean_node(node, field="Node")
     metadata, status = cleaned["metadata"], cleaned["status"]
     info = status.get("nodeInfo") or {}
@@ -66,7 +67,7 @@ def kept_of(node: Mapping[str, Any]) -> Kept:
     taints = [t for each in cleaned["spec"]["taints"] if _fits(_TAINT, t := _taint(each))]
     capacity, allocatable = (_amounts(status.get(part)) for part in ("capacity", "allocatable"))
     for name in [name for name, text in capacity.items() if not parse_quantity(text)]:
-        # For pods, 0 of a resource is the same as a resource that isn't listed; kubelets list both.
+        # For pods, 0 of a resource means the same as a missing resource; kubelets list both.
         del capacity[name]
         allocatable.pop(name, None)
     return {
@@ -91,7 +92,7 @@ def has_capacity(kept: Kept) -> bool:
 
 
 def template_of(kept: Kept) -> dict[str, Any] | None:
-    """Returns the template that gives nodes with what is kept; None if there is none."""
+    """Returns the template whose nodes have what is kept; None if there is none."""
     whole = {
         "metadata": {"labels": kept["labels"], "annotations": kept["annotations"]},
         "spec": {"taints": kept["taints"]},
@@ -131,7 +132,7 @@ def _amount(value: object) -> Fraction | None:
 
 
 def _outcome(template: Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """Returns the compared parts of a template's nodes; None if it is invalid."""
+    """Returns the compared parts of a template's nodes; None if the template is invalid."""
     try:
         node: Node = resolve(Template.model_validate(template), guard=GuardTaint())
     except (TemplateError, ValidationError):
@@ -209,7 +210,7 @@ def _is_further(name: str) -> bool:
 
 
 def _without_empty(value: Any) -> Any:
-    """Removes empty maps and lists from below a value."""
+    """Removes empty maps and lists from inside a value."""
     if not isinstance(value, dict):
         return value
     parts = {key: _without_empty(part) for key, part in value.items()}

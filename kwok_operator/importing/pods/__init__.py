@@ -1,1 +1,1 @@
-"""Pods and workloads become manifests with what decides scheduling, and nothing else."""
+"""Turns pods and workloads into manifests with the fields that decide scheduling, and no others."""

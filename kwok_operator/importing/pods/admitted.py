@@ -1,7 +1,7 @@
-"""Puts the requests and sidecars that pods got on admission into the template of their workload.
+"""Copies the requests and sidecars that pods got on admission into the template of their workload.
 
-Webhooks, pod autoscalers and limits of a namespace change pods and no template, and the other
-cluster may have none of them.
+Webhooks, pod autoscalers and LimitRanges change pods and not templates, and the other cluster may
+have none of them.
 """
 
 import json
@@ -18,18 +18,19 @@ _NOBODY: Final = Ref("Pod", "", "")
 
 
 class Admitted:
-    """Compares the pods of each controller with its template: they only differ in changes on
-    admission.
+    """Compares the pods of each controller with the controller's template. They can only differ by
+    changes on admission.
     """
 
     def __init__(self, *, keep_images: bool = False) -> None:
         self._keep_images = keep_images
         self._declared: dict[str, tuple[Ref, str]] = {}
-        """By the uid of a controller: its workload, and its template's requests and containers as
-        text."""
+        """By the uid of a controller: its workload, and the requests and containers of its template
+        as text.
+        """
         self._seen: dict[tuple[Ref, str], Counter[str]] = defaultdict(Counter)
         self._texts: dict[str, str] = {}
-        """Each text once: thousands of controllers have few different ones."""
+        """Each text once: thousands of controllers share few texts."""
 
     def declared(self, uid: str, workload: Ref, spec: object) -> None:
         """Adds the spec of the pods in a controller's template. Never raises."""
@@ -67,8 +68,8 @@ class Admitted:
 
 
 def _text(shape: Mapping[str, Any]) -> str:
-    """Returns a text that is equal for equal requests. Limits count as requests, as the API server
-    does that for pods, but not for templates.
+    """Returns a text that is equal for equal requests. Limits without requests count as requests:
+    the API server does the same for pods, but not for templates.
     """
     compared: dict[str, Any] = {name: shape.get(name) for name in _COMPARED}
     for part in _CONTAINERS:

@@ -1,6 +1,6 @@
 """Copies the fields of an object that a table names, so that no other field can leak.
 
-If a value has a wrong type anywhere in it, its field is left out as a whole: half of a selector
+If a value has a wrong type anywhere inside, its field is left out as a whole: half of a selector
 would select more than the whole.
 """
 
@@ -21,13 +21,13 @@ QUANTITIES: Final = _Map((str, int, float))
 INT_OR_TEXT: Final = (int, str)
 
 Schema = type | tuple[type, ...] | _Map | list[Any] | dict[str, Any]
-"""A type or several, a map, [the schema of each item], or {field: schema}."""
+"""One type or several, a map, [the schema of each item], or {field: schema}."""
 
 
 @dataclass(slots=True)
 class Kept:
-    """The fields that were kept. `unfit` are paths of values that no API server accepts, `unknown`
-    those of objects with fields that are not in the table.
+    """The fields that were kept. `unfit` are the paths of values that no API server accepts,
+    `unknown` the paths of objects with fields that are not in the table.
     """
 
     fields: dict[str, Any] = field(default_factory=dict)
@@ -40,8 +40,8 @@ class _Unfit(Exception):
 
 
 def keep(value: object, schema: Mapping[str, Schema]) -> Kept:
-    """Copies the fields of `value` that `schema` names; the copy shares nothing with it. Never
-    raises.
+    """Copies the fields of `value` that `schema` names. The copy shares nothing with the original.
+    Never raises.
     """
     kept = Kept()
     if not isinstance(value, Mapping):

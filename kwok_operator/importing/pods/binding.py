@@ -1,7 +1,7 @@
 """Makes pods that only fit certain nodes select the groups of these nodes instead.
 
-A pod may name a node, a label of one machine, or a volume that only some nodes reach. The node
-doesn't exist where the pod is imported, but its group does.
+A pod may require a node, a label of one machine, or a volume that only some nodes reach. The node
+doesn't exist in the other cluster, but its group does.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,13 +20,13 @@ _ZONE_LABELS: Final = (
     "failure-domain.beta.kubernetes.io/zone",
     "failure-domain.beta.kubernetes.io/region",
 )
-"""Labels on volumes of old provisioners, used if there is no node affinity."""
+"""Zone labels of volumes from old provisioners, used if the volume has no node affinity."""
 _OF_A_VOLUME: Final[dict[str, Schema]] = {
     "nodeAffinity": {"required": NODE_SELECTOR},
     "claimRef": {"namespace": str, "name": str},
 }
 _MAX_TERMS: Final = 32
-"""Most terms of a node selector; more alternatives would slow the scheduler down."""
+"""The most terms of a node selector; more alternatives would slow down the scheduler."""
 
 NAME_FIELD: Final = "metadata.name"
 _EXPRESSIONS: Final = "matchExpressions"
@@ -34,12 +34,13 @@ _EXPRESSIONS: Final = "matchExpressions"
 Requirement = dict[str, Any]
 Term = list[Requirement]
 Places = Mapping[tuple[str, str], frozenset[str]]
-"""The groups of the nodes that had a label, by its key and value; or that had a name, by NAME_FIELD
-and the name. Empty if nodes of groups have the label, too, so that pods can go on to select it."""
+"""The groups of the nodes that had a label, by its key and value; or a name, by NAME_FIELD and the
+name. Empty if the nodes of the groups have the label, too: then pods can go on to select it.
+"""
 
 
 class Volumes:
-    """Knows where the volumes of claims are."""
+    """Knows from which nodes the volumes of PersistentVolumeClaims can be reached."""
 
     def __init__(self) -> None:
         self._terms: dict[str, list[Term]] = {}
@@ -48,7 +49,7 @@ class Volumes:
         """Claims by namespace and by their name without the number at its end."""
 
     def add_volume(self, name: str, body: Mapping[str, Any]) -> list[str]:
-        """Adds a volume; returns the fields that could not be read."""
+        """Adds a PersistentVolume. Returns the fields that could not be read."""
         kept = keep(body.get("spec"), _OF_A_VOLUME)
         affinity = kept.fields.get("nodeAffinity", {}).get("required", {})
         terms = [
@@ -68,12 +69,12 @@ class Volumes:
             self._terms[name] = terms
         claim = kept.fields.get("claimRef", {})
         if len(claim) == 2:
-            # What the claim itself says comes first: a released volume still names its last claim.
+            # The claim's own field comes first: a released volume still names its last claim.
             self._bind(namespace_there(claim["namespace"]), claim["name"], name, again=False)
         return kept.unfit
 
     def add_claim(self, namespace: str, name: str, body: Mapping[str, Any]) -> list[str]:
-        """Adds a claim; returns the fields that could not be read."""
+        """Adds a PersistentVolumeClaim. Returns the fields that could not be read."""
         kept = keep(body.get("spec"), {"volumeName": str})
         if kept.fields.get("volumeName"):
             self._bind(namespace, name, kept.fields["volumeName"], again=True)
@@ -85,8 +86,8 @@ class Volumes:
         self._numbered.setdefault((namespace, claim.rstrip("0123456789")), set()).add(claim)
 
     def of_claim(self, namespace: str, claim: str) -> list[Term]:
-        """Returns alternative requirements for the node; none if the volume may be anywhere, or is
-        unknown.
+        """Returns alternative node requirements of a claim; none if any node reaches the volume, or
+        the volume is unknown.
         """
         return self._terms.get(self._volume_of.get((namespace, claim), ""), [])
 
@@ -108,8 +109,8 @@ def templates_of_claims(spec: object) -> list[str]:
 
 
 def any_of(places: Sequence[Sequence[Term]]) -> list[Term]:
-    """Returns one term for equal pods with volumes in several places: for each key that all places
-    have, any of its values.
+    """Returns one term for equal pods that have volumes in several places: for each key that all
+    places have, any of its values.
     """
     if not all(places):
         return []
@@ -121,7 +122,7 @@ def any_of(places: Sequence[Sequence[Term]]) -> list[Term]:
 
 
 def _values_by_key(terms: Sequence[Term]) -> dict[str, set[str]]:
-    """Returns the values of the keys that every term has, if their only operator is `In`."""
+    """Returns the values of the keys that every term has with the operator `In` only."""
     values: dict[str, set[str]] = {}
     for key in set.intersection(*({r.get("key") for r in term} for term in terms)):
         named = [r for term in terms for r in term if r.get("key") == key]
@@ -131,7 +132,7 @@ def _values_by_key(terms: Sequence[Term]) -> dict[str, set[str]]:
 
 
 def require(shape: dict[str, Any], terms: Sequence[Term]) -> bool:
-    """Adds alternatives to a shape's required node affinity; returns False if they are too many."""
+    """Adds alternatives to a shape's required node affinity. Returns False if they are too many."""
     if not terms:
         return True
     affinity = shape.setdefault("affinity", {}).setdefault("nodeAffinity", {})
@@ -157,12 +158,12 @@ def require(shape: dict[str, Any], terms: Sequence[Term]) -> bool:
 
 
 def require_node(shape: dict[str, Any], name: str) -> None:
-    """Binds a shape to the node of that name."""
+    """Requires the node of that name."""
     require(shape, [[{"key": NAME_FIELD, "operator": "In", "values": [name]}]])
 
 
 def bind_to_groups(shape: dict[str, Any], *, places: Places, ref: Ref) -> list[Note]:
-    """Changes the shape: where it selects nodes, it then selects their groups instead.
+    """Changes a shape so that it selects groups where it selected nodes.
 
     Returns notes on the groups, and on what is lost.
     """
@@ -185,8 +186,8 @@ def bind_to_groups(shape: dict[str, Any], *, places: Places, ref: Ref) -> list[N
     if required is not None:
         terms = required.get("nodeSelectorTerms", ())
         rebound_terms = [rebinder.term(term) for term in terms]
-        # A term that lost all it had would fit no node, and pods that may only use the other terms
-        # would have fewer nodes than they had.
+        # A term that lost all its parts would fit no node, and without it, pods would have fewer
+        # nodes to choose from.
         if any(any(t.values()) and not new for t, new in zip(terms, rebound_terms, strict=True)):
             affinity.pop(REQUIRED)
         else:

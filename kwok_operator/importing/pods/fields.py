@@ -81,7 +81,7 @@ UNNAMED: Final = frozenset(
     """containers initContainers nodeName dnsPolicy enableServiceLinks priority overhead
     automountServiceAccountToken serviceAccount""".split()
 )
-"""Fields of a pod that are kept in another form, or set anew on admission: no loss."""
+"""Fields of a pod that are kept in another form, or set again on admission, so nothing is lost."""
 NAMED_OF_CONTAINERS: Final = frozenset(
     """env envFrom command args image livenessProbe readinessProbe startupProbe lifecycle
     volumeMounts volumeDevices securityContext workingDir resizePolicy""".split()
@@ -150,7 +150,7 @@ OBJECTS: Final[dict[str, dict[str, Schema]]] = {
         ]
     },
 }
-"""By kind, the fields of `spec`, but not the pods' template, which is cleaned as a pod."""
+"""The kept fields of `spec`, by kind. The pod template is cleaned separately, like a pod."""
 PRIORITY_CLASS: Final[dict[str, Schema]] = {
     "value": int,
     "globalDefault": bool,
@@ -167,7 +167,8 @@ ANNOTATIONS: Final = re.compile(
     r"|scheduling\.(k8s|volcano)\.(io|sh)/.+|pod-group\.scheduling\..+"
 )
 """Annotations of a pod that cluster-autoscaler, Karpenter, the descheduler and gang schedulers
-read."""
+read.
+"""
 LABELS_OF_A_NAMESPACE_THAT_REFUSE: Final = re.compile(r"pod-security\.kubernetes\.io/.+")
 LABELS_OF_ONE_POD: Final = frozenset(
     """pod-template-hash controller-revision-hash pod-template-generation controller-uid job-name
@@ -175,9 +176,9 @@ LABELS_OF_ONE_POD: Final = frozenset(
     batch.kubernetes.io/job-completion-index apps.kubernetes.io/pod-index
     statefulset.kubernetes.io/pod-name""".split()
 )
-"""Labels that a controller gives each pod, and would give its new pods, too."""
+"""Labels that a controller gives each pod, and will give its new pods, too."""
 LABELS_OF_A_PLACE: Final = frozenset((ZONE_LABEL, "topology.kubernetes.io/region"))
-"""Labels that the API server copies from the node to the pod when it is bound."""
+"""Labels that the API server copies from the node to a pod when it is bound."""
 LABELS_OF_A_JOB: Final = frozenset(
     """controller-uid job-name batch.kubernetes.io/controller-uid
     batch.kubernetes.io/job-name""".split()
@@ -187,5 +188,6 @@ QUOTA: Final = re.compile(
     r"(requests\.|limits\.)?(cpu|memory|ephemeral-storage)|pods|count/pods"
     r"|requests\.(?!storage$).+|limits\..+"
 )
-"""Resources of a ResourceQuota that pods can use up. Those about claims of a storage class don't
-match, as the class comes first in their name."""
+"""Resources of a ResourceQuota that pods can use up. Resources for claims of a StorageClass don't
+match, as their names begin with the class.
+"""

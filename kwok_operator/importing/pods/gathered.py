@@ -1,8 +1,9 @@
 """Turns pods whose controller isn't imported into ReplicaSets, DaemonSets and StatefulSets.
 
-Pods of one owner and shape become replicas of a ReplicaSet. Static pods of one name and shape, and
-pods of a DaemonSet that wasn't read, become a DaemonSet on the groups of their nodes; those of a
-StatefulSet that wasn't read a StatefulSet. Labels in which the pods differ are left out.
+Pods with the same owner and shape become replicas of one ReplicaSet. Static pods with the same name
+and shape, and pods of a DaemonSet that wasn't read, become a DaemonSet on the groups of their
+nodes; pods of a StatefulSet that wasn't read become a StatefulSet. Labels in which the pods differ
+are left out.
 """
 
 import hashlib
@@ -21,7 +22,7 @@ from kwok_operator.importing.pods.standing import Standing
 from kwok_operator.nodegroups.naming import is_object_name
 
 IMPORTED_LABEL: Final = "kwok-operator.io/imported"
-"""A label of these pods, which their ReplicaSet or DaemonSet selects."""
+"""A label that these pods get, for the selector of their ReplicaSet or DaemonSet."""
 _LONGEST_NAME: Final = 50
 _ANY_SHAPE: Final = b"any"
 _MOST_GAPS: Final = 10
@@ -30,7 +31,7 @@ _REASONS: Final = {
     "DaemonSet": Reason.CONTROLLER_UNREAD,
     "StatefulSet": Reason.CONTROLLER_UNREAD,
 }
-"""By the kind of the pods' owner."""
+"""The reason in the ledger, by the kind of the pods' owner."""
 
 
 @dataclass(slots=True)
@@ -43,10 +44,10 @@ class _Alike:
     notes: list[Note]
     standing: Standing
     nodes: set[str]
-    """The nodes of static pods, also if the pods are not bound yet."""
+    """The nodes of static pods, even if the pods are not bound yet."""
     count: int = 1
     differ: set[str] = field(default_factory=set)
-    """Keys of labels that differ between the pods."""
+    """Keys of labels whose values differ between the pods."""
 
     def add(self, others: "_Alike") -> None:
         self.count += others.count
@@ -61,8 +62,9 @@ class _Alike:
 
 
 _Key = tuple[str, str, str, str, bytes]
-"""Identifies alike pods: kind of manifest, namespace, owner (kind, name), and a hash of the
-shape."""
+"""Identifies pods that are alike: kind of manifest, namespace, owner (kind, name), and a hash of
+the shape.
+"""
 
 
 class Gathered:
@@ -98,12 +100,12 @@ class Gathered:
         of: str,
         node: str,
     ) -> None:
-        """Adds a pod of the DaemonSet `of`, which could not be read; with an empty `standing`, one
-        that a node like `node` would get. Pods of all shapes are of one DaemonSet, as an update may
-        be under way.
+        """Adds a pod of the DaemonSet `of`, which could not be read; with an empty `standing`, a
+        pod that a node like `node` would get. Pods of all shapes count as one DaemonSet, as an
+        update may be under way.
         """
         affinity = manifest["spec"].get("affinity", {})
-        # Its controller has put the node there, in place of all that the DaemonSet required.
+        # The controller has replaced the DaemonSet's node requirements by this node.
         affinity.get("nodeAffinity", {}).pop(REQUIRED, None)
         if not any(affinity.values()):
             manifest["spec"].pop("affinity", None)
@@ -130,7 +132,7 @@ class Gathered:
     ) -> None:
         spec, metadata = manifest["spec"], manifest["metadata"]
         for name in ("restartPolicy", "activeDeadlineSeconds"):
-            spec.pop(name, None)  # not in what makes pods that never end
+            spec.pop(name, None)  # controllers of pods that never end refuse it
         labels = metadata.get("labels", {})
         one = _Alike(
             spec=spec,
@@ -147,7 +149,7 @@ class Gathered:
     def finish(
         self, places: Places, *, taken: frozenset[Ref]
     ) -> tuple[dict[Ref, Manifest], dict[Ref, Standing], list[Note]]:
-        """Returns the manifests, where their pods stood, and notes; no manifest has a name in
+        """Returns the manifests, where their pods stood, and notes. No manifest gets a name in
         `taken`.
         """
         made: dict[Ref, Manifest] = {}
@@ -226,7 +228,7 @@ def _manifest(ref: Ref, alike: _Alike) -> Manifest:
     own: dict[str, Any] = {"replicas": alike.count} if ref.kind == "ReplicaSet" else {}
     if ref.kind == "StatefulSet":
         first, last = min(alike.standing.ordinals), max(alike.standing.ordinals)
-        # Fewer where ordinals are so far apart that they can't be of one StatefulSet.
+        # Fewer if ordinals are so far apart that they can't be of one StatefulSet.
         replicas = min(last - first + 1, _MOST_GAPS * alike.count)
         own = {"replicas": replicas, "serviceName": ref.name}
         own |= {"podManagementPolicy": "Parallel"}  # as any of its pods may be pending
@@ -243,7 +245,7 @@ def _manifest(ref: Ref, alike: _Alike) -> Manifest:
 
 
 def _name(kind: str, name: str, shape: bytes) -> str:
-    """Returns a readable name for an owner's pods of one shape; pods of any shape keep it."""
+    """Returns a readable name for an owner's pods of one shape, or for its pods of any shape."""
     if shape == _ANY_SHAPE and len(name) <= _LONGEST_NAME and is_object_name(name):
         return name
     readable = re.sub(r"[^a-z0-9]+", "-", f"{kind}-{name}".lower()).strip("-")[:_LONGEST_NAME]

@@ -1,4 +1,4 @@
-"""Cleans one object of another cluster so that it can be applied elsewhere.
+"""Reduces an object of another cluster to a manifest that can be applied elsewhere.
 
 body of a known kind ──clean_object──> a manifest or None, and what was lost
 """
@@ -34,14 +34,14 @@ Cleaned = tuple[Manifest | None, list[Note]]
 
 
 _OF_EVERY_CLUSTER: Final = frozenset({"default", *MOVED})
-"""Namespaces that exist in every cluster, or whose objects are moved to another one."""
+"""Namespaces that exist in every cluster, or whose objects are moved to another namespace."""
 _SYSTEM_CLASSES: Final = "system-"
 """Prefix of PriorityClasses that every cluster has, and that users can't create."""
 
 
 def identity(kind: str, body: object) -> Ref | None:
-    """Returns the object's name in the other cluster; None if it lacks a name, or a namespace that
-    it needs.
+    """Returns the object's name in the other cluster; None if its name, or a namespace that it
+    needs, is missing.
     """
     name = text_at(body, "metadata", "name")
     namespace = text_at(body, "metadata", "namespace") if KINDS[kind].namespaced else ""
@@ -51,7 +51,7 @@ def identity(kind: str, body: object) -> Ref | None:
 
 
 def clean_object(kind: str, body: object, *, keep_images: bool = False) -> Cleaned:
-    """Returns a manifest of the same name, in `namespace_there`, or None with the note that says
+    """Returns a manifest with the same name, in `namespace_there`; or None, with a note that says
     why.
 
     `kind` is one of those in KINDS for which manifests are written. Never raises.
@@ -82,7 +82,7 @@ def _template(
     *,
     without: frozenset[str] = frozenset(),
 ) -> tuple[Manifest, list[Note]]:
-    """Cleans a pod template. If it names its node, its pods require that node."""
+    """Cleans a pod template. If the template names its node, the pods require that node."""
     made, notes = _pod_of(template, ref, keep_images, without=without)
     node = value_at(template, "spec", "nodeName")
     if isinstance(node, str) and node:
@@ -102,7 +102,7 @@ def _workload(body: Mapping[str, Any], ref: Ref, keep_images: bool) -> Cleaned:
     metadata, notes = kept_metadata(body.get("metadata"), ref=ref)
     spec, of_spec = spec_of(body, OBJECTS[ref.kind], ref=ref)
     template, of_template = _template(value_at(body, "spec", "template"), ref, keep_images)
-    # Only in templates of Jobs: elsewhere the API server takes nothing but Always.
+    # Only templates of Jobs have it: elsewhere the API server accepts only Always.
     template["spec"].pop("restartPolicy", None)
     template["spec"].pop("activeDeadlineSeconds", None)
     notes += of_spec + of_template

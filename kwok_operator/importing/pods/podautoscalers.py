@@ -2,9 +2,9 @@
 
     add, one after the other  -->  finish(workloads)  -->  manifests, notes; usage for the workloads
 
-kwok takes the usage that metrics-server reads from annotations of pods. So an autoscaler that is
-kept gets annotations with the average usage of its pods in the other cluster, on its pods here.
-Only CPU and memory of whole pods are served.
+kwok takes the usage that metrics-server reads from annotations of pods. So for a kept autoscaler,
+the imported pods get annotations with the average usage of its pods in the other cluster. Only CPU
+and memory of whole pods are served.
 """
 
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ _SPEC: Final[dict[str, Schema]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Scaled:
-    """An autoscaler of pods: its target, the spec that is kept, and the usage by resource."""
+    """A HorizontalPodAutoscaler: its target, the spec that is kept, and the usage by resource."""
 
     target: Ref
     spec: dict[str, Any]
@@ -57,13 +57,13 @@ class _Scaled:
 
 @dataclass(slots=True)
 class PodAutoscalers:
-    """Collects autoscalers of pods. Unless `kept`, they are only named in the ledger."""
+    """Collects HorizontalPodAutoscalers. Unless `kept`, they are only named in the ledger."""
 
     kept: bool = False
     _scaled: dict[Ref, _Scaled | None] = field(default_factory=dict)
 
     def add(self, ref: Ref, body: Mapping[str, Any]) -> None:
-        """Adds one; `ref` is its name in the other cluster. Never raises."""
+        """Adds a HorizontalPodAutoscaler; `ref` is its name in the other cluster. Never raises."""
         self._scaled[ref] = _read(ref, body) if self.kept else None
 
     def finish(
@@ -96,7 +96,7 @@ class PodAutoscalers:
 
 
 def _read(ref: Ref, body: Mapping[str, Any]) -> _Scaled | None:
-    """Returns what is kept; None if nothing would scale the target as it was scaled before."""
+    """Returns what is kept; None if no kept metric would scale the target as before."""
     target = as_map(value_at(body, "spec", "scaleTargetRef"))
     kind, name = text_at(target, "kind"), text_at(target, "name")
     if kind not in _SCALED or target.get("apiVersion") != KINDS[kind].api_version:
@@ -121,7 +121,7 @@ def _read(ref: Ref, body: Mapping[str, Any]) -> _Scaled | None:
 
 
 def _usage(body: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the average usage of a pod by resource, as the autoscaler last saw it."""
+    """Returns the average usage of a pod by resource, from the autoscaler's status."""
     amounts = (
         (text_at(each, "resource", "name"), text_at(each, "resource", "current", "averageValue"))
         for each in as_list(value_at(body, "status", "currentMetrics"))
@@ -130,7 +130,7 @@ def _usage(body: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _is_known(value: object) -> bool:
-    """Whether all texts in it are words of Kubernetes or amounts: others could be anything."""
+    """Whether all texts inside are words of Kubernetes or amounts: others might be private."""
     if isinstance(value, dict | list):
         return all(map(_is_known, value.values() if isinstance(value, dict) else value))
     return not isinstance(value, str) or value in _WORDS or _is_amount(value)

@@ -1,8 +1,8 @@
 """Builds a pod's shape: the fields of its spec and metadata that matter to scheduler and
 autoscalers.
 
-A shape has only fields that fields.py names. If it names a node, binding.py later replaces that by
-a group.
+A shape has only fields that fields.py names. If it names a node, binding.py later replaces that
+node by its group.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -24,7 +24,7 @@ from kwok_operator.importing.pods.fields import (
 
 IMAGE: Final = "fake"
 MOVED: Final = frozenset(("kube-system", "kube-public", "kube-node-lease", "kwok-operator"))
-"""Namespaces of every cluster whose objects are moved, as they could replace real ones there."""
+"""Namespaces of every cluster. Their objects are moved, as they could replace real ones."""
 _OTHERS: Final = "others"
 _ADMITTED: Final = [
     {
@@ -35,11 +35,11 @@ _ADMITTED: Final = [
     }
     for problem in ("not-ready", "unreachable")
 ]
-"""Tolerations that the API server gives each pod without them, with the time that is set there."""
+"""Tolerations that the API server adds to each pod without them, with the default seconds."""
 
 
 def namespace_there(name: str) -> str:
-    """Returns the namespace that objects of a namespace get in another cluster."""
+    """Returns the namespace that objects of a namespace get in the other cluster."""
     return f"imported-{name}" if name in MOVED else name
 
 
@@ -49,7 +49,7 @@ def pod_shape(
     """Returns the spec of a pod that runs nothing and is scheduled alike, and notes on what it
     lost.
 
-    It tolerates the groups' guard taint. Never raises: what is no pod at all becomes a pod of one
+    The pod tolerates the groups' guard taint. Never raises: an invalid pod becomes a pod of one
     container that requests nothing.
     """
     body = as_map(spec)
@@ -68,7 +68,7 @@ def pod_shape(
                 container, on_host=body.get("hostNetwork") is True, keep_images=keep_images
             )
             if part == "containers":
-                one.pop("restartPolicy", None)  # older API servers take it only of sidecars
+                one.pop("restartPolicy", None)  # older API servers accept it only for sidecars
             made.append({"name": f"{prefix}{index}", **one})
             kept.unfit += [f"{part}[].{path}" for path in unfit]
             of_one = _lost_fields(
@@ -98,7 +98,7 @@ def pod_shape(
 
 def _unmerge(shape: Mapping[str, Any]) -> None:
     """Removes from selectors what the API server has added for `matchLabelKeys`: it refuses new
-    pods with that.
+    pods that have this already.
     """
     for term in [*shape.get("topologySpreadConstraints", ()), *_pod_terms(shape)]:
         keys, selector = term.get("matchLabelKeys", ()), term.get("labelSelector", {})
@@ -109,7 +109,7 @@ def _unmerge(shape: Mapping[str, Any]) -> None:
 
 
 def _pod_terms(shape: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yields the terms of a shape's affinity and anti-affinity to other pods."""
+    """Yields the terms of a shape's podAffinity and podAntiAffinity."""
     for kind in ("podAffinity", "podAntiAffinity"):
         for terms in shape.get("affinity", {}).get(kind, {}).values():
             for term in terms:
@@ -127,7 +127,7 @@ _NAME_LABEL: Final = "kubernetes.io/metadata.name"
 
 
 def rename_namespaces(shape: Mapping[str, Any], there: Callable[[str], str]) -> None:
-    """Renames the namespaces in the affinity to other pods."""
+    """Renames the namespaces in podAffinity and podAntiAffinity."""
     for term in _pod_terms(shape):
         if "namespaces" in term:
             term["namespaces"] = [there(name) for name in term["namespaces"]]
@@ -143,8 +143,8 @@ def rename_namespaces(shape: Mapping[str, Any], there: Callable[[str], str]) -> 
 def _lost_fields(
     body: Mapping[str, Any], *, named: Collection[str], unnamed: Collection[str]
 ) -> set[str]:
-    """Returns the names of fields with a value that are lost. Unknown fields are summed up, as
-    their names might be private.
+    """Returns the names of lost fields that had a value. Unknown fields are summed up, as their
+    names might be private.
     """
     lost = {name for name in named if body.get(name)}
     if any(value and key not in named and key not in unnamed for key, value in body.items()):
@@ -174,7 +174,7 @@ def _container(
 
 
 def tolerates_guard(tolerations: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether pods with these tolerations may be scheduled to nodes of a group."""
+    """Whether pods with these tolerations may be scheduled to nodes of a KwokNodeGroup."""
     return any(
         toleration.get("effect") in (None, "", GUARD_TAINT_EFFECT)
         and toleration.get("key") in (None, "", GUARD_TAINT_KEY)

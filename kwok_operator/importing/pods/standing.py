@@ -1,6 +1,6 @@
-"""Where the pods of a workload stood, and since when those without a node were pending.
+"""The nodes on which the pods of a workload stood, and since when other pods were pending.
 
-Workloads collects it (workloads.py); incidents/placement.py makes the placement of it.
+workloads.py collects them; incidents/placement.py makes the placement from them.
 """
 
 from collections import Counter
@@ -13,9 +13,10 @@ from kwok_operator.formats.untyped import text_at
 
 @dataclass(slots=True)
 class Standing:
-    """The pods of one workload: `nodes` counts them by the name of their node; `ordinals` has the
-    nodes of a StatefulSet's, which aren't counted in `nodes`, empty for pending pods; `pending` has
-    the creation times (RFC 3339; empty if unknown) of pods without a node, `waiting` their names.
+    """The pods of one workload. `nodes` counts them by the name of their node; `ordinals` has the
+    nodes of a StatefulSet's pods, which `nodes` doesn't count, empty for pending pods; `pending`
+    has the creation times (RFC 3339; empty if unknown) of pods without a node, and `waiting` their
+    names.
     """
 
     nodes: Counter[str] = field(default_factory=Counter)
@@ -24,7 +25,7 @@ class Standing:
     waiting: list[str] = field(default_factory=list)
 
     def add(self, body: Mapping[str, Any], *, of_set: str = "") -> None:
-        """Adds a pod; `of_set` is the name of its StatefulSet, if it is of one."""
+        """Adds a pod; `of_set` is the name of its StatefulSet, if it has one."""
         node = text_at(body, "spec", "nodeName")
         ordinal = text_at(body, "metadata", "name").removeprefix(f"{of_set}-")
         if not node:

@@ -1,4 +1,4 @@
-"""Turns all workloads of another cluster into manifests that make the same pods elsewhere.
+"""Turns all workloads of another cluster into manifests that create the same pods elsewhere.
 
     add(kind, body), page after page, owners before pods ──> finish(places) ──> Imported
 
@@ -48,8 +48,9 @@ _MAKERS: Final = {
     "Job": frozenset({"CronJob"}),
     "Pod": _CONTROLLERS - {"Deployment", "CronJob"},
 }
-"""By kind, the owners whose controllers create its objects. Operators name their own Deployment as
-the owner of other kinds."""
+"""The kinds of owners whose controllers create objects of a kind. For other kinds, the owner may be
+an operator's own Deployment.
+"""
 _SYSTEM_PRIORITIES: Final = frozenset(("system-node-critical", "system-cluster-critical"))
 _GONE: Final = frozenset((Reason.TERMINATING, Reason.ENDED))
 _PATH_OF_A_POD: Final[Mapping[str, tuple[str, ...]]] = {
@@ -61,7 +62,7 @@ _PATH_OF_A_POD: Final[Mapping[str, tuple[str, ...]]] = {
 @dataclass(frozen=True, slots=True)
 class Imported:
     """The result: `manifests` in an order in which they can be applied; `read` counts objects by
-    kind; `standing` has where the pods of a workload stood.
+    kind; `standing` has the nodes on which the pods of a workload stood.
     """
 
     manifests: list[Manifest]
@@ -80,7 +81,7 @@ class _Workload:
 
 
 class Workloads:
-    """Collects the objects of another cluster. An object that comes twice, with one uid, counts
+    """Collects the objects of another cluster. An object that is added twice, with one uid, counts
     once.
     """
 
@@ -89,8 +90,9 @@ class Workloads:
         self._read = Counter[str]()
         self._seen = set[str]()
         self._owners: dict[str, Ref] = {}
-        """The controllers by uid: the objects that they create need no manifests. A ReplicaSet of a
-        Deployment counts as the Deployment."""
+        """The controllers by uid: the objects that they create need no manifests. A Deployment's
+        ReplicaSet counts as the Deployment.
+        """
         self._standing: defaultdict[Ref, Standing] = defaultdict(Standing)
         self._terminating = set[str]()
         self._controllers_read = set[str]()
@@ -138,7 +140,7 @@ class Workloads:
                 self._terminating.add(namespace_there(ref.name))
 
     def not_whole(self, kind: str) -> None:
-        """Reports that not all objects of a kind could be read, so pods are kept if their owner is
+        """Notes that not all objects of a kind could be read, so pods are kept if their owner is
         missing.
         """
         self._not_whole.add(kind)
@@ -148,14 +150,14 @@ class Workloads:
         self._notes += [Note(ref, Reason.INVALID_FIELD, field=f"spec.{name}") for name in fields]
 
     def _priority(self, spec: object) -> None:
-        """Keeps the PriorityClass that a pod shows, for the case that it could not be read."""
+        """Keeps the PriorityClass that a pod shows, in case it can't be read itself."""
         name, value = text_at(spec, "priorityClassName"), value_at(spec, "priority")
         if name and isinstance(value, int):
             policy = text_at(spec, "preemptionPolicy")
             self._priorities.setdefault(name, {"value": value, "preemptionPolicy": policy or None})
 
     def _missing_priorities(self) -> dict[Ref, Manifest]:
-        """Returns the PriorityClasses of pods that could not be read."""
+        """Returns manifests of the PriorityClasses that pods show, and that could not be read."""
         manifests: dict[Ref, Manifest] = {}
         for name, shown in self._priorities.items():
             ref = Ref("PriorityClass", "", name)
@@ -165,9 +167,7 @@ class Workloads:
         return manifests
 
     def finish(self, *, places: Places) -> Imported:
-        """Returns the result; `places` gives the groups of nodes, for pods that are bound to
-        nodes.
-        """
+        """Returns the result; `places` gives the groups of nodes, for pods bound to nodes."""
         self._plain |= self._missing_priorities()
         workloads = dict(self._made)
         notes = list(self._notes)
@@ -213,7 +213,7 @@ class Workloads:
         if uid and ref.kind in _MAKERS["Pod"] and (_replicas(body) or not made):
             self._admitted.declared(uid, workload, of_pods)
         if owner is not None and ref.kind == "ReplicaSet" and (made or not _replicas(body)):
-            return  # without replicas it is one of many that an owner keeps to go back to
+            return  # without replicas it is one that a Deployment keeps for a rollback
         manifest, notes = clean_object(ref.kind, body, keep_images=self._keep_images)
         if manifest is not None and owner is not None and not made:
             notes.append(Note(ref, Reason.OWNER_UNKNOWN, detail=owner.kind))
@@ -226,7 +226,7 @@ class Workloads:
         return owner.uid in self._owners and owner.kind in _MAKERS.get(kind, ())
 
     def _is_of_a_deployment(self, pod: Ref, owner: "_Owner", body: object) -> bool:
-        """Whether the pod's ReplicaSet, which could not be read, is by its name one of an imported
+        """Whether a pod's ReplicaSet could not be read, and is by its name one of an imported
         Deployment.
         """
         if not (owner.is_known and owner.kind == "ReplicaSet" and owner.kind in self._not_whole):
@@ -289,13 +289,13 @@ class Workloads:
             self._gathered.add_owned(ref, manifest, notes, standing, owner=known_as)
 
     def add_expected(self, body: Mapping[str, Any], node: str) -> None:
-        """Adds a pod that an autoscaler expects on each new node of a group, of a DaemonSet that
-        could not be read; `node` is the name of the group's template.
+        """Adds a pod of a DaemonSet that could not be read, which an autoscaler expects on each new
+        node of a group; `node` is the name of the group's template.
         """
         ref, owner = identity("Pod", body), _owner(body)
         if ref is None or owner is None or owner.uid in self._owners:
             return
-        # Cluster-autoscaler doesn't say the owner's apiVersion in pods that it makes itself.
+        # cluster-autoscaler leaves out the owner's apiVersion in pods that it makes itself.
         if owner.kind != "DaemonSet" or owner.api_version not in (
             "",
             KINDS[owner.kind].api_version,
@@ -306,8 +306,8 @@ class Workloads:
             self._gathered.add_daemon(ref, manifest, notes, Standing(), of=owner.name, node=node)
 
     def _place(self, ref: Ref, workload: _Workload, places: Places) -> list[Note]:
-        """Gives a workload's pods their requests as admitted, and binds them to the places of their
-        volumes, and to groups instead of nodes. Returns notes.
+        """Gives a workload's pods the requests that they got on admission, and binds them to the
+        places of their volumes, and to groups instead of nodes. Returns notes.
         """
         spec: dict[str, Any] = workload.manifest
         for step in _PATH_OF_A_POD[ref.kind]:
@@ -344,7 +344,7 @@ class Workloads:
 
 
 def _bind(spec: dict[str, Any], places: list[Term], ref: Ref) -> list[Note]:
-    """Requires nodes where a volume is; without `places` it may be anywhere. Returns notes."""
+    """Requires nodes that reach a volume; without `places`, any node does. Returns notes."""
     if not places:
         return []
     fits = require(spec, places)
@@ -365,7 +365,7 @@ class _Owner:
 
 
 def _owner(body: Mapping[str, Any]) -> _Owner | None:
-    """Returns the controller of an object, if it has one."""
+    """Returns the controller of an object; None if it has none."""
     references = as_list(value_at(body, "metadata", "ownerReferences"))
     schema = {"apiVersion": str, "kind": str, "name": str, "uid": str, "controller": bool}
     for reference in references:

@@ -1,1 +1,1 @@
-"""Records changes of workloads, and replays them."""
+"""Records changes of a cluster's workloads in a file, and replays them in another cluster."""

@@ -13,15 +13,16 @@ from kwok_operator.importing.pods.shape import namespace_there
 from kwok_operator.importing.traces.trace import Event, Key, Line
 
 Clean = Callable[[str, Any], dict[str, Any] | None]
-"""Cleans an object, given its kind and body; returns its manifest, or None if it is left out. Never
-raises."""
+"""Cleans an object, given its kind and body. Returns its manifest, or None if it is left out. Never
+raises.
+"""
 
 
 def cleaner(
     *, places: Places, keep_images: bool = False, anonymizer: Anonymizer | None = None
 ) -> Clean:
     """Returns a function that cleans objects. `places` are the groups of nodes. With `anonymizer`,
-    manifests have no name.
+    the manifests have no names.
     """
 
     def clean(kind: str, body: Any) -> dict[str, Any] | None:
@@ -41,8 +42,8 @@ def cleaner(
 
 
 def anonymous(line: Line, anonymizer: Anonymizer) -> Line:
-    """Returns the line with anonymous names. The table lacks those of bare pods, as they are too
-    many.
+    """Returns the line with anonymous names. Names of bare pods don't get into the table, as they
+    are too many.
     """
     if not isinstance(line, Event):
         return line

@@ -1,4 +1,4 @@
-"""Writes traces (TraceWriter), and reads those of ours and of other programs (read_trace).
+"""Writes traces (TraceWriter), and reads traces of ours and of other programs (read_trace).
 
 A file that was cut off is read up to that point. The first bytes show a file's format.
 """
@@ -26,7 +26,7 @@ from kwok_operator.userfiles import chunks
 _GZIP: Final = 31
 """zlib's number for gzip with a header."""
 _MAX_WHOLE: Final = 2**30
-"""Most bytes of a file whose format must be read as a whole."""
+"""The largest file, in bytes, of a format that must be read as a whole."""
 _MAP_OF_MSGPACK: Final = (*range(0x80, 0x90), 0xDE, 0xDF)
 
 
@@ -34,22 +34,22 @@ class TraceWriter:
     """Writes lines to `path`, compressed if its name ends with .gz; with `parts`, to numbered
     files.
 
-    After an error it writes nothing more: a file with an end after a gap would look whole.
+    After an error it writes nothing more: a file with a gap before its end would look complete.
     """
 
     def __init__(self, path: Path, *, parts: bool = False) -> None:
         self.part = 0
         self.path = path
         self.size = 0
-        """Bytes of this part that were handed to the system."""
+        """Bytes of this part that were passed to the operating system."""
         self._template = path
         self._parts = parts
         self._file: IO[bytes] | None = None
         self._zip: Any = None
 
     def open_part(self) -> None:
-        """Opens the next file. Raises SettingsError if it exists, or if it is the first and can't
-        be made; else OSError.
+        """Opens the next file. Raises SettingsError if it exists, or if the first one can't be
+        created; else OSError.
         """
         if self._parts and not self.part:
             self._check_parts()
@@ -72,7 +72,7 @@ class TraceWriter:
             self._zip = zlib.compressobj(wbits=_GZIP)
 
     def _check_parts(self) -> None:
-        """Raises SettingsError if a file of a part exists: else it would end the recording hours
+        """Raises SettingsError if the file of any part exists: it would end the recording hours
         later.
         """
         stem, dot, rest = self._template.name.partition(".")
@@ -88,7 +88,7 @@ class TraceWriter:
             self._put(self._zip.compress(text) if self._zip else text)
 
     def flush(self) -> None:
-        """Makes all lines readable, even if this process is killed."""
+        """Writes all lines to the file, so that they survive if this process is killed."""
         if self._file is not None:
             if self._zip:
                 self._put(self._zip.flush(zlib.Z_SYNC_FLUSH))
@@ -104,7 +104,7 @@ class TraceWriter:
             self._zip = None
 
     def discard(self) -> None:
-        """Closes and removes the file."""
+        """Closes and deletes the file."""
         self.close()
         self.path.unlink(missing_ok=True)
 
@@ -135,7 +135,7 @@ def part_path(path: Path, part: int) -> Path:
 
 @dataclass(slots=True)
 class Findings:
-    """What was noted while reading: `cut` are files that end in the middle, `ignored` counts
+    """Problems found while reading: `cut` are files that end in the middle, `ignored` counts
     objects of kinds that aren't traced.
     """
 
@@ -173,7 +173,7 @@ def _decoded(data: Iterator[bytes], path: Path, findings: Findings) -> Iterator[
         try:
             line = decode(text.decode(errors="replace"), where=where)
         except TraceError:
-            # The end of a line was never written: its recorder was killed.
+            # The last line has no end: its recorder was killed.
             if ended:
                 raise
             _note_cut(path, findings)
@@ -218,7 +218,7 @@ def _unpacked(content: bytes, path: Path) -> Any:
         ) from error
     try:
         return msgpack.unpackb(content, strict_map_key=False, object_pairs_hook=_mapping)
-    except Exception as error:  # anything that it raises: the file is no msgpack
+    except Exception as error:  # whatever it raises, the file is no msgpack
         raise _no_trace(path, f"can't be unpacked: {error}") from error
 
 

@@ -3,7 +3,7 @@
 - openb: the lists of pods of Alibaba's cluster-trace-gpu-v2023, as rows of their CSV
 - SimKube: the output of `skctl export`, decoded from msgpack; its objects go through the recorder
 
-Both are read whole, as they aren't sorted.
+Both are read whole, as they aren't sorted by time.
 """
 
 from collections import Counter
@@ -31,13 +31,13 @@ from kwok_operator.importing.traces.trace import (
 from kwok_operator.nodegroups.naming import is_object_name
 
 Placed = tuple[str, Line]
-"""A line and its place in the file."""
+"""The place of a line in the file, and the line."""
 
 OPENB_COLUMNS: Final = ("name", "cpu_milli", "memory_mib", "num_gpu", "creation_time")
 OPENB_NAMESPACE: Final = "openb"
 GPU: Final = "nvidia.com/gpu"
 GPU_MODEL_LABEL: Final = "alibabacloud.com/gpu-card-model"
-"""A label of openb's own nodes; the column gpu_spec has its values."""
+"""A label of openb's nodes; the column gpu_spec has its values."""
 _NOTHING: Final = (None, "", "nan", "NaN")
 """Empty values of a column, also as pandas writes them."""
 SIMKUBE_VERSION: Final = 2
@@ -46,7 +46,7 @@ SIMKUBE_VERSION: Final = 2
 def openb_lines(rows: Iterable[Mapping[str, Any]], *, where: str) -> list[Placed]:
     """Converts openb's rows: each pod is created at creation_time and deleted at deletion_time.
 
-    A pod with a share of a GPU gets a whole one, as schedulers know no shares.
+    A pod with a share of a GPU gets a whole GPU, as schedulers know no shares.
     """
     lines: list[tuple[float, int, Placed]] = []
     number = 1
@@ -164,7 +164,7 @@ def _objects(trace: Mapping[str, Any], where: str, ignored: Counter[str]) -> Ite
                 if kind not in TRACED or not isinstance(metadata, dict):
                     ignored[one_line(kind, limit=100)] += 1
                     continue
-                # It has no uid: an object of SimKube is what its name says.
+                # SimKube has no uids: an object is identified by its name.
                 uid = "/".join((kind, *_named(body)))
                 yield _Happening(
                     at, place, type_, kind, {**body, "metadata": {**metadata, "uid": uid}}

@@ -2,8 +2,8 @@
 
     list each kind -> watch it from there -> TraceRecorder -> TraceWriter
 
-One task watches each kind; another one flushes and begins new parts. A broken watch goes on from
-where it was, or after a 410 from a new list; a gap in the trace marks it.
+One task watches each kind; another one flushes the file and begins new parts. A broken watch
+continues from its last event or, after a 410, from a new list; then the trace gets a gap line.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class StoppedEarlyError(KwokOperatorError):
 
 @dataclass(slots=True)
 class Outcome:
-    """The result of a recording; `unread` says by kind why it could not be read."""
+    """The result of a recording; `unread` has the kinds that could not be read, and why."""
 
     unread: dict[str, str]
     gaps: int = 0
@@ -110,9 +110,9 @@ class Recording:
         self._header = Header(start=0)
         self._began = self._part_began = self._names_saved = 0.0
         self._state_size = 0
-        """Bytes of this part's beginning: the objects that existed then."""
+        """How many bytes the beginning of this part takes: the objects that existed then."""
         self._away: dict[str, float] = {}
-        """By kind: since when it isn't watched, until its next event."""
+        """Kinds that aren't watched at the moment, each with the time since when."""
         self._open: set[str] = set()
         """Kinds whose watch the API server has accepted, so that no event is missed."""
 
@@ -180,7 +180,7 @@ class Recording:
             await _ended(task, stopped)
 
     async def _list_all(self) -> dict[str, str]:
-        """Writes the state at the start; returns the version from which to watch each kind."""
+        """Writes the state at the start. Returns the version from which to watch each kind."""
         await self._learn_groups()
         versions: dict[str, str] = {}
         for kind in TRACED:
@@ -196,8 +196,8 @@ class Recording:
         return versions
 
     async def _learn_groups(self) -> None:
-        """Reads the nodes, so that pods bound to a node are bound to the group that an import makes
-        of it.
+        """Reads the nodes, to replace a node that a pod is bound to by the group that an import
+        makes of the node.
         """
         nodes = Nodes()
         try:
@@ -211,8 +211,8 @@ class Recording:
         self._places.update(nodes.finish().places)
 
     async def _list(self, kind: str) -> str:
-        """Lists a kind and writes its objects, after a gap only what has changed. Returns the
-        resourceVersion from which to watch.
+        """Lists a kind and writes its objects; after a gap, only those that have changed. Returns
+        the resourceVersion from which to watch.
         """
         self.recorder.begin(kind)
         version = ""
@@ -251,7 +251,7 @@ class Recording:
             await _ended(*tasks, stopped)
 
     async def _follow(self, kind: str, version: str) -> None:
-        """Watches a kind for ever, or until the right to do so is taken away."""
+        """Watches a kind for ever, or until the API server no longer allows it."""
         path, pause, last = TRACED[kind].path, 0.0, self._now()
         while True:
             try:
@@ -263,7 +263,7 @@ class Recording:
                     self._back(kind, at=last)
                     version = text_at(event, "object", "metadata", "resourceVersion") or version
                     self._write(self.recorder.observed(kind, event, at=last))
-                # One that ends without a word of anything is what API servers do now and then.
+                # API servers end a watch without any event now and then.
                 last = self._now()
             except Unreadable as error:
                 self._away.setdefault(kind, last)
@@ -312,7 +312,7 @@ class Recording:
         by_size, by_time = self._settings.rotate_bytes, self._settings.rotate_seconds
         if by_time is not None and self._now() - self._part_began >= by_time:
             return True
-        # Where the state alone is larger than a part should be, there would be nothing else.
+        # If the state alone is larger than a part should be, each part would have nothing else.
         return by_size is not None and self._writer.size >= max(by_size, 2 * self._state_size)
 
 
@@ -323,7 +323,7 @@ async def _ended(*tasks: "asyncio.Future[Any]") -> None:
 
 
 def summary(settings: RecordSettings, recorder: TraceRecorder, outcome: Outcome) -> list[str]:
-    """Returns the sentences at the end of a recording."""
+    """Returns the sentences that are printed at the end of a recording."""
     written = recorder.written
     counts = ", ".join(f"{written[each]:,} {each.value}" for each in Happening if written[each])
     lines = [f"{settings.output}: {counts or 'nothing happened'}"]

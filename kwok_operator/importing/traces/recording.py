@@ -4,8 +4,8 @@
     observed                an event of a watch
     part                    a new file begins: header, shapes and state again
 
-Of each existing object, only name, shape and size are kept. Pods of built-in controllers are left
-out, as a replay's controllers make them. Of pods of Jobs, only the end is written.
+Only name, shape and size of each existing object are kept. Pods of built-in controllers are left
+out, as the controllers create them again in a replay. For pods of Jobs, only their end is written.
 """
 
 import json
@@ -41,8 +41,9 @@ _MADE_BY: Final = {
         ("", "Node"),
     },
 }
-"""By kind, the owners that create such objects, and will do so in a replay. Pods of a Node are
-static."""
+"""The kinds of owners that create objects of a kind, and will do so again in a replay. Pods owned
+by a Node are static.
+"""
 _OF_EVERY_CLUSTER: Final = "system-"
 _IDLE_SHAPES: Final = 1_000
 
@@ -62,12 +63,12 @@ class _Live:
 
 
 class TraceRecorder:
-    """Makes the lines of one trace. Times are seconds since its start."""
+    """Makes the lines of one trace. Times are in seconds since the trace began."""
 
     def __init__(self, clean: Clean) -> None:
         self.written: Counter[Happening] = Counter()
         self.dropped: Counter[str] = Counter()
-        """By kind, how many objects are left out of the trace."""
+        """How many objects are left out of the trace, by kind."""
         self._clean = clean
         self._live: dict[str, dict[str, _Live]] = {kind: {} for kind in TRACED}
         self._by_key: dict[Key, str] = {}
@@ -88,7 +89,7 @@ class TraceRecorder:
                     yield _event(Happening.PRESENT, live, at)
 
     def begin(self, kind: str) -> None:
-        """Begins a list of a kind; an unfinished one is forgotten."""
+        """Begins the list of a kind, and drops an unfinished one."""
         self._listing[kind] = set()
 
     def listed(self, kind: str, body: Any, *, at: float) -> Iterator[Line]:
@@ -127,7 +128,7 @@ class TraceRecorder:
     ) -> Iterator[Line]:
         metadata = body["metadata"]
         if metadata.get("deletionTimestamp"):
-            # The cluster does the rest.
+            # The controllers do the rest.
             yield from self._gone(kind, uid, at=at, late=late)
             return
         live = self._live[kind].get(uid)
@@ -162,7 +163,7 @@ class TraceRecorder:
             return
         key = Key(kind, namespace, name)
         before = self._by_key.get(key)
-        if before is not None:  # its end was missed
+        if before is not None:  # the deletion of the earlier object was missed
             yield from self._gone(kind, before, at=at, late=True)
         ended = kind == "Pod" and _phase(body) in _ENDED
         if ended and first:
@@ -191,7 +192,7 @@ class TraceRecorder:
         if kept is None:
             return
         if live.key.kind == "Job":
-            # What is left to do shrinks with every pod that ends, without anybody's doing.
+            # This number shrinks with every pod that ends, without a change by a user.
             _keep_completions(kept, self._shapes.body(live.shape))
         shape, replicas = _shape(live.key.kind, kept)
         if shape.id != live.shape:
@@ -246,7 +247,7 @@ class _Shapes:
             self._written.discard(oldest)
 
     def written(self, shape: str) -> Iterator[TracedShape]:
-        """Yields the line of the shape, unless this file has it."""
+        """Yields the line of the shape, unless this file has it already."""
         if shape not in self._written:
             self._written.add(shape)
             yield TracedShape(shape, self._bodies[shape])
@@ -303,8 +304,8 @@ def _prefix(metadata: Mapping[str, Any]) -> str:
 
 
 def _mark(metadata: Mapping[str, Any]) -> int:
-    """Returns a number that changes with all that may change a shape; 0 for objects without a
-    generation.
+    """Returns a number that changes with everything that may change the shape; 0 for objects
+    without a generation.
     """
     if not metadata.get("generation"):
         return 0
@@ -317,7 +318,7 @@ def _phase(body: Mapping[str, Any]) -> str:
 
 
 def _duration(body: Mapping[str, Any], *, first_seen: float, at: float) -> float:
-    """Returns for how many seconds a pod ran, by its status, or else for how long it was seen."""
+    """Returns for how many seconds a pod ran, from its status, or else from when it was seen."""
     try:
         ends = [
             parse_time(str(value_at(container, "state", "terminated", "finishedAt")))

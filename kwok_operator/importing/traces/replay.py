@@ -2,9 +2,9 @@
 
     files -> lines -> Replay.requests -> Sender, many at a time, those about one object in order
 
-Refused requests are counted, and the rest goes on. Requests about an object that could not be
-created are left out, as they would change somebody else's. The report says how late requests were
-sent.
+Refused requests are counted, and the replay goes on. Requests about an object that could not be
+created are left out, as they would change an object that isn't ours. The report says how late
+requests were sent.
 """
 
 import asyncio
@@ -38,10 +38,10 @@ _MOST_AT_ONCE: Final = 100
 _MOST_WAITING: Final = 5_000
 _ATTEMPTS: Final = 6
 _PATIENCE: Final = 30.0
-"""Seconds to try again while a deleted object still has the name, or a class is not known yet."""
+"""Seconds in which a creation is retried while its name is taken, or its class unknown."""
 _REMEMBERED: Final = 10_000
 _GOING: Final = -1
-"""In place of an HTTP status: a namespace is being deleted, so nothing can be created in it."""
+"""Stands for an HTTP status: the namespace is being deleted, so nothing can be created in it."""
 _AGAIN: Final = frozenset({0, 429, 500, 502, 503, 504})
 _SHARED: Final = frozenset({"Namespace", "ServiceAccount", "PriorityClass", "RuntimeClass"})
 """Kinds of which an existing object is used instead of a new one."""
@@ -51,8 +51,8 @@ _GONE_WITHIN: Final = 300.0
 
 
 def planned(settings: ReplaySettings) -> tuple[Replay, Findings, Iterator[Request]]:
-    """Returns the plan, what was noted about the files, and the requests, made while the files are
-    read.
+    """Returns the plan, the problems found in the files, and the requests, which are made while the
+    files are read.
     """
     clean, findings = cleaner(places={}), Findings()
     replay = Replay(settings, clean=cleaner(places={}, keep_images=True))
@@ -79,7 +79,7 @@ def shown(request: Request) -> str:
 
 
 async def replay(settings: ReplaySettings, *, log: Log) -> tuple[Replay, Findings, Report]:
-    """Plays the files into the cluster. Raises KwokOperatorError."""
+    """Replays the files in the cluster. Raises KwokOperatorError."""
     plan, findings, requests = planned(settings)
     first = next(requests, None)
     async with open_cluster(
@@ -132,7 +132,7 @@ async def _play(
 
 
 class Sender:
-    """Sends requests, many at a time, but those about one object one after the other."""
+    """Sends many requests at a time, but requests about the same object one after the other."""
 
     def __init__(self, cluster: ClusterClient, report: Report) -> None:
         self.report = report
@@ -142,7 +142,7 @@ class Sender:
         self._last: dict[Key, asyncio.Task[None]] = {}
         self._not_ours: set[Key] = set()
         self._deleted: dict[Key, None] = {}
-        """Objects that were deleted last, up to `_REMEMBERED`."""
+        """The objects that were deleted last, at most `_REMEMBERED`."""
 
     async def submit(self, request: Request, *, due: float | None) -> None:
         await self._room.acquire()
@@ -188,7 +188,7 @@ class Sender:
                 await self._send(request)
 
     async def _send(self, request: Request) -> None:
-        """Sends a request, repeats it where that may help, and counts the result."""
+        """Sends a request, retries it if that may help, and counts the result."""
         until = time.monotonic() + _PATIENCE
         attempt, unsure = 0, False
         creates = request.verb is Verb.CREATE
@@ -218,7 +218,7 @@ class Sender:
                 del self._deleted[next(iter(self._deleted))]
 
     def _comes_right(self, request: Request, status: int, message: str) -> bool:
-        """Whether a refused creation may succeed later: the name may become free, the class
+        """Whether a refused creation may succeed later, as the name may become free, or the class
         known.
         """
         if status == _GOING:
@@ -267,9 +267,7 @@ def _phase(pod: dict[str, Any]) -> str:
 
 
 def _age(pod: dict[str, Any]) -> tuple[bool, str, str]:
-    """Returns a key that sorts running pods before the others, then by age; it ends with the
-    name.
-    """
+    """Returns a key that sorts running pods before others, then by age, then by name."""
     metadata = pod["metadata"]
     return _phase(pod) != "Running", str(metadata.get("creationTimestamp")), metadata["name"]
 
@@ -277,7 +275,7 @@ def _age(pod: dict[str, Any]) -> tuple[bool, str, str]:
 async def remove(
     *, kubeconfig: str | None, context: str | None, log: Log
 ) -> tuple[int, dict[str, str]]:
-    """Deletes the objects of replays by their label; returns how many, and the failures."""
+    """Deletes the objects of all replays, by their label. Returns how many, and the failures."""
     wrong: dict[str, str] = {}
     gone = 0
     async with open_cluster(
@@ -295,7 +293,7 @@ async def remove(
                 continue
             if kind == "Namespace":
                 namespaces = {key.name for key in keys}
-            # What is in a namespace goes with it.
+            # Deleting a namespace deletes the objects in it.
             keys = [key for key in keys if key.namespace not in namespaces]
             for begin in range(0, len(keys), _MOST_AT_ONCE):
                 some = keys[begin : begin + _MOST_AT_ONCE]
@@ -335,7 +333,7 @@ async def _labelled(cluster: ClusterClient, kind: str, path: str) -> list[Key]:
 
 
 async def _delete(cluster: ClusterClient, path: str, key: Key) -> str:
-    """Deletes an object; returns why that failed, or an empty text."""
+    """Deletes an object. Returns why that failed, or an empty text."""
     path = TRACED[key.kind].collection(key.namespace) if key.kind in TRACED else path
     body = {"propagationPolicy": "Background"}
     status, answer = await cluster.send("DELETE", f"{path}/{key.name}", body)

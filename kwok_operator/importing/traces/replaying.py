@@ -1,9 +1,9 @@
-"""Turns the lines of a trace into the requests that replay it, and says when each is due.
+"""Turns the lines of a trace into the requests that replay it, each with the time when it is due.
 
     lines --Replay.requests--> requests of the set-up, then requests in the order of their times
 
 The set-up creates the objects that existed when the replay begins; then the clock starts. The same
-trace with the same seed gives the same requests, generated names too.
+trace with the same seed gives the same requests, with the same generated names.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ NAMESPACES: Final = "/api/v1/namespaces"
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _MADE_UP: Final = 5
 _MAX_NAME: Final = 63
-"""Longest name, as for names that the API server generates."""
+"""The most characters of a name, as for names that the API server generates."""
 
 
 class Verb(StrEnum):
@@ -50,11 +50,11 @@ class Verb(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request that is due `at` seconds after the replay's start, and is sent after earlier ones
-    about `key` and `after`.
+    """A request that is due `at` seconds after the replay's start. It is sent after earlier
+    requests about the objects `key` and `after`.
 
-    `setup`: it is sent before the start. END of a Job ends one of its pods: `path` selects them
-    all.
+    `setup`: it is sent before the start. END of a Job ends one of the Job's pods, which `path`
+    selects.
     """
 
     at: float
@@ -78,24 +78,22 @@ class _Live:
 
 @dataclass(slots=True)
 class Seen:
-    """Figures of the trace, for the report."""
+    """Numbers about the trace, for the report."""
 
     lines: Counter[str] = field(default_factory=Counter)
     gaps: int = 0
     lost: float = 0.0
-    """Seconds in which changes may be missing."""
+    """How many seconds of the trace may lack changes."""
     late: int = 0
     unknown: int = 0
-    """Lines about objects that the trace doesn't create."""
+    """The number of lines about objects that the trace doesn't create."""
     seconds: float = 0.0
     stopped: bool = False
     parts: list[int] = field(default_factory=list)
 
     @property
     def missing_parts(self) -> list[int]:
-        """Returns the numbers of missing parts between the first and the last part that was
-        read.
-        """
+        """Returns the numbers of missing parts between the first and the last part read."""
         first, last = min(self.parts, default=0), max(self.parts, default=0)
         return sorted(set(range(first, last)) - set(self.parts))
 
@@ -118,7 +116,7 @@ class Replay:
         self._now = 0.0
 
     def requests(self, lines: Iterable[tuple[str, Line]]) -> Iterator[Request]:
-        """Yields the requests; `lines` come with their places. Raises TraceError."""
+        """Yields the requests; `lines` have their places in the file. Raises TraceError."""
         last = 0.0
         for where, line in lines:
             last = last if isinstance(line, TracedShape) else line.at
@@ -174,7 +172,7 @@ class Replay:
                 yield request
 
     def _passed(self, where: str, at: float) -> Iterator[Request]:
-        """Takes the time of a line; yields the set-up when the time has come at which the replay
+        """Notes the time of a line; yields the set-up when the time has come at which the replay
         begins.
         """
         assert self.header is not None
@@ -187,7 +185,7 @@ class Replay:
             yield from self._begin()
 
     def _begin(self) -> Iterator[Request]:
-        """Yields the set-up: creates the objects that exist by now, owners first."""
+        """Yields the set-up: creates the objects that exist at this time, owners first."""
         if self._begun:
             return
         self._begun = True
@@ -210,14 +208,14 @@ class Replay:
         return max(at - self.header.at - self._settings.since, 0.0) / self._settings.speed
 
     def _step(self, event: Event, *, where: str, at: float) -> Iterator[Request]:
-        """Takes an event into account, and yields its requests."""
+        """Applies an event to the plan's state, and yields its requests."""
         live = self._live.get(event.key)
         match event.happening:
             case Happening.PRESENT | Happening.CREATE if live is None:
                 live = self._arrive(event, where=where)
                 yield from self._create(live, at=at)
             case Happening.CREATE if live is not None:
-                # Another object of that name: the end of the first was missed.
+                # Another object has this name: the deletion of the first was missed.
                 yield self._delete(event.key, live, at=at)
                 yield from self._create(self._arrive(event, where=where), at=at)
             case _ if live is None:
@@ -238,7 +236,7 @@ class Replay:
         return live
 
     def _check_shape(self, live: _Live, *, where: str) -> None:
-        """Cleans a shape, as anybody may have written the trace. Raises TraceError."""
+        """Cleans a shape, as the trace may come from anybody. Raises TraceError."""
         kind, shape = live.key.kind, live.shape
         if self._cleaned.get(shape) == kind:
             return
@@ -287,7 +285,7 @@ class Replay:
         body: dict[str, Any] = {"apiVersion": "v1", "kind": "Namespace"}
         body["metadata"] = {"name": name, "labels": {REPLAYED_LABEL: "true"}}
         yield Request(at, Verb.CREATE, key, "POST", NAMESPACES, body, setup=setup)
-        # Without it pods are refused until a controller has made it.
+        # Without it, pods are refused until a controller has created it.
         body = {"apiVersion": "v1", "kind": account.kind, "metadata": {"name": account.name}}
         path = f"{NAMESPACES}/{name}/serviceaccounts"
         yield Request(at, Verb.CREATE, account, "POST", path, body, after=key, setup=setup)

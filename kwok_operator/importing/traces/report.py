@@ -11,7 +11,7 @@ from kwok_operator.importing.traces.files import Findings
 from kwok_operator.importing.traces.replaying import Replay, Request, Verb
 
 LATE_SECONDS: Final = 0.25
-"""Seconds: a request that is sent later than this after it was due counts as late."""
+"""A request counts as late if it is sent more than so many seconds after it was due."""
 _WORST: Final = 5
 
 
@@ -25,7 +25,7 @@ class Report:
     """Refused requests by verb, kind and status (0: no answer)."""
     examples: dict[tuple[str, str, int], str] = field(default_factory=dict)
     errors: "array[float]" = field(default_factory=lambda: array("f"))
-    """For each request, the seconds between when it was due and when it was sent."""
+    """For each request, how many seconds after its due time it was sent."""
     worst: list[tuple[float, float, str]] = field(default_factory=list)
     broken: str = ""
     """Why the trace could not be read to its end; empty if it could."""
@@ -45,7 +45,7 @@ class Report:
 
 
 def summary(plan: Replay, findings: Findings, report: Report) -> list[str]:
-    """Returns the sentences at the end of a replay."""
+    """Returns the sentences that are printed at the end of a replay."""
     counts = ", ".join(f"{report.sent[verb]:,} {verb.value}" for verb in Verb if report.sent[verb])
     lines = [
         f"sent: {counts or 'nothing'}; left out, as their object isn't there: {report.left_out:,}"

@@ -8,7 +8,7 @@
     {"line": "stop", "at": 3600.0}
 
 A shape is a cleaned object without name, namespace and size; it comes before the first line that
-refers to it. Lines come in the order of their times, which are seconds since the start of the
+refers to it. Lines are in the order of their times, which are seconds since the start of the
 recording, in each of its parts. Unknown keys are ignored.
 """
 
@@ -27,11 +27,11 @@ from kwok_operator.nodegroups.naming import is_object_name
 VERSION: Final = 1
 MAX_REPLICAS: Final = 2**31 - 1
 MAX_SECONDS: Final = 100 * 366 * 86_400.0
-"""A hundred years, in seconds: a larger time is one since the epoch, or an error."""
+"""A hundred years, in seconds. A larger time is one since the epoch, or an error."""
 
 
 class Happening(StrEnum):
-    """The kinds of Events."""
+    """What happened to an object: the kinds of Events in a trace."""
 
     PRESENT = "present"
     """The object existed when the recording, or a part of it, began."""
@@ -61,9 +61,9 @@ class Header:
     """Start of the recording, in milliseconds since the epoch; the same in all of its parts."""
     part: int = 1
     at: float = 0.0
-    """Seconds since the recording's start at which this part begins."""
+    """When this part begins, in seconds since the recording's start."""
     cluster: str = ""
-    """A hash of the cluster's identity, so that a trace isn't replayed where it was recorded."""
+    """A hash that identifies the cluster, so that a trace isn't replayed where it was recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,20 +80,21 @@ class Event:
     shape: str = ""
     replicas: int | None = None
     prefix: str = ""
-    """The beginning of the name, if the API server generated the rest."""
+    """The beginning of the object's name, if the API server generated the rest."""
     phase: str = ""
     duration: float | None = None
     late: bool = False
-    """The change happened some time before `at`: it was only noticed in a new list of the
-    objects."""
+    """Whether the change happened some time before `at`, and was only noticed in a new list of the
+    objects.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
     """Objects of `kind` were not watched from `since` to `at`.
 
-    Without `lost`, all changes in that time follow, with `at` as their time. With it, objects that
-    came and went are missing, and changes that a new list shows are marked late.
+    Without `lost`, all changes of that time follow, with `at` as their time. With `lost`, objects
+    that were created and deleted in that time are missing, and other changes are marked late.
     """
 
     at: float
@@ -113,7 +114,7 @@ Line = Header | TracedShape | Event | Gap | Stop
 
 
 def shape_of(body: dict[str, Any]) -> TracedShape:
-    """Returns the shape with this body; equal bodies have equal ids."""
+    """Returns the shape with this body. Equal bodies have equal ids."""
     text = json.dumps(body, sort_keys=True, separators=(",", ":"))
     return TracedShape(hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:12], body)
 
@@ -161,7 +162,7 @@ def _rounded(seconds: float) -> float:
 def decode(text: str, *, where: str) -> Line | None:
     """Decodes a line of a trace; None if this version doesn't know that kind of line.
 
-    Raises TraceError, which begins with `where`.
+    Raises TraceError, whose message begins with `where`.
     """
     try:
         value = json.loads(text)
@@ -194,7 +195,7 @@ _WHOLE_LINE: Final = "each line of a trace is one JSON object; take the line out
 
 
 class Fields:
-    """The fields of a line, each checked when it is read."""
+    """The fields of a line. Each is checked when it is read."""
 
     def __init__(self, fields: object, *, where: str) -> None:
         self._where = where
