@@ -16,7 +16,7 @@ from kwok_operator.rehearsal.scenario.workload import ScenarioWorkload
 from kwok_operator.rehearsal.testbed import Testbed
 
 TRACE: Final = "trace:"
-"""The prefix of the names of programs that replay traces."""
+"""The prefix of the names of programs that replay a workload's trace."""
 _MOST_AT_ONCE: Final = 50
 _PATHS: Final = {
     "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
@@ -32,8 +32,8 @@ async def arrive(
     """Creates all objects of the workloads, and returns once the last one has been created. Raises
     KwokOperatorError for the first that can't be created.
 
-    `to_come` counts the objects of each workload that aren't created yet, a trace as one. It is
-    decreased as they are created.
+    `to_come` is the number of objects of each workload that aren't created yet; a trace counts as
+    one object. It is decreased as they are created.
     """
     traces = [each for each in scenario.workloads if each.arrivals.trace is not None]
     async with asyncio.TaskGroup() as tasks:

@@ -1,12 +1,11 @@
-"""Waits until the cluster is steady; processes and the clock of a rehearsal start then, and its
-recording, of which the header is made here.
+"""Waits until the cluster is steady: then processes, clock and recording of a rehearsal start.
 
-    groups, controllers, pods without a node --every look--> rehearsal/judge/steady.py --> goes on,
+    groups, controllers, pods without a node --each check--> rehearsal/judge/steady.py --> goes on,
                                                              reports what it waits for, or refuses
 
-Each look lists objects rather than watching them: this wait takes only seconds, and the lists are
-short, as pods with a node are left out. If a look takes longer, as in a large cluster, the next one
-comes later.
+Each check lists objects rather than watching them: this wait takes only seconds, and the lists are
+short, as pods with a node are left out. If a check takes longer, as in a large cluster, the next
+one comes later. The header of the recording is made here, too.
 """
 
 import asyncio
@@ -34,14 +33,12 @@ from kwok_operator.rehearsal.testbed import Testbed, TestbedError
 
 _LOOK_SECONDS: Final = 0.3
 _LOOKS: Final = 2
-"""The cluster must be steady in so many looks in a row: a controller may be about to react to the
+"""The cluster must be steady in so many checks in a row: a controller may be about to react to the
 last node.
 """
 _REPORT_SECONDS: Final = 5.0
 _RETRIED_SECONDS: Final = 11.0
-"""Seconds. The scheduler retries a pod at most 10 s after a node has come
-(podMaxBackoffSeconds).
-"""
+"""Seconds. The scheduler retries a pod at most 10 s after a new node (podMaxBackoffSeconds)."""
 _PODS_PATH: Final = "/api/v1/pods"
 _CONTROLLERS: Final = {
     "Deployment": "/apis/apps/v1/deployments",
@@ -55,7 +52,7 @@ _CONTROLLERS: Final = {
 
 Objects = Sequence[dict[str, Any]]
 Bind = Callable[[Objects, Objects], Awaitable[int]]
-"""Takes the ReplicaSets and the pods without a node. Binds pods, and returns how many."""
+"""Binds pods, given the ReplicaSets and the pods without a node. Returns how many it has bound."""
 
 
 async def until_steady(
@@ -64,8 +61,8 @@ async def until_steady(
     """Returns once the cluster is steady. Raises TestbedError if it isn't after `within` seconds,
     and the errors of KubeClient.
 
-    Without a scheduler, `bind` takes its place, and pods that it doesn't bind aren't waited for.
-    `tried` means that the scheduler has seen no pod before all nodes were there.
+    Without a scheduler, `bind` replaces it, and pods that it doesn't bind aren't waited for.
+    `tried` means that all nodes existed before the scheduler saw any pod.
     """
     began, nodes_came, reported, steady = time.monotonic(), None, "", 0
     reported_at = -_REPORT_SECONDS
@@ -125,7 +122,7 @@ async def header_of(testbed: Testbed, scenario: Scenario) -> RecordingHeader:
 async def _look_at_pods(
     testbed: Testbed, under_way: UnderWay, *, retried: bool, bind: Bind | None
 ) -> UnderWay:
-    # In this order: if a controller has created all its pods, these are in the later list.
+    # In this order: if a controller has created all its pods, they are in the list read later.
     bodies = {kind: await _objects(testbed, path) for kind, path in _CONTROLLERS.items()}
     unbound = await _objects(testbed, _PODS_PATH, fieldSelector="spec.nodeName=")
     missing = [

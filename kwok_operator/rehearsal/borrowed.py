@@ -1,11 +1,12 @@
 """A cluster that isn't the rehearsal's own: it is checked first, and left as it was.
 
-    check   refuses what would touch objects of others, before anything is written
-    claim   creates a namespace as the sign of a rehearsal; tries kwok; installs CRDs, rights
-    marked  labels what the scenario makes, and keeps its pods on nodes of groups
-    clear   deletes all that is labelled (clearing.py), but nothing that was there before
+    check   refuses what would affect objects of others, before anything is written
+    claim   creates a namespace as the sign of a rehearsal
+    install checks that kwok is alive, then creates CRDs and rights
+    marked  labels what the scenario creates, and keeps its pods on nodes of groups
+    clear   deletes everything with the label (clearing.py), and nothing that was there before
 
-Programs get a kubeconfig that knows this cluster alone, so that none acts on another by mistake.
+Programs get a kubeconfig that knows only this cluster, so none acts on another by mistake.
 """
 
 import asyncio
@@ -58,7 +59,7 @@ _FEW: Final = 5
 
 
 class BorrowedCluster:
-    """The cluster that --kubeconfig or --context names. `folder` is that of the scenario."""
+    """The cluster that --kubeconfig or --context names. `folder` is the folder of the scenario."""
 
     def __init__(
         self, client: KubeClient, kubectl: AsyncKubectl, scenario: Scenario, *, folder: Path
@@ -68,17 +69,16 @@ class BorrowedCluster:
         self._scenario = scenario
         self._folder = folder
         self.clock: ClockOffset | None = None
-        """The offset of the cluster's clock. None until `check`, and if its answers have
-        no Date.
-        """
+        """The offset of the cluster's clock. None before `check`, or if answers have no Date."""
 
     def marked(self, manifest: Mapping[str, Any]) -> Manifest:
         return marked(manifest, self._scenario.name)
 
     async def objects_of(self, sources: Sequence[ApplySource]) -> list[Manifest]:
-        """Returns the objects to apply, labelled, without namespaces that others have made.
+        """Returns the objects to apply with the rehearsal's label, without namespaces that exist
+        already.
 
-        Raises BorrowedClusterError if any other object of others has the same name.
+        Raises BorrowedClusterError if another object with the same name exists already.
         """
         objects = await self.read(sources)
         there = await self._in_the_way(await discover(self._client), objects)
@@ -89,8 +89,8 @@ class BorrowedCluster:
         ]
 
     async def to_create(self, objects: Sequence[Manifest]) -> list[Manifest]:
-        """Returns the objects, labelled. Raises BorrowedClusterError if one of others has the same
-        name.
+        """Returns the objects with the rehearsal's label. Raises BorrowedClusterError if an object
+        with the same name exists already.
         """
         await self._in_the_way(await discover(self._client), objects)
         return [self.marked(each) for each in objects]
@@ -132,7 +132,7 @@ class BorrowedCluster:
                 )
 
     async def claim(self) -> None:
-        """Creates the namespace that keeps other rehearsals away. This is the first write."""
+        """Creates the namespace that keeps other rehearsals away. It is the first write."""
         body = self.marked(
             {
                 "apiVersion": "v1",
@@ -147,8 +147,8 @@ class BorrowedCluster:
             raise
 
     async def install(self, manifests: Iterable[Manifest]) -> None:
-        """Checks that kwok is alive, then creates the objects in this order. Existing ones stay as
-        they are.
+        """Checks that kwok is alive, then creates the objects in this order. Existing objects stay
+        unchanged.
         """
         await check_kwok(self._client, self.marked(scout()))
         served = await discover(self._client)
@@ -162,8 +162,8 @@ class BorrowedCluster:
                 continue
 
     async def _in_the_way(self, served: ApiResources, objects: Iterable[Manifest]) -> set[str]:
-        """Returns the namespaces that others have made. Raises BorrowedClusterError for other
-        objects of theirs.
+        """Returns the objects' namespaces that exist already. Raises BorrowedClusterError if any
+        other of the objects exists already.
         """
         wanted: dict[tuple[ApiResource, str], dict[str, Manifest]] = {}
         for each in objects:
@@ -218,7 +218,7 @@ class BorrowedCluster:
                 )
             )
         except CommandError:
-            return False  # a kind that isn't there yet
+            return False  # the cluster doesn't serve this kind yet
 
 
 @asynccontextmanager
@@ -231,16 +231,16 @@ async def borrow(
     keep: bool,
     report: Report,
 ) -> AsyncIterator[None]:
-    """Checks and claims the cluster and installs `manifests`; after the block, clears the cluster
+    """Checks and claims the cluster, and installs `manifests`. After the block, clears the cluster
     unless `keep` is set.
 
-    Raises KwokOperatorError; also if only the clearing failed.
+    Raises KwokOperatorError, also if only the clearing failed.
     """
     failing = True
     await cluster.check(manifests, applied)
     try:
         await to_its_end(cluster.claim())
-    except asyncio.CancelledError:  # to_its_end has finished the claim all the same
+    except asyncio.CancelledError:  # to_its_end has completed the claim nevertheless
         await clear(clearing, Turn, report=report)
         raise
     try:
@@ -258,14 +258,14 @@ async def borrow(
 
 
 async def clear(clearing: Clearing, turns: Iterable[Turn], *, report: Report) -> bool:
-    """Deletes what the rehearsal made, even if interrupted meanwhile. Reports what is left, and
-    why. Returns whether all is gone.
+    """Deletes what the rehearsal created, even if interrupted meanwhile. Reports what is left, and
+    why. Returns whether everything is gone.
     """
     return await to_its_end(_clear(clearing, turns, report=report))
 
 
 async def _clear(clearing: Clearing, turns: Iterable[Turn], *, report: Report) -> bool:
-    """Deletes what the rehearsal made, and reports what is left. Returns whether all is gone."""
+    """Deletes what the rehearsal created, and reports what is left. Returns whether all is gone."""
     try:
         left = await clearing.clear(turns)
     except KwokOperatorError as error:
@@ -278,11 +278,11 @@ async def _clear(clearing: Clearing, turns: Iterable[Turn], *, report: Report) -
 
 @asynccontextmanager
 async def only_this_cluster(kubectl: Path, settings: RehearseSettings) -> AsyncIterator[Path]:
-    """Yields a kubeconfig that knows this cluster only. Raises ConnectionConfigError, CommandError.
+    """Yields a kubeconfig that knows only this cluster. Raises ConnectionConfigError, CommandError.
 
     Objects without a namespace go into `default`, whatever namespace the context has.
     """
-    # Its errors say best what is wrong with a kubeconfig.
+    # KubeClient's errors explain best what is wrong with a kubeconfig.
     await load_connection(kubeconfig=settings.kubeconfig, context=settings.context)
     given = {"KUBECONFIG": settings.kubeconfig} if settings.kubeconfig else {}
     view = AsyncKubectl(kubectl, {**os.environ, **given}, settings.context)
@@ -298,7 +298,7 @@ async def only_this_cluster(kubectl: Path, settings: RehearseSettings) -> AsyncI
 
 
 async def clear_cluster(*, kubeconfig: str | None, context: str | None, report: Report) -> bool:
-    """Deletes what rehearsals have left in a cluster. Returns whether nothing remains."""
+    """Deletes what rehearsals have left in a cluster. Returns whether nothing is left."""
     connection = await load_connection(kubeconfig=kubeconfig, context=context)
     async with KubeClient(connection=connection) as client:
         return await _clear(Clearing(client, report=report), Turn, report=report)

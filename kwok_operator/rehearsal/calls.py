@@ -14,8 +14,8 @@ _MOST_TEXT: Final = 1_000
 
 
 class ShimCalls:
-    """Follows the files that end with SUFFIX in a folder. A call is recorded with the time at which
-    it is read here, soon after it was answered.
+    """Reads the growing files in a folder whose names end with SUFFIX. A call is recorded with the
+    time at which it is read here, soon after it was answered.
     """
 
     SUFFIX: Final = ".calls.jsonl"
@@ -29,7 +29,7 @@ class ShimCalls:
         self._files: dict[Path, FollowedFile] = {}
 
     def look(self) -> None:
-        """Records the calls that were logged since the last look. Incomplete lines are left for
+        """Records the calls that were logged since the last time. Incomplete lines are left for
         later.
         """
         for path in sorted(self._folder.glob(f"*{self.SUFFIX}")):

@@ -1,10 +1,10 @@
-"""Deletes what a rehearsal has made in a cluster that isn't its own, all of it and nothing else.
+"""Deletes what a rehearsal has created in a cluster that isn't its own, and nothing else.
 
     labelled objects --turn by turn--> deleted --> waited for --> what is left, in words
 
 The garbage collector, the operator and kwok delete what our objects have caused. If they haven't
-after some seconds, or have ended, it is deleted here. Objects are recognised by their label only,
-so the same code clears up after a rehearsal that was killed.
+after some seconds, or don't run any more, it is deleted here. Objects are recognised by their label
+only, so the same code clears up after a rehearsal that was killed.
 """
 
 import asyncio
@@ -39,18 +39,18 @@ from kwok_operator.rehearsal.scenario.borrowing import (
 
 _ALL_WITHIN: Final = 300.0
 _OTHERS_HAVE: Final = 10.0
-"""How many seconds owners, nodes and pods have to go by themselves, before they are
-deleted here.
+"""For how many seconds the controllers may delete owned objects, nodes and pods themselves, before
+they are deleted here.
 """
 _KARPENTER_HAS: Final = 30.0
-"""For how many seconds nothing goes before Karpenter's finalizer is taken off what is left: a
-Karpenter that isn't the rehearsal's may be draining it.
+"""Seconds without any deletion after which Karpenter's finalizer is removed from what is left. It
+is long, as a Karpenter that isn't the rehearsal's may be draining a node.
 """
 _WITHOUT_KARPENTER: Final = 60.0
-"""How many of the seconds for all are kept for what is left once Karpenter was ended."""
+"""How many seconds of the time limit are reserved for what is left once Karpenter was stopped."""
 _FINALIZER: Final = "karpenter.sh/termination"
 _FAKE_MACHINE: Final = "kwok://"
-"""How the providerID of a node of Karpenter's kwok provider begins."""
+"""The beginning of the providerID of a node that Karpenter's kwok provider made."""
 _LOOK_SECONDS: Final = 0.3
 _REPORT_SECONDS: Final = 5.0
 _NAMED: Final = 5
@@ -92,7 +92,7 @@ class _Made(NamedTuple):
         return self.is_going and _FINALIZER in (self.metadata.get("finalizers") or ())
 
     async def has_machine(self, client: KubeClient) -> bool:
-        """Whether a cloud's machine is behind it, which only that cloud's Karpenter can end."""
+        """Whether it stands for a cloud's machine, which only that cloud's Karpenter can end."""
         try:
             spec = (await client.get_json(self._path)).get("spec")
         except NotFoundError:
@@ -103,16 +103,16 @@ class _Made(NamedTuple):
         return bool(provider) and not provider.startswith(_FAKE_MACHINE)
 
     async def release(self, client: KubeClient) -> None:
-        """Takes Karpenter's finalizer off, and no other."""
+        """Removes Karpenter's finalizer, and no other."""
         others = [each for each in self.metadata["finalizers"] if each != _FINALIZER]
         version = self.metadata["resourceVersion"]
         body = {"metadata": {"finalizers": others, "resourceVersion": version}}
-        with suppress(NotFoundError, ConflictError):  # it is gone, or is looked at again
+        with suppress(NotFoundError, ConflictError):  # it is gone, or is tried again
             await client.request("PATCH", self._path, body=body, content_type=MERGE_PATCH)
 
     async def delete(self, client: KubeClient, *, at_once: bool) -> str:
-        """Deletes the object. Returns why it can't be deleted; an empty text if it is gone or
-        going.
+        """Deletes the object. Returns why it can't be deleted; an empty text if it is deleted or
+        being deleted.
         """
         grace = {"gracePeriodSeconds": 0} if at_once else {}
         body = {
@@ -123,21 +123,21 @@ class _Made(NamedTuple):
         try:
             await client.request("DELETE", self._path, body=body, retries=3)
         except (NotFoundError, ConflictError):
-            pass  # it is gone, or another one has its name now
+            pass  # it is gone, or a new object has its name
         except ApiError as error:
             return f"{error.status} {error.message}"
         return ""
 
 
 class _Patience:
-    """Measures for how long no object has gone, and how long ago each deletion has begun."""
+    """Measures the time since any object was removed last, and since each deletion began."""
 
     def __init__(self) -> None:
         self._going: dict[str, float] = {}
         self._last = time.monotonic()
 
     def over(self, there: Iterable[_Made]) -> list[_Made]:
-        """Returns what has been going for too long while nothing else went."""
+        """Returns the objects whose deletion takes too long, if no other was removed meanwhile."""
         now = time.monotonic()
         going = {each.metadata["uid"]: each for each in there if each.is_going}
         if self._going.keys() - going.keys():
@@ -149,9 +149,9 @@ class _Patience:
 
 
 class Clearing:
-    """Clears one cluster. `report` gets a line when it takes long.
+    """Deletes the rehearsal's objects in one cluster. `report` gets a line if that takes long.
 
-    While `karpenter_lives`, what its finalizer holds is left to it.
+    While `karpenter_lives`, objects with Karpenter's finalizer are left to Karpenter.
     """
 
     def __init__(
@@ -166,11 +166,11 @@ class Clearing:
         self._karpenter_lives = karpenter_lives
         self._until: float | None = None
         self._nodes = {SCOUT}
-        """The names of the rehearsal's nodes that were seen."""
+        """The names of the rehearsal's nodes, as far as they were seen."""
         self._claimed = False
         self._released = False
         self._of_clouds = set[str]()
-        """The UIDs of objects that only a cloud's Karpenter may take away."""
+        """The UIDs of objects that only a cloud's Karpenter may remove."""
 
     async def clear(self, turns: Iterable[Turn]) -> list[str]:
         """Deletes the objects of these turns, and waits until they are gone. Returns what is left,
@@ -225,13 +225,13 @@ class Clearing:
             if there and time.monotonic() - reported_at > _REPORT_SECONDS:
                 reported_at = time.monotonic()
                 self._report(f"waiting until these are gone: {in_words(map(str, there))}")
-            # Owners may have created more before they were deleted, so all kinds are listed again
-            # in the end.
+            # Owners may have created more objects before they were deleted, so all kinds are listed
+            # again at the end.
             kinds = list({each.resource: None for each in there}) or all_kinds
             await asyncio.sleep(_LOOK_SECONDS if there else 0)
 
     async def _delete(self, made: Iterable[_Made], *, for_others: bool) -> dict[str, str]:
-        """Deletes the objects, with `for_others` also those that should have gone by themselves.
+        """Deletes the objects; with `for_others` also those that controllers should have deleted.
         Returns why some can't be deleted.
         """
         due = []
@@ -274,11 +274,11 @@ class Clearing:
         return [_Made(kind, metadata) for metadata in items]
 
     async def _nodes_and_groups(self, kinds: Iterable[ApiResource]) -> list[_Made]:
-        """Returns what is labelled, groups made from a provider config, and nodes whose group isn't
-        of others.
+        """Returns labelled objects, groups made from a provider config, and nodes whose group
+        doesn't exist or is the rehearsal's.
 
-        Without a rehearsal's namespace in the cluster, it returns only what is labelled: the rest
-        is another operator's.
+        If the cluster has no namespace of a rehearsal, it returns only labelled objects: the others
+        belong to another operator.
         """
         kinds = list(kinds)
         made = await self._labelled(kinds)
@@ -302,9 +302,7 @@ class Clearing:
         return made
 
     async def _delete_stranded_pods(self, served: ApiResources) -> None:
-        """Deletes any pods on nodes of ours that are gone, as Kubernetes takes its time
-        for that.
-        """
+        """Deletes pods on nodes of ours that are gone, as Kubernetes takes long to do that."""
         pods, nodes = served.named("pods", ""), served.named("nodes", "")
         assert pods is not None and nodes is not None, "every cluster has them"
         gone = self._nodes - {each["name"] for each in await nodes.metadata(self._client)}
@@ -322,7 +320,7 @@ class Clearing:
                 return
 
     async def _keep_kinds_in_use(self, served: ApiResources) -> None:
-        """Takes our label off CRDs of which others have objects: these would be deleted with the
+        """Removes our label from CRDs of which others have objects: these would be deleted with the
         CRD.
         """
         crds = served.named("customresourcedefinitions", "apiextensions.k8s.io")

@@ -1,5 +1,5 @@
-"""The course of a run: its clock, its recording, and the state that conditions are
-checked against.
+"""One run while it goes on: its clock, its recording, and the state that conditions are checked
+against.
 """
 
 import asyncio
@@ -41,8 +41,8 @@ _CHANGES: Final = (
 
 
 class RunCourse:
-    """The recording and the state of one run; its time counts from here. Raises SettingsError if
-    the recording can't be written.
+    """The recording and the state of one run. The run's time counts from this object's creation.
+    Raises SettingsError if the recording can't be written.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class RunCourse:
         self._last_mark = ""
         self._at_the_beginning = False
         self.changed_at = 0.0
-        """When anything in the cluster last changed."""
+        """When anything in the cluster last changed, in seconds since the run began."""
         self._folder = path.parent
         with outputs.writing(self._folder):
             self._file = path.open("wb")
@@ -77,13 +77,13 @@ class RunCourse:
         return self._over_at is None
 
     def stop(self) -> None:
-        """Stops the clock: whatever is written after this gets the time of this moment."""
+        """Stops the clock: lines that are written later get the present time."""
         self._over_at = self.now()
 
     @contextmanager
     def beginning(self) -> Iterator[None]:
-        """Records all lines in the block at time 0: their objects were there before, whenever they
-        were listed.
+        """Records all lines in the block at time 0: their objects existed before the run, whenever
+        they were listed.
         """
         self._at_the_beginning = True
         try:
@@ -127,12 +127,12 @@ class RunCourse:
         )
 
     def is_certain(self, number: int) -> bool:
-        """Whether the outcome of the expectation with this number stays as it is."""
+        """Whether the outcome of the expectation with this number can't change any more."""
         return self._judge.is_certain(number)
 
     def holds(self, condition: ScenarioCondition) -> bool:
-        """Whether the condition holds now. Always False for a `kubectl wait`: only the cluster can
-        answer it.
+        """Whether the condition holds now. Always False for a `kubectl wait`, which only the
+        cluster can decide.
         """
         if condition.event is not None:
             return condition.holds(float(self._events[id(condition)]))
@@ -159,9 +159,7 @@ class RunCourse:
                 self._file.write(self._packed())
 
     def _packed(self) -> bytes:
-        """Compresses the lines that are waiting, many at once: line by line would take several
-        times as long.
-        """
+        """Compresses the waiting lines, many at once, as one by one would take much longer."""
         lines, self._lines = self._lines, []
         packed: bytes = self._zip.compress("".join(lines).encode())
         return packed

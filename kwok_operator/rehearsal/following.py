@@ -1,4 +1,4 @@
-"""A file that a program appends to, read line by line as it grows."""
+"""Reads a file, to which another program appends, line by line as it grows."""
 
 import os
 from pathlib import Path
@@ -12,8 +12,8 @@ _MOST_BYTES: Final = 1 << 20
 
 
 class FollowedFile:
-    """Follows a growing file. If it is begun anew, reading starts at its beginning; if its middle
-    is cut out (keeper.py), at its end.
+    """A growing file. If it is written anew, reading starts at its beginning; if its middle is cut
+    out (keeper.py), at its end.
     """
 
     def __init__(self, path: Path) -> None:
@@ -21,7 +21,7 @@ class FollowedFile:
         self._offset = 0
 
     def lines(self) -> list[bytes]:
-        """Returns whole lines that were appended since, at most _MOST_BYTES of them. Raises
+        """Returns whole lines that were appended since the last call, at most _MOST_BYTES. Raises
         OSError.
         """
         try:
@@ -36,6 +36,6 @@ class FollowedFile:
             chunk = file.read(_MOST_BYTES)
         text, newline, _ = chunk.rpartition(b"\n")
         if not newline and len(chunk) == _MOST_BYTES:
-            text = chunk  # no line is that long
+            text = chunk  # no real line is that long
         self._offset += len(text) + len(newline)
         return text.splitlines()

@@ -3,8 +3,8 @@
     sources of the scenario --read_objects--> objects --needed_rights--> components
     base, rights of these components          --manifests-->  what is installed
 
-The operator gets the rights of deploy/base, and those of each component that the scenario's objects
-need. In a cluster of others, the account of the rehearsal must be allowed to grant them.
+The operator gets the rights of deploy/base, and those of each deploy component that the scenario's
+objects need. In a borrowed cluster, the user's account must be allowed to grant them.
 """
 
 import itertools
@@ -34,20 +34,20 @@ _READ_WITHIN: Final = 300.0
 
 
 def manifests(components: Collection[str]) -> list[Manifest]:
-    """Returns what is installed, in the order of creation. `components` are those with further
-    rights.
+    """Returns the manifests to install, in the order of creation. `components` are the deploy
+    components whose rights are added.
     """
     base = [m for name in ("crds", "default") for m in _packaged(name) if m["kind"] in _INSTALLED]
     return in_order([*base, *rights_of(*components)])
 
 
 def rights_of(*components: str) -> list[Manifest]:
-    """Returns the roles and bindings of these components."""
+    """Returns the roles and bindings of these deploy components."""
     return [m for m in _packaged("rights") if component_of(m) in components]
 
 
 def hold_stages() -> list[Manifest]:
-    """Returns the Stages without which kwok would make nodes Ready that are to be NotReady."""
+    """Returns the Stages that stop kwok from making Ready the nodes that are to be NotReady."""
     return [m for m in _packaged("cloud") if m["kind"] == "Stage"]
 
 
@@ -79,8 +79,8 @@ async def wait_for_crds(kubectl: AsyncKubectl, manifests: Iterable[Manifest]) ->
 
 
 async def missing_grants(client: KubeClient, roles: Iterable[Manifest]) -> list[AccessRight]:
-    """Returns which rights of the roles the account may not grant. Kubernetes lets an account grant
-    only rights that it has itself, unless it may `escalate` and `bind`.
+    """Returns the rights of the roles that the account may not grant. Kubernetes lets an account
+    grant only rights that it has itself, unless it may `escalate` and `bind`.
     """
     wanted = [(each, _place(each)) for each in roles if each["kind"] in ("ClusterRole", "Role")]
     freely = {
@@ -121,7 +121,7 @@ def sources_of(scenario: Scenario) -> list[ApplySource]:
 async def read_objects(
     kubectl: AsyncKubectl, sources: Iterable[ApplySource], *, folder: Path, label: str
 ) -> list[Manifest]:
-    """Has kubectl read the objects of the sources and label them, without asking the cluster.
+    """Has kubectl read the objects of the sources and label them, without contacting the cluster.
 
     Raises CommandError.
     """
@@ -143,7 +143,7 @@ async def read_objects(
         for source in some:
             path = folder / (source.path or "")
             if path.is_dir():
-                path = path.resolve()  # kubectl reads no folder through a link
+                path = path.resolve()  # kubectl doesn't follow a symbolic link to a folder
             flag = "--kustomize" if is_kustomization(path) else "--filename"
             objects += await read(f"{flag}={path}")
     return objects

@@ -1,8 +1,8 @@
-"""Interrupts machines, as a cloud that takes them back, and loses them, as when hardware breaks.
+"""Interrupts machines, as a cloud that reclaims spot machines, or loses them, as failing hardware.
 
-A node of a KwokNodeGroup gets the annotations by which its simulated cloud ends it with notice. Of
+A node of a KwokNodeGroup gets the annotations by which its simulated cloud ends it with notice. For
 a node of Karpenter the NodeClaim is deleted, as Karpenter itself does at a notice: it drains the
-node. What isn't drained when the notice is over is lost.
+node. Nodes that aren't drained when the notice is over are lost.
 """
 
 import asyncio
@@ -40,8 +40,8 @@ _LOOK_SECONDS: Final = 0.2
 
 
 class Interrupter:
-    """Plays the steps of one run that end machines. `seed` is the scenario's; with `of_groups`,
-    nodes without the label of a group are left alone, as they are others'.
+    """Plays the steps of one run that end machines. `seed` is the scenario's. With `of_groups`,
+    nodes without the label of a group are left alone, as they belong to others.
     """
 
     def __init__(self, client: KubeClient, *, seed: str, of_groups: bool) -> None:
@@ -50,17 +50,18 @@ class Interrupter:
         self._of_groups = of_groups
         self._slots = asyncio.Semaphore(_MOST_AT_ONCE)
         self._ends: list[tuple[float, Machine]] = []
-        """Machines under notice, with the time of their end on the monotonic clock."""
+        """Machines under notice, each with the end of its notice on the monotonic clock."""
 
     @property
     def going_on(self) -> bool:
-        """Whether a machine is still under notice."""
+        """Whether any machine is still under notice."""
         return bool(self._ends)
 
     async def play(self, number: int, step: MachinesStep) -> str:
-        """Plays step `number` of the timeline, and returns how many machines it took, of how many.
+        """Plays step `number` of the timeline. Returns how many machines it took, of how many, in
+        words.
 
-        Raises CommandError if machines are counted and there is none, ApiError,
+        Raises CommandError if the step takes a number of machines and there is none, and ApiError,
         ApiUnreachableError.
         """
         interrupts = isinstance(step, InterruptStep)
@@ -82,7 +83,7 @@ class Interrupter:
         return f"{len(some)} of {len(there)} machines{short}"
 
     async def keep(self) -> NoReturn:
-        """Loses what Karpenter hasn't drained when its notice is over."""
+        """Loses machines that Karpenter hasn't drained when their notice is over. Never returns."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             now = time.monotonic()
@@ -91,21 +92,21 @@ class Interrupter:
             await self._each((each for each in due if not each.simulated), self._lose)
 
     async def claimed(self) -> list[Machine]:
-        """Returns the machines of Karpenter that have no notice."""
+        """Returns the machines of Karpenter that are not under notice."""
         return [each for each in await self._machines(NODE_POOL_LABEL) if each.claim]
 
     def under_notice(self) -> Counter[str]:
-        """Returns how many machines of each group have notice."""
+        """Returns how many machines of each group are under notice."""
         return Counter(machine.group for _, machine in self._ends)
 
     async def interrupt(self, machines: Sequence[tuple[Machine, int]]) -> None:
-        """Gives machines notice, each as many milliseconds of it."""
+        """Gives each machine its notice, in milliseconds."""
         notices = {machine.uid: notice for machine, notice in machines}
         some = (machine for machine, _ in machines)
         await self._each(some, lambda each: self._interrupt(each, notices[each.uid]))
 
     async def _machines(self, *selectors: str) -> list[Machine]:
-        """Returns the machines whose Nodes have these labels, without those under notice."""
+        """Returns the machines whose Nodes have these labels, except those under notice."""
         answer = await self._client.request(
             "GET",
             NODES_PATH,
@@ -120,7 +121,7 @@ class Interrupter:
         return [each for each in machines if each and each.uid not in noticed]
 
     async def _notices(self, step: InterruptStep, groups: Iterable[str]) -> dict[str, int]:
-        """Returns the notice that machines of each group get, in milliseconds."""
+        """Returns the length of the notice for machines of each group, in milliseconds."""
         if step.notice is not None:
             return dict.fromkeys(groups, round(step.notice * SECOND))
         return {name: await self._notice_of(name) for name in groups}
@@ -145,7 +146,7 @@ class Interrupter:
 
     async def _lose(self, machine: Machine) -> None:
         if not machine.simulated:
-            # Karpenter's finalizer would drain it first.
+            # Otherwise Karpenter's finalizer would drain it first.
             await self._patch(machine, {"finalizers": None})
         await self._client.request(
             "DELETE",
@@ -166,7 +167,7 @@ class Interrupter:
     async def _each(
         self, machines: Iterable[Machine], end: Callable[[Machine], Awaitable[None]]
     ) -> None:
-        """Ends machines, several at a time. Those that are gone meanwhile are done."""
+        """Ends machines, several at a time. Machines that are gone already count as ended."""
 
         async def one(machine: Machine) -> None:
             async with self._slots:
@@ -186,5 +187,5 @@ def _selectors(step: MachinesStep, *, of_groups: bool) -> Iterator[str]:
 
 
 def _now() -> int:
-    """Returns the time of this machine's clock, on which the operator runs, in milliseconds."""
+    """Returns this machine's time in milliseconds; the operator uses the same clock."""
     return time.time_ns() // 1_000_000

@@ -1,10 +1,10 @@
-"""Lets the simulated cloud of groups act on the nodes that Karpenter makes of them.
+"""Applies the simulated cloud of groups to the nodes that Karpenter makes of them.
 
     spec.cloud.interruptions of groups  -->  machines that are interrupted, by the operator's draws
     an outage of all these groups       -->  Ready=False of each class, so Karpenter makes no node
-    groups that come, change or go      -->  a caveat, as Karpenter has its instance types by then
+    groups that are added or changed    -->  a caveat, as Karpenter has its instance types by then
 
-A class of Karpenter's kwok provider isn't for certain groups, so an outage of some does nothing.
+A KWOKNodeClass of Karpenter isn't for certain groups, so an outage of only some has no effect.
 """
 
 import asyncio
@@ -41,11 +41,11 @@ class _Group(NamedTuple):
 
 
 class KarpenterClouds:
-    """The clouds of one run. `seed` is the operator's; `mark` records what was done.
+    """The simulated clouds of one run. `seed` is the operator's; `mark` records what was done.
 
     `groups` returns the bodies of all groups by name, the same object until a group changes.
-    `made_of` returns the groups of which Karpenter has made its instance types, or None; `caveat`
-    takes a sentence on one that came, changed or went since.
+    `made_of` returns the groups from which Karpenter's instance types were made, or None; `caveat`
+    gets a sentence on each group that was added, changed or deleted since.
     """
 
     def __init__(
@@ -63,26 +63,26 @@ class KarpenterClouds:
         self._interrupter = interrupter
         self._groups = groups
         self._known: dict[str, _Group] = {}
-        """The groups at the last look."""
+        """The groups at the last check, by name."""
         self._clouds: dict[str, Cloud] = {}
-        """The clouds that are in force of groups that an autoscaler may scale."""
+        """The clouds of the groups that an autoscaler may scale, by the group's name."""
         self._compared: Mapping[str, KwokNodeGroupSpec] | None = None
-        """The groups of which Karpenter's instance types were made, at the last look."""
+        """The groups from which Karpenter's instance types were made, at the last check."""
         self._seed = seed
         self._mark = mark
         self._made_of = made_of
         self._caveat = caveat
         self._said = set[str]()
-        """The caveats so far."""
+        """The caveats that were reported so far."""
         self._lives = NodeLives()
         self._out = frozenset[str]()
-        """The groups that were in an outage at the last look."""
+        """The groups that were in an outage at the last check."""
         self._not_ready = set[str]()
-        """The classes that were made not Ready."""
+        """The names of the classes that were made not Ready."""
 
     async def follow(self) -> NoReturn:
         while True:
-            # The next look tries again; if that lasts, others who watch the cluster end the run.
+            # The next check tries again; if errors last, those who watch the cluster end the run.
             with suppress(ApiError, ApiUnreachableError):
                 await self.look()
             await asyncio.sleep(_LOOK_SECONDS)
@@ -109,8 +109,8 @@ class KarpenterClouds:
         }
 
     def _compare(self, made_of: Mapping[str, KwokNodeGroupSpec], scaled: Collection[str]) -> None:
-        """Gives a caveat on each group that came, changed or went after Karpenter's start; none is
-        given twice.
+        """Reports a caveat on each group that was added, changed or deleted after Karpenter's
+        start, each only once.
         """
         for name in sorted({*made_of, *scaled}):
             if name not in self._known:
@@ -153,7 +153,7 @@ class KarpenterClouds:
             self._mark("outage without effect on Karpenter", f"{which}; other groups are not out")
 
     async def _show_in_classes(self, *, ready: bool) -> None:
-        """Changes the classes that don't show it yet; others may come during the outage."""
+        """Updates the classes that don't show the outage or its end yet; new ones may be added."""
         try:
             listed = (await self._client.get_json(CLASSES_PATH, retries=_RETRIES))["items"]
         except NotFoundError:  # Karpenter isn't prepared yet
@@ -182,8 +182,8 @@ class KarpenterClouds:
 
 
 def _unheeded(before: KwokNodeGroupSpec, now: KwokNodeGroupSpec) -> Iterator[str]:
-    """Yields the changed fields that have no effect on Karpenter's nodes. An outage has one, and a
-    targetSize is that of other nodes, which cluster-autoscaler may set.
+    """Yields the changed fields that have no effect on Karpenter's nodes. An outage has one;
+    targetSize is about other nodes, and cluster-autoscaler may change it.
     """
     changed = differences(before.dump(), now.dump())
     one, other = ((each.cloud or Cloud()).dump() for each in (before, now))

@@ -1,4 +1,4 @@
-"""Prepares the cluster for Karpenter with its kwok provider, and says how to start it.
+"""Prepares the cluster for Karpenter with its kwok provider, and computes how to start it.
 
     CRDs, waited for -> groups, waited for -> instance types, a file -> the class, NodePools
         -> the environment, with free ports --> testbed.py starts the program; /readyz
@@ -52,9 +52,9 @@ class PreparedKarpenter:
     types: Path
     """The file of its instance types."""
     caveats: tuple[str, ...]
-    """Sentences on what of the groups is different with Karpenter."""
+    """Sentences on how Karpenter's nodes differ from what the groups specify."""
     groups: Mapping[str, KwokNodeGroupSpec] | None = None
-    """The groups of which its instance types are made; None if they are from a file."""
+    """The groups from which its instance types are made; None if they are from a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +65,11 @@ class KarpenterPlace:
     """The folder of the scenario."""
     logs: Path
     borrowed: BorrowedCluster | None = None
-    """The cluster of others that is used: the CRDs are installed there already."""
+    """The borrowed cluster, where the CRDs are installed already; None for an own one."""
 
     async def prepare(self, name: str, wanted: Karpenter, program: Path) -> PreparedKarpenter:
-        """Applies what Karpenter needs, and writes the file of its instance types. Raises
-        KwokOperatorError.
+        """Applies the objects that Karpenter needs, and writes the file of its instance types.
+        Raises KwokOperatorError.
         """
         definitions = await self.crds(name, wanted, program)
         own = None
@@ -106,7 +106,7 @@ class KarpenterPlace:
         return PreparedKarpenter(path, caveats, specs if types is None else None)
 
     async def crds(self, name: str, wanted: Karpenter, program: Path) -> list[Manifest]:
-        """Returns the CRDs of the folder that the scenario names, or that is beside the program."""
+        """Returns the CRDs in the folder that the scenario names, or that is beside the program."""
         folder = wanted.crds or str(program.parent / CRDS_FOLDER)
         return crds(await self._read(name, [ApplySource(path=folder)]))
 
@@ -122,7 +122,7 @@ class KarpenterPlace:
             raise KarpenterSetupError(f"{wanted.types_file} can't be read: {error}") from error
 
     async def _apply(self, manifest: Manifest, path: str) -> None:
-        """Applies an object. Without kubectl, which may not know a new kind for a while."""
+        """Applies an object by a request: kubectl may not know a new kind for a while."""
         until = time.monotonic() + _SERVED_WITHIN
         params = {"fieldManager": _MANAGER, "force": "true"}
         while True:

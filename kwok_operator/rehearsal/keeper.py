@@ -1,12 +1,12 @@
-"""Runs a program until its own standard input ends; then ends it, and all that it has started.
+"""Runs a program until the keeper's standard input ends; then ends it and all that it has started.
 
     python -m kwok_operator.rehearsal.keeper GRACE_SECONDS PROGRAM [ARGUMENT...]
 
 The process at the other end of the pipe may be killed at any time: then the pipe closes, so nothing
 is left running. A byte through the pipe kills the program at once, and so does the end of the
-keeper itself. A file's path through the pipe lets the program go on until that file is gone. If the
-output is a file that is opened for reading and appending, its middle is cut out when it gets too
-large. This module imports nothing of rehearsals.
+keeper itself. A path through the pipe lets the program run until that file is gone. If the output
+is a file that is opened for reading and appending, its middle is cut out when it gets too large.
+This module imports nothing of rehearsals, to start fast.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ _DEATH_SIGNAL: Final = 1
 MOST_BYTES: Final = 64 << 20
 """The most bytes of output that are kept."""
 BEGINNING: Final = 0.5
-"""The share of MOST_BYTES that keeps the beginning of the output; after it comes the newest."""
+"""The share of MOST_BYTES for the beginning of the output; the rest is for its newest part."""
 _TAIL_BYTES: Final = 1 << 20
 _POLL_SECONDS: Final = 0.05
 _LOG_SECONDS: Final = 0.2
@@ -37,12 +37,10 @@ _LONGEST_PATH: Final = 4096
 
 
 def main(argv: list[str]) -> int:
-    """Runs the program. Returns its exit status, or 128 plus the signal's number if it
-    was killed.
-    """
+    """Runs the program. Returns its exit status, or 128 plus the signal that killed it."""
     grace, command = float(argv[0]), argv[1:]
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # The program would inherit SIG_IGN, and with it not end at SIGTERM.
+        # Otherwise the program would inherit SIG_IGN, and ignore SIGTERM.
         signal.signal(number, lambda *_: None)
     # Looked up before the fork: the child does no more than it has to.
     prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else lambda *_: 0

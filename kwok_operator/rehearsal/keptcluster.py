@@ -1,4 +1,4 @@
-"""Keeps one control plane for many rehearsals, and puts it back as it was new before each.
+"""Keeps one control plane for many rehearsals, and resets it to its first state before each.
 
     kept_cluster(scenario): make it -> install the CRDs and rights -> note the state
       fresh(): nothing has been played since, or the state is put back (controlplane/rewinding.py)
@@ -25,7 +25,7 @@ _PORTS: Final = (20_000, 30_000)
 
 
 class KeptCluster:
-    """Such a control plane. `installed` is what it has of the operator."""
+    """A control plane that is kept. `installed` are the operator's manifests that it has."""
 
     def __init__(self, cluster: controlplane.Cluster, installed: Sequence[Manifest]) -> None:
         self.cluster = cluster
@@ -34,26 +34,26 @@ class KeptCluster:
         self._is_used = False
 
     async def note(self) -> None:
-        """Takes the present state for that of a new cluster. Raises ControlPlaneError."""
+        """Notes the present state as that of a new cluster. Raises ControlPlaneError."""
         await asyncio.to_thread(self._rewinder.note)
 
     async def fresh(self) -> None:
-        """Makes the cluster as it was when it was new. Raises ControlPlaneError."""
+        """Resets the cluster to the noted state. Raises ControlPlaneError."""
         if self._is_used:
             # A thread can't be cancelled, and must not start components of a cluster that is gone.
             await to_its_end(asyncio.to_thread(self._rewinder.rewind))
         self._is_used = True
 
     def differences(self) -> list[str]:
-        """Returns the keys in etcd of all that isn't as it was when the cluster was new."""
+        """Returns the keys in etcd whose values differ from the noted state."""
         return self._rewinder.differences()
 
     def reap(self) -> None:
-        """Collects the components once the cluster is removed."""
+        """Waits for the ended processes of the components, once the cluster is deleted."""
         self._rewinder.reap()
 
     def to_install(self, wanted: Sequence[Manifest]) -> list[Manifest]:
-        """Returns which of these manifests aren't there yet."""
+        """Returns which of these manifests are not installed yet."""
         return [each for each in wanted if each not in self.installed]
 
 
@@ -65,7 +65,7 @@ def making_of(
     numbered: bool = True,
     first_port: int | None = None,
 ) -> AbstractAsyncContextManager[controlplane.Cluster]:
-    """Returns the context in which there is a control plane as the scenario wants it."""
+    """Returns the context in which a control plane exists as the scenario wants it."""
     flags = {
         component.value: dict(given)
         for component, given in scenario.cluster.flags.items()
@@ -73,7 +73,7 @@ def making_of(
     }
     version = {"KUBERNETES_VERSION": v} if (v := scenario.cluster.kubernetes) else {}
     ports = {controlplane.PORTS_VARIABLE: str(first_port)} if first_port else {}
-    # With Stages from the API, so that pod profiles take effect.
+    # With Stages as objects, so that pod profiles take effect.
     return controlplane.async_temporary(
         prefix,
         keep=keep,
@@ -90,13 +90,13 @@ async def kept_cluster(scenario: Scenario) -> AsyncIterator[KeptCluster]:
 
     Raises KwokOperatorError, ControlPlaneError.
     """
-    # kwokctl takes the highest free ports for other clusters, also those of components that are
+    # kwokctl takes the highest free ports for other clusters, even those of components that are
     # being restarted.
     first_port = random.SystemRandom().randrange(*_PORTS)
     with ExitStack() as afterwards:
         async with making_of(scenario, "shrink", first_port=first_port) as cluster:
             kept = KeptCluster(cluster, manifests(()))
-            # Its components are collected once they have been ended.
+            # The processes of its components are waited for once they have been ended.
             afterwards.callback(kept.reap)
             environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
             kubectl = AsyncKubectl(cluster.kubectl, environment)

@@ -39,9 +39,9 @@ class AsyncKubectl:
         whole: bool = False,
         kept: bool = False,
     ) -> str:
-        """Runs kubectl and returns its output, with `whole` all of it. Raises CommandError.
+        """Runs kubectl and returns its output; with `whole`, all of it. Raises CommandError.
 
-        With `kept`, for commands that take long, it ends even if this process is killed.
+        With `kept`, for commands that take long, kubectl ends even if this process is killed.
         """
         context = [f"--context={self.context}"] if self.context else []
         command = [str(self.program), *context, *arguments]
@@ -58,7 +58,7 @@ class AsyncKubectl:
 
 
 class Ended(NamedTuple):
-    """A command that has run to its end."""
+    """The result of a command that has ended."""
 
     command: str
     status: int
@@ -66,7 +66,7 @@ class Ended(NamedTuple):
     err: str
 
     def check(self) -> str:
-        """Returns what it has printed. Raises CommandError if it has failed."""
+        """Returns what the command has printed. Raises CommandError if it has failed."""
         if self.status:
             printed = one_line(self.err.strip() or self.out.strip(), limit=500)
             raise CommandError(f"{self.command}: exit status {self.status}: {printed}")
@@ -83,8 +83,8 @@ async def run(
     most: int | None = _MOST_TEXT,
     kept: bool = False,
 ) -> Ended:
-    """Runs a program until it ends, then ends what it has started. Raises CommandError if it can't
-    be started, or doesn't end in time.
+    """Runs a program until it ends, then ends all that it has started. Raises CommandError if it
+    can't be started, or doesn't end in time.
 
     With `kept` it gets no input, and ends even if this process is killed (keeper.py).
     """

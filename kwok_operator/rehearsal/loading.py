@@ -1,4 +1,4 @@
-"""Reads a scenario's file and checks all of it before anything starts."""
+"""Reads a scenario's file and checks it completely before anything starts."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,8 +15,8 @@ _GUIDE: Final = "docs/rehearse-autoscaling.md"
 
 
 def load_scenario(path: Path, around: LocalSurroundings, *, arm: str | None = None) -> ScenarioFile:
-    """Returns the scenario in a file, with all that is wrong with it. Raises SettingsError if it
-    can't be read.
+    """Returns the scenario in a file, with all mistakes found in it. Raises SettingsError if the
+    file can't be read.
     """
     return check(read_scenario(str(path), read_text(path), arm=arm), around)
 
@@ -24,7 +24,7 @@ def load_scenario(path: Path, around: LocalSurroundings, *, arm: str | None = No
 def load_demo(
     tour: Path, around: LocalSurroundings, *, report: Callable[[str], None]
 ) -> ScenarioFile:
-    """Returns the tour of the demo, extended by autoscaler.yaml if there is a
+    """Returns the scenario of the demo, extended by autoscaler.yaml if there is a
     cluster-autoscaler.
     """
     read = load_scenario(tour, around)

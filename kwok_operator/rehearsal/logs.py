@@ -2,9 +2,9 @@
 
     operator.log, NAME.shim.log (JSON), NAME.log of a clusterAutoscaler (klog), a karpenter or
     kueue (zap)
-        --look--> WarningCounts --> the terminal, before the run; the recording, in it
+        --look--> WarningCounts --> before the run: the terminal; during the run: the recording
 
-Other programs are left out, as the form of their logs isn't known. A warning has the time at which
+Other programs are left out, as the form of their logs is unknown. A warning gets the time at which
 it is read here.
 """
 
@@ -34,7 +34,7 @@ def log_of_shim(process: str) -> str:
 
 
 class ProgramWarnings:
-    """The warnings of one rehearsal's programs. Deletes their logs of an earlier run in
+    """The warnings of one rehearsal's programs. Its constructor deletes logs of an earlier run in
     `folder`.
     """
 
@@ -74,7 +74,7 @@ class ProgramWarnings:
                     self.look()
 
     def look(self) -> None:
-        """Reads what was logged since. Raises OSError."""
+        """Reads what was logged since the last time. Raises OSError."""
         for file, program, read in self._files:
             while lines := file.lines():
                 for text, trouble, over in map(read, lines):
@@ -89,7 +89,7 @@ class ProgramWarnings:
             self._report(f"warning of {program}: {text}")
 
     def begin(self, write: Callable[[RecordedLine], None]) -> None:
-        """Begins the run: records all earlier warnings as being from before it."""
+        """Begins the run: records all earlier warnings, marked as older than the run."""
         self.look()
         self._report = None
         for line in self._counts.due(0.0, every=True, before=True):
@@ -98,8 +98,8 @@ class ProgramWarnings:
     def record(
         self, write: Callable[[RecordedLine], None], *, t: float, last: bool = False
     ) -> None:
-        """Reads the logs, and writes the warnings that are due; if this is the last call, all of
-        them.
+        """Reads the logs, and writes the warnings that are due; all of them if this is the `last`
+        call.
         """
         self.look()
         for line in self._counts.due(t, every=last):

@@ -1,9 +1,9 @@
 """Decides how long Karpenter's nodes live, by spec.cloud.interruptions of their groups.
 
 The operator doesn't manage these nodes. The n-th node of a group gets the life that the operator
-would draw for serial n, so that cluster-autoscaler and Karpenter meet the same interruptions.
-Karpenter deletes a node as soon as it has drained it after the notice. So the notice comes when the
-operator's node would be gone: then the cloud takes equally many machines from both autoscalers.
+would draw for its serial number n, so that cluster-autoscaler and Karpenter meet the same
+interruptions. Karpenter deletes a node as soon as it has drained it after the notice. So the notice
+comes when the operator's node would be gone: then the cloud takes equally many machines from both.
 """
 
 from collections import Counter
@@ -27,11 +27,11 @@ class _Lived:
 
 @dataclass(slots=True)
 class NodeLives:
-    """The lives of the nodes that exist. A life is drawn when a node is seen first."""
+    """The lives of the nodes that exist. A life is drawn when a node is first seen."""
 
     _lived: dict[str, _Lived] = field(default_factory=dict)
     _numbers: Counter[str] = field(default_factory=Counter)
-    """How many nodes of each group have been seen."""
+    """How many nodes of each group have been seen so far."""
 
     def due(
         self,
@@ -41,10 +41,10 @@ class NodeLives:
         under_notice: Mapping[str, int],
         now: int,
     ) -> list[tuple[Machine, int]]:
-        """Returns the machines that get notice now, with its length in milliseconds.
+        """Returns the machines that must get notice now, with its length in milliseconds.
 
-        `machines` are those without notice, `clouds` those of the groups, and `under_notice` is
-        how many machines of each group have notice.
+        `machines` are the machines without notice, `clouds` are the groups' clouds, and
+        `under_notice` is the number of machines of each group that have notice.
         """
         there = sorted(machines, key=lambda each: (each.created, each.name))
         self._lived = {m.uid: self._lived.get(m.uid) or self._born(m, clouds) for m in there}

@@ -1,4 +1,4 @@
-"""Decides which machines a step interrupts or loses.
+"""Decides which machines a step of the timeline interrupts or loses.
 
 metadata of Nodes  --read_machine-->  Machines  --drawn-->  some of them, by the scenario's seed
 """
@@ -23,30 +23,30 @@ _NODE_CLAIM: Final = "NodeClaim"
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A Node as far as its end is concerned."""
+    """The fields of a Node that matter for ending its machine."""
 
     name: str
     uid: str
     group: str
     pool: str
-    """The NodePool of Karpenter; empty if it has none."""
+    """The node's Karpenter NodePool; empty if it has none."""
     zone: str
     created: str
     claim: str
-    """The name of its NodeClaim; empty if it has none."""
+    """The name of the node's NodeClaim; empty if it has none."""
     simulated: bool
-    """Whether a KwokNodeGroup made it: its simulated cloud can end it."""
+    """Whether a KwokNodeGroup made the node, so that its simulated cloud can end it."""
     life: Life | None
 
     @property
     def kin(self) -> tuple[str, str]:
-        """The group or NodePool, and the zone."""
+        """The node's group or NodePool, and its zone."""
         return self.group or self.pool, self.zone
 
 
 def read_machine(metadata: Mapping[str, Any], *, now: int) -> Machine | None:
-    """Reads the metadata of a Node; None if it has notice or is being deleted. `now` is
-    milliseconds.
+    """Reads the metadata of a Node; None if it has notice or is being deleted. `now` is in
+    milliseconds since the epoch.
     """
     labels, annotations = as_texts(metadata.get("labels")), as_texts(metadata.get("annotations"))
     life = read_life(annotations)
@@ -75,7 +75,7 @@ def drawn(
 ) -> list[Machine]:
     """Returns the machines that a step takes, drawn by the seed.
 
-    Names differ from run to run, so what draws is a machine's place: its group or NodePool, its
+    Names differ from run to run, so a draw depends on a machine's place: its group or NodePool, its
     zone, and its number there by age. Two arms with machines in the same places lose the same.
     """
     numbers = Counter[tuple[str, str]]()
@@ -92,7 +92,7 @@ def drawn(
 
 def noticed_now(machine: Machine, *, notice: int, now: int) -> dict[str, str]:
     """Returns the annotations by which the operator gives a Node notice now, and deletes it when
-    the notice is over; both in milliseconds. What else was decided about it stays.
+    the notice is over; both in milliseconds. Other decisions about the node stay.
     """
     life = machine.life or replace(PERFECT, born=now)
     end = End(max(0, now - life.born) + notice, notice, INTERRUPTED)

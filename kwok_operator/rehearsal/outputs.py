@@ -2,8 +2,9 @@
 
     recording.jsonl.gz --> verdict.json, junit.xml, report.html, summary.md, trace.json.gz
 
-A recording is read once, as a stream. Other files are replaced at once, and together: nobody reads
-half of one, and none takes its place if another can't be written. The folder is locked meanwhile.
+A recording is read once, as a stream. Other files are replaced at once, and together: readers never
+see half a file, and no file is replaced if another can't be written. The folder is locked
+meanwhile.
 """
 
 import errno
@@ -52,7 +53,7 @@ TRACE: Final = "trace.json.gz"
 _MADE: Final = (TRACE, SUMMARY, REPORT, JUNIT, VERDICT, RECORDING)
 _CHUNK: Final = 2**16
 _GZIP: Final = 31
-"""zlib's number for gzip with a header, in which it writes no time: a trace is the same again."""
+"""zlib's number for gzip with a header; it has no time in it, so a trace gets the same bytes."""
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _LIVE: Final = Path(__file__).parent / "report" / "live"
 _SCRIPTS: Final = ("lanes.js", "report.js")
@@ -60,7 +61,7 @@ _SCRIPTS: Final = ("lanes.js", "report.js")
 
 @contextmanager
 def opened(path: Path) -> Iterator[RecordingReader]:
-    """Opens a recording, or the one in a rehearsal's folder. Raises SettingsError,
+    """Opens a recording, or the one in a rehearsal's folder. Raises SettingsError or
     RecordingError.
     """
     path = path / RECORDING if path.is_dir() else path
@@ -72,8 +73,8 @@ def opened(path: Path) -> Iterator[RecordingReader]:
 
 
 def judge(path: Path) -> Judged:
-    """Judges a recording, explains why pods waited, and makes its trace, in one pass. Raises
-    SettingsError, RecordingError.
+    """Judges a recording, explains why pods waited, and makes its trace, reading it once. Raises
+    SettingsError or RecordingError.
     """
     pack: Any = zlib.compressobj(wbits=_GZIP)
     packed: list[bytes] = []
@@ -93,9 +94,9 @@ def chains(
     skips: Skips = no_line,
     on_early_end: Callable[[float], None] | None = None,
 ) -> Iterator[Chain]:
-    """Yields the chains of the pods of a recording that are wanted, without the lines that `skips`
-    leaves out. `on_early_end` is called with the time of the last line of a recording that lacks
-    the run's end. Raises SettingsError, RecordingError.
+    """Yields the chains of causes of the `wanted` pods of a recording; `skips` selects lines to
+    leave out. `on_early_end` is called with the time of the last line if the recording lacks the
+    run's end. Raises SettingsError or RecordingError.
     """
     line: RecordedLine | None = None
     with opened(path) as recording:
@@ -111,7 +112,7 @@ def chains(
 def begun(folder: Path) -> Iterator[None]:
     """Makes the folder and locks it while the block runs.
 
-    Deletes the files of an earlier run, which could be mistaken for this one's. Raises
+    Deletes the files of an earlier run, which could be mistaken for this run's. Raises
     SettingsError.
     """
     with locked(folder):
@@ -123,12 +124,12 @@ def begun(folder: Path) -> Iterator[None]:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Makes the folder, locks it against other rehearsals and reports while the block runs, and
-    deletes what killed ones have left half written. Raises SettingsError.
+    deletes files that killed ones have left half written. Raises SettingsError.
     """
     with writing(folder):
         place = os.open(folder, os.O_RDONLY)
     try:
-        with suppress(OSError):  # some file systems of networks lock no folder
+        with suppress(OSError):  # some network file systems can't lock a folder
             _lock(place, folder)
         with writing(folder):
             for half in (half for name in _MADE for half in folder.glob(f".{name}.*new")):
@@ -153,7 +154,7 @@ def _clear(folder: Path) -> None:
     rehearsal's.
     """
     there = [name for name in _MADE if os.path.lexists(folder / name)]
-    if there and RECORDING not in there:  # it comes first, and goes last
+    if there and RECORDING not in there:  # the recording is written first, and deleted last
         raise SettingsError(
             f"{folder / there[0]}: is there, without the recording of a rehearsal; give --output a"
             " folder of its own, or delete it"
@@ -177,7 +178,7 @@ def writing(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def results(output: Path | None, name: str) -> Iterator[Path]:
-    """Yields the folder for a run: `output`, or a new name. Raises SettingsError.
+    """Yields the folder for a run: `output`, or one with a new name. Raises SettingsError.
 
     If the block fails, removes the folders that were made in it and are empty.
     """
@@ -229,7 +230,7 @@ def write(verdict: Judged, folder: Path) -> list[Path]:
 
 
 def page_script() -> PageScript:
-    """Reads the files that report.html has in it."""
+    """Reads the script files that are embedded in report.html."""
     vendored = _LIVE / "uplot"
     return PageScript(
         library=(vendored / "uPlot.iife.min.js").read_text(encoding="utf-8"),
@@ -249,7 +250,7 @@ def _encoded(texts: Mapping[str, str]) -> dict[str, Iterable[bytes]]:
 
 
 def _replaced(folder: Path, contents: Mapping[str, Iterable[bytes]]) -> list[Path]:
-    """Writes all files under new names, and only then gives them theirs. Returns their paths."""
+    """Writes all files under temporary names, and only then renames them. Returns their paths."""
     new = {folder / name: folder / f".{name}.{uuid.uuid4().hex}.new" for name in contents}
     try:
         for half, content in zip(new.values(), contents.values(), strict=True):

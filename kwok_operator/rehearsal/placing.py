@@ -1,11 +1,11 @@
-"""Binds pods to nodes at the beginning as a placement says, even where the scheduler never would.
+"""Binds pods to nodes at the beginning by a placement, even where the scheduler never would.
 
-    the scheduler is halted -> apply -> groups are Ready -> nodes get their marks
-      -> pods that appear are bound (seats.py), until all controllers have theirs
-    -> the scheduler is started anew
+    the scheduler is halted -> apply -> groups are Ready -> nodes get their taints and the like
+        -> pods that appear are bound (seats.py), until all controllers have created theirs
+        -> the scheduler is restarted
 
-It is started anew rather than continued: of pods that were bound in the meantime, it would at first
-only see that they had been created. It would look for places for them, and could evict others.
+It is restarted rather than continued: at first it would only know that pods that were bound in the
+meantime had been created. It would look for nodes for them, and could evict other pods.
 """
 
 import asyncio
@@ -41,8 +41,8 @@ async def place(
     apply: Callable[[], Awaitable[None]],
     within: float,
 ) -> None:
-    """Calls `apply`, and returns once pods are bound as the placement says, the scheduler runs, and
-    the cluster is steady.
+    """Calls `apply`, and returns once pods are bound by the placement, the scheduler runs, and the
+    cluster is steady.
 
     Raises TestbedError if either takes more than `within` seconds, and what `apply` and the control
     plane raise.
@@ -85,7 +85,7 @@ async def _without_scheduler(testbed: Testbed) -> AsyncIterator[None]:
 
 
 class _Placer:
-    """Binds the pods of a placement as they come."""
+    """Binds the pods of a placement as they are created."""
 
     def __init__(self, testbed: Testbed, placement: Placement) -> None:
         self._testbed = testbed
@@ -95,8 +95,8 @@ class _Placer:
         self._bound = 0
 
     async def bind(self, objects: Objects, unbound: Objects) -> int:
-        """Binds those of the pods that have a seat, and returns how many. `objects` may have
-        ReplicaSets. All groups have their nodes.
+        """Binds the pods that have a seat, and returns how many. `objects` may contain ReplicaSets.
+        All groups must have their nodes.
         """
         if self._seats is None:
             nodes = await self._client.get_json(
@@ -134,7 +134,7 @@ class _Placer:
             try:
                 await self._client.request("POST", path, body=body, retries=4)
             except (NotFoundError, ConflictError):
-                return  # it is gone, or a repeated request was carried out before
+                return  # it is gone, or a repeated request was carried out the first time
 
     async def _mark(self, node: Mapping[str, Any], mark: PlacedNode) -> None:
         new = [taint.model_dump(mode="json", by_alias=True) for taint in mark.taints]
@@ -146,7 +146,7 @@ class _Placer:
         )
 
     def report(self) -> None:
-        """Says how many pods were bound to the nodes of the placement, and why others weren't."""
+        """Reports how many pods were bound by the placement, and why others weren't."""
         assert self._seats is not None
         say, left, nowhere = self._testbed.report, self._seats.left, self._seats.nowhere
         say(f"pods on the nodes where they stood: {self._bound:,}")

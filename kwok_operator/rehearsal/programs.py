@@ -38,7 +38,7 @@ class ProgramError(KwokOperatorError):
 
 
 class Program:
-    """A program beside the rehearsal. `name` is what messages call it."""
+    """A program beside the rehearsal. `name` is its name in messages."""
 
     def __init__(self, name: str, *, log: Path) -> None:
         self.name = name
@@ -49,7 +49,7 @@ class Program:
     async def start(
         self, command: Sequence[str], *, env: Mapping[str, str], cwd: Path, grace: float = GRACE
     ) -> None:
-        """Starts the program, and empties its log. Raises ProgramError."""
+        """Starts the program, with an empty log. Raises ProgramError."""
         read, write = os.pipe()
         try:
             with self.log.open("a+b") as log:
@@ -89,7 +89,7 @@ class Program:
 
     async def wait_until_ready(self, ready: Ready, *, within: float) -> None:
         """Waits until the program is ready. Raises ProgramError if it ends first, or isn't ready
-        `within` seconds.
+        after `within` seconds.
         """
         deadline = time.monotonic() + within
         while not await ready():
@@ -106,8 +106,8 @@ class Program:
             await asyncio.sleep(_POLL_SECONDS)
 
     async def stop(self) -> None:
-        """Ends the program and all that it has started. Does nothing if it has ended, or never
-        began.
+        """Ends the program and all that it has started. Does nothing if it has ended, or was never
+        started.
         """
         if self._keeper is None:
             return
@@ -117,7 +117,7 @@ class Program:
         await self._keeper.wait()
 
     async def leave(self, *, while_there: Path) -> None:
-        """Lets the program go on after us, as long as a file exists. The path must be absolute."""
+        """Lets the program run on after us, as long as a file exists. The path must be absolute."""
         if self._pipe >= 0:
             with contextlib.suppress(BrokenPipeError):
                 os.write(self._pipe, os.fsencode(while_there))
@@ -125,7 +125,7 @@ class Program:
             self._pipe = -1
 
     def kill(self) -> None:
-        """Kills it without a warning, as an outage would."""
+        """Kills the program without a warning, as an outage would."""
         if self._pipe >= 0:
             with contextlib.suppress(BrokenPipeError):
                 os.write(self._pipe, b"k")

@@ -3,7 +3,7 @@
     RunCourse.progress() --show--> a table that stays in place, on a terminal with rich
                                └-> a line now and then, anywhere else
 
-rich is an extra, `kwok-operator[progress]`: it is imported here alone, and only for a terminal.
+rich is an extra, `kwok-operator[progress]`: only this module imports it, and only for a terminal.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,16 +34,16 @@ class RunProgress:
     running: int
     pending: int
     groups: Mapping[str, tuple[int, int]]
-    """The nodes of each group that has any, or else of each NodePool: how many are ready, and how
-    many there are.
+    """For each group that has nodes, or else for each NodePool: how many nodes are ready, and how
+    many exist.
     """
     mark: str
     decided: Sequence[ExpectationOutcome]
     expected: int
     waits_for: str = ""
-    """What the run still waits for before it ends."""
+    """What the run still waits for before it ends, as a clause."""
     left: float | None = None
-    """After how many seconds it ends in any case."""
+    """After how many seconds the run ends in any case; None if unknown."""
 
     def __str__(self) -> str:
         pods = f"{self.running} running, {self.pending} pending"
@@ -70,14 +70,12 @@ Screen = Iterator[tuple[Report, Show, Say]]
 
 
 def in_lines(report: Report) -> Show:
-    """Returns a function that reports the progress every few seconds, however often it is
-    called.
-    """
+    """Returns a function that reports the progress every few seconds, however often called."""
     reported_at = 0.0
 
     def show(now: RunProgress) -> None:
         nonlocal reported_at
-        reported_at = min(reported_at, now.t)  # in the next run the clock begins anew
+        reported_at = min(reported_at, now.t)  # in the next run the clock starts again at 0
         if now.t - reported_at >= _LINE_SECONDS:
             reported_at = now.t
             report(str(now))
@@ -88,7 +86,7 @@ def in_lines(report: Report) -> Show:
 @contextmanager
 def screen(stream: TextIO, report: Report, *, environ: Mapping[str, str]) -> Screen:
     """Yields the functions that report lines, show the progress and show styled lines on `stream`.
-    If that isn't a terminal, all of them use `report`.
+    If it isn't a terminal, all of them use `report`.
     """
     live = _live(stream) if environ.get("TERM", "") not in _DUMB and stream.isatty() else None
     if live is None:
@@ -144,7 +142,7 @@ def _table(now: RunProgress) -> "Table":
     if now.waits_for:
         row("waits for", now.waits_for)
     row("last", now.mark or "nothing yet")
-    # Failed expectations are shown before those that held.
+    # Failed expectations come before those that were met.
     for each in sorted(now.decided, key=lambda each: each.held)[:_MOST_DECIDED]:
         head, style = ("held", "green") if each.held else ("FAILED", "red")
         row(head, f"{each.name}: {each.reason}", style)

@@ -3,8 +3,8 @@
     a reflector for each kind ──> observed ──> a line, if the state has changed ──> write()
                                           └──> the present states
 
-Memory grows with the cluster, not with time. Kinds that aren't served count as having no objects.
-Changes during a broken watch are recorded when the next list shows them.
+Memory grows with the cluster, not with time. Kinds that the API server doesn't serve count as
+having no objects. Changes during a broken watch are recorded when the next list shows them.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Generic, TypeVar
 
-from typing_extensions import TypedDict  # pydantic wants this one below Python 3.12
+from typing_extensions import TypedDict  # pydantic needs this one below Python 3.12
 
 from kwok_operator.constants import GROUPS_PATH, NODE_CLAIMS_PATH, NODE_POOLS_PATH, NODES_PATH
 from kwok_operator.formats.untyped import as_map
@@ -67,14 +67,14 @@ _KINDS: Final = {
 }
 """The names of the kinds in lines about their watches."""
 _OPTIONAL: Final = frozenset({GROUPS_PATH, NODE_CLAIMS_PATH, NODE_POOLS_PATH, *_POD_GROUPS})
-"""Karpenter's kinds are served once their CRDs are installed, which may be in the run."""
+"""The paths of kinds that may not be served: Karpenter's CRDs may be installed during the run."""
 _SYNCED_WITHIN: Final = 60.0
 _LATER: Final = {BUDGETS_PATH: 0.01, NODE_CLAIMS_PATH: -0.02}
 """Seconds by which some kinds are read later than others. An eviction must be recorded before the
-budget that it has lowered, and why Karpenter replaces a node before the new node.
+budget that it has lowered, and a NodeClaim's disruption before the node that replaces it.
 """
 _BEFORE: Final = -0.001
-"""The time for objects of the first list, in seconds: they were there before the run."""
+"""The time for objects of the first list, in seconds: they are older than the run."""
 
 S = TypeVar("S")
 Body = dict[str, Any]
@@ -154,7 +154,7 @@ class _Kind(Generic[S]):
             return
         name, uid = _name(item), _uid(item)
         if self._uids.get(name, uid) != uid:
-            self._gone(name)  # another one of that name: the end of the first was missed
+            self._gone(name)  # a new object of that name: the deletion of the first was missed
         before = self.states.get(name)
         state = self._look(item, before, seen)
         self._uids[name] = uid
@@ -168,7 +168,7 @@ class _Kind(Generic[S]):
         return next((name for name, each in self._uids.items() if each == uid), "")
 
     def set(self, name: str, state: S) -> None:
-        """Records a state if it differs from the one that was last recorded."""
+        """Records a state if it differs from the last recorded one."""
         if self.states.get(name) != state:
             self.states[name] = state
             self._report(self._now(), name, state)
@@ -180,8 +180,8 @@ class _Kind(Generic[S]):
 
 
 class _Events:
-    """Records each new Event once, and again when its count grows. Leaves out those from before the
-    run. `pod_named` returns the name of the pod with a UID.
+    """Records each new Event once, and again when its count grows. Leaves out Events from before
+    the run. `pod_named` returns the name of the pod with a UID.
     """
 
     def __init__(
@@ -221,8 +221,8 @@ class RunRecorder:
     records changes.
 
     `now()` returns the seconds since the run began; `clock` converts timestamps to such seconds.
-    With `marked_only`, nodes, pods and the like that aren't the rehearsal's are left out, and with
-    them all of Karpenter's, unless the scenario has a `karpenter`, and all PodGroups. `levels` are
+    With `marked_only`, it leaves out nodes, pods and the like that aren't the rehearsal's, all
+    PodGroups, and all of Karpenter's objects unless the scenario has a `karpenter`. `levels` are
     the labels of the topology.
     """
 
@@ -241,9 +241,9 @@ class RunRecorder:
         self._write = write
         self._now = now
         self.trouble: dict[str, tuple[float, str]] = {}
-        """Since when a path can't be watched, and why, by path."""
+        """The paths that can't be watched now, each with the time since when, and why."""
         self._prices: dict[str, float | None] = {}
-        """The last known price of each group: its nodes can outlive it, or come after its end."""
+        """The last known price of each group: its nodes can outlive the group."""
         self._selectors: dict[str, object] = {}
         known: Any = {"clock": clock, "levels": levels}
         self._nodes = _Kind[NodeState](
@@ -255,7 +255,7 @@ class RunRecorder:
             counts=counts,
         )
         self.groups: dict[str, Body] = {}
-        """The groups that exist now, as the API server has sent them."""
+        """The groups that exist now by name, as the API server has sent them."""
         self._groups = _Kind[GroupState](
             lambda body, _, __: self._group(body), self._write_group, now=now
         )
@@ -263,7 +263,7 @@ class RunRecorder:
             lambda body, _, __: self._budget(body), self._write_budget, now=now, counts=counts
         )
         self.pools_changed_at = 0.0
-        """When a NodePool of Karpenter last changed; they aren't recorded."""
+        """When a NodePool of Karpenter last changed; NodePools themselves aren't recorded."""
         self._pools = _Kind[Mapping[str, Any]](
             lambda body, _, __: as_map(body.get("spec")),
             lambda t, *_: self._pool_changed(t),
@@ -279,19 +279,19 @@ class RunRecorder:
             BUDGETS_PATH: budgets,
             JOBS_PATH: self._of_jobs(clock, counts),
         }
-        if karpenter or not marked_only:  # to list those of others needs more rights
+        if karpenter or not marked_only:  # listing objects of others needs more rights
             sinks |= self._of_karpenter(clock, counts)
         self._reflectors = [self._reflector(client, path, sink) for path, sink in sinks.items()]
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def nodes(self) -> Mapping[str, NodeState]:
-        """The nodes that exist now."""
+        """The nodes that exist now, by name."""
         return self._nodes.states
 
     def node_pools(self) -> Mapping[str, float]:
-        """Returns after how many seconds without a change Karpenter may consolidate nodes of each
-        NodePool; infinity for never.
+        """For each NodePool, after how many seconds without a change Karpenter may consolidate its
+        nodes; infinity for never.
         """
         pools = self._pools.states.items()
         return {name: observed.consolidates_after(spec) for name, spec in pools}
@@ -306,8 +306,8 @@ class RunRecorder:
                 await each.synced.wait()
 
     async def follow(self) -> None:
-        """Never returns. Raises the error of the first watch that fails: else it would seem that
-        nothing happens.
+        """Never returns. Raises the error of the first watch that fails: otherwise it would seem
+        that nothing happens.
         """
         ended, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in ended:
@@ -343,13 +343,13 @@ class RunRecorder:
             if not reflector.just_served:
                 look(LISTED)
 
-        if path != EVENTS_PATH:  # they stay for an hour: no list lacks one
+        if path != EVENTS_PATH:  # Events stay for an hour, so the new list has all of them
             sink.listed_anew = listed_anew
         return reflector
 
     def _until_all_look(self, later: float) -> float:
-        """Returns how long to wait so that all watches wake at the same time, which costs less than
-        one by one.
+        """Returns how long to wait so that all watches wake up at the same time, which costs less
+        than one by one.
         """
         return GATHER - (self._now() - later) % GATHER
 
@@ -372,7 +372,7 @@ class RunRecorder:
         )
 
     def _of_pod_groups(self) -> dict[str, Any]:
-        """Returns the sinks of all kinds of PodGroups, by path."""
+        """Returns the receivers of the changes of all kinds of PodGroups, by path."""
 
         def sink() -> _Kind[PodGroupState]:
             return _Kind(
@@ -384,7 +384,7 @@ class RunRecorder:
         return {path: sink() for path in _POD_GROUPS}
 
     def _of_karpenter(self, clock: StampClock, counts: Callable[[Body], bool]) -> dict[str, Any]:
-        """Returns the sinks of Karpenter's kinds, by path."""
+        """Returns the receivers of the changes of Karpenter's kinds, by path."""
         claims = _Kind[NodeClaimState](
             lambda body, before, seen: observed.node_claim(
                 body, price=self._price_of(body), before=before, seen=seen, clock=clock

@@ -1,6 +1,6 @@
 """Checks whether a rehearsal may run in a cluster that isn't its own, before anything is written.
 
-Only whether kwok is alive must be tried, with a node. That is done right after the claim.
+Only one check needs a write: whether kwok is alive is tried with a node, right after the claim.
 """
 
 import asyncio
@@ -82,7 +82,7 @@ class BorrowedClusterError(KwokOperatorError):
 
 
 async def check_claim(client: KubeClient) -> None:
-    """Checks that no other rehearsal runs here, or has left anything."""
+    """Checks that no other rehearsal runs in this cluster, or has left anything."""
     try:
         namespace = await client.get_json(f"/api/v1/namespaces/{REHEARSAL_NAMESPACE}")
     except NotFoundError:
@@ -99,7 +99,7 @@ async def check_claim(client: KubeClient) -> None:
 
 async def check_clock(client: KubeClient) -> ClockOffset | None:
     """Measures the offset of the cluster's clock. Refuses one of more than _MOST_OFFSET seconds;
-    None if answers have no Date.
+    returns None if answers have no Date.
     """
     answers = []
     for _ in range(_DATES):
@@ -121,7 +121,7 @@ async def check_clock(client: KubeClient) -> ClockOffset | None:
 async def check_rights(
     client: KubeClient, served: ApiResources, objects: Iterable[Manifest]
 ) -> None:
-    """Checks the rights to create, list and delete these objects, and those that the rehearsal
+    """Checks the rights to create, list and delete these objects, and the rights that the rehearsal
     itself needs.
     """
     kinds = {resource for each in objects if (resource := served.of(each)) is not None}
@@ -138,8 +138,8 @@ async def check_rights(
 
 
 async def check_operators(client: KubeClient) -> None:
-    """Checks that no operator is at work: a leader renews its Lease every few seconds. Clocks
-    aren't compared, so it waits and sees whether the Lease changes.
+    """Checks that no operator runs: a leader renews its Lease every few seconds. Clocks may differ,
+    so the check waits and sees whether the Lease changes.
     """
 
     async def held() -> dict[str, Any]:
@@ -167,7 +167,7 @@ async def check_operators(client: KubeClient) -> None:
 
 
 async def check_crds(client: KubeClient, crds: Sequence[Manifest]) -> None:
-    """Checks that existing CRDs are like ours, as they stay as they are."""
+    """Checks that existing CRDs are the same as ours, as they won't be changed."""
     for ours in crds:
         name = ours["metadata"]["name"]
         try:
@@ -211,8 +211,8 @@ async def check_groups(client: KubeClient, served: ApiResources) -> None:
 
 
 async def check_selectors(client: KubeClient, objects: Iterable[Manifest]) -> None:
-    """Checks that no Service, controller or budget in the cluster would select the rehearsal's
-    pods.
+    """Checks that no Service, controller or PodDisruptionBudget in the cluster would select the
+    rehearsal's pods.
     """
     pods: dict[str, dict[frozenset[tuple[str, str]], str]] = {}
     for each in objects:

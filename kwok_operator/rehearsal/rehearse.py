@@ -1,4 +1,4 @@
-"""Runs a rehearsal as a whole: plays it, judges its recording, and writes the files.
+"""Runs a rehearsal from start to end: plays it, judges its recording, and writes the files.
 
 The verdict is computed from the recording's file, as `kwok-operator report` would do it later.
 """

@@ -1,9 +1,9 @@
-"""Decides which pod gets which node, as a placement says; the places on nodes are seats.
+"""Decides which pod gets which node, by a placement. A seat is a place for one pod on a node.
 
     Placement, Nodes of groups  -->  Seats  --take(pod, workload)-->  the name of a node, or None
 
-A StatefulSet's pods differ in their ordinals, a DaemonSet's in the nodes that they are for; those
-of other workloads are interchangeable. `left` counts the seats that no pod has taken.
+A StatefulSet's pods are told apart by their ordinals, a DaemonSet's by the nodes that they are for;
+those of other workloads are interchangeable. `left` counts the seats that no pod has taken.
 """
 
 from collections import Counter, defaultdict
@@ -17,7 +17,7 @@ from kwok_operator.rehearsal.scenario.placement import Placement
 
 
 class Workload(NamedTuple):
-    """A workload, or a pod without one; `kind` in lower case."""
+    """A workload, or a pod without one; `kind` is in lower case."""
 
     kind: str
     namespace: str
@@ -28,7 +28,7 @@ class Workload(NamedTuple):
 
 
 def names_of_places(nodes: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Returns the names of the groups' Nodes by their place, such as general/0."""
+    """Returns the names of the groups' Nodes by group and number, such as general/0."""
     groups = defaultdict[str, list[str]](list)
     for node in nodes:
         if group := text_at(node, "metadata", "labels", NODE_GROUP_LABEL):
@@ -41,13 +41,13 @@ def names_of_places(nodes: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 class Seats:
-    """The seats that are free. `names` are those of nodes by their place."""
+    """The free seats. `names` are the names of nodes by group and number."""
 
     def __init__(self, placement: Placement, names: Mapping[str, str]) -> None:
         self._free: dict[Workload, dict[str, int]] = {}
         self._ordinals: dict[Workload, dict[str, str]] = {}
         self.nowhere: dict[str, int] = defaultdict(int)
-        """The number of pods by the place that no node has."""
+        """The number of pods whose place has no node, by place."""
         for each in placement.pods:
             kind, _, name = each.what.partition("/")
             workload = Workload(kind, each.namespace, name)
@@ -62,7 +62,7 @@ class Seats:
                 self._ordinals[workload] = ordinals
 
     def take(self, pod: Mapping[str, Any], workload: Workload) -> str | None:
-        """Takes a seat for a pod, and returns its node; None if none is left for it."""
+        """Takes a seat for a pod, and returns its node; None if no seat is left for it."""
         ordinals = self._ordinals.get(workload, {})
         ordinal = text_at(pod, "metadata", "name").removeprefix(f"{workload.name}-")
         if ordinal in ordinals:
@@ -78,7 +78,7 @@ class Seats:
 
     @property
     def left(self) -> dict[Workload, int]:
-        """Returns the number of seats that no pod has taken, by workload."""
+        """The number of seats that no pod has taken, by workload."""
         counts = Counter({workload: sum(free.values()) for workload, free in self._free.items()})
         counts.update({workload: len(nodes) for workload, nodes in self._ordinals.items()})
         return dict(+counts)

@@ -15,18 +15,18 @@ class RehearseSettings:
     arm: str | None = None
     """Which arm to play, if the scenario has arms."""
     output: Path | None = None
-    """The folder for the files; None: a new one in the working folder."""
+    """The folder for the files; None for a new one in the working folder."""
     kubeconfig: str | None = None
     """The cluster to use; if this and `context` are None, one is created."""
     context: str | None = None
     keep: bool = False
-    """Whether the created cluster, or what was created in another one, stays after the
+    """Whether the created cluster, or what was created in a borrowed one, stays after the
     rehearsal.
     """
     binaries: Mapping[str, Path] = field(default_factory=dict)
-    """Where programs that the scenario names are, by name."""
+    """The paths of programs that the scenario names, by name."""
     demo: bool = False
-    """Whether this is the demo: with `keep`, its operator goes on running too. The next demo
+    """Whether this is the demo: with `keep`, its operator goes on running, too. The next demo
     replaces the cluster.
     """
 

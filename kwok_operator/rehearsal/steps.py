@@ -27,7 +27,7 @@ from kwok_operator.rehearsal.testbed import Testbed
 
 _APPLY: Final = ("apply", "--server-side", "--force-conflicts", "--field-manager=rehearsal")
 _APPLY_WITHIN: Final = 600.0
-"""Seconds. It is long, as an imported cluster has thousands of objects."""
+"""The time limit of `kubectl apply` in seconds: an imported cluster has thousands of objects."""
 _MOST_AT_ONCE: Final = 200
 _MOST_LINES: Final = 15
 _LONGEST_LINE: Final = 160
@@ -65,7 +65,7 @@ async def _apply_objects(testbed: Testbed, objects: Sequence[dict[str, Any]]) ->
 
 
 async def perform(testbed: Testbed, step: Step, nodes: dict[str, NodeState]) -> str:
-    """Performs a step, and says what was done. `nodes` are the nodes that exist.
+    """Performs a step, and returns in words what was done. `nodes` are the nodes that exist.
 
     Raises CommandError or ProgramError, and UnexpectedOutputError for a `run` step.
     """
@@ -98,7 +98,7 @@ async def perform(testbed: Testbed, step: Step, nodes: dict[str, NodeState]) -> 
 
 
 async def _run(testbed: Testbed, step: RunStep) -> None:
-    """Runs a command. Raises UnexpectedOutputError, whether or not the command may fail."""
+    """Runs a command. Raises UnexpectedOutputError even if the command is allowed to fail."""
     command = shlex.join(step.command)
     if step.show:
         testbed.say("")

@@ -1,6 +1,6 @@
 """The local files and programs that a scenario names: objects to apply, programs, traces.
 
-Nothing is written. The content of the files is judged in `rehearsal/scenario/checks.py`.
+Nothing is written. `rehearsal/scenario/checks.py` checks the content of the files.
 """
 
 import os
@@ -26,9 +26,9 @@ MAX_BYTES: Final = 2 * 1024 * 1024
 MiB. The rest is not checked; an import has its groups first.
 """
 MAX_TEXT: Final = 16 * 1024 * 1024
-"""The most bytes of a file that is no YAML."""
+"""The most bytes of a file that isn't YAML."""
 MAX_PROGRAM: Final = 256 * 1024 * 1024
-"""The most bytes of a program that is looked into."""
+"""The most bytes of a program whose content is read."""
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 _BROUGHT: Final = frozenset({"kubectl"})
 """Programs that a rehearsal provides itself."""
@@ -47,8 +47,8 @@ CheckTrouble = Callable[[object], object]
 class LocalSurroundings:
     """Resolves names relative to the scenario's file; `binaries` has the paths of programs by name.
 
-    With `programs_later`, a program that isn't there is no problem, unless --binary says where it
-    is: a mere check doesn't need it.
+    With `programs_later`, a missing program is no problem, unless --binary names its path: a mere
+    check doesn't need it.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class LocalSurroundings:
             raise UnusableReferenceError("is no name of a file; correct it") from error
 
     def files(self, path: str) -> list[Path]:
-        """Returns the files that a scenario reads if it names this path: a file, or those of a
+        """Returns the files that a scenario reads if it names this path: the file, or those of the
         folder.
         """
         self._seen.clear()
@@ -141,11 +141,11 @@ class LocalSurroundings:
         path = self.program(program)
         try:
             return b"" if path is None else read_bytes(path, limit=MAX_PROGRAM)
-        except OSError:  # who may not read it may execute it
+        except OSError:  # a program need not be readable
             return b""
 
     def _place(self, name: str) -> Path | None:
-        """Returns where a program must be; None if there is none of this name."""
+        """Returns the path where a program must be; None if there is none of this name."""
         if name in self._binaries:
             return self._binaries[name]
         if "/" in name:
@@ -273,7 +273,7 @@ def _together(materials: Sequence[Material]) -> Material:
 
 
 def _why_not_executed(path: Path) -> str:
-    """Returns why a program can't be executed; empty if it probably can. It isn't tried."""
+    """Returns why a program can't be executed; empty if it probably can. It isn't run."""
     if not path.exists():
         return "isn't there; correct the path"
     if not path.is_file():
@@ -283,7 +283,7 @@ def _why_not_executed(path: Path) -> str:
     try:
         with path.open("rb") as file, Path(sys.executable).open("rb") as own:
             begins, machine = file.read(_MAGIC), own.read(_MAGIC)
-    except OSError:  # who may not read it may execute it
+    except OSError:  # a program need not be readable
         return ""
     if begins.startswith(b"#!") or begins in (machine, _UNIVERSAL):
         return ""

@@ -1,10 +1,10 @@
-"""Where a rehearsal takes place: a cluster with the operator in it, and the scenario's processes.
+"""The testbed of a rehearsal: a cluster with the operator in it, and the scenario's processes.
 
     temporary control plane, or --kubeconfig (borrowed.py) --> CRDs, rights --> the operator
                                                            --> processes
 
-Everything here is undone in the reverse order, whatever happens: programs end with us even if we
-are killed (programs.py), and so does a control plane of our own (controlplane/ownership.py). The
+Everything is undone in the reverse order, whatever happens: programs end with us even if we are
+killed (programs.py), and so does a control plane of our own (controlplane/ownership.py). The
 operator runs as its service account, with only the rights that deploy/ grants: requests of an
 administrator would bypass the API server's queues.
 """
@@ -102,19 +102,19 @@ class Testbed:
     find_program: FindProgram
     report: Report
     check_cluster: Callable[[], None] = lambda: None
-    """Raises ControlPlaneError if a component of our own cluster has ended. It reads all
-    processes.
+    """Raises ControlPlaneError if a component of our own cluster has ended. It is slow, as it reads
+    all processes.
     """
     cluster: controlplane.Cluster | None = None
-    """The cluster of the rehearsal's own."""
+    """The cluster of the rehearsal's own; None for a borrowed one."""
     borrowed: BorrowedCluster | None = None
-    """The cluster of others that is used; None if the rehearsal has its own."""
+    """The borrowed cluster; None if the rehearsal has its own."""
     say: Say = lambda line, style="": None
     """Shows a line of the scenario's texts and commands."""
     programs: dict[str, Program] = field(default_factory=dict)
     """The running processes of the scenario, by name."""
     caveats: list[tuple[str, str]] = field(default_factory=list)
-    """What is different than the scenario may expect, and isn't noted yet: the process, and a
+    """What the scenario may not expect, and isn't reported yet: the name of the process, and a
     sentence.
     """
     _beside: dict[str, list[Program]] = field(default_factory=dict)
@@ -162,7 +162,7 @@ class Testbed:
         await program.start(command, env=environment, cwd=self.folder)
 
     async def _start_kueue(self, program: Program, process: ScenarioProcess) -> None:
-        """Starts Kueue; the first time, prepares the cluster before, and applies objects after."""
+        """Starts Kueue. The first time, prepares the cluster before, and applies objects after."""
         name, wanted = process.name, process.kueue
         assert wanted is not None
         path = self.find_program(wanted.binary) or Path(wanted.binary)
@@ -201,13 +201,13 @@ class Testbed:
         await asyncio.gather(*(self.stop(name) for name in [*self.programs] if name not in but))
 
     async def end(self, *, keep: bool) -> None:
-        """Ends all processes. In a cluster to `keep`, nothing calls their webhooks any more."""
+        """Ends all processes. A cluster to `keep` doesn't call their webhooks any more."""
         await self.stop_all()
         for prepared in self._kueues.values() if keep else ():
             await prepared.withdraw()
 
     def marked(self, manifest: Manifest) -> Manifest:
-        """Returns the object as it is to be created: with the rehearsal's marks if others use the
+        """Returns the object as it is to be created: with the rehearsal's marks in a borrowed
         cluster.
         """
         return manifest if self.borrowed is None else self.borrowed.marked(manifest)
@@ -259,8 +259,8 @@ class Testbed:
         return str((self.find_program(program) or Path(program)).parent / name)
 
     def groups_of_karpenter(self) -> Mapping[str, KwokNodeGroupSpec] | None:
-        """Returns the groups of which Karpenter has made its instance types; None if that wasn't
-        done yet, or if they are from a file.
+        """The groups from which Karpenter's instance types were made; None if that wasn't done yet,
+        or if the types are from a file.
         """
         return next((each.groups for each in self._prepared.values()), None)
 
@@ -319,8 +319,8 @@ async def testbed(
     say: Say | None = None,
     kept: KeptCluster | None = None,
 ) -> AsyncIterator[Testbed]:
-    """Yields a cluster with a running operator, and undoes it all. A `kept` cluster stays, and is
-    made as new first. Raises KwokOperatorError, ControlPlaneError.
+    """Yields a cluster with a running operator, and undoes it all afterwards. A `kept` cluster is
+    reset before, and stays. Raises KwokOperatorError, ControlPlaneError.
     """
     async with AsyncExitStack() as stack:
         program, kubeconfig, own = await _cluster(scenario, settings, stack, report, kept)
@@ -373,7 +373,7 @@ async def testbed(
 async def _clear_karpenter(
     made: Testbed, scenario: Scenario, clearing: Clearing, *, report: Report
 ) -> None:
-    """Has Karpenter take away what it has made. Once it has ended, its finalizers would keep its
+    """Lets Karpenter remove what it has made. Once it has ended, its finalizers would keep its
     nodes.
     """
     running = scenario.karpenters.keys() & made.programs.keys()
@@ -389,7 +389,7 @@ async def _cluster(
     report: Report,
     kept: KeptCluster | None,
 ) -> tuple[Path, Path, controlplane.Cluster | None]:
-    """Returns kubectl, the kubeconfig, and the cluster if it is the rehearsal's own."""
+    """Returns kubectl's path, the kubeconfig's, and the cluster if it is the rehearsal's own."""
     if not settings.own_cluster:
         if (path := shutil.which("kubectl")) is None:
             raise TestbedError("kubectl is not on PATH; install it, or leave --kubeconfig away")
@@ -417,7 +417,7 @@ async def _versions(kubectl: AsyncKubectl) -> dict[str, str]:
 
 
 async def _programs(scenario: Scenario, find_program: FindProgram) -> dict[str, str]:
-    """Returns which version each Karpenter and Kueue of the scenario is."""
+    """Returns the version of each Karpenter and Kueue of the scenario."""
     versions = {}
     for process in scenario.processes:
         module = KUEUE_MODULE if process.kueue is not None else KARPENTER_MODULE
@@ -438,8 +438,8 @@ async def _installed(
     keep: bool,
     kept: KeptCluster | None,
 ) -> AsyncIterator[None]:
-    """Installs the CRDs and the operator's rights; removes them after the block if others use the
-    cluster.
+    """Installs the CRDs and the operator's rights; in a borrowed cluster, removes them after the
+    block.
     """
     kubectl, borrowed = made.kubectl, made.borrowed
     if borrowed is not None:
@@ -467,8 +467,8 @@ async def _installed(
 
 
 async def _to_install(made: Testbed, rights: OptionalRights) -> list[Manifest]:
-    """Returns what to install. In a cluster of others, leaves out rights that are only possibly
-    needed and can't be granted.
+    """Returns the manifests to install. In a borrowed cluster, leaves out rights that are only
+    possibly needed and can't be granted.
     """
     possible = rights.possible
     if made.borrowed is not None:
@@ -509,7 +509,7 @@ async def _operator(made: Testbed, flags: Mapping[str, str]) -> Program:
 
 
 def _free_address() -> str:
-    """Returns an address of this machine on which nothing listens."""
+    """Returns an address of this machine on which no program listens."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{listener.getsockname()[1]}"

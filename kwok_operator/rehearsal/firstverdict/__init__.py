@@ -1,1 +1,1 @@
-"""The first verdict on a copy of a cluster: does it hold, and does it survive a loss?"""
+"""The first verdict on a copy of a cluster: does it run as the original did, and survive a loss?"""

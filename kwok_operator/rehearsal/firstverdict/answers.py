@@ -1,9 +1,9 @@
-"""Finds in the runs of a first verdict which pods had no place, and whether that changed.
+"""Finds out in the runs of a first verdict which pods had no node, and whether that changed.
 
     lines of a recording  --ZoneLooks-->  counts before the loss, after it, and at the end
     Judged, ZoneLooks  --answer-->  CopyAnswer  --verdict_md, verdict_json-->  texts
 
-Pods of DaemonSets don't count among those that move: they stay on lost nodes.
+Pods of DaemonSets don't count among the pods that must move: they stay on lost nodes.
 """
 
 from collections import Counter, defaultdict
@@ -30,41 +30,41 @@ WRITER: Final = "kwok-operator import --rehearse"
 
 @dataclass(frozen=True, slots=True)
 class PodCounts:
-    """Pods at one moment, without those of DaemonSets."""
+    """Counts of pods at one moment, without those of DaemonSets."""
 
     in_zone: int = 0
-    """Pods on nodes of the zone."""
+    """The number of pods on nodes of the lost zone."""
     nodes: int = 0
     deleting: int = 0
     missing: Counter[str] = field(default_factory=Counter)
-    """Pods that ran before and don't run outside the zone, by workload."""
+    """How many pods that ran before the loss don't run outside the zone now, by workload."""
     tried: Counter[str] = field(default_factory=Counter)
-    """Pods without a node, by workload, if the scheduler has said that it finds none."""
+    """How many pods have no node, and a message of the scheduler on that, by workload."""
 
 
 @dataclass(slots=True)
 class ZoneLooks:
-    """Follows the recording of a run in which the zone is lost."""
+    """Reads the recording of a run in which a zone is lost."""
 
     zone: str
     before: PodCounts = field(default_factory=PodCounts)
     alone: PodCounts | None = None
-    """When the autoscaler started; None without one."""
+    """The counts when the autoscaler started; None without one."""
     started: float = 0.0
     again: float | None = None
-    """When as many pods ran as before, for good."""
+    """When, in seconds, as many pods ran as before the loss, for good; None if not."""
     _pods: dict[str, PodState] = field(default_factory=dict)
     _nodes: dict[str, NodeState] = field(default_factory=dict)
     _needed: Counter[str] = field(default_factory=Counter)
-    """How many pods of each workload ran before."""
+    """How many pods of each workload ran before the loss."""
     _safe: Counter[str] = field(default_factory=Counter)
-    """How many pods of each workload run outside the zone."""
+    """How many pods of each workload run outside the lost zone."""
     _counted: dict[str, str] = field(default_factory=dict)
-    """The workload of each pod that is counted there."""
+    """The workload of each pod that `_safe` counts, by the pod's name."""
     _on: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    """The names of the pods on each node, also on one that isn't there yet."""
+    """The names of the pods on each node, even if the node isn't recorded yet."""
     _lacking: int = 0
-    """How many of the needed pods don't run outside the zone."""
+    """How many more pods would have to run outside the zone to be as many as before."""
 
     def apply(self, line: RecordedLine | UnknownLine) -> None:
         match line:
@@ -151,7 +151,7 @@ def _workload(name: str, pod: PodState) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CopyAnswer:
-    """The answer to a question. `sentence` sums it up; `held` is None if it is open."""
+    """The answer to a question. `sentence` sums it up; `held` is None if the answer is open."""
 
     question: CopyQuestion
     held: bool | None
@@ -173,9 +173,9 @@ def answer(
     facts: CopyFacts,
     seconds: float,
 ) -> CopyAnswer:
-    """Returns the answer that a run gives, which took so many seconds."""
+    """Returns the answer that a run gives; `seconds` is how long the run took."""
     if judged.broken_off:
-        # It says nothing of the cluster that was copied.
+        # It says nothing about the cluster that was copied.
         return CopyAnswer(question, None, judged.broken_off, judged.why, seconds)
     if not question.zone:
         missed = [f"{each.name}: {each.reason}" for each in judged.outcomes if not each.held]
@@ -247,7 +247,7 @@ def all_held(answers: Iterable[CopyAnswer]) -> bool:
 
 
 def lines_of(facts: CopyFacts, answers: Sequence[CopyAnswer]) -> Iterator[str]:
-    """Yields the verdict in lines, for a terminal."""
+    """Yields the verdict as lines for a terminal."""
     for each in answers:
         yield f"{_word(each)}: {_about(each, facts)}: {each.sentence}"
         yield from (f"    {detail}" for detail in each.details)
@@ -255,7 +255,7 @@ def lines_of(facts: CopyFacts, answers: Sequence[CopyAnswer]) -> Iterator[str]:
 
 
 def remarks(facts: CopyFacts) -> Iterator[str]:
-    """Yields what the questions leave open."""
+    """Yields sentences on what the questions leave open."""
     zones = [zone for zone, nodes in facts.zones.items() if zone and nodes]
     bare = facts.zones.get("", 0)
     if len(zones) == 1 and not bare:

@@ -1,8 +1,8 @@
-"""Plays a rehearsal for each question of a first verdict, one after the other, within a time.
+"""Plays a rehearsal for each question of a first verdict, one after the other, within a time limit.
 
     folder of an import  --questions-->  NAME.yaml, played into NAME/  --answers-->  verdict.md
 
-The verdict is written after each run, so an interrupted one has what is known by then.
+The verdict is written after each run, so if it is interrupted, the answers so far are there.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ from kwok_operator.signals import cancelled_by_signals
 VERDICT: Final = "verdict.md"
 _IN_JSON: Final = "verdict.json"
 _LEAST_STEADY: Final = 60
-"""Seconds that a cluster has to become steady, also when the time is over."""
+"""Seconds that a cluster always has to become steady, even if the time limit is over."""
 _FIELDS: Final = ("teaches", "cluster", "apply", "placement", "processes", "timeline", "until")
 Around = Callable[[RehearseSettings], LocalSurroundings]
 
@@ -58,11 +58,11 @@ class FirstVerdict:
     facts: CopyFacts
     answers: tuple[CopyAnswer, ...] = ()
     left: tuple[str, ...] = ()
-    """What could not be deleted or written after a run."""
+    """What could not be deleted or written after a run, as sentences."""
     interrupted: bool = False
 
     def with_answer(self, answer: CopyAnswer) -> "FirstVerdict":
-        """Returns the verdict with this answer in the place of that to the same question."""
+        """Returns the verdict with this answer in place of an earlier one to the same question."""
         known = self.answers
         same = (answer if each.question.name == answer.question.name else each for each in known)
         return replace(self, answers=tuple(same))
@@ -70,8 +70,8 @@ class FirstVerdict:
 
 @dataclass(slots=True)
 class FirstVerdictPlayer:
-    """Plays a rehearsal for each question about the import in `copy`, and writes into `output`.
-    All has to be over at `until`, on the monotonic clock.
+    """Plays a rehearsal for each question about the import in `copy`, and writes into `output`. It
+    must be over at `until`, on the monotonic clock.
     """
 
     copy: Path
@@ -86,8 +86,8 @@ class FirstVerdictPlayer:
     _kept: KeptCluster | None = None
 
     async def play(self) -> FirstVerdict:
-        """Raises KwokOperatorError if the copy can't be played as it stands."""
-        # A signal comes between runs, too, and the cluster has to be removed.
+        """Plays all rehearsals. Raises KwokOperatorError if the copy can't be played as it is."""
+        # A signal may come between runs, too, and then the cluster must be deleted.
         with cancelled_by_signals():
             async with self._stack:
                 return await self._play()
@@ -126,7 +126,7 @@ class FirstVerdictPlayer:
         return facts, questions(facts, base, folder=folder, autoscaler=autoscaler)
 
     async def _add(self, question: CopyQuestion, verdict: FirstVerdict) -> FirstVerdict:
-        """Plays the rehearsal of a question; writes and returns the verdict with its answer."""
+        """Plays the rehearsal of a question. Writes and returns the verdict with its answer."""
         self.report("")
         self.report(question.scenario["teaches"])
         began = time.monotonic()
@@ -137,7 +137,7 @@ class FirstVerdictPlayer:
         except KwokOperatorError as error:
             if question.name == AS_IT_STANDS:
                 raise
-            await self._stack.aclose()  # the next one gets another cluster
+            await self._stack.aclose()  # the next question gets another cluster
             self._kept = None
             said = unplayed(question, one_line(error))
             return verdict.with_answer(said)
@@ -191,7 +191,7 @@ def _read(path: Path) -> list[Any]:
 
 
 def check_folder(folder: Path) -> None:
-    """Raises SettingsError if a verdict can't be written there, as it has files of others."""
+    """Raises SettingsError if the folder has other files, so that no verdict can be written."""
     try:
         there = sorted(each.name for each in folder.iterdir())
     except FileNotFoundError:
@@ -206,7 +206,7 @@ def check_folder(folder: Path) -> None:
 
 
 def _take(folder: Path) -> None:
-    """Removes an earlier verdict from the folder, and marks the folder as one of verdicts."""
+    """Deletes an earlier verdict in the folder, and marks the folder as one of verdicts."""
     check_folder(folder)
     with outputs.writing(folder):
         (folder / VERDICT).unlink(missing_ok=True)

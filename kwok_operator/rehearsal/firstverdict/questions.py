@@ -1,11 +1,11 @@
-"""The scenarios of a first verdict on a copy: as it stands, and the loss of each zone.
+"""The scenarios of a first verdict on a copy: it as it was imported, and the loss of each zone.
 
     groups and placement of an import  --facts_of-->  CopyFacts
     CopyFacts, scenario.yaml of the import  --questions-->  a scenario for each question
 
-A zone is lost as its nodes turn NotReady. Kubernetes would take minutes until pods leave them, so
-flags of the control plane let that take seconds. A cluster-autoscaler is started only after the
-pods without it have been counted.
+A zone is lost by making its nodes NotReady. Kubernetes would take minutes to evict their pods, so
+flags of the control plane shorten that to seconds. A cluster-autoscaler is started only after the
+pods without a node have been counted.
 """
 
 from collections import Counter
@@ -30,11 +30,11 @@ _SOON: Final[Mapping[str, Mapping[str, str]]] = {
         "secondary-node-eviction-rate": "1000",
     },
 }
-"""Pods leave NotReady nodes after 2 s instead of 300, and nodes aren't marked one in 10 s."""
+"""Flags of the control plane: pods leave NotReady nodes after 2 s, not 300, and many at a time."""
 _STANDS: Final = {"settledFor": "5s", "atMost": "2m"}
 _PODS_PER_SECOND: Final = 50
-"""Pods that a small machine evicts and schedules anew, in each second. On a busy one the first
-leaves 40 s after the outage has begun.
+"""Pods that a small machine evicts and schedules again in one second. On a busy machine, the first
+pod leaves 40 s after the outage began.
 """
 _MOST_NAMED: Final = 50
 _KINDS: Final = {
@@ -45,15 +45,15 @@ _KINDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class CopyFacts:
-    """What the import says of the cluster. `zones` counts nodes; "" are those without a zone."""
+    """Facts of the import. `zones` has the number of nodes by zone; "" are nodes without a zone."""
 
     zones: Mapping[str, int]
     bound: int
-    """How many pods had a node."""
+    """The number of pods that had a node."""
     pending: Mapping[str, int] = field(default_factory=dict)
-    """How many pods had none, by their workload as Kind/namespace/name; "" are pods without one."""
+    """The number of pods without a node, by workload as KIND/NAMESPACE/NAME; "" for bare pods."""
     scalable: int = 0
-    """How many groups an autoscaler may make larger."""
+    """The number of groups that an autoscaler may make larger."""
 
     @property
     def waiting(self) -> int:
@@ -66,13 +66,13 @@ class CopyFacts:
 
 @dataclass(frozen=True, slots=True)
 class CopyQuestion:
-    """One scenario; `zone` is the one that is lost, if any."""
+    """One question with its scenario; `zone` is the zone that is lost, empty if none is."""
 
     name: str
     scenario: Mapping[str, Any]
     zone: str = ""
     nodes: int = 0
-    """The nodes of the zone."""
+    """The number of nodes of the lost zone."""
 
 
 def facts_of(groups: Iterable[Any], placement: Mapping[str, Any]) -> CopyFacts:
@@ -90,7 +90,7 @@ def facts_of(groups: Iterable[Any], placement: Mapping[str, Any]) -> CopyFacts:
         bound += sum(as_map(pods.get("on")).values()) + len(as_map(pods.get("ordinals")))
         if waiting := len(as_list(pods.get("pending"))):
             kind, _, name = str(pods.get("what")).partition("/")
-            word = _KINDS.get(kind, "")  # a figure can't be of a single pod
+            word = _KINDS.get(kind, "")  # figures can't be narrowed to a single pod
             pending[f"{word}/{pods.get('namespace')}/{name}" if word else ""] += waiting
     return CopyFacts(dict(sorted(zones.items())), bound, pending, scalable)
 
@@ -98,14 +98,14 @@ def facts_of(groups: Iterable[Any], placement: Mapping[str, Any]) -> CopyFacts:
 def questions(
     facts: CopyFacts, base: Mapping[str, Any], *, folder: str, autoscaler: bool
 ) -> list[CopyQuestion]:
-    """Returns the questions, those about large zones first. `base` is the import's scenario, whose
-    paths are relative to `folder`.
+    """Returns the questions; those about large zones come first. `base` is the import's scenario,
+    whose paths are relative to `folder`.
     """
     common = dict(base)
     common["apply"] = [f"{folder}/{path}" for path in as_list(base.get("apply"))]
     if isinstance(placement := base.get("placement"), str):
         common["placement"] = f"{folder}/{placement}"
-    common["cluster"] = {"flags": dict(_SOON)}  # one for all, so that it can be kept
+    common["cluster"] = {"flags": dict(_SOON)}  # the same for all, so that one cluster can be kept
     processes = [dict(each) for each in as_list(common.pop("processes", None))]
     for field_of_others in ("timeline", "until", "expect"):
         common.pop(field_of_others, None)
@@ -118,7 +118,7 @@ def questions(
     to_play = [CopyQuestion(AS_IT_STANDS, stands)]
     zones = {zone: nodes for zone, nodes in facts.zones.items() if zone and nodes}
     if len(zones) == 1 and not facts.zones.get(""):
-        return to_play  # without a node there is no place
+        return to_play  # without a node no pod can run
     largest = sorted(zones.items(), key=lambda each: (-each[1], each[0]))
     for number, (zone, nodes) in enumerate(largest, 1):
         lost = _lost(facts, zone, processes=processes if autoscaler else None)
@@ -139,7 +139,7 @@ def _as_it_stood(facts: CopyFacts) -> Iterator[Mapping[str, Any]]:
 
 
 def _lost(facts: CopyFacts, zone: str, *, processes: list[dict[str, Any]] | None) -> dict[str, Any]:
-    """Returns the fields that say what happens. Without `processes` there is no autoscaler."""
+    """Returns the scenario's fields on the loss of a zone; without `processes`, no autoscaler."""
     share = facts.zones[zone] / max(facts.nodes, 1)
     moves = 45 + ceil(facts.bound * share / _PODS_PER_SECOND)
     lost: dict[str, Any] = {
@@ -155,6 +155,6 @@ def _lost(facts: CopyFacts, zone: str, *, processes: list[dict[str, Any]] | None
     ]
     lost["processes"] = [{**process, "starts": "byTimeline"}]
     lost["timeline"].append({"start": process["name"], "delay": f"{moves}s"})
-    # What was quiet before the autoscaler started counts, too.
+    # The time before the autoscaler started counts as quiet, too.
     lost["until"] = {"settledFor": f"{moves + 15}s", "atMost": f"{5 * moves}s"}
     return lost

@@ -1,3 +1,3 @@
-"""Recordings of rehearsals and what follows from them: figures, outcomes, verdicts. Purely
-computed.
+"""Recordings of rehearsals, and what is computed from them without I/O: figures, outcomes,
+verdicts.
 """

@@ -1,10 +1,10 @@
 """The NodeClaims of Karpenter at one moment of a recording, and how they ended.
 
-    line --apply--> levels of the tallies of its place
+    line --apply--> levels of the tallies of the NodeClaim's place
                └--> counts, once it is being deleted or is gone
 
-A NodeClaim belongs to its NodePool from the beginning, to a group and a zone once its labels say
-so, mostly when it is launched.
+A NodeClaim belongs to its NodePool from the beginning; to a group and a zone once its labels name
+them, mostly when it is launched.
 """
 
 from collections.abc import Callable
@@ -39,8 +39,8 @@ class NodeClaimLedger:
 
 
 def ends(before: NodeClaimState | None, after: NodeClaimState | None) -> NodeClaimState | None:
-    """Returns the last state of a NodeClaim if its end begins with this line, and not before the
-    run.
+    """Returns the last state of a NodeClaim if this line shows the beginning of its end during the
+    run; else None.
     """
     if before is None:
         return after if after is not None and after.deleting and after.created >= 0 else None

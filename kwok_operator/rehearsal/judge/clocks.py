@@ -1,12 +1,12 @@
 """Computes how far a cluster's clock is ahead of ours, from the Date headers of its answers.
 
-    (sent, Date, received), ... --offset_of--> seconds that the cluster's clock is ahead, and how
-                                               far from the truth they may be
-    that, a later answer   --moved_by---> seconds by which either clock was set since
+    (sent, Date, received), ... --offset_of--> how many seconds the clock is ahead, and the
+                                               largest possible error
+    that, a later answer   --moved_by---> by how many seconds either clock was set since
 
-A Date has whole seconds, cut off: the server's clock was between it and a second later, at a moment
-between sending and receiving. Each answer so gives a range for the offset; answers spread over a
-second leave a range that is hardly wider than the time that an answer takes.
+A Date has whole seconds, rounded down: at some moment between sending and receiving, the server's
+clock was between it and a second later. So each answer gives a range for the offset; together,
+answers spread over a second give a range hardly wider than the time that an answer takes.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ _DATE_SECONDS: Final = 1.0
 
 class DatedAnswer(NamedTuple):
     """An answer of the API server. `sent` and `received` are by our clock, `date` is by the
-    server's; all in seconds since the epoch.
+    server's clock; all in seconds since the epoch.
     """
 
     sent: float
@@ -28,8 +28,8 @@ class DatedAnswer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClockOffset:
-    """How many seconds the cluster's clock is ahead of ours, and the largest possible error of
-    that.
+    """By how many seconds the cluster's clock is ahead of ours, and the largest possible error of
+    this value.
     """
 
     ahead: float = 0.0
@@ -55,7 +55,7 @@ def offset_of(answers: Iterable[DatedAnswer]) -> ClockOffset | None:
 
 def moved_by(offset: ClockOffset, answer: DatedAnswer) -> float:
     """Returns by how many seconds, at least, the clock was set since; positive if it was set ahead.
-    0 if the answer fits the offset.
+    0 if the answer is consistent with the offset.
     """
     low, high = _range_of(answer)
     behind = min(high - offset.ahead + offset.error, 0.0)

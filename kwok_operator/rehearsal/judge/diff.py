@@ -4,9 +4,9 @@
     the scenario, the simulated cloud, the autoscaler, the scheduler
 
 The cloud is compared instance by instance: an instance is identified by its group and serial
-number, whatever its node is called. Times may differ by TOLERANCE, as rehearsals run in real time.
-An instance that only one recording has is the cloud's difference only if both made the same
-requests.
+number, whatever its node's name. Times may differ by TOLERANCE, as rehearsals run in real time. If
+only one recording has an instance, that is a difference of the cloud only if both recordings have
+the same requests.
 """
 
 import re
@@ -35,7 +35,7 @@ from kwok_operator.rehearsal.report.plots import in_time
 
 TOLERANCE: Final = 2.0
 SHARE: Final = 0.1
-"""The share of the time itself that times may differ by, in addition to TOLERANCE."""
+"""Times may differ by this share of themselves, in addition to TOLERANCE."""
 MOST_SHOWN: Final = 10
 _MOST_STEPS: Final = 100_000
 _NODE_NAME: Final = re.compile(r"\b([a-z0-9][-a-z0-9.]*)-[a-z2-7]{4}-(\d{6,18})\b")
@@ -68,7 +68,7 @@ class RecordingTraits:
     """The number of bound pods, by workload and the group of their node."""
     targets: dict[str, int] = field(default_factory=dict)
     claims: dict[str, NodeClaimState] = field(default_factory=dict)
-    """The NodeClaims that exist."""
+    """The NodeClaims that exist, by name."""
     called: bool = False
 
 
@@ -78,14 +78,14 @@ class RecordingDifference:
     a: str
     b: str
     t: float | None = None
-    """When the difference first shows, in seconds since the run began."""
+    """When the difference is first visible, in seconds since the run began."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiffPart:
     name: str
     compared: str
-    """What was compared, in words."""
+    """A description of what was compared."""
     differences: list[RecordingDifference]
 
 
@@ -109,7 +109,7 @@ def traits(recording: RecordingReader) -> RecordingTraits:
 def _instance(traits: RecordingTraits, line: NodeLine, state: NodeState) -> None:
     named = _NODE_NAME.fullmatch(line.name)
     if not named or named[1] != state.group:
-        return  # a node that no group of ours has made
+        return  # a node without a group of ours
     key = (state.group, int(named[2]))
     known = traits.instances.get(key)
     if known is None:
@@ -179,7 +179,7 @@ def compared(a: RecordingTraits, b: RecordingTraits) -> list[DiffPart]:
 
 
 def in_lines(parts: list[DiffPart]) -> Iterator[str]:
-    """Yields lines for a terminal: which parts differ, and where first."""
+    """Yields lines for a terminal: which parts differ, and their first difference."""
     for part in parts:
         count = len(part.differences)
         texts = (
@@ -251,8 +251,8 @@ def _requests(a: RecordingTraits, b: RecordingTraits) -> list[tuple[str, Recordi
 def _first_of(
     a: list[tuple[float, str]], b: list[tuple[float, str]], what: str
 ) -> Iterator[RecordingDifference]:
-    """Yields only the first step in which two sequences differ: later differences may follow from
-    it.
+    """Yields only the first step in which two sequences differ: later differences may be a
+    consequence of it.
     """
     for number in range(max(len(a), len(b))):
         one = a[number] if number < len(a) else None

@@ -1,8 +1,8 @@
-"""Decides whether each expectation of a scenario has held, and why.
+"""Decides whether each expectation of a scenario was met, and why.
 
 `end` checks the last moment of the recording, `always` each moment, `{at: 120}` that second. An
 expectation doesn't hold on an incomplete figure; `always` can wait until the figure is complete,
-unless the known part breaks it already. The answer to a `kubectl wait` is a line of the recording.
+unless the known part breaks it already. The result of a `kubectl wait` is a line of the recording.
 A group or workload that the recording never shows is a mistake in the scenario, so such an
 expectation doesn't hold.
 """
@@ -27,7 +27,7 @@ from kwok_operator.rehearsal.judge.recording import EventLine, RecordedLine, Wai
 from kwok_operator.rehearsal.scenario.expectation import Compared, Expectation
 
 LOOK_EVERY: Final = 1.0
-"""Seconds between two checks of a figure that drifts, for `always`."""
+"""Seconds between two checks of an `always` on a figure that changes while nothing happens."""
 _MOST_TEXT: Final = 500
 
 
@@ -40,7 +40,7 @@ class ExpectationOutcome:
     t: float | None = None
     """When the outcome was decided, in seconds since the run began."""
     lacks: str = ""
-    """What was lacking to compare it, in a word; empty if it was compared."""
+    """What was missing to compare the figure, in a word; empty if it was compared."""
 
     @property
     def name(self) -> str:
@@ -48,8 +48,8 @@ class ExpectationOutcome:
 
 
 def check_figures(expect: Sequence[Expectation], *, where: str) -> None:
-    """Raises RecordingError if an expectation in the header has a figure, or narrowing, that is
-    unknown here.
+    """Raises RecordingError if an expectation in the header names a figure, or a narrowing of it,
+    that this version doesn't know.
     """
     for number, each in enumerate(expect):
         figure = FIGURES.get(each.figure or "")
@@ -72,8 +72,9 @@ def scopes(compared: Iterable[Compared]) -> set[FigureScope]:
 
 
 def _parts(of: FigureScope) -> dict[str, FigureScope]:
-    """Returns what must have been seen at some time, part by part: the pods of a workload need not
-    have come to a group, but a workload that isn't in its namespace is a mistake.
+    """Returns the scopes of which the recording must show an object, part by part: the pods of a
+    workload need not be on nodes of a group, but a workload that isn't in its namespace is a
+    mistake.
     """
     parts: dict[str, FigureScope] = {
         name: FigureScope(**{name: of.by[name]})
@@ -93,9 +94,9 @@ class _Case:
     events: int = 0
     last_events: list[str] = field(default_factory=list)
     other_events: list[str] = field(default_factory=list)
-    """The first that only say something else: when too few came, these came instead."""
+    """The first Events that differ only in their message: they are named if too few matched."""
     broken: tuple[float, float, str] | None = None
-    """When an `always` was first broken, the value then, and by which objects."""
+    """When an `always` was first broken, the value then, and the names of objects to blame."""
     measured: bool = False
     outcome: ExpectationOutcome | None = None
 
@@ -114,7 +115,7 @@ class _Case:
                 self.broken = (t, read.value, self.objects(read))
 
     def objects(self, read: FigureReading) -> str:
-        """The end of a sentence on what `read` is: which objects it is about, if any."""
+        """Returns the end of a sentence on a reading: the objects that it is about, if any."""
         each, events, others = self.expectation, self.last_events, self.other_events
         objects = objects_of(self.ledger, each, self.tally, read, events=events, others=others)
         return f"; {objects}" if objects else ""
@@ -179,10 +180,10 @@ class Judge:
         return [*there, *(self._of_always(case, self._now) for case in broken)]
 
     def is_certain(self, number: int) -> bool:
-        """Whether the outcome of the expectation with this number stays as it is, whatever comes.
+        """Whether the outcome of the expectation with this number can't change any more.
 
-        At the end of the run, that is so of a figure that only rises, once it is beyond its bound
-        or, of `atLeast` alone, has reached it.
+        Before the end of the run, that is known for a figure that only rises: once it is beyond its
+        bound, or has reached it if the only bound is `atLeast`.
         """
         case = self._cases[number]
         each = case.expectation
@@ -200,13 +201,13 @@ class Judge:
         most = each.equals if each.at_most is None else each.at_most
         value = read.value
         if each.measured.waits is not None:
-            # A wait that hasn't ended may yet be given up, and then counts no more.
+            # A wait that hasn't ended may later become one that can't end, which doesn't count.
             value = max(
                 (seconds for seconds, _ in each.measured.waits(case.tally).longest), default=0
             )
         beyond = most is not None and value > most and each.is_broken_by(read)
         reached = each.bounds.keys() == {"atLeast"} and each.holds(value)
-        # What may become incomplete later, by a wait without an end, may not hold then.
+        # An unended wait may make the value incomplete later, and then the expectation fails.
         return beyond or (reached and each.measured.lacks is None and not read.incomplete)
 
     def finish(self, t: float) -> list[ExpectationOutcome]:
@@ -260,7 +261,7 @@ class Judge:
         return ExpectationOutcome(each, held, reason, read.value, t)
 
     def _never_seen(self, of: FigureScope) -> str:
-        """Returns what the scope names and the recording has never shown; empty if it has shown
+        """Returns the part of the scope that the recording never shows, in words; empty if it shows
         all.
         """
         ledger = self._ledger
@@ -275,7 +276,7 @@ class Judge:
 
 
 def _incomplete(case: _Case, read: FigureReading) -> str:
-    """Returns why a reading can't be compared with its bounds."""
+    """Returns why a reading can't be compared with its bounds; empty if it can."""
     if not read.incomplete:
         return "there was nothing to measure"
     each = case.expectation

@@ -1,11 +1,10 @@
-"""The figures of a rehearsal: their names and units, how they are computed, and what they can be
-narrowed to.
+"""The figures of a rehearsal: their names, units, how they are computed, how they can be narrowed.
 
     ClusterLedger --levels, waits, counts--> Tally (of a FigureScope) --Figure--> FigureReading
 
-A new figure is one entry of `_figures`, and a row of docs/figures.md. A figure has no value if
-there was nothing to measure. It is incomplete if it is known only in part: then its FigureReading
-says what is missing.
+A figure is one number about a run, such as pendingSeconds.p95. A new figure is one entry of
+`_figures`, and a row of docs/figures.md. It has no value if there was nothing to measure. It is
+incomplete if only a part is known: then its FigureReading has what is missing.
 """
 
 from collections import Counter, defaultdict, deque
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from kwok_operator.rehearsal.judge.recording import NodeClaimState, NodeState
 
 POD_LEVELS: Final = ("pending", "running", "succeeded", "failed", "orphaned", "gone")
-"""Every pod counts in exactly one of these levels."""
+"""The levels of pods. Every pod counts in exactly one of them."""
 NODE_LEVELS: Final[Mapping[str, Callable[["NodeState"], bool]]] = {
     "total": lambda node: True,
     "ready": lambda node: node.ready,
@@ -48,19 +47,19 @@ NODE_CLAIM_LEVELS: Final[Mapping[str, Callable[["NodeClaimState"], bool]]] = {
     "registered": lambda claim: claim.registered is not None,
 }
 DISRUPTIONS: Final = ("Underutilized", "Empty", "Drifted", "Expired")
-"""The reasons for which Karpenter ends NodeClaims."""
+"""The reasons for which Karpenter disrupts NodeClaims."""
 INSTANCE_STATES: Final = tuple(state.value for state in STATUS_COUNTS.values())
 GPU: Final = "gpu"
 RESOURCES: Final = ("cpu", "memory", GPU)
 RACK_LEVELS: Final = ("racks.total", "racks.free")
 LARGEST_GANGS: Final = ("largestGang.rack", "largestGang.block", "largestGang.cluster")
 OF_NODES: Final = frozenset({"group", "zone", "nodePool"})
-"""The parts of a scope that nodes have, and pods on them."""
+"""The parts of a scope that belong to nodes, and to pods through their node."""
 
 
 class Place(NamedTuple):
-    """Where an object belongs, as far as that is known. `workload` is Kind/namespace/name;
-    `rehearsed` is the name of the scenario's workload, if its object is called otherwise.
+    """Where an object belongs, as far as it is known. `workload` is KIND/NAMESPACE/NAME;
+    `rehearsed` is the scenario's workload, if its object has another name.
     """
 
     workload: str = ""
@@ -88,7 +87,7 @@ class FigureScope(ScenarioPart):
 
     @classmethod
     def narrowed(cls, **by: str) -> Self:
-        """Returns the scope narrowed by those of the names that aren't empty."""
+        """Returns the scope narrowed by the names that aren't empty."""
         return cls(**{part: name for part, name in by.items() if name})
 
     def holds(self, place: Place) -> bool:
@@ -109,7 +108,7 @@ class FigureScope(ScenarioPart):
 
     @property
     def by(self) -> dict[str, str]:
-        """The names that the scope narrows by, by part."""
+        """The names that the scope is narrowed by, by part."""
         return {to_camel(name): value for name, value in self if value}
 
     def __str__(self) -> str:
@@ -117,9 +116,9 @@ class FigureScope(ScenarioPart):
 
 
 def is_workload(wanted: str, workload: str, rehearsed: str = "") -> bool:
-    """Whether Kind/namespace/name is meant by `wanted`, such as `web` or `deployment/web`.
+    """Whether `wanted`, such as `web` or `deployment/web`, means the workload KIND/NAMESPACE/NAME.
 
-    `web-0007` counts as `web`, too, if `rehearsed` says that the scenario made it for its workload
+    `web` also means `web-0007`, if `rehearsed` shows that the scenario created it for its workload
     `web`.
     """
     kind, _, rest = workload.partition("/")
@@ -133,16 +132,16 @@ def is_workload(wanted: str, workload: str, rehearsed: str = "") -> bool:
 
 
 class Tally:
-    """The sums of one scope. The ledger updates them; the time `t` never goes back."""
+    """The sums for one scope. The ledger updates them; the time `t` never decreases."""
 
     def __init__(self, gaps: WatchGaps, wide: "Tally | None" = None) -> None:
         self.gaps = gaps
         self.wide = wide
         """The tally of the same scope without group, zone and NodePool, if it has any of them: a
-        pod without a node may have belonged here.
+        pod that never got a node may have belonged to this scope.
         """
         self.known = False
-        """Whether anything in this scope was ever there."""
+        """Whether the recording has shown any object of this scope."""
         self.priced = False
         self.pods = {name: Level() for name in POD_LEVELS}
         self.nodes = {name: Level() for name in NODE_LEVELS}
@@ -156,23 +155,23 @@ class Tally:
         self.starting = Waits()
         self.phases = tuple(Waits() for _ in PHASES)
         self.gangs = Waits()
-        """Of Jobs, until they are complete."""
+        """The waits of Jobs until they are complete."""
         self.gang_waits = Waits()
-        """Of gangs, until enough of their pods run."""
+        """The waits of gangs until enough of their pods run."""
         self.spread = Ratio()
-        """The pods of gangs that aren't in the rack with most of their gang, over all with a
-        node.
+        """The ratio of gang pods outside the rack with most of their gang to all gang pods that
+        have a node.
         """
         self.racks: dict[str, Level] = {}
-        """Those of RACK_LEVELS and LARGEST_GANGS that the topology has; of everything only."""
+        """RACK_LEVELS and LARGEST_GANGS of the topology; only in the tally without a scope."""
         self.claiming = False
-        """Whether a pod with a node has had claims of devices."""
+        """Whether any pod with a node has had ResourceClaims (DRA)."""
         self.counts: Counter[str] = Counter()
         self.last: defaultdict[str, deque[str]] = defaultdict(lambda: deque(maxlen=FEW))
-        """The last few objects of each count, with what happened to them."""
+        """For each count, the last few objects that were counted, with what happened to them."""
 
     def count(self, name: str, what: str, by: int = 1) -> None:
-        """Counts what happened to an object; `what` names it, and says when."""
+        """Adds to a count what happened to an object; `what` names the object and the time."""
         self.counts[name] += by
         self.last[name].append(what)
 
@@ -183,46 +182,46 @@ class FigureReading:
 
     value: float | None
     incomplete: str = ""
-    """What is missing, if the value is only the part that is known; else empty."""
+    """What is missing, if the value covers only the known part; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One number about a run, never below 0."""
+    """One number about a run. It is never below 0."""
 
     name: str
     of: frozenset[str]
-    """The parts of a scope that the figure can be narrowed by."""
+    """The parts of a scope by which the figure can be narrowed."""
     compute: Callable[[Tally, float], float | None]
     unit: str = ""
     """The unit: `s`, `h` or `share`; empty for a plain number."""
     drifts: bool = False
-    """Whether the value changes while nothing happens, or takes long to compute. `always` then
-    checks it once a second.
+    """Whether the value changes while nothing happens, or takes long to compute. Then `always`
+    checks it only once a second.
     """
     whole: bool = False
-    """Whether the value is always a whole number."""
+    """Whether the value is always an integer."""
     grows: bool = False
     """Whether the value is 0 when the run begins, and never decreases."""
     momentary: bool = False
     """Whether the value depends only on the present state of the cluster."""
     lacks: Callable[[Tally, float, float | None], str] | None = None
-    """Returns what makes a value incomplete; an empty text if it is complete."""
+    """Returns what makes a value incomplete, in words; an empty text if it is complete."""
     kinds: tuple[str, ...] = ("nodes", "pods")
     """The kinds of objects from which the figure is computed."""
     waits: Callable[[Tally], Waits] | None = None
-    """The waits of a tally that the figure is about."""
+    """Returns the waits of a tally that the figure is about."""
     counts: tuple[str, ...] = ()
-    """The counts of a tally whose sum the figure is."""
+    """The names of the counts of a tally that the figure sums up."""
     lower_is_better: bool | None = None
-    """None if neither more nor less is better, as for nodes: that depends on what is wanted."""
+    """None if neither more nor less is better, as for the number of nodes."""
     decisions: bool = False
-    """Whether it counts decisions, which hardly vary between runs if nothing has changed."""
+    """Whether it counts decisions, which hardly vary between runs that don't differ."""
 
     def rises(self, of: FigureScope) -> bool:
-        """Whether the value never decreases while the run goes on, apart from waits that haven't
-        ended. The longest wait may, if a pod's wait counts elsewhere once it has a node; so may a
-        part of a wait, which is known only later.
+        """Whether the value never decreases during a run, if waits that haven't ended are ignored.
+        The longest wait may decrease, as a pod's wait counts elsewhere once it has a node; so may a
+        phase of a wait, which is known only later.
         """
         most = self.name.endswith(".max") and self.unit != "share"
         areas = self.name in ("cost", "nodeHours")
@@ -330,7 +329,7 @@ def _ratio(
 
 
 def with_gpus(amounts: Mapping[str, float]) -> Mapping[str, float]:
-    """Returns the amounts, and under GPU those of the GPUs of all vendors together."""
+    """Returns the amounts, and adds under GPU the sum of the GPUs of all vendors."""
     gpus = [amount for name, amount in amounts.items() if name.endswith("/gpu")]
     return {**amounts, GPU: sum(gpus)} if gpus else amounts
 
@@ -355,8 +354,8 @@ def _without_price(tally: Tally, t: float, _: float | None) -> str:
 
 
 def _count(name: str, of: frozenset[str], *counts: str, **options: Any) -> Figure:
-    """A figure that is the sum of some counts of a tally; by default, of the count with its own
-    name.
+    """Returns a figure that is the sum of some counts of a tally; by default, of the count with the
+    figure's name.
     """
     counts = counts or (name,)
 
@@ -407,7 +406,7 @@ def _figures() -> Iterator[Figure]:
     yield _count("churn.deleted", OF_NODES, decisions=True, **_LOW)
     yield _count("churn.replacedSameShape", OF_NODES, decisions=True, **_LOW)
     yield _count("pods.unserved", _OBJECTS, **_LOW)
-    # Of pods: the reasons of their condition DisruptionTarget.
+    # About pods: the reasons of their condition DisruptionTarget.
     by_api, by_taint = "EvictionByEvictionAPI", "DeletionByTaintManager"
     yield _count("evictions", _PODS, by_api, by_taint, decisions=True, **_LOW)
     yield _count("preemptions", _PODS, "PreemptionByScheduler", decisions=True)
@@ -429,7 +428,7 @@ def _figures() -> Iterator[Figure]:
 
 FIGURES: Final[Mapping[str, Figure]] = {figure.name: figure for figure in _figures()}
 EVENT_COUNT: Final = _count("events", frozenset(), kinds=("events",))
-"""The figure that is compared when an expectation counts Events; it has their unit and range."""
+"""The figure that is compared if an expectation counts Events; it gives their unit and range."""
 COUNTED: Final = frozenset(name for figure in FIGURES.values() for name in figure.counts)
 """The names of the counts that a tally keeps."""
 
@@ -440,7 +439,7 @@ def rounded(number: float) -> float:
 
 
 def form_of(figure: Figure) -> str:
-    """How a bound for the figure is written, for messages."""
+    """Returns how a bound for the figure is written, for error messages."""
     if figure.unit == "s":
         return "a time such as 30s"
     if figure.unit == "share":
@@ -449,8 +448,8 @@ def form_of(figure: Figure) -> str:
 
 
 def in_words(number: float | None, unit: str = "", *, exact: bool = False) -> str:
-    """A number as people read it, such as `31.2 s`, `63.5 %` or `1,204`. With `exact`, as for
-    bounds, it has all digits.
+    """Returns a number as people read it, such as `31.2 s`, `63.5 %` or `1,204`. With `exact`, as
+    for bounds, it has all digits.
     """
     if number is None:
         return "nothing to measure"

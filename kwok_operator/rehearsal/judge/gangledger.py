@@ -5,7 +5,8 @@ and over how many racks they are spread.
     JobLine     --------> how many must run at once; how long until it is complete
     PodGroupLine -------> how many must run at once
 
-A gang is what labels or fields of its pods name (podparts.gang), or else a Job.
+A gang is a set of pods of which a minimum must run at the same time. Labels or fields of pods name
+it (podparts.gang); else a Job's pods are a gang.
 """
 
 from collections import Counter
@@ -23,17 +24,17 @@ _JOB: Final = "Job/"
 
 
 def gang_of(pod: PodState) -> str:
-    """Returns the gang of a pod, as Kind/namespace/name; empty if it has none."""
+    """Returns the gang of a pod, as KIND/NAMESPACE/NAME; empty if it belongs to none."""
     return pod.gang or (pod.workload if pod.workload.startswith(_JOB) else "")
 
 
 class _Stage(Enum):
     NEW = "new"
-    """Of a Job, of which it isn't known how many pods run at once."""
+    """The gang is a Job whose number of parallel pods isn't known yet."""
     WAITS = "waits"
     RUNS = "runs"
     OVER = "over"
-    """Its Job or PodGroup is gone."""
+    """The gang's Job or PodGroup is deleted."""
 
 
 class _Member(NamedTuple):
@@ -41,7 +42,7 @@ class _Member(NamedTuple):
     """Whether the pod runs, or has succeeded."""
     succeeded: bool = False
     rack: Rack | None = None
-    """None if it holds no node, or one that isn't there."""
+    """The rack of the pod's node; None if it occupies no node, or its node doesn't exist."""
 
 
 _NO_MEMBER: Final = _Member()
@@ -52,26 +53,26 @@ _DONE: Final = _Member(runs=True, succeeded=True)
 class _Gang:
     tallies: tuple[Tally, ...]
     since: float
-    """When it began to wait."""
+    """When the gang began to wait, in seconds since the run began."""
     before_the_run: bool
     """Whether its first pod was created before the run."""
     stage: _Stage = _Stage.NEW
     least: int = 0
-    """How many must run at once, as its pods say."""
+    """How many pods must run at once, by the pods' own fields; 0 if they don't say."""
     members: dict[str, _Member] = field(default_factory=dict)
     runs: int = 0
-    """How many run or have succeeded, also if they were deleted since."""
+    """How many members run or have succeeded, including succeeded ones that were deleted."""
     succeeded: int = 0
     done: set[str] = field(default_factory=set)
-    """Members that were deleted after they had succeeded: one that is made again counts once."""
+    """Names of members that were deleted after they had succeeded, so that none counts twice."""
     ran: bool = False
-    """Whether enough of them ran at the same time before."""
+    """Whether enough of its pods have run at the same time."""
     racks: Counter[Rack] = field(default_factory=Counter)
     placed: int = 0
 
     def spread(self) -> tuple[int, int]:
-        """Returns how many of its pods aren't in the rack that has most of them, and how many have
-        a node; a single pod counts for nothing.
+        """Returns how many pods of the gang are outside the rack that has most of them, and how
+        many have a node; 0 and 0 if only one has a node.
         """
         if self.placed < 2:
             return 0, 0
@@ -93,10 +94,10 @@ class GangLedger:
         self._gangs: dict[str, _Gang] = {}
         self._jobs: dict[str, _Job] = {}
         self._least: dict[str, int] = {}
-        """How many pods of a gang must run at once, as its Job or PodGroup says."""
+        """How many pods of a gang must run at once, by its Job or PodGroup."""
 
     def look(self, name: str, state: PodState, *, level: str, place: Place, t: float) -> None:
-        """Applies what a pod is now; `level` is the one of POD_LEVELS where it counts."""
+        """Applies the present state of a pod; `level` is the one of POD_LEVELS where it counts."""
         gang = self._gangs.get(key := gang_of(state))
         if gang is None:
             whose = Place(place.workload, place.namespace, rehearsed=place.rehearsed)
@@ -110,7 +111,7 @@ class GangLedger:
         self._check(key, gang, t)
 
     def gone(self, key: str, name: str, t: float, *, deleted: bool) -> None:
-        """Takes a pod out of a gang: it was `deleted`, or has become one of another gang."""
+        """Removes a pod from a gang: the pod was `deleted`, or belongs to another gang now."""
         gang = self._gangs.get(key)
         if gang is None:
             return
@@ -128,8 +129,8 @@ class GangLedger:
         self._is_of(line.name, least, line.t)
 
     def job(self, line: JobLine) -> None:
-        """Measures how long a Job takes: from its creation, or the beginning of the run, until all
-        of it has succeeded.
+        """Measures how long a Job takes: from its creation, or the beginning of the run, until it
+        is complete.
         """
         job, state, t = self._jobs.get(line.name), line.state, line.t
         self._is_of(line.name, None if state is None else state.parallelism, t)
@@ -163,7 +164,7 @@ class GangLedger:
                 tally.count("gangs.unfinished", f"{name} at {t:.1f} s")
 
     def _is_of(self, key: str, least: int | None, t: float) -> None:
-        """Applies how many pods of a gang must run at once; None if its object is gone."""
+        """Sets how many pods of a gang must run at once; None if its Job or PodGroup is gone."""
         gang = self._gangs.get(key)
         if least is not None:
             self._least[key] = least
@@ -194,10 +195,11 @@ class GangLedger:
             tally.spread.move(t, above=new[0] - old[0], below=new[1] - old[1])
 
     def _check(self, key: str, gang: _Gang, t: float) -> None:
-        """Ends the wait of a gang once enough of it runs, and begins another when it loses some.
+        """Ends the wait of a gang once enough of its pods run; starts a new wait when it loses
+        some.
 
-        Until a gang has run whole, pods that have succeeded don't count: they may have run one
-        after the other. Of one from before the run that isn't known.
+        Until enough have run at the same time, succeeded pods don't count: they may have run one
+        after the other. For gangs that are older than the run, that isn't known, so they count.
         """
         least = self._least.get(key) or gang.least
         if gang.stage is _Stage.NEW and (least or not key.startswith(_JOB)):

@@ -1,10 +1,10 @@
-"""The life of each node in a run, and of each pod on it, for a picture with a row a node.
+"""The life of each node in a run, and of each pod on it, for a picture with one row per node.
 
-    NodeLine --> NodeLane: requested, came, ready or not, gone
+    NodeLine --> NodeLane: requested, created, ready or not, deleted
     PodLine  --> PodLane: created, bound, running, ended; once it has a node
 
-Only a limited number is kept, the first to come; further ones are only counted. A node that comes
-back under its name has another row.
+Only the first ones are kept, up to a limit; the others are only counted. A node that is created
+again under its name gets another row.
 """
 
 from dataclasses import dataclass, field
@@ -28,14 +28,14 @@ _ENDED: Final = frozenset({"Succeeded", "Failed"})
 class NodeLane:
     name: str
     group: str
-    """Its group, or else its NodePool."""
+    """The node's group, or else its NodePool."""
     requested: float | None
-    """When its instance was requested, in seconds, if the recording has that."""
+    """When the node's instance was requested, in seconds; None if the recording doesn't have it."""
     came: float | None
-    """None if the recording doesn't show it while it has these pods."""
+    """When the Node was created; None if the recording doesn't show it while it has these pods."""
     gone: float | None = None
     turns: list[float] = field(default_factory=list)
-    """When it became ready, then not ready, and so on."""
+    """When the node became ready, then not ready, and so on."""
 
 
 @dataclass(slots=True)
@@ -56,13 +56,13 @@ class NodeLanes:
     more_nodes: int = 0
     more_pods: int = 0
     _live: dict[str, NodeLane | None] = field(default_factory=dict)
-    """The nodes that are there; None for those that are only counted."""
+    """The existing nodes by name; None for nodes that are only counted."""
     _bound: dict[str, PodLane | None] = field(default_factory=dict)
-    """The same of the pods that have a node."""
+    """The existing pods that have a node, by name; None for pods that are only counted."""
     _early: dict[str, PodLine] = field(default_factory=dict)
-    """The last line of each pod that is bound to a node which isn't seen yet."""
+    """The last line of each pod that is bound to a node that isn't recorded yet."""
     _early_on: dict[str, list[str]] = field(default_factory=dict)
-    """The names of such pods, by node."""
+    """The names of the pods in `_early`, by node."""
 
     def look(self, line: RecordedLine) -> None:
         match line:
@@ -108,7 +108,7 @@ class NodeLanes:
                 pod.ended = t
             return
         if line.name not in self._bound:
-            # Nodes and pods are watched apart: its node may be seen after it.
+            # Nodes and pods are watched separately: a node may be recorded after its pods.
             if state.node not in self._live:
                 if state.node:
                     self._wait(line, state.node)
@@ -122,7 +122,7 @@ class NodeLanes:
                 pod.ended = t
 
     def finish(self) -> None:
-        """Gives nodes that were never seen a lane, too, for the pods that are bound to them."""
+        """Adds lanes for nodes that were never recorded, but have pods bound to them."""
         for name, pods in self._early_on.items():
             early = [self._early.pop(pod) for pod in pods if pod in self._early]
             self._live[name] = self._kept(NodeLane(name, "", None, None))

@@ -4,8 +4,8 @@ needed.
     line --apply--> nodes, pods, objects --moves--> Tally of everything, of each group, of each
                                                     workload, of the scopes of expectations
 
-A pod belongs to a group and a zone once it is bound, a node as soon as it exists. Memory grows with
-the cluster, with the pods that have waited and with the nodes that are gone, but not with the
+A node belongs to its group and zone as soon as it exists, a pod once it is bound. Memory grows with
+the cluster, with the number of pods that waited and of nodes that were deleted, but not with the
 number of lines.
 """
 
@@ -51,9 +51,9 @@ from kwok_operator.rehearsal.judge.recording import (
 )
 
 REPLACED_WITHIN: Final = 600.0
-"""Seconds after a node's end in which a new node of the same shape counts as its replacement."""
+"""For so many seconds after a node's end, a new node of its shape counts as its replacement."""
 _ROUNDING: Final = 1e-6
-"""Seconds; it allows for rounding, as lines have milliseconds."""
+"""Seconds. Allows for rounding, as times of lines have milliseconds."""
 MOST_GROUPS: Final = 500
 MOST_WORKLOADS: Final = 300
 """The most workloads that the report has sums of. Expectations and totals count all workloads."""
@@ -63,12 +63,12 @@ _BUDGET: Final = "PodDisruptionBudget"
 _BY_TAINT: Final = "DeletionByTaintManager"
 _BY_API: Final = "EvictionByEvictionAPI"
 _HEARD_APART: Final = 1.0
-"""Seconds. Pods and budgets are watched separately, so a budget's change may be seen before its
-cause.
+"""Seconds. Pods and budgets are watched separately, so a budget's change may be recorded before the
+eviction that caused it.
 """
 _NO_NODE: Final = NodeState()
 _NO_NODE_COMES: Final = ("Failed", "Unregistered")
-"""States of instances: docs/cloud.md."""
+"""The states of simulated instances that never get a node: see docs/cloud.md."""
 _Kind: TypeAlias = tuple[str, ...]
 
 
@@ -77,11 +77,11 @@ class _Budget:
     """How many evictions a PodDisruptionBudget still allows."""
 
     reported: int
-    """What the budget itself last said that it allows."""
+    """The last recorded disruptionsAllowed of the budget."""
     left: int
     unexplained: int = 0
-    """How far the budget has lately decreased without an eviction that was seen. Later increases
-    undo it; earlier ones don't. Below zero: evictions whose decrease was not seen yet.
+    """By how much the budget has recently decreased without a recorded eviction. Later increases
+    cancel it, earlier ones don't. Below 0: evictions whose decrease isn't recorded yet.
     """
     changed: float = 0.0
 
@@ -95,7 +95,7 @@ class _Budget:
     def evicts(self, t: float, *, by_api: bool) -> bool:
         """Records an eviction. Returns whether the budget allowed it."""
         self._forget(t)
-        if by_api or self.unexplained > 0:  # the API server has checked the budget and lowered it
+        if by_api or self.unexplained > 0:  # the API server has checked the budget
             self._change(-1, t)
             return True
         self.left -= 1
@@ -113,7 +113,7 @@ class _Budget:
 
 @dataclass(slots=True)
 class _Unpriced:
-    """How long a node without a known price has been in each place: a group, zone and NodePool."""
+    """How long a node without a known price was in each place: a group, zone and NodePool."""
 
     since: float
     spells: defaultdict[Place, float] = field(default_factory=lambda: defaultdict(float))
@@ -121,10 +121,11 @@ class _Unpriced:
 
 @dataclass(slots=True)
 class _Replacements:
-    """Which nodes have been replaced by one of their group, NodePool and shape.
+    """Finds out which nodes were replaced by one of the same group, NodePool and shape.
 
-    Karpenter makes the new node before it ends the old one, and may give the disruption up: so a
-    node that comes while another one is leaving replaces it once that is gone.
+    Karpenter creates the new node before it deletes the old one, and may cancel the disruption. So
+    a node that is created while another is being disrupted counts as its replacement once that is
+    gone.
     """
 
     gone: defaultdict[_Kind, deque[float]] = field(default_factory=lambda: defaultdict(deque))
@@ -132,9 +133,9 @@ class _Replacements:
     came: defaultdict[_Kind, list[tuple[int, Place]]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    """The nodes that came while others were leaving and have replaced none yet."""
+    """The nodes that were created while others were being disrupted, and have replaced none yet."""
     leaving: dict[str, int] = field(default_factory=dict)
-    """Since when each node is there and its NodeClaim is being disrupted or deleted."""
+    """The nodes whose NodeClaim is being disrupted or deleted, each with the step since when."""
     _steps: int = 0
 
     def looks(self, claim: NodeClaimState) -> None:
@@ -144,7 +145,7 @@ class _Replacements:
             self.leaving[claim.node] = self._step()
 
     def replaces(self, name: str, node: NodeState, t: float, *, new: bool) -> bool:
-        """Records a node that is there now. Returns whether it replaces one that is gone."""
+        """Records an existing node. Returns whether it replaces one that is gone."""
         step = self._step()
         if name in self.leaving:
             self.leaving[name] = step
@@ -161,7 +162,7 @@ class _Replacements:
         return False
 
     def went(self, name: str, node: NodeState, t: float) -> Place | None:
-        """Records that a node is gone. Returns the place of the one that has replaced it before."""
+        """Records that a node is gone. Returns the place of a replacement that exists already."""
         since, came = self.leaving.pop(name, None), self.came[_kind(node)]
         first = len(came) if since is None else bisect(came, since, key=itemgetter(0))
         if first < len(came):
@@ -175,9 +176,7 @@ class _Replacements:
 
 
 class ClusterLedger:
-    """Applies the lines of a recording in their order. `tally` returns the sums of a
-    given scope.
-    """
+    """Applies the lines of a recording in order. `tally` returns the sums of a scope."""
 
     def __init__(
         self, scopes: Iterable[FigureScope] = (), *, topology: RecordedTopology | None = None
@@ -194,7 +193,7 @@ class ClusterLedger:
             "workload": self.workloads,
         }
         self.beyond: defaultdict[str, set[str]] = defaultdict(set)
-        """The names of each kind that there are no sums of, as there are too many."""
+        """The names, by kind, for which no sums are kept, as there are too many."""
         self._of_scope: dict[FigureScope, Tally] = {}
         for scope in scopes:
             for each in (scope.wide, scope):
@@ -217,8 +216,8 @@ class ClusterLedger:
         return self._of_scope.get(scope, self.all)
 
     def counts(self) -> dict[str, tuple[int, int]]:
-        """Returns all nodes and the ready ones of each group that has any; if no node has a group,
-        of each NodePool.
+        """Returns the numbers of all nodes and of ready nodes, of each group that has any; if no
+        node has a group, of each NodePool.
         """
         for tallies in (self.groups, self.node_pools):
             levels = {name: tally.nodes for name, tally in tallies.items()}
@@ -232,8 +231,8 @@ class ClusterLedger:
         return {}
 
     def under_way(self) -> dict[str, tuple[int, int, int]]:
-        """Returns the instances that are being created, those of which no node comes, and the
-        target of each group that isn't empty; without groups, of each NodePool.
+        """Returns the number of instances that are being created, of failed ones, and the target,
+        for each group that isn't empty; without groups, for each NodePool.
         """
         if not self._group_states:
             return _claims_under_way(self.node_pools)
@@ -243,14 +242,15 @@ class ClusterLedger:
             nodes = 0 if tally is None else round(tally.nodes["total"].value)
             lost = sum(states.get(each, 0) for each in _NO_NODE_COMES)
             going = 0 if tally is None else round(tally.nodes["deleting"].value)
-            # The target is set at once; what the status counts, and nodes that are deleted, follow.
+            # The target changes at once; the counts in the status and the deletion of nodes lag
+            # behind.
             creating = max(state.target - (nodes - going) - lost, 0)
             if state.target or lost or nodes:
                 under_way[name] = (creating, lost, state.target)
         return under_way
 
     def left_over(self) -> int:
-        """Returns how many pods and registered NodeClaims there are whose node is gone."""
+        """Returns how many pods and registered NodeClaims exist whose node is gone."""
         nodes = (each.node for each in self.claims.live.values() if each.registered is not None)
         lost = sum(name != "" and name not in self.nodes for name in nodes)
         return lost + round(self.all.pods["orphaned"].value)
@@ -289,7 +289,7 @@ class ClusterLedger:
         self.racks.settle(line.t)
 
     def tallies(self, place: Place) -> tuple[Tally, ...]:
-        """Returns all tallies that count what belongs to this place."""
+        """Returns all tallies that count objects of this place."""
         tallies = self._tallies_of.get(place)
         if tallies is None:
             if len(self._tallies_of) >= _PLACES_KEPT:
@@ -428,8 +428,8 @@ class ClusterLedger:
             self._budgets[line.name] = _Budget(line.state.allowed, line.state.allowed)
 
     def _evicted(self, name: str, state: PodState, t: float) -> None:
-        """Counts an eviction that a budget did not allow. The API server asks budgets before
-        evictions by its API; a deletion because of a taint asks none.
+        """Counts an eviction that a budget did not allow. The API server checks budgets for
+        evictions by its eviction API; a deletion because of a taint skips them.
         """
         before = self.pods.live.get(name)
         was_before = state.created < 0 if before is None else bool(before.state.disrupted)
@@ -462,7 +462,7 @@ def _kind(node: NodeState) -> _Kind:
 
 
 def _amounts(node: NodeState) -> tuple[object, ...]:
-    """What a node contributes to the sums: its amounts and its place. Levels such as `ready` are
+    """Returns what a node adds to the sums: its amounts and its place. Levels such as `ready` are
     separate.
     """
     return node.group, node.zone, node.pool, node.price, node.allocatable
@@ -473,6 +473,6 @@ def _place(node: NodeState) -> Place:
 
 
 def _namespace(about: str) -> str:
-    """Returns the namespace in Kind/namespace/name; empty if there is none."""
+    """Returns the namespace in KIND/NAMESPACE/NAME; empty if there is none."""
     parts = about.split("/")
     return parts[1] if len(parts) > 2 else ""

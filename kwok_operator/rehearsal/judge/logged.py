@@ -1,11 +1,10 @@
-"""Warnings and errors that programs log: read from lines of their logs, and counted by their text.
+"""Warnings and errors that programs log: read from lines of their logs, and counted by text.
 
     line --read_json, read_klog, read_zap--> Said --WarningCounts--> WarningLine
 
-A trouble that was over before the run began is no warning, such as an API server that did not
-answer yet. The same text again only raises its count, and is written at most once a second. Texts
-beyond the MOST_TEXTS are counted under one text for each program, so memory and recordings stay
-small.
+A warning whose trouble ended before the run began is dropped, such as an API server that did not
+answer yet. A repeated text only raises its count, and is recorded at most once a second. After
+MOST_TEXTS texts, further ones share one text for each program, so memory and recordings stay small.
 """
 
 import json
@@ -30,21 +29,21 @@ _HARMLESS: Final = {
     b"AcceptableRanges have not been populated yet": "cluster-autoscaler logs it in every run, as"
     " its first loop has no target sizes yet",
 }
-"""Harmless texts, each with the reason; all other texts are counted."""
+"""Harmless texts, which aren't counted, each with the reason."""
 
 
 class Said(NamedTuple):
-    """The warning in a line of a log; its fields are empty if the line has none."""
+    """The warning in one line of a log. All fields are empty if the line has none."""
 
     warning: str = ""
     trouble: str = ""
     """A key for what the warning is about, if a later line may report its end."""
     over: str = ""
-    """The key of a trouble that has ended."""
+    """The key of a trouble whose end this line reports."""
 
 
 def read_json(line: bytes) -> Said:
-    """Reads a line that the operator or the shim has logged with --log-format=json."""
+    """Reads a line of the operator's or the shim's log with --log-format=json."""
     try:
         said = as_map(json.loads(line))
     except ValueError:
@@ -58,13 +57,13 @@ def read_json(line: bytes) -> Said:
 
 
 def read_zap(line: bytes) -> Said:
-    """Reads a line that Karpenter or Kueue has logged: JSON."""
+    """Reads a line of Karpenter's or Kueue's log: JSON of the library zap."""
     try:
         said = as_map(json.loads(line))
     except ValueError:
         return Said()
     level = str(said.get("level"))
-    # Karpenter writes levels in capitals; Kueue has what controller-runtime has by default.
+    # Karpenter writes levels in capitals; Kueue writes controller-runtime's defaults.
     message = said.get("message" if level in _ZAP_LEVELS else "msg")
     is_harmless = any(text in line for text in _HARMLESS)
     if level.upper() not in _ZAP_LEVELS or message is None or is_harmless:
@@ -75,7 +74,7 @@ def read_zap(line: bytes) -> Said:
 
 
 def read_klog(line: bytes) -> Said:
-    """Reads a line as Kubernetes' own programs log it: `W1231 23:59:59.123456   12345 file.go:67]
+    """Reads a line in the log format of Kubernetes: `W1231 23:59:59.123456   12345 file.go:67]
     text`.
     """
     match = _KLOG.match(line)
@@ -88,12 +87,12 @@ def read_klog(line: bytes) -> Said:
 class _Text:
     trouble: str
     written: float | None = None
-    """When a line with this text was last recorded."""
+    """When a line with this text was last recorded; None if never."""
     waiting: int = 0
 
 
 class WarningCounts:
-    """Counts what programs log, until the counts are due to be recorded."""
+    """Counts the texts that programs log, until the counts are due to be recorded."""
 
     def __init__(self) -> None:
         self._texts: dict[tuple[str, str], _Text] = {}
@@ -108,7 +107,7 @@ class WarningCounts:
         return entry.written is None and entry.waiting == 1
 
     def forget(self, program: str, trouble: str) -> None:
-        """Drops a program's warnings of a trouble that is over."""
+        """Drops a program's warnings about a trouble that has ended."""
         self._texts = {
             key: entry
             for key, entry in self._texts.items()
@@ -116,10 +115,10 @@ class WarningCounts:
         }
 
     def due(self, t: float, *, every: bool = False, before: bool = False) -> Iterator[WarningLine]:
-        """Yields the lines to record at `t`: texts that had none for a second, or with `every`, all
-        texts.
+        """Yields the lines to record at `t`: texts that had no line for a second, or with `every`,
+        all texts.
 
-        With `before`, they are from before the run, and counting begins anew.
+        With `before`, they are marked as older than the run, and counting starts again.
         """
         for (program, text), entry in self._texts.items():
             soon = entry.written is not None and t - entry.written < _AGAIN_SECONDS

@@ -1,5 +1,5 @@
-"""The levels, ratios and waits from which figures are computed. They are updated line by line; no
-line is kept.
+"""The levels, ratios and waits from which figures are computed. They are updated with each line of
+a recording, and keep no lines.
 """
 
 import heapq
@@ -18,12 +18,12 @@ SHORTEST: Final = 5e-4
 BROKEN: Final = "broken"
 BACK: Final = "back"
 LISTED: Final = "listed"
-"""With BROKEN and BACK, the states of a watch."""
+"""A state of a watch, like BROKEN and BACK: the kind was listed again after a gap."""
 
 
 class WatchGaps:
-    """Which kinds the recording lacks changes of: their watch is broken, or they were
-    listed anew.
+    """The kinds of objects of which the recording lacks changes: their watch is broken, or was for
+    a while.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class WatchGaps:
 
     def missing(self, kinds: Iterable[str], *, momentary: bool) -> str:
         """Returns why a figure computed from objects of these kinds is incomplete; empty if it is
-        complete. A `momentary` figure is complete again once its kinds have been listed anew.
+        complete. A `momentary` figure is complete again once its kinds have been listed again.
         """
         for kind in kinds:
             if kind in self._broken:
@@ -70,7 +70,7 @@ class Level:
             self.most = self.value
 
     def add(self, area: float) -> None:
-        """Adds to the integral what has become known only now about earlier times."""
+        """Adds to the integral an amount about earlier times that became known only now."""
         self._area += area
 
     def area(self, t: float) -> float:
@@ -80,7 +80,7 @@ class Level:
 
 class Ratio:
     """The ratio of two numbers that change in steps. Over time it is the ratio of their integrals,
-    so hours with much count for more than hours with little.
+    so hours with large numbers weigh more than hours with small ones.
     """
 
     __slots__ = ("_above", "_below", "_since", "above", "below", "most")
@@ -120,8 +120,8 @@ class Ratio:
 
 
 class Waits:
-    """How long things have waited: finished waits, unfinished ones with their length so far, and
-    those that can't end any more. Percentiles use the nearest rank.
+    """How long things have waited: ended waits, waits that go on, and waits that can't end any
+    more. Percentiles use the nearest rank.
     """
 
     __slots__ = ("_begun", "_done", "_dropped", "_longest", "_sorted", "given_up", "never")
@@ -129,8 +129,8 @@ class Waits:
     def __init__(self) -> None:
         self._done: list[float] = []
         self._dropped: list[float] = []
-        """Those of `_done` that don't count; taken out when it is sorted, as one by one would take
-        most of the time.
+        """Lengths in `_done` that don't count any more. They are removed only when `_done` is
+        sorted, as removing each at once would take most of the time.
         """
         self._begun: dict[str, float] = {}
         self._longest: list[tuple[float, str]] = []
@@ -138,7 +138,7 @@ class Waits:
         self.never = 0
         """The number of waits that can't end any more."""
         self.given_up: list[str] = []
-        """The keys of the last few of these."""
+        """The keys of the last few waits that can't end any more."""
 
     @property
     def unended(self) -> int:
@@ -146,16 +146,16 @@ class Waits:
 
     @property
     def open(self) -> Collection[str]:
-        """The keys of those that haven't ended and still can."""
+        """The keys of waits that haven't ended and still can."""
         return self._begun.keys()
 
     @property
     def longest(self) -> list[tuple[float, str]]:
-        """A few of the longest that have ended, the longest first: seconds and key."""
+        """A few of the longest ended waits, longest first: seconds and key."""
         return sorted(self._longest, reverse=True)
 
     def begin(self, key: str, at: float) -> None:
-        """Records that a wait has begun at `at`; infinite if it is not known when: it may be 0."""
+        """Records that a wait began at `at`, in seconds; infinity if that isn't known."""
         self._begun[key] = at
 
     def end(self, key: str, seconds: float) -> None:
@@ -175,7 +175,7 @@ class Waits:
         self.given_up = [*self.given_up, key][-FEW:]
 
     def drop(self, key: str, *, ended: float | None = None, never: bool = False) -> None:
-        """Removes a wait, as it is counted in another tally from now on."""
+        """Removes a wait, as another tally counts it from now on."""
         self._begun.pop(key, None)
         self.never -= never
         if never and key in self.given_up:
@@ -188,8 +188,8 @@ class Waits:
                 heapq.heapify(self._longest)
 
     def figure(self, which: str, t: float) -> float | None:
-        """Returns a percentile, the maximum or the mean of all finished waits, and of unfinished
-        ones with their length at `t`. Waits that can't end are left out.
+        """Returns a percentile, the maximum or the mean of ended waits and of waits that go on,
+        with their length at `t`. Waits that can't end are left out.
         """
         self._sort()
         waiting = [max(t - at, 0.0) for at in self._begun.values()]
@@ -203,8 +203,8 @@ class Waits:
         return _nth(self._done, sorted(waiting), _rank(which, count))
 
     def missing(self, which: str, value: float | None) -> str:
-        """Returns why the figure might not be `value` once all waits have ended; an empty text if
-        it is certain.
+        """Returns why the figure might differ from `value` once all waits have ended; an empty text
+        if it can't.
         """
         if not self.unended:
             return ""
@@ -227,13 +227,13 @@ class Waits:
 
 
 def _rank(which: str, count: int) -> int:
-    """Returns the place of a percentile in a sorted list, counted from 0."""
+    """Returns the index of a percentile in a sorted list."""
     return max(-(-count * PERCENTILES[which] // 100) - 1, 0)
 
 
 def _nth(a: Sequence[float], b: Sequence[float], n: int) -> float:
-    """Returns the n-th of two sorted lists together. It doesn't merge them, as that would take most
-    of the time.
+    """Returns the n-th item of two sorted lists together, without merging them, as that would take
+    most of the time.
     """
     low, high = max(0, n - len(b)), min(n, len(a))
     while low < high:

@@ -1,8 +1,8 @@
-"""The objects that a failed expectation is about: pods that still pend, the longest waits, the last
-evictions and the budgets that they broke.
+"""Names the objects that a failed expectation is about: pending pods, the longest waits, the last
+evictions with the budgets that they broke.
 
-They are named as the ledger has them when the expectation is judged. Of what is over it keeps the
-last few.
+The objects are those of the ledger when the expectation is judged. The ledger keeps only the last
+few of past events.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ from kwok_operator.rehearsal.scenario.expectation import Compared
 
 _MOST_TEXT: Final = 400
 _INSTEAD: Final = {"running": "pending", "succeeded": "pending", "ready": "notReady"}
-"""What pods and nodes are at first that are missing at a level."""
+"""The level of objects that are missing at another level."""
 _IN_WORDS: Final = {"notReady": "not ready", "underWay": "under way", "total": "there"}
 
 
@@ -38,8 +38,8 @@ def objects_of(
     others: Sequence[str] = (),
 ) -> str:
     """Returns which objects keep a figure from its bounds, as a clause such as `pending: default/a
-    and 3 more`; empty if none can be named. `events` are the last of those that were counted,
-    `others` the first that only have another message.
+    and 3 more`; empty if none can be named. `events` are the last counted Events, `others` the
+    first that differ only in their message.
     """
     figure, value = each.measured, read.value or 0.0
     above, below = _beyond(each, value)
@@ -64,13 +64,13 @@ def objects_of(
 
 
 def _beyond(each: Compared, value: float) -> tuple[bool, bool]:
-    """Whether a value is more than its bounds want, and whether it is less."""
+    """Returns whether a value is above what the bounds allow, and whether it is below."""
     most, least = (each.equals if b is None else b for b in (each.at_most, each.at_least))
     return most is not None and value > most, least is not None and value < least
 
 
 def _of_waits(each: Compared, waits: Waits, nowhere: Waits) -> str:
-    """`nowhere` are those of pods without a node, which may have belonged here."""
+    """Names waiting pods. `nowhere` are waits of pods without a node, which may belong here."""
     long = [
         f"{name} ({in_words(seconds, 's')})"
         for seconds, name in waits.longest
@@ -86,7 +86,7 @@ def _of_waits(each: Compared, waits: Waits, nowhere: Waits) -> str:
 
 
 def _few(label: str, names: Sequence[str], number: int) -> str:
-    """Lists names, of `number`."""
+    """Lists a few of the names; `number` is how many there are."""
     shown = list(dict.fromkeys(names))[:FEW]
     more = number - len(shown)
     text = ", ".join(one_line(name, limit=_MOST_TEXT) for name in shown)

@@ -1,8 +1,8 @@
-"""Follows when nodes were requested, and when pods could use them for the first time.
+"""Finds out when nodes were requested, and when pods could use them for the first time.
 
     NodeLine, NodeClaimLine --apply--> NodeStart of a node, from its first line to its end
 
-A name can be used again; it is another node then. What becomes of the pods is the PodLedger's.
+A name can be used again, for another node. PodLedger applies the starts to pods.
 """
 
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from kwok_operator.rehearsal.judge.recording import NodeClaimState, NodeLine
 @dataclass(slots=True, eq=False)
 class NodeStart:
     created: float
-    """In seconds since the run began, as all moments here."""
+    """When the Node was created; like all moments here, in seconds since the run began."""
     instance_requested: float | None
-    """When the node's instance was requested, if the node says so."""
+    """When the node's instance was requested, if the Node shows it."""
     claimed: float | None
-    """When its NodeClaim was created, if it has one."""
+    """When the node's NodeClaim was created; None if it has none."""
     usable: float | None = None
 
     @property
@@ -29,16 +29,16 @@ class NodeStart:
 class NodeStarts:
     def __init__(self) -> None:
         self._last: dict[str, NodeStart] = {}
-        """The start of each node that there is, or was; of a name, that of the last node."""
+        """The start of each node that exists or existed; if several had one name, of the last."""
         self._there: set[str] = set()
         self._claimed: dict[str, float] = {}
-        """When the NodeClaim was created that was the first to name a node, by its name."""
+        """When the first NodeClaim was created that names a node, by the node's name."""
 
     def of(self, node: str) -> NodeStart | None:
         return self._last.get(node)
 
     def apply(self, line: NodeLine) -> bool:
-        """Applies a line; returns whether it changes the start of a node that exists."""
+        """Applies a line. Returns whether it changes the start of a node that exists."""
         name, state, t = line.name, line.state, line.t
         if state is None:
             self._there.discard(name)
@@ -52,12 +52,12 @@ class NodeStarts:
         start = self._last[name]
         ready = state.ready and start.usable is None
         if ready:
-            # One that was there before the run has been usable for longer than the recording.
+            # A node that is older than the run was usable before the recording.
             start.usable = start.created if new and start.created < 0 else t
         return new or ready
 
     def claim(self, claim: NodeClaimState) -> bool:
-        """Applies a NodeClaim; returns whether it changes the start of a node that exists."""
+        """Applies a NodeClaim. Returns whether it changes the start of a node that exists."""
         if not claim.node or claim.node in self._claimed:
             return False
         self._claimed[claim.node] = claim.created

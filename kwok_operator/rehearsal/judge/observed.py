@@ -2,13 +2,13 @@
 
     object as the API server sends it --node, pod, group, node_claim, ...--> its state
 
-Changes that don't show in the state, such as heartbeats, aren't recorded. Amounts are whole
-numbers: CPU in thousandths, everything else in its own unit. Values that can't be read count as
-nothing; an object is never refused.
+Changes that don't change this state, such as heartbeats, aren't recorded. Amounts are integers: CPU
+in thousandths, everything else in its own unit. Values that can't be read are left out; an object
+is never refused.
 
-The time of a change is when it was seen, exact to milliseconds. If it was seen late, it is the
-timestamp in the object, which has whole seconds. Only what the first list shows was before the run,
-whatever timestamps say: the cluster's clock may differ from ours.
+The time of a change is when it was seen here, exact to milliseconds. If it was seen late, it is the
+timestamp in the object, which has whole seconds. Only what the first list shows is older than the
+run, whatever timestamps say: the cluster's clock may differ from ours.
 """
 
 import hashlib
@@ -63,10 +63,10 @@ from kwok_operator.rehearsal.judge.recording import (
 )
 
 LATE_MS: Final = 1_500
-"""A timestamp is up to a second older than its event, and the news of the event takes some time."""
+"""Milliseconds. A timestamp is up to a second older than its event, and the watch delivers late."""
 _MAX_TEXT: Final = 300
 _MAX_MESSAGE: Final = 32_768
-"""The most characters of a condition's message: what Kubernetes allows for its own."""
+"""The most characters of a condition's message: as in Kubernetes' own API."""
 _PREEMPTED: Final = re.compile(r"Preempted by pod (\S+) on node ")
 _NO_SELECTORS: Final[Mapping[str, object]] = {}
 
@@ -83,10 +83,10 @@ class StampClock:
     offset: ClockOffset = field(default_factory=ClockOffset)
 
     def at(self, stamp: object, *, seen: float) -> float:
-        """Returns when something happened: at `seen`, or at the cluster's timestamp if it was seen
+        """Returns when something happened: at `seen`, or at the object's timestamp if it was seen
         late.
 
-        A negative `seen` means the list of what was there before the run.
+        A negative `seen` means the list of objects that are older than the run.
         """
         stamped = self._milliseconds(stamp)
         if stamped is None:
@@ -119,15 +119,15 @@ def node(
     clock: StampClock,
     levels: Sequence[str] = (),
 ) -> NodeState:
-    """Returns the state of a Node. `price` is that of its group, per hour; if it is None, the node
-    has the price of its label, or keeps its last price. `levels` are the labels of its topology.
+    """Returns the state of a Node. `price` is its group's price per hour; if it is None, the node
+    has the price in its label, or keeps its last price. `levels` are the labels of its topology.
     """
     metadata, spec, status = _parts(body)
     requested_at = as_map(metadata.get("annotations")).get(REQUESTED_AT_ANNOTATION)
     born = metadata.get("creationTimestamp")
     kept_off = any(map(_keeps_off, dicts(spec.get("taints"))))
     allocatable = amounts(status.get("allocatable"))
-    # Devices may come late: without them a new node is like the one that it replaces.
+    # Devices may be added late: until then, a new node's shape is that of the node it replaces.
     shaping = tuple(sorted((k, v) for k, v in allocatable.items() if "/" not in k))
     instance_type, zone = _label(metadata, INSTANCE_TYPE_LABEL), _label(metadata, ZONE_LABEL)
     if price is None:
@@ -159,7 +159,7 @@ def _offered_price(metadata: Mapping[str, Any]) -> float | None:
 
 
 def _keeps_off(taint: Mapping[str, Any]) -> bool:
-    """Whether the taint says that the node can't be used yet, or not now."""
+    """Whether the taint means that pods can't use the node yet, or not at the moment."""
     return (
         is_not_ready_taint(taint)
         or is_unreachable_taint(taint)
@@ -182,8 +182,8 @@ def pod(
     clock: StampClock,
     selectors: Mapping[str, object] = _NO_SELECTORS,
 ) -> PodState:
-    """Returns the state of a Pod. `before` is its last state: moments, and what never changes, are
-    taken from it.
+    """Returns the state of a Pod. `before` is its last state: moments, and fields that never
+    change, are copied from it.
 
     `selectors` are the selectors of existing PodDisruptionBudgets, by NAMESPACE/NAME.
     """
@@ -233,7 +233,7 @@ def pod(
 
 
 def _covering(metadata: Mapping[str, Any], selectors: Mapping[str, object]) -> tuple[str, ...]:
-    """Returns the names of the budgets in the pod's namespace that cover it."""
+    """Returns the names of the PodDisruptionBudgets in the pod's namespace that cover it."""
     namespace, labels = _text(metadata.get("namespace")), as_map(metadata.get("labels"))
     split = ((name.partition("/"), selector) for name, selector in selectors.items())
     return tuple(
@@ -246,9 +246,7 @@ def _covering(metadata: Mapping[str, Any], selectors: Mapping[str, object]) -> t
 
 
 def _rehearsed(metadata: Mapping[str, Any], workload: str) -> str:
-    """Returns the name of the scenario's workload; empty if it is the same name as in
-    `workload`.
-    """
+    """Returns the name of the scenario's workload; empty if `workload` has the same name."""
     name = _label(metadata, REHEARSED_LABEL)
     return "" if workload.rpartition("/")[2] == name else name
 
@@ -281,21 +279,21 @@ def _maximum(autoscaling: Mapping[str, Any]) -> int | None:
 
 
 def _missing(group: Mapping[str, Any]) -> str:
-    """Returns why instances of a group don't come, in the words of its condition."""
+    """Returns why a group's instances are missing, from the message of its condition."""
     provisioned = condition_of(group, ConditionType.PROVISIONED)
     waits = provisioned.get("status") != "False" or provisioned.get("reason") == PROVISIONING
     return "" if waits else _text(provisioned.get("message"), limit=_MAX_MESSAGE)
 
 
 def preemptor(event: EventLine) -> str:
-    """Returns the UID of the pod for which the scheduler has preempted this Event's; else empty."""
+    """Returns the UID of the pod for which the Event's pod was preempted; empty if it wasn't."""
     match = _PREEMPTED.match(event.message) if event.reason == "Preempted" else None
     return match[1] if match else ""
 
 
 def event(body: Mapping[str, Any]) -> EventLine:
-    """Returns the line of a core/v1 Event, still with time 0. Its count is that of its series, if
-    any.
+    """Returns the line of a core/v1 Event, with time 0 for now. Its count is that of its series, if
+    it has one.
     """
     about = as_map(body.get("involvedObject"))
     source = _text(as_map(body.get("source")).get("component"))
@@ -306,7 +304,7 @@ def event(body: Mapping[str, Any]) -> EventLine:
         reason=_text(body.get("reason")),
         about="/".join(_text(about.get(key)) for key in ("kind", "namespace", "name")),
         component=source or _text(body.get("reportingComponent")),
-        message=_text(body.get("message"), limit=None),  # a part of it may be looked for
+        message=_text(body.get("message"), limit=None),  # an expectation may match any part of it
         count=count or 1,
     )
 
@@ -326,7 +324,7 @@ def job(
 ) -> JobState:
     metadata, spec, status = _parts(body)
     created = clock.at(metadata.get("creationTimestamp"), seen=seen)
-    # Without completions it is a work queue, which is done when it says so.
+    # A Job without completions is a work queue, complete when its condition says so.
     completions = spec.get("completions", 0 if spec.get("parallelism") is not None else 1)
     return JobState(
         created=before.created if before else created,
@@ -340,7 +338,7 @@ def job(
 
 
 def _at_once(job: Mapping[str, Any]) -> int:
-    """How many pods of a Job run at once: not more than it wants to succeed."""
+    """Returns how many pods of a Job run at once: its parallelism, at most its completions."""
     most, completions = _whole(job.get("parallelism", 1)), job.get("completions")
     return most if completions is None else min(most, _whole(completions))
 
@@ -362,7 +360,7 @@ def node_claim(
     seen: float,
     clock: StampClock,
 ) -> NodeClaimState:
-    """Returns the state of a NodeClaim of Karpenter. `price` is that of its group, per hour."""
+    """Returns the state of a NodeClaim of Karpenter. `price` is its group's price per hour."""
     metadata, _, status = _parts(body)
 
     def moment(condition: str, known: float | None) -> float | None:
@@ -391,8 +389,9 @@ def node_claim(
 def _why_disrupted(claim: Mapping[str, Any]) -> str:
     """Returns why Karpenter ends a NodeClaim; empty if it doesn't, or if others end it.
 
-    Its reasons are in the condition DisruptionReason, until it gives up that. It writes none when a
-    NodeClaim expires: it deletes it then, and nothing else (nodeclaim/expiration/controller.go).
+    The reason is in the condition DisruptionReason, which Karpenter removes if it cancels the
+    disruption. For a NodeClaim that expires, it writes no condition and only deletes it
+    (nodeclaim/expiration/controller.go).
     """
     metadata, spec, _ = _parts(claim)
     disruption = condition_of(claim, "DisruptionReason")
@@ -408,8 +407,8 @@ def _why_disrupted(claim: Mapping[str, Any]) -> str:
 
 
 def consolidates_after(spec: Mapping[str, Any]) -> float:
-    """Returns after how many seconds without a change Karpenter may consolidate nodes of a
-    NodePool with this spec; infinity for never.
+    """Returns after how many seconds without a change Karpenter may consolidate nodes of a NodePool
+    with this spec; infinity for Never.
     """
     disruption = as_map(spec.get("disruption"))
     try:
@@ -419,8 +418,8 @@ def consolidates_after(spec: Mapping[str, Any]) -> float:
 
 
 def _span(value: object) -> int:
-    """Reads a duration of Karpenter, in seconds, whose parts may come in any order, and more than
-    once. Raises ValueError, also for Never.
+    """Reads a duration of Karpenter in seconds. Its parts may be in any order, and repeated. Raises
+    ValueError, also for Never.
     """
     parts = re.findall(r"[0-9]+[hms]", text := str(value))
     if not parts or "".join(parts) != text:
@@ -445,8 +444,8 @@ def _containers(status: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _kept_running(spec: Mapping[str, Any], status: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The statuses of a pod's containers and of its sidecars, which are init containers that don't
-    end.
+    """Returns the statuses of a pod's containers and of its sidecars, which are init containers
+    with restartPolicy Always.
     """
     inits = dicts(spec.get("initContainers"))
     sidecars = {_text(each.get("name")) for each in inits if is_sidecar(each)}
@@ -474,7 +473,7 @@ def _waits_for(status: Mapping[str, Any]) -> str:
 
 @lru_cache(maxsize=1_024)
 def _shape(allocatable: tuple[tuple[str, float], ...], *labels: str) -> str:
-    # Thousands of nodes have the same few shapes.
+    # Thousands of nodes share a few shapes.
     text = json.dumps([allocatable, labels])
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 

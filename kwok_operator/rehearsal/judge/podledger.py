@@ -2,10 +2,10 @@
 nodes.
 
     line --apply--> PodRecord --_settle--> levels and waits of the tallies of its place
-                              --_waited--> what it waited for has come, or never will
+                              --_waited--> a wait has ended, or can't end any more
 
-A pod has the group and zone of its node, whichever line comes first: nodes and pods are watched
-separately. When a node changes its place, goes or comes back, the pods on it are counted anew.
+A pod has the group and zone of its node, whichever is recorded first: nodes and pods are watched
+separately. When a node changes its place, is deleted or created again, its pods are counted anew.
 """
 
 import heapq
@@ -37,7 +37,7 @@ class PodWait:
     since: float
     """When the wait began, in seconds; at the earliest, the beginning of the run."""
     seconds: float | None = None
-    """How long the wait was, once it has ended."""
+    """How many seconds the wait took; None if it hasn't ended."""
     never: bool = False
     """Whether the wait can't end any more."""
 
@@ -56,24 +56,24 @@ class PodRecord:
     starting: PodWait | None
     """The wait to run; None if it was over before the run."""
     before_the_run: bool
-    """Whether the pod existed before the run: what its first line shows isn't counted as an event
-    of the run.
+    """Whether the pod is older than the run: then its first line isn't counted as an event of the
+    run.
     """
     gang: str = ""
-    """The gang that counts it; empty if it is in none."""
+    """The gang that counts the pod; empty if it belongs to none."""
     bound: float | None = None
-    """When the pod was bound; if before the run, its beginning."""
+    """When the pod was bound, at the earliest at the beginning of the run; None if it wasn't."""
     ran: float | None = None
-    """When the wait to run has ended."""
+    """When the wait to run ended; None if it hasn't."""
     phases: tuple[float, ...] = ()
-    """The seconds of the phases of its start that are over."""
+    """The seconds of the phases of the pod's start that are over."""
     node_start: NodeStart | None = None
     tallies: tuple[Tally, ...] = ()
     level: str = ""
     had_node: bool = False
     disrupted: bool = False
     unserved: bool = False
-    """Whether the pod has been counted as unserved, or had ended before the run."""
+    """Whether the pod was counted as unserved, or had ended before the run."""
     why: str = ""
     """The scheduler's last message while the pod waited."""
     reasons: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ class PodRecord:
 
 @dataclass(frozen=True, slots=True, order=True)
 class SlowPod:
-    """A pod that waited long. Pods are ordered by how long they waited."""
+    """A pod that waited long. Pods are ordered by the length of their wait."""
 
     seconds: float
     name: str
@@ -107,25 +107,25 @@ class PodLedger:
         """
         self._slowest: list[SlowPod] = []
         self._places: dict[str, Place] = {}
-        """The place of each node that ever existed."""
+        """The place of each node that ever existed, by name."""
         self._gone_nodes: set[str] = set()
         self._used: dict[str, dict[str, float]] = {}
         self._on: defaultdict[str, dict[str, PodRecord]] = defaultdict(dict)
         """The existing pods on each node."""
 
     def node_used(self, node: str) -> Mapping[str, float]:
-        """Returns the sum of what the pods on a node request."""
+        """Returns the sum of what the pods on a node request, by resource."""
         return self._used.get(node, {})
 
     def orphans(self) -> list[str]:
         return sorted(name for name, pod in self.live.items() if pod.level == "orphaned")
 
     def was_slow(self, name: str) -> bool:
-        """Whether the pod is one of those that have waited longest, of those whose wait is over."""
+        """Whether the pod is among those with the longest wait, of pods whose wait is over."""
         return any(pod.name == name for pod in self._slowest)
 
     def slowest(self, now: float) -> list[SlowPod]:
-        """Returns the pods that waited longest, including those that still wait."""
+        """Returns the pods that waited longest, including pods that still wait."""
         waiting = (
             _slow(pod, now - pod.pending.since, "still waits")
             for pod in self.live.values()
@@ -134,7 +134,7 @@ class PodLedger:
         return heapq.nlargest(SLOWEST, [*self._slowest, *heapq.nlargest(SLOWEST, waiting)])
 
     def placed(self, node: str, place: Place, t: float, *, moved: bool) -> None:
-        """Records that a node exists, its group and zone, and whether it has moved to another
+        """Records that a node exists, with its group and zone, and whether it has moved to another
         rack.
         """
         if moved or self._places.get(node) != place or node in self._gone_nodes:
@@ -149,7 +149,7 @@ class PodLedger:
             self._used.pop(node, None)
 
     def node_learned(self, node: str) -> None:
-        """Splits the starts of pods anew, as more is known now of when their node could be used."""
+        """Computes the phases of a node's pods again, as more is known about the node's start."""
         start = self._node_starts.of(node)
         for pod in self._on.get(node, {}).values():
             if pod.node_start in (None, start):
@@ -254,7 +254,7 @@ class PodLedger:
                 tally.claiming = True
 
     def _waited(self, pod: PodRecord, t: float) -> None:
-        """Ends the waits of a pod for what has come by now, or can't come any more."""
+        """Ends the waits of a pod that are over, or gives up those that can't end any more."""
         state, pending, starting = pod.state, pod.pending, pod.starting
         known = pod.bound, pod.ran
         if pending is None:
@@ -281,7 +281,7 @@ class PodLedger:
             self._no_longer(pod, t, "ended without a node")
 
     def _split(self, pod: PodRecord) -> None:
-        """Counts how long each phase of a pod's start took, as far as it is known by now."""
+        """Counts how long each phase of a pod's start took, as far as it is known."""
         node, old = pod.node_start, pod.phases
         if pod.starting is None:
             return
@@ -303,7 +303,7 @@ class PodLedger:
                 tally.phases[-1].begin(pod.name, _phase_begun(pod, pod.starting))
 
     def _no_longer(self, pod: PodRecord, t: float, outcome: str) -> None:
-        """Gives up the waits of a pod that has ended or is gone."""
+        """Gives up the waits of a pod that has ended or was deleted."""
         if not pod.unserved and not pod.had_node:
             pod.unserved = True
             for tally in pod.tallies:
@@ -330,7 +330,7 @@ class PodLedger:
 
     def _ask(self, state: PodState, t: float, *, sign: int) -> None:
         """Adds (`sign` 1) or subtracts (-1) what a pod requests of its node. Pods that have ended
-        hold nothing.
+        request nothing.
         """
         if not state.node or state.phase in _ENDED:
             return
@@ -348,7 +348,7 @@ class PodLedger:
             del self._used[state.node]
 
     def _count_reasons(self, pod: PodRecord, message: str) -> None:
-        """Counts each reason once for each pod, however often it is given."""
+        """Counts each reason once for each pod, however often the scheduler gives it."""
         if message == pod.why:
             return
         for reason in scheduling_reasons(message):
@@ -386,7 +386,7 @@ def _new(name: str, state: PodState) -> PodRecord:
 
 _UNKNOWN: Final = PodWait(math.inf)
 _GIVEN_UP: Final = PodWait(math.inf, never=True)
-"""With _UNKNOWN, the phases of a pod that isn't bound."""
+"""Stands for each phase of a pod that isn't bound, and won't run; _UNKNOWN if it still may."""
 
 
 def _pod_waits(tally: Tally) -> tuple[Waits, ...]:
@@ -394,7 +394,7 @@ def _pod_waits(tally: Tally) -> tuple[Waits, ...]:
 
 
 def _waits_of(pod: PodRecord) -> tuple[PodWait | None, ...]:
-    """The waits of a pod, in the order of `_pod_waits`."""
+    """Returns the waits of a pod, in the order of `_pod_waits`."""
     starting = pod.starting
     if starting is None:
         return pod.pending, *(None for _ in ("", *PHASES))
@@ -408,9 +408,9 @@ def _waits_of(pod: PodRecord) -> tuple[PodWait | None, ...]:
 
 
 def _phase_begun(pod: PodRecord, starting: PodWait) -> float:
-    """When the phases of its start began that aren't over; infinite if that isn't known.
+    """Returns when the phases that aren't over began; infinity if that isn't known.
 
-    A pod without a node may still come to one that was requested long ago.
+    A pod without a node may still get one that was requested long ago.
     """
     return math.inf if pod.bound is None else max(pod.bound, starting.since)
 
@@ -432,7 +432,7 @@ def _leave(waits: Waits, name: str, wait: PodWait | None) -> None:
 
 
 def _count(pod: PodRecord, before: PodState | None, t: float) -> None:
-    """Counts the restarts and the disruption that a line shows, unless they were before the run."""
+    """Counts the restarts and the disruption that a line shows, unless older than the run."""
     counts = before is not None or not pod.before_the_run
     restarts = pod.state.restarts - (before.restarts if before else 0)
     disruption = "" if pod.disrupted else pod.state.disrupted

@@ -1,10 +1,11 @@
-"""The racks at one moment of a recording: which are free, and how large a gang would fit.
+"""The racks at one moment of a recording: how many are free, and how large a gang would fit.
 
     NodeLine, pods on nodes --_part--> what a node adds --> sums of its rack, its block, of all
                                                         --> levels of the Tally of everything
 
-A rack is named by the values of all levels of the topology, a block by those of all but the last. A
-node that lacks one of these values stands in none. Without a topology, nothing is kept.
+A topology is a list of node labels, from wide to narrow. The values of all of them name a rack,
+those of all but the last a block. A node that lacks one of these labels is in no rack. Without a
+topology, nothing is kept.
 """
 
 from collections import Counter
@@ -17,27 +18,27 @@ from kwok_operator.rehearsal.judge.recording import NodeState, PodState, Recorde
 
 Rack = tuple[str, ...]
 RackOf = Callable[[str], Rack | None]
-"""Returns the rack of a node: empty if it stands in none, None if there is no such node."""
+"""Returns the rack of a node: empty if it is in no rack, None if there is no such node."""
 _ON_EVERY_NODE: Final = "DaemonSet/"
 _UNUSABLE, _FREE, _BUSY = range(3)
 NO_NODES: Final = 0
 HURT: Final = 8
-"""What is added to the use of a rack in a picture if it has had more nodes that pods can use."""
+"""Is added to the use of a rack in a picture if fewer of its nodes are usable than once were."""
 
 
 class _Part(NamedTuple):
-    """What one node adds to the sums."""
+    """What one node adds to the sums of its rack and block."""
 
     rack: Rack
     block: Rack
     fits: int
-    """How many pods of the gang fit on it now."""
+    """How many pods of the measured gang fit on the node now."""
     use: int
-    """_UNUSABLE, _FREE or _BUSY."""
+    """The node's use: _UNUSABLE, _FREE or _BUSY."""
 
 
 class _Held:
-    """What pods hold of a node."""
+    """The number of pods on a node, and the amounts that they request."""
 
     __slots__ = ("amounts", "others", "pods")
 
@@ -47,7 +48,7 @@ class _Held:
 
 
 class _Sums:
-    """The sums of places, each a whole number, and the largest of them."""
+    """An integer sum for each rack or block, and the largest of these sums."""
 
     def __init__(self) -> None:
         self._of: Counter[Rack] = Counter()
@@ -82,8 +83,8 @@ class RackLedger:
         self._in: dict[Rack, list[int]] = {}
         """How many nodes of each rack are _UNUSABLE, _FREE and _BUSY."""
         self._most: dict[Rack, int] = {}
-        """The most nodes of each rack that pods could use at once. Racks are in the order in which
-        they came.
+        """The most nodes of each rack that were usable at the same time. Racks are in the order of
+        their first node.
         """
         self._free = self._fits = 0
         self._changed = False
@@ -95,12 +96,12 @@ class RackLedger:
 
     @property
     def racks(self) -> list[Rack]:
-        """All racks that there ever were, in the order in which they came."""
+        """All racks that ever had a node, in the order of their first node."""
         return [*self._most]
 
     def picture(self) -> bytes:
-        """Returns the use of each of the `racks`: NO_NODES, or 1 without pods, 2 with pods on up to
-        half of the nodes that can be used, 3 on more of them, 4 on all; and HURT.
+        """Returns the use of each of the `racks`: NO_NODES, 1 for no pods, 2 for pods on up to half
+        of the usable nodes, 3 for more of them, 4 for all; plus HURT.
         """
         return bytes(self._use(rack, most) for rack, most in self._most.items())
 
@@ -114,7 +115,7 @@ class RackLedger:
         return (2 if busy <= free else 3 if free else 4) + hurt
 
     def node(self, name: str, state: NodeState | None) -> bool:
-        """Applies a line of a node. Returns whether it stands elsewhere now."""
+        """Applies a line about a node. Returns whether the node is in another rack now."""
         if not self.levels:
             return False
         before = self.rack_of(name)
@@ -126,7 +127,7 @@ class RackLedger:
         return self.rack_of(name) != before
 
     def holds(self, pod: PodState, *, sign: int) -> None:
-        """Records that a pod holds its part of its node (`sign` 1), or no longer does (-1)."""
+        """Records that a pod occupies a part of its node (`sign` 1), or no longer does (-1)."""
         if not self.levels:
             return
         held = self._held.get(pod.node)
@@ -142,7 +143,7 @@ class RackLedger:
         self._refit(pod.node)
 
     def settle(self, t: float) -> None:
-        """Moves the levels to what holds after a whole line."""
+        """Updates the levels once a line was applied completely."""
         if not self._changed:
             return
         self._changed = False
@@ -182,7 +183,7 @@ class RackLedger:
         return _Part(rack, block, fits, use)
 
     def _fit(self, node: NodeState, held: _Held | None) -> int:
-        """Returns how many pods of the gang fit on a node beside those that are there."""
+        """Returns how many pods of the measured gang fit on a node beside the pods on it."""
         left = (
             (node.allocatable.get(name, 0.0) - (held.amounts[name] if held else 0.0)) // each
             for name, each in self._pod.items()

@@ -1,4 +1,4 @@
-"""Finds why pods waited, for a verdict and its report, while a recording is judged.
+"""Finds out why pods waited, for a verdict and its report, while a recording is judged.
 
 line --Explainer--> chains --> Answers by the expectations that they are about
                           └--> the chains of the slowest pods, and the refusals of each group
@@ -19,7 +19,7 @@ from kwok_operator.rehearsal.judge.recording import RecordedLine, RecordingHeade
 from kwok_operator.rehearsal.judge.verdict import Judged, pod_scope
 
 _MOST_CAUSES: Final = 3
-"""The most causes that a failed verdict names: more are not read at a terminal."""
+"""The most causes that a failed verdict names: nobody reads more at a terminal."""
 _ALL: Final = FigureScope()
 
 _Scopes = frozenset[FigureScope]
@@ -31,7 +31,7 @@ class WaitReasons:
         scopes = {scope for each in header.expect if (scope := pod_scope(each)) is not None}
         self._scopes_of = lru_cache(maxsize=4_096)(lambda place: _holding(scopes, place))
         self._answers = defaultdict[_Scopes, Answers](Answers)
-        """By the scopes that hold the pods. Which expectations fail is known at the end."""
+        """Answers by the scopes that contain their pods; only the end shows which are needed."""
         self._slow: dict[str, Chain] = {}
         self._refusals = defaultdict[str, Counter[str]](Counter)
 
@@ -53,7 +53,7 @@ class WaitReasons:
                 self._keep(chain)
 
     def added_to(self, judged: Judged) -> Judged:
-        """Returns the verdict with the reasons."""
+        """Returns the verdict with the reasons added."""
         failed = {pod_scope(each.expectation) for each in judged.outcomes if not each.held}
         scopes = {scope for scope in failed if scope is not None}
         about = {_ALL} if judged.broken_off else scopes
@@ -77,7 +77,7 @@ class WaitReasons:
             self._slow[chain.pod] = chain
 
     def _of(self, scopes: set[FigureScope]) -> Answers:
-        """Returns the answers about all pods that any of the scopes holds."""
+        """Returns the answers about all pods that any of the scopes contains."""
         answers = Answers()
         for holding, each in self._answers.items():
             if _ALL in scopes or holding & scopes:
@@ -86,7 +86,7 @@ class WaitReasons:
 
 
 def place_of(chain: Chain) -> Place:
-    """Returns where the chain's pod belongs, so that a FigureScope can hold it."""
+    """Returns where the pod of a chain belongs, to compare it with a FigureScope."""
     return Place(chain.workload, chain.pod.partition("/")[0], rehearsed=chain.rehearsed)
 
 

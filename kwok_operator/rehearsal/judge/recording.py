@@ -6,10 +6,10 @@
     {"t": 12.0, "watch": {"of": "pods", "state": "broken", "detail": "connection refused"}}
     {"t": 60.0, "end": {"reason": "settled", "detail": ""}}
 
-`t` is in seconds from the beginning of the run. `is` is the whole state of an object, written when
-it has changed; null says that it is gone. CPU is in thousandths, all else in its own unit.
-`RecordedLine` both writes and reads lines. Keys and kinds of lines that aren't known are ignored;
-any other mistake is an error. A recording that was cut off is read up to there.
+`t` is in seconds since the run began. `is` is the whole state of an object, written when it has
+changed; null means that the object was deleted. CPU is in thousandths, all else in its own unit.
+`RecordedLine` both writes and reads lines. Unknown keys and kinds of lines are ignored; any other
+mistake is an error. A recording that was cut off is read up to that point.
 """
 
 import json
@@ -47,19 +47,17 @@ from kwok_operator.rehearsal.scenario.expectation import A_TIME, A_WORD, Expecta
 FORMAT: Final = 1
 OPERATOR: Final = "operator"
 SHIM: Final = "shim"
-"""With OPERATOR, the programs of a rehearsal itself. A process has the name that the scenario gives
-it.
+"""The name of the shim in warnings; OPERATOR is the operator's. A process has the name that the
+scenario gives it.
 """
 MAX_SECONDS: Final = 366 * 86_400.0
 EARLIEST: Final = -100 * MAX_SECONDS
 MAX_COUNT: Final = 2**62
-"""Values beyond these bounds are refused when a recording is read, so they must not be recorded."""
+"""Reading a recording refuses values beyond these bounds, so they must not be recorded."""
 _DIGITS: Final = 10
-"""An argument of a call with so many digits counts as no number of nodes."""
+"""An argument of a call with more digits than this isn't taken for a number of nodes."""
 _MAX_STEP_BACK: Final = 5.0
-"""Seconds. Lines of the same moment may be slightly out of order; a larger step back is
-an error.
-"""
+"""Seconds. Lines of one moment may be slightly out of order; a larger step back is an error."""
 _STRICT: Final = ConfigDict(
     strict=True, alias_generator=to_camel, populate_by_name=True, allow_inf_nan=False
 )
@@ -76,7 +74,7 @@ def _argument(value: Any) -> str:
 
 
 def _states(counts: Any) -> Any:
-    """Converts the keys of earlier recordings, which are those of the group's status."""
+    """Converts the keys in recordings of earlier versions, which are those in a group's status."""
     if isinstance(counts, Mapping):
         return {str(COUNTED.get(key, key)): count for key, count in counts.items()}
     return counts
@@ -91,7 +89,7 @@ Words = Annotated[
     str,
     BeforeValidator(lambda v: v.encode(errors="replace").decode() if isinstance(v, str) else v),
 ]
-"""A text that may name files. Bytes in such names that are no text are replaced."""
+"""A text that may contain names of files. Bytes in them that are no valid text are replaced."""
 Amount = Annotated[float, Field(ge=0, le=MAX_AMOUNT)]
 Amounts = Annotated[dict[str, Amount], Field(exclude_if=not_)]
 Price = Annotated[Amount | None, Field(exclude_if=_is_none)]
@@ -103,7 +101,7 @@ Count = Annotated[int, Field(ge=-MAX_COUNT, le=MAX_COUNT)]
 
 @dataclass(frozen=True, slots=True, config=ConfigDict(strict=False, alias_generator=to_camel))
 class RecordedTopology:
-    """By which labels nodes stand in racks, and the pod of the gangs that racks are measured by."""
+    """The labels by which nodes are in racks, and the pod of the gang that measures racks."""
 
     levels: tuple[str, ...] = ()
     """The labels, from wide to narrow: the last one is the rack's, the one before the block's."""
@@ -121,7 +119,7 @@ class RecordingHeader:
     versions: dict[str, str] = Field(default_factory=dict)
     expect: tuple[Expectation, ...] = ()
     currency: Text = ""
-    """That of all prices, if the scenario names one."""
+    """The currency of all prices, if the scenario names one."""
     clock: Annotated[ClockOffset | None, Field(exclude_if=_is_none)] = None
     """The offset of the cluster's clock, if the cluster isn't the rehearsal's own. All times in the
     recording are by our clock.
@@ -138,12 +136,12 @@ class RecordingHeader:
 class NodeState:
     group: Text = ""
     pool: Text = ""
-    """Karpenter's NodePool."""
+    """The node's NodePool of Karpenter."""
     zone: Text = ""
     instance_type: Text = ""
     shape: Text = ""
     ready: bool = False
-    """Whether pods can use the node: it is Ready, and has no taint for nodes that aren't."""
+    """Whether pods can use the node: it is Ready, and has no taint that marks it as not ready."""
     schedulable: bool = True
     deleting: bool = False
     allocatable: Amounts = Field(default_factory=dict)
@@ -152,14 +150,14 @@ class NodeState:
     requested: MaybeMoment = None
     """When the node's instance was requested."""
     topology: Annotated[tuple[str, ...], Field(exclude_if=not_)] = ()
-    """The values of the topology's labels, from wide to narrow; empty if it has none of them."""
+    """The node's values of the topology's labels, from wide to narrow; empty if it has none."""
 
 
 @dataclass(frozen=True, slots=True, config=_STRICT)
 class PodState:
     created: Moment
     workload: Text = ""
-    """The owner of the pod, as Kind/namespace/name."""
+    """The owner of the pod, as KIND/NAMESPACE/NAME."""
     phase: Text = "Pending"
     bound: MaybeMoment = None
     running: MaybeMoment = None
@@ -170,26 +168,26 @@ class PodState:
     priority: Count = 0
     restarts: Count = 0
     why: Text = ""
-    """The last message of the scheduler, while the pod has no node. Whole; earlier recordings have
+    """The last message of the scheduler while the pod has no node. Earlier versions recorded only
     its first 300 characters.
     """
     reason: Text = ""
     disrupted: Text = ""
-    """The reason of the pod's condition DisruptionTarget, if that is true."""
+    """The reason of the pod's condition DisruptionTarget, if that is True."""
     budgets: Annotated[tuple[str, ...], Field(exclude_if=not_)] = ()
-    """The PodDisruptionBudgets of its namespace that covered it when it was disrupted."""
+    """The names of the PodDisruptionBudgets that covered the pod when it was disrupted."""
     covered: Annotated[tuple[str, ...], Field(exclude_if=not_)] = ()
-    """The PodDisruptionBudgets of its namespace that cover it now."""
+    """The names of the PodDisruptionBudgets that cover the pod now."""
     rehearsed: Text = ""
-    """The scenario's workload of the pod, if its object has another name."""
+    """The name of the scenario's workload, if the pod's owner has another name."""
     gang: Text = ""
-    """The gang that labels or fields of the pod name, as Kind/namespace/name; Jobs are gangs, too,
-    without it.
+    """The gang that labels or fields of the pod name, as KIND/NAMESPACE/NAME. Empty for a Job's
+    pods, though a Job is a gang, too.
     """
     least: Annotated[Count, Field(exclude_if=not_)] = 0
-    """How many pods of the gang must run at once, if the pod itself says so."""
+    """How many pods of the gang must run at once, if the pod itself has this number; else 0."""
     claims: Annotated[Count, Field(exclude_if=not_)] = 0
-    """How many claims of devices (DRA) it has."""
+    """How many ResourceClaims (DRA) the pod has."""
 
 
 @dataclass(frozen=True, slots=True, config=_STRICT)
@@ -203,12 +201,12 @@ class GroupState:
     """The number of simulated instances in each state, such as NotReady."""
     price: Price = None
     currency: Text = ""
-    """That of the price, if the group names one."""
+    """The currency of the price, if the group names one."""
     conditions: Annotated[dict[str, str], Field(exclude_if=not_)] = Field(default_factory=dict)
     maximum: Annotated[Count | None, Field(exclude_if=_is_none)] = None
-    """The most nodes that an autoscaler may request."""
+    """The most nodes that an autoscaler may request of the group."""
     says: Text = ""
-    """Why instances that were requested don't come; empty while they come."""
+    """Why instances that were requested are missing; empty if none are."""
 
 
 @dataclass(frozen=True, slots=True, config=_STRICT)
@@ -225,10 +223,10 @@ class JobState:
     succeeded: Count = 0
     failed: Count = 0
     done: str = ""
-    """Complete, Failed, or neither."""
+    """`Complete`, `Failed`, or empty."""
     rehearsed: Text = ""
     parallelism: Annotated[Count, Field(exclude_if=not_)] = 0
-    """How many of its pods run at once; 0 in recordings of earlier versions."""
+    """How many of the Job's pods run at once; 0 in recordings of earlier versions."""
 
 
 @dataclass(frozen=True, slots=True, config=_STRICT)
@@ -254,7 +252,7 @@ class NodeClaimState:
     initialized: MaybeMoment = None
     deleting: bool = False
     reason: Text = ""
-    """Why Karpenter ends it, such as Underutilized or Expired."""
+    """Why Karpenter ends the NodeClaim, such as Underutilized or Expired."""
 
 
 @dataclass(frozen=True, slots=True, config=_STRICT)
@@ -286,7 +284,7 @@ class BudgetLine:
     KEY: ClassVar = "PodDisruptionBudget"
     t: Seconds
     name: Name = Field(validation_alias="object", serialization_alias="object")
-    """The name as PodDisruptionBudget/namespace/name."""
+    """The name, as PodDisruptionBudget/NAMESPACE/NAME."""
     state: BudgetState | None = Field(default=None, validation_alias="is", serialization_alias="is")
 
 
@@ -295,7 +293,7 @@ class JobLine:
     KEY: ClassVar = "Job"
     t: Seconds
     name: Name = Field(validation_alias="object", serialization_alias="object")
-    """The name as Job/namespace/name."""
+    """The name, as Job/NAMESPACE/NAME."""
     state: JobState | None = Field(default=None, validation_alias="is", serialization_alias="is")
 
 
@@ -304,7 +302,7 @@ class PodGroupLine:
     KEY: ClassVar = "podGroup"
     t: Seconds
     name: Name = Field(validation_alias="podGroup", serialization_alias="podGroup")
-    """The name as PodGroup/namespace/name."""
+    """The name, as PodGroup/NAMESPACE/NAME."""
     state: PodGroupState | None = Field(
         default=None, validation_alias="is", serialization_alias="is"
     )
@@ -352,7 +350,7 @@ class EventLine(_Nested):
     message: str = ""
     count: Count = 1
     by: Text = ""
-    """The pod, as NAMESPACE/NAME, in whose favour this one was preempted."""
+    """The pod, as NAMESPACE/NAME, in whose favour this Event's pod was preempted."""
 
 
 @dataclass(frozen=True, slots=True, config=_STRICT)
@@ -368,7 +366,7 @@ class CallLine(_Nested):
 
     @property
     def number(self) -> int:
-        """The argument if it is a number, such as that of nodes; else 0."""
+        """The argument if it is a number, such as a number of nodes; else 0."""
         is_one = self.argument.isdecimal() and len(self.argument) < _DIGITS
         return int(self.argument) if is_one else 0
 
@@ -390,7 +388,7 @@ class WatchLine(_Nested):
     of: str = ""
     """The kind: nodes, pods, groups, events, budgets, jobs, podGroups, nodeClaims or nodePools."""
     state: str = ""
-    """BROKEN, BACK, or LISTED: listed anew, without what happened in between (measures.py)."""
+    """BROKEN, BACK, or LISTED: listed again, without the changes in between (measures.py)."""
     detail: Words = ""
 
 
@@ -403,16 +401,14 @@ class WarningLine(_Nested):
     """`operator`, `shim`, or the name of a process."""
     message: Words = ""
     count: Count = 1
-    """How many times the message was logged since its line before this one."""
+    """How many times the message was logged since its last line in the recording."""
     before: Annotated[bool, Field(exclude_if=not_)] = False
-    """Whether it was logged before the run; then no figure counts it."""
+    """Whether the warning is older than the run; then no figure counts it."""
 
 
 @dataclass(frozen=True, slots=True, config=_STRICT)
 class WaitLine(_Nested):
-    """The cluster's answer to a `kubectl wait`. `expect` is the number of the
-    expectation, from 0.
-    """
+    """The result of a `kubectl wait`. `expect` is the index of the expectation, from 0."""
 
     KEY = "wait"
     expect: Count = 0
@@ -429,7 +425,7 @@ class EndLine(_Nested):
 
 @dataclass(frozen=True, slots=True, config=_STRICT)
 class UnknownLine:
-    """A line of a kind that isn't known here, as a later version may write."""
+    """A line of a kind that this version doesn't know, as a later version may write."""
 
     KEY: ClassVar = "[unknown]"
     t: Seconds
@@ -479,7 +475,7 @@ Skips = Callable[[bytes], float | None]
 
 
 def no_line(line: bytes) -> None:
-    """Skips none."""
+    """Skips no line."""
 
 
 class RecordingReader:
@@ -490,7 +486,7 @@ class RecordingReader:
 
     def __init__(self, chunks: Iterator[bytes], *, name: str) -> None:
         self.cut = False
-        """Whether the recording ends in the middle of the file; known once all lines are read."""
+        """Whether the recording was cut off; known once all lines are read."""
         self.now = 0.0
         """The time of the last line that was read."""
         self._name = name
@@ -499,9 +495,9 @@ class RecordingReader:
         self.header = self._header()
 
     def lines(self, skips: Skips = no_line) -> Iterator[RecordedLine]:
-        """Yields all lines but the header. Their times never go back. Can be called only once.
+        """Yields all lines but the header. Their times never decrease. Can be called only once.
 
-        `skips` returns the time of a line that need not be decoded, by its bytes, or None.
+        `skips` gets the bytes of a line, and returns its time if it need not be decoded, else None.
         """
         for number, text, ended in self._texts:
             line = None

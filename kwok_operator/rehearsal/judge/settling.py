@@ -3,10 +3,10 @@
     NodeClaims, pods without their node, NodePools with nodes  --still_to_come-->  a clause, or
                                                                                    nothing
 
-Karpenter is quiet before it acts: while a machine boots, before it consolidates, and before it
-looks at all. So are the controllers that collect what a lost node leaves behind.
+Karpenter is quiet before it acts: while a machine boots, before it consolidates, and between its
+periodic checks. So are the controllers that collect what a lost node leaves behind.
 
-What a run waits for in other ways is put into words here, too.
+The other things that a run waits for are put into words here, too.
 """
 
 import math
@@ -14,23 +14,23 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 POLL_SECONDS: Final = 10.0
-"""Seconds until Karpenter looks again at a pod that is pending (provisioning/controller.go), and at
-what it may disrupt (disruption/controller.go, pollingPeriod).
+"""Seconds until Karpenter checks a pending pod again (provisioning/controller.go), and what it may
+disrupt (disruption/controller.go, pollingPeriod).
 """
 LOOK_SECONDS: Final = POLL_SECONDS + 20.0
-"""Seconds until Karpenter has acted on a change, such as one of a NodePool by which nodes are
-drifted: it leaves out nodes that it nominated for pods in the last 20 s (state/statenode.go,
-nominationWindow). If it has done nothing by then, budgets or pods forbid it, and it will decide
-the same until something changes.
+"""Seconds until Karpenter has reacted to a change, such as a changed NodePool, which makes nodes
+drifted: it ignores nodes that it nominated for pods in the last 20 s (state/statenode.go,
+nominationWindow). If it has done nothing by then, budgets or pods forbid it, and that stays so
+until something changes.
 """
 CONSOLIDATION_SECONDS: Final = LOOK_SECONDS + 15.0
-"""Seconds after consolidateAfter until Karpenter has consolidated, if it will: it checks its
+"""Seconds after consolidateAfter within which Karpenter consolidates, if at all: it checks its
 decision again after 15 s (disruption/consolidation.go, commandValidationDelay).
 """
 COLLECTION_SECONDS: Final = 130.0
-"""Seconds until what a lost node leaves behind is collected: Karpenter looks for NodeClaims every
-2 min (nodeclaim/garbagecollection/controller.go); Kubernetes looks for pods every 20 s, and leaves
-a node 40 s to come back (podgc/gc_controller.go).
+"""Seconds until everything that a lost node leaves behind is collected: Karpenter checks NodeClaims
+every 2 min (nodeclaim/garbagecollection/controller.go); Kubernetes checks pods every 20 s, and
+gives a node 40 s to come back (podgc/gc_controller.go).
 """
 
 
@@ -42,11 +42,11 @@ def still_to_come(
     gathers: float | None,
     consolidates_after: Iterable[float],
 ) -> str:
-    """Returns what a run waits for that has been quiet for so many seconds; empty for nothing.
+    """Returns what a run still waits for after `quiet` seconds without a change; empty for nothing.
 
-    `left_over` are the pods and NodeClaims whose node is gone. For `gathers` seconds Karpenter
-    gathers pods that are pending; None: none are, or there is no Karpenter. `consolidates_after`
-    has the seconds of consolidateAfter of each NodePool with nodes; infinity for Never.
+    `left_over` is the number of pods and NodeClaims whose node is gone. `gathers` is for how many
+    seconds Karpenter collects pending pods; None without such pods, or without Karpenter.
+    `consolidates_after` has consolidateAfter of each NodePool with nodes; infinity for Never.
     """
     if under_way:
         return f"{under_way:,} NodeClaim{'s' if under_way > 1 else ''} under way"
@@ -70,10 +70,11 @@ def in_words(
     to_play: Sequence[str],
     more: str,
 ) -> str:
-    """Returns what a run waits for before it ends: a clause, empty if only its time ends it.
+    """Returns what a run waits for before it ends, as a clause; empty if only its time limit ends
+    it.
 
-    `condition` is that of `until`. Or the run ends once it has been quiet for `settled` seconds;
-    before, the parts `to_play` are awaited, and afterwards what still_to_come says, `more`.
+    `condition` is that of `until`. Without one, the run ends once it was quiet for `settled`
+    seconds: before, it waits for the parts `to_play`, then for `more`, the clause of still_to_come.
     """
     if condition or settled is None:
         return condition

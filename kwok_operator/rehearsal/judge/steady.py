@@ -1,11 +1,11 @@
-"""Decides whether a cluster is steady: nothing of `apply` is under way, so a rehearsal can begin.
+"""Decides whether a cluster is steady: everything applied is complete, so a rehearsal can begin.
 
     groups             --groups_under_way---> those that aren't Ready, with the operator's reason
     Deployments, ...   --without_their_pods-> those whose controller has yet to create pods
     pods without node  --not_scheduled------> those that the scheduler may yet bind
 
-Objects are as the API server has them. Pods of other schedulers are left out: these may be
-processes of the scenario, which start once it is steady.
+Objects are JSON of the API server. Pods of other schedulers are left out: these schedulers may be
+processes of the scenario, which start once the cluster is steady.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,7 +25,7 @@ _MOST_TEXT: Final = 500
 
 
 class UnderWay(NamedTuple):
-    """What a rehearsal still waits for."""
+    """What a rehearsal still waits for before it begins."""
 
     groups: int
     """The number of all groups."""
@@ -33,7 +33,7 @@ class UnderWay(NamedTuple):
     without_pods: list[str]
     not_scheduled: list[str]
     placed: int = 0
-    """How many pods have just been placed; more may come of it."""
+    """How many pods have just been bound; controllers may react to that."""
 
     @property
     def is_steady(self) -> bool:
@@ -60,7 +60,7 @@ def groups_under_way(groups: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def held_back(groups: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Returns the groups that aren't Ready because they are paused: waiting for these would never
+    """Returns the groups that aren't Ready because they are paused: waiting for them would never
     end.
     """
     return [text for text, reason in _not_ready(groups) if reason == "Paused"]
@@ -107,8 +107,8 @@ def not_scheduled(
     unbound: Iterable[Mapping[str, Any]], *, retried: bool, nodes: int = 0
 ) -> list[str]:
     """Returns the pods that the scheduler may yet bind. With `retried`, it has had the time to try
-    all of them again on new nodes, so those that it has refused are left out. So are those that it
-    has tried on all `nodes`, if no taint was a reason: new nodes lose theirs later.
+    all of them again on new nodes, so pods that it has refused are left out. So are pods that it
+    has tried on all `nodes`, unless a taint was a reason: new nodes lose their taints later.
     """
     waiting = []
     for pod in unbound:

@@ -1,8 +1,8 @@
 """Collects what the report shows besides figures: the run over time, and what was done when.
 
-Only a limited number of samples, calls, marks, Events and warnings is kept, so memory doesn't grow
-with the recording, but with the number of groups and nodes. Samples are thinned out; further ones
-of the others are only counted.
+The numbers of samples, calls, marks, Events and warnings are limited, so memory grows with the
+number of groups and nodes, but not with the recording. Samples are thinned out; of the others,
+those beyond the limit are only counted.
 """
 
 from collections import Counter, defaultdict
@@ -38,9 +38,7 @@ MOST_ABOUTS: Final = 50
 MOST_WARNINGS: Final = 200
 _FIRST_STEP: Final = 0.125
 _ONE_AFTER_ANOTHER: Final = 15.0
-"""Calls, and changes of NodeClaims, that follow one another within so many seconds are shown in one
-row.
-"""
+"""Calls, and changes of NodeClaims, at most so many seconds apart are shown in one row."""
 BACK: Final = "back"
 FAILED: Final = "failed"
 _DECREASE: Final = "NodeGroupDecreaseTargetSize"
@@ -51,21 +49,21 @@ WRITES: Final = {
     "NodeGroupForceDeleteNodes": "down",
     _DECREASE: "down",
 }
-"""The calls with which an autoscaler changes a group, and whether that group gets larger or
+"""The calls by which an autoscaler changes a group, each with whether it makes the group larger or
 smaller.
 """
 
 
 class NodeCounts(NamedTuple):
-    """The nodes of a group or NodePool, and the instances of which no node has come."""
+    """The nodes of a group or NodePool, and the instances that have no node yet."""
 
     total: int = 0
     ready: int = 0
     creating: int = 0
     failed: int = 0
-    """Instances that could not be created, or that no node ever comes of."""
+    """The number of instances that could not be created, or never got a node."""
     target: int | None = None
-    """The size that is wanted, if that is known."""
+    """The wanted size; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +75,14 @@ class Sample:
     running: int
     orphaned: int
     nodes: Mapping[str, NodeCounts]
-    """Of each group that has any, or else of each NodePool; the key "" has all other nodes."""
+    """By group, if there are groups, or else by NodePool; the key "" has all other nodes."""
     price: float
     cost: float
     cpu: float | None
     memory: float | None
     gpu: float | None
     racks: bytes
-    """The use of each rack of `Story.racks`, as RackLedger has it; later ones had no nodes yet."""
+    """The use of each rack of `Story.racks`, as in RackLedger; missing racks had no nodes yet."""
     of_racks: Mapping[str, float]
     """The values of RACK_LEVELS and LARGEST_GANGS."""
 
@@ -94,10 +92,10 @@ class EventsOfAKind:
     first: float
     last: float
     abouts: dict[str, None] = field(default_factory=dict)
-    """What they are about, as Kind/namespace/name; at most MOST_ABOUTS, the first ones."""
+    """The objects of these Events, as KIND/NAMESPACE/NAME; at most MOST_ABOUTS, the first ones."""
     count: int = 0
     messages: Counter[str] = field(default_factory=Counter)
-    """What they said, and how often; at most MOST_MESSAGES, the first ones."""
+    """The messages, and how often each came; at most MOST_MESSAGES, the first ones."""
 
     def add(self, line: EventLine) -> None:
         self.last = line.t
@@ -122,7 +120,7 @@ class LoggedWarning:
 
 @dataclass(slots=True)
 class CallsOfAKind:
-    """Calls of one method for one group with one answer, which follow closely on one another."""
+    """Calls of one method for one group with one answer, soon one after another."""
 
     first: float
     last: float
@@ -134,7 +132,7 @@ class CallsOfAKind:
     argument: str
     """The argument of the first call."""
     total: int = 0
-    """The sum of the calls' arguments, as far as these are numbers."""
+    """The sum of the calls' arguments that are numbers."""
     count: int = 0
     slowest_ms: float = 0.0
 
@@ -147,7 +145,7 @@ class CallsOfAKind:
 
 @dataclass(slots=True)
 class ClaimsOfAKind:
-    """NodeClaims of one NodePool that the same happened to, one soon after another."""
+    """NodeClaims of one NodePool to which the same happened, soon one after another."""
 
     first: float
     last: float
@@ -155,14 +153,14 @@ class ClaimsOfAKind:
     what: str
     count: int = 0
     types: Counter[str] = field(default_factory=Counter)
-    """Their instance types."""
+    """How many of them have each instance type."""
 
 
 @dataclass(slots=True)
 class Story:
     samples: list[Sample] = field(default_factory=list)
     racks: list[Rack] = field(default_factory=list)
-    """All racks of the run; known once it is over."""
+    """All racks of the run; complete once the run is over."""
     marks: list[MarkLine] = field(default_factory=list)
     calls: list[CallsOfAKind] = field(default_factory=list)
     """The calls that change a group, and those that failed."""
@@ -171,21 +169,21 @@ class Story:
     requested_at: dict[str, set[float]] = field(
         default_factory=lambda: {"up": set(), "down": set(), BACK: set(), FAILED: set()}
     )
-    """When, to a tenth of a second, an autoscaler requested a larger (`up`) or smaller (`down`)
-    group, or created or deleted a NodeClaim; or gave back (BACK) an instance that never became a
-    node; or when any of these calls FAILED.
+    """By kind of request, the times to a tenth of a second: an autoscaler made a group larger
+    (`up`) or smaller (`down`), or created or deleted a NodeClaim; or gave back (BACK) an instance
+    that never became a node; or such a call FAILED.
     """
     lanes: NodeLanes = field(default_factory=NodeLanes)
     groups: dict[str, GroupState] = field(default_factory=dict)
-    """The last state of each group that was there."""
+    """The last state of each group that existed."""
     deleted: dict[str, float] = field(default_factory=dict)
-    """When each group was deleted that is there no more."""
+    """When each group was deleted that doesn't exist any more."""
     grown: set[tuple[str, str]] = field(default_factory=set)
     """What got a node in the run: ("group", NAME), ("nodePool", NAME)."""
     requests: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    """How the calls for more nodes of each group were answered, and how often."""
+    """The answers to the calls for more nodes of each group, and how often each was given."""
     launched: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """How many NodeClaims were launched of each, named as in `grown`."""
+    """How many NodeClaims of each were launched, with keys as in `grown`."""
     more_marks: int = 0
     more_calls: int = 0
     more_claims: int = 0
@@ -253,8 +251,9 @@ class Story:
                 self._warning(line)
 
     def _way(self, call: CallLine) -> str:
-        """Returns whether a call asks for more or for fewer nodes, or gives back what never became
-        one; empty if none of these. Such a deletion names instances, of which no node was seen.
+        """Returns whether a call requests more or fewer nodes, or gives back instances that never
+        became nodes; empty if none of these. Such a call deletes instances whose nodes were never
+        recorded.
         """
         if call.method not in _DELETIONS:
             return BACK if call.method == _DECREASE else WRITES.get(call.method, "")
@@ -285,7 +284,7 @@ class Story:
         if after is not None:
             self._known_claims[line.name] = after
             if before is None and after.created < 0:
-                return  # it was there before the run
+                return  # it is older than the run
             if before is None:
                 self.requested_at["up"].add(round(t, 1))
             if after.launched is not None and (before is None or before.launched is None):

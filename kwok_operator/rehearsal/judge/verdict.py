@@ -1,9 +1,9 @@
-"""The verdict of a rehearsal: one pass over its recording.
+"""The verdict of a rehearsal, computed by reading its recording once.
 
     RecordingReader --judged--> Judged --verdict_json, junit_xml, summary--> files and lines
 
-The same recording gives the same bytes. A run has passed if all its expectations held and it came
-to its end. It has failed if it was interrupted, died, or its recording was cut off.
+The same recording gives the same bytes. A run has passed if all its expectations were met and it
+came to its end. It has failed if it was interrupted, died, or its recording was cut off.
 """
 
 import re
@@ -48,7 +48,7 @@ _BROKEN_OFF: Final = {
     "unplayed": "the run ended before all of the scenario was played",
     "": "the recording ends in the middle of the run",
 }
-"""Reasons of an end that wasn't intended, in words."""
+"""Reasons for an end that wasn't intended, in words."""
 _MEANT: Final = frozenset({"settled", "condition", "atMost", "decided"})
 _MOST_WARNINGS: Final = 30
 """The most warnings that are shown, as each may be long."""
@@ -68,12 +68,12 @@ class Judged:
     orphans: list[str]
     """The pods whose node is gone."""
     incomplete: dict[str, str]
-    """The figures that are known only in part, each with what is missing."""
+    """The figures of which only a part is known, each with what is missing."""
     groups: dict[str, dict[str, float | None]]
     node_pools: dict[str, dict[str, float | None]]
     workloads: dict[str, dict[str, float | None]]
     more_parts: dict[str, int]
-    """How many groups, NodePools and workloads have no figures here, as there are too many."""
+    """The number of groups, NodePools and workloads that are too many to have figures here."""
     incomplete_of: dict[str, dict[str, str]]
     """The incomplete figures of each `group NAME`, `nodePool NAME` and `workload NAME`, with what
     is missing.
@@ -83,18 +83,19 @@ class Judged:
     """The scheduler's reasons why pods waited, each with the number of pods."""
     story: Story
     why: tuple[str, ...] = ()
-    """Why pods waited, if the run has failed: the causes that matter most, each a line."""
+    """If the run has failed, the most important causes why pods waited, each a line."""
     why_of: Mapping[FigureScope, tuple[str, ...]] = field(default_factory=dict)
-    """The same for the `pod_scope` of each expectation that has not held."""
+    """The same as `why`, for the `pod_scope` of each expectation that was not met."""
     answers: tuple[str, ...] = ()
     """What became of the pods of each workload, and why, as indented lines."""
     chains: Mapping[str, Chain] = field(default_factory=dict)
-    """The chains of the slowest pods, by name."""
+    """The chains of causes of the slowest pods, by the pod's name."""
     refusals: Mapping[str, Counter[str]] = field(default_factory=dict)
-    """For how many pods an autoscaler refused each group or NodePool, by its reason. Those that it
-    doesn't name are counted under ""."""
+    """For how many pods an autoscaler refused each group or NodePool, by its reason. Refusals that
+    name no group are counted under "".
+    """
     trace: Iterable[bytes] = ()
-    """The parts of trace.json.gz."""
+    """The parts of trace.json.gz, as bytes."""
 
     @property
     def broken_off(self) -> str:
@@ -105,8 +106,8 @@ class Judged:
 
     @property
     def currencies(self) -> list[str]:
-        """Those of all prices: the scenario's, or else those that groups with a price name, which
-        may be none.
+        """The currencies of all prices: the scenario's, or else those that groups with a price
+        name, which may be none.
         """
         groups = self.story.groups.values()
         named = {group.currency for group in groups if group.price is not None}
@@ -114,7 +115,7 @@ class Judged:
 
     @property
     def currency(self) -> str:
-        """That of all prices; empty if it isn't known."""
+        """The currency of all prices; empty if it is unknown or not the same for all."""
         return self.currencies[0] if len(self.currencies) == 1 else ""
 
     @property
@@ -130,8 +131,8 @@ class Judged:
     def but(self) -> str:
         """A clause on the warnings of a run that has passed; empty if there were none.
 
-        Warnings that an expectation counts are left out, as it judges them, except those from
-        before the run.
+        Warnings during the run that an expectation counts are left out, as the expectation judges
+        them.
         """
         if not self.passed:
             return ""
@@ -153,16 +154,16 @@ class Judged:
 
 
 class Follower(Protocol):
-    """Follows a recording while it is judged."""
+    """Gets the lines of a recording while it is judged."""
 
     def moves_on(self, ledger: ClusterLedger, t: float) -> None:
-        """Called before `ledger` applies a line that is later than those before, at `t`."""
+        """Is called before `ledger` applies a line of a later time than those before, `t`."""
 
     def look(self, line: RecordedLine, ledger: ClusterLedger) -> None:
-        """Called for each line once `ledger` has applied it."""
+        """Is called for each line once `ledger` has applied it."""
 
     def finish(self, ledger: ClusterLedger) -> None:
-        """Called after the last line."""
+        """Is called after the last line."""
 
 
 def judged(recording: RecordingReader, *, name: str, followers: Sequence[Follower] = ()) -> Judged:
@@ -219,7 +220,7 @@ def _own(tally: Tally, by: str, t: float) -> dict[str, FigureReading]:
 
 
 def _known(read: Mapping[str, FigureReading]) -> dict[str, float | None]:
-    """Leaves out figures that are 0 or have no value."""
+    """Returns the figures without those that are 0 or have no value."""
     return {name: each.value for name, each in read.items() if each.value}
 
 
@@ -228,7 +229,7 @@ def _missing(read: Mapping[str, FigureReading]) -> dict[str, str]:
 
 
 def pod_scope(expectation: Expectation) -> FigureScope | None:
-    """Returns which pods an expectation is about; None for one on nodes."""
+    """Returns which pods an expectation is about; None for an expectation on nodes."""
     of, figure = expectation.of, FIGURES.get(expectation.figure or "")
     if figure is not None and "workload" not in figure.of:
         return None
@@ -236,7 +237,7 @@ def pod_scope(expectation: Expectation) -> FigureScope | None:
 
 
 def notes(judged: Judged) -> Iterator[tuple[str, str]]:
-    """Yields notes on the figures: which are incomplete and why, and which pods are orphans."""
+    """Yields notes on the figures: which are incomplete and why, and which pods lost their node."""
     of: dict[str, list[str]] = {}
     for name, sentence in judged.incomplete.items():
         of.setdefault(sentence, []).append(name)
@@ -306,7 +307,7 @@ def _events(story: Story) -> dict[str, int]:
 
 
 def summary(judged: Judged) -> Iterator[str]:
-    """Yields the verdict as lines for a terminal, one for each expectation first."""
+    """Yields the verdict as lines for a terminal; the expectations come first."""
     for outcome in judged.outcomes:
         text = one_line(f"{outcome.name}: {outcome.reason}", limit=TERMINAL_LINE)
         yield f"{'held  ' if outcome.held else 'FAILED'} {text}"
@@ -324,8 +325,8 @@ def verdict_in_words(judged: Judged) -> str:
 
 
 def warnings_in_words(judged: Judged, *, most: int = _MOST_WARNINGS) -> Iterator[tuple[str, str]]:
-    """Yields each warning as its program, and when, how often and what it logged. The rest is in
-    verdict.json.
+    """Yields each warning: its program, and when, how often and what it logged. Further ones are
+    only in verdict.json.
     """
     for each in judged.warnings[:most]:
         when = "before the run" if each.before else f"at {each.first:.1f} s"
@@ -341,7 +342,7 @@ def program_in_words(program: str) -> str:
 
 
 def held_in_words(outcomes: Sequence[ExpectationOutcome]) -> str:
-    """A clause on how many of the expectations held."""
+    """Returns a clause on how many of the expectations were met."""
     if not outcomes:
         return "nothing was expected"
     return f"{sum(outcome.held for outcome in outcomes)} of {len(outcomes)} expectations held"

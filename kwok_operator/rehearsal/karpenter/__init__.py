@@ -1,1 +1,1 @@
-"""What groups are to Karpenter: instance types and NodePools. Pure: no cluster, no file."""
+"""Instance types and NodePools for Karpenter, made from groups; reads no cluster, no file."""

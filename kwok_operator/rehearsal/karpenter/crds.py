@@ -1,7 +1,7 @@
-"""The CRDs that a user brings for Karpenter, and whether they are those of its version.
+"""The CRDs that a user provides for Karpenter, and whether they fit its version.
 
 objects of the folder  --KarpenterCrds.of-->  by kind, with the schema of the version it needs
-CRDs in its program    --unlike-->            a field by which these are of another version
+CRDs in its program    --unlike-->            a field in which these CRDs differ from the folder's
 an object to apply     --problems-->          its mistakes, by that schema
 """
 
@@ -22,7 +22,7 @@ NODE_CLAIM: Final = "NodeClaim"
 NODE_OVERLAY: Final = "NodeOverlay"
 CAPACITY_BUFFER: Final = "CapacityBuffer"
 _VERSIONS: Final = {NODE_POOL: "v1", NODE_CLAIM: "v1", NODE_CLASS: "v1alpha1"}
-"""The versions that Karpenter's kwok provider has from 1.4 on."""
+"""The API versions that Karpenter's kwok provider uses from 1.4 on."""
 _NAMES: Final = {
     NODE_POOL: "nodepools.karpenter.sh",
     NODE_CLAIM: "nodeclaims.karpenter.sh",
@@ -31,7 +31,7 @@ _NAMES: Final = {
     CAPACITY_BUFFER: "capacitybuffers.autoscaling.x-k8s.io",
 }
 _GATES: Final = {"NodeOverlay": NODE_OVERLAY, "CapacityBuffer": CAPACITY_BUFFER}
-"""The kinds that are needed for a feature gate."""
+"""The kind that each feature gate needs."""
 _DELAY: Final = ("properties", "spec", "properties", "nodeRegistrationDelay")
 
 
@@ -41,7 +41,7 @@ class KarpenterCrdsError(KwokOperatorError):
 
 @dataclass(frozen=True, slots=True)
 class KarpenterCrds:
-    """The schemas of the kinds by API version and kind, and the specs of the CRDs by kind."""
+    """The schemas by API version and kind, and the specs of the CRDs by kind."""
 
     schemas: Mapping[tuple[str, str], Mapping[str, Any]]
     specs: Mapping[str, Mapping[str, Any]]
@@ -88,8 +88,8 @@ class KarpenterCrds:
         return (f"kind: {kind}", gates[0]) if gates else None
 
     def unlike(self, those: Iterable[Any]) -> str:
-        """Returns a field, or a value of one, that only these CRDs have, or only `those`, in words;
-        empty if all kinds that both have are alike.
+        """Returns a field, or an allowed value of one, that only these CRDs have, or only `those`,
+        in words; empty if all kinds that both have are alike.
         """
         others = dict(entry for crd in those if _is_crd(crd) for entry in _schemas(crd))
         for version, kind in sorted(self.schemas.keys() & others.keys()):
@@ -100,7 +100,7 @@ class KarpenterCrds:
         return ""
 
     def path_of(self, manifest: Mapping[str, Any]) -> str:
-        """Returns the path of an object without mistakes."""
+        """Returns the API path of an object without mistakes."""
         spec, metadata = self.specs[manifest["kind"]], manifest["metadata"]
         place = f"/apis/{manifest['apiVersion']}"
         if spec.get("scope") == "Namespaced":
@@ -146,7 +146,7 @@ def _schemas(crd: Mapping[str, Any]) -> Iterable[tuple[tuple[str, str], Mapping[
 
 
 def _fields(schema: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the path of each field of a schema, and with it each value that it may have only."""
+    """Yields the path of each field of a schema, also with each value that an enum allows."""
     rest = [("", schema)]
     while rest:
         at, within = rest.pop()

@@ -1,11 +1,11 @@
-"""Groups as Karpenter's kwok provider can have them, and what of them it can't.
+"""Groups as Karpenter's kwok provider can offer them, and which of their fields it can't follow.
 
     KwokNodeGroup and its resolved node  --offering_of-->  GroupOffering
     specs of groups  --common_delay--> the registration delay of the class
                      --unheeded-->     the fields that have no effect
 
-Only groups with spec.autoscaling count, as with cluster-autoscaler: it is the consent that an
-autoscaler makes nodes of them.
+Only groups with spec.autoscaling count, as with cluster-autoscaler: with it, the user allows an
+autoscaler to create their nodes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -48,33 +48,33 @@ _OF_THE_TYPE: Final = frozenset(
         INSTANCE_PRICE_LABEL,
     }
 )
-"""Labels of nodes that no offering has: they are the type's, the node's, or the provider's."""
+"""Labels of nodes that no offering has: the type, the node or the provider sets them."""
 _KARPENTERS: Final = ("karpenter.sh", "karpenter.kwok.sh")
 """Domains of labels that Karpenter and its provider set themselves."""
 _NO_CLOUD: Final = Cloud()
 _DELAYS: Final = ("provisioningDelay", "readinessDelay")
 _ACTING: Final = frozenset({"seed", "retryAfter", "interruptions"})
-"""Fields of spec.cloud whose change acts on nodes that are there, or doesn't matter."""
+"""Fields of spec.cloud whose changes apply to existing nodes, or don't matter."""
 _UNHEEDED: Final = ("autoscaling", "price", "targetSize", "template")
-"""Fields of spec whose change doesn't act. Nodes by targetSize stay beside Karpenter's."""
+"""Fields of spec whose changes have no effect. Nodes by targetSize stay beside Karpenter's."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupOffering:
-    """A group's nodes, as an offering of an instance type."""
+    """A group's nodes, as an offering of a Karpenter instance type."""
 
     name: str
     labels: Mapping[str, str]
     allocatable: Mapping[str, str]
     taints: tuple[tuple[str, str, str], ...]
-    """Key, value and effect of each, sorted."""
+    """Key, value and effect of each taint, sorted."""
     price: float
     architecture: str = "amd64"
     system: str = "linux"
     instance_type: str = ""
     capacity_type: str = "on-demand"
     most: int | None = None
-    """How many nodes Karpenter may make; None: any number."""
+    """How many nodes Karpenter may make; None for any number."""
 
 
 def offering_of(name: str, spec: KwokNodeGroupSpec, node: Node) -> GroupOffering:
@@ -98,7 +98,7 @@ def offering_of(name: str, spec: KwokNodeGroupSpec, node: Node) -> GroupOffering
 
 
 def kept(spec: KwokNodeGroupSpec) -> int:
-    """Returns how many nodes of a group the operator makes itself: the larger of targetSize and
+    """Returns how many nodes of a group the operator itself creates: the larger of targetSize and
     minSize. Karpenter doesn't touch them.
     """
     least = spec.autoscaling.min_size if spec.autoscaling is not None else 0
@@ -117,8 +117,8 @@ def _taints(node: Node) -> Iterator[tuple[str, str, str]]:
 
 
 def common_delay(specs: Mapping[str, KwokNodeGroupSpec]) -> int | None:
-    """Returns after how many seconds nodes of all these groups take pods; None if that isn't one
-    constant.
+    """Returns after how many seconds nodes of all these groups accept pods; None if that isn't the
+    same constant for all.
     """
     delays = {_delay(spec) for spec in specs.values()}
     return delays.pop() if len(delays) == 1 else None if delays else 0
@@ -137,13 +137,13 @@ def _constant(delay: Delay | None) -> int | None:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields that differ, as they are now; None for those that are gone."""
+    """Returns the fields that differ, with their present values; None for removed fields."""
     return {k: now.get(k) for k in {**before, **now} if before.get(k) != now.get(k)}
 
 
 def unheeded_changes(spec: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the fields of a group's changed spec that Karpenter, which has made its instance types
-    and NodePools, and its nodes pay no heed to.
+    """Yields the fields of a group's changed spec that have no effect: Karpenter has made its
+    instance types and NodePools already, and its nodes exist.
     """
     for field in _UNHEEDED:
         if field in spec:
@@ -156,7 +156,7 @@ def unheeded_changes(spec: Mapping[str, Any]) -> Iterator[str]:
 def unheeded(specs: Mapping[str, KwokNodeGroupSpec], *, delay_given: bool) -> dict[str, list[str]]:
     """Returns the fields of groups that have no effect on Karpenter's nodes, each with its groups.
 
-    With `delay_given`, the scenario sets the one delay that Karpenter's nodes have.
+    With `delay_given`, the scenario sets the one delay that all of Karpenter's nodes have.
     """
     groups_by_field: dict[str, list[str]] = {}
     delays = not delay_given and common_delay(specs) is None

@@ -1,4 +1,4 @@
-"""The instance types of Karpenter's kwok provider: made from groups, or of a user's file.
+"""The instance types of Karpenter's kwok provider: made from groups, or from a user's file.
 
     groups  --types_of-->  InstanceType  <--karpentertypes.py--  JSON
             InstanceType  --as_json-->  the file of INSTANCE_TYPES_FILE_PATH
@@ -26,9 +26,9 @@ from kwok_operator.formats.quantity import format_quantity, parse_quantity
 from kwok_operator.rehearsal.karpenter.groups import GroupOffering
 
 NO_ZONE: Final = "no-zone"
-"""The zone of offerings whose group has none."""
+"""The zone of offerings whose group names none."""
 OVERHEAD: Final = {"cpu": "100m", "memory": "10Mi"}
-"""The provider takes this off each node; it can't be set."""
+"""The provider subtracts this from each node's resources; it can't be configured."""
 _UNLIKE: Final = Fraction(1, 100)
 
 
@@ -47,7 +47,7 @@ class InstanceType:
     resources: Mapping[str, str]
     offerings: tuple[Offering, ...]
     renamed_from: str = ""
-    """The instance type of its groups, if a type of another shape has that name."""
+    """The instance type of its groups, if a type of another shape has that name; else empty."""
 
     @property
     def labels(self) -> dict[str, tuple[str, ...]]:
@@ -59,8 +59,8 @@ class InstanceType:
         }
 
     def values_of(self, key: str) -> frozenset[str]:
-        """Returns the values of a label that the type itself has for Karpenter: of what only its
-        offerings have, those of the zone and of the capacity type.
+        """Returns the values of a label that Karpenter knows for the type itself; of labels of
+        offerings, these are only the zone and the capacity type.
         """
         values = [self.labels.get(key, ())]
         if key in (CAPACITY_TYPE_LABEL, ZONE_LABEL):
@@ -69,8 +69,8 @@ class InstanceType:
 
 
 def types_of(groups: Sequence[GroupOffering]) -> list[InstanceType]:
-    """Returns a type for each shape among the groups, called after its instance type if it has one
-    of its own. Of shapes that are alike, it has the smallest amounts.
+    """Returns a type for each shape among the groups. It has the name of the groups' instance type,
+    unless another type has it. Of shapes that are alike, it has the smallest amounts.
     """
     types, taken, theirs = [], set[str](), {each.instance_type for each in groups}
     for alike in _alike(groups):
@@ -93,8 +93,8 @@ def types_of(groups: Sequence[GroupOffering]) -> list[InstanceType]:
 
 
 def _alike(groups: Iterable[GroupOffering]) -> Iterator[list[GroupOffering]]:
-    """Yields groups of one shape. Those of one instance type are alike if no amount differs by more
-    than _UNLIKE from that of the first: machines of a type differ a little in their memory.
+    """Yields groups of one shape. Groups of one instance type are alike if no amount differs by
+    more than _UNLIKE from the first group's: machines of a type differ a little in their memory.
     """
     kinds: dict[tuple[object, ...], list[tuple[list[Fraction], list[GroupOffering]]]] = {}
     for group in groups:
@@ -128,7 +128,7 @@ def _offering(group: GroupOffering) -> Offering:
 
 
 def _name_of(group: GroupOffering) -> str:
-    """Returns a name such as 4-cpu-16-gi."""
+    """Returns a name such as 4-cpu-16-gi, from the resources."""
     cpu = parse_quantity(group.allocatable.get("cpu", 0))
     memory = parse_quantity(group.allocatable.get("memory", 0)) / 2**30
     return f"{_rounded(cpu)}-cpu-{_rounded(memory)}-gi"
@@ -139,7 +139,7 @@ def _rounded(amount: Fraction) -> str:
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
-    """Returns the name, with a number if it is taken."""
+    """Returns the name, with a number appended if it is taken."""
     number, free = 1, name
     while free in taken:
         number += 1

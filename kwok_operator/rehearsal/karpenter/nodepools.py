@@ -1,7 +1,7 @@
 """Karpenter's NodePools and the class of their nodes: made from groups, or completed if given.
 
 groups       --pools_of-->   a NodePool for each set of taints, as prices are compared within one
-a NodePool   --completed-->  with our class, and the capacity types that there are
+a NodePool   --completed-->  with our class, and only capacity types that are offered
 it and the instance types  --misfit-->  why Karpenter could make no node of it
 """
 
@@ -32,13 +32,13 @@ CLASS_API_VERSION: Final = f"{CLASS_GROUP}/v1alpha1"
 NODE_CLASS: Final = "KWOKNodeClass"
 DEFAULT_CLASS: Final = "default"
 UNTAINTED: Final = "default"
-"""The name of the NodePool of groups without taints, the guard taint aside."""
+"""The name of the NodePool of groups without taints, except the guard taint."""
 _MAX_NAME: Final = 30
-"""Karpenter appends to it; hostname labels have 63 characters."""
+"""The most characters: Karpenter appends to the name, and hostname labels have at most 63."""
 _CLASS_NAME: Final = ("spec", "template", "spec", "nodeClassRef", "name")
 _REQUIREMENTS: Final = ("spec", "template", "spec", "requirements")
 _OF_THE_PROVIDER: Final = "karpenter.kwok.sh/"
-"""Labels that the provider makes of a type's name and resources; their values aren't checked."""
+"""Labels that the provider computes from a type's name and resources; not checked here."""
 _NO_CUSTOM_LABEL: Final = re.compile(r"(.*\.)?(kubernetes\.io|k8s\.io)|karpenter\..*")
 
 
@@ -106,9 +106,9 @@ def _class_ref(name: str) -> dict[str, str]:
 
 
 def _limits(groups: Sequence[GroupOffering]) -> dict[str, str]:
-    """Returns the most that the groups together may have; nothing if one of them has no bound.
+    """Returns limits: the most nodes that the groups may have; none if a group has no maximum.
 
-    Karpenter limits nodes from 1.12 on. Before, the limit of CPU is the nearest.
+    Karpenter can limit nodes from 1.12 on. For older versions, a limit of CPU comes closest.
     """
     bounds = [each.most for each in groups]
     if None in bounds:
@@ -145,9 +145,9 @@ def completed(pool: Manifest, types: Sequence[InstanceType]) -> Manifest:
     """Returns a user's NodePool as the kwok provider needs it.
 
     If its nodeClassRef names no KWOKNodeClass, it gets our default one. Its capacity types are
-    limited to those that some instance type offers: else Karpenter would try, say, spot nodes, and
-    the provider crashes for want of an offering. If it names an instance type of which groups have
-    several shapes, it gets the types of all of them.
+    reduced to those that some instance type offers: otherwise Karpenter would try, say, spot nodes,
+    and the provider would crash without an offering. If it names an instance type of which groups
+    have several shapes, it gets the types of all these shapes.
     """
     there = frozenset[str]().union(*(each.values_of(CAPACITY_TYPE_LABEL) for each in types))
     spec, template = as_map(pool.get("spec")), as_map(as_map(pool.get("spec")).get("template"))
@@ -184,7 +184,7 @@ def _possible(requirement: Any, capacity_types: frozenset[str]) -> Any:
 
 
 def no_class(pool: Manifest, classes: Collection[str]) -> tuple[Path, str] | None:
-    """Returns the field with which a NodePool names a class that doesn't exist, and a sentence."""
+    """Returns the field in which a NodePool names a class that doesn't exist, and a sentence."""
     name = text_at(pool, "spec", "template", "spec", "nodeClassRef", "name")
     if name in classes:
         return None
@@ -237,7 +237,7 @@ def misfit(pool: Manifest, types: Sequence[InstanceType]) -> tuple[Path, str] | 
 
 
 def kept_taints(pools: Iterable[Manifest]) -> Iterator[str]:
-    """Yields sentences on nodes that take no pods until something else takes taints off."""
+    """Yields sentences on nodes that take no pods until another program removes their taints."""
     for pool in pools:
         taints = as_list(value_at(pool, "spec", "template", "spec", "startupTaints"))
         if keys := [text_at(each, "key") for each in taints]:
@@ -258,5 +258,5 @@ def _is_custom(key: str) -> bool:
 
 
 def _can_meet(there: Collection[str], requirement: Mapping[str, Any]) -> bool:
-    """Whether a node can have one of these values of a label; none: it has no such label."""
+    """Whether a node that has one of these values of a label, or lacks it, meets a requirement."""
     return any(meets(value, requirement) for value in there or (None,))

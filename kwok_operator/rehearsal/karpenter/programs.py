@@ -1,7 +1,7 @@
-"""What is in the file of a Karpenter: its provider, and the CRDs of its version.
+"""Reads the file of a Karpenter program: its provider, and the CRDs of its version.
 
-A Go program has the paths of its packages in it, and Karpenter also embeds the CRDs that it was
-built with. The program isn't run. Of a script nothing is known.
+A Go program contains the paths of its packages, and Karpenter also embeds the CRDs that it was
+built with. The program isn't run. A script shows nothing.
 """
 
 import re
@@ -24,12 +24,12 @@ _REST: Final = re.compile(
     rb"[^\0]{1,500000}?\n +subresources:\n(?: +[^\n\0]*\n){0,5}? +status: \{\}\n"
 )
 _MOST: Final = 20
-"""How many CRDs are looked at: Karpenter has five."""
+"""The most CRDs that are read: Karpenter has five."""
 _REMEDY: Final = "build the folder kwok of kubernetes-sigs/karpenter, and name that program"
 
 
 def no_karpenter(program: bytes) -> str:
-    """Returns why a program is no Karpenter with the kwok provider; empty if it may be one."""
+    """Returns why a program isn't Karpenter with the kwok provider; empty if it may be."""
     if not program or program.startswith(_SCRIPT) or _PROVIDER in program:
         return ""
     if _CORE in program:
@@ -38,13 +38,13 @@ def no_karpenter(program: bytes) -> str:
 
 
 def missing_gates(program: bytes, gates: Iterable[str]) -> list[str]:
-    """Returns those of the feature gates that a program doesn't know, and would silently ignore."""
+    """Returns the feature gates that a program doesn't know, and would silently ignore."""
     unknown = not program or program.startswith(_SCRIPT)
     return [] if unknown else [each for each in sorted(gates) if each.encode() not in program]
 
 
 def embedded_crds(program: bytes) -> Iterator[Any]:
-    """Yields the CRDs in a program, as far as they can be read."""
+    """Yields the CRDs in a program that can be read."""
     for begin in islice(_BEGIN.finditer(program), _MOST):
         if rest := _REST.match(program, begin.end()):
             with suppress(ManifestError, UnicodeDecodeError):

@@ -2,8 +2,8 @@
 
 groups, a file of types, objects of the user  --set_up-->  KarpenterSetup
 
-The same is done twice: by the check of a scenario, as far as files say what a group's nodes look
-like, and when Karpenter is started, with the groups in the cluster.
+This is computed twice: when a scenario is checked, as far as files show the groups' nodes, and when
+Karpenter is started, with the groups in the cluster.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -56,11 +56,11 @@ class KarpenterSetup:
     objects: Sequence[Manifest]
     """The classes and NodePools, and whatever else the user gives, in the order of creation."""
     caveats: Sequence[str] = ()
-    """Sentences on what Karpenter does otherwise than the groups say."""
+    """Sentences on how Karpenter's nodes differ from what the groups specify."""
 
 
 def offered(specs: Mapping[str, KwokNodeGroupSpec]) -> dict[str, KwokNodeGroupSpec]:
-    """Returns the groups of which Karpenter makes nodes. Raises KarpenterSetupError."""
+    """Returns the groups whose nodes Karpenter makes. Raises KarpenterSetupError."""
     scalable = {name: spec for name, spec in specs.items() if spec.autoscaling is not None}
     if not scalable:
         raise KarpenterSetupError(
@@ -83,8 +83,8 @@ def set_up(
     disruption: Mapping[str, Any] | None = None,
     delay: float | None = None,
 ) -> KarpenterSetup:
-    """Makes what isn't given: `types` of a file, objects of the user's `own`, the `delay` of the
-    nodes. Raises KarpenterSetupError.
+    """Returns the setup. Makes what isn't given: `types` from a file, the user's `own` objects, the
+    `delay` of the nodes in seconds. Raises KarpenterSetupError.
     """
     nodes: list[GroupOffering] = []
     if types is None:
@@ -110,7 +110,7 @@ def set_up(
 
 
 def renamed(types: Sequence[InstanceType]) -> list[str]:
-    """Returns a sentence on types that don't have the name of their groups' instance type."""
+    """Returns a sentence on types whose name isn't the instance type of their groups."""
     some = [
         f"{each.name} of {names_in_words(_groups_of(each), most=_MOST_NAMES)}"
         for each in types
@@ -146,7 +146,7 @@ def name_of(manifest: Manifest) -> str:
 
 
 def ignored(specs: Mapping[str, KwokNodeGroupSpec], *, delay_given: bool) -> list[str]:
-    """Returns what of the groups has no effect on Karpenter's nodes, in words."""
+    """Returns sentences on fields of the groups that have no effect on Karpenter's nodes."""
     return [
         f"{field} of {names_in_words(names, most=_MOST_NAMES)}"
         for field, names in unheeded(specs, delay_given=delay_given).items()
@@ -156,8 +156,9 @@ def ignored(specs: Mapping[str, KwokNodeGroupSpec], *, delay_given: bool) -> lis
 def unlike_groups(
     specs: Mapping[str, KwokNodeGroupSpec], *, delays: Collection[float | None]
 ) -> list[str]:
-    """Returns sentences on what makes Karpenter's nodes come sooner, or cost less, than those of
-    groups. `delays` are those of its classes, as far as the user gives them; None: no constant.
+    """Returns sentences on why Karpenter's nodes start sooner, or cost less, than those of groups.
+    `delays` are the delays of its classes, if the user gives them; None for one that isn't
+    constant.
     """
     of_groups = common_delay(specs)
     own = sorted(each for each in delays if each is not None and each != of_groups)
@@ -170,8 +171,8 @@ def unlike_groups(
 
 
 def unpaid(specs: Mapping[str, KwokNodeGroupSpec]) -> list[str]:
-    """Returns a sentence on the delays during which a group's node costs, and Karpenter's isn't
-    there yet.
+    """Returns a sentence on readinessDelay: during it, a group's node exists and costs, and
+    Karpenter's node doesn't exist yet.
     """
     names = [n for n, spec in sorted(specs.items()) if spec.cloud and spec.cloud.readiness_delay]
     if not names:
@@ -184,8 +185,8 @@ def unpaid(specs: Mapping[str, KwokNodeGroupSpec]) -> list[str]:
 
 
 def left_beside(specs: Mapping[str, KwokNodeGroupSpec]) -> list[str]:
-    """Returns sentences on nodes of groups that cluster-autoscaler could remove, and Karpenter
-    doesn't know as its own.
+    """Returns sentences on nodes of groups that cluster-autoscaler could remove, but Karpenter
+    can't, as it didn't make them.
     """
     names = [
         name

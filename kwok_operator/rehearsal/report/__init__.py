@@ -1,1 +1,1 @@
-"""A verdict for people: report.html, summary.md, the trace."""
+"""Shows a verdict to people: report.html, summary.md, the trace."""

@@ -1,6 +1,6 @@
 """Makes a report's plots over time from the samples of a run's story.
 
-`plots.py` draws them as pictures; the page's script draws the same ones anew.
+`plots.py` draws them as pictures; the page's script draws the same ones again.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +23,7 @@ _LARGEST: Final = {
 
 
 def time_plots(judged: Judged) -> Iterator[TimePlot]:
-    """Returns the plots over time."""
+    """Yields the plots over time."""
     samples = judged.story.samples
     marks = [mark.t for mark in judged.story.marks]
     apart = judged.t / _MOST_PLACES
@@ -73,7 +73,7 @@ def time_plots(judged: Judged) -> Iterator[TimePlot]:
 
 
 def thinned(times: Iterable[float], *, apart: float) -> list[float]:
-    """Returns the times in order, without those that are too close to the one before."""
+    """Returns the times in order, without those less than `apart` after the one before."""
     kept: list[float] = []
     for t in sorted(times):
         if not kept or t - kept[-1] >= apart:
@@ -82,8 +82,8 @@ def thinned(times: Iterable[float], *, apart: float) -> list[float]:
 
 
 def _nodes_of_groups(samples: Sequence[Sample]) -> list[PlotLine]:
-    """Returns lines of the nodes and instances in each state for the larger groups, and for the
-    smaller ones together; and a line of all targets.
+    """Returns lines of the nodes and instances in each state, for the larger groups separately and
+    for the smaller ones together; and a line of all targets.
     """
     most: dict[str, int] = {}
     for sample in samples:

@@ -1,7 +1,7 @@
-"""Names of figures as people say them: `churn.created` is "nodes created".
+"""The names of figures in words: `churn.created` is "nodes created".
 
-The raw names are those of scenarios and of verdict.json. A page shows both. A figure of an unknown
-family keeps its raw name.
+Scenarios and verdict.json have the raw names. A page shows both. A figure of an unknown family
+keeps its raw name.
 """
 
 from typing import Final
@@ -73,7 +73,7 @@ _INSTANCES: Final = "instances."
 
 
 def figure_in_words(name: str) -> str:
-    """Returns the name of a figure as people say it, or the raw name if its family is unknown."""
+    """Returns the name of a figure in words, or the raw name if its family is unknown."""
     if name in _FAMILIES:
         return _FAMILIES[name]
     family, _, suffix = name.rpartition(".")

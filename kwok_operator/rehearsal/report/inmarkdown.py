@@ -1,6 +1,6 @@
 """summary.md: the verdict as a short table, for the summary of a job in CI.
 
-What has not held comes first. Nothing is computed here.
+Expectations that were not met come first. Nothing is computed here.
 """
 
 from collections.abc import Iterator

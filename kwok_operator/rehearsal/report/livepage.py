@@ -1,10 +1,10 @@
-"""Makes report.html alive: adds scripts, and the data that they draw, to the page.
+"""Makes report.html interactive: adds scripts, and the data that they draw, to the page.
 
     Judged, PageScript --live_parts--> data blocks, uPlot, our script
     NodeLanes --lanes_data--> every k-th node and its pods, as many as fit
 
 A browser runs only scripts whose hashes are in the page's policy. Data are in blocks that it
-doesn't run, and have no `<`, so that no name can end such a block. The files are read elsewhere.
+doesn't run. They contain no `<`, so that no name can end such a block. outputs.py reads the files.
 """
 
 import base64
@@ -24,7 +24,7 @@ _TENTH: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class PageScript:
-    """The texts of the files in `live/`."""
+    """The texts of the files in the folder `live`."""
 
     library: str
     style: str
@@ -38,7 +38,7 @@ class PageScript:
 
     @property
     def policy(self) -> str:
-        """The page's policy: it allows these scripts and no others."""
+        """The page's Content-Security-Policy: it allows these scripts and no others."""
         sums = (hashlib.sha256(each.encode()).digest() for each in self.scripts)
         allowed = (f"'sha256-{base64.b64encode(each).decode()}'" for each in sums)
         return f"{POLICY}; script-src {' '.join(allowed)}"
@@ -55,8 +55,8 @@ def data_block(name: str, value: Any) -> str:
 
 
 def lanes_data(lanes: NodeLanes, *, most: int) -> tuple[str, str]:
-    """Returns a block of at most so many bytes, and a sentence on what is left out. Both are empty
-    without nodes, or if nothing fits.
+    """Returns a data block of at most `most` bytes, and a sentence on what is left out. Both are
+    empty without nodes, or if nothing fits.
 
     If not all fit, pods are shown on every second node only, on every fourth, and so on; then only
     every second node is shown at all.
@@ -92,7 +92,7 @@ def _left_out(lanes: NodeLanes, nodes: int, pods: int, every: int) -> str:
 
 
 def _packed(nodes: list[NodeLane], pods: list[PodLane]) -> str:
-    """Returns columns of the lanes, deflated, as base64. Times are in tenths of a second; None is
+    """Returns the lanes as columns, deflated, as base64. Times are in tenths of a second; None is
     unknown, or not yet.
     """
     places = {id(node): place for place, node in enumerate(nodes)}

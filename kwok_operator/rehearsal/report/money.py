@@ -1,7 +1,7 @@
 """Computes what a run cost, and what more time would cost; lists the groups that got no node.
 
-The cost of a day and of 30 days is computed here, from the run's average; it is no figure, and the
-page says so. A recording says only in part why a group got no node; the rest is left open.
+The cost of a day and of 30 days is extrapolated here from the run's average. It is no figure, and
+the page says so. A recording shows only in part why a group got no node; the rest is left open.
 """
 
 from collections import Counter
@@ -29,18 +29,18 @@ _BAD: Final = (
     (ConditionType.TEMPLATE_RESOLVED, "False"),
     (ConditionType.AUTOSCALABLE, "False"),
 )
-"""Conditions with a status that keeps an autoscaler from a group."""
+"""Conditions with the status that keeps an autoscaler from using a group."""
 _SHORTEST: Final = 1.0
 """Seconds. The average of a shorter run means nothing."""
 
 
 def _in_money(judged: Judged, amount: float) -> str:
-    """An amount with its currency, if that is known. More digits are noise of floats."""
+    """Returns a rounded amount with its currency, if known. More digits are noise of floats."""
     return f"{in_words(float(f'{amount:.9g}'))} {judged.currency}".rstrip()
 
 
 def money(judged: Judged) -> Iterator[str]:
-    """The cost of the run, and by the hour, the day and 30 days."""
+    """Yields the cost of the run, and per hour, per day and per 30 days."""
     if judged.figures["cost"] is None or judged.t < _SHORTEST:
         return
     last = judged.story.samples[-1]
@@ -65,8 +65,8 @@ def money(judged: Judged) -> Iterator[str]:
 
 
 def not_grown(judged: Judged) -> Iterator[str]:
-    """The groups, and NodePools of which anything is known, that got no new node in the run, each
-    with what the recording says of why.
+    """Yields the groups, and NodePools of which anything is known, that got no new node in the run,
+    each with the reasons in the recording.
     """
     story, groups = judged.story, judged.story.groups
     pools = [pool for by, pool in story.launched if by == "nodePool" and pool]
@@ -89,7 +89,7 @@ def not_grown(judged: Judged) -> Iterator[str]:
 
 
 def node_price(judged: Judged, group: str) -> str:
-    """What a node of a group costs by the hour, as the group says."""
+    """Returns what a node of a group costs per hour, by the group's price."""
     state = judged.story.groups.get(group, _NO_GROUP)
     return "none" if state.price is None else _in_money(judged, state.price)
 

@@ -1,9 +1,9 @@
-"""report.html: one file, to be read anywhere, offline, and for as long as there are browsers.
+"""report.html: one file that can be read anywhere, offline, for as long as there are browsers.
 
 The verdict comes first, then plots over time, what was done when, and all figures, as in
-verdict.json: nothing is computed here, but what the cost would be of more time. The page loads
-nothing. All of it can be read without JavaScript; with it, plots can be zoomed, a row that is
-clicked is marked in all parts, and each node has a row. All texts of the recording are escaped.
+verdict.json: only the cost of more time is computed here. The page loads nothing. All of it can be
+read without JavaScript; with it, plots can be zoomed, a clicked row is marked in all parts, and
+each node has a row. All texts of the recording are escaped.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -88,9 +88,9 @@ _OF_WORKLOADS: Final = (
 
 _LANES: Final = "Nodes and their pods"
 _LAST: Final = frozenset({"Verdict", "Warnings", "At a glance", "Over time"})
-"""What is left out last, if the page would be too large."""
+"""The sections that are left out last if the page would be too large."""
 _LANES_HTML: Final = 1_000
-"""Bytes around the data of the lanes, at most."""
+"""The most bytes around the data of the lanes."""
 _TOO_LARGE: Final = (
     '<p class="small">Left out, as the page would be too large: see verdict.json and the'
     " recording.</p>"
@@ -100,7 +100,7 @@ Figures = Mapping[str, float | None]
 
 
 def page(judged: Judged, script: PageScript | None = None) -> str:
-    """Returns the page; without a script, one of pictures and tables only."""
+    """Returns the page; without a script, it has pictures and tables only."""
     header = judged.header
     name = header.scenario or "rehearsal"
     verdict = "passed" if judged.passed else "failed"
@@ -373,7 +373,7 @@ def _slowest(judged: Judged) -> Iterator[str]:
 
 
 def _chain(chain: Chain | None) -> str:
-    """The cause of a wait, and each step with its time, which can be unfolded."""
+    """Returns the cause of a wait, and each step with its time, which can be unfolded."""
     if chain is None:
         return ""
     steps = [
@@ -443,7 +443,7 @@ def _events(judged: Judged, *, of_autoscalers: bool = False) -> Iterator[str]:
 
 
 def _said(event: EventsOfAKind) -> str:
-    """What Events of a kind said most often, each with how often if there is more than one."""
+    """Returns the most frequent messages of these Events, each with how often it came."""
     said = event.messages.most_common(_MOST_MESSAGES)
     parts = [
         f"{_often(count) if len(event.messages) > 1 else ''}{text(message, limit=_LONG)}"
@@ -464,7 +464,7 @@ def _abouts(abouts: Iterable[str]) -> Iterator[str]:
 
 
 def _about(about: str) -> list[str]:
-    """Returns the subject of Kind/namespace/name, if the page knows things of this kind."""
+    """Returns the subject of KIND/NAMESPACE/NAME, if the page has such things elsewhere."""
     kind, _, name = about.partition("/")
     if kind == "Pod":
         return [subject("pod", name)]
@@ -496,7 +496,7 @@ def _figure(
     whole: bool = True,
     unit: str = "",
 ) -> str:
-    """A table cell of a figure, with its exact value as an attribute, for programs."""
+    """A table cell with a figure, and its exact value as an attribute, for programs."""
     of = f' data-{by.lower()}="{escape(part)}"' if by else ""
     exact = "" if number is None else f"{number!r}"
     shown = "none" if number is None else escape(in_words(number, FIGURES[name].unit))

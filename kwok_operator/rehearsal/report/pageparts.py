@@ -1,8 +1,8 @@
 """Builds the parts of the pages of rehearsals and comparisons: the head, sections, tables, texts.
 
-A Content-Security-Policy in the head lets a page load nothing, and run only the scripts whose
-hashes it names. Texts are escaped here. On a narrow screen each row of a table is a card, whose
-cells begin with their column's name.
+A Content-Security-Policy in the head forbids a page to load anything, and to run scripts other than
+those whose hashes it names. Texts are escaped here. On a narrow screen each row of a table is a
+card, whose cells begin with their column's name.
 """
 
 import json
@@ -44,8 +44,8 @@ def table(
     ends_long: bool = False,
     marks: Sequence[str] = (),
 ) -> Iterator[str]:
-    """A table; empty without rows. Cells are HTML already. With `ends_long`, the last ones may be
-    sentences. A head may have a hint. `marks` has what `marking` returns for each row.
+    """Yields a table; nothing without rows. Cells are HTML already. With `ends_long`, the last
+    cells may be sentences. A head may have a hint. `marks` has what `marking` returns for each row.
     """
     if not rows:
         return
@@ -70,7 +70,7 @@ def table(
 
 
 def subject(kind: str, name: object) -> str:
-    """Names a thing, such as a pod, in the same way wherever it is on a page."""
+    """Returns the name of a thing, such as a pod, in the same form wherever it is on a page."""
     return f"{kind}:{subject_name(name)}"
 
 

@@ -1,4 +1,4 @@
-"""The CSS of report.html: narrow and wide, light and dark, on paper."""
+"""The CSS of report.html: for narrow and wide screens, light and dark mode, and paper."""
 
 from typing import Final
 

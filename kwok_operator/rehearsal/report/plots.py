@@ -1,7 +1,7 @@
-"""Plots over the time of a rehearsal, as SVG inside of a page.
+"""Plots over the time of a rehearsal, as SVG in a page.
 
-This module only places things. Colours come from the page's CSS classes, so that they follow its
-light and dark mode. Names are users' input, and are escaped here.
+This module only computes positions. Colours come from the page's CSS classes, so that they follow
+its light and dark mode. Names are users' input, and are escaped here.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ _COLOUR_OF: Final = {"failing": RED}
 _WHOLE: Final = [bound for bound in BOUNDS if bound >= 1]
 
 Steps = Sequence[tuple[float, float | None]]
-"""Times, each with the value from then on; None where there is nothing to measure."""
+"""Times, each with the value from then on; None if there is nothing to measure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +49,15 @@ class PlotLine:
     smooth: bool = False
     """Whether the line is straight between two times, rather than a step."""
     shade: str = ""
-    """One of SHADES, if the line is drawn lighter, as a part of what the line of the same colour
-    shows.
+    """One of SHADES, if the line is drawn lighter, as its values are a part of those of the line in
+    the same colour.
     """
     over: bool = False
     """Whether the line is drawn dashed over stacked areas, and isn't one of them."""
     wide: bool = False
-    """Whether the line is drawn wide and lighter, so that it doesn't hide one at the same place."""
+    """Whether the line is wide and lighter, so that a line at the same place stays visible."""
     of: str = ""
-    """What the line is about, such as a group: see `pageparts.marking`."""
+    """The subject of the line, such as a group: see `pageparts.marking`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,9 @@ class TimePlot:
     """Whether each line is drawn as an area on top of the one before."""
     percent: bool = False
     counts: bool = False
-    """Whether the values are whole numbers, so that the axis has no fractions."""
+    """Whether the values are integers, so that the axis has no fractions."""
     marks: Sequence[float] = field(default_factory=tuple)
-    """When the timeline did something. The marks are numbered from 1."""
+    """When steps of the timeline were done. The marks are numbered from 1."""
     requested_at: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """When the autoscaler requested what, as in `Story.requested_at`."""
 
@@ -100,7 +100,7 @@ def _picture(plot: TimePlot, *, until: float) -> str:
 
 
 def in_time(seconds: float) -> str:
-    """A moment as people read it, such as 45 s, 3:20 min or 1:05 h."""
+    """Returns a moment as people read it, such as 45 s, 3:20 min or 1:05 h."""
     whole = int(seconds)
     if whole < 60:
         return f"{seconds:.1f} s".replace(".0 s", " s")
@@ -110,11 +110,11 @@ def in_time(seconds: float) -> str:
 
 
 def time_axis(until: float, *, start: float = _LEFT, end: float = _WIDTH - _RIGHT) -> LinearAxis:
-    """The axis of a run's time, which ends with the run."""
+    """Returns the axis of a run's time, which ends with the run."""
     axis = LinearAxis.up_to(
         until, start=start, end=end, ticks=6, steps=(*map(float, _SECONDS), *_LONG)
     )
-    # Its end is that of the run, which need not be at a tick.
+    # It ends with the run, which need not be at a tick.
     return LinearAxis(max(until, 1e-3), axis.step, axis.start, axis.end)
 
 
@@ -154,14 +154,14 @@ def _marks(plot: TimePlot, across: LinearAxis) -> Iterator[str]:
     for number, t in enumerate(plot.marks, start=1):
         x = across.at(min(t, across.high))
         yield f'<path class="mark" d="M{x:.1f} {_TOP}V{_HEIGHT - _BOTTOM}"/>'
-        if x - shown_at > 12:  # numbers would run into each other
+        if x - shown_at > 12:  # otherwise numbers would overlap
             yield _text(x, _TOP - 4, str(number), anchor="middle")
             shown_at = x
 
 
 def _triangles(plot: TimePlot, across: LinearAxis) -> Iterator[str]:
-    """Draws the autoscaler's requests as triangles below the plot, each kind in a row of its own.
-    Those at the same place are drawn once.
+    """Draws the autoscaler's requests as triangles below the plot, each kind in its own row.
+    Triangles at the same place are drawn once.
     """
     base = _HEIGHT - _BOTTOM
     kinds = (("up", 2, 10), (FAILED, 2, 10), ("down", 20, 12), (BACK, 30, 22))
@@ -201,7 +201,7 @@ def _lines(lines: Sequence[PlotLine], across: LinearAxis, up: LinearAxis) -> Ite
 
 
 def _pieces(line: PlotLine) -> Iterator[list[tuple[float, float]]]:
-    """Yields the parts of a line that have values, each up to when it has none."""
+    """Yields the parts of a line that have values, each until the time of the next missing one."""
     piece: list[tuple[float, float]] = []
     for t, value in line.steps:
         if value is not None:
@@ -222,7 +222,7 @@ def _legend(lines: Sequence[PlotLine]) -> Iterator[str]:
 
 
 def _keys(lines: Sequence[PlotLine]) -> Iterator[tuple[str, str, str]]:
-    """Returns name, colour and class of each line for the legend; lines of one shade share one
+    """Yields name, colour and class of each line for the legend. Lines of one shade share one
     entry.
     """
     for line in lines:
@@ -240,7 +240,7 @@ def _colour(line: PlotLine) -> str:
 
 
 def live(plots: Sequence[TimePlot]) -> Iterator[dict[str, Any]]:
-    """Yields what a script needs to draw each plot, as JSON. All lines must have the same times."""
+    """Yields a script's data for each plot, as JSON. All lines must have the same times."""
     for plot in plots:
         lines = [
             {

@@ -1,6 +1,6 @@
-"""The map of racks over time, as SVG: a row for each rack, coloured by how much of it is in use.
+"""The map of racks over time, as SVG: a row for each rack, coloured by its share of nodes in use.
 
-Equal moments that follow one another are one stroke, and all strokes of a colour one path, so the
+Successive moments with equal use are one stroke, and all strokes of a colour are one path, so the
 map of hundreds of racks stays small. Names of racks are users' input, and are escaped here.
 """
 
@@ -19,7 +19,7 @@ from kwok_operator.rehearsal.report.plots import in_time, time_axis
 MOST_RACKS: Final = 400
 _WIDTH, _LEFT, _RIGHT, _BOTTOM = 920, 150, 26, 24
 _ROOM: Final = 420.0
-"""The height of the rows, as far as they can be so low."""
+"""The height of all rows together, unless rows would become too low."""
 _LOWEST, _HIGHEST = 3.0, 14.0
 _BETWEEN_NAMES: Final = 12.0
 _NAME: Final = 24
@@ -29,11 +29,11 @@ _USES: Final = {
     3: ("pods on more of them", "r2"),
     4: ("pods on all of its nodes", "r3"),
 }
-"""In words, and as a class, by the use in a picture of RackLedger."""
+"""The uses in a picture of RackLedger, each in words and as a CSS class."""
 
 
 def rack_map(judged: Judged) -> Iterator[str]:
-    """Yields the map; nothing if nodes stood in no racks."""
+    """Yields the map; nothing if no node was in a rack."""
     story = judged.story
     order = sorted(range(len(story.racks)), key=lambda at: _natural(story.racks[at]))
     if not order:
@@ -76,7 +76,7 @@ _HURT_KEY: Final = ("hurt", "nodes that it had are gone, or can't be used")
 def _spells(
     pictures: Sequence[tuple[float, int]], *, until: float
 ) -> Iterator[tuple[int, float, float]]:
-    """Yields each picture that lasts, with its begin and its end; not those of no nodes at all."""
+    """Yields each picture that lasts, with its begin and end; not those without any node."""
     begin, last = 0.0, NO_NODES
     for t, of in [*pictures, (until, -1)]:
         if of != last:
@@ -91,7 +91,7 @@ def _names(racks: Sequence[Rack], row: float) -> Iterator[str]:
         y = (number + 0.5) * row + 4
         if y - shown_at >= _BETWEEN_NAMES:
             shown_at = y
-            # Values of wider levels are needed only where the last one is that of several racks.
+            # Values of wider levels are needed only if several racks have the same last value.
             alone = lasts[rack[-1]] == 1
             name = one_line(rack[-1] if alone else "/".join(rack), limit=_NAME)
             yield f'<text x="{_LEFT - 6}" y="{y:.1f}" text-anchor="end">{escape(name)}</text>'
@@ -105,6 +105,6 @@ def _times(across: LinearAxis, height: float) -> Iterator[str]:
 
 
 def _natural(rack: Rack) -> list[tuple[int, str]]:
-    """Orders `rack-10` after `rack-9`."""
+    """Returns a key that sorts `rack-10` after `rack-9`."""
     parts = re.split(r"([0-9]{1,15})", "/".join(rack))
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]

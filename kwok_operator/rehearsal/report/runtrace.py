@@ -4,11 +4,11 @@
         └--> nodes: slices of their boots; decisions of autoscalers; marks, Events, warnings
         └--> flows: a decision, the boot of the node that came of it, the pods that waited for it
 
-Whether a pod waits, runs or is an orphan is what the judge says of it, from the same ledger. Slices
-begin at the moments by which figures are computed, and all times before the run count as 0.
+Whether a pod waits, runs or has lost its node comes from the ledger that the judge uses, too.
+Slices begin at the moments by which figures are computed; times before the run count as 0.
 
-A slice is written once it has ended, so memory grows with what is there, and not with time.
-A cluster-autoscaler's request is tied to as many nodes of its group as it was for, those whose
+A slice is written once it has ended, so memory grows with the cluster, not with time. A
+cluster-autoscaler's request is linked to as many nodes of its group as it requested: those whose
 instances were requested next; a NodeClaim to the node that it names.
 """
 
@@ -46,20 +46,20 @@ from kwok_operator.rehearsal.report.traceevents import (
 )
 
 MOST_WAITING: Final = 2_000
-"""How many waiting pods are shown at a time; viewers are slow with more threads."""
+"""The most waiting pods that are shown at a time; viewers are slow with more threads."""
 _AT_ONCE: Final = 1_000
-"""How many events are handed out together."""
+"""How many events are written together."""
 _RUN, _DECISIONS, _WAITS, _GROUP, _POOL, _OTHERS = range(6)
-"""The order of the processes."""
+"""The ranks of the trace's processes, in the order in which viewers show them."""
 _SECOND: Final = 1_000_000
 _READ_LATE: Final = 0.1
 """Seconds by which a call may be recorded later than it was answered: calls.py reads a log."""
 _JOINED: Final = _SECOND
-"""Decisions of a kind that follow each other within this time are one slice."""
+"""Microseconds. Decisions of a kind that follow each other within this time are one slice."""
 _SHORTEST: Final = 1_000
-"""A decision without a duration lasts a millisecond, that of a recording's times."""
+"""Microseconds. A decision without a duration lasts a millisecond, the precision of recordings."""
 _MOST_REQUESTS: Final = 64
-"""How many requests for a group are remembered for nodes that may still come of them."""
+"""The most requests for a group that are remembered, to link them to nodes that may still come."""
 _COUNTED: Final = 0.1
 """Seconds between values of counters, unless a value lasts."""
 _UNPRICED: Final = "nodes that cost leaves out, without a price"
@@ -73,7 +73,7 @@ class _Request:
 
     since: int
     left: int
-    """For how many nodes it asks that haven't come yet."""
+    """How many of the requested nodes haven't been created yet."""
     point: TracePoint
 
 
@@ -81,25 +81,25 @@ class _Request:
 class _Claim:
     state: NodeClaimState
     point: TracePoint
-    """The decision to make it."""
+    """The decision to make the NodeClaim, from which arrows lead."""
 
 
 @dataclass(slots=True)
 class _TracedNode:
     name: str
     state: NodeState | None = None
-    """Its last state; None if only pods on it are known."""
+    """The node's last state; None if only pods on it are known."""
     lanes: Lanes | None = None
     shown: bool = False
-    """Whether the recording has shown it."""
+    """Whether the recording has shown the node."""
     requested: int = 0
     usable: int | None = None
-    """When pods could use it first, or when it was gone without that."""
+    """When the node became usable, or was gone without that, in microseconds; None before."""
     boots: bool = False
-    """Whether its boot is part of the run."""
+    """Whether the node's boot is part of the run."""
     written: bool = False
     linked: bool = False
-    """Whether an arrow from the decision leads to it."""
+    """Whether an arrow from the decision leads to the node."""
     decision: TracePoint | None = None
     pods: dict[str, "_TracedPod"] = field(default_factory=dict)
 
@@ -113,24 +113,24 @@ class _TracedPod:
     thread: TraceThread | None = None
     node: _TracedNode | None = None
     why: str = ""
-    """The scheduler's last message."""
+    """The scheduler's last message about the pod."""
     waited: bool = False
-    """Whether it has waited in the run, and no arrow leads to it yet."""
+    """Whether the pod has waited in the run, and no arrow leads to it yet."""
 
 
 class _Decisions:
-    """Slices of what autoscalers decide, on a thread for each kind."""
+    """Slices for the decisions of autoscalers, on a thread for each kind of decision."""
 
     def __init__(self, events: TraceEvents) -> None:
         self._events = events
         self._threads: dict[str, TraceThread] = {}
         self._open: dict[str, tuple[TracePoint, str, int, int, int]] = {}
-        """The beginning of each that is open, its name, its end so far, how often, and of how many
-        nodes.
+        """For each unfinished slice: its beginning, name, end so far, number of decisions and
+        number of nodes.
         """
 
     def make(self, kind: str, what: str, since: int, until: int, nodes: int) -> TracePoint:
-        """Adds a decision, and returns from where arrows lead."""
+        """Adds a decision. Returns the point in the trace from which its arrows lead."""
         point, name, last, times, sum_of_nodes = self._open.get(kind, (None, what, 0, 0, 0))
         if point is not None and since > last + _JOINED:
             self._close(kind)
@@ -154,7 +154,7 @@ class _Decisions:
 
 
 class RunTrace:
-    """Gives the trace to `write`, as pieces of a JSON text. It is whole once this has finished."""
+    """Passes the trace to `write`, as pieces of a JSON text. It is complete after `finish`."""
 
     def __init__(self, scenario: str, write: Callable[[str], object]) -> None:
         self._write = write
@@ -168,12 +168,12 @@ class RunTrace:
         self._waits: Lanes | None = None
         self._over = False
         self._hidden = 0
-        """How many waits are left out."""
+        """How many waits of pods are left out."""
         self._nodes: dict[str, _TracedNode] = {}
         self._pods: dict[str, _TracedPod] = {}
         self._claims: dict[str, _Claim] = {}
         self._claim_of: dict[str, str] = {}
-        """The NodeClaim of each node, by name."""
+        """The name of each node's NodeClaim, by the node's name."""
         self._requests: dict[str, deque[_Request]] = {}
 
     def moves_on(self, ledger: ClusterLedger, t: float) -> None:
@@ -182,7 +182,7 @@ class RunTrace:
             self._count(ledger)
 
     def look(self, line: RecordedLine, ledger: ClusterLedger) -> None:
-        """Writes what a line shows that the ledger has applied."""
+        """Writes what a line shows, after the ledger has applied it."""
         if self.events.waiting >= _AT_ONCE:
             self._hand_out()
         at = microseconds(line.t)
@@ -211,7 +211,7 @@ class RunTrace:
                 self._note(thread, line.reason, at, about=about, message=message, count=count)
 
     def finish(self, ledger: ClusterLedger) -> None:
-        """Ends what goes on when the recording ends."""
+        """Ends what still goes on when the recording ends."""
         at, self._over = microseconds(ledger.now), True
         self._count(ledger, last=True)
         for pod in self._pods.values():
@@ -238,7 +238,7 @@ class RunTrace:
         self.events.instant(self._threads[thread], what, thread, at, wide=wide, **args)
 
     def _count(self, ledger: ClusterLedger, *, last: bool = False) -> None:
-        """Writes the levels that have changed by the time of the ledger."""
+        """Writes the levels that have changed since the last time."""
         every, t = ledger.all, ledger.now
         self._count_at = t
         ready, nodes = (round(every.nodes[name].value) for name in ("ready", "total"))
@@ -299,7 +299,7 @@ class RunTrace:
         if state is None:
             if node is not None and node.state is not None:
                 self._goes(node, at)
-            elif node is not None:  # never shown, but its pods were
+            elif node is not None:  # the recording has shown only its pods
                 for pod in node.pods.values():
                     self._to(pod, "", at)
             return
@@ -325,7 +325,7 @@ class RunTrace:
         node.shown, used = True, node.lanes is not None
         known = [each for each in (state.requested, state.created) if each is not None]
         node.requested = min(microseconds(known[0]) if known else at, at)
-        # If pods that were on it have gone already, its first thread isn't free from the beginning.
+        # If pods on it are gone already, its first thread isn't free from the beginning.
         node.boots = not state.ready or (state.created is not None and state.created >= 0)
         if used or not node.boots:
             node.boots, node.usable = False, 0
@@ -349,7 +349,7 @@ class RunTrace:
             del self._nodes[node.name]
 
     def _end_node(self, node: _TracedNode, at: int) -> None:
-        """Writes what isn't written yet of a node that is gone, or when the run ends."""
+        """Writes what isn't written yet of a node that is gone, or exists when the run ends."""
         if not node.boots:
             return
         if not node.written:
@@ -419,7 +419,7 @@ class RunTrace:
                 del self._nodes[node.name]
 
     def _settle(self, pod: _TracedPod, level: str, at: int, *, new: bool = False) -> None:
-        """Goes on to the stage that a pod is in by now, through those that it has passed."""
+        """Moves a pod to its present stage, through the stages that it has passed."""
         state = pod.state
         bound = at if state.bound is None else microseconds(state.bound)
         running = at if state.running is None else microseconds(state.running)
@@ -441,7 +441,7 @@ class RunTrace:
             self._to(pod, "", at)
 
     def _to(self, pod: _TracedPod, stage: str, at: int) -> None:
-        """Ends the stage of a pod, and begins another; "" is none."""
+        """Ends the stage of a pod, and begins another, or none if it is empty."""
         if stage == pod.stage:
             return
         at = max(at, pod.begun)
@@ -494,7 +494,7 @@ class RunTrace:
 
 
 def _changes(before: NodeState, after: NodeState) -> Iterator[str]:
-    """Yields what has become of a node."""
+    """Yields what has changed in a node's state, in words."""
     if before.ready != after.ready:
         yield "ready" if after.ready else "not ready"
     if before.schedulable != after.schedulable:

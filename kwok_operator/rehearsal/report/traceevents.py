@@ -3,13 +3,13 @@
     process, thread, Lanes --numbers--> metadata events with their names and order
     slice, begin, end, instant, counter, flow --> one JSON object each, as text
 
-Times are whole microseconds. What a run has to show is decided in runtrace.py.
+Times are integers in microseconds. runtrace.py decides what is shown.
 
-Rules of the format, and of its two readers: slices of one thread nest, so what overlaps gets lanes,
-each a thread. A flow leads from slice to slice, never from an instant; each of its events comes
-after the beginning of its slice in the file, as readers sort by time alone. Numbers of processes
-and threads differ all from one another, and none is 0: Perfetto takes that for the idle process.
-It shows threads in the order of their numbers, so lanes have numbers after one another.
+Rules of the format, and of its two readers: slices of one thread must nest, so overlapping ones get
+lanes, each a thread. A flow leads from slice to slice, never from an instant; each of its events
+comes after the beginning of its slice in the file, as readers sort by time alone. All numbers of
+processes and threads must differ, and none may be 0: Perfetto takes that for the idle process. It
+shows threads in the order of their numbers, so lanes have successive numbers.
 """
 
 import json
@@ -24,9 +24,9 @@ from kwok_operator.errors import one_line
 
 _MOST_TEXT: Final = 1_000
 _MOST_NAME: Final = 253
-"""The most characters of a text that is kept, as it may come again: those of Kubernetes' names."""
+"""The most characters of a text that is cached: as many as Kubernetes' names have."""
 _LANES: Final = 1_000
-"""How many numbers each process and each thread takes, for its lanes."""
+"""How many numbers each process and each thread reserves for its lanes."""
 
 Value = str | float
 
@@ -37,19 +37,19 @@ class TraceThread(NamedTuple):
 
 
 class TracePoint(NamedTuple):
-    """A place for an end of a flow: a moment at which a slice of this thread has begun."""
+    """An end point of a flow's arrow: a moment at which a slice of this thread has begun."""
 
     thread: TraceThread
     at: int
 
 
 def microseconds(t: float) -> int:
-    """Converts seconds since the run began. What was before counts as its beginning."""
+    """Converts seconds since the run began to microseconds. Times before the run become 0."""
     return max(round(t * 1e6), 0)
 
 
 class TraceEvents:
-    """Collects events until they are taken. `names` are users' input, and may be anything."""
+    """Collects events until they are taken. `names` are users' input, and may be any text."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
@@ -68,20 +68,20 @@ class TraceEvents:
         return len(self._texts)
 
     def process(self, name: str, *, rank: int) -> int:
-        """Returns the number of a process. Those of a lower rank are shown first."""
+        """Returns the number of a process. Processes of a lower rank are shown first."""
         if name not in self._processes:
             pid = self._processes[name] = self.number()
             self._name("process", TraceThread(pid, pid), name, rank * 10**9 + pid)
         return self._processes[name]
 
     def thread(self, pid: int, name: str, *, number: int | None = None) -> TraceThread:
-        """Makes a thread, with a number of its own or a given one. They are shown in order."""
+        """Makes a thread, with a new number or a given one. Viewers show threads by number."""
         thread = TraceThread(pid, self.number() if number is None else number)
         self._name("thread", thread, name, thread.tid)
         return thread
 
     def number(self) -> int:
-        """Returns a number that is followed by free ones, for lanes."""
+        """Returns a number that is followed by unused ones, for lanes."""
         return next(self._numbers)
 
     def slice(
@@ -94,7 +94,7 @@ class TraceEvents:
         self._put("B", thread, f'"name":{_quoted(name)},"cat":{_quoted(what)},"ts":{at}')
 
     def end(self, thread: TraceThread, name: str, at: int, **args: Value) -> None:
-        # The format lets the name out, but some readers, such as speedscope, need it.
+        # The format allows leaving out the name, but some readers, such as speedscope, need it.
         self._put("E", thread, f'"name":{_quoted(name)},"ts":{at}', args)
 
     def instant(
@@ -107,7 +107,7 @@ class TraceEvents:
         wide: bool = False,
         **args: Value,
     ) -> None:
-        """Writes a moment of a thread, or with `wide` of all that is shown."""
+        """Writes an event without a duration, of a thread, or with `wide` of the whole trace."""
         rest = (
             f'"name":{_quoted(name)},"cat":{_quoted(what)},"ts":{at},"s":"{"g" if wide else "t"}"'
         )
@@ -117,7 +117,7 @@ class TraceEvents:
         self._put("C", TraceThread(pid, pid), f'"name":{_quoted(name)},"ts":{at}', values)
 
     def flow(self, points: Sequence[TracePoint], what: str) -> None:
-        """Writes arrows from point to point, of which there are two at least."""
+        """Writes arrows from point to point; there must be two at least."""
         number, last = next(self._flows), len(points) - 1
         for place, (thread, at) in enumerate(points):
             phase = "f" if place == last else "t" if place else "s"
@@ -157,12 +157,12 @@ class Lanes:
     name: str
     most: int | None = None
     first: TraceThread = field(init=False)
-    """The thread with the plain name, which is always there."""
+    """The thread with the plain name, which always exists."""
     _made: int = 1
     _number: int = field(init=False)
     """The number of the last thread."""
     _free: list[tuple[int, TraceThread]] = field(init=False)
-    """Since when each thread is free that is."""
+    """The free threads, each with the time since when it is free."""
 
     def __post_init__(self) -> None:
         self.first = self.events.thread(self.pid, self.name)
@@ -170,7 +170,7 @@ class Lanes:
         self._free = [(0, self.first)]
 
     def take(self, since: int) -> TraceThread | None:
-        """Returns a thread that is free from then on; None if there are as many as there may be."""
+        """Returns a thread that is free from `since` on; None if there are `most` busy ones."""
         if self._free and self._free[0][0] <= since:
             return heappop(self._free)[1]
         if self._made == self.most:
@@ -181,7 +181,7 @@ class Lanes:
         return self.events.thread(self.pid, f"{self.name} ({self._made})", number=self._number)
 
     def give(self, thread: TraceThread, until: int) -> None:
-        """Gives a thread back, whose slice ended then."""
+        """Returns a thread to the free ones; its last slice ended at `until`."""
         heappush(self._free, (until, thread))
 
 

@@ -1,1 +1,1 @@
-"""A scenario: its models, how a file is read, and all checks before it is played."""
+"""Scenarios: their models, how a file is read, and all checks before one is played."""

@@ -28,33 +28,31 @@ Key = tuple[str, str, str]
 
 @dataclass(slots=True)
 class Known:
-    """The objects that will exist in the cluster, as far as the files say."""
+    """The objects that will exist in the cluster, as far as the files show them."""
 
     groups: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     """The spec of each group, by name."""
     later: dict[int, list[str]] = field(default_factory=dict)
-    """The groups that steps of the timeline apply, by the step's number."""
+    """The groups that steps of the timeline apply, by the step's index."""
     pools: set[str] = field(default_factory=set)
     zones: set[str] = field(default_factory=set)
-    """The zones of nodes, as far as the files name them. `zones_known` says whether all
-    are known.
-    """
+    """The zones of nodes, as far as the files name them. `zones_known` says whether that is all."""
     zones_known: bool = True
     node_pools: set[str] = field(default_factory=set)
     """The NodePools of Karpenter, and those that labels of nodes name. `node_pools_known` says
-    whether all are known.
+    whether that is all.
     """
     node_pools_known: bool = True
     of_karpenter: list[FoundObject] = field(default_factory=list)
-    """Karpenter's objects that steps of the timeline apply; the scenario's own `apply` can't have
+    """Karpenter's objects that steps of the timeline apply. The scenario's own `apply` can't have
     any, as Karpenter's CRDs are installed later.
     """
     objects: set[Key] = field(default_factory=set)
     pods: bool = False
-    """Whether the files create pods besides those of the scenario's workloads."""
+    """Whether the files create pods, besides those of the scenario's workloads."""
     complete: bool = True
     """Whether all groups and objects are known: a provider config or a kustomization's patches may
-    make others.
+    create others.
     """
 
 
@@ -64,7 +62,7 @@ class AppliedObjects:
     problems: list[FieldProblem] = field(default_factory=list)
     """The problems in the scenario itself."""
     findings: list[Finding] = field(default_factory=list)
-    """The findings in the files that it names, and in objects that it contains."""
+    """The findings in the files that it names, and in the objects that it contains."""
 
 
 _MAKES_PODS = frozenset(
@@ -100,7 +98,7 @@ class ReadSources:
     files: Files = field(default_factory=Files)
     problems: list[FieldProblem] = field(default_factory=list)
     complete: bool = True
-    """Whether nothing else is applied."""
+    """Whether these are all objects that are applied."""
 
 
 def read_sources(
@@ -131,7 +129,7 @@ def read_sources(
 
 
 def pools_that_lack(known: Known) -> Iterator[tuple[str, str]]:
-    """Yields each group that draws from a pool that doesn't exist, and that pool."""
+    """Yields each group that draws from a capacity pool that doesn't exist, and that pool."""
     for group, spec in known.groups.items():
         for pool in as_list(as_map(spec.get("cloud")).get("capacityPools")):
             if isinstance(pool, str) and pool not in known.pools:
@@ -170,14 +168,14 @@ def _note(known: Known, files: Files) -> None:
     known.pools |= {each.name for each in files.pools}
     known.objects |= {_key(each) for each in (*files.groups, *files.pools, *files.others)}
     known.pods |= any(each.value.get("kind") in _MAKES_PODS for each in files.others)
-    # A provider config makes groups, and so do Cluster API's objects.
+    # A provider config creates groups, and so do Cluster API's objects.
     foreign = any("cluster.x-k8s.io" in str(f.value.get("apiVersion")) for f in files.others)
     known.complete &= not files.configs and not foreign
 
 
 def _note_places(known: Known, files: Files) -> None:
-    """Notes the zones and NodePools of nodes. If the template of a group is copied from elsewhere,
-    they aren't known.
+    """Notes the zones and NodePools of nodes. They aren't known if a group's template is copied
+    from another source.
     """
     nodes: list[Mapping[str, Any]]
     nodes = [each.value for each in files.others if each.value.get("kind") == "Node"]

@@ -1,10 +1,10 @@
-"""Makes one scenario of a scenario with arms: what an arm has is merged over the rest.
+"""Makes one scenario of a scenario with arms: the fields of an arm are merged over the others.
 
     {..., arms: {a: {...}, b: {...}}}  --arm_of-->  one scenario, as if it stood alone in the file
 
 Objects are merged; null removes a key. Lists whose items have a `name` are merged by name, objects
 in `apply` by kind and name; any other list is replaced. Every part keeps its line number, so
-mistakes in an arm are reported where they are in the file.
+mistakes in an arm are reported at their place in the file.
 """
 
 import re
@@ -35,7 +35,7 @@ def names_of_arms(document: Document | None) -> list[str]:
 
 
 def wrong_with_arms(document: Document, chosen: str | None) -> list[FieldProblem]:
-    """Returns why the arm `chosen` can't be played. `chosen` is None if none was named."""
+    """Yields why the arm `chosen` can't be played; `chosen` is None if the user named none."""
     arms = document.value.get(ARMS)
     if arms is None:
         if chosen is None:
@@ -80,8 +80,8 @@ def arm_of(document: Document, name: str) -> Document:
 
 
 class _Merging:
-    """Merges an arm into its document, and keeps the line numbers. `at` is the place of a part in
-    the file, `to` its place in the result.
+    """Merges an arm into its document, and keeps the line numbers. `at` is the path of a part in
+    the file, `to` its path in the result.
     """
 
     def __init__(self, document: Document) -> None:
@@ -152,7 +152,7 @@ class _Merging:
 
 
 def _keys(items: list[Any], to: Path) -> list[ItemKey]:
-    """Returns a key for each item of a list; empty if an item has none, or two have the same."""
+    """Returns a key for each item of a list; nothing if an item has none, or two have the same."""
     keys = [key for item in items if (key := _key(item, applied=to[-1:] == ("apply",)))]
     return keys if len(keys) == len(items) == len(set(keys)) else []
 

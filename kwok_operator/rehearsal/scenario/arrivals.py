@@ -3,7 +3,7 @@
     workload, seed  --arrivals-->  Arrival: seconds since the beginning, the object's number
 
 The same workload and seed give the same arrivals on any machine: each draw depends only on the
-seed, the workload's name and the object's number. Workloads with a trace have none here, as
+seed, the workload's name and the object's number. Workloads with a trace have no arrivals here, as
 `replay` creates their objects.
 """
 
@@ -21,14 +21,14 @@ from kwok_operator.rehearsal.scenario.workload import (
     Spacing,
 )
 
-# Part of every hash, and never changed: other draws would be other rehearsals.
+# A part of every hash. Never change it: other draws would make other rehearsals.
 _DOMAIN: Final = "kwok-operator/arrival/1"
 _BITS: Final = 52
 _RANGE: Final = float(2**_BITS)
 
 
 class Arrival(NamedTuple):
-    """An object that is created. The objects of a workload are numbered from 0."""
+    """The creation of an object. The objects of a workload are numbered from 0."""
 
     at: float
     workload: str

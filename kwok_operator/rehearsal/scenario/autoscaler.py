@@ -1,4 +1,5 @@
-"""The flags with which a rehearsal starts cluster-autoscaler: one of two sets, and its own.
+"""The flags with which a rehearsal starts cluster-autoscaler: one of two sets, and the scenario's
+own.
 
 ClusterAutoscaler of a scenario, paths and addresses --autoscaler_flags--> arguments
 """
@@ -27,7 +28,7 @@ FAST: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """The flags of the set `fast` in docs/cluster-autoscaler.md. The other set, `production`, is empty:
-it keeps cluster-autoscaler's defaults.
+cluster-autoscaler then has its defaults.
 """
 
 _GIVEN: Final = "given by the rehearsal"
@@ -39,7 +40,7 @@ GIVEN_FLAGS: Final[Mapping[str, str]] = MappingProxyType(
     | dict.fromkeys("logging-format logtostderr stderrthreshold skip-headers".split(), _LOGGED)
     | dict.fromkeys("legacy-stderr-threshold-behavior add-dir-header".split(), _LOGGED)
 )
-"""Why a scenario can't set a flag, by the flag's name, in which words are joined by dashes."""
+"""Why a scenario can't set a flag, by the flag's name, written with dashes."""
 
 OPERATOR_FLAGS: Final[Mapping[str, str]] = MappingProxyType(
     dict.fromkeys("kubeconfig listen log-format".split(), _GIVEN) | {"log-level": _LOGGED}
@@ -49,7 +50,7 @@ OPERATOR_FLAGS: Final[Mapping[str, str]] = MappingProxyType(
 def autoscaler_flags(
     wanted: ClusterAutoscaler, *, cloud_config: str, kubeconfig: str, namespace: str, address: str
 ) -> list[str]:
-    """Returns all flags. Those of the scenario override the others."""
+    """Returns all flags. The scenario's own override the others."""
     flags = {
         "cloud-provider": "externalgrpc",
         "cloud-config": cloud_config,

@@ -1,11 +1,11 @@
-"""Marks a rehearsal's objects in a cluster that isn't its own; decides in which order they go.
+"""Marks a rehearsal's objects in a cluster that isn't its own; decides their order of deletion.
 
     manifest  --marked-->      labelled, and its pods kept on nodes of groups
     object    --turn_of-->     the turn in which it is deleted
     two CRDs  --is_same_crd--> whether the one in the cluster is like ours
 
-Pods are kept on nodes of groups, as their toleration of the guard taint doesn't keep them off real
-nodes, which would try to run them.
+Pods are kept on nodes of groups, as tolerating the guard taint doesn't keep them off real nodes,
+which would try to run them.
 """
 
 import copy
@@ -28,8 +28,8 @@ from kwok_operator.rehearsal.scenario.manifests import manifest as manifest_of
 from kwok_operator.rehearsal.scenario.model import Scenario
 
 REHEARSAL_NAMESPACE: Final = "kwok-rehearsal"
-"""The namespace for what programs keep in the cluster. If it exists, a rehearsal runs there or has
-left things.
+"""The namespace for the objects that programs keep in the cluster. If it exists, a rehearsal runs
+in the cluster, or has left objects.
 """
 SCOUT: Final = "kwok-rehearsal-scout"
 """The name of a node that shows whether kwok is alive."""
@@ -43,7 +43,7 @@ _ON_GROUPS: Final = {"key": NODE_GROUP_LABEL, "operator": "Exists"}
 
 
 class Turn(IntEnum):
-    """A turn of clearing up: what is deleted at the same time."""
+    """A turn of clearing up: the objects of a turn are deleted at the same time."""
 
     OBJECTS = 0
     NODE_POOLS = 1
@@ -57,14 +57,14 @@ class Turn(IntEnum):
 
 BEFORE_KARPENTER: Final = (Turn.OBJECTS, Turn.NODE_POOLS)
 """The turns to delete while Karpenter still runs, as its finalizers keep NodeClaims and Nodes. The
-objects come first, as no node can be drained of pods that are created again.
+objects come first, as a node can't be drained of pods that are created again.
 """
 BEFORE_THE_OPERATOR: Final = (Turn.OBJECTS, Turn.NODE_POOLS, Turn.GROUPS)
 """The turns to delete while the operator still runs, as it deletes nodes fastest."""
 
 
 def turn_of(group: str, kind: str, *, namespaced: bool, metadata: Mapping[str, Any]) -> Turn:
-    """Returns in which turn an object is deleted that a rehearsal has made. `group` is its API
+    """Returns the turn in which an object of a rehearsal is deleted. `group` is the object's API
     group.
     """
     if kind == "Namespace" and metadata.get("name") == REHEARSAL_NAMESPACE:
@@ -80,8 +80,8 @@ def turn_of(group: str, kind: str, *, namespaced: bool, metadata: Mapping[str, A
 
 
 def marked(manifest: Mapping[str, Any], rehearsal: str) -> Manifest:
-    """Returns the object with the rehearsal's label, also on what it creates: pods, Jobs, volume
-    claims. Its pods are kept on nodes of groups.
+    """Returns the object with the rehearsal's label, also on the objects that it creates: pods,
+    Jobs, volume claims. Its pods are kept on nodes of groups.
     """
     labelled = copy.deepcopy(dict(manifest))
     _label(labelled, rehearsal)
@@ -144,8 +144,8 @@ def _label(manifest: dict[str, Any], rehearsal: str) -> None:
 
 
 def _keep_on_groups(spec: dict[str, Any]) -> None:
-    """Restricts a pod to nodes of groups. Each term gets the condition, as one matching term is
-    enough.
+    """Restricts a pod to nodes of groups. Each affinity term gets the condition, as one matching
+    term is enough.
     """
     affinity = dict(as_map(spec.get("affinity")))
     nodes = dict(as_map(affinity.get("nodeAffinity")))
@@ -160,7 +160,7 @@ def _keep_on_groups(spec: dict[str, Any]) -> None:
 
 
 def nodes_of_pod(pod: Mapping[str, Any]) -> set[str]:
-    """Returns the node of a pod; also the node that a DaemonSet's waiting pod is bound to go to."""
+    """Returns the node of a pod; also the node for which a DaemonSet has created a waiting pod."""
     spec = as_map(pod.get("spec"))
     required = as_map(as_map(as_map(spec.get("affinity")).get("nodeAffinity")).get(_REQUIRED))
     return {
@@ -181,7 +181,7 @@ def workload_objects(scenario: Scenario) -> list[Manifest]:
 
 
 def is_same_crd(there: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
-    """Whether the CRD in the cluster has all that ours has, and exactly the same schemas."""
+    """Whether the CRD in the cluster has everything that ours has, and exactly the same schemas."""
     return _holds(as_map(there.get("spec")), as_map(ours.get("spec")))
 
 

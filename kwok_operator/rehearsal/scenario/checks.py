@@ -2,8 +2,9 @@
 
     ScenarioFile, Surroundings  --check-->  ScenarioFile with findings
 
-Each check is a function that takes the scenario and yields problems. Names, times and processes are
-here; figures, and what can never hold, in figurechecks.py; objects in applied.py.
+Each check is a function that takes the scenario and yields problems. This module checks names,
+times and processes; figurechecks.py checks figures, and what can never hold; applied.py checks
+objects.
 """
 
 from collections import Counter
@@ -50,7 +51,7 @@ _OF_NO_NAMESPACE: Final = frozenset({"KwokNodeGroup", "KwokCapacityPool"})
 
 
 def check(read: ScenarioFile, around: Surroundings) -> ScenarioFile:
-    """Returns the file with all findings of the checks that go beyond the form of single fields."""
+    """Returns the file with all findings of the checks that go beyond single fields."""
     scenario, document = read.scenario, read.document
     if scenario is None or document is None:
         return read
@@ -158,9 +159,7 @@ def _names(scenario: Scenario) -> Iterator[FieldProblem]:
 
 
 def _numbered_as(name: str, scenario: Scenario) -> str:
-    """Returns the name of another workload that has an object of this name; empty if
-    there is none.
-    """
+    """Returns the name of another workload that has an object of this name; or an empty text."""
     others = (each for each in scenario.workloads if each.name != name)
     return next((each.name for each in others if is_object_of(each, name)), "")
 
@@ -176,7 +175,7 @@ def _sizes(scenario: Scenario) -> Iterator[FieldProblem]:
 
 
 def _times(scenario: Scenario) -> Iterator[FieldProblem]:
-    """Finds what would happen only after the end."""
+    """Yields what would happen only after the scenario's end."""
     end = scenario.until.at_most
     late = f"is after the end, as until.atMost is {end:g} s; move it, or raise until.atMost"
     settled = scenario.until.settled
@@ -245,7 +244,7 @@ def _program(path: Path, name: str, around: Surroundings) -> Iterator[FieldProbl
 
 
 def _process_steps(scenario: Scenario) -> Iterator[FieldProblem]:
-    """Finds steps that start what runs, stop what doesn't, or name no process."""
+    """Yields steps that start a running process, stop one that doesn't run, or name no process."""
     names = {process.name for process in scenario.processes}
     started: Counter[str] = Counter()
     stopped: Counter[str] = Counter()

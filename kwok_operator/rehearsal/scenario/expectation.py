@@ -1,6 +1,6 @@
-"""Has what a scenario expects, and what it waits for: figures, Events, `kubectl wait`.
+"""The fields for what a scenario expects and waits for: figures, Events, `kubectl wait`.
 
-An Expectation is read from a scenario or from the header of a recording, and judged as it is. The
+An Expectation is read from a scenario or from the header of a recording, and judged unchanged. The
 figures are in `judge/figures.py`.
 """
 
@@ -57,7 +57,7 @@ def _about(value: str) -> str:
 
 
 About = Annotated[Line, AfterValidator(_about)]
-"""The objects that Events are about, as Kind, Kind/NAMESPACE or Kind/NAMESPACE/NAME. Kinds are
+"""The objects that Events are about, as KIND, KIND/NAMESPACE or KIND/NAMESPACE/NAME. Kinds are
 written as the API server writes them. In names, * stands for any characters and ? for one.
 """
 _ANY_OF: Final = (
@@ -78,7 +78,7 @@ _ANY_OF: Final = (
         }
     ),
 )
-"""A list of which one is enough; one alone may be given as plain text."""
+"""A list of alternatives; a single one may be plain text."""
 
 
 class ExpectedEvent(ScenarioPart):
@@ -110,7 +110,7 @@ class ExpectedEvent(ScenarioPart):
         return said and self._is_of(event)
 
     def nearly_matches(self, event: "EventLine") -> bool:
-        """Whether an Event has this reason and all the rest, but another message."""
+        """Whether an Event differs from the expected one only in its message."""
         return bool(self.reason and self.message) and self._is_of(event)
 
     def _is_of(self, event: "EventLine") -> bool:
@@ -131,7 +131,7 @@ def _names(wanted: str, about: str) -> bool:
     """Whether an About means this object."""
     there, parts = about.split("/"), wanted.split("/")
     if there[1:2] == [""] and len(parts) == 2:
-        del there[1]  # Kind/name, as the kind has no namespaces
+        del there[1]  # KIND/NAME, as the kind has no namespaces
     return len(parts) <= len(there) and all(map(fnmatchcase, there, parts))
 
 
@@ -146,7 +146,7 @@ def _when(value: Any) -> Any:
 
 
 A_WORD, A_TIME = "[word]", "[time]"
-"""Steps that stand for a union's branch in paths of pydantic's errors."""
+"""Steps that stand for a union's branch in the paths of pydantic's errors."""
 
 When = Annotated[
     Annotated[Literal["end", "always"], Tag(A_WORD)] | Annotated[AtTime, Tag(A_TIME)],
@@ -243,15 +243,15 @@ class Compared(ScenarioPart):
         )
 
     def holds_by_now(self, read: FigureReading) -> bool:
-        """Whether a condition holds. For `atLeast` alone, a value that is known only in part may be
-        enough.
+        """Whether a condition holds. If the only bound is `atLeast`, a value of which only a part
+        is known may be enough.
         """
         if read.value is None or (read.incomplete and self.bounds.keys() != {"atLeast"}):
             return False
         return self.holds(read.value)
 
     def is_broken_by(self, read: FigureReading) -> bool:
-        """Whether the bounds can't hold any more, whatever is still missing of the figure."""
+        """Whether the bounds can't hold any more, whatever the missing part of the figure is."""
         if read.value is None:
             return False
         if read.incomplete:
@@ -259,9 +259,7 @@ class Compared(ScenarioPart):
         return not self.holds(read.value)
 
     def shown(self, number: float) -> str:
-        """Returns the number rounded, unless the rounded one would be on the other side
-        of a bound.
-        """
+        """Returns the number rounded, unless the rounded one is on the other side of a bound."""
         unit = self.measured.unit
         text = in_words(number, unit)
         rounded = float(text.split()[0].replace(",", "")) / (100 if unit == "share" else 1)
@@ -310,7 +308,7 @@ class Expectation(Compared):
         return self.when.at if isinstance(self.when, AtTime) else None
 
     def __str__(self) -> str:
-        """Returns its name; by default, a description of what it expects."""
+        """Returns the expectation's name; by default, a description of what it expects."""
         if self.name:
             return self.name
         if self.wait is not None:

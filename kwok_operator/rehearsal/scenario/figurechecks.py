@@ -1,8 +1,8 @@
 """Checks the figures that a scenario names: whether they exist and can be measured, and whether
 their bounds can hold.
 
-Conditions of the timeline and of `until` are checked, too: a step after one that can never hold
-would never come, and the rehearsal would end only by `atMost`.
+Conditions of the timeline and of `until` are checked, too: a step after a condition that can never
+hold would never be done, and the rehearsal would end only by `atMost`.
 """
 
 import math
@@ -39,7 +39,7 @@ _OF_JOBS: Final = ("gangs.completionSeconds", "gangs.unfinished")
 
 
 def figure_checks(scenario: Scenario, known: Known, *, own_cluster: bool) -> Iterator[FieldProblem]:
-    """Yields all that is wrong with figures and their bounds."""
+    """Yields all problems with figures and their bounds."""
     for path, compared in scenario.compared():
         if compared.event is not None:
             yield from _says_nothing(path, compared, EVENT_COUNT)
@@ -68,9 +68,7 @@ def figure_checks(scenario: Scenario, known: Known, *, own_cluster: bool) -> Ite
 
 
 def _not_recorded(figure: str, scenario: Scenario) -> str:
-    """Returns why the figure isn't recorded in a cluster of others, and the remedy; empty if
-    it is.
-    """
+    """Returns why a borrowed cluster's recording lacks the figure, and the remedy; empty if not."""
     if figure.startswith(_OF_NODE_CLAIMS) and not scenario.karpenters:
         return (
             "NodeClaims of an existing cluster are recorded for a Karpenter of the scenario only;"
@@ -80,9 +78,7 @@ def _not_recorded(figure: str, scenario: Scenario) -> str:
 
 
 def _without_lines(figure: str, of: FigureScope, scenario: Scenario, known: Known) -> str:
-    """Returns why the figure can't be measured in this scenario, and the remedy; empty if
-    it can.
-    """
+    """Returns why the figure can't be measured here, and the remedy; empty if it can."""
     karpenter = bool(scenario.karpenters)
     whose = f"the group {of.group} has" if of.group else "no group that is applied has"
     if figure.startswith("instances.") and not _any_group(known, of, scenario, "cloud"):
@@ -149,7 +145,7 @@ def _any_group(known: Known, of: FigureScope, scenario: Scenario, part: str) -> 
 
 def _any_object(known: Known, kinds: Collection[str], namespace: str, called: str = "") -> bool:
     """Whether an object of these kinds is applied. If given, `called` must begin with the object's
-    name, as the names of a CronJob's Jobs do.
+    name, as the names of a CronJob's Jobs begin with the CronJob's.
     """
     return any(
         kind in kinds
@@ -239,7 +235,7 @@ def _too_many_pods(
         return
     most = _most_pods(compared.of, scenario, known)
     level = compared.figure.removesuffix(".max").removesuffix(".final")
-    # Pods that failed or were deleted are replaced, so their number can exceed that of replicas.
+    # Pods that failed or were deleted are replaced, so there may be more pods than replicas.
     if level in ("pods.pending", "pods.running") and least > most:
         yield problem(
             (*path, field),
@@ -249,8 +245,8 @@ def _too_many_pods(
 
 
 def _most_pods(of: FigureScope, scenario: Scenario, known: Known) -> float:
-    """Returns how many pods the scenario's workloads can have at most; infinity if others
-    may come.
+    """Returns how many pods the scenario's workloads can have at most; infinity if others may be
+    added.
     """
     if not known.complete or known.pods:
         return math.inf

@@ -1,8 +1,8 @@
-"""Has the fields of `karpenter` of a process in a scenario, and what Karpenter makes of them.
+"""The fields of `karpenter` of a process in a scenario.
 
-The binary and the folder of its CRDs are the user's: it is Karpenter with its kwok provider, 1.4 or
-later. NodePools and instance types are made from groups, or given. What is made from groups is in
-`rehearsal/karpenter/`; `rehearsal/karpenterstart.py` starts Karpenter.
+The binary and the folder of its CRDs come from the user: Karpenter with its kwok provider, 1.4 or
+later. NodePools and instance types are made from groups, by `rehearsal/karpenter/`, or given;
+`rehearsal/karpenterstart.py` starts Karpenter.
 """
 
 from enum import StrEnum
@@ -32,9 +32,9 @@ from kwok_operator.rehearsal.scenario.timeline import APPLYING_SCHEMA, Applying
 
 DEFAULT_BINARY: Final = "karpenter"
 KARPENTER_MODULE: Final = "sigs.k8s.io/karpenter"
-"""The Go module that has Karpenter."""
+"""The Go module of Karpenter."""
 CRDS_FOLDER: Final = "crds"
-"""The folder of the CRDs, beside the program."""
+"""The name of the folder of CRDs beside the program."""
 GROUPS: Final = "groups"
 """The value of `nodePools` and `instanceTypesFrom` by which they are made from the groups."""
 NEVER: Final = "Never"
@@ -51,7 +51,7 @@ def _after(value: Any) -> Any:
 
 
 def duration(seconds: float) -> str:
-    """Returns whole seconds as Karpenter's objects have them."""
+    """Returns whole seconds as a duration in Karpenter's objects."""
     return f"{seconds:.0f}s"
 
 
@@ -210,12 +210,12 @@ class Karpenter(ScenarioPart):
 
     @property
     def disruption_of_pools(self) -> dict[str, Any] | None:
-        """spec.disruption of NodePools from groups; None for Karpenter's own."""
+        """spec.disruption of NodePools that are made from groups; None for Karpenter's default."""
         return self.disruption.dump() if self.disruption is not None else None
 
     @property
     def gathers_pods(self) -> float:
-        """For how many seconds it waits for more pods once none come."""
+        """After how many seconds without new pods Karpenter decides about the collected ones."""
         return min(self.batch_idle or 1.0, self.batch_max or 10.0)
 
     @property
@@ -225,6 +225,6 @@ class Karpenter(ScenarioPart):
 
     @property
     def paths(self) -> list[str]:
-        """The files and folders that it names, its program aside."""
+        """The files and folders that the fields name, without the program."""
         pools = [each.path for each in self.node_pools or ()]
         return [path for path in (self.crds, *pools, self.types_file) if path is not None]

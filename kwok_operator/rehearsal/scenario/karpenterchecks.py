@@ -1,6 +1,6 @@
 """Checks Karpenter of a scenario: its CRDs, instance types and NodePools, before anything starts.
 
-What it needs of the groups is known only if the files say all of their nodes. The rest is checked
+What it needs of the groups is known only if the files show all of their nodes. The rest is checked
 again when Karpenter is started (rehearsal/karpenterstart.py).
 """
 
@@ -58,16 +58,16 @@ class KarpenterFindings:
     findings: list[Finding] = field(default_factory=list)
     """The findings in files that it names, and in objects that it contains."""
     ignored: list[str] = field(default_factory=list)
-    """What of the groups and of the timeline has no effect on Karpenter's nodes."""
+    """Fields of the groups, and steps of the timeline, that have no effect on Karpenter's nodes."""
     unlike: list[str] = field(default_factory=list)
-    """Sentences on what makes Karpenter's nodes other than those of the groups."""
+    """Sentences on how Karpenter's nodes differ from those of the groups."""
     unchecked: list[str] = field(default_factory=list)
     """What could not be checked without Karpenter's program."""
 
 
 class KarpenterLook:
-    """Checks the processes that are Karpenter. Their files are read first, as the size of all files
-    together is limited, and the objects of an import may fill it.
+    """Checks the processes that are Karpenter. Their files are read first, as the total size of
+    files is limited, and the objects of an import may use it up.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class KarpenterLook:
             each.read()
 
     def at(self, known: Known) -> KarpenterFindings:
-        """Checks it all, once it is known which groups there are."""
+        """Does all checks, once it is known which groups exist."""
         result = self._result
         for brought in self._brought:
             self._check_process(brought.path, brought.wanted)
@@ -141,11 +141,11 @@ class _Brought:
     result: KarpenterFindings
     crds: KarpenterCrds | None = None
     types: list[InstanceType] | None = None
-    """The types of a file; None if they are made from groups."""
+    """The instance types of a file; None if they are made from groups."""
     own: list[FoundObject] | None = None
     """The objects for the NodePools; None if they are made from groups, or not all known."""
     made: Sequence[InstanceType] = ()
-    """The types that are made from groups, as far as files say."""
+    """The instance types that are made from groups, as far as files show them."""
 
     def read(self) -> None:
         self.types, self.own = self._types(), self._own()
@@ -293,7 +293,7 @@ class _Brought:
 
 
 def _groups(known: Known) -> dict[str, tuple[KwokNodeGroupSpec, Node]] | None:
-    """Returns all groups with their nodes; None if files alone don't say."""
+    """Returns all groups with their nodes; None if the files don't show all nodes."""
     if not known.complete:
         return None
     groups = {}
@@ -321,14 +321,14 @@ def _scaled(known: Known) -> dict[str, KwokNodeGroupSpec]:
 
 
 def _is_of_group(what: str, known: Known, specs: Collection[str]) -> bool:
-    """Whether it is a group of which an autoscaler may make nodes."""
+    """Whether `what` is a group whose nodes an autoscaler may make."""
     kind, _, name = what.partition("/")
     is_group = kind.lower().partition(".")[0] in _GROUP_WORDS
     return is_group and (name in specs or name not in known.groups)
 
 
 def _comes_late(scenario: Scenario, number: int, known: Known) -> Iterator[str]:
-    """Yields what steps do to groups after Karpenter has made instance types of them."""
+    """Yields what steps change in groups after Karpenter has made instance types of them."""
     specs, process = _scaled(known), scenario.processes[number]
     steps = [*enumerate(scenario.timeline)]
     if process.starts is Starts.BY_TIMELINE:
@@ -357,6 +357,6 @@ def _ignored(wanted: Karpenter, scenario: Scenario, known: Known) -> Iterator[st
         if zone_in(known.groups[name]) in zones:
             continue
         if name not in out and (spec.cloud is None or pools.isdisjoint(spec.cloud.capacity_pools)):
-            # The class of Karpenter's nodes is out only if all groups are.
+            # Karpenter's NodeClass is out of order only if all groups are.
             yield from (f"timeline[{number}].outage" for number in outages)
             return

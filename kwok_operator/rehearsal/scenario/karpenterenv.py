@@ -1,4 +1,4 @@
-"""The variables with which a rehearsal starts Karpenter: its own, and those of the scenario.
+"""The environment variables with which a rehearsal starts Karpenter: its own and the scenario's.
 
 Karpenter of a scenario, ports, a file --karpenter_environment--> variables
 """
@@ -23,7 +23,7 @@ GIVEN_VARIABLES: Final[Mapping[str, str]] = MappingProxyType(
         "LOG_LEVEL": "a field: write logLevel",
     }
 )
-"""Why `env` of a process can't set a variable, by its name."""
+"""Why `env` of a process can't set a variable, by the variable's name."""
 
 
 def karpenter_environment(

@@ -1,8 +1,8 @@
-"""A file of instance types of Karpenter's kwok provider, as users write it.
+"""Reads a file of instance types for Karpenter's kwok provider, as users write it.
 
 JSON  --read_types-->  InstanceType
 
-Karpenter only logs what is wrong with the file, and then has no types.
+It is checked here, as Karpenter only logs mistakes in the file, and then has no types.
 """
 
 import json

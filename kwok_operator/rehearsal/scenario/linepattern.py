@@ -1,8 +1,8 @@
 """Matches lines of programs with regular expressions of users.
 
-Python's `re` can take for ever over one line, and blocks the whole process meanwhile. So pydantic's
-engine, written in Rust, is used: its time is linear in the line, and it has no look-around and no
-back-references.
+Python's `re` may take practically for ever for one line, and blocks the whole process meanwhile. So
+pydantic's engine, written in Rust, is used: its time is linear in the line, and it has no
+look-around and no back-references.
 """
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema

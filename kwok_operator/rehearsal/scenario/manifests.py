@@ -3,7 +3,7 @@
     workload, number  --manifest-->  a Deployment, StatefulSet, Job or Pod
 
 Pods tolerate the guard taint, the only thing that keeps pods off fake nodes. They run nothing:
-unless the scenario gives one, their image doesn't exist.
+unless the scenario names an image, their image doesn't exist.
 """
 
 from typing import Any, Final
@@ -57,7 +57,7 @@ def manifest(workload: ScenarioWorkload, number: int) -> Manifest:
         pod["spec"].setdefault("restartPolicy", "Never")
         spec: Manifest = {"parallelism": size, "completions": size, "template": pod}
         return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
-    # Several Deployments of one workload would otherwise take each other's pods for their own.
+    # Otherwise several Deployments of one workload would take each other's pods for their own.
     own_label = {APP_LABEL: name}
     pod["metadata"]["labels"] |= own_label
     spec = {"replicas": size, "selector": {"matchLabels": own_label}, "template": pod}
@@ -92,7 +92,8 @@ def _tolerates(toleration: object) -> bool:
 def _in_full(pods: PodsOfWorkload) -> Manifest:
     requests = {"cpu": pods.cpu, "memory": pods.memory, **pods.resources}
     requests = {name: amount for name, amount in requests.items() if amount is not None}
-    # Extended resources can't be overcommitted: the API server wants a limit that is the request.
+    # Extended resources can't be overcommitted: the API server requires a limit equal to the
+    # request.
     limits = {name: amount for name, amount in requests.items() if "/" in name}
     resources = {"requests": requests} | ({"limits": limits} if limits else {})
     spec: Manifest = {"containers": [{"name": "work", "image": _IMAGE, "resources": resources}]}

@@ -102,9 +102,7 @@ class Until(ScenarioPart):
 
     @property
     def settled(self) -> float | None:
-        """The seconds without a change that end the rehearsal; None if only something
-        else ends it.
-        """
+        """The seconds without a change that end the rehearsal; None if something else ends it."""
         return self.settled_for or (None if self.model_fields_set else DEFAULT_SETTLED)
 
 
@@ -186,7 +184,7 @@ class Scenario(ScenarioPart):
         return self
 
     def compared(self) -> Iterator[tuple[tuple[str | int, ...], Compared]]:
-        """Yields all conditions and expectations, each with its path."""
+        """Yields all conditions and expectations, each with its path in the scenario."""
         for number, step in enumerate(self.timeline):
             if step.after is not None:
                 yield ("timeline", number, "after"), step.after
@@ -213,22 +211,22 @@ class Scenario(ScenarioPart):
 
     @property
     def kueues(self) -> dict[int, Kueue]:
-        """The processes that are Kueue, by number."""
+        """The processes that are Kueue, by index."""
         numbered = ((number, each.kueue) for number, each in enumerate(self.processes))
         return {number: kueue for number, kueue in numbered if kueue is not None}
 
     @property
     def gathers_pods(self) -> float | None:
-        """For how many seconds Karpenter waits for more pods once none come; None without one."""
+        """After how many seconds without new pods Karpenter decides; None without a Karpenter."""
         return max((each.gathers_pods for each in self.karpenters.values()), default=None)
 
     @property
     def draws_from(self) -> str:
-        """The seed of all draws."""
+        """The seed of all random draws."""
         return self.seed or self.name
 
     @property
     def operators_seed(self) -> str:
-        """The seed of groups that have none; empty if the operator takes their names for it."""
+        """The seed of groups that have none; empty if the operator uses their names as seeds."""
         given = self.cluster.flags.get(Component.OPERATOR, {}).get("cloud-seed")
         return given or self.seed or ""

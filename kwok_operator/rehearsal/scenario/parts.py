@@ -1,8 +1,8 @@
 """What the parts of a scenario share: the base class, times, bounds, names.
 
-Unlike resources of the API, a scenario is read only here, and only once, so an unknown field is a
-mistake. Times are converted to seconds here, so scenarios and recordings have numbers. Checks
-across parts are in `rehearsal/scenario/checks.py`.
+A scenario is read only here, and only by one version, so an unknown field is a mistake, unlike in
+an API resource. Times are converted to seconds here, so scenarios and recordings contain numbers.
+Checks across parts are in `rehearsal/scenario/checks.py`.
 """
 
 import re
@@ -33,9 +33,9 @@ from kwok_operator.api.base import (
 )
 
 MAX_SECONDS = 7 * 86_400.0
-"""Seconds that a rehearsal may take at most, as it runs in real time."""
+"""The most seconds that a rehearsal may take, as it runs in real time."""
 MAX_PODS = 150_000
-"""Kubernetes' own limit for a cluster."""
+"""The most pods of a scenario: Kubernetes' own limit for a cluster."""
 
 _TIME = r"(?:([0-9]{1,4})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,8})s)?(?:([0-9]{1,9})ms)?"
 TIME_SCHEMA = "^(?=.)([0-9]{1,4}h)?([0-9]{1,6}m)?([0-9]{1,8}s)?([0-9]{1,9}ms)?$"
@@ -46,9 +46,7 @@ _TOO_LARGE = 2.0**1023
 NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 NODE_PLACE = rf"^{DNS_NAME}/(0|[1-9][0-9]{{0,6}})$"
 MAX_NAME = 50
-"""The most characters of a name. A number is appended to it, and both together must fit
-in a label.
-"""
+"""The most characters of a name. A number is appended, and both must fit in a label."""
 
 
 class ScenarioPart(BaseModel):
@@ -86,7 +84,7 @@ def program_field(default: str) -> Any:
 
 
 def require_one(part: BaseModel, *names: str) -> str:
-    """Returns the one of these fields that is set. Raises ValueError if not exactly one is."""
+    """Returns which of these fields is set. Raises ValueError if not exactly one is."""
     given = [name for name in names if getattr(part, name) is not None]
     words = ", ".join(to_camel(name) for name in names[:-1]) + f" and {to_camel(names[-1])}"
     if len(given) == 1:
@@ -118,8 +116,8 @@ class _Time(float):
 
 
 class NoBoundError(ValueError):
-    """A value that can't be a bound. What can be one depends on the figure, so the message is made
-    later.
+    """A value that can't be a bound. What a bound may be depends on the figure, so the message is
+    made later, where the figure is known.
     """
 
 

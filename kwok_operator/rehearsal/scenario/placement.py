@@ -1,8 +1,8 @@
 """The field `placement` of a scenario: the nodes on which pods stand at the beginning.
 
-It is in the scenario, or in a file of its own that the scenario names, such as the placement.json
-of an import. Nodes are named GROUP/NUMBER. Which pod gets which node is decided in
-`rehearsal/seats.py`, and they are bound in `rehearsal/placing.py`.
+It is in the scenario, or in a separate file that the scenario names, such as the placement.json of
+an import. Nodes are named GROUP/NUMBER. `rehearsal/seats.py` decides which pod gets which node;
+`rehearsal/placing.py` binds the pods.
 """
 
 import json
@@ -32,7 +32,7 @@ from kwok_operator.rehearsal.scenario.problems import field_problems
 _KINDS = "pod|deployment|statefulset|daemonset|replicaset|replicationcontroller|job"
 
 NodePlace = Annotated[str, StringConstraints(pattern=NODE_PLACE, max_length=300)]
-"""A node of a group by its number, from 0 on in the order of names: general/0."""
+"""A node of a group by its number, from 0, in the order of names: general/0."""
 
 PlacedWorkload = Annotated[
     str, StringConstraints(pattern=rf"^({_KINDS})/[a-z0-9]([-.a-z0-9]*[a-z0-9])?$", max_length=300)

@@ -1,4 +1,4 @@
-"""Describes what is wrong with values that a pydantic model refuses: field, value, remedy.
+"""Describes why a pydantic model refuses values: field, value, remedy.
 
 ValidationError (pydantic's)  --field_problems-->  FieldProblem, one for each mistake
 """
@@ -21,7 +21,7 @@ from kwok_operator.schema.check import FieldProblem
 MOST: Final = 50
 _MAX_SENTENCE: Final = 800
 _MANY: Final = 2_000
-"""Among this many names or more, no similar name is searched for, as that takes too long."""
+"""With this many known names or more, no similar name is searched for, as that takes too long."""
 _PROBLEMS: Final = {
     "dict_type": "is no object of keys and values",
     "tuple_type": "is no list; begin each item with a dash",

@@ -72,13 +72,13 @@ class ClusterAutoscaler(ScenarioPart):
 
     @property
     def flags_with_crds(self) -> list[str]:
-        """The flags that are given, and have it read objects of its CRDs."""
+        """The flags that are given and that make cluster-autoscaler read objects of its CRDs."""
         given = {name.replace("_", "-"): value for name, value in self.flags.items()}
         return [name for name in _FLAGS_WITH_CRDS if given.get(name, "false").lower() != "false"]
 
     def folder_of_crds(self, beside: Callable[[str], str | None]) -> str | None:
-        """Returns the folder of its CRDs; None without one. `beside` has the path of a folder
-        beside a program.
+        """Returns the folder of cluster-autoscaler's CRDs; None if it needs none. `beside` returns
+        the path of a folder beside a program.
         """
         needed = bool(self.flags_with_crds)
         return self.crds or (beside(CRDS_FOLDER) if needed else None)

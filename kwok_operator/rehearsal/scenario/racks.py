@@ -1,4 +1,4 @@
-"""By which labels a scenario measures racks: those that it names, or else those of its groups.
+"""The labels by which a scenario measures racks: those that it names, or those of its groups.
 
 topology of the scenario, specs of groups  --recorded-->  RecordedTopology of the recording
                                            --rack_checks-->  problems
@@ -49,8 +49,8 @@ class ScenarioTopology(ScenarioPart):
 def recorded(
     topology: ScenarioTopology | None, groups: Iterable[Mapping[str, Any]]
 ) -> RecordedTopology | None:
-    """Returns by which labels racks are measured; None if neither the scenario nor the specs of its
-    groups name any, or these don't agree.
+    """Returns the labels by which racks are measured; None if neither the scenario nor the specs of
+    its groups name any, or the groups differ.
     """
     topology = topology or ScenarioTopology()
     levels = topology.levels
@@ -63,9 +63,7 @@ def recorded(
 def rack_checks(
     topology: ScenarioTopology | None, groups: Iterable[Mapping[str, Any]], *, complete: bool
 ) -> Iterator[FieldProblem]:
-    """Yields what is wrong with the scenario's topology. `complete` says whether all groups are
-    known.
-    """
+    """Yields problems with the scenario's topology. `complete`: whether all groups are known."""
     if topology is None or topology.levels is not None:
         return
     found = _levels_of(groups)

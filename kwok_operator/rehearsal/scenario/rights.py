@@ -1,9 +1,9 @@
-"""Decides which rights, that only some features need, the operator of a rehearsal gets.
+"""Decides which optional rights, needed only by some features, the operator of a rehearsal gets.
 
     objects of `apply` and of the timeline, patches, flags  --needed_rights-->  OptionalRights
 
 A right has the name of the component in deploy/components that grants it. If the scenario runs
-programs, any may be needed, as it isn't known what these apply.
+programs, any may be needed, as it isn't known what they apply.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -25,7 +25,7 @@ _MODES: Final = {"emulate": "clusterapi-emulate", "mirror": "clusterapi-mirror"}
 class OptionalRights(NamedTuple):
     needed: frozenset[str]
     possible: frozenset[str]
-    """The further rights that a program of the scenario could make necessary."""
+    """The optional rights that a program of the scenario could need."""
 
 
 def component_of(manifest: Manifest) -> str:
@@ -89,7 +89,7 @@ def _config(manifest: Manifest) -> Mapping[str, Any]:
     try:
         documents = load_documents(text, where="config")
     except ManifestError:
-        return {}  # the operator says what is wrong with it
+        return {}  # the operator reports what is wrong with it
     return as_map(next(iter(documents), None))
 
 

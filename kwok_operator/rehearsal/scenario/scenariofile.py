@@ -1,4 +1,4 @@
-"""Reads a scenario from the text of its file, or finds all that is wrong with it.
+"""Reads a scenario from the text of its file, or finds all mistakes in it.
 
     text --YAML--> one document --arms.py--> one arm of it --models--> Scenario
         --checks.py--> ScenarioFile: findings
@@ -34,11 +34,11 @@ class ScenarioFile:
     document: Document | None = None
     findings: tuple[Finding, ...] = ()
     ignored: tuple[str, ...] = ()
-    """What of the groups and of the timeline has no effect on Karpenter's nodes."""
+    """Fields of the groups, and steps of the timeline, that have no effect on Karpenter's nodes."""
     unlike: tuple[str, ...] = ()
-    """Sentences on what makes Karpenter's nodes other than those of the groups."""
+    """Sentences on how Karpenter's nodes differ from those of the groups."""
     unchecked: tuple[str, ...] = ()
-    """What could not be checked, as programs are lacking that a mere check doesn't need."""
+    """What could not be checked, as a program is missing that a mere check doesn't need."""
 
     def with_findings(
         self, problems: Iterable[FieldProblem], findings: Iterable[Finding] = ()
@@ -53,7 +53,7 @@ class ScenarioFile:
 
 
 def read_scenario(file: str, text: str, *, arm: str | None = None) -> ScenarioFile:
-    """Reads a scenario from text, and checks its form only; if it has arms, reads one of them."""
+    """Reads a scenario from text, and checks only its form. If it has arms, reads the arm `arm`."""
     read = read_document(file, text)
     return scenario_in(read, arm=arm) if read.document and not read.findings else read
 
@@ -101,7 +101,7 @@ def scenario_in(read: ScenarioFile, *, arm: str | None = None) -> ScenarioFile:
 
 
 def _named(value: dict[str, Any], file: str) -> dict[str, Any]:
-    """Adds a name after that of the file, if the scenario has none."""
+    """Adds a name, from that of the file, if the scenario has none."""
     if value.get("name") is not None:
         return value
     stem = file.replace("\\", "/").rpartition("/")[2]

@@ -1,4 +1,4 @@
-"""Defines what checks need to know around a scenario: files, programs, the cluster.
+"""Defines what the checks of a scenario may read outside it: files, programs, the cluster.
 
 This is only the interface; `rehearsal/surroundings.py` implements it.
 """
@@ -12,7 +12,7 @@ from kwok_operator.errors import KwokOperatorError
 
 class UnusableReferenceError(KwokOperatorError):
     """Something that a scenario names doesn't exist, or can't be used. The text has the problem and
-    remedy.
+    the remedy.
     """
 
 
@@ -20,7 +20,7 @@ class UnusableReferenceError(KwokOperatorError):
 class Material:
     """The files that are applied for a path: the name and text of each.
 
-    It is incomplete if more is applied than the files say, as by a kustomization's patches.
+    It is incomplete if more is applied than the files show, as by a kustomization's patches.
     """
 
     texts: tuple[tuple[str, str], ...]
@@ -44,21 +44,19 @@ class Surroundings(Protocol):
         """Returns the files that are applied for a path."""
 
     def text(self, path: str) -> str:
-        """Returns the text of a file that isn't applied."""
+        """Returns the text of a file that isn't applied to the cluster."""
 
     def beside(self, program: str, name: str) -> str | None:
-        """Returns the path of a file or folder beside a program; None if there is no program."""
+        """Returns the path of a file or folder beside a program; None if the program is missing."""
 
     def executable(self, program: str) -> bytes:
-        """Returns what is in the file of a program; nothing if there is none, or it can't be
-        read.
-        """
+        """Returns the content of a program's file; empty if there is none, or it can't be read."""
 
     def check_program(self, name: str) -> None:
         """Checks that a program of a process or a step can be started, unless it `lacks` it."""
 
     def lacks(self, name: str) -> bool:
-        """Whether a program isn't there, and need not be, as nothing will be played."""
+        """Whether a program is missing, and isn't needed, as nothing will be played."""
 
     def check_trace(self, path: str) -> None:
         """Checks that a trace can be replayed."""

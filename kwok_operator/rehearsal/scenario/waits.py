@@ -1,4 +1,4 @@
-"""Checks the arguments of `kubectl wait` that a scenario has.
+"""Checks the arguments of `kubectl wait` in a scenario.
 
 "kng/batch --for=condition=Ready"  --wait_problem-->  a sentence, or nothing
 """
@@ -68,8 +68,8 @@ def _plain(words: Sequence[str]) -> list[str]:
 
 def _deletes_nothing(words: Sequence[str], names: Collection[str]) -> str:
     """Returns why a wait for a deletion could never fail; empty if it can. kubectl takes objects
-    that never existed as deleted. Names of pods and nodes begin with their owner's, so names that
-    begin as one of `names` are fine.
+    that never existed for deleted. Names of pods and nodes begin with their owner's, so names that
+    begin like one of `names` are accepted.
     """
     if not any(word in ("--for=delete", "delete") for word in words):
         return ""

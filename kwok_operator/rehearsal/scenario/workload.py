@@ -1,7 +1,7 @@
 """The workloads of a scenario: which pods arrive, in which objects, and when.
 
-This module has the fields, their limits, and which exclude each other. `arrivals.py` computes when
-each object is created, `manifests.py` what it looks like.
+This module has the fields, their limits, and which of them exclude each other. `arrivals.py`
+computes when each object is created, `manifests.py` makes its manifest.
 """
 
 from collections.abc import Mapping

@@ -1,1 +1,1 @@
-"""Shrinks a scenario to the smallest one in which an expectation comes out the same."""
+"""Shrinks a scenario to the smallest one in which an expectation has the same outcome."""

@@ -1,13 +1,13 @@
-"""Delta debugging: finds a small part of something that still has a property, by asking for parts.
+"""Delta debugging: finds a small part of something that still has a property, by testing parts.
 
     items --minimized-->    which of them are needed
     numbers --lowered-->    how small each of them can be
 
-Both are generators that yield what is to be tried, are sent whether that has the property, and
-return what is left. So they know nothing of how a try is made, and their caller can stop at any
-time: what was last answered with True is the smallest so far. What is given at first must have the
-property, and isn't tried. Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing
-Input" (2002), where the first is called ddmin.
+Both are generators: they yield what to try, are sent whether it has the property, and return the
+smallest. They don't know how a try is made, and their caller can stop at any time: what was last
+answered with True is the smallest so far. What is given at first must have the property, and isn't
+tried. Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input" (2002), where the
+first is called ddmin.
 """
 
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
@@ -59,11 +59,11 @@ def _split(items: tuple[T, ...], pieces: int) -> list[tuple[T, ...]]:
 
 
 def lowered(numbers: Mapping[K, int], least: Mapping[K, int]) -> Tries[dict[K, int]]:
-    """Returns the numbers, each between its `least` and what it was.
+    """Returns the numbers, each between its `least` and its first value.
 
-    It first tries to set all of them to their least, then as many as possible. It then lowers each
-    of the others alone, by bisection, until one less is answered with False. Bisection assumes that
-    larger numbers have the property wherever smaller ones do.
+    It first tries to set all of them to their least, then as many as possible. Then it lowers each
+    of the others alone, by bisection, until the next lower value is answered with False. Bisection
+    assumes that larger numbers have the property wherever smaller ones do.
     """
     now = dict(numbers)
     large = tuple(key for key in numbers if numbers[key] > least[key])
@@ -87,7 +87,7 @@ def lowered(numbers: Mapping[K, int], least: Mapping[K, int]) -> Tries[dict[K, i
 
 
 def _translated(tries: Tries[T], what: Callable[[T], U]) -> Generator[U, bool, T]:
-    """Yields what each try means elsewhere, and returns what the tries return."""
+    """Yields each try translated by `what`, and returns what the tries return."""
     try:
         each = next(tries)
         while True:

@@ -1,7 +1,7 @@
-"""A scenario as one document without files, and that document as text.
+"""Turns a scenario into one document without other files, and that document into text.
 
 ScenarioFile --inlined--> document --in_yaml--> a file that people read and attach
-                          document --read_again--> ScenarioFile, with all that is wrong with it
+                          document --read_again--> ScenarioFile, with all mistakes found in it
 """
 
 import copy
@@ -33,9 +33,9 @@ _FIRST: Final = ("apiVersion", "kind", "metadata", "spec")
 
 
 async def inlined(read: ScenarioFile, kubectl: AsyncKubectl, *, folder: Path) -> Doc:
-    """Returns the document of a scenario that was read, with all that it applies written into it,
-    and its placement; without what it teaches, which won't be true of less. Raises CommandError,
-    SettingsError.
+    """Returns the document of a scenario, which contains its placement and all objects that it
+    applies. It leaves out `teaches`, which may not be true of a smaller scenario. Raises
+    CommandError, SettingsError.
     """
     assert read.document is not None and read.scenario is not None
     doc: Doc = copy.deepcopy(read.document.value)
@@ -64,7 +64,7 @@ async def inlined(read: ScenarioFile, kubectl: AsyncKubectl, *, folder: Path) ->
 
 
 def _unlabelled(made: Mapping[str, Any]) -> Doc:
-    """Returns an object without the label by which it was read."""
+    """Returns an object without the label with which it was read."""
     metadata = {key: part for key, part in made["metadata"].items() if part is not None}
     labels = {k: v for k, v in as_map(metadata.get("labels")).items() if k != REHEARSAL_LABEL}
     others = {key: part for key, part in metadata.items() if key != "labels"}
@@ -78,7 +78,7 @@ def expecting(doc: Doc, expect: Sequence[Expectation | Mapping[str, Any]]) -> Do
 
 
 def read_again(doc: Doc, path: Path, *, binaries: Mapping[str, Path]) -> ScenarioFile:
-    """Reads and checks a document as if it stood in the file at `path`."""
+    """Reads and checks a document as if it were in the file at `path`."""
     read = ScenarioFile(str(path), document=Document(doc, 1, {}, {}))
     around = LocalSurroundings(
         path, kubernetes=known_versions(), binaries=binaries, check_trouble=parse_plan
@@ -101,7 +101,7 @@ _Dumper.add_representer(str, _text)
 
 
 def in_yaml(doc: Doc) -> str:
-    """Returns a document as YAML, with what is small on one line."""
+    """Returns a document as YAML. Small parts are on one line."""
     ordered = {key: doc[key] for key in ("name", *FIELDS) if key in doc}
     ordered |= {key: part for key, part in doc.items() if key not in ordered}
     text: str = yaml.dump(

@@ -2,9 +2,9 @@
 
     document, Anonymizer --hidden--> the same document with hashes for names
 
-Objects are renamed by importing/anonymous.py. The rest of a scenario refers to them, and follows
-here: what figures are narrowed to, what steps and places are about, and names within flags and
-texts. Texts for people are left out. Commands can't be made anonymous.
+importing/anonymous.py renames objects. This module renames the rest of a scenario that refers to
+them: what figures are narrowed to, what steps and places are about, and names in flags and texts.
+Texts for people are left out. Commands can't be made anonymous.
 """
 
 import re
@@ -54,7 +54,7 @@ def _refuse_commands(doc: Doc) -> None:
 
 
 class _Made(dict[str, Any]):
-    """An object that was renamed."""
+    """Marks an object that was renamed."""
 
 
 def _objects(value: Any) -> Any:
@@ -82,7 +82,7 @@ def _with_objects(value: Any, renamed: Any) -> Any:
 
 
 class _Hider:
-    """Renames what isn't in objects."""
+    """Renames the parts of a document that aren't objects."""
 
     def __init__(self, anonymizer: Anonymizer) -> None:
         self._anonymizer = anonymizer
@@ -90,7 +90,7 @@ class _Hider:
         """The new name of each name in the objects."""
 
     def part(self, key: str, value: Any) -> Any:
-        """Renames what stands under a key."""
+        """Renames the value of a key."""
         match key, value:
             case _, _Made():
                 return dict(value)
@@ -129,8 +129,8 @@ class _Hider:
         return value
 
     def _made_of(self, text: str) -> str:
-        """Returns the new name of an object, or of one that is called after it: `web-*`, `web-0`.
-        It is empty if there is no such object.
+        """Returns the new name of an object, or of one whose name begins with its name: `web-*`,
+        `web-0`. It is empty if there is no such object.
         """
         names = [name for name in self.known if text == name or text.startswith(f"{name}-")]
         longest = max(names, key=len, default="")

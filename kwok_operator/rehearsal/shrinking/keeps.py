@@ -1,4 +1,4 @@
-"""Which expectations a shrinking is to keep: those that --keeps names, by text or in full.
+"""Decides which expectations a shrinking keeps: those that --keeps names, by text or in full.
 
 texts, Scenario --expectations--> the expectations, of the scenario or new ones
 """
@@ -22,9 +22,8 @@ def expectations(
 ) -> list[Any]:
     """Returns the expectations as a document has them: `raw` are those of the scenario.
 
-    They are named by number from 0 on, by figure, or by a part of their text, which may be that of
-    several; or one is written in full, as `{figure: pods.pending, equals: 0}`. Raises
-    SettingsError.
+    They are named by number from 0, by figure, or by a part of their text, which several may have;
+    or one is written in full, as `{figure: pods.pending, equals: 0}`. Raises SettingsError.
     """
     if not given and len(expect) > 1:
         raise SettingsError(

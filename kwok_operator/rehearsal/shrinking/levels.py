@@ -1,11 +1,11 @@
-"""In which order a scenario is made smaller: from the coarse to the fine.
+"""The order in which a scenario is made smaller: from coarse parts to fine ones.
 
     document --LEVELS--> parts to leave out, or numbers to lower, of one level at a time
 
-Some things are never left out, as the answer would then be to another question: what autoscalers
+Some things are never left out, as the answer would then be to another question: which autoscalers
 are started, with which bounds of which groups, and the resources of the groups' machines. Fields
-without which the API server refuses an object stay, too. The prices of all groups go together or
-not at all, as an autoscaler compares them.
+without which the API server refuses an object stay, too. The prices of all groups are left out
+together or not at all, as an autoscaler compares them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,9 +30,9 @@ from kwok_operator.rehearsal.shrinking.parts import (
 )
 
 _WITH_OTHERS: Final = frozenset({POOL_KIND, "Namespace", "PriorityClass", "RuntimeClass"})
-"""Kinds of objects that go with what uses them."""
+"""Kinds of objects that are left out with the objects that use them."""
 _DEPTHS: Final = 14
-"""How deep the fields of objects are looked at."""
+"""How many levels deep the fields of objects are tried."""
 
 Kept = Callable[[Path], bool]
 
@@ -104,7 +104,7 @@ def _placement(doc: Doc) -> list[Part]:
 
 
 def _kept_of_pods(made: Doc, path: Path) -> bool:
-    """Whether a field of an object that is or makes pods stays."""
+    """Whether a field of an object that is or creates pods must stay."""
     if made.get("kind") == "Pod":
         return _kept_of_template(path, frozenset()) or path == ("spec", "nodeName")
     match path:
@@ -199,7 +199,7 @@ def _flags(doc: Doc) -> Iterator[tuple[Path, Kept]]:
 def _fields(
     roots: Callable[[Doc], Iterator[tuple[Path, Kept]]], depth: int
 ) -> Callable[[Doc], list[Part]]:
-    """Returns the function that yields the fields at one depth of these roots."""
+    """Returns the function that lists the fields at one depth of these roots."""
 
     def parts(doc: Doc) -> list[Part]:
         fields: list[Part] = []

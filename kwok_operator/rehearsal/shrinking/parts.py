@@ -1,11 +1,11 @@
-"""The parts of a scenario that can be left out, and the numbers in it that can be lower.
+"""The parts of a scenario that can be left out, and the numbers in it that can be lowered.
 
     document --without--> a smaller document
              --with_numbers--^
 
-A document is a scenario as YAML gives it, with all that it applies written into it as objects.
-Which parts are looked at when is for levels.py. What a part leaves behind that nothing uses any
-more goes with it: see `tidied`.
+A document is a scenario as YAML, which contains all objects that it applies. levels.py decides the
+order in which parts are tried. Objects that nothing uses without a part are left out with it: see
+`tidied`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,13 +21,13 @@ Doc = dict[str, Any]
 PODS_OF: Final = frozenset(
     """Deployment StatefulSet DaemonSet ReplicaSet ReplicationController Job CronJob Pod""".split()
 )
-"""Kinds of objects that are or make pods."""
+"""Kinds of objects that are or create pods."""
 _GROUPS: Final = (KIND, POOL_KIND)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Something to leave out: the places of all of it, and what it is called."""
+    """A part to leave out: all of its paths in the document, and its description."""
 
     words: str
     paths: tuple[Path, ...]
@@ -35,8 +35,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """A number to lower, as it is at all of these places, and what it is called. `least` is the
-    lowest that makes sense; `each` is what one more means at the places.
+    """A number to lower, which is at all of these paths, and its description. `least` is the lowest
+    that makes sense; `each` is by how much the value at the paths changes for one less.
     """
 
     words: str
@@ -47,7 +47,7 @@ class Amount:
 
 
 def at(value: Any, path: Path) -> Any:
-    """Returns what is at a place; None if there is nothing."""
+    """Returns the value at a path; None if there is none."""
     for step in path:
         if isinstance(value, dict):
             value = value.get(step)
@@ -59,8 +59,8 @@ def at(value: Any, path: Path) -> Any:
 
 
 def without(doc: Doc, parts: Iterable[Part]) -> Doc:
-    """Returns the document without these parts, without what nothing uses then, and without the
-    steps that are about what has gone.
+    """Returns the document without these parts, without objects that nothing uses then, and without
+    steps about objects that are gone.
     """
     gone = frozenset(path for part in parts for path in part.paths)
     kept: Doc = _without(doc, gone, ())
@@ -71,7 +71,7 @@ def without(doc: Doc, parts: Iterable[Part]) -> Doc:
 
 
 def _named(doc: Doc) -> set[tuple[str, str]]:
-    """Returns namespace and name of all that steps may be about."""
+    """Returns namespace and name of all objects that steps may be about."""
     names = {(space or "default", name) for _, space, name in map(identity, every_object(doc))}
     for each in as_list(doc.get("workloads")):
         names.add((str(each.get("namespace", "default")), str(each.get("name"))))
@@ -79,7 +79,7 @@ def _named(doc: Doc) -> set[tuple[str, str]]:
 
 
 def _about(step: Mapping[str, Any]) -> set[tuple[str, str]]:
-    """Returns namespace and name of what a step is about, or waits for."""
+    """Returns namespace and name of the objects that a step is about, or waits for."""
     subjects = {("process", str(step.get(act))) for act in ("start", "stop")}
     of = as_map(as_map(step.get("after")).get("of"))
     for target in (of, *map(as_map, step.values())):
@@ -104,7 +104,7 @@ def _without(value: Any, gone: frozenset[Path], here: Path) -> Any:
 
 
 def with_numbers(doc: Doc, amounts: Mapping[Amount, int]) -> Doc:
-    """Returns the document with other numbers, in which no more is placed than there is."""
+    """Returns the document with other numbers, and with no more in its placement than exists."""
     new = {path: n * amount.each for amount, n in amounts.items() for path in amount.paths}
     changed: Doc = _with(doc, new, ())
     return tidied(changed)
@@ -121,7 +121,7 @@ def _with(value: Any, new: Mapping[Path, int], here: Path) -> Any:
 
 
 def applied(doc: Doc) -> list[tuple[Path, Doc]]:
-    """Returns the objects that are there at the beginning, each with its place."""
+    """Returns the objects that exist at the beginning, each with its path."""
     return [
         (("apply", n, "object"), each["object"]) for n, each in enumerate(as_list(doc.get("apply")))
     ]
@@ -148,7 +148,7 @@ def title(made: Mapping[str, Any]) -> str:
 
 def tidied(doc: Doc) -> Doc:
     """Returns the document without namespaces, classes and pools that nothing in it uses, and
-    without places of pods and nodes that are gone.
+    without placements of pods and nodes that don't exist.
     """
     for kind, used in _USED.items():
         names = set(used(doc))
@@ -167,7 +167,7 @@ def tidied(doc: Doc) -> Doc:
 
 
 def _texts(value: Any, *keys: str) -> Iterator[str]:
-    """Yields all texts that stand anywhere under these keys, alone or in lists."""
+    """Yields all texts anywhere under these keys, alone or in lists."""
     if isinstance(value, dict):
         for key, part in value.items():
             if key in keys:
@@ -194,11 +194,11 @@ _USED: Final[Mapping[str, Callable[[Doc], Iterator[str]]]] = {
     "RuntimeClass": lambda doc: _texts(doc, "runtimeClassName"),
     "Namespace": _namespaces,
 }
-"""By kind, what names the objects of this kind that are needed."""
+"""By kind, a function that yields the names of the needed objects of this kind."""
 
 
 def _placed(doc: Doc) -> Doc:
-    """Takes pods that are gone, and places on nodes that are gone, out of the placement."""
+    """Removes pods and nodes that don't exist from the placement."""
     placement = doc["placement"]
     made = {identity(each): each for _, each in applied(doc)}
     sizes = {name: _size(each) for (kind, _, name), each in made.items() if kind == KIND}
@@ -246,7 +246,7 @@ def _size(group: Mapping[str, Any]) -> int:
 
 
 def _replicas(owner: Mapping[str, Any]) -> int:
-    """Returns the most pods that an object may have; of a DaemonSet, as many as are placed."""
+    """Returns the most pods that an object may have; for a DaemonSet, as many as are placed."""
     spec = as_map(owner.get("spec"))
     if owner.get("kind") == "DaemonSet":
         return 1 << 30
@@ -262,7 +262,7 @@ def _whole(value: Any, default: int) -> int:
 
 
 def amounts_of_pods(doc: Doc) -> list[Amount]:
-    """Returns the numbers of pods: of each object that makes pods, and of each workload."""
+    """Returns the numbers of pods: of each object that creates pods, and of each workload."""
     amounts = []
     for path, made in applied(doc):
         names = ("parallelism", "completions") if made.get("kind") == "Job" else ("replicas",)
@@ -297,10 +297,10 @@ def amounts_of_nodes(doc: Doc) -> list[Amount]:
 
 
 def places(value: Any, path: Path, kept: Callable[[Path], bool]) -> Iterator[list[Path]]:
-    """Yields the places below a place, from the coarse to the fine, a list for each depth. Those
-    that are `kept` can't be left out, but what is below can.
+    """Yields the paths below a path, from coarse to fine, one list for each depth. Those that are
+    `kept` can't be left out, but what is below them can.
 
-    A place that is alone below another is not named: leaving out that one comes to the same.
+    A path that is alone below another isn't yielded: leaving out the other has the same effect.
     """
     above: Sequence[Path] = [path]
     while above:

@@ -48,20 +48,20 @@ from kwok_operator.rehearsal.testbed import FindProgram
 _CLUSTERS: Final = 3
 """How many control planes may fail in one try."""
 _STEADY_AT_LEAST: Final = 30.0
-"""Seconds in which a try may always become steady."""
+"""Seconds that a try always gets to become steady."""
 _LEAST_QUIET: Final = 4.0
-"""Seconds for which a try must be quiet at least."""
+"""The fewest seconds for which a try must be quiet."""
 _DELAYS: Final = {
     "scan-interval": "10s",
     "scale-down-unneeded-time": "10m",
     "scale-down-delay-after-add": "10m",
 }
-"""Flags of cluster-autoscaler that say when it looks and acts, with their defaults."""
+"""Flags of cluster-autoscaler that set when it checks and acts, with their defaults."""
 _OF_NODES: Final = ("nodes", "instances", "churn", "utilisation", "cost")
 _OF_SCALE_UPS: Final = frozenset(
     ("nodes.max", "instances.max", "churn.created", TRIGGERED, NOT_TRIGGERED)
 )
-"""Figures and reasons of Events that no scale-down changes."""
+"""Figures, and reasons of Events, that no scale-down changes."""
 _STARTS: Final = 6.0
 """Seconds that cluster-autoscaler may take from its start to its first decision."""
 _LEVEL: Final = "4"
@@ -73,7 +73,7 @@ _TIMES: Final = 3.0
 
 
 class TryPlayer:
-    """Plays documents of one scenario. It is a context manager: the control plane goes with it."""
+    """Plays documents of one scenario. Leaving this context manager deletes the control plane."""
 
     def __init__(
         self,
@@ -92,8 +92,9 @@ class TryPlayer:
         self._stack = AsyncExitStack()
         self._kept: KeptCluster | None = None
         self._first: tuple[float, float] | None = None
-        """How long a run of the whole took until its clock started, and after that. It isn't known
-        if that run was made by an earlier program: then tries have the time that they want.
+        """How long the whole scenario took until its clock started, and after that, in seconds.
+        Unknown if an earlier program made that run: then tries get as much time as the scenario
+        allows.
         """
         self.whole: Doc | None = None
         """The document that is shrunk."""
@@ -111,8 +112,8 @@ class TryPlayer:
         return AsyncKubectl(cluster.kubectl, {"KUBECONFIG": str(cluster.kubeconfig)})
 
     async def play(self, doc: Doc, quiet: float | None) -> Symptom:
-        """Plays a document until it was `quiet` for so many seconds; None: to the end of its run,
-        even if nothing can change.
+        """Plays a document until nothing has changed for `quiet` seconds; None: to the end of its
+        run, even if nothing can change.
 
         Raises ControlPlaneError if control planes fail one after the other.
         """
@@ -137,7 +138,7 @@ class TryPlayer:
         self, scenario: Scenario, quiet: float | None
     ) -> tuple[Symptom, tuple[float, float] | None]:
         """Returns the symptom of a run, and how long it took until its clock started, and after
-        that; None if it did not begin.
+        that; None if the clock never started.
         """
         keeps = range(len(scenario.expect))
         limited = self._limited(scenario, quiet)
@@ -212,7 +213,7 @@ class TryPlayer:
         return scenario.model_copy(update=update)
 
     def _loops(self, scenario: Scenario) -> list[Loop]:
-        """Reads what the autoscalers of the last run have logged."""
+        """Reads the loops that the autoscalers of the last run have logged."""
         loops: list[Loop] = []
         for process in scenario.processes:
             if process.cluster_autoscaler is not None:
@@ -232,8 +233,8 @@ class TryPlayer:
 
 
 def _least_quiet(scenario: Scenario) -> float:
-    """Returns for how many seconds a try must be quiet: autoscalers must have looked; where a
-    scale-down may change what is expected, they must have had the time for it.
+    """Returns for how many seconds a try must be quiet: autoscalers must have checked the cluster;
+    if a scale-down may change what is expected, they must have had the time for it.
     """
     may_change = [
         each.event.reason if each.event is not None else each.figure
@@ -263,7 +264,7 @@ def _seconds(text: str, name: str) -> float:
 
 
 def _about(scenario: Scenario, chains: Sequence[Chain]) -> Mapping[int, Sequence[Chain]]:
-    """Returns the pods that each expectation is about, wherever they are."""
+    """Returns the chains of the pods that each expectation is about, on whatever nodes they are."""
     scopes = [
         FigureScope.narrowed(workload=each.of.workload, namespace=each.of.namespace)
         for each in scenario.expect

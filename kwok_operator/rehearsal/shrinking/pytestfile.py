@@ -1,4 +1,4 @@
-"""Writes a test for pytest that passes as long as a shrunk scenario comes out as it did.
+"""Writes a test for pytest that passes as long as a shrunk scenario has the same outcome.
 
 ScenarioFile, Symptom --pytest_file--> the text of test_NAME.py, which plays NAME.yaml beside it
 """

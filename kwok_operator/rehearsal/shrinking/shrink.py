@@ -1,9 +1,10 @@
-"""`kwok-operator shrink` as a whole: from a scenario's file to a smaller one, and a test of it.
+"""`kwok-operator shrink` from start to end: makes of a scenario's file a smaller one, and a test of
+it.
 
     ScenarioFile --documents.py--> document --shrinker.py, player.py--> smaller documents
       --> OUTPUT/shrunk.yaml, as soon as one is smaller; OUTPUT/test_shrunk.py
 
-What was tried is in OUTPUT/tries.jsonl: the same command with the same --output goes on from there.
+OUTPUT/tries.jsonl has what was tried: the same command with the same --output continues from there.
 """
 
 import asyncio
@@ -55,37 +56,37 @@ class ShrinkSettings:
     rehearse: RehearseSettings
     folder: Path
     keeps: Sequence[str] = ()
-    """What --keeps names."""
+    """The expectations that --keeps names."""
     because: str = ""
-    """A text that the reason has for which an expectation is to fail; empty: any that it has."""
+    """A text that must be in the reason why an expectation fails; empty for any reason."""
     anonymize: bool = False
     table: Path | None = None
-    """Where the table of anonymous names is; None: beside the folder."""
+    """The path of the table of anonymous names; None for a file beside the folder."""
     budget: ShrinkBudget = field(default_factory=lambda: ShrinkBudget(200, 3600.0))
 
 
 @dataclass(frozen=True, slots=True)
 class Shrunk:
-    """How a shrinking ended."""
+    """The result of a shrinking."""
 
     path: Path
     lines: int
     first: Symptom
     runs: int
     smallest: bool
-    """Whether nothing more can be left out, and its run was played to the end; if not, the budget
-    was spent, or it was interrupted.
+    """Whether nothing more can be left out, and the result was played to its end. If not, the
+    budget was spent, or the shrinking interrupted.
     """
     interrupted: bool
     files: Sequence[str]
-    """Files that the result still names."""
+    """Files that the shrunk scenario still names."""
 
 
 async def shrink(
     read: ScenarioFile, settings: ShrinkSettings, *, find_program: FindProgram, report: Report
 ) -> Shrunk:
-    """Shrinks a scenario that was read without findings. An interrupt ends it with what is the
-    smallest so far.
+    """Shrinks a scenario that was read without findings. If interrupted, returns the smallest so
+    far.
 
     Raises KwokOperatorError, and CancelledError if it is interrupted before the first run is over.
     """
@@ -114,7 +115,7 @@ async def shrink(
 
 
 def _anonymous(doc: Doc, settings: ShrinkSettings, report: Report) -> tuple[Doc, Report]:
-    """Returns the document with hashes for names, and a report that has the names still."""
+    """Returns the document with hashes for names, and a report function with the real names."""
     names = Names(settings.folder, settings.table)
     doc = hidden(doc, names.anonymizer)
     names.save()
@@ -180,7 +181,7 @@ async def _shrunk(
 
 
 def hashes_of_files(scenario: Scenario, folder: Path) -> dict[str, str]:
-    """Returns a hash of each file that the scenario names outside of what it applies: traces, and
+    """Returns a hash of each file that the scenario reads besides what it applies: traces, and
     arguments of commands.
     """
     named = [each.arrivals.trace for each in scenario.workloads]
@@ -194,7 +195,7 @@ def hashes_of_files(scenario: Scenario, folder: Path) -> dict[str, str]:
 
 
 def _version(path: Path | None) -> str:
-    """Returns what changes when a program is replaced by another."""
+    """Returns a text that changes when the program is replaced by another version."""
     if path is None:
         return ""
     state = os.stat(path)

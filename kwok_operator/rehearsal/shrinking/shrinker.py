@@ -3,12 +3,12 @@
     LEVELS --delta debugging--> a smaller document --valid?--> known? --play--> Symptom --agree?-->
       it is kept, and reported, or not
 
-The first document is played twice, first to the end of its run. If both agree, a try decides; if
-not, either no try may end early, or the majority of up to three decides. A try may end once it was
-quiet for somewhat longer than any pause of the smallest so far, which a scenario with a long
-settledFor gains most from. So after all levels what is left is played once to the end of its run,
-and if that disagrees, they are gone through again by majority, and with patience. All levels are
-gone through until none leaves anything out any more.
+The first document is played twice, first to the end of its run. If both runs agree, a single run
+decides a try; if not, either no try may end early, or the majority of up to three runs decides. A
+try may end once it was quiet for somewhat longer than any pause of the smallest so far, which saves
+most for a scenario with a long settledFor. So after all levels, the smallest is played once to the
+end of its run. If that disagrees, all levels are repeated by majority, and without ending tries
+early. The levels are repeated until none leaves out anything more.
 """
 
 import time
@@ -26,11 +26,11 @@ from kwok_operator.rehearsal.shrinking.symptom import Symptom, agree, because
 from kwok_operator.rehearsal.shrinking.tries import Tries, key_of
 
 MOST_TRIES: Final = 3
-"""How often a document is played at most, if it comes out differently."""
+"""How often a document is played at most, if its outcomes differ."""
 
 _LONGER: Final = 1.5
 _MORE: Final = 2.0
-"""A try is to be quiet for so many times the longest pause, and so many seconds."""
+"""A try must be quiet for _LONGER times the longest pause, plus so many seconds."""
 
 Play = Callable[[Doc, float | None], Awaitable[Symptom]]
 """Plays a document until it is quiet for so many seconds; None: to the end of its run."""
@@ -53,8 +53,8 @@ class ShrinkBudget:
 
 @dataclass(slots=True)
 class Shrinker:
-    """Shrinks one document. `play` makes a try, `is_valid` looks at a document without one, and
-    `smaller` is called with each document that is the smallest so far.
+    """Shrinks one document. `play` makes a try, `is_valid` checks a document without playing it,
+    and `smaller` is called with each document that is the smallest so far.
     """
 
     smallest: Doc
@@ -66,26 +66,26 @@ class Shrinker:
     smaller: Callable[[Doc], object]
     now: Callable[[], float] = time.monotonic
     runs: int = 0
-    """How many tries were made, those not counted that were known."""
+    """How many tries were made, without those whose result was known."""
     first: Symptom = field(default_factory=Symptom)
     reason: str = ""
-    """A text that a reason of the first run must have, which then is the only one that is kept."""
+    """A text that a reason of the first run must contain; then only such reasons are kept."""
     by_majority: bool = False
     patient: bool = False
     """Whether each try is played to the end of its run."""
     _pause: float = 0.0
-    """The longest pause of the smallest so far, in seconds."""
+    """The longest pause in the run of the smallest so far, in seconds."""
     _last: Symptom | None = None
-    """That of the last try that was the same."""
+    """The symptom of the last try that was the same."""
     _began: float = 0.0
     _answers: dict[str, bool] = field(default_factory=dict)
 
     async def shrink(self) -> bool:
-        """Shrinks, and returns whether nothing more can be left out; if not, the budget is spent.
+        """Shrinks. Returns whether nothing more can be left out; if not, the budget is spent.
 
         Raises ShrinkError if the first run can't be judged or doesn't have `reason`, if no two of
-        the first runs agree, if the budget ends before they are over, or if what the majority of
-        tries has left comes out differently at the end.
+        the first runs agree, if the budget is spent before they are over, or if the result of tries
+        by majority disagrees at the end.
         """
         self._began = self.now()
         with suppress(_Spent):
@@ -103,7 +103,7 @@ class Shrinker:
         return False
 
     async def _begin(self) -> None:
-        """Plays the whole scenario to see which symptom to keep, and how reliably it comes."""
+        """Plays the whole scenario to see which symptom to keep, and how reliably it appears."""
         self.report("the first run says what is to be kept")
         symptoms = [await self._try(self.smallest, None)]
         if symptoms[0].broken_off:
@@ -132,7 +132,7 @@ class Shrinker:
             self.report("nothing is known of why; the smallest may fail for another reason")
 
     def _doubt(self, before: Doc) -> None:
-        """Goes back to what was there before all levels, and from now on has patience."""
+        """Goes back to the document before all levels. From now on, tries don't end early."""
         if self.by_majority:
             raise ShrinkError("what is left comes out differently each time it is played")
         self.report("what is left comes out differently at the end of its run: with patience again")
@@ -195,7 +195,7 @@ class Shrinker:
 
     @property
     def left(self) -> str:
-        """What is left of the budget, in words."""
+        """The rest of the budget, in words."""
         minutes = max(self.budget.seconds - (self.now() - self._began), 0.0) / 60
         return f"{self.budget.runs - self.runs} runs and {minutes:.0f} min left"
 
@@ -206,7 +206,7 @@ class Shrinker:
         return self._answers[key]
 
     async def _decided(self, doc: Doc, quiet: float | None) -> bool:
-        """Tries once, or by majority until two tries agree."""
+        """Plays a document once, or by majority until two runs agree."""
         votes = {True: 0, False: 0}
         while max(votes.values()) < (MOST_TRIES + 1) // 2:
             symptom = await self._try(doc, quiet)

@@ -1,12 +1,12 @@
-"""What a run shows of the expectations that are to come out the same, and whether two runs agree.
+"""What a run shows of the expectations that a shrinking keeps, and whether two runs agree.
 
     Judged, chains of pods, loops of cluster-autoscaler --symptom_of--> Symptom
     Symptom, Symptom --agree--> whether it is the same
 
-That an expectation fails is not enough: a scenario without its groups has pending pods, too. So a
-run agrees with the first one only if it came to its end, the figure is on the same side of its
-bound, and for a reason that the first run had as well: why pods wait or waited; why
-cluster-autoscaler keeps nodes; whether it chose a group among several, and not by chance.
+It isn't enough that an expectation fails again: a scenario without its groups has pending pods,
+too. So a run agrees with the first one only if it came to its end, the figure is on the same side
+of its bound, and a reason is the same: why pods wait or waited; why cluster-autoscaler keeps nodes;
+whether it chose a group among several, and not at random.
 """
 
 import re
@@ -38,13 +38,13 @@ from kwok_operator.rehearsal.judge.verdict import Judged
 _HOLDS: Final = "holds"
 _TOO_HIGH: Final = "fails, too high"
 _TELLING: Final = frozenset({StepKind.REFUSED, StepKind.FAILED, StepKind.HELD})
-"""The steps of a pod whose texts say what has kept it waiting."""
+"""The kinds of a pod's steps whose texts say why it waited."""
 _NOT_THERE: Final = ("NotFound", "no matching resources found")
-"""What kubectl says of an object that isn't there."""
+"""Parts of kubectl's message about an object that doesn't exist."""
 _OF_WAITING: Final = ("pods.pending", "pods.running", "pods.unserved")
 _OF_NODES: Final = ("nodes", "instances", "churn.created", "cost")
 _OF_A_GROUP: Final = r"-[a-z0-9]{4}-[0-9]+"
-"""What the name of a node has after that of its group."""
+"""What follows the group's name in the name of a node."""
 _NAMES: Final = re.compile(r"\S*[0-9/]\S*")
 _A_CHOICE: Final = "a choice among groups"
 _NO_CHOICE: Final = "the only group"
@@ -52,7 +52,7 @@ _NO_CHANCE: Final = "not by chance"
 _CHANGES: Final = (NodeLine, PodLine, GroupLine, JobLine, NodeClaimLine)
 
 Reasons = frozenset[frozenset[str]]
-"""For which reasons something is so: those of one pod or node together."""
+"""The reasons of all pods or nodes concerned; those of one pod or node are a set in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +60,11 @@ class Symptom:
     broken_off: str = ""
     """Why the run doesn't count; empty if it came to its end."""
     outcomes: tuple[str, ...] = ()
-    """How each of the expectations came out, in a word or two."""
+    """The outcome of each of the expectations, in a word or two."""
     reasons: tuple[Reasons, ...] = ()
-    """For each of them why it fails; empty if that isn't known."""
+    """The reasons why each of them fails; empty if unknown."""
     pause: float = 0.0
-    """The longest time in seconds after which something still changed."""
+    """The longest time without a change, in seconds, after which something still changed."""
 
     def __str__(self) -> str:
         if self.broken_off:
@@ -77,7 +77,7 @@ class Symptom:
 
 
 def because(symptom: Symptom, text: str) -> Symptom:
-    """Returns the symptom with those of its reasons only that have this text."""
+    """Returns the symptom with only those of its reasons that contain this text."""
     kept = (
         frozenset(some for some in reasons if any(text.lower() in each.lower() for each in some))
         for reasons in symptom.reasons
@@ -86,9 +86,10 @@ def because(symptom: Symptom, text: str) -> Symptom:
 
 
 class TryFollower:
-    """Follows the recording of a try while it is judged. It has the chains of all pods, and the
-    longest `pause` in seconds: nothing changed, and then something did, or an Event came that is
-    expected. Others may come much later than all that matters, such as those of new nodes.
+    """Reads the recording of a try while it is judged. It collects the chains of all pods, and the
+    longest `pause` in seconds: a time without a change, after which something changed, or an
+    expected Event came. Other Events don't count, as they may come late, such as those of new
+    nodes.
     """
 
     def __init__(self, header: RecordingHeader) -> None:
@@ -113,8 +114,8 @@ class TryFollower:
 
 
 def agree(first: Symptom, other: Symptom) -> bool:
-    """Whether the expectations came out the same as in the first run, and for one of its reasons
-    each.
+    """Whether the expectations have the same outcomes as in the first run, each for one of the same
+    reasons.
     """
     return (
         not other.broken_off
@@ -130,8 +131,9 @@ def symptom_of(
     loops: Sequence[Loop] = (),
     groups: Collection[str] = (),
 ) -> Symptom:
-    """`keeps` are the numbers of the expectations, `chains` has the pods that each of them is
-    about, `loops` is what cluster-autoscaler logged, and `groups` are those that it may scale.
+    """Returns the symptom of a run. `keeps` are the numbers of the expectations, `chains` has the
+    pods that each of them is about, `loops` is what cluster-autoscaler logged, and `groups` are
+    those that it may scale.
     """
     if judged.broken_off:
         return Symptom(judged.broken_off)
@@ -150,8 +152,8 @@ def symptom_of(
 def _of_nodes(
     outcome: ExpectationOutcome, loops: Sequence[Loop], groups: Collection[str]
 ) -> Reasons:
-    """Returns why there are as many nodes, or more than expected: why cluster-autoscaler keeps
-    them, or whether it had a choice.
+    """Returns why there are as many nodes, or more, than expected: why cluster-autoscaler keeps
+    them, or whether it had a choice between groups.
     """
     expected = outcome.expectation
     figure = FIGURES.get(expected.figure or "")
@@ -164,7 +166,7 @@ def _of_nodes(
     if not figure.rises(expected.of):
         kept: dict[str, str] = {}
         for loop in loops:
-            # It says of a node now and then why it keeps it, until it does not.
+            # It logs now and then why it keeps a node, until it finds the node unneeded.
             for node in (*loop.unneeded, *loop.removed):
                 kept.pop(node, None)
             kept |= loop.kept
@@ -180,8 +182,8 @@ def _of_nodes(
 
 
 def _of_chance(outcome: ExpectationOutcome, loops: Sequence[Loop]) -> Reasons:
-    """Returns whether cluster-autoscaler had a reason to scale up what it did: without one, the
-    next run may come out otherwise.
+    """Returns whether cluster-autoscaler had a reason for the group that it chose: a random choice
+    may be another one in the next run.
     """
     event = outcome.expectation.event
     if event is None or event.reason != TRIGGERED or not outcome.held:
@@ -203,13 +205,13 @@ def _in_words(outcome: ExpectationOutcome) -> str:
 
 
 def _concerned(outcome: ExpectationOutcome, chains: Iterable[Chain]) -> list[Chain]:
-    """Returns the chains of those pods for which an expectation fails."""
+    """Returns the chains of the pods because of which an expectation fails."""
     expected = outcome.expectation
     figure = FIGURES.get(expected.figure or "")
     if outcome.held:
         return []
     if figure is None or (figure.name.startswith(_OF_NODES) and _in_words(outcome) != _TOO_HIGH):
-        # No node came, or no Event, or no object is ready: the pods that wait may say why.
+        # No node was added, or no Event or Ready object: pods that wait may show why.
         return [each for each in chains if each.waits and _in_words(outcome) != _TOO_HIGH]
     if figure.waits is not None:
         bound = expected.at_most if expected.equals is None else expected.equals

@@ -1,8 +1,8 @@
-"""The tries that were made, in a file, so that none is made twice, even after a kill.
+"""Keeps the tries in a file, so that none is repeated, even after a kill.
 
     tries.jsonl: a line on what is shrunk, then one for each try, as soon as it is over
 
-A later line on the same document adds to the earlier ones: a document may be tried several times.
+A document may be tried several times: each later line about it adds to the earlier ones.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ def key_of(value: object) -> str:
 class Tries:
     """The tries in a folder. `about` is what all of them have in common.
 
-    Raises SettingsError if the folder has those of something else, or can't be written.
+    Raises SettingsError if the folder has tries of something else, or can't be written.
     """
 
     def __init__(self, folder: Path, about: Mapping[str, Any]) -> None:
@@ -85,7 +85,7 @@ class Tries:
 
 
 def _lines(path: Path) -> list[Any] | None:
-    """Returns the whole lines of a file of tries; None if it isn't there. Raises OSError."""
+    """Returns the complete lines of a file of tries; None if there is no file. Raises OSError."""
     if not path.exists():
         return None
     lines = []
@@ -99,7 +99,7 @@ def _lines(path: Path) -> list[Any] | None:
 
 def make_ready(folder: Path) -> None:
     """Deletes what a killed shrinking has left half written. Raises SettingsError if the folder has
-    files that aren't of a shrinking.
+    files that aren't a shrinking's.
     """
     with writing(folder):
         names = sorted(each.name for each in folder.iterdir())
