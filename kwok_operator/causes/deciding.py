@@ -30,7 +30,7 @@ from kwok_operator.formats.words import few_names
 _MOST_SAID: Final = 300
 _MOST_HINDERED: Final = 3
 _AT_ONCE: Final = 1.0
-"""Moments at most so many seconds apart may be recorded in the wrong order."""
+"""Moments at most this many seconds apart may be recorded in the wrong order."""
 _SEEN_LATE: Final = 0.5
 """Seconds by which a decision may be recorded too late: cluster-autoscaler writes the Event about
 it only after its call to the cloud has been answered.

@@ -39,7 +39,7 @@ _EVENTS_WITHIN: Final = 5.0
 """For how many seconds Events about a deleted pod may still be recorded."""
 _MOST_GONE: Final = 10_000
 _CUT_AT: Final = 300
-"""In recordings of earlier versions, the scheduler's message ends after so many characters."""
+"""In recordings of earlier versions, the scheduler's message ends after this many characters."""
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _INCREASE: Final = "NodeGroupIncreaseSize"
 _HELD: Final = frozenset({"ScaleDownFailed", "DisruptionBlocked", "Unconsolidatable"})
@@ -54,8 +54,9 @@ def every_pod(name: str, state: PodState) -> bool:
 
 
 class Explainer:
-    """Reads the lines of a recording, and yields the chains of the pods for which `wanted`, called
-    with the pod's name and first state, is true. `heard` and `looked` are those of SeenCluster.
+    """Reads the lines of a recording, and yields the chains of causes of the pods for which
+    `wanted`, called with the pod's name and first state, is true. For `heard` and `looked` see
+    SeenCluster.
     """
 
     def __init__(

@@ -18,12 +18,12 @@ from kwok_operator.rehearsal.scenario.arrivals import last_arrival
 from kwok_operator.rehearsal.scenario.model import Scenario
 
 _IN_VAIN: Final = 2
-"""After so many repeated rounds whose machine was busy again, no more rounds are repeated."""
+"""After this many repeated rounds whose machine was busy again, no more rounds are repeated."""
 _CLUSTER: Final = 10.0
 """About how many seconds it takes to create and delete a cluster."""
 _MINUTE: Final = 60.0
 _LONG: Final = 100
-"""Estimates of so many minutes or more are shown in hours."""
+"""Estimates of this many minutes or more are shown in hours."""
 
 Rounds = Mapping[int, "WholeRound"]
 """The complete rounds, by number."""

@@ -41,7 +41,7 @@ BUSY: Final = 0.2
 _UNLIKE: Final = 0.1
 """The arms' average loads of the machine may differ by this share of its processors."""
 _APART: Final = 2.0
-"""The same pods may be created at most so many seconds apart in different arms."""
+"""The same pods may be created at most this many seconds apart in different arms."""
 _BEGINNING: Final = 1.0
 _LENGTHS: Final = 0.05
 """The average lengths of the arms' runs may differ by this share."""

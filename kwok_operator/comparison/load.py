@@ -88,7 +88,9 @@ class LoadMeter:
 
 @asynccontextmanager
 async def metered() -> AsyncIterator[Callable[[], float | None]]:
-    """Measures while the block runs. Yields a function that returns the share so far."""
+    """Measures while the block runs. Yields a function that returns the share of the processors
+    that other programs have used so far.
+    """
     os.environ.setdefault(_MARK, f"{os.getpid()}-{os.urandom(4).hex()}")
     meter = LoadMeter()
 

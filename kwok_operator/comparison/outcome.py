@@ -300,7 +300,9 @@ class _Both:
             yield complete.get(name) or self._of_a_part(name, one[name], other[name])
 
     def explored(self) -> Iterator[Effect]:
-        """Yields the effect on each explored figure: tested alone, without a verdict."""
+        """Yields the effect on each figure that was added after runs had been seen, without a
+        verdict.
+        """
         for name in self._plan.explored:
             one, other = self._values([name])
             if self._incomplete(name):

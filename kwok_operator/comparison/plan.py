@@ -22,8 +22,8 @@ from kwok_operator.rehearsal.scenario.expectation import Expectation
 from kwok_operator.rehearsal.scenario.model import Scenario
 
 _SPARE_RUNS: Final = 2
-"""By default so many more pairs are played than are needed: with the fewest, one noisy figure can
-hide differences in all others.
+"""By default, this many more pairs are played than are needed: with the fewest, one noisy figure
+can hide differences in all others.
 """
 _FEWEST_RUNS: Final = 2
 _MOST_RUNS: Final = 1_000

@@ -62,7 +62,7 @@ _WORD: Final = re.compile(r"[a-z][a-zA-Z]{1,40}|[0-9]{1,6}|\*")
 
 
 def in_new_order(manifests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Sorts the objects of each kind by their new names, as the old order would give hints."""
+    """Sorts the objects of each kind by new names, as the old order would reveal something."""
     kinds = {kind: place for place, kind in enumerate(dict.fromkeys(m["kind"] for m in manifests))}
 
     def place(manifest: Mapping[str, Any]) -> tuple[int, str, str]:
@@ -84,8 +84,8 @@ class Anonymizer:
     _ordered: set[str] = field(default_factory=set, repr=False)
 
     def manifests(self, manifests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Renames the names in manifests. All must be passed at once, as each may compare another's
-        label as a number.
+        """Renames the names in manifests. Pass all at once: if any of them compares the values of a
+        label as numbers (Gt, Lt), these numbers stay in all.
         """
         self._ordered.update(key for manifest in manifests for key in _compared(manifest))
         return [self._object(manifest) for manifest in manifests]

@@ -77,8 +77,6 @@ class DumpFacts:
     """Log files of cluster-autoscaler's pods in a dumped folder, as if given by `--log`."""
 
     def age(self, pod: PendingPod) -> float | None:
-        """Returns how many seconds a pod had existed when the files were written; None if
-        unknown.
-        """
+        """Returns how many seconds a pod had existed when the files were written; None: unknown."""
         known = self.taken and pod.created
         return max(0, self.taken - pod.created) / 1000 if known else None

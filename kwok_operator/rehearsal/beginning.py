@@ -33,8 +33,8 @@ from kwok_operator.rehearsal.testbed import Testbed, TestbedError
 
 _LOOK_SECONDS: Final = 0.3
 _LOOKS: Final = 2
-"""The cluster must be steady in so many checks in a row: a controller may be about to react to the
-last node.
+"""The cluster must be steady in this many checks in a row: a controller may be about to react to
+the last node.
 """
 _REPORT_SECONDS: Final = 5.0
 _RETRIED_SECONDS: Final = 11.0

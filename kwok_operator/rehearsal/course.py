@@ -1,5 +1,5 @@
-"""One run while it goes on: its clock, its recording, and the state that conditions are checked
-against.
+"""The state of one run while it is played: its clock, its recording, and what conditions are
+checked against.
 """
 
 import asyncio

@@ -40,8 +40,9 @@ _LOOK_SECONDS: Final = 0.2
 
 
 class Interrupter:
-    """Plays the steps of one run that end machines. `seed` is the scenario's. With `of_groups`,
-    nodes without the label of a group are left alone, as they belong to others.
+    """Plays the steps of one run that end machines, some with notice: their end is announced
+    before. `seed` is the scenario's. With `of_groups`, nodes without the label of a group are left
+    alone.
     """
 
     def __init__(self, client: KubeClient, *, seed: str, of_groups: bool) -> None:

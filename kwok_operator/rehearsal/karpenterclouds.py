@@ -1,6 +1,6 @@
 """Applies the simulated cloud of groups to the nodes that Karpenter makes of them.
 
-    spec.cloud.interruptions of groups  -->  machines that are interrupted, by the operator's draws
+    spec.cloud.interruptions of groups  -->  interrupted machines, by the operator's random draws
     an outage of all these groups       -->  Ready=False of each class, so Karpenter makes no node
     groups that are added or changed    -->  a caveat, as Karpenter has its instance types by then
 

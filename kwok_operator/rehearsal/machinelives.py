@@ -27,7 +27,7 @@ class _Lived:
 
 @dataclass(slots=True)
 class NodeLives:
-    """The lives of the nodes that exist. A life is drawn when a node is first seen."""
+    """When each existing node will be interrupted. That is drawn when a node is first seen."""
 
     _lived: dict[str, _Lived] = field(default_factory=dict)
     _numbers: Counter[str] = field(default_factory=Counter)

@@ -95,8 +95,8 @@ class _Placer:
         self._bound = 0
 
     async def bind(self, objects: Objects, unbound: Objects) -> int:
-        """Binds the pods that have a seat, and returns how many. `objects` may contain ReplicaSets.
-        All groups must have their nodes.
+        """Binds the pods for which the placement has a node, and returns how many. `objects` may
+        contain ReplicaSets. All groups must have their nodes.
         """
         if self._seats is None:
             nodes = await self._client.get_json(

@@ -12,7 +12,7 @@ from kwok_operator.userfiles import chunks
 
 _DIGITS: Final = 12
 _OVERLAP: Final = 1_000
-"""So many bytes of a chunk are read again with the next one: more than a line has."""
+"""This many bytes of a chunk are read again with the next one: more than a line has."""
 
 
 def version_in_words(path: Path, module: str) -> str:

@@ -17,7 +17,7 @@ from kwok_operator.formats.autoscalertexts import ScaleUp, scale_ups
 from kwok_operator.importing.incidents.loglines import LogLine, read_line
 
 KEEP: Final = 1800.0
-"""Loops are kept if they began at most so many seconds before or after the moment of interest."""
+"""Loops are kept if they began at most this many seconds before or after the moment of interest."""
 _MOST_LOOPS: Final = 5_000
 _PRUNE_EVERY: Final = 200
 _MOST_NAMES: Final = 10_000

@@ -29,9 +29,9 @@ HORIZON: Final = 900.0
 BEFORE: Final = 900.0
 """For how many seconds before the moment messages about a pending pod count."""
 _SLACK: Final = 0.05
-"""A snapshot may begin so many seconds before the log shows the beginning of its loop."""
+"""A snapshot may begin this many seconds before the log shows the beginning of its loop."""
 _EVENTS_LATE: Final = 2.0
-"""A loop's Events are logged at most so many seconds after it."""
+"""A loop's Events are logged at most this many seconds after it."""
 _LONGEST_LOOP: Final = 60.0
 FULL: Final = "max node group size reached"
 BACKOFF: Final = "in backoff after failed scale-up"

@@ -18,7 +18,7 @@ from kwok_operator.userfiles import chunks
 
 _AT_ONCE: Final = 1_000
 _FIRST_LINES: Final = 1_000
-"""A file is sorted by the first time in so many lines."""
+"""A file is sorted by the first time in this many lines."""
 
 
 class _DamagedError(Exception):

@@ -297,7 +297,7 @@ def _is_larger(group: str, begun: Mapping[str, int], copy: ReplayCopy) -> bool:
 
 
 def _final_sizes(decision: Decision, copy: ReplayCopy, refused: set[str]) -> Iterator[Expected]:
-    """Yields the largest sizes that groups reached, once no pod was pending."""
+    """Yields expectations on the largest sizes that groups reached, once no pod was pending."""
     plans = decision.scale_ups
     if any(_others(plan, decision, copy) or len(plan.groups) > 1 or plan.several for plan in plans):
         return
@@ -311,7 +311,7 @@ def _final_sizes(decision: Decision, copy: ReplayCopy, refused: set[str]) -> Ite
 
 
 def _refusals(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
-    """Yields why pods got no node: one expectation for all pods of a workload and reason."""
+    """Yields expectations on why pods get no node, one for all pods of a workload and reason."""
     # CA counts groups, so the copy must have as many. Without a log, CA's Events name none.
     counted = max(
         (sum(each.groups for each in why) for why in decision.refusals.values()), default=0
@@ -357,7 +357,7 @@ def _refusals(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
 
 
 def _nodes(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
-    """Yields which nodes were removed, and which were not."""
+    """Yields expectations on nodes that were removed, and on nodes that were not."""
     marked = {"reason": "ScaleDown", "message": "marked the node"}
     # Chance decides which of several nodes is drained, or removed first.
     drawn = {node for node, pods in decision.removed.items() if pods} | decision.removable

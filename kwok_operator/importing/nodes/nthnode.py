@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class NthNode(NamedTuple):
-    """The node `number` of a group, from 0, in the order of names. As text: `group/number`."""
+    """Node `number` of a group, from 0, in the order of names. As text: `group/number`."""
 
     group: str
     number: int

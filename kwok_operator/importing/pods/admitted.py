@@ -33,7 +33,7 @@ class Admitted:
         """Each text once: thousands of controllers share few texts."""
 
     def declared(self, uid: str, workload: Ref, spec: object) -> None:
-        """Adds the spec of the pods in a controller's template. Never raises."""
+        """Adds the pod spec of a controller's template, to compare pods with it. Never raises."""
         self._declared[uid] = workload, self._comparable(spec)
 
     def seen(self, uid: str, spec: object) -> None:

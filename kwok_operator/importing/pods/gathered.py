@@ -149,8 +149,8 @@ class Gathered:
     def finish(
         self, places: Places, *, taken: frozenset[Ref]
     ) -> tuple[dict[Ref, Manifest], dict[Ref, Standing], list[Note]]:
-        """Returns the manifests, where their pods stood, and notes. No manifest gets a name in
-        `taken`.
+        """Returns the manifests, the nodes that their pods were on, and notes. No manifest gets a
+        name in `taken`.
         """
         made: dict[Ref, Manifest] = {}
         standing: dict[Ref, Standing] = {}

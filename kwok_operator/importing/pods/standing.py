@@ -1,4 +1,4 @@
-"""The nodes on which the pods of a workload stood, and since when other pods were pending.
+"""The nodes that the pods of a workload were on, and since when other pods were pending.
 
 workloads.py collects them; incidents/placement.py makes the placement from them.
 """

@@ -62,7 +62,7 @@ _PATH_OF_A_POD: Final[Mapping[str, tuple[str, ...]]] = {
 @dataclass(frozen=True, slots=True)
 class Imported:
     """The result: `manifests` in an order in which they can be applied; `read` counts objects by
-    kind; `standing` has the nodes on which the pods of a workload stood.
+    kind; `standing` has the nodes that the pods of a workload were on.
     """
 
     manifests: list[Manifest]

@@ -50,7 +50,9 @@ _IDLE_SHAPES: Final = 1_000
 
 @dataclass(slots=True)
 class _Live:
-    """An object that exists. For a pod of a Job, `key` is the Job's and `shape` is empty."""
+    """An object that exists. For a pod of a Job, `key` is the Job's and `shape` is empty. A shape
+    is the manifest without name and size.
+    """
 
     key: Key
     shape: str = ""
@@ -263,7 +265,7 @@ def _event(happening: Happening, live: _Live, at: float, *, late: bool = False) 
 
 
 def _shape(kind: str, kept: Mapping[str, Any]) -> tuple[TracedShape, int | None]:
-    """Returns the shape of a cleaned object, and its size."""
+    """Returns the shape of a cleaned object (its manifest without name and size), and its size."""
     size = TRACED[kind].size
     metadata = {k: v for k, v in kept["metadata"].items() if k not in ("name", "namespace")}
     body = {k: v for k, v in kept.items() if k not in ("metadata", "apiVersion", "kind")}

@@ -11,7 +11,7 @@ from kwok_operator.importing.traces.files import Findings
 from kwok_operator.importing.traces.replaying import Replay, Request, Verb
 
 LATE_SECONDS: Final = 0.25
-"""A request counts as late if it is sent more than so many seconds after it was due."""
+"""A request counts as late if it is sent more than this many seconds after it was due."""
 _WORST: Final = 5
 
 

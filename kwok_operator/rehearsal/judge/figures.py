@@ -132,7 +132,7 @@ def is_workload(wanted: str, workload: str, rehearsed: str = "") -> bool:
 
 
 class Tally:
-    """The sums for one scope. The ledger updates them; the time `t` never decreases."""
+    """The sums for one scope, such as a group. The ledger updates them; `t` never decreases."""
 
     def __init__(self, gaps: WatchGaps, wide: "Tally | None" = None) -> None:
         self.gaps = gaps

@@ -1,4 +1,5 @@
-"""The life of each node in a run, and of each pod on it, for a picture with one row per node.
+"""The life of each node in a run, and of each pod on it, for a picture with one row (lane) per
+node.
 
     NodeLine --> NodeLane: requested, created, ready or not, deleted
     PodLine  --> PodLane: created, bound, running, ended; once it has a node

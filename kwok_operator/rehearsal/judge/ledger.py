@@ -51,7 +51,7 @@ from kwok_operator.rehearsal.judge.recording import (
 )
 
 REPLACED_WITHIN: Final = 600.0
-"""For so many seconds after a node's end, a new node of its shape counts as its replacement."""
+"""For this many seconds after a node's end, a new node of its shape counts as its replacement."""
 _ROUNDING: Final = 1e-6
 """Seconds. Allows for rounding, as times of lines have milliseconds."""
 MOST_GROUPS: Final = 500
@@ -176,7 +176,9 @@ class _Replacements:
 
 
 class ClusterLedger:
-    """Applies the lines of a recording in order. `tally` returns the sums of a scope."""
+    """Applies the lines of a recording in order. `tally` returns the sums of a scope: of
+    everything, or of, say, one group.
+    """
 
     def __init__(
         self, scopes: Iterable[FigureScope] = (), *, topology: RecordedTopology | None = None

@@ -32,7 +32,7 @@ class _Part(NamedTuple):
     rack: Rack
     block: Rack
     fits: int
-    """How many pods of the measured gang fit on the node now."""
+    """How many pods of the measuring kind (RecordedTopology.pod) fit on the node now."""
     use: int
     """The node's use: _UNUSABLE, _FREE or _BUSY."""
 
@@ -183,7 +183,7 @@ class RackLedger:
         return _Part(rack, block, fits, use)
 
     def _fit(self, node: NodeState, held: _Held | None) -> int:
-        """Returns how many pods of the measured gang fit on a node beside the pods on it."""
+        """Returns how many pods of the measuring kind fit on a node beside the pods on it."""
         left = (
             (node.allocatable.get(name, 0.0) - (held.amounts[name] if held else 0.0)) // each
             for name, each in self._pod.items()

@@ -101,12 +101,12 @@ Count = Annotated[int, Field(ge=-MAX_COUNT, le=MAX_COUNT)]
 
 @dataclass(frozen=True, slots=True, config=ConfigDict(strict=False, alias_generator=to_camel))
 class RecordedTopology:
-    """The labels by which nodes are in racks, and the pod of the gang that measures racks."""
+    """The labels by which nodes are in racks, and the kind of pod that measures free racks."""
 
     levels: tuple[str, ...] = ()
     """The labels, from wide to narrow: the last one is the rack's, the one before the block's."""
     pod: Amounts = Field(default_factory=dict)
-    """What each pod of the gang requests; empty for a whole node."""
+    """What each such pod requests; if empty, each takes a whole node."""
 
 
 @dataclass(frozen=True, slots=True, config=ConfigDict(strict=False, alias_generator=to_camel))

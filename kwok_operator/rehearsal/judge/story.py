@@ -38,7 +38,7 @@ MOST_ABOUTS: Final = 50
 MOST_WARNINGS: Final = 200
 _FIRST_STEP: Final = 0.125
 _ONE_AFTER_ANOTHER: Final = 15.0
-"""Calls, and changes of NodeClaims, at most so many seconds apart are shown in one row."""
+"""Calls, and changes of NodeClaims, at most this many seconds apart are shown in one row."""
 BACK: Final = "back"
 FAILED: Final = "failed"
 _DECREASE: Final = "NodeGroupDecreaseTargetSize"

@@ -168,7 +168,7 @@ class RunTrace:
         self._waits: Lanes | None = None
         self._over = False
         self._hidden = 0
-        """How many waits of pods are left out."""
+        """How many waits of pods are left out, as too many pods wait at the same time."""
         self._nodes: dict[str, _TracedNode] = {}
         self._pods: dict[str, _TracedPod] = {}
         self._claims: dict[str, _Claim] = {}
@@ -441,7 +441,7 @@ class RunTrace:
             self._to(pod, "", at)
 
     def _to(self, pod: _TracedPod, stage: str, at: int) -> None:
-        """Ends the stage of a pod, and begins another, or none if it is empty."""
+        """Ends the stage of a pod (waits, starts, runs), and begins another; none if empty."""
         if stage == pod.stage:
             return
         at = max(at, pod.begun)

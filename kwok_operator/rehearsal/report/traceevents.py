@@ -26,7 +26,7 @@ _MOST_TEXT: Final = 1_000
 _MOST_NAME: Final = 253
 """The most characters of a text that is cached: as many as Kubernetes' names have."""
 _LANES: Final = 1_000
-"""How many numbers each process and each thread reserves for its lanes."""
+"""How many numbers each process and each thread reserves for its lanes: threads beside it."""
 
 Value = str | float
 

@@ -75,7 +75,7 @@ class ScenarioPart(BaseModel):
 
 
 def program_field(default: str) -> Any:
-    """Declares the field with the program of a preset."""
+    """Declares the field that names the program of a preset, such as cluster-autoscaler."""
     return Field(
         default=default,
         description="A program on PATH, or a path relative to the scenario; --binary NAME=PATH says"

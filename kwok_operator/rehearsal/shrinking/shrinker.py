@@ -30,10 +30,10 @@ MOST_TRIES: Final = 3
 
 _LONGER: Final = 1.5
 _MORE: Final = 2.0
-"""A try must be quiet for _LONGER times the longest pause, plus so many seconds."""
+"""A try must be quiet for _LONGER times the longest pause, plus this many seconds."""
 
 Play = Callable[[Doc, float | None], Awaitable[Symptom]]
-"""Plays a document until it is quiet for so many seconds; None: to the end of its run."""
+"""Plays a document until it was quiet for the given seconds; None: to the end of its run."""
 T = TypeVar("T")
 
 
@@ -53,8 +53,8 @@ class ShrinkBudget:
 
 @dataclass(slots=True)
 class Shrinker:
-    """Shrinks one document. `play` makes a try, `is_valid` checks a document without playing it,
-    and `smaller` is called with each document that is the smallest so far.
+    """Shrinks one document. `play` plays a smaller one (a try), `is_valid` checks one without
+    playing it, and `smaller` is called with each document that is the smallest so far.
     """
 
     smallest: Doc
