@@ -4,7 +4,7 @@
     base, rights of these components          --manifests-->  what is installed
 
 The operator gets the rights of deploy/base, and those of each deploy component that the scenario's
-objects need. In a borrowed cluster, the user's account must be allowed to grant them.
+objects need. In a borrowed cluster, the rehearsal's account must be allowed to grant them.
 """
 
 import itertools

@@ -6,7 +6,7 @@ The process at the other end of the pipe may be killed at any time: then the pip
 is left running. A byte through the pipe kills the program at once, and so does the end of the
 keeper itself. A path through the pipe lets the program run until that file is gone. If the output
 is a file that is opened for reading and appending, its middle is cut out when it gets too large.
-This module imports nothing of rehearsals, to start fast.
+This module imports nothing of rehearsals.
 """
 
 import contextlib

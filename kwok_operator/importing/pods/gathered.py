@@ -245,7 +245,9 @@ def _manifest(ref: Ref, alike: _Alike) -> Manifest:
 
 
 def _name(kind: str, name: str, shape: bytes) -> str:
-    """Returns a readable name for an owner's pods of one shape, or for its pods of any shape."""
+    """Returns a readable name for an owner's pods of one shape; with _ANY_SHAPE, the owner's
+    name.
+    """
     if shape == _ANY_SHAPE and len(name) <= _LONGEST_NAME and is_object_name(name):
         return name
     readable = re.sub(r"[^a-z0-9]+", "-", f"{kind}-{name}".lower()).strip("-")[:_LONGEST_NAME]

@@ -3,7 +3,7 @@
     list each kind -> watch it from there -> TraceRecorder -> TraceWriter
 
 One task watches each kind; another one flushes the file and begins new parts. A broken watch
-continues from its last event or, after a 410, from a new list; then the trace gets a gap line.
+continues from its last event or, after a 410, from a new list; the trace gets a gap line.
 """
 
 import asyncio
