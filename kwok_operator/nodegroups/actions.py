@@ -1,10 +1,10 @@
-"""Carries out a plan: deletes nodes, opens them to pods, creates and patches them, and runs the
-writes of steps.
+"""Carries out a plan: deletes, creates and patches nodes, removes the taint of new nodes so that
+pods may come, and makes the writes of steps (nodegroups/steps.py).
 
     PassResult (a plan, and what it was made from)  --carry_out-->  NodeWriter, many calls at once
 
-It stops between two nodes when the group changes. What is left need not be remembered: the next
-plan is made from what exists then.
+It stops between two nodes when the group changes. It need not remember which nodes were left
+undone: the next plan is made from the nodes that exist then.
 """
 
 import json
@@ -28,12 +28,12 @@ from kwok_operator.nodegroups.template import KubeletEndpoint, NodeTemplate, ren
 logger = logging.getLogger(__name__)
 
 WRITES_PER_PASS = 2_000
-"""The most creates, and patches, in one pass: then the next pass checks whether they are still
-wanted."""
+"""The most nodes that one pass creates, and the most that it patches. The next pass then checks
+whether more are still wanted."""
 
 
 class Actions:
-    """Carries out plans, by writing nodes."""
+    """Carries out plans by writing nodes."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -45,10 +45,10 @@ class Actions:
     async def carry_out(
         self, result: PassResult, *, opening: Sequence[NodeRecord], stop: Stop
     ) -> None:
-        """Makes all writes of a plan, then raises the first error of FAILED_REQUEST among them, if
-        any.
+        """Makes all writes of a plan. If some fail with one of FAILED_REQUEST, it raises the first
+        of these errors at the end.
 
-        `opening` are Ready nodes to open to pods.
+        `opening` are the Ready nodes whose taint of new nodes is removed, so that pods may come.
         """
         plan, node = result.plan, result.resolution.node
         writes: list[Write] = []
@@ -91,10 +91,10 @@ class Actions:
             await step.before_nodes()
 
         async def let_pods_on(record: NodeRecord) -> None:
-            # An operator that ended in between may have made the node alone.
+            # An operator that was killed after it created the node may not have called `born`.
             for step in result.steps:
                 await step.born(record.name, uid=record.uid, made=record.created * 1_000)
-            # What fails otherwise is tried again by the executor, and by the next pass.
+            # If this fails for another reason, the executor and the next pass try again.
             refusal = await self._writer.let_pods_on(record.name, uid=result.group.uid)
             result.memory.openings.tried(record.name, now=self._parts.clock.monotonic())
             if refusal is not None:
@@ -122,16 +122,18 @@ class Actions:
         made, cache = dict[int, str](), self._parts.cache
 
         async def create(serial: int) -> None:
-            # Done again because of what came after: its name is never used twice.
+            # If a later request failed, the executor calls this again. The node is there then, and
+            # must not be created twice: its name is never used again.
             stored = None if serial in made else await post(serial)
             if serial not in made:
                 return
             name = names.name(serial)
-            # Before pods may come: they find what belongs to the node.
+            # Steps write what belongs to the node, such as companions, before the first pod can
+            # come.
             for step in result.steps:
                 await step.born(name, uid=made[serial])
             if endpoint is not None:
-                # What is refused here, the next pass tries again, and reports.
+                # If the API server refuses, the next pass tries again, and reports it.
                 await self._writer.let_pods_on(name, uid=group.uid, stored=stored)
 
         async def post(serial: int) -> Stored | None:
@@ -175,8 +177,8 @@ class Actions:
     async def _scout(
         self, result: PassResult, first: int, create: Callable[[int], Awaitable[None]], stop: Stop
     ) -> None:
-        """Creates one node as kwok's scout. The next pass continues, and knows whether kwok has
-        answered."""
+        """Creates one node as kwok's scout: without Ready, to see whether kwok answers. The next
+        pass creates the other nodes, and knows the answer."""
 
         async def post() -> bool:
             await self._executor.run([first], create, group=result.group.name, stop=stop)
@@ -221,12 +223,12 @@ class Actions:
         )
 
     def _give_back(self, name: str, error: KwokOperatorError) -> None:
-        """Releases the addresses of a node that could not be created, later if it may exist
-        after all."""
+        """Releases the addresses that were reserved for a node whose creation failed. If the API
+        server gave no answer, the node may exist: then they are released later."""
         if isinstance(error, REFUSED):
             self._parts.cache.release(name)
         else:
-            # Nobody knows whether the node is there.
+            # Without an answer from the API server the node may exist.
             self._parts.cache.unheard_of(name, now=self._parts.clock.monotonic())
 
     async def _endpoint(self, seen: Observation) -> KubeletEndpoint | None:
@@ -234,7 +236,7 @@ class Actions:
 
 
 def deletes_pods(group: Group) -> bool:
-    """Whether the pods of a group's nodes are deleted with them."""
+    """Whether the operator deletes the pods of a node together with the node."""
     return group.spec.scale_down.pods is DeletedNodePods.DELETE
 
 
@@ -245,7 +247,8 @@ def _births(result: PassResult, node: Node, serial: int) -> list[FirstWrite]:
 
 
 def _first_ready(result: PassResult, node: Node) -> int | None:
-    """The first serial to be created whose node kwok may make Ready at once."""
+    """Returns the first of the new serials whose node kwok may make Ready at once; None if there is
+    none. A simulated cloud delays some nodes."""
     for serial in result.plan.create:
         if all(birth.ready for birth in _births(result, node, serial)):
             return serial

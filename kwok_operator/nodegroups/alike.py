@@ -40,18 +40,19 @@ NOT_COMPARED: Final = frozenset(
     ibm-cloud.kubernetes.io/worker-pool-name ibm-cloud.kubernetes.io/zone
     vpc-block-csi-driver-labels""".split()
 )
-"""Labels of a place or a pool that CA ignores, and others of that kind on copied nodes."""
+"""Labels that are not compared: CA ignores them as labels of a place or a pool, or they are such
+labels on copied nodes."""
 
 _MEMORY: Final = math.log1p(0.015)
 _ALLOCATABLE: Final = math.log1p(0.05)
-"""How much amounts may differ: CA's defaults."""
+"""How much two amounts may differ and count as equal: logarithms of CA's defaults (1.5 %, 5 %)."""
 
 
 def likeness(resolved: Mapping[str, Any]) -> str:
-    """Returns ten characters that two nodes share if CA would consider their groups alike.
+    """Returns ten characters that are equal for two nodes if CA would consider their groups alike.
 
-    Amounts that may differ are compared in steps of that width: two on either side of a step's
-    boundary count as different.
+    CA tolerates small differences of amounts. Here each amount is rounded to a step of that width,
+    so two amounts near each other but on either side of a step's boundary count as different.
     """
     labels, status = resolved["metadata"]["labels"], resolved["status"]
     compared = {

@@ -1,8 +1,8 @@
 """Decides which changes of a group are worth an Event, and in what words.
 
-Compares the status before a pass with the one after it: what did not change is not reported again,
-not even after a restart. What begins is reported in the condition's words, and what ends is
-reported too: the Events of a group alone show what became of it.
+It compares the status before a pass with the status after it, so unchanged conditions are not
+reported again, not even after a restart. The beginning of a condition is reported in the words of
+its message, and its end is reported, too: somebody who reads only the Events learns how it ended.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -48,7 +48,8 @@ _TROUBLE = (
     (ConditionType.OUTAGE, "False", "OutageOver"),
     (ConditionType.CLOUD_SIMULATED, "True", "Held"),
 )
-"""What is reported when it ends: the condition, its status then, and the reason of the Event."""
+"""Conditions whose trouble is reported when it ends: the condition's type, its status without
+trouble, and the reason of the Event."""
 _KWOK_SILENT = "KwokNotResponding"
 _OUTAGE = "Outage"
 _ARRIVING = (*FAILURES, ALL_ARRIVED)
@@ -136,7 +137,7 @@ def _begun(
 ) -> Iterator[tuple[str, EventType, str, str]]:
     """Yields the Events of conditions that begin: the condition's reason, then type, reason and
     message."""
-    said: set[str] = set()  # one cause can turn several conditions, and makes one Event
+    said: set[str] = set()  # one cause can change several conditions; it gets one Event
     for condition in conditions:
         missing = condition.type == ConditionType.PROVISIONED and _failed(condition)
         worth = (condition.type, condition.status) in _REPORTED or condition.reason == UPDATING
@@ -178,7 +179,7 @@ def _ended(
 
 
 def _failed(condition: Condition) -> bool:
-    """Whether instances failed; that they take their time is no news."""
+    """Whether instances failed; instances that only take their time deserve no Event."""
     return condition.reason in FAILURES
 
 

@@ -3,8 +3,8 @@
     paused, instances, all groups' GPU labels  --hindrance-->  reason and sentence, for status
     the same limits and rules  -->  the shim's answers
 
-The operator's status says what the shim is going to answer, so both use this module. The shim
-encodes instances; this module computes how long the encoding becomes.
+The operator's status predicts the shim's answers, so both use this module. The shim encodes the
+instances of a group; this module computes how long that encoding will be.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from typing import Final
 from kwok_operator.formats.words import few_names
 
 MAX_ANSWER: Final = 4 * 2**20
-"""The most bytes that CA's client reads of an answer; no setting raises it."""
+"""The most bytes that CA's client reads of one answer. No setting raises it."""
 DRIVABLE: Final = "Drivable", "cluster-autoscaler can drive this group, through a shim."
 FROM_ONE_NODE: Final = (
     "FromOneNode",
@@ -21,19 +21,22 @@ FROM_ONE_NODE: Final = (
     " a node that is there: a shim can't tell it of them. Set autoscaling.minSize to 1.",
 )
 _STATE: Final = 4
-"""The bytes of an instance's state: field and length, and in it a field and a small value."""
+"""The bytes of an instance's state in protobuf: a field's key and length, and in it one field with
+a small value."""
 
 
 def answer_size(instances: int, *, id_length: int) -> int:
-    """Returns the bytes of the answer with so many instances, none of them failed.
+    """Returns the length in bytes of the answer that lists this many instances, none of them
+    failed.
 
-    `id_length` is that of a providerID, in bytes.
+    `id_length` is the length of a providerID in bytes.
     """
     return instances * _field(_field(id_length) + _STATE)
 
 
 def too_many_instances(instances: int, size: int) -> str:
-    """Returns the sentence, with the remedy, about an answer of `size` bytes that is too long."""
+    """Returns a sentence for users, with the remedy, when the answer of `size` bytes is too
+    long."""
     return (
         f"{instances} instances take {size} bytes, and cluster-autoscaler reads {MAX_ANSWER}: "
         f"split the group, or ask for at most {MAX_ANSWER * instances // size}"
@@ -41,16 +44,16 @@ def too_many_instances(instances: int, size: int) -> str:
 
 
 def gpu_label_in_use(labels: Mapping[str, str]) -> str:
-    """Returns the GPU label to report to CA, of those that groups set (by name): the first group's
-    by name.
+    """Returns the GPU label that the shim reports to CA. CA takes one for all groups: that of the
+    first group by name that sets one; empty if none does.
 
-    Empty if no group sets one.
+    `labels` maps names of groups to the labels that they set.
     """
     return labels[min(labels)] if labels else ""
 
 
 def disagreement(labels: Mapping[str, str]) -> dict[str, str]:
-    """Returns the labels that groups set, by the groups' names, if they are not all the same."""
+    """Returns `labels` (group's name -> GPU label) if they are not all the same, else nothing."""
     return dict(labels) if len(set(labels.values())) > 1 else {}
 
 
@@ -62,9 +65,10 @@ def hindrance(
     id_length: int,
     gpu_labels: Mapping[str, str],
 ) -> tuple[str, str] | None:
-    """Returns reason and sentence why CA can't drive a group as it is, or None.
+    """Returns reason and sentence why CA can't drive the group at present; None if it can.
 
-    `gpu_labels` are those of all groups that CA may drive and that set one, by name.
+    `gpu_labels` maps names of groups to their GPU labels: all groups that CA may drive and that set
+    one.
     """
     if paused:
         return "SpecPaused", "cluster-autoscaler does not see this group. Set spec.paused to false."

@@ -3,10 +3,11 @@
     Fleet (spec, status, nodes as seen)  --plan-->  the instances that CA sees
     Fleet + CA's request  --increase, delete, decrease-->  Change; None if nothing changes
 
-Victims are named and the target is lowered in one change, so that the operator never has to guess.
-The operator's next step is worked out with its own planner, so the number of instances that stay
-equals the target at any instant. As with CA's externalgrpc provider, an instance that is gone is no
-error and lowers nothing, and failed instances can be deleted even at the minimum.
+A Change names the nodes to delete and lowers the target together, so that the operator never has to
+guess which nodes to delete. The operator's next step is computed with the operator's own planner,
+so the number of instances that stay equals the target at any instant. As with CA's externalgrpc
+provider, deleting an instance that is gone is no error and lowers no target, and failed instances
+can be deleted even at the minimum.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -26,11 +27,11 @@ from kwok_operator.nodegroups.plan import ObservedGroup, Plan, make_plan
 from kwok_operator.nodegroups.serials import Batch
 
 MOST_INSTANCES: Final = MAX_ANSWER // 20
-"""A number of instances that fits into no answer: each takes more than 20 bytes."""
+"""So many instances fit into no answer: each takes more than 20 bytes."""
 
 
 class RefusalReason(StrEnum):
-    """Why a request is refused, as kinds that a protocol has codes for."""
+    """Why a request is refused. Each reason stands for one code of the protocol."""
 
     INVALID = "Invalid"
     OUT_OF_RANGE = "OutOfRange"
@@ -39,7 +40,7 @@ class RefusalReason(StrEnum):
 
 
 class RefusedError(KwokOperatorError):
-    """A group can't do what CA requests; the message ends up in CA's events."""
+    """A group can't do what CA requests. CA shows the message in its Events."""
 
     def __init__(self, kind: RefusalReason, message: str) -> None:
         self.kind = kind
@@ -48,7 +49,7 @@ class RefusedError(KwokOperatorError):
 
 @dataclass(frozen=True)
 class Fleet:
-    """A group and its instances, by serial.
+    """A group and its instances, by serial (the number in the name of a node).
 
     `present` are the names of its Nodes that aren't terminating, `leaving` the serials of those
     that are. `batches` are the serials that were requested, including those that have a Node;
@@ -69,7 +70,7 @@ class Fleet:
 
     @property
     def named(self) -> frozenset[str]:
-        """Names of instances to delete; some may be gone already."""
+        """Names in `scaleDown.nodesToDelete`; some of these nodes may be gone already."""
         return self.spec.scale_down.nodes_to_delete
 
     @property
@@ -87,15 +88,14 @@ class Fleet:
 
     @cached_property
     def pending(self) -> tuple[int, ...]:
-        """Requested serials that have no Node yet, oldest first; also those that have been taken
-        back."""
+        """Requested serials that have no Node yet, oldest first; cancelled ones are included."""
         return tuple(
             serial for batch in self.batches for serial in batch if self._is_absent(serial)
         )
 
     @cached_property
     def plan(self) -> Plan:
-        """What the operator does next, if only the spec limits it."""
+        """The operator's next plan, if neither --max-total-nodes nor addresses limit it."""
         observed = ObservedGroup(
             nodes=self.present,
             terminating=self.leaving,
@@ -110,9 +110,9 @@ class Fleet:
 
     @property
     def waiting(self) -> tuple[int, ...]:
-        """Requested serials that have no Node yet and were not taken back, oldest first.
+        """Requested serials that have no Node yet and were not cancelled, oldest first.
 
-        Those from `next_serial` on are those that the operator is going to use next.
+        Those from `next_serial` on are the ones that the operator is going to use next.
         """
         return self.plan.pending
 
@@ -160,7 +160,8 @@ class Victim:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The change to write: the target, and all names to delete if those change."""
+    """The change to write: the new target, and the new `nodesToDelete` if it changes (else
+    None)."""
 
     target: int
     names: frozenset[str] | None = None
@@ -182,10 +183,10 @@ def increase(fleet: Fleet, delta: int) -> Change:
 
 
 def delete(fleet: Fleet, victims: Iterable[Victim]) -> Change | None:
-    """Deletes instances, and lowers the target by as many. Raises RefusedError; then nothing
-    changes.
+    """Returns the change that deletes `victims` and lowers the target by as many. Raises
+    RefusedError; then nothing changes.
 
-    Instances that are deleted anyway don't lower the target.
+    Instances that are to be deleted anyway don't lower the target.
     """
     new = {victim.name: victim for victim in victims if _goes(fleet, victim)}
     if not new:
@@ -203,10 +204,10 @@ def delete(fleet: Fleet, victims: Iterable[Victim]) -> Change | None:
 
 
 def decrease(fleet: Fleet, delta: int) -> Change | None:
-    """Takes back `-delta` instances that have no Node yet, or as many as there are.
+    """Cancels `-delta` instances that have no Node yet, or as many as there are.
 
-    Those that have a serial are named, as their Node may be created meanwhile. Raises RefusedError
-    if `delta` is not negative.
+    Those that have a serial are named for deletion, as their Node may be created meanwhile. Raises
+    RefusedError if `delta` is not negative.
     """
     if delta >= 0:
         raise RefusedError(RefusalReason.INVALID, f"the decrease must be negative, and is {delta}")
@@ -219,8 +220,8 @@ def decrease(fleet: Fleet, delta: int) -> Change | None:
 
 
 def _goes(fleet: Fleet, victim: Victim) -> bool:
-    """Whether naming the victim changes anything. Raises RefusedError for names of no instance
-    of the group."""
+    """Whether naming the victim for deletion changes anything. Raises RefusedError if the name
+    belongs to no instance of the group."""
     serial = fleet.names.serial(victim.name)
     if serial is None or (serial >= fleet.next_serial and not fleet.is_waiting(serial)):
         raise RefusedError(
@@ -232,7 +233,7 @@ def _goes(fleet: Fleet, victim: Victim) -> bool:
 
 
 def with_names(fleet: Fleet, going: Iterable[str]) -> frozenset[str]:
-    """Returns the names to delete with `going` added and without those that are gone. Raises
+    """Returns the names to delete: those in the spec whose nodes still exist, and `going`. Raises
     RefusedError."""
     kept = {name for name in fleet.named if _is_known(fleet, name)}
     names = kept | set(going)
@@ -246,8 +247,8 @@ def with_names(fleet: Fleet, going: Iterable[str]) -> frozenset[str]:
 
 
 def _is_known(fleet: Fleet, name: str) -> bool:
-    """Whether a name stands for an instance that may exist; also for serials that are not used
-    yet, which the operator then skips."""
+    """Whether a name stands for an instance that may exist. Names with serials that are not used
+    yet count, too: the operator then skips these serials."""
     serial = fleet.names.serial(name)
     if serial is None:
         return False

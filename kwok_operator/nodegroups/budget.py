@@ -1,15 +1,15 @@
-"""The limit on the nodes of all groups together.
+"""The limit on the nodes of all groups together (--max-total-nodes).
 
-First come, first served: a group that was granted its nodes keeps them, later ones wait for room. A
-typo in one group's target then costs that group its size, and the cluster nothing.
+First come, first served: a group keeps the nodes that it was granted, and later groups wait for
+room. So a typo in one group's target harms only groups that grow later.
 """
 
 from collections.abc import Callable
 
 
 class NodeBudget:
-    """Shares `limit` nodes among groups. `freed(name)` is called for groups that waited when
-    room is freed."""
+    """Shares `limit` nodes among groups. When a group gives up nodes, `freed(name)` is called for
+    each group that waits for room."""
 
     def __init__(self, *, limit: int, freed: Callable[[str], None]) -> None:
         self.limit = limit
@@ -33,7 +33,8 @@ class NodeBudget:
         return len(self._waiting)
 
     def grant(self, name: str, nodes: int, *, wants_more: bool) -> None:
-        """Books the number of nodes that a group has or is going to have."""
+        """Records how many nodes a group has or is going to have. `wants_more`: it waits for
+        room."""
         before = self._granted.get(name, 0)
         self._granted[name] = nodes
         if wants_more:

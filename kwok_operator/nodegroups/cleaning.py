@@ -1,10 +1,10 @@
 """Removes from a copied Node what new nodes must not inherit.
 
 A pasted node carries the identity, the state and the history of one machine. Everything known to
-belong to the machine is removed; everything else stays, misspelt fields too, so that the API
-server's strict dry run can name them. Labels, annotations and taints are removed by their key, if
-the tables here say that it means one machine or a passing state; or by a value that is the
-machine's own. Nothing here fails on odd input, unless it can't be made a node at all.
+belong to the machine is removed. Everything else stays, misspelt fields too, so that the API
+server's strict dry run can name them. Labels, annotations and taints are removed by their key, if a
+table here lists it as that of one machine or of a passing state; or by their value, if it
+identifies the machine. Odd input raises no error, unless it can't be made a node at all.
 """
 
 import copy
@@ -34,13 +34,13 @@ _LONG_LISTS = {
     "metadata": frozenset({"managedFields"}),
     "status": frozenset({"conditions", "volumesInUse", "volumesAttached"}),
 }
-"""Lists that are dropped before the rest is copied or searched."""
+"""Long lists that are dropped first, so that no time is spent on copying or searching them."""
 _NODE_INFO_OF_A_MACHINE = frozenset("machineID systemUUID bootID swap".split())
 
 
 def _keys(table: Mapping[str, str]) -> re.Pattern[str]:
-    """Compiles a table to a pattern that matches whole keys. Each line names the keys' origin;
-    `*` stands for any text."""
+    """Compiles a table to a pattern that matches whole keys. The table maps the program that sets
+    the keys to these keys; `*` stands for any text."""
     keys = [re.escape(key).replace(r"\*", ".*") for line in table.values() for key in line.split()]
     return re.compile("|".join(keys), re.DOTALL)
 
@@ -82,7 +82,8 @@ _ANNOTATIONS_OF_A_MACHINE = _keys(
         "kubectl": "kubectl.kubernetes.io/last-applied-configuration",
         "kubelet": "alpha.kubernetes.io/provided-node-ip csi.volume.kubernetes.io/nodeid",
         "kubeadm": "kubeadm.alpha.kubernetes.io/cri-socket",
-        # It changes with the number of nodes: a live node's would make a new template of each.
+        # It changes with the number of nodes in the cluster, and each change would make a new
+        # template.
         "controller manager": "node.alpha.kubernetes.io/ttl",
         "metrics server": "metrics.k8s.io/resource-metrics-path",
         "Cluster API": "cluster.x-k8s.io/*",
@@ -132,19 +133,22 @@ _TAINTS_THAT_PASS = _keys(
 _OURS = _keys(
     {
         "this operator": "kwok-operator.io/* *.kwok-operator.io/*",
-        # Bounds too: they are of the group, and a new maximum should not make a new template.
+        # Its minimum and maximum belong to the group: a new maximum should not make a new template.
         "cluster-autoscaler": "cluster-autoscaler.kwok.nodegroup/*",
     }
 )
 _OF_A_GROUP = re.compile(r"group|pool")
-"""Keys that mean a group: the value stays even if the group's first node has the same name."""
+"""Keys that name a group of nodes: they stay even if their value is also the name of the copied
+node."""
 
 _MAX_DEPTH = 50
-"""The most levels of a node; a real one has a dozen. Copying and serialising recurse."""
+"""The most levels of nested maps and lists in a node, because copying and serialising recurse. A
+real node has a dozen."""
 _MOST_ADDRESSES = 32
 """The most addresses that are searched for in annotations; a real node has a handful."""
 _SHORTEST_IDENTITY = 7
-"""The fewest characters; shorter values of a machine ("node1") also occur in other texts."""
+"""The fewest characters of a value that identifies a machine. Shorter ones, such as "node1", also
+occur in other texts."""
 
 
 def part_of(node: Node, *path: str) -> Mapping[str, Any]:
@@ -197,8 +201,8 @@ def clean_node(node: Mapping[str, Any], *, field: str, keep_images: bool = False
 
 
 def rough_size(node: Mapping[str, Any], *, field: str, keep_images: bool = False) -> int:
-    """Returns the JSON bytes that `clean_node` would have to search, which takes far longer than
-    this.
+    """Returns about how many bytes of JSON `clean_node` would have to search; counting them is far
+    faster.
 
     Annotations count half: a real node may have 256 KiB of them, most of which are removed. Raises
     TemplateError if the node nests too deep.
@@ -251,7 +255,8 @@ def section(parent: dict[str, Any], key: str, *, field: str) -> dict[str, Any]:
 
 
 def _check_texts(texts: Mapping[str, Any], *, field: str) -> None:
-    # YAML makes numbers and booleans of 5 and true, and the API server names neither key nor value.
+    # YAML reads unquoted 5 and true as number and boolean. The API server's message about these
+    # names neither key nor value, so this one does.
     for key, value in texts.items():
         text = value if isinstance(key, str) and value is not None else key
         if not isinstance(text, str):
@@ -294,7 +299,7 @@ def _shortened(node: Mapping[str, Any], *, keep_images: bool) -> Node:
 
 
 def _size(value: object) -> int:
-    # Of YAML that is no JSON, such as dates, the reader of each field complains.
+    # YAML can hold values that JSON can't, such as dates; whoever reads the field reports them.
     return len(json.dumps(value, default=str, skipkeys=True))
 
 
@@ -341,17 +346,19 @@ def _identity(metadata: Node, spec: Node, status: Node) -> frozenset[str]:
     values += pod_cidrs[:_MOST_ADDRESSES] if isinstance(pod_cidrs, list) else []
     provider_id = spec.get("providerID")
     if isinstance(provider_id, str):
-        # Most end in /ID, those of Alibaba are REGION.i-ID.
+        # Most cloud IDs end in /ID; Alibaba's are REGION.i-ID.
         values += [provider_id, re.split(r"/|\.(?=i-)", provider_id)[-1]]
     addresses = status.get("addresses")
     for address in addresses[:_MOST_ADDRESSES] if isinstance(addresses, list) else []:
         if isinstance(address, dict) and address.get("type") != "Hostname":
             values.append(address.get("address"))
-    # A template may be called like its group or its type, and those labels must stay: a name is
-    # the machine's own only if the API server gave the object an identity as well.
+    # A pasted node may be named like its group or its instance type, and labels with these values
+    # must stay. So the name identifies a machine only if the API server gave the object a uid as
+    # well.
     if metadata.get("uid"):
         values.append(metadata.get("name"))
-        # Fake nodes may all have the host name of the node that they were copied from, or any.
+        # A Hostname identifies no machine: fake nodes may all have the host name of the node that
+        # they were copied from.
         if constants.KWOK_NODE_ANNOTATION not in metadata["annotations"]:
             values.append(metadata["labels"].get(constants.HOSTNAME_LABEL))
     return frozenset(v for v in values if isinstance(v, str) and len(v) >= _SHORTEST_IDENTITY)

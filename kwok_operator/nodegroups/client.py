@@ -3,9 +3,10 @@
     bytes of lists, watches and answers ──GROUPS──┐
     objects that kopf has ────────────read_group──┴──> Group, or UnreadableGroup
 
-A group is kept as parsed values, not as the object. One that can't be read, because a newer CRD
-allows fields that this version doesn't know or because it nests without end, is reported once, and
-counts as not seen: it is neither worked on nor gone. Other groups are not affected.
+A group is kept as parsed values, not as the object. A group can't be read if a newer CRD allows
+fields that this version doesn't know, or if it nests without end. It is reported once, and then
+treated as if it had not been seen: the operator neither works on it nor deletes its nodes. Other
+groups are not affected.
 """
 
 import logging
@@ -24,7 +25,7 @@ from kwok_operator.nodegroups.naming import NodeNames
 logger = logging.getLogger(__name__)
 
 ORPHAN_FINALIZER: Final = "orphan"
-"""On a group while `kubectl delete --cascade=orphan` is under way."""
+"""The finalizer of a group while `kubectl delete --cascade=orphan` is under way."""
 LONGEST_REASON: Final = 300
 
 
@@ -45,7 +46,7 @@ class Group:
     """Whether the object has spec.scaleDown, so that a JSON Patch can add fields to it."""
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
-    """Only those under kwok-operator.io/."""
+    """The group's annotations whose keys begin with kwok-operator.io/."""
 
     @property
     def reference(self) -> dict[str, str]:
@@ -54,7 +55,8 @@ class Group:
 
     @property
     def wish(self) -> tuple[str, int, bool]:
-        """A value that changes whenever users change what they want of the group."""
+        """What users want, as a value to compare: it changes whenever users change or delete the
+        group, and not when the status changes."""
         return self.uid, self.generation, self.deleting
 
     def condition(self, kind: ConditionType) -> Condition | None:
@@ -164,7 +166,8 @@ def log_unreadable(group: UnreadableGroup) -> None:
 
 
 class Skipped:
-    """Groups that could not be read: each is reported once, and again when the reason changes."""
+    """Remembers groups that could not be read: each is reported once, and again when the reason
+    changes."""
 
     def __init__(self, on_unreadable: Callable[[UnreadableGroup], None] = log_unreadable) -> None:
         self._on_unreadable = on_unreadable
@@ -179,7 +182,7 @@ class Skipped:
         return name in self._why
 
     def forget(self, name: str) -> None:
-        """Drops what was reported of a group that can be read now, or is gone."""
+        """Forgets the report about a group that can be read now, or is gone."""
         self._why.pop(name, None)
 
     def sift(self, listed: Sequence[Group | UnreadableGroup]) -> list[Group]:

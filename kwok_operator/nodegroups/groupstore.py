@@ -2,9 +2,10 @@
 
     kopf events, listings ──> GroupStore ──> reconciler
 
-A new group may have a name before the deletion of the old one is reported, so the uid counts. A
-group that is gone is kept for a while as *retired*: we delete its nodes as long as it is
-remembered. The rest is left to the garbage collector.
+A new group may have a name before the deletion of the old group of that name is reported, so groups
+are distinguished by uid. A deleted group is kept for a while as *retired*: while it is remembered,
+the operator deletes its nodes. Nodes that remain after that are left to Kubernetes' garbage
+collector.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,23 +15,23 @@ from kwok_operator.nodegroups.api.nodegroup import DeletedNodePods
 from kwok_operator.nodegroups.client import Group, Skipped, UnreadableGroup, log_unreadable
 
 RETIRED_FOR = 60.0
-"""Seconds for which a deleted group is remembered: late nodes of it may turn up for as long."""
+"""Seconds for which a deleted group is remembered, because nodes of it may still turn up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retired:
-    """A deleted group whose nodes are to be deleted as well."""
+    """A deleted group whose nodes the operator deletes, too."""
 
     name: str
     uid: str
     delete_pods: bool
     since: float
     version: int = field(default=0, compare=False)
-    """The resourceVersion of its deletion, if known."""
+    """The resourceVersion at which the group was deleted, if known."""
 
 
 class GroupStore:
-    """Keeps groups by name, retired ones by uid.
+    """Keeps existing groups by name, and retired (recently deleted) ones by uid.
 
     `clock` returns monotonic seconds; `unreadable` is called once for a group that can't be read.
     """
@@ -47,20 +48,21 @@ class GroupStore:
         self._retired: dict[str, Retired] = {}
         self._skipped = Skipped(unreadable)
         self.newest = 0
-        """The highest resourceVersion seen."""
+        """The highest resourceVersion of a group seen so far."""
         self.complete: Callable[[Group], Group] = lambda group: group
-        """Completes a group when it is entered, with settings that its spec leaves open."""
+        """Adds the settings that a group's spec leaves open, when the group is stored."""
 
     def get(self, name: str) -> Group | None:
         return self._groups.get(name)
 
     def wish(self, name: str) -> tuple[str, int, bool] | None:
-        """Returns the wish (Group.wish) of the group of this name; None if there is none."""
+        """Returns what users want of the group, as a value to compare (see Group.wish); None if
+        there is no such group."""
         group = self._groups.get(name)
         return None if group is None else group.wish
 
     def is_unreadable(self, name: str) -> bool:
-        """Whether the group of that name can't be read as it is now."""
+        """Whether the latest version of the group can't be read."""
         return name in self._skipped
 
     def names(self) -> list[str]:
@@ -81,13 +83,13 @@ class GroupStore:
         return len(self._groups)
 
     def put(self, group: Group | UnreadableGroup) -> bool:
-        """Enters a group; returns False if this or a newer version is known already."""
+        """Stores a group; returns False if this or a newer version is known already."""
         known = self._groups.get(group.name)
         if isinstance(group, UnreadableGroup):
             self._skipped.report(group)
             if known is None or known.uid != group.uid or known.deleting or not group.deleting:
                 return False
-            # All that has to be known of one that goes.
+            # Of a group that is being deleted, only whether it orphans its nodes is needed.
             orphaning = known.orphaning or group.orphaning
             self._groups[group.name] = replace(known, deleting=True, orphaning=orphaning)
             return True
@@ -99,7 +101,7 @@ class GroupStore:
             return False
         if known is not None and known.uid != group.uid:
             self._retire(known, version=group.resource_version)
-        # One that is seen after it was taken for gone lives, and its nodes stay.
+        # If a group is seen after it was taken for deleted, it exists, and its nodes stay.
         self._retired.pop(group.uid, None)
         self._groups[group.name] = self.complete(group)
         self._skipped.forget(group.name)
@@ -112,10 +114,10 @@ class GroupStore:
         return True
 
     def remove(self, *, name: str, uid: str, version: int = 0, retire: bool = True) -> None:
-        """Removes a group that is gone, as of `version`.
+        """Removes a group that is gone, as of resourceVersion `version`.
 
         Its nodes are to be deleted, too, unless it was deleted with --cascade=orphan. Without
-        `retire` it is only forgotten, and they are left to the garbage collector.
+        `retire` the group is only forgotten, and its nodes are left to the garbage collector.
         """
         known = self._groups.get(name)
         self._skipped.forget(name)
@@ -135,11 +137,11 @@ class GroupStore:
     def replace(
         self, listed: Sequence[Group | UnreadableGroup], *, version: int, restored: bool = False
     ) -> set[str]:
-        """Enters a full listing; returns the names of groups that turned out to be gone.
+        """Stores a full list of groups; returns the names of groups that turned out to be gone.
 
-        A group entered after the listing, which was made as of `version`, is not in it and stays;
-        for one entered before, the listing is right, even if it shows an older state. If the
-        cluster was `restored`, nothing known before counts.
+        `version` is the resourceVersion of the list. A group that was stored after the list was
+        made is not in it, and stays. For older ones the list is right. If the cluster was
+        `restored` from a backup, nothing known before counts.
         """
         if restored:
             self._retired.clear()
@@ -159,7 +161,7 @@ class GroupStore:
                 del self._groups[group.name]
             self.put(group)
         self.newest = max(self.newest, version)
-        # Not by name: one that can't be read may have the name of one that is gone.
+        # Compared by uid: a group that can't be read may have the name of one that is gone.
         uids = {group.uid for group in listed}
         gone = [
             group

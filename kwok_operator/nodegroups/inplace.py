@@ -1,11 +1,12 @@
-"""Makes the patches that bring an existing node to its present template.
+"""Makes the patches that bring an existing node up to its group's present template.
 
     live node + the node that the template makes  --make_patches-->  merge patches
 
-A key that the template has is set. A key that it had and has no more is removed. What others have
-added stays. Who wrote a key is read from the node's managedFields; but a list of taints has one
-owner only, so the taints of the template are listed in an annotation. What the node is stays:
-names, owner, providerID, when it was requested, conditions and addresses.
+A key of a map that the template has is set. A key that the operator wrote earlier and the template
+no longer has is removed. What others have added stays. Who wrote a key is read from the node's
+managedFields; but a list of taints has only one owner there, so an annotation lists the taints of
+the template. Never changed are names, owner, providerID, the time of the request, conditions and
+addresses.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +21,7 @@ from kwok_operator.nodegroups.cleaning import Node, merge_taints, part_of
 Patch = tuple[str, dict[str, Any]]
 """A subresource ("/status" or "") and the merge patch for it."""
 _KEPT = frozenset({constants.REQUESTED_AT_ANNOTATION, constants.TTL_ANNOTATION})
-"""Annotations that are only written when the node is created."""
+"""Annotations that are written only when the node is created, and kept by later patches."""
 _TAINTS_LIST = constants.TEMPLATE_TAINTS_ANNOTATION
 
 
@@ -74,7 +75,8 @@ def _changes(
     removable: frozenset[str],
     equal: Callable[[Any, Any], bool] = lambda a, b: a == b,
 ) -> dict[str, Any]:
-    """Returns the merge patch of a map: new values, and None for keys to remove."""
+    """Returns the merge patch that makes map `now` like `new`: new values, and None for those of
+    the `removable` keys that `new` lacks."""
     changes: dict[str, Any] = {
         key: value
         for key, value in new.items()
@@ -85,7 +87,7 @@ def _changes(
 
 
 def _equal_quantities(one: object, other: object) -> bool:
-    # The API server writes 1000m as 1.
+    # The API server normalises quantities: it stores 1000m as 1.
     try:
         return parse_quantity(one) == parse_quantity(other)
     except ValueError:
@@ -104,10 +106,10 @@ def _owned(live: Node, *path: str, manager: str) -> tuple[frozenset[str], frozen
 
 
 def _ours_in_status(live: Node, kind: str, *, manager: str) -> frozenset[str]:
-    """Returns the keys that nobody else owns.
+    """Returns the keys of a map in status that only the manager owns.
 
-    The API server notes no owner for a status in a node's creation, which is ours. If managedFields
-    names us at all, keys without an owner are from then.
+    When a node is created, the API server notes no owner for its status, and the operator created
+    it. So if managedFields names the operator at all, keys without an owner are its own.
     """
     entries = live["metadata"].get("managedFields") or ()
     if not any(entry.get("manager") == manager for entry in entries):
@@ -119,14 +121,15 @@ def _ours_in_status(live: Node, kind: str, *, manager: str) -> frozenset[str]:
 def _taint_changes(live: Node, wanted: Node) -> dict[str, Any]:
     """Returns the patch of taints: the template's and those of others; empty if nothing changes.
 
-    A node without the annotation may be older than that: it keeps all its taints.
+    A node without the annotation that lists the template's taints may be older than that
+    annotation: it keeps all its taints.
     """
     now = list(live.get("spec", {}).get("taints") or ())
     listed = str(part_of(live, "metadata", "annotations").get(_TAINTS_LIST) or "").split(",")
     known = {_identity(taint): taint for taint in now}
     others = [t for t in now if f"{t.get('key')}:{t.get('effect')}" not in listed]
     new = [
-        # As it stands there, a taint also says since when it does.
+        # The taint on the node also has the time at which it was added, so it is kept as it is.
         known.get(_identity(taint), taint)
         for taint in wanted["spec"].get("taints") or ()
     ]
@@ -140,7 +143,8 @@ def _identity(taint: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def after(patches: Iterable[Patch], *, ready: bool, tainted: bool) -> tuple[bool, bool]:
-    """Returns whether a Node is Ready, and has the taint of new ones, after these patches."""
+    """Returns whether a Node is Ready, and whether it has the taint of new nodes, once these
+    patches are written."""
     for _, body in patches:
         for condition in body.get("status", {}).get("conditions", ()):
             if condition["type"] == "Ready":

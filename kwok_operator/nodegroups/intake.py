@@ -1,10 +1,10 @@
-"""Enters groups from the API server in the store and the budget.
+"""Takes groups from the API server into the store and the budget.
 
     the first listing, a watch's events, listings now and then ──> Intake ──> store, budget
 
-A group that can't be read counts as not seen: it is neither worked on nor gone. An event with an
-older version than the known one is late, or the cluster was restored; a list that is begun after it
-decides which.
+A group that can't be read is treated as not seen: the operator neither works on it nor deletes its
+nodes. An event with an older version than the known one is late, or the cluster was restored from a
+backup; a list that is begun after the event shows which.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class Intake:
-    """Enters groups in the store."""
+    """Takes groups from the API server into the store."""
 
     def __init__(
         self, *, store: GroupStore, status: StatusWriter, cache: NodeCache, budget: NodeBudget
@@ -33,17 +33,19 @@ class Intake:
         self._cache = cache
         self._budget = budget
         self.doubted = asyncio.Event()
-        """Set while there is a reason to list all groups soon."""
+        """Set while something suggests that the known groups are wrong: all groups are listed
+        soon."""
         self._looked_into = False
 
     @property
     def sure(self) -> bool:
-        """Whether the known groups may be acted on: no list is wanted or under way because of a
-        doubt."""
+        """Whether the known groups may be acted on. False while a list that was requested because
+        of a doubt is due or under way."""
         return not self.doubted.is_set() and not self._looked_into
 
     async def take_over(self) -> None:
-        """Enters all groups, and books the nodes that they were granted before."""
+        """Lists all groups at the start, stores them, and books the nodes that an earlier operator
+        granted them."""
         groups, _ = await self._status.groups()
         for group in groups:
             self._store.put(group)
@@ -52,21 +54,18 @@ class Intake:
             self._budget.grant(group.name, held, wants_more=False)
 
     async def list_anew(self) -> set[str] | None:
-        """Lists all groups to enter what a watch may have missed; returns the names of all, and of
-        those gone.
-
-        Returns None if the groups can't be listed.
-        """
+        """Lists all groups, to learn what a watch may have missed. Returns the names of all stored
+        groups and of those that are gone; None if the groups can't be listed."""
         doubted, before = self.doubted.is_set(), self._store.newest
         self.doubted.clear()
         self._looked_into = doubted
         try:
             groups, version = await self._status.groups()
         except NotFoundError:
-            return None  # the CRD is gone; the garbage collector sees to the nodes
+            return None  # the CRD is gone; the garbage collector deletes the nodes
         except KwokOperatorError as error:
             if doubted:
-                self.doubted.set()  # there is trouble, which others report
+                self.doubted.set()  # tried again; other requests report the trouble
             else:
                 logger.warning("resync failed: error=%s", error)
             return None
@@ -75,13 +74,13 @@ class Intake:
         restored = version < before
         if restored:
             logger.warning("the cluster was restored: version=%d before=%d", version, before)
-            # What a watch said meanwhile may be lost with what the list replaced.
+            # The list may have replaced what the watch reported meanwhile, so another list follows.
             self.doubted.set()
         gone = self._store.replace(groups, version=version, restored=restored)
         return gone | set(self._store.names())
 
     def seen(self, body: Mapping[str, Any], gone: bool) -> bool:
-        """Enters a group that a watch reports; returns whether that is news."""
+        """Stores a group that a watch reports; returns whether anything about it is new."""
         group = read_group(body)
         if gone:
             self._store.remove(name=group.name, uid=group.uid, version=group.resource_version)

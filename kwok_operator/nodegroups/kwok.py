@@ -7,8 +7,8 @@ but it must carry what kwok would have filled in, as `kubectl logs` and `exec` d
     the next ones ──> created Ready, with that endpoint, as long as kwok is alive
 
 Only a scout's endpoint is used: other nodes may have that of a kwok that is gone. If a node's
-endpoint differs, or a Lease gets another holder, a new scout is sent. Alive means: within three
-quarters of a Lease's duration kwok initialised a scout, or a Lease of our nodes was seen to change.
+endpoint differs, or a Lease gets another holder, a new scout is sent. Alive means: within the last
+three quarters of a Lease's duration kwok initialised a scout, or renewed a Lease of our nodes.
 Times in Leases are not compared with ours, as clocks of two machines differ. Without kwok, nodes
 are posted without Ready.
 """
@@ -29,17 +29,19 @@ LEASES_PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 SCOUT_ANSWER_WITHIN = 5.0
 SCOUT_AGAIN_AFTER = 15.0
 TRUSTED_FOR = 5.0
-"""Seconds after a sign of life for which kwok counts as alive without another look."""
+"""Seconds after a sign of life (a scout initialised, a Lease renewed) for which kwok counts as
+alive and no Lease is read."""
 LOOK_EVERY: Final = 1.0
-"""Seconds between two looks that find no sign of life, for all groups together."""
+"""The least seconds between two readings of Leases while kwok gives no sign of life, for all groups
+together."""
 LOOK_WITHIN: Final = 5.0
-"""The most seconds that groups wait for an answer about Leases."""
+"""The most seconds that groups wait until Leases are read."""
 GOOD_FOR: Final = 0.75
-"""The share of a Lease's duration without a renewal after which kwok isn't trusted: two are
-missing."""
+"""kwok counts as dead when no Lease was renewed for this share of a Lease's duration: it has missed
+two renewals."""
 FIRST_LEASE_WITHIN = 15.0
-"""Seconds that kwok has to take the first Lease of a group; after thousands of nodes it takes
-long."""
+"""Seconds that kwok has to take the Lease of a group's first node; after thousands of new nodes it
+takes long."""
 
 SILENT = (
     "No kwok controller keeps the nodes: {why}. Nodes stay NotReady until one runs that manages "
@@ -48,11 +50,11 @@ SILENT = (
 
 
 class KwokLink:
-    """Keeps what is known about kwok.
+    """Knows whether kwok is alive, and its endpoint.
 
     `clock` returns monotonic seconds. `born_ready(group)` says whether the group's nodes may be
-    created Ready; if not, users' Stages set what they like on them, so their endpoints teach
-    nothing.
+    created Ready. If not, Stages of users may write any address into them, so the endpoint is not
+    learned from them.
     """
 
     def __init__(
@@ -67,64 +69,72 @@ class KwokLink:
         self._born_ready = born_ready
         self._endpoint: KubeletEndpoint | None = None
         self._doubted: set[KubeletEndpoint] = set()
-        """Endpoints of other nodes for which a scout was or will be sent: once for each."""
+        """Endpoints of other nodes that differ from the scout's. Each makes the operator send one
+        scout."""
         self._teacher: str | None = None
-        """The scout whose Lease will show the holder (the kwok that has the endpoint); None once
-        it is read."""
+        """The scout whose Lease will show which kwok has the endpoint (its holder); None once the
+        Lease is read."""
         self._holder: str | None = None
         self._trusted_until = float("-inf")
         self.scouting = asyncio.Lock()
-        """Held while a scout is under way: the first nodes of several groups need only one."""
+        """Held while a scout is under way: one scout is enough for the first nodes of several
+        groups."""
         self._scouts: dict[str, asyncio.Future[None]] = {}
-        """Scouts that kwok has not initialised: the current one, and those that timed out."""
+        """Scouts that kwok has not initialised: the current one, and those that timed out. Each
+        future ends when kwok initialises its scout."""
         self._next_scout = float("-inf")
         self._witnesses: Sequence[str] = ()
         self._looking = asyncio.Lock()
         self._looked_at = float("-inf")
         self._followed: LeaseView | None = None
-        """The Lease that is read again until it changes. `_followed_since` is when it was first
-        read so."""
+        """The Lease that is read again and again until it changes, a sign of life.
+        `_followed_since` is when it was first read in this state."""
         self._followed_since = float("-inf")
         self._quiet = 0.0
-        """Seconds in which the followed Leases have not changed; one may follow on another."""
+        """Seconds for which no followed Lease has changed, added up if another Lease is followed
+        instead."""
         self._untaken: str | None = None
-        """The oldest node whose Lease kwok had not taken yet, if it is behind."""
+        """If kwok is behind with Leases: the oldest node whose Lease it had not taken yet."""
         self._read_at = float("-inf")
-        """When the followed Lease and that of `_untaken` were last read, at the earliest."""
+        """The earlier of the times at which the followed Lease and that of `_untaken` were last
+        read."""
         self._alive_at = float("-inf")
-        """The last moment at which kwok is known to have been alive."""
+        """The last time at which kwok was certainly alive."""
         self._leaseless_since: float | None = None
         self.silent: str | None = None
-        """The sentence why kwok seems to be missing; None while it is alive or unknown."""
+        """A sentence for users why kwok seems to be missing; None while it is alive or this is
+        unknown."""
         self._silent_by_lease = False
 
     async def endpoint(self, nodes: Iterable[str]) -> KubeletEndpoint | None:
-        """Returns the endpoint for nodes that are to be created Ready; None if they may not be.
+        """Returns the endpoint for nodes that are to be created Ready; None if they may not be
+        created so.
 
-        `nodes` are Ready nodes of ours, oldest first, by whose Leases kwok is judged. If a group
-        has none, the nodes of the last judgement are used again.
+        `nodes` are the group's Ready nodes, oldest first; their Leases show whether kwok is alive.
+        If there are none, the nodes of the previous call are used.
         """
         await self.look(tuple(nodes) or self._witnesses)
         return self._endpoint if self.alive else None
 
     @property
     def alive(self) -> bool:
-        """Whether kwok gave a sign of life a moment ago; `look` searches for one."""
+        """Whether kwok gave a sign of life in the last seconds. It reads nothing; `look` does."""
         return self._clock() < self._trusted_until
 
     def wants_scout(self) -> bool:
-        """Whether a scout may be sent now: none has failed in the last seconds."""
+        """Whether a scout may be sent now: none has failed in the last few seconds."""
         return self._clock() >= self._next_scout
 
     async def look(self, nodes: Iterable[str]) -> None:
-        """Reads Leases to find out whether kwok is alive, unless that was done a moment ago."""
+        """Reads Leases of `nodes` to find out whether kwok is alive, unless that was done a moment
+        ago."""
         if self.alive:
             return
         names = tuple(nodes)
         if not names:
             return
         async with self._looking:
-            # Those who waited for the look of another group have their answer with it.
+            # Tasks that waited here while another group's Leases were read use that result.
             if self.alive or self._clock() - self._looked_at < LOOK_EVERY:
                 return
             self._witnesses = names
@@ -145,7 +155,7 @@ class KwokLink:
 
     async def scout(self, name: str, post: Callable[[], Awaitable[bool]]) -> None:
         """Calls `post` to create the node `name`, and waits until kwok initialises it or seems
-        silent."""
+        dead."""
         answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._scouts[name] = answered
         posted = False
@@ -170,7 +180,8 @@ class KwokLink:
     def initialised(
         self, name: str, endpoint: KubeletEndpoint, *, group: str, first_sight: bool
     ) -> None:
-        """Called when a node is Ready and has this endpoint; see NodeCache."""
+        """Called by NodeCache when a node is Ready and has this endpoint. `first_sight`: the cache
+        did not know the node before."""
         answered = self._scouts.get(name)
         if answered is not None:
             self._learn(name, endpoint)
@@ -204,7 +215,8 @@ class KwokLink:
             self._holder = lease.holder if lease is not None else None
 
     async def _read_again(self) -> None:
-        """Reads the followed Leases again: a change since the last reading is a sign of life."""
+        """Reads the followed Leases again. A change since the last reading shows that kwok is
+        alive."""
         started, before = self._clock(), self._followed
         taken = self._untaken is not None and await self._lease(self._untaken) is not None
         now = await self._lease(before.name) if before is not None else None
@@ -225,14 +237,15 @@ class KwokLink:
         quiet = min(self._quiet, now - self._alive_at)
         if followed is not None and now - self._followed_since > followed.duration_seconds / 2:
             if quiet > followed.duration_seconds and not self._silent_by_lease:
-                # Not the age: a sentence that is another one each time is written each time.
+                # The sentence names a time, not an age, which would change and be written in each
+                # pass.
                 self._set_silent(
                     f"the Lease of {followed.name} was last renewed at "
                     f"{followed.renew_time:%Y-%m-%dT%H:%M:%SZ}, for {followed.duration_seconds} s",
                     by_lease=True,
                 )
             if newest.resource_version > followed.resource_version:
-                followed = None  # Another kwok may have taken over, and not this node.
+                followed = None  # Another kwok may have taken over, but not this Lease.
         if followed is None:
             self._followed, self._followed_since = newest, now
         if self.silent is not None and quiet > newest.duration_seconds:
@@ -246,7 +259,7 @@ class KwokLink:
             self._trust()
 
     def _judge_leaseless(self, node: str) -> None:
-        # A kwok that takes no Leases has answered a scout before.
+        # If a scout was answered before, this is a kwok that takes no Leases.
         if self._endpoint is not None:
             return
         if self._leaseless_since is None:
@@ -272,8 +285,8 @@ class KwokLink:
         self.silent = SILENT.format(why=why)
 
     async def _may_live(self, since: float, scout: str) -> bool:
-        """Whether kwok may be alive though it did not initialise the scout in time: it is busy,
-        or slow."""
+        """Whether kwok may be alive though it did not initialise the scout in time, because it is
+        busy or slow."""
         async with self._looking:
             await self._read_again()
         if self._alive_at >= since or await self._lease(scout) is not None:
@@ -281,7 +294,7 @@ class KwokLink:
         return self._followed is not None and self._quiet < self._followed.duration_seconds / 2
 
     async def _newest_lease(self, nodes: Sequence[str]) -> LeaseView | None:
-        """Finds the Lease that kwok took last, of nodes in the order of their creation.
+        """Finds the Lease that kwok took last. `nodes` are in the order of their creation.
 
         kwok takes Leases in that order, too, and lags far behind after thousands of new nodes: the
         newest nodes may have none yet, and the oldest Leases say little.
@@ -299,7 +312,7 @@ class KwokLink:
         return found
 
     async def _lease(self, node: str) -> LeaseView | None:
-        """Reads the Lease of a node; None until kwok has taken it."""
+        """Reads the Lease of a node; None if kwok has not taken it yet."""
         path = f"{LEASES_PATH}/{node}"
         try:
             lease = LEASES.one(await self._client.request("GET", path, retries=2))

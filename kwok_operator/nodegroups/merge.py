@@ -1,11 +1,11 @@
-"""Merges one node over another: "like that one, but".
+"""Merges one node over another, so that a template can say "like that node, but with ...".
 
     base (cleaned) + overlay (cleaned)  --merge_nodes-->  node
 
-Maps are merged by key, at any depth; null removes the key (in a ConfigMap: the API server stores no
-null in a KwokNodeGroup). Lists are replaced as a whole, except taints: those are merged by key and
-effect. If the overlay sets a resource's capacity without its allocatable, all of it is allocatable:
-what the base reserved belonged to another size.
+Maps are merged by key, at any depth. Null removes the key; only ConfigMaps can have nulls, as the
+API server stores none in a KwokNodeGroup. Lists are replaced as a whole, except taints, which are
+merged by key and effect. If the overlay sets a resource's capacity without its allocatable, all of
+it is allocatable: the amount that the base reserved belonged to another size.
 """
 
 import copy

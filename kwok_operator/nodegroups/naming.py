@@ -1,8 +1,9 @@
 """Names of nodes, with the serials in them, and of derived groups.
 
 A node is called `<group>-<hash>-<serial>`: four characters from the group's uid, then a number that
-counts up. So no name is ever used again, and pods left behind on a deleted node can't wake up on a
-new one. A derived group keeps its name whatever other values of its label appear.
+counts up, the *serial*. So no name is ever used again, and pods left behind on a deleted node can't
+wake up on a new one. The name of a derived group depends only on the value of the label that it is
+made from.
 """
 
 import base64
@@ -35,7 +36,8 @@ def uid_hash(uid: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NodeNames:
-    """The names of one group's nodes; two groups of one name but different uid differ in prefix."""
+    """The names of one group's nodes. Two groups of the same name but different uid have different
+    prefixes."""
 
     prefix: str
 
@@ -47,7 +49,7 @@ class NodeNames:
         return f"{self.prefix}{serial:0{_SERIAL_DIGITS}d}"
 
     def serial(self, name: str) -> int | None:
-        """Returns the serial in a name, None if `name()` never gives this name."""
+        """Returns the serial in a name; None if `name()` never returns this name."""
         digits = name.removeprefix(self.prefix)
         if digits == name or not (digits.isascii() and digits.isdigit()):
             return None
@@ -58,16 +60,15 @@ class NodeNames:
 
 
 def longest_name(group: str, *, node: bool = True) -> str:
-    """Returns a name as long as those of a group's first million nodes, or as their common
-    prefix."""
+    """Returns a name as long as those of a group's first million nodes; with `node=False`, as long
+    as their common prefix."""
     names = NodeNames.of(group, "")
     return names.name(0) if node else names.prefix.rstrip("-")
 
 
 def pattern_of_node(group: str, serial: int) -> str:
-    """Returns a pattern that only the node with this serial matches, in any group of this name: ?
-    stands for a character.
-    """
+    """Returns a wildcard pattern for the node with this serial, in any group of this name: each ?
+    stands for one character of the hash."""
     return NodeNames(prefix=f"{group}-{'?' * _HASH_LENGTH}-").name(serial)
 
 
@@ -96,8 +97,8 @@ def is_group_name(text: str) -> bool:
 
 
 def group_name(value: str) -> str:
-    """Makes a group's name from a label's value: `m5.large` stays, `Standard_D4s_v3` becomes
-    `standard-d4s-v3-` and a hash."""
+    """Makes the name of a derived group from a label's value: `m5.large` stays, `Standard_D4s_v3`
+    becomes `standard-d4s-v3-` and a hash."""
     if is_group_name(value):
         return value
     digest = hashlib.sha256(value.encode(errors="surrogatepass")).digest()

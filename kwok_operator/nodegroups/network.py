@@ -3,10 +3,10 @@
     template.network, name of the group, serial  ──> NodeNetwork ──> podCIDR, address of a node
     podCIDR and address of existing nodes        ──> HeldAddresses ──> whether they are taken
 
-A block follows from the serial, so nothing is recorded: the nodes themselves show which blocks are
-taken, as they do for kube-controller-manager (pkg/controller/nodeipam/ipam). The group's name
-decides where its blocks begin: groups with the same range seldom collide, and if they do, the
-serial is given up.
+A node's block is computed from its serial (the number in its name), so nothing is recorded: the
+nodes themselves show which blocks are taken, as they do for kube-controller-manager
+(pkg/controller/nodeipam/ipam). The group's name decides where its blocks begin, so groups with the
+same range seldom collide. If they do, the serial is skipped.
 """
 
 import zlib
@@ -20,13 +20,14 @@ from kwok_operator.nodegroups.api.template import Network
 
 FIELD = "spec.template.network"
 MOST_PLACES = 2**56
-"""Serials have at most 18 digits, and skip all blocks within a large block of another node."""
+"""The most blocks of a group. Serials have at most 18 digits, and skip all blocks that lie within a
+large block of another node."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeNetwork:
-    """The addresses of a group's nodes: `places` blocks of pods, and as many InternalIPs if
-    nodes have their own."""
+    """The addresses of a group's nodes: `places` blocks for pods, and as many InternalIPs if the
+    nodes have addresses of their own."""
 
     pods: Block
     block_size: int
@@ -35,7 +36,7 @@ class NodeNetwork:
 
     @classmethod
     def of(cls, network: Network | None, *, group: str) -> "NodeNetwork | None":
-        """Returns a group's network, None if its nodes have no addresses of their own. Raises
+        """Returns a group's network; None if the template gives its nodes no addresses. Raises
         TemplateError."""
         return None if network is None else _node_network(network, group)
 
@@ -49,13 +50,13 @@ class NodeNetwork:
         return Block(self.pods.bits, self.block_size, first)
 
     def address(self, serial: int) -> str:
-        """Returns the node's InternalIP; "" if kwok assigns it."""
+        """Returns the node's InternalIP; "" if kwok assigns one."""
         if self.nodes is None:
             return ""
         return self._host(self.nodes, serial).address
 
     def host(self, serial: int) -> Block | None:
-        """Returns the node's InternalIP as a block."""
+        """Returns the node's InternalIP as a block of one address."""
         return None if self.nodes is None else self._host(self.nodes, serial)
 
     def _host(self, nodes: Block, serial: int) -> Block:
@@ -66,10 +67,10 @@ class NodeNetwork:
 
 
 class HeldBlocks:
-    """The blocks of nodes, by the node's name.
+    """The pod blocks of existing nodes, by the node's name.
 
-    Each size that is queried is counted from then on: a query takes the same time for any number of
-    nodes.
+    Counts are kept for each block size that was queried once, so that a query takes the same time
+    for any number of nodes.
     """
 
     def __init__(self) -> None:
@@ -122,7 +123,7 @@ class HeldBlocks:
 
 
 class HeldAddresses:
-    """The blocks of nodes, and the nodes' own addresses."""
+    """The pod blocks of nodes, and the nodes' own addresses."""
 
     def __init__(self) -> None:
         self._pods, self._nodes = HeldBlocks(), HeldBlocks()
@@ -136,8 +137,8 @@ class HeldAddresses:
         self._nodes.remove(name)
 
     def taken(self, network: NodeNetwork, serial: int, *, node: str) -> int:
-        """Returns 0 if no other node has the serial's block or address; else how many serials
-        from it on are taken at least."""
+        """Returns 0 if no other node has the serial's block or address. Otherwise returns a number
+        of serials, from this one on, that are certainly taken."""
         found = self._pods.taken(network.block(serial), node=node)
         host = network.host(serial)
         if host is not None and not found:
@@ -146,7 +147,7 @@ class HeldAddresses:
 
 
 _Size = tuple[int, int]
-"""The bits of an address, and the length of the prefix."""
+"""The number of bits of an address (32 or 128), and the length of the prefix."""
 
 
 def _add(counter: Counter[int], number: int, change: int) -> None:

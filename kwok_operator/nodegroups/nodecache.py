@@ -1,15 +1,16 @@
-"""Caches the nodes that carry our label, with only the fields that a pass needs.
+"""Caches the nodes that carry our label, with only the fields that a pass (one look at one group)
+needs.
 
     reflector ──replace, upsert, remove──> NodeCache ──> reconciler (and a wake-up for the group)
     our own writes ──created, updated, deleted─^
 
 A record takes half a kilobyte: at 50,000 nodes the objects themselves would take a gigabyte, and
-even their decoded fields 80 MB. So the reflector's decoder makes records. They hold what a pass
-reads of each node, ready to be counted: passes are many, and each looks at all nodes.
+even their decoded fields 80 MB. So the reflector's decoder makes records. They hold the values that
+passes count: passes are many, and each looks at all nodes.
 
 Our own writes are entered as soon as the API server has answered, before the watch reports them, so
-a plan never counts on something that is merely late. That needs no time-outs, because names are
-never used twice: a name that is gone stays gone.
+a plan never misses a node only because the watch is late. That needs no time-outs, because names
+are never used twice: a name that is gone stays gone.
 
 A watch by label reports a node that has lost its label just like a deleted one. So one of our nodes
 that vanishes without our deleting it is a *stray* until a request shows whether it exists. A
@@ -32,16 +33,18 @@ from kwok_operator.nodegroups.template import KubeletEndpoint
 
 _REMEMBERED_REMOVALS = 5_000
 UNHEARD_OF: Final = 120.0
-"""Seconds after which a node whose create got no answer counts as not made: the API server works
-on a request for a minute at most."""
+"""Seconds after which a create without an answer counts as failed: the API server works on a
+request for a minute at most."""
 
 
 class NodeMark(Protocol):
-    """What a step (nodegroups/steps.py) has written on a node."""
+    """The decisions that a step (nodegroups/steps.py) has written on a node, such as those of the
+    simulated cloud."""
 
     @property
     def delete_at(self) -> int | None:
-        """When a node that is stuck in deletion is deleted (epoch milliseconds)."""
+        """When to delete a node that the simulated cloud keeps in deletion (epoch milliseconds);
+        else None."""
 
 
 @dataclass(slots=True)
@@ -49,11 +52,12 @@ class NodeRecord:
     """What is known of one node.
 
     `group` is the value of its label, "" for Karpenter's nodes. `owner` is the uid of the group
-    that made it, "" if annotation and ownerReference don't agree on one. `serial` is the one in its
-    name, None if the owner does not give such names. `deleting` is final. `held` means that a
-    finalizer delays its deletion; `dismissed` means that we have deleted it, whoever has before.
-    `endpoint` is set for a Ready node, and for one that we may make Ready. Kubernetes keeps pods
-    off nodes that are `tainted`, as any new node, or `unreachable` (nodegroups/usable.py).
+    that made it, "" if annotation and ownerReference don't agree on one. `serial` is the number in
+    its name, None if the owner does not give such names. `deleting`: it has a deletionTimestamp,
+    which nobody can remove. `held`: a finalizer delays its deletion. `dismissed`: the operator has
+    deleted it, perhaps after somebody else. `endpoint` is set for a Ready node, and for one that
+    the operator may make Ready. Kubernetes keeps pods off nodes that are `tainted`, as any new node
+    is, or `unreachable` (nodegroups/usable.py).
     """
 
     name: str
@@ -96,11 +100,12 @@ def record_of(node: NodeView, read_mark: ReadMark = _no_mark) -> NodeRecord:
     claimed = annotations.get(constants.NODE_GROUP_UID_ANNOTATION, "")
     owner = claimed if claimed in node.owner_uids else ""
     if not owner and constants.NODE_POOL_LABEL in node.labels:
-        # Karpenter's. In a rehearsal its instance types give the label of a group on purpose.
+        # A node of Karpenter. In a rehearsal Karpenter's instance types give the label of a group
+        # on purpose.
         group = ""
     mark = read_mark(node)
     endpoint = None
-    # A Ready one without port and addresses is of a kwok that serves no kubelet API.
+    # A Ready node without port and addresses belongs to a kwok that serves no kubelet API.
     if node.ready or (mark is not None and node.kubelet_port):
         endpoint = _shared(KubeletEndpoint(node.addresses, node.kubelet_port))
     return NodeRecord(
@@ -149,9 +154,10 @@ class Initialised(Protocol):
 class NodeCache:
     """The nodes by group (as their label says) and name.
 
-    `changed(group)` is called after changes that the group may have to react to, `initialised(name,
-    endpoint, ...)` when a Ready node has a kubelet endpoint that it did not have before: at first
-    sight we may have written it, later it can only be kwok's.
+    `changed(group)` is called after changes that may concern the group. `initialised(name,
+    endpoint, ...)` is called when a Ready node has a kubelet endpoint that the cache did not know:
+    when the node is seen for the first time the operator may have written it, later only kwok can
+    have.
     """
 
     def __init__(
@@ -169,38 +175,40 @@ class NodeCache:
         self._nodes: dict[str, NodeRecord] = {}
         self._removed: OrderedDict[str, int] = OrderedDict()
         self.addresses = HeldAddresses()
-        """The addresses of nodes, and of those that are being created."""
+        """The addresses of existing nodes, and of those that are being created."""
         self._places = OccupiedPlaces()
         self.keeps_strays = False
         self._strays: dict[str, dict[str, NodeRecord]] = {}
         self._unheard_of: dict[str, float] = {}
-        """Nodes whose create got no answer -> the time of that."""
+        """Nodes whose create got no answer -> when that was."""
 
     def record_of(self, node: NodeView) -> NodeRecord:
         return record_of(node, self._read_mark)
 
     def group(self, name: str) -> Mapping[str, NodeRecord]:
-        """Returns the nodes labelled with a group's name, whatever made them."""
+        """Returns the nodes labelled with a group's name, also those that the group did not
+        make."""
         return self._groups.get(name, {})
 
     def strays(self, group: str) -> Mapping[str, NodeRecord]:
-        """Returns a group's strays by name, each as it was last seen."""
+        """Returns a group's strays (nodes that vanished from the watch) by name, each as it was
+        last seen."""
         return self._strays.get(group, {})
 
     def lost(self, record: NodeRecord) -> None:
-        """Notes a node as a stray: it no longer looks like its group's, but may exist."""
+        """Notes a node as a stray: it no longer has the marks of its group, but may exist."""
         ours = record.owner and record.serial is not None
         if self.keeps_strays and ours and not record.deleting:
             self._strays.setdefault(record.group, {})[record.name] = record
 
     def occupied(self, domain: str) -> Set[int]:
-        """Returns the places of a domain in which nodes stand, strays among them."""
+        """Returns the places of a topology domain in which nodes stand, strays included."""
         strays = [r.place for each in self._strays.values() for r in each.values() if r.place]
         held = self._places.of(domain)
         return held | {p.number for p in strays if p.domain == domain} if strays else held
 
     def settle_stray(self, group: str, name: str) -> None:
-        """Removes a stray that is gone, or has its marks again."""
+        """Removes a stray from the list: the node is gone, or has its marks again."""
         strays = self._strays.get(group, {})
         if strays.pop(name, None) is not None and not strays:
             del self._strays[group]
@@ -211,11 +219,12 @@ class NodeCache:
 
     @property
     def has_odd(self) -> bool:
-        """Whether any node has the label of a group that has not made it."""
+        """Whether any node has the label of a group that did not create it."""
         return any(record.serial is None for record in self._nodes.values())
 
     def count(self, name: str) -> int:
-        """Counts a group's nodes against the limit, also deleted ones that a finalizer keeps."""
+        """Counts a group's nodes against --max-total-nodes, including deleted ones that a finalizer
+        keeps."""
         return sum(not r.deleting or r.held for r in self.group(name).values())
 
     def __len__(self) -> int:
@@ -230,10 +239,10 @@ class NodeCache:
             self.upsert(item)
 
     def replace(self, items: Sequence[NodeRecord], resource_version: int) -> None:
-        """Enters a full listing that was made at `resource_version`.
+        """Enters a full list of nodes.
 
-        Records newer than that stay. All others are replaced by what is listed, or removed if their
-        node isn't listed.
+        Records newer than `resource_version`, that of the list, stay. All others are replaced by
+        what is listed, or removed if their node isn't listed.
         """
         listed = {item.name for item in items}
         for record in list(self._nodes.values()):
@@ -249,8 +258,8 @@ class NodeCache:
             self.upsert(item)
 
     def forget_versions(self) -> None:
-        """Forgets all versions after a restore of the cluster, so that whatever is reported from
-        now on counts as newer."""
+        """Forgets all resourceVersions after the cluster was restored, so that all later reports
+        count as newer."""
         self._removed.clear()
         for record in self._nodes.values():
             _forget_version(record)
@@ -258,7 +267,8 @@ class NodeCache:
     def upsert(self, new: NodeRecord) -> None:
         old = self._nodes.get(new.name)
         if old is not None:
-            # Versions are the cluster's: an older one is late, of another node of that name, too.
+            # resourceVersions count for the whole cluster: an older one is late, even of another
+            # node with that name.
             if old.resource_version > new.resource_version:
                 return
             if old.uid == new.uid and not new.deleting and _kin(old) != _kin(new):
@@ -277,8 +287,8 @@ class NodeCache:
             self._remove(item.name, version=item.resource_version)
 
     def created(self, group: str, new: NodeRecord) -> None:
-        """Enters a node that we have created, or found created; the watch may already have
-        reported its deletion."""
+        """Enters a node that the operator has created, or whose create found it existing. The watch
+        may already have reported its deletion."""
         known = self._nodes.get(new.name)
         if known is not None and known.uid == new.uid:
             return
@@ -298,12 +308,13 @@ class NodeCache:
         return True
 
     def unheard_of(self, name: str, *, now: float) -> None:
-        """Notes that a create got no answer; the node keeps its addresses until it is certain."""
+        """Notes that the create of a node got no answer. The node keeps its addresses until it is
+        certain whether it exists."""
         self._unheard_of[name] = now
 
     def release_unheard_of(self, *, now: float) -> None:
-        """Releases addresses of nodes whose create got no answer: the watch would have reported
-        them by now."""
+        """Releases addresses of nodes whose create got no answer so long ago that the watch would
+        have reported the node by now."""
         for name in [n for n, since in self._unheard_of.items() if now - since >= UNHEARD_OF]:
             del self._unheard_of[name]
             self.release(name)
@@ -317,8 +328,8 @@ class NodeCache:
             self.addresses.put(name, known.pod_cidr, known.address)
 
     def deleted(self, name: str, *, gone: bool = False, held: bool = False) -> None:
-        """Enters that the API server accepted our DELETE; `gone` if it did not know the node any
-        more, `held` if a finalizer keeps it."""
+        """Enters that the API server accepted the operator's DELETE. `gone`: the node did not exist
+        any more; `held`: a finalizer keeps it."""
         for group in [g for g, strays in self._strays.items() if name in strays]:
             self.settle_stray(group, name)
         if gone:
@@ -328,13 +339,15 @@ class NodeCache:
             record.deleting = record.dismissed = True
             record.held |= held
             if known:
-                # No event follows: for the API server, nothing has changed.
+                # No event follows: the node was in deletion before, so the API server changed
+                # nothing.
                 self._changed(record.group)
 
     def updated(
         self, item: NodeRecord, *, ready: bool | None = None, tainted: bool | None = None
     ) -> None:
-        """Enters the answer to our patch: its metadata, and `ready` and `tainted` if known.
+        """Enters the answer to the operator's patch: the node's metadata, and `ready` and `tainted`
+        if known.
 
         Events from before the patch are ignored from now on; the patch's own event says the same
         and more.
@@ -363,7 +376,7 @@ class NodeCache:
         self._places.put(new.name, new.place)
         if old is not None and old.uid == new.uid:
             new.dismissed |= old.dismissed
-            if old.deleting and not new.deleting:  # late news, from before our DELETE
+            if old.deleting and not new.deleting:  # a late event, from before the DELETE
                 new.deleting, new.held = True, old.held
         else:
             old = None

@@ -1,9 +1,9 @@
 """Creates, changes and deletes single nodes, and interprets the API server's answers.
 
-404 on delete and 409 on create are outcomes, not errors. Every answer updates the cache. What the
-executor calls (all but check and exists) makes each request once: after a 429, a 5xx or no answer
-the executor repeats the whole call. That is harmless: a second POST finds the node of the first, by
-its name, and a second DELETE finds nothing.
+A 404 on a delete or a 409 on a create is a result, not an error. Every answer updates the cache.
+The executor calls all methods but `check` and the reads; these make each request once, because
+after a 429, a 5xx or no answer the executor repeats the whole call. That is harmless: a second POST
+finds the node of the first by its name, and a second DELETE finds nothing.
 """
 
 import logging
@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 FIELD_MANAGER = "kwok-operator"
 """The name in managedFields for our writes; without it, the API server takes the User-Agent's."""
 _RETRIES = 4
-"""Retries of requests that the executor doesn't repeat."""
+"""How often a request is retried that the executor doesn't repeat."""
 _UPDATE_TRIES = 5
 _ORPHANING_TRIES = 5
 TEMPLATE_MARK = f"the annotation {constants.TEMPLATE_HASH_ANNOTATION}"
@@ -64,10 +64,10 @@ class Stored(NamedTuple):
 
 
 class NodeWriter:
-    """Writes nodes with one or few requests each; `spend` is called for each request after the
-    first.
+    """Writes nodes with one or few requests each. `spend` is called for each request after the
+    first, to count it against --max-qps.
 
-    `pods_refused(group, sentence)` is called once if a group's pods may not be deleted.
+    `pods_refused(group, sentence)` is called once if the operator may not delete a group's pods.
     """
 
     def __init__(
@@ -93,12 +93,13 @@ class NodeWriter:
         """
         params = {"dryRun": "All", "fieldValidation": "Strict"}
         try:
-            # Once more only: what of the group needs no template waits for the answer.
+            # Retried only once: the rest of the pass, which needs no template, waits for the
+            # answer.
             answer = await self._client.request(
                 "POST", NODES_PATH, params=params, body=body, retries=1
             )
         except ConflictError:
-            return  # the name is taken, which is only found out after the node was found valid
+            return  # the name is taken; the API server checks that only after the node's fields
         _require_marks(NODES.one(answer), name, group=group, uid=uid, template_hash=template_hash)
 
     async def create(
@@ -120,7 +121,7 @@ class NodeWriter:
             if found is None or found.node.deleting or not _is_made_by_us(found.body):
                 logger.info("name is taken: group=%s node=%s", group, name)
                 return None
-            # A POST whose answer was lost may have been of the template before.
+            # If the answer to an earlier POST was lost, its node may have the previous template.
             stored, template_hash = found, template_hash_of(found.node)
         else:
             stored = Stored(answer, NODES.one(answer))
@@ -146,9 +147,9 @@ class NodeWriter:
         self, stray: NodeRecord, *, group: str, uid: str, label: str, looking: bool = False
     ) -> str:
         """Restores the marks (the group's `label`, its uid, its owner) that a node of the group has
-        lost; only reads the node if `looking`.
+        lost. With `looking` it only reads the node.
 
-        Returns the lost marks, in words; "" if there are none, or the node is gone.
+        Returns the names of the lost marks as text; "" if there are none, or the node is gone.
         """
         stored = await self._read(stray.name)
         if stored is None or stored.node.deleting or not _may_be(stored.node, stray, uid=uid):
@@ -166,7 +167,8 @@ class NodeWriter:
         return names_in_words(lost) if lost else ""
 
     async def settle_gone(self, strays: Iterable[str], *, group: str) -> frozenset[str]:
-        """Removes those of a group's strays that no longer exist, and returns their names.
+        """Removes those strays (nodes that vanished from the watch) of a group that no longer
+        exist, and returns their names.
 
         It lists all nodes, not only those without a label: a stray may have its label again. If the
         list fails, it removes none.
@@ -183,7 +185,8 @@ class NodeWriter:
         return gone
 
     async def stamp(self, record: NodeRecord, template_hash: str, *, uid: str) -> None:
-        """Restores the annotation with the template's hash on a node; a refusal is only logged."""
+        """Restores the annotation with the template's hash on a node. If the API server refuses,
+        that is only logged."""
         patch = {"metadata": {"annotations": {constants.TEMPLATE_HASH_ANNOTATION: template_hash}}}
         try:
             await self.patch_current(record, lambda _: [("", patch)], uid=uid)
@@ -191,8 +194,9 @@ class NodeWriter:
             logger.debug("not put back: node=%s error=%s", record.name, error)
 
     async def _is_alive(self, group: str, *, uid: str) -> bool:
-        """Whether the group exists and is not being deleted. Must be requested after the node
-        was read: a node that was orphaned by its group's deletion stays so."""
+        """Whether the group exists and is not being deleted. Call it after the node was read: if
+        the group's deletion orphaned the node before that, the node must not get its marks
+        again."""
         self._spend()
         try:
             answer = await self._client.request(
@@ -228,11 +232,11 @@ class NodeWriter:
     async def let_pods_on(
         self, name: str, *, uid: str, stored: Stored | None = None
     ) -> ApiError | None:
-        """Removes the taint of new nodes from a node of the group that is Ready.
+        """Removes the taint of new nodes from a Ready node of the group, so that pods may come.
 
         `stored` is the node if it was read a moment ago; if it has changed since, it is read again.
-        Returns the error if the API server refuses. Nothing fails by that: Kubernetes removes the
-        taint as well, only later.
+        Returns the error if the API server refuses; the caller may ignore it, as Kubernetes removes
+        the taint as well, only later.
         """
         refusal: ApiError | None = None
         try:
@@ -267,7 +271,7 @@ class NodeWriter:
         uid: str,
         carry_over: Callable[[Node, Node], Node] = lambda wanted, live: wanted,
     ) -> bool:
-        """Patches a node to be as `wanted`, as nodegroups/inplace.py explains.
+        """Patches a node to be as `wanted`; nodegroups/inplace.py says what changes.
 
         `carry_over(wanted, live)` adds what must be kept of the live node. Returns False if the
         node is no longer the group's. Raises ConflictError if others changed the node during each
@@ -289,8 +293,8 @@ class NodeWriter:
         return True
 
     async def postpone(self, record: NodeRecord, at: int) -> None:
-        """Annotates a node with the time of its deletion (in milliseconds), unless another node has
-        its name by now."""
+        """Annotates a node with the time at which it is to be deleted (epoch milliseconds), unless
+        another node has its name by now."""
         annotations = {constants.DELETE_AT_ANNOTATION: format_exact_time(at)}
         body = {"metadata": {"uid": record.uid, "annotations": annotations}}
         try:
@@ -300,7 +304,8 @@ class NodeWriter:
         except NotFoundError as error:
             await self._forget(record.name, error)
         except (ConflictError, InvalidError):
-            # A uid can't be patched: that is how the API server refuses another node of this name.
+            # The patch contains the uid, which can't change. So the API server refuses it for
+            # another node of this name.
             self._spend()
             stored = await self._read(record.name)
             if stored is None:
@@ -313,7 +318,7 @@ class NodeWriter:
     async def patch_current(
         self, record: NodeRecord, patches_for: Callable[[Node], Iterable[Patch]], *, uid: str
     ) -> NodeView | None:
-        """Patches a node as it is in the API server, again if it has changed meanwhile.
+        """Patches a node as it is in the API server; tries again if the node has changed meanwhile.
 
         Returns its metadata afterwards, None if it is no longer the group's. Raises ConflictError
         if others changed it during each try.
@@ -372,15 +377,15 @@ class NodeWriter:
         """Deletes a node without a drain, then its pods if `pods`."""
         refusal = await self._delete(record, {"uid": record.uid})
         if refusal is not None and await self._reread(record) is not None:
-            raise refusal  # it is no other node of that name: a webhook says so
+            raise refusal  # the node is still the same: a webhook refuses its deletion
         if pods:
             await self._pods.remove(record.name, group=record.group)
 
     async def delete_owned(self, record: NodeRecord, *, owner: str, pods: bool) -> None:
-        """Deletes a node of a deleted group, unless the group let go of it.
+        """Deletes a node of a deleted group, unless the group's deletion orphaned it.
 
         `kubectl delete --cascade=orphan` removes the ownerReferences before the group is deleted.
-        So a node may only be deleted in a version that was seen to have one.
+        So the DELETE names a resourceVersion in which the node was seen to have one.
         """
         version = str(record.resource_version)
         for _ in range(_ORPHANING_TRIES):
@@ -411,7 +416,7 @@ class NodeWriter:
         except ConflictError as error:
             return error
         else:
-            # Of a node that is gone the API server answers a Status.
+            # The answer is the node, or a Status if the node is gone: that has no finalizers.
             finalizers = decode_dict(answer).get("metadata", {}).get("finalizers")
             self._cache.deleted(record.name, held=bool(finalizers))
         return None
@@ -423,14 +428,15 @@ class NodeWriter:
         return stored if stored is not None and stored.node.uid == record.uid else None
 
     async def _forget(self, name: str, error: NotFoundError) -> None:
-        """Removes a node from the cache if a list lacks it, too; raises ServerError if it has
-        it."""
+        """Removes a node from the cache if a list lacks it, too; if a list has it, raises
+        ServerError, so that the request is tried again."""
         if name in self._cache:
             await self._confirm_absence(name, error)
             self._cache.deleted(name, gone=True)
 
     async def _confirm_absence(self, name: str, error: NotFoundError) -> None:
-        """Checks a 404, which a proxy may have sent. Raises ServerError if a list has the node."""
+        """Checks by a list whether a node is gone, as a 404 may come from a proxy. Raises
+        ServerError if the list has the node."""
         self._spend()
         answer = await self._client.request(
             "GET",
@@ -452,7 +458,7 @@ class NodeWriter:
         return await self._read(name, retries=_RETRIES) is not None
 
     async def _read(self, name: str, *, retries: int = 0) -> Stored | None:
-        """Reads a node; None if it is gone, and a list lacks it as well."""
+        """Reads a node; None if it is gone, which a list confirms."""
         try:
             return await self._get(name, retries=retries)
         except NotFoundError as error:
@@ -481,7 +487,7 @@ def template_hash_of(node: NodeView) -> str:
 
 
 def _may_be(node: NodeView, stray: NodeRecord, *, uid: str) -> bool:
-    """Whether a node is this stray, and has not been given to another group."""
+    """Whether a node is this stray (same uid), and has not been given to another group."""
     claimed = node.annotations.get(constants.NODE_GROUP_UID_ANNOTATION, uid)
     return node.uid == stray.uid and claimed == uid
 
@@ -500,12 +506,12 @@ def _lost_marks(node: NodeView, *, group: str, uid: str) -> list[str]:
 
 
 def _is_made_by_us(body: bytes) -> bool:
-    """Whether managedFields has an entry of the operator: no webhook takes that away."""
+    """Whether managedFields has an entry of the operator, which no webhook removes."""
     written = decode_dict(body)["metadata"].get("managedFields") or ()
     return any(entry.get("manager") == FIELD_MANAGER for entry in written)
 
 
 def _belongs(node: NodeView, *, uid: str) -> bool:
-    """Whether a node belongs to that group (by uid), and is not being deleted."""
+    """Whether a node belongs to the group with this uid, and is not being deleted."""
     claimed = node.annotations.get(constants.NODE_GROUP_UID_ANNOTATION)
     return not node.deleting and uid in node.owner_uids and claimed == uid

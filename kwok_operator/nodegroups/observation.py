@@ -1,10 +1,11 @@
-"""Observes a group: what the node cache and the record in its status say about it.
+"""Observes a group: what the node cache and the batches in its status say about it.
 
     NodeCache + Memory (status last written, serials seen) ──> Observation ──> plan, status
 
-Memory is what the process knows beyond the API: which serials it has seen as nodes, so that a node
-that a user deletes is not created again under its old name while its batch is still being filled.
-If a crash loses the memory, such a node may come back under its old name. That is all it costs.
+Memory is what the process knows and the API server doesn't: which requested serials have already
+become nodes. So a node that a user deletes is not created again under its old name while the other
+instances of its batch are still being created. If a crash loses the memory, such a node may come
+back under its old name, which is the only harm.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
@@ -23,10 +24,11 @@ from kwok_operator.nodegroups.status import batches_of
 
 
 class Openings:
-    """Decides when to retry a write to a node that may be refused, or undone each time.
+    """Decides when to retry a write to a node that the API server may refuse, or that others may
+    undo.
 
-    The first try is at once; then it waits `FIRST` seconds, doubled each time up to `longest`.
-    Tries older than that are forgotten.
+    The first try is at once; the next one `FIRST` seconds later, and this pause doubles up to
+    `longest` seconds. Tries longer ago than that are forgotten.
     """
 
     FIRST: Final = 5.0
@@ -34,7 +36,7 @@ class Openings:
     def __init__(self, *, longest: float = 300.0) -> None:
         self._longest = longest
         self._tried: dict[str, tuple[float, float]] = {}
-        """The time of the last try of each name, and the seconds to wait after it."""
+        """Name of a node -> the time of the last try, and the seconds to wait after it."""
 
     def is_due(self, name: str, *, now: float) -> bool:
         at, pause = self._tried.get(name, (now, 0.0))
@@ -43,7 +45,7 @@ class Openings:
     def tried(self, name: str, *, now: float) -> None:
         _, pause = self._tried.pop(name, (now, self.FIRST / 2))
         self._tried[name] = (now, min(pause * 2, self._longest))
-        # The oldest come first.
+        # Sorted by time, the oldest try first.
         while now - next(iter(self._tried.values()))[0] > self._longest:
             del self._tried[next(iter(self._tried))]
 
@@ -53,9 +55,9 @@ class Stamped:
     """Remembers which nodes had the hash of the present template. If one of them no longer has it,
     somebody has removed the annotation: the node isn't outdated.
 
-    A node that now has the hash of the `former` template lost nothing: a late write of ours put it
-    there. If a node's version is older than the one remembered, the cluster was restored, and the
-    memory starts anew.
+    A node that now has the hash of the `former` template lost nothing: a late write of the operator
+    put it there. If a node's resourceVersion is lower than the one remembered, the cluster was
+    restored, and the memory starts anew.
     """
 
     template_hash: str | None = None
@@ -64,7 +66,7 @@ class Stamped:
     """Serial -> the resourceVersion in which the node was last seen to have the hash."""
 
     def saw(self, serial: int | None, template_hash: str) -> None:
-        """Notes that a node has just been written with this hash."""
+        """Notes that the operator has just written a node with this hash."""
         if template_hash == self.template_hash:
             self.serials.setdefault(serial, 0)
 
@@ -81,8 +83,8 @@ class Stamped:
         *,
         strays: Iterable[NodeRecord] = (),
     ) -> list[NodeRecord]:
-        """Returns which of a group's nodes have lost the hash of the present template. Lost
-        strays stay remembered, as they may have lost it, too."""
+        """Returns which of a group's nodes have lost the hash of the present template. The strays
+        (nodes that vanished from the watch) stay remembered, as they may have lost it, too."""
         if template_hash != self.template_hash:
             self.template_hash, self.former = template_hash, self.template_hash
             self.serials.clear()
@@ -101,11 +103,11 @@ class Stamped:
 class Memory:
     """What the process remembers of one group, by uid.
 
-    `status` is the status in the API server as far as we know, as of `status_version`; the group
-    was seen as of `group_version`. `seen` are serials of open batches whose node existed; `taken`
-    maps serials to names that foreign nodes have; serials in `given_up` have addresses that another
-    node has. `next_serial` survives a status that was wiped: the nodes with the last serials may be
-    gone.
+    `status` is the status in the API server as far as we know, and `status_version` its
+    resourceVersion; `group_version` is that of the group when last seen. `seen` are serials of open
+    batches whose node existed; `taken` maps serials to names that foreign nodes have; serials in
+    `given_up` have addresses that another node has. `next_serial` is kept in case somebody empties
+    the status: the nodes with the last serials may be gone, so no node shows them.
     """
 
     uid: str
@@ -118,7 +120,7 @@ class Memory:
     taken: dict[int, str] = field(default_factory=dict)
     given_up: set[int] = field(default_factory=set)
     honoured: frozenset[str] = frozenset()
-    """Names in nodesToDelete whose nodes existed when they were named."""
+    """Names in `nodesToDelete` that did stand for an existing node."""
     refusal: str | None = None
     doubted: bool = False
     """Whether the last write of the status failed because the API server did not find the group."""
@@ -133,24 +135,25 @@ class Memory:
 
     @property
     def hindrance(self) -> str | None:
-        """Why the API server refused the last write, or nodes can't be repaired, in a sentence."""
+        """A sentence that says why the API server refused the last write, or why nodes can't be
+        repaired."""
         if self.refusal is not None or not self.unmended:
             return self.refusal
         error = next(iter(self.unmended.values()))
         return f"Nodes may be altered and can't be put right: {few_names(self.unmended)}. {error}"
 
     def never_there(self, named: Set[str], *, absent: Sequence[str]) -> tuple[str, ...]:
-        """Returns those of the `absent` names whose node never existed; the others have been
-        deleted.
+        """Returns those of the `absent` names in `nodesToDelete` whose node never existed, probably
+        by mistake; the nodes of the others have been deleted.
 
-        Clients that name victims, cluster-autoscaler above all, leave names in nodesToDelete for
+        Clients that name nodes, above all cluster-autoscaler, leave the names in nodesToDelete for
         a while after the nodes are gone.
         """
         self.honoured = (self.honoured | (named - frozenset(absent))) & named
         return tuple(name for name in absent if name not in self.honoured)
 
     def refresh(self, group: Group) -> None:
-        """Takes over a status that somebody else has changed since we wrote it.
+        """Takes over a status that somebody else has changed since the operator wrote it.
 
         If the group is older than the one last seen, the cluster was restored, and the status with
         it.
@@ -169,12 +172,12 @@ class Observation:
     `foreign` are names of nodes that only look like ours.
 
     `usable` is how many of the Ready ones take pods; `tainted` are Ready nodes that still have the
-    taint of new nodes, and can be opened to pods (nodegroups/usable.py). `terminating` are being
-    deleted; the simulated cloud delays that for those that are `stuck`. `held` are deleted nodes
-    that a finalizer keeps. Where nodes have Machines, one that a finalizer keeps is still among the
-    `records` until the spec names it: its instance ends with its Machine. `marked` are those about
-    which the cloud has decided something. `gone` are serials of open batches whose node existed and
-    no longer does, or whose name belongs to a foreign node.
+    taint of new nodes, which can be removed (nodegroups/usable.py). `terminating` are being
+    deleted. `stuck` are to be deleted, but the simulated cloud delays that. `held` are deleted
+    nodes that a finalizer keeps. If nodes have Machines (clusterapi/), a node that a finalizer
+    keeps stays among the `records` until the spec names it, because its instance ends with its
+    Machine. The simulated cloud has written decisions on those in `marked`. `gone` are serials of
+    open batches whose node existed and no longer does, or whose name belongs to a foreign node.
     """
 
     names: NodeNames
@@ -210,7 +213,8 @@ def observe(group: Group, memory: Memory, cache: NodeCache) -> Observation:
     for record in cache.group(group.name).values():
         serial = record.serial
         if record.owner != group.uid or serial is None:
-            # Those of a former group of this name are the garbage collector's.
+            # Nodes of a deleted group of this name are not foreign: the garbage collector deletes
+            # them.
             if not record.deleting and serial is None and record.name not in strays:
                 foreign.append(record.name)
         elif record.deleting and not (has_machines and _goes_on(record, named)):
@@ -227,11 +231,13 @@ def observe(group: Group, memory: Memory, cache: NodeCache) -> Observation:
                     tainted.append(record)
             if record.mark is not None and not record.deleting:
                 marked[serial] = record
-    # Only what is asked for: while one instance is waited for, others may come and go without end.
+    # Only serials of open batches are remembered. Otherwise the set would grow without end while
+    # one instance is late and others come and go.
     asked = {serial for batch in batches_of(memory.status) for serial in batch}
     memory.seen = asked & memory.seen.union(records, terminating)
     memory.given_up &= asked
-    # Here, at once: a node that is made a moment later is among the seen, and not in the records.
+    # Computed here, with the records: a node that is created a moment later is among `memory.seen`
+    # but not in the records, and would seem lost.
     lost = [serial for serial in memory.seen if serial not in records and serial not in terminating]
     return Observation(
         names,
@@ -249,13 +255,13 @@ def observe(group: Group, memory: Memory, cache: NodeCache) -> Observation:
 
 
 def _goes_on(record: NodeRecord, named: Set[str]) -> bool:
-    """Whether the instance of a deleted node that has a Machine goes on: a finalizer keeps the
-    node, and we have not deleted it because the spec names it."""
+    """Whether the instance of a deleted node that has a Machine goes on. It does while a finalizer
+    keeps the node, unless the operator deleted the node because the spec names it."""
     return record.held and not (record.dismissed and record.name in named)
 
 
 class _Names(Mapping[int, str]):
-    """A view of the nodes' names by serial; a copy in each pass would cost time."""
+    """Maps serials to names of nodes. A view, as a copy in each pass would cost time."""
 
     def __init__(self, records: Mapping[int, NodeRecord]) -> None:
         self._records = records
@@ -282,10 +288,10 @@ def observed(
     ended: frozenset[int] = frozenset(),
     places: Places | None = None,
 ) -> ObservedGroup:
-    """Converts an observation for the planner; `template_hash` is None if there is no usable
-    template."""
+    """Converts an observation to what the planner needs; `template_hash` is None if there is no
+    usable template."""
     records, terminating = seen.records, seen.terminating
-    # Not those that have lost their hash, also a moment ago: it is put back.
+    # Without nodes that have lost their hash, or lost it a moment ago: it is restored instead.
     outdated = frozenset(
         [
             serial

@@ -1,4 +1,5 @@
-"""The parts that a pass works with, put together by `assembly`, and its result: values only."""
+"""The parts that a pass works with, which operator/assembly.py puts together, and the result of a
+pass. Values only."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from kwok_operator.observability.metrics import Metrics
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The time as `monotonic` seconds, and as time of day."""
+    """The clock: `monotonic` seconds for durations, and the time of day."""
 
     monotonic: Callable[[], float]
     wall: Callable[[], datetime]
@@ -53,7 +54,7 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class PassResult:
-    """What a pass observed and decided, with the template of `resolution`; `now` is RFC 3339."""
+    """What a pass observed and decided; `resolution` has the template in use; `now` is RFC 3339."""
 
     group: Group
     memory: Memory

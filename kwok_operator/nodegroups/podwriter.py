@@ -3,8 +3,8 @@
     a node was deleted ──> its pods are listed ──> each is deleted at once
                                 └── 403 ──> reported once for each group; the node is deleted anyway
 
-The right to delete pods is not among the operator's own: a component of deploy/ adds it. Each
-request is made once, as those of nodewriter.py.
+By default the operator may not delete pods: a component of deploy/ adds that right. Each request is
+made once, as the executor repeats the whole call (see nodewriter.py).
 """
 
 from collections.abc import Callable, Mapping
@@ -19,8 +19,8 @@ REMEDY: Final = "kubectl apply -f deploy/components/delete-pods/rbac.yaml"
 
 
 class PodRemover:
-    """Deletes pods. `spend` is called for each request, `refused(group, sentence)` at a group's
-    first 403."""
+    """Deletes pods. `spend` is called for each request, to count it against --max-qps;
+    `refused(group, sentence)` at a group's first 403."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class PodRemover:
                 accept=ACCEPT_METADATA,
             )
         except (NotFoundError, ConflictError):
-            return  # gone, or another pod of that name already
+            return  # the pod is gone, or a new pod has its name
 
 
 def _in_words(error: ForbiddenError) -> str:

@@ -2,11 +2,11 @@
 
     add(key) ──> due time per key ──> one task per key ──> handle(key)
 
-A key is never handled twice at once: added while it runs, it runs again afterwards. Keys don't wait
-for each other; the executor bounds the load on the API server. If the handler raises an error, the
-key is tried again with a growing delay, and no sooner than the API server asked for. Two things cut
-this delay short: the user's wish for the key has changed, or the key is added `anew`, because the
-cause of the error may be gone.
+A key (name of a group) is never handled twice at once: if it is added while it runs, it runs again
+afterwards. Keys don't wait for each other; the executor bounds the load on the API server. If the
+handler raises an error, the key is tried again with a growing delay, and no sooner than the API
+server's Retry-After says. Two things cut this delay short: users change what they want of the
+group, or the key is added `anew`, because the cause of the error may be gone.
 """
 
 import asyncio
@@ -25,7 +25,8 @@ LAST_RETRY = 60.0
 class WorkQueue:
     """Runs `handle(key)` for keys that are due. Belongs to one event loop.
 
-    `wish` returns what users want of a key: while that is unchanged, a failed key waits.
+    `wish` returns what users want of a key, as a value to compare: while it is unchanged, a failed
+    key waits.
     """
 
     def __init__(
@@ -43,19 +44,20 @@ class WorkQueue:
         self._again: set[str] = set()
         self._failures: dict[str, int] = {}
         self._rests: dict[str, tuple[float, Hashable]] = {}
-        """Until when a failed key waits, and the wish with which it failed: a new wish ends the
-        wait."""
+        """Failed key -> until when it waits, and what users wanted when it failed: if that changes,
+        the wait ends."""
         self._anew: dict[str, float] = {}
-        """When a failed key that was added anew is tried, in place of its longer wait."""
+        """Failed key that was added `anew` -> when it is tried, in place of its longer wait."""
         self._pauses: dict[str, tuple[float, float]] = {}
-        """When a key that was tried anew may be tried so again, and how long that pause is."""
+        """Key that was tried `anew` -> until when it can't be tried so again, and how long that
+        pause is."""
         self._closed = False
 
     def add(self, key: str, *, delay: float = 0.0, anew: bool = False) -> None:
         """Handles `key` in `delay` seconds, or sooner if that is planned already.
 
-        After an error it waits longer. `anew` says that the cause may be gone, and cuts this wait
-        short.
+        A key that failed waits longer. `anew` says that the cause of the failure may be gone, and
+        cuts this wait short.
         """
         if self._closed:
             return
@@ -90,7 +92,7 @@ class WorkQueue:
         return len(self._timers.keys() | self._running.keys())
 
     def busy(self, *, within: float) -> bool:
-        """Whether a key is being handled now, or will be within so many seconds."""
+        """Whether a key is being handled now, or will be within `within` seconds."""
         if self._running:
             return True
         if not self._timers:
@@ -110,7 +112,8 @@ class WorkQueue:
         return min(until, self._anew.get(key, until)) if wish == self._wish(key) else 0.0
 
     def _begin_anew(self, key: str) -> None:
-        """Counts this try as the one that was added anew; the next one has to wait."""
+        """Uses up the early try that `add(anew=True)` allowed, and sets the pause until the next
+        one."""
         if self._anew.pop(key, None) is None:
             return
         now = asyncio.get_running_loop().time()
@@ -151,7 +154,7 @@ class WorkQueue:
             extra={"trouble": f"group {key}"},
         )
         self._rests[key] = (asyncio.get_running_loop().time() + delay, wish)
-        # What the failing pass itself planned for soon waits, too.
+        # A pass that the failed one has planned for soon waits as long as the retry.
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()

@@ -2,9 +2,9 @@
 
     observe ──> plan ──> status (new requests are recorded first) ──> execution ──> again
 
-Level-triggered: a pass needs no reason and no memory of the one before. It ends when there is
-nothing left to do, or when the group changes meanwhile: then the next pass plans anew. Whatever it
-does can be cut short at any instant, and continues from the state in the API server.
+Level-triggered: a pass needs no reason and no memory of the pass before. It ends when there is
+nothing left to do, or when the group changes meanwhile: then the next pass plans anew. A pass can
+be interrupted at any instant; the next one continues from the state in the API server.
 
 Only this module has nodes and group status written; other modules decide what to write.
 """
@@ -52,14 +52,14 @@ logger = logging.getLogger(__name__)
 NOT_READY_RECHECK = 5.0
 LEFTOVER_RECHECK = 1.0
 DOUBT_RECHECK = 1.0
-"""Seconds after which a list has shown whether a group exists."""
+"""Seconds after which a list of all groups has shown whether a group exists."""
 NO_ADDRESSES_RECHECK = 5.0
 
 _VERBS = {"DELETE": "delete", "PATCH": "update"}
 
 
 class Reconciler:
-    """Brings groups to their target. `wake(name, delay)` schedules another pass over a group,
+    """Brings groups to their target. `wake(name, delay)` schedules another pass over a group;
     `doubt()` has all groups listed soon, to learn which still exist."""
 
     def __init__(
@@ -70,7 +70,7 @@ class Reconciler:
         self._doubt = doubt
         self._memories: dict[str, Memory] = {}
         self._gpu_labels: dict[str, str] = {}
-        """The GPU labels that groups set, by the groups' names, while they differ."""
+        """Group's name -> the GPU label that it sets; empty while all groups set the same."""
         self._closing = False
         self._at_work = 0
         """The number of groups whose nodes are being created, deleted or patched."""
@@ -78,7 +78,7 @@ class Reconciler:
         self._reporter = GroupReporter(parts)
         self._strays = Strays(parts)
         self._sweeps = Openings()
-        """When to retry deleting the nodes of deleted groups, after a failure."""
+        """When to retry deleting the nodes of deleted groups after a failure."""
 
     def close(self) -> None:
         """Starts no more writes; those in flight end."""
@@ -108,7 +108,8 @@ class Reconciler:
             await self._pass(group, memory)
             memory.doubted = False
         except GroupDoubtedError:
-            # Only a list, or its watch, says that a group is gone: then its nodes are deleted.
+            # A 404 is no proof that the group is gone. Only a list or the watch can say so; then
+            # the group's nodes are deleted.
             self._doubt()
             if memory.doubted:
                 raise
@@ -116,9 +117,10 @@ class Reconciler:
             self._wake(group.name, DOUBT_RECHECK)
 
     async def recheck_taken(self, name: str) -> None:
-        """Drops the report of foreign nodes that have our nodes' names, once they are gone.
+        """Looks whether foreign nodes that have our nodes' names are gone, and stops reporting
+        those that are.
 
-        A node that can't be read is reported for its group, and doesn't stop other groups.
+        If a node can't be read, its group's Events say so, and other groups continue.
         """
         memory, group = self._memories.get(name), self._parts.store.get(name)
         if memory is None or group is None:
@@ -135,8 +137,8 @@ class Reconciler:
                 self._wake(name, 0.0)
 
     def _compare_gpu_labels(self, name: str) -> None:
-        """Wakes other groups if a change of this group's GPU label makes all labels differ, or
-        agree again.
+        """Wakes other groups if this group's change of a GPU label makes the labels of all groups
+        differ, or agree again: it is in their status.
 
         Any change of a group, its deletion included, leads to a pass, and so to this comparison.
         """
@@ -168,7 +170,7 @@ class Reconciler:
             try:
                 await parts.kwok.look(r.name for r in seen.ready or seen.records.values())
             except KwokOperatorError as error:
-                # Whether kwok lives is not known then, and nothing of the plan depends on it.
+                # Then it is unknown whether kwok is alive, and nothing in the plan depends on it.
                 logger.debug("Leases not read: group=%s error=%s", group.name, error)
         opening = self._opening(result)
         planned = plan.create or plan.delete or plan.update
@@ -190,8 +192,8 @@ class Reconciler:
             self._wake(group.name, NOT_READY_RECHECK)
 
     def _opening(self, result: PassResult) -> list[NodeRecord]:
-        """Returns the Ready nodes to open to pods now: still tainted as new, staying, and kwok
-        is alive."""
+        """Returns the Ready nodes whose taint of new nodes is to be removed now: the plan keeps
+        them, and kwok is alive."""
         if not result.seen.tainted or result.group.spec.paused or not self._parts.kwok.alive:
             return []
         leaving = frozenset(result.plan.delete)
@@ -212,8 +214,8 @@ class Reconciler:
         *,
         reporting: bool = False,
     ) -> PassResult | None:
-        """Observes and plans; for `reporting` the plan requests nothing new. Returns None if the
-        group changed meanwhile.
+        """Observes and plans. With `reporting` the plan requests nothing new, as it is made only to
+        report progress. Returns None if the group changed meanwhile.
 
         With thousands of nodes each step takes milliseconds, so other tasks run in between.
         """
@@ -261,7 +263,7 @@ class Reconciler:
         try:
             network = NodeNetwork.of(group.spec.template.network, group=group.name)
         except TemplateError:
-            return None  # the template has no resolution either, which says why
+            return None  # templates.py reports the invalid template
         if network is None:
             return None
         self._parts.cache.release_unheard_of(now=self._parts.clock.monotonic())
@@ -274,14 +276,15 @@ class Reconciler:
     def _book(
         self, group: Group, plan: Plan, seen: Observation, *, strays: int, may_create: bool
     ) -> None:
-        """Books the nodes of this plan in the budget before other groups plan: they have what it
-        leaves."""
+        """Records the nodes of this plan in the budget before other groups plan, as these share
+        what remains."""
         active = may_create and not group.spec.paused
         nodes = len(seen.records) + len(plan.pending)
         limit, rollout = plan.target.limit, plan.rollout
         waits = limit is not None and limit.reason == NODE_LIMIT
         if limit is not None and limit.reason == NO_ADDRESSES:
-            # Those that hold them may be of any group.
+            # Nodes of any group may have these addresses, so no event of this group reports when
+            # they are free.
             self._wake(group.name, NO_ADDRESSES_RECHECK)
         self._parts.budget.grant(
             group.name,
@@ -290,7 +293,7 @@ class Reconciler:
         )
 
     async def _execute(self, result: PassResult, opening: list[NodeRecord]) -> None:
-        """Carries the plan out, and reports counts meanwhile; stops when the group changes."""
+        """Carries the plan out, and writes the counts meanwhile; stops when the group changes."""
         group, memory = result.group, result.memory
         try:
             async with self._working(group, memory, result.resolution):
@@ -307,7 +310,7 @@ class Reconciler:
     async def _working(
         self, group: Group, memory: Memory, resolution: Resolution
     ) -> AsyncIterator[None]:
-        """Reports counts while the block runs."""
+        """Writes the counts to the status now and then while the block runs."""
         done = asyncio.Event()
         self._at_work += 1
         progress = asyncio.create_task(self._report_progress(group, memory, resolution, done))
@@ -350,8 +353,8 @@ class Reconciler:
                 logger.debug("progress not written: group=%s error=%s", group.name, error)
 
     async def _sweep_retired(self, name: str) -> None:
-        """Deletes nodes of deleted groups of this name; a failure doesn't stop the group that
-        has it now."""
+        """Deletes nodes of deleted groups of this name. A failure doesn't stop the pass of an
+        existing group of that name."""
         now = self._parts.clock.monotonic()
         for retired in self._parts.store.retired(name):
             if not self._sweeps.is_due(retired.uid, now=now):
@@ -368,7 +371,8 @@ class Reconciler:
         """Deletes the nodes of a group that is being deleted or is gone, faster than the garbage
         collector.
 
-        With `pods`, also those that the garbage collector has deleted already: their pods are left.
+        With `pods`, also handles nodes that the garbage collector has deleted already, as their
+        pods are left.
         """
         cache = self._parts.cache
         records = [*cache.group(name).values(), *(cache.strays(name).values() if pods else ())]
@@ -394,7 +398,8 @@ class Reconciler:
 
     def _forget(self, name: str) -> None:
         self._parts.cache.forget_strays(name)
-        # Room is granted before the first pass, too, to a group that is taken over.
+        # An unreadable group, and one that another operator served before, has room before its
+        # first pass.
         if self._parts.store.is_unreadable(name):
             self._parts.budget.grant(name, self._parts.cache.count(name), wants_more=False)
         else:

@@ -3,8 +3,8 @@
     PassResult (plan, nodes, template, steps)  --status-->  KwokNodeGroupStatus
     status  --publish-->  one write, if it says something new, and Events of what changed
 
-What must not wait, because nodes are created by it, is written at once; changes of counts alone are
-written at intervals.
+A status that requests instances is written at once, as their nodes are created only after it.
+Changes of counts alone are written at intervals.
 """
 
 from typing import Final
@@ -19,10 +19,10 @@ from kwok_operator.nodegroups.plan import Plan
 from kwok_operator.nodegroups.status import Facts, make_status, nodes_by_state, oldest_pending
 
 STATUS_INTERVAL: Final = 1.0
-"""Seconds between two writes of counts."""
+"""The least seconds between two writes of a group's counts."""
 LONGEST_INTERVAL: Final = 10.0
 PROGRESS_WRITES: Final = 5
-"""The most writes of counts per second, for all groups being changed: each takes the API server
+"""The most writes of counts per second, for all groups that are changing: each takes the API server
 10 ms."""
 
 
@@ -40,7 +40,7 @@ class GroupReporter:
         self._metrics = parts.metrics
 
     def status(self, result: PassResult) -> KwokNodeGroupStatus:
-        """Returns the status of the group after a pass; sets its metrics, too."""
+        """Returns the status of the group after a pass, and sets the group's metrics."""
         group, seen, plan, resolution = result.group, result.seen, result.plan, result.resolution
         resolved = None
         if resolution.node is not None:
@@ -97,8 +97,8 @@ class GroupReporter:
     async def publish(self, result: PassResult, status: KwokNodeGroupStatus) -> float | None:
         """Writes a status that says something new, and emits Events about the changes.
 
-        Changes of counts alone wait their turn: returns the seconds to wait if the write was put
-        off.
+        Changes of counts alone wait until the interval is over: then it returns the seconds to
+        wait.
         """
         group, memory = result.group, result.memory
         before = memory.status
@@ -125,7 +125,8 @@ class GroupReporter:
         return None
 
     def _hindrance(self, group: Group, seen: Observation, plan: Plan) -> tuple[str, str] | None:
-        """Returns why cluster-autoscaler can't drive the group, if it is meant to."""
+        """Returns reason and sentence why cluster-autoscaler can't drive the group, if the group
+        has spec.autoscaling."""
         if group.spec.autoscaling is None:
             return None
         longest = f"{self._parts.provider_id_prefix}{seen.names.name(plan.next_serial)}"
@@ -145,7 +146,8 @@ class GroupReporter:
 
 
 def _verdicts(status: KwokNodeGroupStatus) -> tuple[object, ...]:
-    """Returns what must be written at once: all but counts and the sentences that contain them."""
+    """Returns the part of a status that is written at once when it changes: all but the counts, and
+    the messages that contain counts."""
     verdicts = [(c.type, c.status, c.reason) for c in status.conditions]
     cloud = status.cloud and (status.cloud.terms, status.cloud.refused)
     return (

@@ -1,9 +1,9 @@
 """Batches of serials: instances that were requested together and don't all exist yet.
 
-A batch is a range of serials without those that will never exist. Which of them exist is not
-recorded, the nodes show it: the record stays small, and shrinks as nodes are created. Sets of
-serials are text in status: ranges ("3,10-19") if those can be read by people, else a bitmap
-("0+eNpjZGBgAAA...").
+A *serial* is the number of an instance, at the end of its node's name. A batch is a range of
+serials without those that will never exist. Which of them exist is not recorded, as the nodes show
+it. So the record stays small, and shrinks as nodes are created. Sets of serials are text in status:
+ranges ("3,10-19") if people can read those, else a bitmap ("0+eNpjZGBgAAA...").
 """
 
 import base64
@@ -21,19 +21,20 @@ from typing import Any, Final
 from kwok_operator.nodegroups.api.autoscaling import MAX_TARGET_SIZE
 
 MAX_BATCHES = 50
-"""More batches than this are merged pairwise, so that status stays small despite many small
+"""More batches than this are merged in pairs, so that status stays small despite many small
 requests."""
 
 LONGEST_GAP: Final = 2_000
-"""The longest gap between serials in one batch. If another group holds a large block of
-addresses, 2**47 serials are skipped, and a set of those would exceed any memory."""
+"""The longest gap between serials in one batch. If another group holds a large block of addresses,
+2**47 serials are skipped, and a set of those would fit into no memory."""
 
 _LONGEST_RANGE = 10_000_000
 _RANGES = re.compile(r"([0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?")
 
 
 def runs(serials: Iterable[int]) -> list[tuple[int, int]]:
-    """Finds runs of consecutive serials: `{5, 17, 18, 19}` -> `[(5, 5), (17, 19)]`."""
+    """Returns first and last of each run of consecutive serials: `{5, 17, 18, 19}` -> `[(5, 5),
+    (17, 19)]`."""
     found: list[tuple[int, int]] = []
     for serial in sorted(set(serials)):
         if found and serial == found[-1][1] + 1:
@@ -53,8 +54,8 @@ def _as_text(pairs: Iterable[tuple[int, int]]) -> str:
 
 
 class Serials(Set[int]):
-    """A set of serials that takes as much memory as its text, however many serials it has; sets
-    derived from it are ordinary sets."""
+    """A set of serials that needs no more memory than its text, however many serials it has. Sets
+    computed from it are ordinary sets."""
 
     __slots__ = ()
 
@@ -133,7 +134,8 @@ class _Bitmap(Serials):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The serials `first..last` (both included) except `spent`; `requested_at` is RFC 3339."""
+    """The serials `first..last` (both included) except `spent`, which will never exist (again);
+    `requested_at` is RFC 3339."""
 
     first: int
     last: int
@@ -145,7 +147,8 @@ class Batch:
 
     def __iter__(self) -> Iterator[int]:
         serials = range(self.first, self.last + 1)
-        # Mostly nothing is spent, and a pass goes through tens of thousands several times.
+        # Usually `spent` is empty, and a pass iterates over tens of thousands of serials several
+        # times.
         return (s for s in serials if s not in self.spent) if self.spent else iter(serials)
 
 
@@ -154,10 +157,10 @@ def _within(serials: Set[int], first: int, last: int) -> frozenset[int]:
 
 
 def compact(batches: Sequence[Batch], *, here: Set[int], gone: Set[int]) -> tuple[Batch, ...]:
-    """Returns what remains of the batches once `here` exist as nodes and `gone` never will.
+    """Returns what remains of the batches when `here` exist as nodes and `gone` never will.
 
-    A batch ends at its last missing instance. Serials in the middle that exist stay in its range:
-    their nodes show it.
+    A batch then ends at its last missing instance. Serials in the middle that exist stay in its
+    range, as their nodes show that they exist.
     """
     kept: list[Batch] = []
     for batch in batches:
@@ -175,7 +178,8 @@ def compact(batches: Sequence[Batch], *, here: Set[int], gone: Set[int]) -> tupl
 
 
 def in_batches(serials: Iterable[int], *, requested_at: str) -> tuple[Batch, ...]:
-    """Packs ascending serials in batches: one, unless there is a long gap between them."""
+    """Packs ascending serials into batches: a single one, unless there is a long gap between
+    them."""
     parts: list[list[int]] = []
     for serial in serials:
         if not parts or serial - parts[-1][-1] > LONGEST_GAP:
@@ -201,19 +205,19 @@ def _merged_pairwise(batches: Sequence[Batch]) -> list[Batch]:
 
 
 MAX_RANGES_LENGTH: Final = 200
-"""Longer texts of ranges become bitmaps if those are shorter."""
+"""Ranges as text longer than this become a bitmap if that is shorter."""
 _MAX_BITMAP_BYTES: Final = 2 * MAX_TARGET_SIZE // 8
 _MAX_FIRST_DIGITS: Final = 18
 
 
 def names_serial(text: str | None, serial: int) -> bool:
-    """Whether a set of serials, as written in a spec, contains this one."""
+    """Whether a set of serials, as written in a spec, contains `serial`."""
     return text is not None and any(a <= serial <= b for a, b in ranges_of(text))
 
 
 @lru_cache(maxsize=256)
 def ranges_of(text: str) -> tuple[tuple[int, int], ...]:
-    """Returns first and last of each range in serials as written in a spec."""
+    """Returns first and last of each range in serials as written in a spec ("3,10-19")."""
     parts = (part.partition("-") for part in text.split(","))
     return tuple((int(first), int(last or first)) for first, _, last in parts)
 

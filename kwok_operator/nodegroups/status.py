@@ -32,8 +32,8 @@ from kwok_operator.nodegroups.serials import LONGEST_GAP, MAX_BATCHES, Batch, Ra
 
 _LIKE_TARGET: Final = 4
 _MOST_SKIPPED: Final = MAX_BATCHES * LONGEST_GAP
-"""All batches together have at most _LIKE_TARGET times as many serials as the target, and
-_MOST_SKIPPED more that are skipped."""
+"""The most serials that all batches of a group may have together: _LIKE_TARGET times the target,
+plus _MOST_SKIPPED for skipped ones. More are nothing that the operator wrote."""
 UPDATING = "Updating"
 """The reason of Ready and Reconciling while nodes are updated to the present template."""
 
@@ -47,14 +47,15 @@ class Facts:
     like the group's nodes and are not.
 
     `template_error` is the sentence why the template can't be used, `template_reason` the word for
-    it; without `template_tried` that is unknown. `template_origin` says what the template is copied
-    from, `last_template` (reason, sentence) why only the last known one is in use. `kwok_silent` is
-    the sentence why no kwok controller seems to run. `refusal` is the API server's answer to the
-    last write of a node that it refused. `rollout` is the update in progress.
+    it; without `template_tried` the API server has not answered yet whether it can.
+    `template_origin` says what the template is copied from, `last_template` (reason, sentence) why
+    only the last known one is in use. `kwok_silent` is the sentence why no kwok controller seems to
+    run. `refusal` is the API server's answer to the last write of a node that it refused. `rollout`
+    is the update in progress.
 
     `autoscaled` says whether cluster-autoscaler may drive the group, `hindrance` (reason, sentence)
     why it can't; `known_from_one`, that it needs an existing node to know all about the group's
-    nodes. `conditions` and `fields` come from the steps of the pass.
+    nodes. `conditions` and `fields` come from the steps of the pass (nodegroups/steps.py).
     """
 
     generation: int
@@ -132,8 +133,8 @@ def batches_of(status: KwokNodeGroupStatus) -> tuple[Batch, ...]:
     """Returns the batches recorded in a status.
 
     Batches that the operator can't have written are left out, and their instances requested anew.
-    So are the oldest ones if all together have more serials than such a group can need: each pass
-    goes through all of them.
+    If all batches together have more serials than the group can need, the oldest are left out, too:
+    each pass goes through all serials.
     """
     batches, most = list[Batch](), _LIKE_TARGET * (status.target_size or 0) + _MOST_SKIPPED
     room = min(most, 2 * MAX_TARGET_SIZE)
@@ -236,7 +237,8 @@ def _ready(facts: Facts, stalled: Verdict) -> Verdict:
 
 
 def _trouble(facts: Facts) -> Verdict | None:
-    """The verdict on why requested instances don't arrive; None if they do, or are on their way."""
+    """Returns the verdict that says why requested instances don't arrive; None if they do, or are
+    on their way."""
     verdict = facts.conditions.get(ConditionType.PROVISIONED)
     unharmed = verdict is None or verdict.status or verdict.reason == PROVISIONING
     return None if unharmed else verdict

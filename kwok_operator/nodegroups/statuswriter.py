@@ -1,8 +1,8 @@
-"""Writes the status of groups, and of our other objects that have one.
+"""Writes the status of groups, and of the operator's other kinds that have one.
 
-The status is written as a whole, in a JSON Patch that tests the uid: a merge patch could not remove
-keys from the resolved template, and a group that was deleted and created again must not get the old
-one's. The operator is the only writer, so nothing else needs a test.
+The status is written as a whole, in a JSON Patch that tests the uid. A merge patch could not remove
+keys from the resolved template; and the test keeps the old status off a group that was deleted and
+created again. The operator is the only writer, so nothing else needs a test.
 """
 
 from collections.abc import Mapping
@@ -20,8 +20,8 @@ _RETRIES = 4
 
 
 class GroupDoubtedError(KwokOperatorError):
-    """The API server did not find the group whose status was written. Only a list can show
-    whether it is gone: a proxy answers 404 as well, and so does a CRD without the status
+    """The API server did not find the group whose status was written. Only a list can show whether
+    the group is gone: a proxy may send a 404 as well, and so does a CRD without the status
     subresource."""
 
     def __init__(self, name: str) -> None:
@@ -71,7 +71,8 @@ class StatusWriter:
         except NotFoundError as error:
             raise GroupDoubtedError(group.name) from error
         except InvalidError as error:
-            # A failed test and a status that breaks the schema get the same answer.
+            # The API server gives the same answer to a failed test of the uid and to a status that
+            # breaks the schema.
             if await self._uid(path) != group.uid:
                 raise GroupDoubtedError(group.name) from error
             raise

@@ -1,11 +1,13 @@
-"""The interface by which other features take part in a pass over a group.
+"""The interface by which other features, such as the simulated cloud, take part in a pass over a
+group.
 
     prepare ─> join ─> revise ─> report ─> after_status ─> writes ─> births, born
               (nodes   (the      (status,                 (patches) (of new nodes)
                seen)    plan)     metrics)
 
-A feature subclasses GroupStep, and StepPass for one pass over one group, and overrides only the
-methods that it needs. Steps are called one after the other, in the order that the operator sets.
+A feature subclasses GroupStep, and StepPass for its part in one pass over one group, and overrides
+only the methods that it needs. Steps are called one after the other, in the order that
+operator/assembly.py sets.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -26,7 +28,7 @@ Write = Callable[[Stop], Awaitable[None]]
 
 
 class FirstWrite(Protocol):
-    """How a step changes the request that creates a node."""
+    """How a step changes the request that creates a node, the node's first write."""
 
     @property
     def ready(self) -> bool:
@@ -34,7 +36,8 @@ class FirstWrite(Protocol):
 
     @property
     def keeps_ready_parts(self) -> bool:
-        """Whether the request may contain everything that a Ready node has."""
+        """Whether the request may contain everything that a Ready node has (conditions, kubelet's
+        address)."""
 
     def body(self, plain: bytes, *, now: str) -> bytes:
         """Returns the JSON to send instead of `plain`, which the template makes; `now` is RFC
@@ -78,21 +81,22 @@ class StepPass:
 
     @property
     def urgent(self) -> bool:
-        """Whether what this step reports must be written at once, as nodes are created by it."""
+        """Whether this step's part of the status must be written at once, because nodes are created
+        only after it."""
         return False
 
     def shapes(self, node: NodeRecord) -> bool:
-        """Whether this step patches the node itself, and also opens it to pods when they may
-        come."""
+        """Whether this step patches the node in its `writes`, and in these also removes the taint
+        of new nodes when pods may come."""
         return False
 
     def complete(self, nodes: list[NodeRecord]) -> list[NodeRecord]:
-        """Returns those of the usable `nodes` that have everything they should, such as
+        """Returns those of the usable `nodes` that have everything that this step adds, such as
         companions."""
         return nodes
 
     def report(self) -> StepReport:
-        """Returns the step's part of the status; sets its metrics, too."""
+        """Returns what this step adds to the status, and sets its metrics."""
         return StepReport()
 
     def after_status(self) -> float | None:
@@ -101,26 +105,27 @@ class StepPass:
         return None
 
     async def before_nodes(self) -> None:
-        """Waits until nodes may be created, or opened to pods."""
+        """Waits until nodes may be created, or the taint of new nodes removed."""
 
     def birth(self, serial: int, capacity: Mapping[str, str]) -> FirstWrite | None:
-        """Returns how to change the creation of a node with this capacity; None to leave it
-        unchanged."""
+        """Returns how to change the request that creates the node; None to leave it unchanged.
+        `capacity` is the node's."""
         return None
 
     async def born(self, name: str, *, uid: str, made: int | None = None) -> None:
-        """Called before a node takes pods. It was created a moment ago, or at `made` (epoch
-        milliseconds)."""
+        """Called after a node was created and before it takes pods. `made` is when (epoch
+        milliseconds); None means just now."""
 
 
 class GroupStep:
     """A feature that takes part in passes over groups."""
 
     def check(self, group: Group) -> None:
-        """Raises TemplateError if this step's part of the template can't be used."""
+        """Raises TemplateError if the part of the template that belongs to this step can't be
+        used."""
 
     def resolved(self, group: Group, node: Node) -> Node:
-        """Returns the node that new nodes copy with what this step adds to all of them."""
+        """Returns `node`, which new nodes copy, with what this step adds to every new node."""
         return node
 
     async def prepare(self, group: Group) -> None:
@@ -132,18 +137,17 @@ class GroupStep:
         return None
 
     def carry_over(self, wanted: Node, live: Node) -> Node:
-        """Returns `wanted`, the node that the edited template makes, with what must be kept of
-        `live`."""
+        """Returns `wanted`, the node that the edited template makes, with those parts of `live`
+        that this step keeps."""
         return wanted
 
     def cautions(self, spec: KwokNodeGroupSpec) -> Sequence[str]:
-        """Returns warnings about settings that are allowed, but go badly together."""
+        """Returns warnings about settings that are valid one by one, but go badly together."""
         return ()
 
     def shown_by_nodes_only(self, spec: KwokNodeGroupSpec) -> bool:
-        """Whether the template doesn't show what this step adds to nodes, so that
-        cluster-autoscaler must have seen an existing node.
-        """
+        """Whether this step adds something to nodes that the template doesn't show, so that
+        cluster-autoscaler learns of it only from an existing node."""
         return False
 
     def forget(self, name: str) -> None:

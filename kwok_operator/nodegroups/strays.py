@@ -1,5 +1,5 @@
-"""Looks for strays: nodes of a group that vanished from the watch. They are gone, or have lost the
-marks (label, owner) by which they are recognised.
+"""Looks for strays: nodes of a group that vanished from the watch without our deleting them. They
+are gone, or have lost the marks (label, owner) by which the operator recognises them.
 
     NodeCache.strays ──GET by name──> gone: forgotten, and made anew (many: by one list)
                                   ├─> altered: put back; until it stays, no node is made
@@ -7,7 +7,7 @@ marks (label, owner) by which they are recognised.
     Stamped ──of its nodes, those without the hash of their template──> altered, too
 
 Otherwise a webhook that removes the label or the hash of each node would have nodes created without
-end. For a paused group strays are only looked for: those that are gone free their room.
+end. In a paused group strays are looked for only to free the room of those that are gone.
 """
 
 import logging
@@ -33,12 +33,12 @@ logger = logging.getLogger(__name__)
 
 MANY: Final = 24
 A_PAGE_COSTS: Final = 100
-"""From MANY strays, or one in A_PAGE_COSTS nodes, on, a list of all nodes is read first: by
-name, each that is gone takes two requests."""
+"""If there are MANY strays, or one in A_PAGE_COSTS nodes, all nodes are listed first. Reading
+strays one by one takes two requests for each that is gone."""
 
 
 class Strays:
-    """Looks for strays, and puts their marks back."""
+    """Looks for strays, and restores their marks."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -55,8 +55,8 @@ class Strays:
         """Notes in `memory` which of a group's nodes exist and are altered, and which could not be
         read or repaired.
 
-        `at_work` is entered while requests are made. Returns the group's template; one without a
-        node, and why, while new nodes would be altered as well.
+        `at_work` is entered while requests are made. Returns `resolution`, the group's template; or
+        one without a node, and why, while new nodes would be altered as well.
         """
         parts, before = self._parts, len(memory.altered) + len(memory.unmended)
         strays, stripped = parts.cache.strays(group.name), self._stripped(group, memory, resolution)
@@ -78,7 +78,7 @@ class Strays:
             failed = await self._put_right(due, group, memory, resolution, stripped, stop=stop)
         for name in failed:
             memory.regains.tried(name, now=now)
-        # Those that were put back a moment ago, and have lost it again, too.
+        # Including nodes whose marks were restored a moment ago and have gone again.
         left = {*parts.cache.strays(group.name), *self._stripped(group, memory, resolution)}
         waiting = [name for name in sorted(left) if not memory.regains.is_due(name, now=now)]
         failures = {**memory.unmended, **failed}
@@ -128,15 +128,15 @@ class Strays:
         return failed
 
     def are_left(self, group: Group, memory: Memory) -> bool:
-        """Whether there are strays or altered nodes to look for again."""
+        """Whether the group has strays or altered nodes to look for again."""
         left = memory.altered or memory.unmended or self._parts.cache.strays(group.name)
         return bool(left)
 
     def _stripped(
         self, group: Group, memory: Memory, resolution: Resolution
     ) -> dict[str, NodeRecord]:
-        """Returns nodes that would be replaced or patched because they lost the hash of their
-        template."""
+        """Returns nodes that lost the hash of their template and would therefore be replaced or
+        patched."""
         keep = group.spec.update_strategy.type is UpdateStrategyType.ON_DELETE
         if keep or group.spec.paused or resolution.node is None:
             return {}

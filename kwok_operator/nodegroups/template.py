@@ -43,12 +43,13 @@ from kwok_operator.nodegroups.usable import (
 NODE_FIELD = "spec.template.node"
 SHAPE_FIELD = "spec.template.shape"
 _FIELD_OF_RESOURCE = {"cpu": "cpu", "memory": "memory", "ephemeral-storage": "ephemeralStorage"}
-"""The fields of resources in a shape, and in its reserved part; others are under `resources`."""
+"""Resource -> the field of `shape` and of `shape.reserved`; any other resource is in the field
+`resources`."""
 MAX_RESOLVED_BYTES = 128 * 1024
 """The most bytes of a resolved node. It is kept in status beside the spec; etcd takes 1.5 MB for
 the whole object."""
 MAX_ROUGH_BYTES = 2 * MAX_RESOLVED_BYTES
-"""The most `rough_size` of a part before it is cleaned."""
+"""The most bytes (`rough_size`) of a part of the template before it is cleaned."""
 
 DEFAULT_CAPACITY: Mapping[str, str] = {"cpu": "32", "memory": "256Gi", "pods": "110"}
 """The capacity that `kwokctl scale node` gives without parameters."""
@@ -65,14 +66,15 @@ _SAME_LABEL: Mapping[str, tuple[str, ...]] = {
         "topology.disk.csi.azure.com/zone",
     ),
 }
-"""Labels with the same meaning: if a copied node has them, they get the same value."""
+"""Labels that mean the same as another: if a copied node has them, they get the value of that
+one."""
 _FILLED_IN_BY_KWOK = ("containerRuntimeVersion", "kernelVersion", "kubeProxyVersion")
 """Versions in nodeInfo that kwok fills in if they are empty, but not on a node created Ready."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceNode:
-    """A node of a source, unchanged. `field` says where it was found, for messages."""
+    """A node as a source has it. `field` says where it was found, for messages."""
 
     field: str
     node: Mapping[str, Any]
@@ -124,7 +126,7 @@ def template_hash(node: Node) -> str:
 
 
 def source(template: Template) -> str:
-    """Returns a word for the SOURCE column: where the node comes from."""
+    """Returns a word that says where the node comes from, for the column SOURCE of kubectl."""
     nodes = template.source.nodes if template.source else None
     given = {
         "Live": nodes is not None and nodes.cluster is None,
@@ -196,8 +198,8 @@ def _shape_field(resource: str) -> str:
 
 
 def _without_removals(given: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
-    """Drops nulls that remove a source's resource; other nulls stay, and are reported as
-    mistakes."""
+    """Drops nulls that remove a resource of the source. Other nulls stay, and are reported as
+    mistakes later."""
     return {name: value for name, value in given.items() if value is not None or name not in known}
 
 
@@ -235,8 +237,8 @@ def _set_labels(node: Node, shape: Shape) -> None:
 
 
 def _check_node_info(info: Mapping[str, Any]) -> None:
-    # kwok writes these into YAML without quotes (its stage node-initialize): it would try for ever
-    # to initialise a node whose kernel is "6.1", a number.
+    # kwok's Stage node-initialize writes these into YAML without quotes. With "6.1", which is a
+    # number in YAML, it would fail to initialise the node again and again.
     for key, value in info.items():
         if not isinstance(value, str) or (value and not is_text_without_quotes(value)):
             raise TemplateError(
@@ -342,7 +344,7 @@ def _set_network(node: Node, network: NodeNetwork, marker: str) -> None:
     cidr, address = f"{marker}cidr{marker}", f"{marker}address{marker}"
     node["spec"].update(podCIDR=cidr, podCIDRs=[cidr])
     if network.nodes is not None:
-        # kwok adds what it misses, the Hostname.
+        # kwok adds the missing address, the Hostname.
         node["status"]["addresses"] = [{"type": "InternalIP", "address": address}]
 
 
@@ -366,7 +368,7 @@ def _unused_marker(texts: object) -> str:
 
 
 def _split(node: Node, marker: str) -> tuple[bytes, ...]:
-    # Markers come in pairs around a value's name, so every second part is a name.
+    # A value stands between two markers, so every second part is the name of a value.
     return tuple(json.dumps(node, separators=(",", ":")).encode().split(marker.encode()))
 
 
@@ -397,7 +399,8 @@ def _with_identity(resolved: Node, *, marker: str, group: str, uid: str, prefix:
 
 
 def owner_reference(group: str, *, uid: str) -> dict[str, object]:
-    """Returns the ownerReference that has Kubernetes delete a group's nodes with the group."""
+    """Returns the ownerReference by which Kubernetes deletes a group's nodes when the group is
+    deleted."""
     return {
         "apiVersion": f"{constants.API_GROUP}/{constants.API_VERSION}",
         "kind": constants.KIND,

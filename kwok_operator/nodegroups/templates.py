@@ -43,7 +43,7 @@ REMEDY_AT_SOURCE = "Correct it there, or spec.template; nodes that exist stay as
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Why a source has nothing to copy: a word for programs, a sentence for people."""
+    """Why a source has nothing to copy: `reason` for programs, and a sentence for people."""
 
     reason: str
     message: str
@@ -109,7 +109,7 @@ _Version = tuple[str, int, str]
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A resolution, and when to try the template again if it could not be tried."""
+    """A resolution, and when to try the template again if the API server gave no answer."""
 
     version: _Version
     resolution: Resolution
@@ -118,9 +118,10 @@ class _Entry:
 
 
 class Templates:
-    """Keeps resolutions by group, each made once per uid, generation and version of the sources.
+    """Keeps the resolution of each group's template. It is made once for each uid, generation and
+    version of the sources.
 
-    `clock` returns monotonic seconds, `draw` numbers in [0, 1).
+    `clock` returns monotonic seconds, `draw` random numbers in [0, 1).
     """
 
     def __init__(
@@ -141,7 +142,7 @@ class Templates:
         self._draw = draw
         self._known: dict[str, _Entry] = {}
         self._last: dict[str, tuple[str, Resolution]] = {}
-        """The last resolution with a node, and the uid of the group."""
+        """Group's name -> the group's uid, and the last resolution that has a node."""
 
     async def resolve(self, group: Group) -> Resolution:
         """Returns the resolved template of a group."""
@@ -164,7 +165,8 @@ class Templates:
         return replace(entry.resolution, origin=found.origin, retry_in=retry_in)
 
     def forget(self, name: str) -> None:
-        """Has the group's template tried again, unless a retry is planned already."""
+        """Has the group's template tried again by the API server, unless a retry is planned
+        already."""
         known = self._known.get(name)
         if known is not None and not known.failures:
             del self._known[name]
@@ -214,7 +216,8 @@ class Templates:
             remedy = REMEDY if error.field.startswith("spec.") else REMEDY_AT_SOURCE
             return Resolution(None, "", source, f"{error}. {remedy}")
         except Exception as error:
-            # A defect of ours, but one of this template: its target must not go unheeded silently.
+            # A defect of this program, for this template only. The status must say why the group
+            # doesn't reach its target.
             logger.exception("template not resolved: group=%s", group.name)
             sentence = one_line(f"spec.template can't be used ({type(error).__name__}: {error}).")
             return Resolution(None, "", source, f"{sentence} {REMEDY}")

@@ -1,11 +1,11 @@
-"""Finds nodes that lost the marks of their group while no operator ran.
+"""Finds nodes that lost the marks of their group (label, annotation) while no operator ran.
 
     list of nodes (metadata only) + groups --unmarked--> strays
 
-The watch by label does not report a node without the label, and can't assign one without the
-annotation. The ownerReference, with the name, which has a hash of the group's uid, says which group
-made the node. So at its start an operator lists the nodes that have no label (few if all nodes are
-fake), or all nodes if one with the label could not be assigned.
+The watch by label does not report a node without the label; without the annotation its group is
+unknown. The ownerReference, and the name with its hash of the group's uid, show which group made
+the node. So at its start an operator lists the nodes that have no label (few if all nodes are
+fake). If a node with the label belongs to no group, it lists all nodes.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ PAGE_SIZE: Final = 500
 async def find_unmarked(
     client: KubeClient, *, cache: NodeCache, store: GroupStore
 ) -> list[NodeRecord]:
-    """Returns, as strays, the nodes that lost the marks of their group. Raises KwokOperatorError if
-    nodes can't be listed."""
+    """Returns, as strays (see NodeCache), the nodes that lost the marks of their group. Raises
+    KwokOperatorError if nodes can't be listed."""
     groups = {group.uid: group for name in store.names() if (group := store.get(name)) is not None}
     if not groups:
         return []
@@ -38,8 +38,8 @@ async def find_unmarked(
 
 
 async def list_nodes(client: KubeClient, *, labelled: bool) -> AsyncIterator[Sequence[NodeView]]:
-    """Lists nodes in pages, metadata only: all nodes, or those without a group's label, which
-    the watch does not report."""
+    """Lists nodes in pages, metadata only. Without `labelled`, only nodes that lack a group's
+    label, which the watch does not report."""
     params = {"limit": str(PAGE_SIZE)}
     if not labelled:
         params["labelSelector"] = f"!{NODE_GROUP_LABEL}"
@@ -61,8 +61,8 @@ def unmarked(
     *,
     read: Callable[[NodeView], NodeRecord],
 ) -> list[NodeRecord]:
-    """Returns, as strays, those of the `nodes` that lost the marks of one of the `groups` (by
-    uid)."""
+    """Returns, as strays, those of the `nodes` that were made by one of the `groups` (by uid) and
+    lost its marks."""
     found = list[NodeRecord]()
     for node in nodes:
         record = read(node)

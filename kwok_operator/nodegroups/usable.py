@@ -14,10 +14,10 @@ from kwok_operator.kube.taints import is_not_ready_taint
 from kwok_operator.nodegroups.cleaning import Node
 
 _TTLS: Final = ((100, 0), (500, 15), (1_000, 30), (2_000, 60))
-"""Pairs: up to so many nodes in the cluster, the annotation has this value (seconds).
+"""Pairs: the most nodes in a cluster, and the seconds that the TTL annotation then has.
 
-kube-controller-manager's pkg/controller/ttl keeps it on each node, for kubelets; when a cluster
-shrinks it changes a little later.
+kube-controller-manager (pkg/controller/ttl) sets it on each node, for kubelets. When a cluster
+shrinks, that controller changes it only at a lower number of nodes.
 """
 _LONGEST_TTL: Final = 300
 TAINTS_OF_STATES: Final = frozenset(
@@ -47,9 +47,11 @@ def annotations_of_every_node(nodes: int) -> dict[str, str]:
 
 
 def untaint(node: Node) -> list[dict[str, Any]] | None:
-    """Returns a JSON Patch that removes only the taint; None if there is nothing to do.
+    """Returns a JSON Patch that removes only the taint of new nodes; None if there is nothing to
+    do.
 
-    It applies only to this very node, and only while that is Ready and the taint is unchanged.
+    The API server applies it only if it is the same node (by uid), still Ready, and the taint is
+    unchanged.
     """
     conditions = (node.get("status") or {}).get("conditions") or ()
     taints = (node.get("spec") or {}).get("taints") or ()

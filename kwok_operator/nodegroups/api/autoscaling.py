@@ -1,8 +1,8 @@
-"""How cluster-autoscaler may scale a group, and what it should know of it: `spec.autoscaling`,
-`spec.price`.
+"""How cluster-autoscaler may scale a group, and what the group says about itself to it:
+`spec.autoscaling`, `spec.price`.
 
-Owns the bounds, the options that its protocol has for single groups, and their units. The shim
-translates them to the protocol.
+Owns the bounds, the options that cluster-autoscaler's protocol has for single groups, and their
+units. The shim translates them to the protocol.
 """
 
 from typing import Annotated
@@ -125,8 +125,8 @@ class Autoscaling(ApiModel):
         le=MAX_TARGET_SIZE,
         description="Fewest nodes. A lower targetSize is allowed, and this many are kept all the"
         " same. Default: 0.",
-        # Stored, so that an empty `autoscaling` has a field: server-side apply makes what it
-        # empties null, and the consent would be gone.
+        # Stored, so that an empty `autoscaling` has a field. Server-side apply makes an object
+        # without fields null, and then cluster-autoscaler could no longer scale the group.
         json_schema_extra={STORED_DEFAULT: 0},
     )
     max_size: int | None = Field(

@@ -89,7 +89,7 @@ CountOrPercent = Annotated[
         }
     ),
 ]
-"""A number of nodes, or a share of the target. Always text in Python."""
+"""A number of nodes, or a percentage of the target. Always text in Python."""
 
 
 class RollingUpdate(ApiModel):
@@ -115,8 +115,8 @@ class UpdateStrategy(ApiModel):
 class KwokNodeGroupSpec(ApiModel):
     model_config = rules(
         ApiRule(
-            # Only a target that changes is held to the bound: bounds can then be moved past a
-            # target that somebody else owns.
+            # The API server checks the bound only when the target changes. So a user can lower
+            # maxSize below a target that somebody else owns, such as cluster-autoscaler.
             "!has(self.targetSize) || !has(self.autoscaling) || !has(self.autoscaling.maxSize)"
             " || self.targetSize <= self.autoscaling.maxSize"
             " || (oldSelf.hasValue() && has(oldSelf.value().targetSize)"

@@ -1,11 +1,12 @@
-"""The status of a KwokNodeGroup: what the operator has observed, has done, and must remember.
+"""The status of a KwokNodeGroup: what the operator has observed and done, and what it must
+remember.
 
 Owns every field of status, the condition types, and the text that `kubectl explain` prints. The
-operator alone writes it, and reads back what must outlive it: `nextSerial`, `pending` and
+operator alone writes it. After a restart it reads back `nextSerial`, `pending` and
 `resolvedTemplate`. A missing status is an empty one.
 
 Nothing is computed here: nodegroups/status.py makes counts and conditions, and reporting.py decides
-when they are written. `KwokNodeGroupStatus.dump()` is what goes to the API server.
+when they are written. `KwokNodeGroupStatus.dump()` is what is sent to the API server.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,15 +24,16 @@ from kwok_operator.topology.api import TopologyStatus
 ConditionStatus = Literal["True", "False", "Unknown"]
 
 LAST_SERIAL: Final = 10**18 - 1
-"""The highest serial. No group gets there unless somebody edits its status; a longer number in a
-name is no serial."""
+"""The highest serial (number at the end of a node's name). No group gets there unless somebody
+edits its status; a longer number in a name is no serial."""
 
 
 class ConditionType(StrEnum):
-    """The conditions of a group. Most are present once the operator has seen the group.
+    """The types of a group's conditions. Most are present once the operator has seen the group.
 
-    Autoscalable needs `spec.autoscaling`, CompanionsPresent `spec.template.companions`, and the
-    last three `spec.cloud`, or instances of an earlier one.
+    Autoscalable is present with `spec.autoscaling`, CompanionsPresent with
+    `spec.template.companions`; the last three with `spec.cloud`, or while instances from an earlier
+    `spec.cloud` are left.
     """
 
     READY = "Ready"
@@ -48,8 +50,8 @@ class ConditionType(StrEnum):
     """Every requested instance has its Node."""
     OUTAGE = "Outage"
     CLOUD_SIMULATED = "CloudSimulated"
-    """Nodes can be kept as not Ready as the simulated cloud demands; False if kwok would make them
-    Ready."""
+    """Whether nodes can be kept NotReady as the simulated cloud demands. It is False if kwok would
+    make them Ready."""
 
 
 OUT_OF_STOCK: Final = "OutOfStock"
@@ -58,7 +60,7 @@ POOL_MISSING: Final = "PoolMissing"
 OUTAGE: Final = "Outage"
 ALL_ARRIVED: Final = "AllArrived"
 PROVISIONING: Final = "Provisioning"
-"""The reason while instances are under way and none has failed."""
+"""The reason while requested instances are under way and none has failed."""
 FAILURES: Final = (
     POOL_MISSING,
     OUT_OF_STOCK,
@@ -66,12 +68,13 @@ FAILURES: Final = (
     "CreationFailed",
     "NeverRegisters",
 )
-"""Reasons of instances that don't come by themselves, or not in time."""
+"""Reasons why requested instances never become nodes, or not in time, unless somebody changes
+something."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a condition says; `message` is a sentence for people, and what to do about it."""
+    """What a condition says. `message` is a sentence for people: what is wrong, and what to do."""
 
     status: bool
     reason: str
@@ -119,7 +122,9 @@ def conditions_of(
     now: str,
     began: Mapping[str, str | None] = MappingProxyType({}),
 ) -> tuple[C, ...]:
-    """Conditions by type, each as of when its status last changed: at `began`, or else `now`."""
+    """Returns the conditions that the verdicts make. `lastTransitionTime` of a condition whose
+    status changed is the time in `began`, or else `now`; of any other it is kept from
+    `previous`."""
     before = {condition.type: condition for condition in previous}
     conditions = []
     for kind, verdict in verdicts.items():
@@ -146,7 +151,7 @@ class PendingBatch(ApiModel):
         description="When the batch was asked for, in RFC 3339.",
         json_schema_extra={"format": "date-time"},
     )
-    # Not `alias`: a type checker would then demand a keyword argument named except.
+    # Not `alias`: a type checker would then demand a keyword argument named "except".
     except_: str | None = Field(
         default=None,
         validation_alias="except",

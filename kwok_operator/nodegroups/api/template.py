@@ -1,7 +1,7 @@
 """What the nodes of a group look like: `spec.template` and `spec.guardTaint`.
 
-Owns the fields in which a template is written, and where it may come from. merge.py and cleaning.py
-merge and clean the parts, sources/ reads the sources.
+Owns the fields of a template, and of the sources that it may copy from. cleaning.py and merge.py
+clean and merge the parts, sources/ reads the sources.
 """
 
 from collections.abc import Mapping
@@ -143,7 +143,8 @@ class Gpu(ApiModel):
 
 
 def _reserved_within(field: str) -> ApiRule:
-    # isQuantity first: a quantity that breaks its pattern is reported once, by the pattern.
+    # isQuantity is tested first: a quantity that breaks its pattern is reported once, by the
+    # pattern.
     reserved, whole = f"self.reserved.{field}", f"self.{field}"
     return ApiRule(
         f"!has(self.reserved) || !has({reserved}) || !has({whole})"
@@ -161,7 +162,8 @@ def _reserved_within(field: str) -> ApiRule:
 
 
 def _block(network: Mapping[str, Any], field: str) -> Block | None:
-    """Returns the block; None if none is given, or it is invalid, which another rule reports."""
+    """Returns the block of addresses in a field of `template.network`; None if the field is missing
+    or invalid. Another rule reports an invalid one."""
     try:
         return Block.parse(network[field]) if field in network else None
     except ValueError:
@@ -379,7 +381,7 @@ class Template(ApiModel):
         ),
     )
 
-    # Not `alias`: a type checker would then demand a keyword argument named from.
+    # Not `alias`: a type checker would then demand a keyword argument named "from".
     source: TemplateSource | None = Field(
         default=None,
         validation_alias="from",
