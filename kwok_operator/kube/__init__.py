@@ -1,1 +1,2 @@
-"""HTTP with an API server: connection, login, client, list and watch. Knows no groups."""
+"""HTTP with an API server: connection, login, client, list and watch. Knows nothing of
+KwokNodeGroups."""

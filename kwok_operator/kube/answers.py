@@ -1,9 +1,9 @@
 """Turns an error answer into an error class with a message.
 
-The HTTP status decides the class, a `Status` object gives message, causes and delay. Such an object
-comes as the body of an answer, or as an ERROR event within a watch whose own status was 200. A body
-that is no `Status` was written by something in front of the API server. This module also describes
-the lack of an answer; retry.py decides whether to try again.
+The HTTP status decides the class; a `Status` object gives message, causes and delay. Such an object
+is the body of an answer, or an ERROR event within a watch whose own status was 200. A body that is
+no `Status` was written by something in front of the API server, such as a proxy. This module also
+describes requests that got no answer; retry.py decides whether to try again.
 """
 
 import json
@@ -51,7 +51,7 @@ def check_status(
     except ValueError:
         answer = None
     if not (isinstance(answer, dict) and answer.get("kind") == "Status"):
-        # Not the API server itself, but something in front of it: a proxy, a load balancer.
+        # Something in front of the API server wrote this: a proxy, a load balancer.
         text = headers.get("Location") or body[:300].decode(errors="replace")
         answer = {"message": text or "an empty answer"}
     raise error_of(answer, status=status, headers=headers, method=method, path=path)
@@ -65,9 +65,9 @@ def error_of(
     method: str,
     path: str,
 ) -> ApiError:
-    """Makes an error from a `Status` object, which comes as an answer or within a watch.
+    """Makes an error from a `Status` object, which is the body of an answer or an event of a watch.
 
-    Fields with odd values count as missing: the error itself is what matters.
+    Fields with odd values count as missing, so that the error is reported in any case.
     """
     details = as_map(answer.get("details"))
     default = ServerError if status >= 500 else ApiError
@@ -94,12 +94,12 @@ def _seconds(value: object) -> float | None:
     try:
         seconds = float(str(value))
     except ValueError:
-        return None  # also the HTTP-date form, which API servers don't use
+        return None  # also for an HTTP date, which API servers don't send
     return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
 def describe_failure(error: Exception, *, timeout: float | None = None) -> str:
-    """Describes in a few words why there was no answer; aiohttp's own messages are long, or
+    """Describes in a few words why there was no answer. aiohttp's own messages are long, or
     empty."""
     match error:
         case aiohttp.ClientConnectorCertificateError():

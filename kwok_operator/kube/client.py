@@ -5,11 +5,11 @@
                   behind it ──> complete lines, whatever the chunks
 
 Owns sessions, time-outs, one new login after a 401, and one repetition if the server closed a
-kept-alive connection before it answered. It knows paths and bytes, not kinds: answers.py and
+kept-alive connection before it answered. It handles paths and bytes, not kinds: answers.py and
 decode.py interpret answers, retry.py decides on retries.
 
-Every request has a time-out. Answers are requested uncompressed: on a cluster's network the API
-server's gzip costs more than the bytes, with 200 MB of nodes in one list.
+Every request has a time-out. Answers are requested uncompressed: within a cluster the API server
+needs more time to gzip 200 MB of nodes in one list than the network saves.
 """
 
 import asyncio
@@ -42,14 +42,15 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
 APPLY: Final = "application/apply-patch+yaml"
 ACCEPT_METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-"""The Accept header for metadata only: for single objects, and for a watch (which refuses the
-List form)."""
+"""The Accept header for metadata only: for single objects, and for a watch, which refuses the List
+form (PartialObjectMetadataList)."""
 ACCEPT_METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 USER_AGENT: Final = f"kwok-operator/{__version__}"
 CONNECT_TIMEOUT: Final = 10.0
 KEEPALIVE: Final = 60.0
-"""Seconds; less than the 90 s after which an API server closes an idle connection."""
+"""Seconds for which idle connections are kept: less than the 90 s after which an API server closes
+them."""
 READ_BUFFER: Final = 2**18
 
 Observer = Callable[[str, str, int, float], None]
@@ -200,7 +201,7 @@ class KubeClient:
                 opened = True
                 if on_open is not None:
                     on_open()
-                connection = response.connection  # gone once all is read
+                connection = response.connection  # None once all is read
                 async for chunk in response.content.iter_any():
                     for line in splitter.feed(chunk):
                         yield line
@@ -277,8 +278,8 @@ class KubeClient:
                     status = response.status
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 check(self._fence, method=method, path=path)
-                # aiohttp repeats the idempotent methods itself. PATCH isn't among them, but ours
-                # are either idempotent or guarded by a test; POST may have created something.
+                # aiohttp repeats the idempotent methods itself. PATCH isn't among them, but our
+                # patches are idempotent or guarded by a test. A POST may have created something.
                 if method == "PATCH" and not resent and _closed_unanswered(error):
                     resent = True
                     continue
@@ -317,7 +318,7 @@ class KubeClient:
             server_hostname=connection.tls_server_name,
             proxy=connection.proxy,
             timeout=limits,
-            allow_redirects=False,  # never carry the token elsewhere
+            allow_redirects=False,  # the token must not reach another server
         )
 
     def _new_session(self, *, limit: int) -> aiohttp.ClientSession:
@@ -352,7 +353,7 @@ class KubeClient:
 
 
 def encode(body: Mapping[str, Any] | list[Any]) -> bytes:
-    """Returns the JSON as it is sent."""
+    """Returns the body as JSON bytes to send."""
     return json.dumps(body, separators=(",", ":")).encode()
 
 
@@ -360,7 +361,8 @@ _PAIR: Final = re.compile(rb"(?<!\\)((?:\\\\)*)(\\ud[89ab][0-9a-f]{2}\\ud[c-f][0
 
 
 def _as_yaml(data: bytes) -> bytes:
-    """Rewrites JSON for a reader of YAML, which knows no surrogate pairs."""
+    """Rewrites JSON for a reader of YAML, which doesn't understand JSON's escapes for characters
+    beyond U+FFFF."""
     return _PAIR.sub(lambda pair: pair[1] + json.loads(b'"%b"' % pair[2]).encode(), data)
 
 

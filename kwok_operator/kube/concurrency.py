@@ -1,7 +1,7 @@
-"""Limits a client's concurrent requests, so that hanging ones don't block others for long.
+"""Limits a client's concurrent requests, so that hanging requests don't block others for long.
 
 An admission webhook may delay a write for 30 s. If such writes of some groups took all connections,
-no other group could send anything. So a request that takes long gives up its place.
+no other group could send anything. So a request that takes long no longer counts against the limit.
 """
 
 import asyncio
@@ -10,13 +10,13 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 SLOW: Final = 1.0
-"""Seconds after which a request gives up its place to others."""
+"""Seconds after which a request no longer counts against the limit."""
 CEILING: Final = 8
-"""The most concurrent requests with those that hang, as a multiple of the places."""
+"""The most concurrent requests, hanging ones included, as a multiple of the limit."""
 
 
 class RequestPlaces:
-    """Gives out places for concurrent requests; those that hang don't count."""
+    """Admits a limited number of concurrent requests; hanging requests don't count."""
 
     def __init__(self, number: int) -> None:
         self._free = asyncio.Semaphore(number)
@@ -24,7 +24,8 @@ class RequestPlaces:
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[None]:
-        """Waits for a place, and keeps it until the block ends, or for SLOW seconds."""
+        """Waits until a request may begin, and counts it until the block ends, or for SLOW
+        seconds."""
         async with self._all:
             await self._free.acquire()
             given_up = asyncio.Event()

@@ -6,10 +6,10 @@
 
 It chooses as kubectl does, and merges files as kubectl merges them (kubeconfig.py). It handles
 tokens, token files, certificates, passwords and exec plugins (exec_plugin.py). Only the old
-auth-providers are left to kubernetes_asyncio, which is imported only for these: it brings 35 MB of
-models with it, that no other process should carry.
+auth-providers are left to kubernetes_asyncio. It is imported only for these, as it costs 35 MB of
+memory.
 
-Not supported, and refused with a sentence: SOCKS proxies, auth-providers other than oidc and gcp,
+Not supported, and refused with a message: SOCKS proxies, auth-providers other than oidc and gcp,
 impersonation of more than a user, a uid and one group.
 """
 
@@ -48,8 +48,8 @@ async def load_connection(
     what was searched for, and what to do.
     """
     env = os.environ if environ is None else environ
-    # This makes cluster-autoscaler's kwok provider use a kubeconfig; in a terminal set up for
-    # it, KUBERNETES_SERVICE_HOST is not the API server's.
+    # KWOK_PROVIDER_MODE=local makes cluster-autoscaler's kwok provider use a kubeconfig. A terminal
+    # set up for it may have a KUBERNETES_SERVICE_HOST that is not the API server's.
     local = env.get("KWOK_PROVIDER_MODE") == "local"
     given = kubeconfig or context or env.get("KUBECONFIG") or local
     host = env.get("KUBERNETES_SERVICE_HOST")
@@ -86,7 +86,8 @@ def _pod_namespace(path: Path) -> str:
 
 
 def own_namespace(connection: ApiConnection, *, service_account: Path = SERVICE_ACCOUNT) -> str:
-    """Returns the namespace of this program's pod, wherever it connects to, else of its context."""
+    """Returns the namespace of this program's pod, whatever cluster it connects to; outside a pod
+    that of the kubeconfig's context."""
     path = service_account / "namespace"
     return _pod_namespace(path) if path.is_file() else connection.namespace
 
@@ -156,7 +157,7 @@ async def _endpoint(choice: Choice, env: Mapping[str, str]) -> Endpoint:
 
 
 async def _credentials(choice: Choice, server: str) -> tuple[str, str | None]:
-    """Returns the scheme of the Authorization header, and what follows it."""
+    """Returns the scheme of the Authorization header ("Bearer", "Basic"), and the text after it."""
     user = choice.user
     provider = user.get("auth-provider") or {}
     if not isinstance(provider, dict):
@@ -192,7 +193,7 @@ async def _token_of_provider(context: str, server: str, provider: Mapping[str, A
     configuration = Configuration()
     try:
         await loader.load_and_set(configuration)
-    except Exception as error:  # its own, KeyError, ValueError, aiohttp's: it doesn't say which
+    except Exception as error:  # kubernetes_asyncio doesn't say which errors it raises
         raise ConnectionConfigError(f"logging in: {one_line(error, limit=300)}") from error
     token: str = configuration.api_key["BearerToken"]
     return token.removeprefix("Bearer ")
@@ -229,7 +230,8 @@ def _must_exist(path: str, what: str) -> None:
 
 
 def _cluster_info(cluster: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the cluster's data for an exec plugin with provideClusterInfo, the CA as data."""
+    """Returns the cluster's data for an exec plugin with provideClusterInfo. The CA is data, never
+    a path."""
     info = {
         key: cluster[key]
         for key in ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url")

@@ -1,12 +1,12 @@
 """One API server and the current credentials for it.
 
-`Endpoint` is the content of a kubeconfig or a service account at one moment: a value. `Connection`
-keeps it up to date: it re-reads a token file that rotates, runs the loader again before a plugin's
-token expires, and once more when the API server answers 401. config.py finds endpoints; client.py
-sends requests.
+An `Endpoint` is the content of a kubeconfig or a service account at one moment: a value.
+`ApiConnection` keeps it up to date: it re-reads a token file that rotates, runs the loader again
+before a plugin's token expires, and once more when the API server answers 401. config.py finds
+endpoints; client.py sends requests.
 
-`Connection.endpoint` has everything that another client needs to log in the same way (kopf, for its
-own session); `auth_headers()` first makes it fresh.
+`ApiConnection.endpoint` has everything that another client needs to log in the same way (kopf, for
+its own session); `auth_headers()` renews the credentials first if that is due.
 """
 
 import asyncio
@@ -29,11 +29,12 @@ logger = logging.getLogger(__name__)
 
 TOKEN_FILE_PERIOD: Final = 60.0
 MAX_AHEAD: Final = 60.0
-"""A new token is fetched so many seconds before the old one expires, or in the last fifth of its
-life."""
+"""Credentials are renewed this many seconds before they expire, or in the last fifth of their life
+if that is shorter."""
 RETRY_PERIOD: Final = 10.0
 MIN_RELOAD_PERIOD: Final = 5.0
-"""Seconds. All requests in flight get a 401 together; one run of the plugin serves them all."""
+"""The least seconds between two reloads. All requests in flight get a 401 together; one run of the
+plugin serves them all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +63,7 @@ class Endpoint:
     """Headers of impersonation: they make the API server act as another user."""
 
     def __post_init__(self) -> None:
-        # aiohttp refuses them beside a token, each time; and people are shown the URL.
+        # aiohttp refuses user and password in a URL beside a token, and logs show the URL.
         if urlsplit(self.server).username is not None:
             raise ConnectionConfigError(
                 "a user or password in the server's URL is not supported; put username and "
@@ -135,7 +136,7 @@ class ApiConnection:
         change them."""
         now = self._clock()
         if now >= self._check_at:
-            # Set first: while one request fetches the new token, others go on with the old one.
+            # Set before the renewal: other requests use the old token meanwhile.
             self._check_at = now + RETRY_PERIOD
             if self._endpoint.token_file is not None:
                 self._read_token_file()
@@ -147,7 +148,7 @@ class ApiConnection:
         return self._headers
 
     async def reload(self) -> None:
-        """Loads everything again, unless that has just been done.
+        """Loads the endpoint again, unless that has just been done.
 
         Raises ConnectionConfigError if it can't; the old endpoint stays in use.
         """
@@ -173,7 +174,7 @@ class ApiConnection:
             self._headers = self._endpoint.headers()
 
     def _use(self, endpoint: Endpoint) -> None:
-        # A new context means new connections, so the old one stays where nothing has changed.
+        # A new SSL context would need new connections, so it is made only if the settings changed.
         settings = _tls(endpoint)
         if settings != self._tls:
             self._ssl, self._tls = ssl_context(endpoint), settings
@@ -193,8 +194,8 @@ def ssl_context(endpoint: Endpoint) -> SSLContext | None:
         return None
     try:
         context = ssl.create_default_context(cafile=endpoint.ca_path, cadata=endpoint.ca_data)
-        # Python 3.13 refuses CAs without key identifiers, which many clusters have. kubectl
-        # takes them.
+        # Python 3.13 refuses CAs without key identifiers. Many clusters have such CAs, and kubectl
+        # accepts them.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if endpoint.insecure:
             context.check_hostname = False
@@ -226,7 +227,7 @@ def read_token(path: str) -> str:
 
 @contextlib.contextmanager
 def _file(path: str | None, data: str | None) -> Iterator[str | None]:
-    """Yields a path for PEM data: Python loads certificates from files only."""
+    """Yields the path of a file with the PEM data, as Python loads certificates from files only."""
     if path is not None or data is None:
         yield path
         return
@@ -237,7 +238,7 @@ def _file(path: str | None, data: str | None) -> Iterator[str | None]:
 
 
 def _tls(endpoint: Endpoint) -> tuple[object, ...]:
-    """Returns all that the TLS settings depend on, including the age of files."""
+    """Returns everything that the TLS settings depend on, including when the files were changed."""
     paths = (endpoint.ca_path, endpoint.certificate_path, endpoint.private_key_path)
     return (
         endpoint.server,

@@ -1,13 +1,13 @@
 """Decodes the API server's bytes into small values.
 
-Only the fields in use are decoded, straight from bytes, in compiled code: 15 µs for a Node of 4 KB
-where plain dicts cost twice and generated models 70 times as much. A Node takes 20 KB as a dict. A
+Only the fields in use are decoded, straight from bytes, in compiled code: 15 µs for a Node of 4 KB,
+where plain dicts take twice and generated models 70 times as long. A Node takes 20 KB as a dict. A
 `NodeView` is meant to be read and dropped; its consumer keeps the fields that it needs.
 
-A `Decoder` knows one kind in the three forms in which it arrives: alone, in pages of a list, in the
-events of a watch. Decoding never fails on odd objects (no status, null labels, unknown fields),
-only on what isn't such an object at all: then with `DecodeError`. An object that nests too deep is
-marked as cut (shallow.py), and doesn't harm the objects that come with it.
+A `Decoder` decodes one kind in the three forms in which it arrives: alone, in pages of a list, in
+the events of a watch. Decoding never fails on odd objects (no status, null labels, unknown fields).
+It raises `DecodeError` for what isn't such an object at all. An object that nests too deep is
+marked as cut (shallow.py), and doesn't harm the objects in the same answer.
 """
 
 import json
@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, Literal, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
-from typing_extensions import TypedDict  # pydantic wants this one below Python 3.12
+from typing_extensions import TypedDict  # required by pydantic below Python 3.12
 
 from kwok_operator.errors import ApiError, DecodeError
 from kwok_operator.kube.answers import error_of
@@ -68,7 +68,7 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class LeaseView:
-    """The holder of a Lease, and how long it is valid."""
+    """A Lease: its holder, when it was renewed, and how long it is valid."""
 
     name: str
     resource_version: int
@@ -79,7 +79,7 @@ class LeaseView:
 
 @dataclass(frozen=True, slots=True)
 class ListPage(Generic[T]):
-    """A list, or one page of it: then `continue_token` requests the next one."""
+    """A list, or one page of it. `continue_token` requests the next page."""
 
     items: list[T]
     resource_version: int
@@ -88,7 +88,7 @@ class ListPage(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent(Generic[T]):
-    """One event of a watch. A bookmark has no item, an ERROR has only the error."""
+    """One event of a watch. A bookmark has no item; an ERROR has only `error`."""
 
     type: EventType
     item: T | None
@@ -181,7 +181,7 @@ class _Event(TypedDict, Generic[R]):
 
 
 def _version(text: object) -> int:
-    # Decimal in every API server, and promised to be so since Kubernetes 1.35.
+    # Versions are decimal in every API server, which Kubernetes guarantees since 1.35.
     if not isinstance(text, str) or len(text) > _MAX_VERSION_DIGITS or not text.isdecimal():
         return 0
     return int(text)
@@ -203,7 +203,7 @@ def _node(raw: _Node) -> NodeView:
         owner_uids=tuple([owner.get("uid", "") for owner in meta.get("ownerReferences") or ()]),
         finalizers=tuple(meta.get("finalizers") or ()),
         deleting=meta.get("deletionTimestamp") is not None,
-        # Of several, Kubernetes' controllers go by the first.
+        # If there are several Ready conditions, Kubernetes' controllers use the first.
         ready=[c.get("status") for c in status.get("conditions") or () if c.get("type") == "Ready"][
             :1
         ]
@@ -233,7 +233,7 @@ def _lease(raw: _Lease) -> LeaseView:
 
 
 def _whole(raw: object) -> dict[str, Any]:
-    # Not a type of the fast parser's, which would copy each object to see that it is one.
+    # Declared as object, not dict: the fast parser would copy each dict to check it.
     if not isinstance(raw, dict):
         raise DecodeError(_explain(ValueError("it is no object"), repr(raw).encode()))
     return raw
@@ -252,13 +252,13 @@ class Decoder(Generic[T]):
     def then(self, choose: Callable[[T], R]) -> "Decoder[R]":
         """Returns a decoder that keeps only the result of `choose` for each object.
 
-        A list of 50,000 Nodes would be 50 MB of views; this way they never exist all at once.
+        The 50 MB of NodeViews of a list of 50,000 Nodes then never exist all at once.
         """
         view = self._view
         return Decoder(self._raw, lambda raw: choose(view(raw)))
 
     def one(self, body: bytes) -> T:
-        """Decodes an object that came alone."""
+        """Decodes an object that is the whole answer."""
         return self._view(_validate(self._object, body, objects=ALONE))
 
     def page(self, body: bytes) -> ListPage[T]:
@@ -276,7 +276,8 @@ class Decoder(Generic[T]):
         try:
             raw = self._event.validate_json(line)
         except ValidationError as error:
-            # An ERROR carries a Status, whose fields have other types. Rare, so it may be slow.
+            # An ERROR carries a Status, whose fields have other types. It is rare, so a slow parser
+            # does.
             with suppress(DecodeError):
                 return _error_event(line, error)
             raw = _validate_slowly(self._event, line, error, objects=OF_LINE)
@@ -292,8 +293,8 @@ class Decoder(Generic[T]):
 def decode_dict(body: bytes) -> dict[str, Any]:
     """Decodes any object or list, whole, to dicts and lists.
 
-    It doesn't use the fast parser, which gives up at 200 levels; users' objects can nest deeper.
-    This one reads about 1,000.
+    It doesn't use the fast parser, which gives up at 200 levels, as users' objects can nest deeper.
+    The parser that it uses reads about 1,000.
     """
     try:
         answer = json.loads(body)
@@ -316,8 +317,8 @@ def _validate(adapter: TypeAdapter[R], body: bytes, *, objects: int) -> R:
 def _validate_slowly(
     adapter: TypeAdapter[R], body: bytes, problem: ValidationError, *, objects: int
 ) -> R:
-    """Decodes what nests too deep for the fast parser, without the parts that nest too deep for
-    any."""
+    """Decodes what nests too deep for the fast parser. Parts that nest deeper than any reader here
+    allows are left out."""
     try:
         return adapter.validate_python(decode_dict(shallow(body, objects=objects)))
     except (DecodeError, ValidationError):

@@ -4,13 +4,14 @@
                     │ no
                     └──> too many of this object? ──> a new Event (POST)
 
-There is one Event per transition, not one per node; Events about single nodes give way to all
-others. Repetitions are counted: an Event's name is made from its content, so a restarted operator
-goes on counting where it was. Repetitions in varying words end up in one Event too, and each object
-has a budget: a group that flaps for a day costs etcd a few writes a minute at first, and then one.
+There is one Event per transition, not one per node. Events about single nodes are the first to be
+dropped if many wait. Repetitions are counted: an Event's name is made from its content, so a
+restarted operator continues the count. Repetitions with varying messages are combined in one Event,
+and each object has a budget of writes: a group that flaps for a day costs etcd a few writes a
+minute at first, and then one.
 
-Events are posted in the background and may be lost: an Event is a courtesy, the conditions are the
-record. Needs the verbs create and patch; nothing is read.
+Events are posted in the background and may be lost; the conditions are the reliable record. Needs
+the verbs create and patch; nothing is read.
 """
 
 import asyncio
@@ -32,15 +33,16 @@ logger = logging.getLogger(__name__)
 NAMESPACE = "default"
 """The namespace of Events about cluster-scoped objects; others are in their object's namespace."""
 REPEATS_WITHIN: Final = 3_600.0
-"""Seconds. A later repetition makes a new Event: by then the API server has dropped the old one."""
+"""Seconds within which a repetition raises the count. Later it makes a new Event, as the API server
+has deleted the old one."""
 SIMILAR: Final = 10
 """How many Events of one reason about one object may differ in their message; more are combined."""
 COMBINED: Final = "(combined from similar events): "
 BURST: Final = 25
 PER_EVENT: Final = 60.0
-"""The budget of an object: BURST writes at once, then one in so many seconds."""
+"""The budget of an object: BURST writes at once, then one in this many seconds."""
 AHEAD: Final = timedelta(seconds=2)
-"""How far in the future an Event may be dated: kubectl shows less than that as now."""
+"""How far in the future an Event may be dated; kubectl shows up to 2 s in the future as now."""
 _MAX_MESSAGE = 1024
 _MAX_WAITING = 500
 _MAX_WAITING_WITH_NODES = _MAX_WAITING // 2
@@ -66,8 +68,9 @@ class Subject(Protocol):
 class _Record:
     """One Event: its content, its count, and whether the API server has it (`posted`).
 
-    `before` is its count before this process first emitted it, `said` is when it was last emitted
-    (monotonic seconds); `first` and `last` are times of day, which may be set back: for people.
+    `before` is the count that an earlier process had reached, `said` is when the Event was last
+    emitted (monotonic seconds). `first` and `last` are times of day for people; they may go back if
+    the clock is set.
     """
 
     reference: dict[str, str]
@@ -159,9 +162,7 @@ class Recorder:
         )
         record.count += 1
         record.last, record.said = moment, now
-        story.records[record.name] = story.records.pop(
-            record.name
-        )  # what was said last stands last
+        story.records[record.name] = story.records.pop(record.name)  # sorted by the last emission
         if record.name in self._waiting:
             return
         if len(self._waiting) >= _MAX_WAITING or not story.spend(now):
@@ -171,8 +172,8 @@ class Recorder:
         self._work.set()
 
     def last_said(self, subject: Subject, reasons: Collection[str]) -> str | None:
-        """Returns the last of these reasons that was emitted for an object within an hour, if
-        any."""
+        """Returns which of these reasons was emitted last for an object, if any was within an
+        hour."""
         story = self._stories.get(subject.reference["uid"])
         record = reversed(story.records.values()) if story is not None else ()
         return next((each.reason for each in record if each.reason in reasons), None)
@@ -180,12 +181,12 @@ class Recorder:
     def emit_for_node(self, name: str, kind: EventType, reason: str, message: str) -> bool:
         """Emits an Event about a node, beside the one of its group.
 
-        Nothing of it is remembered, so a repetition costs a second write. Returns False if it is
-        dropped, because much else waits already.
+        The recorder doesn't remember it, so a repetition costs a POST and a PATCH. Returns False if
+        it is dropped because many other Events wait.
         """
         if len(self._waiting) >= _MAX_WAITING_WITH_NODES:
             return False
-        # As the kubelet refers to its node: kubectl looks for that too.
+        # The kubelet refers to its node so, with the name as uid; kubectl searches for that too.
         reference = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": name}
         event, now = event_name(reference, kind, reason, message), self._wall()
         record = _Record(reference, event, kind, reason, message[:_MAX_MESSAGE], now, now, count=1)
@@ -200,7 +201,7 @@ class Recorder:
             await self.flush()
 
     async def flush(self) -> None:
-        """Posts all Events that wait."""
+        """Posts all Events that wait, and returns."""
         while self._waiting:
             _, record = self._waiting.popitem(last=False)
             await self._post(record)
@@ -256,13 +257,13 @@ class Recorder:
             )
             record.posted = True
         except ConflictError:
-            # An operator before this one created it; the answer to a patch has its count.
+            # An earlier operator created it. The answer to a patch contains its count.
             answer = json.loads(await self._patch(record, {}, accept=JSON))
             record.before, record.posted = int(answer.get("count") or 0), True
             await self._count(record)
 
     async def _count(self, record: _Record) -> bool:
-        """Writes the higher count; returns False if the API server has dropped the Event."""
+        """Writes the raised count; returns False if the API server has deleted the Event."""
         try:
             await self._patch(
                 record, {"count": record.before + record.count}, accept=ACCEPT_METADATA

@@ -2,8 +2,8 @@
 
 The protocol is client.authentication.k8s.io: the plugin gets an ExecCredential in
 KUBERNETES_EXEC_INFO and prints one to stdout, with a token, a client certificate, or both, and when
-they expire. Written here because kubernetes_asyncio's own lacks the cluster's data, certificates
-that expire, token and certificate together, and a time-out.
+they expire. kubernetes_asyncio has this, too, but without the cluster's data, certificates that
+expire, token and certificate together, and a time-out.
 
 A plugin may prompt its user only if stdin is a terminal, as with kubectl.
 """
@@ -84,8 +84,7 @@ def _program(command: str, *, env: Mapping[str, str], hint: object) -> str:
 
 
 async def _output(argv: list[str], *, env: Mapping[str, str], interactive: bool) -> bytes:
-    """Runs a program to its end and returns its stdout; the process never survives, whatever
-    happens."""
+    """Runs a program to its end and returns its stdout. The process never outlives this call."""
     timeout = INTERACTIVE_TIMEOUT if interactive else TIMEOUT
     try:
         process = await asyncio.create_subprocess_exec(

@@ -4,17 +4,18 @@
                           ^                                                            │
                           └──── retries, each when it is due <──── 429, 5xx, no answer ┘
 
-All groups share one ceiling. Plans take turns, one call each, so a group of ten nodes is done after
-about ten calls of a group of ten thousand. A failed job is put back and occupies no worker while it
-waits. Retries rank below fresh jobs, of any plan; one turn in eight is theirs, or a few nodes would
-wait for as long as other plans have fresh jobs.
+One call of `run` is a *plan*; each of its jobs needs one call. All groups share one limit of calls
+at once. Plans take turns, one call each, so a group of ten nodes is done after about ten calls of a
+group of ten thousand. A failed job is put back and occupies no worker while it waits. New jobs of
+any plan go before retries; but one turn in eight is for a retry, so that retries don't wait as long
+as any plan has new jobs.
 
 If the API server asks to slow down, all groups do (pacing.py). Other failures and hanging calls,
 such as those of a webhook, may concern only one group: failures lower that group's own pace, and
-pause the plan until one of its calls succeeds. Calls that hang don't block others: beyond the
-ceiling, but never beyond twice as many, each group may have its even share of it in flight.
+pause its plan until one of its calls succeeds. Calls that hang don't block others: each group may
+then exceed the limit by its even share of it, up to twice the limit in all.
 
-A plan can be stopped between two calls: then no call is started any more and those in flight are
+A plan can be stopped between two calls: then no new call is started and those in flight are
 awaited, so that it is known what was done.
 """
 
@@ -46,27 +47,29 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 PATIENCE = 20
-"""The weight of failures after which a job is given up, or, in a row, a whole plan."""
+"""The weight of failures after which a job is given up. If the failures of a plan reach it without
+a success between them, the plan is given up."""
 WEIGHT_OF_WAITING = 1
 WEIGHT_OF_ACCIDENT = 4
-"""The weight of a failure: five use PATIENCE up. A request to wait weighs less, unless a webhook or
-policy sent it."""
+"""The weight of one failure: five use up PATIENCE. An answer that asks to wait weighs less, unless
+a webhook or policy sent it."""
 SOON = 5
-"""The PATIENCE of plans that their caller tries again soon anyway: two failures use it up."""
+"""The PATIENCE of plans that their caller repeats soon anyway: two failures use it up."""
 REFUSALS = 20
-"""Refused jobs in a row after which the plan ends: the others would be refused, too."""
+"""Refused jobs in a row after which the plan ends, as the API server would refuse the others,
+too."""
 RETRY_TURN = 8
-"""One turn in so many is for a retry that is due."""
+"""Every so many turns, a retry that is due goes before new jobs."""
 SLOW = 0.25
-"""Seconds after which a call counts as hanging, so that others needn't wait for its end."""
+"""Seconds after which a call counts as hanging, so that other calls may begin before it ends."""
 REMEMBERED = 120.0
-"""Seconds for which the lowered pace of an idle group is kept: its failed passes are tried again
-after a minute at most."""
+"""Seconds for which the lowered pace of an idle group is kept. Its failed passes are tried again
+within a minute, so they find it."""
 BEGUN_AT_ONCE = 16
-"""Calls that are started at once; then other tasks run, as each takes half a millisecond to be
-sent."""
+"""Calls that are started at once. Then other tasks run, as sending each call takes half a
+millisecond."""
 TICK = 0.25
-"""Seconds between checks whether plans that wait still have to."""
+"""Seconds between checks whether waiting plans may go on."""
 
 _NONE_LEFT: Any = object()
 
@@ -93,7 +96,7 @@ class _Run:
     workers: set[asyncio.Task[None]] = field(default_factory=set)
     """The workers that have a call of this plan in flight."""
     upcoming: Any = None
-    """The next fresh job, read ahead so that a plan ends with its last call."""
+    """The next new job, read ahead so that the plan ends together with its last call."""
     retries: list[tuple[float, int, "_Job"]] = field(default_factory=list)
     """The jobs to retry: when each is due, a number that orders equal times, and the job."""
     over: bool = False
@@ -105,15 +108,16 @@ class _Run:
     refusals: int = 0
     """Jobs that the API server refused since the last success."""
     counted: int = 0
-    """The last ticket at the time when a failure was counted: calls up to it count no more."""
+    """The ticket of the last call begun when a failure was counted. Failures of calls up to it
+    don't count: they were in flight together."""
 
     def advance(self) -> Any:
-        """Returns the next fresh job; reads the one after it ahead."""
+        """Returns the next new job, and reads the one after it ahead."""
         job, self.upcoming = self.upcoming, next(self.jobs, _NONE_LEFT)
         return job
 
     def end(self, error: BaseException | None = None) -> None:
-        """Ends the plan: no call is started any more; the first error is kept."""
+        """Ends the plan: no call is started any more. The first error is kept."""
         self.over = True
         if self.error is None:
             self.error = error
@@ -136,7 +140,8 @@ class _Job:
     job: Any
     failures: int = 0
     ticket: int = 0
-    """The number of this call, counted over all groups in the order in which calls begin."""
+    """The number of this call; calls of all groups are numbered in the order in which they
+    begin."""
     group_ticket: int = 0
 
 
@@ -160,7 +165,7 @@ class Executor:
         self._groups: dict[str, _Group] = {}
         self._plans: set[_Run] = set()
         self._turns: deque[_Run] = deque()
-        """The plans with fresh jobs, in their turns."""
+        """The plans with new jobs, in the order of their turns."""
         self._retrying: set[_Run] = set()
         """The plans with jobs to retry."""
         self._turn = 0
@@ -178,7 +183,7 @@ class Executor:
         return self._pace.throttled or (known is not None and known.pace.throttled)
 
     def spend(self) -> None:
-        """Counts one more request of a running call against the rate."""
+        """Counts one more request of a running call against the limit of requests per second."""
         self._pace.spend(self._clock())
 
     async def run(
@@ -194,11 +199,11 @@ class Executor:
 
         All plans of a `group` share its pace.
 
-        A call that raises one of ACCIDENTS is repeated later, as `patience` allows: it must be
-        repeatable. One that raises another of FAILED_REQUEST is not repeated; the plan goes on,
-        unless many calls in a row are refused or have accidents. Any other error stops the plan.
-        The first error is raised once no call is in flight any more. Iterating over `jobs`, and
-        `stop`, must not raise.
+        A call that raises one of ACCIDENTS (429, 5xx, no answer) is repeated later, as `patience`
+        allows, so it must be repeatable. One that raises another of FAILED_REQUEST is not repeated;
+        the plan goes on, unless many calls in a row are refused or have accidents. Any other error
+        stops the plan. The first error is raised once no call is in flight any more. Iterating over
+        `jobs`, and `stop`, must not raise.
         """
         loop = asyncio.get_running_loop()
         plan = _Run(self._group(group), iter(jobs), call, stop, loop.create_future(), patience)
@@ -272,7 +277,7 @@ class Executor:
             job.plan.group.in_flight -= 1
 
     def _worker_ended(self, first: _Job, worker: asyncio.Task[None]) -> None:
-        # Not at the end of _work, of which a worker that is cancelled at once sees nothing.
+        # A callback, not code at the end of _work: a worker that is cancelled at once runs nothing.
         self._ended(first)
         first.plan.workers.discard(worker)
         first.plan.settle()
@@ -375,7 +380,7 @@ class Executor:
         return job
 
     def _most_of_a_group(self, now: float) -> int:
-        """Returns below how many calls in flight a group may begin another one."""
+        """Returns a number of calls: a group with fewer in flight may begin another one now."""
         ceiling, in_flight = self._pace.limit, len(self._calls)
         if in_flight < ceiling:
             return ceiling

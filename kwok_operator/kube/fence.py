@@ -2,12 +2,13 @@
 
     request() ──(fence)──> waits for a token, a connection ──> body ──(fence again)──> socket
 
-Between the decision to write and the first byte on the wire a request may wait long: for its turn
-among others, for a login, or because the whole process was stopped. So the fence is called when a
-request is started, and once more when its body is written; the headers wait in a buffer until then.
-For a write without a body it is called once, for reads never.
+A fence is a function that refuses writes of a replica that may have lost the lead. Between the
+decision to write and the first byte on the wire a request may wait long: for its turn among others,
+for a login, or because the whole process was stopped. So the fence is called when a request is
+started, and once more when its body is written; the headers wait in a buffer until then. For a
+write without a body it is called once, for reads never.
 
-The fence decides what it allows, and why.
+The fence itself (operator/leadership.py) decides which writes it allows.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """Keeps the existing objects of one kind up to date from events and lists, whichever is newer.
 
-kopf's events report changes of each object, but not objects that were deleted before the watch
-began: a list shows that.
+kopf's events report changes of each object, but not the deletion of an object before the watch
+began. A list shows that.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 class FollowedObject(Protocol):
-    """The kept fields of an object."""
+    """The fields that every kept object has."""
 
     @property
     def name(self) -> str: ...
@@ -44,9 +44,10 @@ class FollowedKind(Generic[T]):
         self._changed = changed
         self._objects: dict[str, T] = {}
         self.newest = 0
-        """The newest version that was seen: a list of an older one is of a restored cluster."""
+        """The highest resourceVersion seen. If a list has a lower one, the cluster was restored."""
         self._gone: dict[str, int] = {}
-        """Versions at which objects went that a list on its way may still have, by uid."""
+        """Uid of a deleted object -> the resourceVersion of its deletion. A list that is on its way
+        may still contain the object."""
 
     def get(self, name: str) -> T | None:
         return self._objects.get(name)
@@ -69,8 +70,8 @@ class FollowedKind(Generic[T]):
     def listed(
         self, bodies: Sequence[Mapping[str, Any]], version: int, *, restored: bool = False
     ) -> None:
-        """Enters a list of all objects, as of a version. Events that are newer override it, unless
-        the cluster was restored."""
+        """Enters a list of all objects; `version` is its resourceVersion. Newer events override it,
+        unless the cluster was restored."""
         items = {
             item.name: item
             for item in map(self._read, bodies)
@@ -87,7 +88,7 @@ class FollowedKind(Generic[T]):
         self.newest = version if restored else max(self.newest, version)
 
     def wrote(self, new: T) -> None:
-        """Enters the object as we have just written it, without calling `changed`."""
+        """Enters the object as the operator has just written it, without calling `changed`."""
         self._objects[new.name] = new
         self.newest = max(self.newest, new.resource_version)
 
@@ -111,8 +112,8 @@ async def list_objects(
     page_size: int = 500,
     retries: int = 4,
 ) -> tuple[list[R], int]:
-    """Lists all objects at a path, or those with labels, page by page; returns them and the list's
-    resourceVersion."""
+    """Lists all objects at a path, or those with certain labels, page by page. Returns them and the
+    list's resourceVersion."""
     labels = {"labelSelector": selector} if selector else {}
     items: list[R] = []
     version, token = 0, ""
@@ -126,9 +127,10 @@ async def list_objects(
 
 
 async def is_served(client: KubeClient, path: str) -> bool:
-    """Whether the API server serves this kind, and lists it among what it serves.
+    """Whether the API server serves this kind, and its discovery documents contain it.
 
-    A new kind is served before it is listed; kopf reads these lists once, when it begins.
+    A new kind is served before discovery lists it, and kopf reads discovery only once, when it
+    begins.
     """
     version_path, _, plural = path.rpartition("/")
     group = version_path.split("/")[2]
@@ -146,7 +148,7 @@ async def is_served(client: KubeClient, path: str) -> bool:
 async def list_into(
     client: KubeClient, path: str, known: FollowedKind[Any], *, page_size: int
 ) -> None:
-    """Lists a kind, and enters the objects in `known`; without its CRD, there are none."""
+    """Lists a kind, and enters the objects in `known`. Without the kind's CRD, there are none."""
     before = known.newest
     try:
         bodies, version = await list_objects(client, path, OBJECTS, page_size=page_size)

@@ -2,10 +2,10 @@
 
     a read ──> some time in which the socket is not readable ──> the next read ──> ...
 
-An API server sends each event by itself. Waking up for each costs more than decoding it: at 400
-nodes a second a third of the operator's time, taken from the API server if both share a machine.
-The first event after a quiet time is still seen at once. The watch's owner decides how long to
-gather.
+An API server sends each event by itself, and waking up for each costs more than decoding it: at 400
+nodes a second this took a third of the operator's time, which the API server lacks if both share a
+machine. The first event after a quiet time is still seen at once. The watch's owner decides how
+long to gather.
 """
 
 import asyncio
@@ -18,16 +18,16 @@ GATHER: Final = 0.05
 GATHER_AT_REST: Final = 0.5
 """Seconds while there is no work: then most events are heartbeats, which change nothing."""
 _ENOUGH: Final = 2**17
-"""Bytes that wake us earlier; fewer if the kernel's buffer is smaller."""
+"""So many bytes wake the program early; fewer do if the kernel's buffer is smaller."""
 
 
 async def gather(transport: asyncio.BaseTransport | None, seconds: float) -> None:
-    """Waits for `seconds`; data that arrives meanwhile becomes readable only then, unless it is
-    a lot."""
+    """Waits for `seconds`. Data that arrives meanwhile becomes readable only then, unless it is a
+    lot."""
     sock: Any = transport.get_extra_info("socket") if transport is not None else None
     if sock is None:
         return
-    # Closed meanwhile, or of an operating system that has no such option: then each event wakes.
+    # The socket is closed, or the operating system lacks this option: then each event wakes us.
     with suppress(OSError):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _ENOUGH)
     try:

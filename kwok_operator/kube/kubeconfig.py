@@ -1,7 +1,7 @@
 """Reads kubeconfig files, merges them as kubectl does, and picks one context.
 
-No login happens here: the result is what the files say about one cluster and one user, with
-absolute paths. Every mistake in a file is a ConnectionConfigError that names the place.
+It doesn't log in. The result is what the files say about one cluster and one user, with absolute
+paths. Every mistake in a file is a ConnectionConfigError that names the place.
 """
 
 import os
@@ -16,7 +16,7 @@ from kwok_operator.errors import ConnectionConfigError, one_line
 from kwok_operator.userfiles import read_bytes
 
 MAX_NAMES: Final = 20
-"""How many known names an error about an unknown one lists."""
+"""The most names that an error about an unknown name lists."""
 
 _SECTIONS: Final = ("contexts", "clusters", "users")
 _PATHS: Final = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
@@ -43,7 +43,7 @@ class Kubeconfig:
 
 
 def read_kubeconfig(path: Path) -> Kubeconfig:
-    """Reads one file. An empty one is fine."""
+    """Reads one file, which may be empty."""
     try:
         text = read_bytes(path, given=True).decode()
     except (OSError, UnicodeDecodeError) as error:
@@ -78,7 +78,8 @@ def make_kubeconfig(content: object, *, where: str) -> Kubeconfig:
 
 
 def merge(configs: Iterable[Kubeconfig]) -> Kubeconfig:
-    """Merges files as kubectl does: of entries with one name, the first file's counts."""
+    """Merges files as kubectl does: of entries with the same name, that of the first file
+    counts."""
     current = ""
     contexts: dict[str, Mapping[str, Any]] = {}
     clusters: dict[str, Mapping[str, Any]] = {}
@@ -124,7 +125,8 @@ def _names(section: Mapping[str, object]) -> str:
 
 
 def _entries(section: object, kind: str, where: str) -> Iterable[tuple[str, dict[str, Any]]]:
-    """Yields the named bodies of a section. The first of each name counts, so it comes last."""
+    """Yields name and body of each entry of a section, last entry first: of two with the same name,
+    the first in the file then wins."""
     if not isinstance(section, list | None):
         raise ConnectionConfigError(f"{where}: {kind} is not a list")
     for entry in reversed(section or []):

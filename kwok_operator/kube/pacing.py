@@ -1,13 +1,13 @@
-"""Decides how fast nodes may be written: how many calls at once, when none at all, how many a
-second.
+"""Decides how fast nodes may be written: how many calls at once, how many per second, and when
+none.
 
     begin ──> the call ──> succeeded | asked_to_wait | failed ──> limit, pause ──> wait, begin, ...
 
-The limit falls and recovers: it is halved if the API server asks to slow down, and reduced by a
-quarter if calls fail otherwise; each second of success adds one. Calls that were in flight together
-count as one failure. Retry-After pauses all calls, not only the one that got it: the others would
-get the same answer. There is one pace for all groups, and one for each active group; executor.py
-decides which of the two to reduce.
+The limit of calls at once falls and recovers: it is halved if the API server asks to slow down, and
+reduced by a quarter if calls fail otherwise; each second of success adds one. Failures of calls
+that were in flight together count as one. Retry-After pauses all calls, not only the one that got
+it: the others would get the same answer. There is one pace for all groups, and one for each active
+group; executor.py decides which of the two to reduce.
 
 Pure: the caller passes times, in seconds of any clock that only goes forward. executor.py chooses
 the next call, kube/retry.py the delay after an error.
@@ -16,7 +16,7 @@ the next call, kube/retry.py the delay after an error.
 GROWTH_INTERVAL = 1.0
 """Seconds of success after which the limit grows by one."""
 CATCH_UP = 0.02
-"""Seconds. A timer wakes late; a delay of up to this is made up for."""
+"""A timer wakes late. The rate makes up for delays of up to this many seconds."""
 
 
 class Rate:
@@ -31,7 +31,7 @@ class Rate:
         return self._due - now
 
     def spend(self, now: float) -> None:
-        """Counts a call, even if it is not due yet: then the next ones wait the longer."""
+        """Counts a call. If it is not due yet, the next calls wait longer."""
         if self._gap:
             self._due = max(self._due, now - CATCH_UP) + self._gap
 

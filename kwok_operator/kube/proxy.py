@@ -1,8 +1,8 @@
 """Finds the HTTP proxy for an API server in HTTPS_PROXY, HTTP_PROXY and NO_PROXY.
 
-It reads them as Go programs do, so that what works for kubectl works here: with networks in
-NO_PROXY (10.0.0.0/8), which Python's own code doesn't know. aiohttp's `trust_env` isn't used: it
-would also take passwords from ~/.netrc, and fail if a token is sent.
+It reads them as Go programs do, so that settings for kubectl work here, too. For example, NO_PROXY
+may have networks (10.0.0.0/8), which Python's own code doesn't know. aiohttp's `trust_env` isn't
+used: it would also take passwords from ~/.netrc, and fail if a token is sent.
 """
 
 import ipaddress
@@ -25,7 +25,7 @@ def proxy_for(server: str, environ: Mapping[str, str]) -> str | None:
 
 
 def checked(proxy: str, where: str) -> str:
-    """Returns the proxy's URL; raises ConnectionConfigError for kinds that aiohttp can't use."""
+    """Returns the proxy's URL; raises ConnectionConfigError if aiohttp can't use such a proxy."""
     if urlsplit(proxy).scheme not in ("http", "https"):
         raise ConnectionConfigError(
             f"{where} {proxy} is not supported: use an http:// or https:// proxy"

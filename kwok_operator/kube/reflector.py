@@ -5,19 +5,19 @@
          v
     WATCH from there ──> upsert / remove    resumed from the last version seen after a cut
 
-Between a list and its watch no event is lost: the watch starts at the list's resourceVersion. The
-sink learns of deletions before the watch from replace(), which is the whole truth.
+Between a list and its watch no event is lost: the watch starts at the list's resourceVersion. If an
+object was deleted before the watch began, the sink learns it from replace(), as the list lacks it.
 
 An API server may come back after an outage with older data, and would then send no events until its
-versions have overtaken ours: so all is listed again. An outage is assumed if the server can't be
-reached, or if it refuses or is late when it is checked after a cut: one that starts accepts
-connections before it answers, and refuses what it has yet to load. Lists ask for no version, which
-makes each as new as the store itself; one that is older than our last version means that the store
-was restored, whatever replicas and caches there are.
+versions have overtaken ours. So all is listed again after an outage. An outage is assumed if the
+server can't be reached, or if it refuses or is late when it is checked after a cut: a server that
+is starting accepts connections before it answers, and refuses resources that it has yet to load.
+Lists ask for no version, so each is as new as the store itself. A list that is older than our last
+version means that the store was restored, whatever replicas and caches there are.
 
 Owns the protocol, its back-off, and the log lines on transitions: not a cache. It never gives up:
 permissions and CRDs may come later. It yields to the event loop between pages and within bursts;
-the sink must keep replace() short. One that would take long over 50,000 objects can handle each
+the sink must keep replace() short. A sink that would take long over 50,000 objects can handle each
 page as it comes (`on_page`), and then replace() has little to change.
 """
 
@@ -50,24 +50,26 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 LIST_TIMEOUT: Final = 60.0
 WATCH_SECONDS: Final = (240, 300)
-"""Seconds: each watch requests its end (timeoutSeconds) after a random time in between, to spread
-the watches out."""
+"""Seconds between which the length of each watch is drawn (timeoutSeconds), so that not all watches
+end at once."""
 WATCH_GRACE: Final = 30.0
 INACTIVITY: Final = 70.0
 BURST: Final = 50
 STABLE_AFTER: Final = 5.0
-"""Seconds; a watch that was open so long was a good one: the next failure starts a new count."""
+"""After a watch that was open for so many seconds, the count of failures starts again at 0."""
 MIN_WATCH: Final = 1.0
-"""Seconds; a watch that ends earlier without events is a failure, or there would be a tight
-loop."""
+"""A watch that ends within so many seconds without an event is a failure. Otherwise a server that
+ends each watch at once would cause a tight loop."""
 AWAY_AFTER: Final = 1.0
-"""Seconds; no API server can be stopped, restored and started in less, and a healthy one answers
-in that time."""
+"""Seconds within which a healthy API server answers. No server can be stopped, restored and started
+in less."""
 RELIST_AFTER: Final = 3
-"""After so many useless streams in a row all is listed again."""
+"""After so many watches in a row that were opened but brought nothing usable, all is listed
+again."""
 
 RIGHTS_WITHIN: Final = 5.0
-"""The most seconds until a 403 is tried again: nothing reports that permissions were granted."""
+"""The most seconds until a request that got a 403 is tried again, as nothing reports that
+permissions were granted."""
 
 SERVED_WITHIN: Final = 1.0
 """Seconds until an optional resource that was never served is tried again."""
@@ -82,10 +84,10 @@ class Sink(Protocol[T_contra]):
         """Called with a full list: exactly these objects exist."""
 
     def upsert(self, item: T_contra) -> None:
-        """Called for an object that is new or has changed."""
+        """Called with an object that is new or has changed."""
 
     def remove(self, item: T_contra) -> None:
-        """Called for an object that is gone, or no longer selected."""
+        """Called with an object that is gone, or no longer selected."""
 
 
 class Client(Protocol):
@@ -113,7 +115,7 @@ class Client(Protocol):
 
 
 class _StreamError(Exception):
-    """The watch was open, but its content, or the lack of it, is of no use."""
+    """The watch was open, but brought nothing usable."""
 
 
 class Reflector(Generic[T]):
@@ -142,12 +144,12 @@ class Reflector(Generic[T]):
         """`gather_for()` returns the seconds for which events may be gathered now (gathering.py).
 
         An `optional` resource need not be served: then the sink gets an empty list, of version 0,
-        and until it is served for the first time that is no trouble. `on_page` gets each page of a
-        list, before the sink's replace() gets all of it. `on_trouble` is called with a sentence
-        about a trouble, and with None when it is over. `on_restart(path, cause)` is
-        called each time a watch or a list has ended: "closed" by the server in its time, "expired"
-        history, or "failed". `on_restored` is called, before the new list is passed on, if versions
-        have started again below those seen.
+        and nothing is reported until it has been served once. `on_page` gets each page of a list,
+        before the sink's replace() gets all of it. `on_trouble` is called with a sentence about a
+        trouble, and with None when it is over. `on_restart(path, cause)` is called each time a
+        watch or a list has ended: "closed" by the server as requested, "expired" history, or
+        "failed". `on_restored` is called when versions have started again below those seen, before
+        the new list is passed on.
         """
         self.synced = asyncio.Event()
         """Set once the sink has received the first full list, and never cleared."""
@@ -174,22 +176,22 @@ class Reflector(Generic[T]):
         self._newest = 0
         self._opened_at: float | None = None
         self._cut = False
-        """Whether the last stream ended early, and the server has not been checked since."""
+        """Whether the last watch ended early, and the server has not been checked since."""
         self._ended_at = 0.0
         self._failures = self._useless_streams = 0
         self._trouble: str | None = None
 
     @property
     def version(self) -> int:
-        """The version up to which the sink has all changes; 0 if everything must be listed
+        """The resourceVersion up to which the sink has all changes; 0 if everything must be listed
         again."""
         return self._version or 0
 
     @property
     def just_served(self) -> bool:
-        """Whether an optional resource has been listed at most, and never watched.
+        """Whether an optional resource has been listed, but not watched yet.
 
-        A list can be older than the watch cache that the server makes at the first request: then
+        A list can be older than the watch cache that the server makes at the first request. Then
         the first watch is refused as expired, and all is listed again.
         """
         return self._just_served
@@ -213,7 +215,8 @@ class Reflector(Generic[T]):
                 self._restarts("closed")
             except GoneError as error:
                 self._restarts("expired")
-                # Normal after a long cut. In a row it isn't, and must not become a storm of lists.
+                # A 410 is normal after a long cut. Several in a row are not, and must not cause a
+                # storm of lists.
                 logger.info("history is gone, listing anew: path=%s error=%s", self._path, error)
                 self._version = None
                 if self._gone_before:
@@ -228,7 +231,7 @@ class Reflector(Generic[T]):
                 self._just_served &= self._opened_at is None
                 away = self._cut or isinstance(error, ApiUnreachableError)
                 if self._opened_at is None and away:
-                    self._version = None  # it may be restored meanwhile: see the module
+                    self._version = None  # the store may have been restored: list again
                 if self._optional and isinstance(error, NotFoundError):
                     self._has_none()
                 else:
@@ -240,7 +243,7 @@ class Reflector(Generic[T]):
                 await self._back_off(error)
 
     def _has_none(self) -> None:
-        """Passes on that the resource isn't served, so there is no object."""
+        """Passes an empty list to the sink, as the resource isn't served."""
         self.last_contact, self._version, self._just_served = self._clock(), None, True
         self._sink.replace((), 0)
         self.synced.set()
@@ -250,10 +253,10 @@ class Reflector(Generic[T]):
             self._on_restart(self._path, cause)
 
     async def _back_off(self, error: Exception) -> None:
-        # A balancer that cuts quiet connections now and then must not slow us down.
+        # A load balancer that now and then cuts quiet connections must not lengthen the delays.
         if self._opened_at is not None and self._clock() - self._opened_at >= STABLE_AFTER:
             self._failures = 0
-        # After any 4xx, too: somebody may yet grant the permission, or install the CRD.
+        # Also after any 4xx, as somebody may grant the permission or install the CRD.
         delay = retry_delay(self._failures, error, draw=self._draw)
         if isinstance(error, ForbiddenError):
             delay = min(delay, RIGHTS_WITHIN)
@@ -304,7 +307,7 @@ class Reflector(Generic[T]):
         self._newest = version
 
     async def _watch(self, version: int) -> None:
-        """Passes on events until the stream ends; raises if it was useless."""
+        """Passes on events until the watch ends; raises an error if it brought nothing usable."""
         low, high = WATCH_SECONDS
         seconds = low + int((high - low) * self._draw())
         started, heard, self._opened_at, self._cut = self._clock(), 0, None, False
@@ -335,10 +338,11 @@ class Reflector(Generic[T]):
         self._cut = lasted < seconds
 
     async def _look(self) -> None:
-        """Checks the server after a silence or an early end; raises if it doesn't answer.
+        """Checks whether the server answers, after a silence or an early end; raises an error if
+        not.
 
-        Mostly all is well: a watch of a kind without changes gets no bookmarks, unless etcd is
-        configured to report its progress more often than by default.
+        Usually it does: a watch of a kind without changes is silent, as it gets no bookmarks unless
+        etcd reports its progress more often than by default.
         """
         self._opened_at = None
         answer = await self._client.request("GET", self._path, params={"limit": "1"})

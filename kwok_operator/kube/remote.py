@@ -1,9 +1,8 @@
 """Connects to another cluster by a kubeconfig from a Secret.
 
-An account that may write a Secret may not necessarily run programs in the operator's pod or read
-its files: such a kubeconfig may contain data only. Exec plugins, auth-providers and paths are
-refused, so nothing has to be imported to log in. Its text is read as that of ConfigMaps is, by a
-parser with limits on depth and aliases (formats/yamltext.py).
+An account that may write a Secret must not thereby run programs in the operator's pod or read its
+files. So such a kubeconfig may contain only data: exec plugins, auth-providers and paths are
+refused. Like ConfigMaps, it is parsed with limits on depth and aliases (formats/yamltext.py).
 """
 
 import base64
@@ -18,8 +17,8 @@ from kwok_operator.kube.kubeconfig import MAX_NAMES, Choice, Kubeconfig, make_ku
 from kwok_operator.kube.proxy import checked
 
 MAX_LENGTH: Final = 256 * 1024
-"""The most characters. A kubeconfig with a hundred contexts and their certificates is smaller,
-and parsing a long text blocks the event loop."""
+"""The most characters. A kubeconfig with a hundred contexts and their certificates is shorter, and
+parsing a longer text would block the event loop."""
 
 _REFUSED: Final = {
     "exec": "runs a program; put a token, or client-certificate-data and client-key-data",
@@ -68,7 +67,7 @@ def _parse(text: str, *, where: str) -> Kubeconfig:
     try:
         documents = load_documents(text, where=where)
     except DocumentError as error:
-        # Its own words repeat what stands there, and that may be a credential.
+        # The parser's message quotes the text, which may contain a credential.
         raise ConnectionConfigError(
             f"{where}, line {error.line}, column {error.column}, is not plain YAML; put a "
             "kubeconfig there"
@@ -122,7 +121,7 @@ def _endpoint(choice: Choice) -> Endpoint:
 
 
 def _credentials(user: Mapping[str, Any]) -> tuple[str, str | None]:
-    """Returns the scheme of the Authorization header, and what follows it."""
+    """Returns the scheme of the Authorization header ("Bearer", "Basic"), and the text after it."""
     if user.get("token"):
         token = str(user["token"]).strip()
         if not _is_word(token):
@@ -135,7 +134,7 @@ def _credentials(user: Mapping[str, Any]) -> tuple[str, str | None]:
 
 
 def _check_host(host: object, *, of: str) -> None:
-    # The resolver and TLS raise errors of their own for names that can't be.
+    # For impossible names the resolver and TLS would raise other errors later.
     try:
         if isinstance(host, str) and _is_word(host) and host.strip("."):
             host.encode("idna")

@@ -54,7 +54,7 @@ class ApiResources:
 
     @property
     def deletable(self) -> list[ApiResource]:
-        """Returns the resources that can be listed and deleted, each kind in one version."""
+        """Returns the resources that can be listed and deleted, each in one version only."""
         return [each for each in self._preferred.values() if each.verbs >= {"list", "delete"}]
 
 

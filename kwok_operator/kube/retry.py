@@ -1,11 +1,11 @@
 """Decides when to retry a request, and how long to wait before.
 
 Pure policy: it neither sleeps nor draws random numbers, callers pass both in. If the server sent
-Retry-After, mostly with 429 or 503, the wait is that long, plus a little so that not all clients
+Retry-After, usually with 429 or 503, the wait is that long, plus a little so that not all clients
 return at the same moment. After any other failure the wait grows exponentially, with full jitter.
 
-The caller decides whether a request may be repeated at all: a POST without an answer may have been
-carried out.
+The caller decides whether a request may be repeated at all: a POST without an answer may have
+created something.
 """
 
 import asyncio
@@ -22,7 +22,8 @@ ACCIDENTS: Final = (TooManyRequestsError, ServerError, ApiUnreachableError)
 BASE_DELAY: Final = 0.5
 MAX_DELAY: Final = 30.0
 MAX_RETRY_AFTER: Final = 300.0
-"""Seconds; a proxy's Retry-After of an hour must not stop the operator for an hour."""
+"""The most seconds that a Retry-After counts for. A proxy that sends an hour must not stop the
+operator for an hour."""
 
 
 def backoff(
@@ -50,7 +51,7 @@ def retry_delay(
     *,
     draw: Callable[[], float],
 ) -> float:
-    """Returns the seconds to wait before a retry; `attempt` as for `backoff`."""
+    """Returns the seconds to wait before a retry; `attempt` is as in `backoff`."""
     if isinstance(error, ApiError) and error.retry_after is not None:
         return min(error.retry_after, MAX_RETRY_AFTER) + draw() * BASE_DELAY
     return backoff(attempt, draw=draw)
@@ -64,10 +65,11 @@ def patient_delay(
     base: float = BASE_DELAY,
     cap: float = MAX_DELAY,
 ) -> float:
-    """Returns seconds as `backoff`, but no less than the server's Retry-After; at most `cap`
-    anyway.
+    """Returns seconds like `backoff`, but no less than the server's Retry-After; at most `cap` in
+    any case.
 
-    For endless retries: an API server that answers "one second" for hours must get fewer and fewer.
+    For endless retries: an API server that answers "retry after one second" for hours must get
+    fewer and fewer requests.
     """
     retry_after = error.retry_after if isinstance(error, ApiError) else None
     return max(min(retry_after or 0.0, cap), backoff(attempt, draw=draw, base=base, cap=cap))

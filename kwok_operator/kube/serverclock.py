@@ -4,13 +4,13 @@
 
 Ages are computed from timestamps of the API server and other replicas, so a machine's wrong clock
 must not be used: with a clock 20 hours ahead, nodes with a lifetime of a day would be deleted. This
-machine's clock is read once. It is used as long as the server's agrees with it; a Date has whole
-seconds, and answers take time, so small differences mean nothing. Later jumps of this machine's
-clock change nothing.
+machine's clock is read once, at the start. That time is used as long as the server's agrees with
+it; small differences mean nothing, as a Date has whole seconds and answers take time. Later jumps
+of this machine's clock change nothing.
 
-After the first, one Date alone changes nothing either: it may be from a proxy, or from one of
-several API servers, whose clock is wrong. It takes several in a row, of different seconds, that
-agree.
+After the first Date, a single Date that disagrees changes nothing either: it may be from a proxy,
+or from one of several API servers, whose clock is wrong. Several in a row, with different seconds,
+must agree.
 """
 
 import logging
@@ -23,9 +23,9 @@ from typing import Final
 logger = logging.getLogger(__name__)
 
 TOLERANCE: Final = 30.0
-"""Seconds by which the two clocks may differ: an answer may be read late."""
+"""The two clocks may differ by so many seconds, as an answer may be read late."""
 AGREEING: Final = 3
-"""Dates in a row that must agree on the difference of the clocks before they are believed."""
+"""So many Dates in a row must agree with each other before the clock is corrected by them."""
 
 
 class ServerClock:
@@ -39,15 +39,15 @@ class ServerClock:
     ) -> None:
         self._monotonic = monotonic
         self._anchor = wall() - monotonic()
-        """Seconds since the epoch when the monotonic clock was 0."""
+        """Time of day (epoch seconds) at which the monotonic clock was 0."""
         self._date = ""
         self._enough = 1
-        """How many agreeing Dates are believed: the first alone, later ones AGREEING in a row."""
+        """How many agreeing Dates correct the clock: 1 for the first Date, AGREEING later."""
         self._ahead: list[float] = []
-        """The differences of the last Dates that disagree with the clock, and agree with each
-        other."""
+        """How far each of the last Dates was ahead of the clock, while they disagree with it and
+        agree with each other."""
         self.said: float | None = None
-        """The last Date, in seconds since the epoch."""
+        """The last Date of an answer, in epoch seconds."""
 
     def heard(self, date: str) -> None:
         """Takes the Date of an answer into account."""

@@ -4,9 +4,9 @@ Each request gets the current credentials, and is observed. Objects that nest to
 cut (shallow.py). Lists and watches of one path start at most once a second, however often the API
 server ends them.
 
-kopf resumes a watch at its last version. An API server may come back after an outage with an older
-store, and sends nothing for versions still to come. So kopf can be made to list again: its next
-watches ask for the very first version, which is certainly gone.
+kopf resumes a watch at its last resourceVersion. An API server may come back after an outage with
+an older store, and sends no events until it reaches that version again. So kopf can be made to list
+again: its next watches ask for version 1, which the API server refuses as too old.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from kwok_operator.kube.shallow import OF_LINE, OF_LIST, shallow
 
 FIRST_VERSION: Final = "1"
 PAUSE: Final = 1.0
-"""Seconds from the start of a list or a watch to that of the next one of the same path."""
+"""The least seconds from the start of a list or a watch to the next one of the same path."""
 
 
 class _Answer(aiohttp.ClientResponse):
@@ -55,11 +55,12 @@ class _Lines:
 
 
 class KopfSessions:
-    """Opens a session at each login of kopf's, and knows which paths they list and watch.
+    """Opens an HTTP session at each login of kopf, and knows which paths the sessions list and
+    watch.
 
-    `listed(again)` is called when a path was listed, and whether it was before: no event says what
-    was deleted before its watch begins. `restarted(path, cause)` is called when a watch is begun
-    anew.
+    `listed(again)` is called when a path was listed; `again` says whether it was listed before. No
+    event says what was deleted before a watch began, so the caller then looks for that.
+    `restarted(path, cause)` is called when a watch is begun again.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class KopfSessions:
             request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
         ) -> aiohttp.ClientResponse:
             async def unless_closed(request: aiohttp.ClientRequest) -> aiohttp.ClientResponse:
-                if session.closed:  # meanwhile, after a new login; said as aiohttp does
+                if session.closed:  # by a new login; the message is aiohttp's
                     raise RuntimeError("Session is closed")
                 return await handler(request)
 
@@ -141,7 +142,8 @@ class KopfSessions:
                 await answer.read()
             status = answer.status
         except (aiohttp.ClientPayloadError, aiohttp.ClientResponseError) as error:
-            # Half an answer, or a proxy's: kopf tries again what fails like a connection only.
+            # A broken answer, or one of a proxy. kopf retries only connection errors, so it is made
+            # one.
             raise aiohttp.ClientConnectionError(str(error)) from error
         finally:
             method, took = "WATCH" if watches else request.method, time.perf_counter() - started

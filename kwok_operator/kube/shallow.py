@@ -1,9 +1,8 @@
 """Cuts deep nesting from JSON, for readers that recurse.
 
 An API server stores objects of thousands of levels. Python's own decoder gives up at about 1,000,
-code that copies a decoded object at half of that, and pydantic's at 200. So whatever nests deeper
-than `MOST` is left out of the text, and the object gets the key `CUT`: it must not be taken for the
-user's original.
+code that copies a decoded object at half of that, and pydantic at 200. So everything below level
+`MOST` is left out of the text, and the object gets the key `CUT`, which says that it is incomplete.
 """
 
 import re
@@ -30,7 +29,7 @@ _MARK: Final = f',"{CUT}":true'.encode()
 def shallow(text: bytes, *, objects: int) -> bytes:
     """Returns the text without the parts that nest too deep; `objects` is the level of the objects
     in it."""
-    # Most texts have fewer brackets than that, so strings needn't be parsed.
+    # Most texts have fewer brackets than allowed levels, so they needn't be parsed.
     most = MOST + objects - 1
     if text.count(b"{") + text.count(b"[") <= most or not _too_deep(text, most):
         return text
@@ -55,7 +54,7 @@ def shallow(text: bytes, *, objects: int) -> bytes:
 
 
 def _too_deep(text: bytes, most: int) -> bool:
-    # Without what is escaped, every other piece between quotes is a string.
+    # Once escaped characters are removed, every second piece between quotes is a string.
     pieces = text.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
     steps = b"".join(pieces[::2]).translate(_STEPS, _NO_BRACKETS)
     return max(accumulate(memoryview(steps).cast("b")), default=0) > most

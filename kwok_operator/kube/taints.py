@@ -1,4 +1,5 @@
-"""Recognises Kubernetes' own taints that keep pods off a node: a new one, or a silent one."""
+"""Recognises Kubernetes' own taints that keep pods off a node: that of a new node, and that of a
+node whose kubelet is silent."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +22,7 @@ def is_not_ready_taint(taint: Mapping[str, Any]) -> bool:
 
 
 def is_unreachable_taint(taint: Mapping[str, Any]) -> bool:
-    """Whether this is Kubernetes' taint of a node that was silent for a while.
+    """Whether this is Kubernetes' taint of a node whose kubelet was silent for a while.
 
     It stays for some time once the node is Ready again. Only Kubernetes removes it.
     """

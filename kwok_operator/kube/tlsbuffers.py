@@ -1,8 +1,8 @@
 """Reduces the memory of TLS connections, with asyncio's own event loop.
 
-Each connection has a read buffer, all of which is touched when it is made: 256 KiB, by a constant
-of asyncio that has no setting. With 64 connections that is a fifth of the operator's memory, for
-answers of 2 KiB.
+asyncio gives each connection a read buffer of 256 KiB and fills it at once; the size is a constant
+without a setting. With 64 connections that is a fifth of the operator's memory, for answers of 2
+KiB.
 """
 
 from asyncio import sslproto
