@@ -1,4 +1,5 @@
-"""Assembles the parts that work on groups: each gets the others it needs, and its callbacks.
+"""Assembles the parts that work on groups: gives each part the other parts and the callbacks that
+it needs.
 
     kopf (handlers.py) ─┐                         ┌──> reconciler ──> nodes, status, Events
     reflector ──────────┼──> store, cache ──> queue
@@ -6,7 +7,7 @@
     sources ────────────┘ <── ConfigMaps, real nodes ──> provider config ──> groups
 
 Nothing runs yet: process.py starts and stops the parts. Until `begin()` no group is worked on,
-whatever the watches report; so a standby can have them run.
+whatever the watches report. So a standby can run these watches.
 """
 
 import asyncio
@@ -68,16 +69,16 @@ logger = logging.getLogger(__name__)
 WAKE_COALESCING = 0.05
 """Seconds within which changes of a group's nodes are handled in one pass."""
 DOUBT = 0.5
-"""Seconds from a doubt whether the known groups are up to date until all are listed."""
+"""If the known groups may be out of date, all are listed after so many seconds."""
 LOOK_AGAIN = 0.1
-"""Seconds until a group is looked at again that waits for such a list."""
+"""A group that waits for such a list is looked at again after so many seconds."""
 CONFIGMAPS_PAGE = 20
-"""Objects per page: a ConfigMap may have 1 MiB, and a page is decoded at once."""
+"""Objects per page of a list. A ConfigMap may have 1 MiB, and a page is decoded at once."""
 
 
 class Assembly:
-    """The parts of the operator. Groups and nodes have a client each; `namespace` is the
-    operator's own."""
+    """The parts of the operator. Groups and nodes have one client each, as they may be in two
+    clusters; `namespace` is the operator's own."""
 
     def __init__(
         self,
@@ -99,7 +100,7 @@ class Assembly:
         self.playing: Emulation | None = None
         self._metrics = metrics
         self.list_followed_anew: Callable[[], None] = lambda: None
-        """Has kopf list again what it watches."""
+        """Has kopf list again everything that it watches."""
         self._draw = draw
         clock = clock or Clock(time.monotonic, nodes.server_clock.now)
         self.begun, self._listed = False, asyncio.Event()
@@ -214,22 +215,21 @@ class Assembly:
             )
 
     async def take_over(self) -> None:
-        """Enters all existing objects, groups with the number of nodes that they were granted
-        before."""
+        """Enters all existing objects. The nodes that groups were granted before are booked."""
         await self._list_followed(all_or_none=True)
         await self.intake.take_over()
 
     def kopf_listed(self, again: bool) -> None:
-        """Called when kopf has listed a kind, `again` or for the first time: no event reports what
-        was deleted before."""
+        """Called when kopf has listed a kind; `again` says whether it had listed it before. No
+        event reports what was deleted before the watch, so the operator lists the kind, too."""
         if again:
             self.resync_soon()
         else:
             self._kopf_listed.set()
 
     async def list_after_kopf(self) -> None:
-        """Lists everything once more, as objects may go between `take_over` and the first watches
-        of kopf."""
+        """Lists everything once more after kopf's first lists, as objects may be deleted between
+        `take_over` and kopf's first watches."""
         while True:
             await self._kopf_listed.wait()
             await asyncio.sleep(DOUBT)
@@ -237,9 +237,11 @@ class Assembly:
             await self._list_followed()
 
     async def _list_followed(self, *, all_or_none: bool = False) -> None:
-        """Lists what kopf follows besides groups: no event says what went while nobody watched.
+        """Lists the kinds that kopf watches, except groups, to learn which objects were deleted
+        while no watch was open.
 
-        What can't be listed stays as it is known, unless `all_or_none`: then KwokOperatorError.
+        If a kind can't be listed, what is known of it stays; with `all_or_none` it raises
+        KwokOperatorError instead.
         """
         for client, path, known in (
             (self._groups, constants.POOLS_PATH, self.pools.objects),
@@ -254,11 +256,14 @@ class Assembly:
                 logger.warning("listing failed, what is known stays: path=%s error=%s", path, error)
 
     async def unmarked(self) -> list[NodeRecord]:
-        """Returns the nodes of groups that have lost the marks of their group."""
+        """Returns the nodes of groups that have lost the marks (label, annotation) of their
+        group."""
         return await find_unmarked(self._nodes, cache=self.cache, store=self.store)
 
     def begin(self, unmarked: Iterable[NodeRecord] = ()) -> None:
-        """Starts the work on groups, at once on all known ones; `unmarked` become strays."""
+        """Starts the work on groups, at once on all known ones. `unmarked`, nodes that lost the
+        marks of their group, become strays: the reconciler looks for them and restores the
+        marks."""
         self.begun = self.cache.keeps_strays = True
         for record in unmarked:
             self.cache.lost(record)
@@ -272,7 +277,7 @@ class Assembly:
             self.queue.add(name, delay=delay)
 
     def wake_anew(self, name: str) -> None:
-        """Schedules a pass at once, even after an error, as the cause may be gone."""
+        """Schedules a pass at once, even over a group that failed, as the cause may be gone."""
         if self.begun:
             self.queue.add(name, anew=True)
 
@@ -296,7 +301,8 @@ class Assembly:
         self.recorder.emit(group, "Warning", "Unreadable", sentence)
 
     async def resync(self) -> None:
-        """Lists all groups and schedules passes over them now and then, and after a doubt."""
+        """Lists all groups and schedules passes over them: at intervals, and when the known groups
+        may be out of date."""
         while True:
             pause = self._settings.resync_interval * random.uniform(0.8, 1.2)
             with suppress(TimeoutError):
@@ -324,10 +330,11 @@ class Assembly:
             self.mirror.recheck()
 
     async def recheck(self) -> None:
-        """After each listing, checks whether names of nodes that foreign nodes had are free again.
+        """After each list of groups, checks whether foreign nodes that had our nodes' names are
+        gone.
 
-        This is apart from the listing: a node that can't be read takes long, and a doubt must not
-        wait.
+        This is a task of its own: reading a node may take long, and an urgent list of groups must
+        not wait for it.
         """
         while True:
             await self._listed.wait()
@@ -349,7 +356,7 @@ class Assembly:
         )
 
     def _export(self, metrics: Metrics) -> None:
-        """Connects /metrics with the values that are computed when somebody reads it."""
+        """Connects /metrics with the values that are computed when it is read."""
         metrics.watch_queue(lambda: self.queue.depth)
         metrics.watch_kwok(lambda: self.kwok.silent is None)
         metrics.watch_total(
@@ -386,7 +393,7 @@ class Assembly:
             self.companion_queue.add(name, delay=delay)
 
     def _set_up_clouds(self, *, groups: KubeClient, metrics: Metrics, clock: Clock) -> None:
-        """Sets up the simulated clouds, and the pools that they share."""
+        """Sets up the simulated clouds, and the KwokCapacityPools that they share."""
         self.clouds = Clouds(store=self.store, cache=self.cache, seed=self._settings.cloud_seed)
         self.pools = self.clouds.pools = Pools(
             client=groups,
@@ -446,7 +453,7 @@ class Assembly:
         if not self.node_reflector.version:
             self.intake.doubted.set()
             heard = self.node_reflector.last_contact
-            if heard != self._doubted_at:  # once for an outage, not at each failed list
+            if heard != self._doubted_at:  # once per outage, not at each list that fails
                 self._doubted_at = heard
                 self.list_followed_anew()
 
@@ -455,13 +462,14 @@ class Assembly:
         self._doubt_all()
 
     def _doubt_all(self) -> None:
-        """Doubts all that is known: the API server may have missed our watches, or was restored."""
+        """Has everything listed again: the API server may have missed our watches, or was
+        restored."""
         self.intake.doubted.set()
         self.list_followed_anew()
 
     def _is_sure(self) -> bool:
-        """Whether groups and nodes may be acted on; after an outage they may be from different
-        times."""
+        """Whether groups and nodes may be acted on. After an outage they may be from different
+        times, until both are listed."""
         return self.intake.sure and bool(self.node_reflector.version)
 
     async def _reconcile(self, name: str) -> None:
@@ -471,7 +479,7 @@ class Assembly:
         try:
             await self.reconciler.reconcile(name)
         except NotLeadingError as error:
-            # The program is ending: to try again, or to write an Event, would be of no use.
+            # The program is ending, so neither a retry nor an Event is of use.
             logger.debug("not reconciled: group=%s error=%s", name, error)
 
     def _nodes_changed(self, group: str) -> None:

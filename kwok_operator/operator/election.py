@@ -7,9 +7,10 @@ do.
 The rules are those of client-go's leader election (k8s.io/client-go/tools/leaderelection). Clocks
 of two machines are never compared: the times in a Lease are for people. Another replica's Lease is
 valid for its duration from when a change of it was last *seen* here; our own from when the last
-renewal that was answered was *sent*. The API server stores a renewal in between. So as long as a
-leader stops `renew_deadline` after it sent one, and that is shorter than the duration, it has
-stopped before another replica takes the Lease, however late answers come, whatever the clocks show.
+renewal that was answered was *sent*. The API server stores a renewal between its sending and its
+answer. So if a leader stops `renew_deadline` after it sent the last renewal, and that is shorter
+than the duration, it has stopped before another replica takes the Lease, however late answers come,
+whatever the clocks show.
 
 Times are seconds of the replica's own clock, which may start anywhere and never goes back.
 """
@@ -20,8 +21,8 @@ from typing import Any
 
 API_VERSION = "coordination.k8s.io/v1"
 RELEASED_FOR = 1
-"""The duration in seconds of a released Lease: it must have one, though without a holder it is
-free at once."""
+"""The duration in seconds of a released Lease. The field is required, although a Lease without a
+holder is free at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,8 @@ class Lease:
 
 
 class Candidate:
-    """One replica, with an identity that nothing else has, not even its own earlier run."""
+    """One replica. Its identity belongs to this run alone: an earlier run of the same pod had
+    another."""
 
     def __init__(self, identity: str, terms: LeaseTerms) -> None:
         self.identity = identity
@@ -63,13 +65,13 @@ class Candidate:
 
     @property
     def holder(self) -> str:
-        """The holder of the Lease when it was last seen; empty for nobody."""
+        """The holder of the Lease when it was last seen; "" if nobody held it."""
         return self._seen.holder if self._seen is not None else ""
 
     def see(self, lease: Lease | None, *, now: float) -> None:
         """Notes the Lease as just read; None if there is none.
 
-        A Lease that vanishes is not released: its holder may not know yet.
+        A Lease that was deleted does not count as released, as its holder may not know yet.
         """
         self._exists = lease is not None
         if lease is None:
@@ -87,10 +89,11 @@ class Candidate:
         return max(0.0, self._changed_at + float(duration) - now)
 
     def claim(self, *, wall: str) -> Lease:
-        """Returns the Lease to write in order to take or to renew it; `wall` is a MicroTime.
+        """Returns the Lease to write in order to take or to renew it; `wall` is the time, a
+        MicroTime.
 
-        It has the resourceVersion that was seen, so a quicker replica's write stays. Without one,
-        the Lease is to be created.
+        It has the resourceVersion that was seen, so the API server refuses it if another replica
+        has written first. Without one, the Lease is to be created.
         """
         before: Mapping[str, Any] = self._seen.spec if self._seen is not None else {}
         spec = {
@@ -112,8 +115,8 @@ class Candidate:
         self.leads_until = sent_at + self._terms.renew_deadline
 
     def release(self, *, wall: str) -> Lease:
-        """Returns the Lease to write in order to release it; nothing else may be written from
-        then on."""
+        """Returns the Lease to write in order to release it. Afterwards this replica may write
+        nothing."""
         self.leads_until = float("-inf")
         assert self._seen is not None, "only what is held can be released"
         spec = {

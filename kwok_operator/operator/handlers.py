@@ -5,14 +5,14 @@
 
 Handlers of events only store the object and put names into a queue; passes do the work, comparing
 the desired state with the observed one. For such handlers kopf writes no annotation and no
-finalizer. Nodes are too many for kopf, and have a watch of their own.
+finalizer. kopf does not watch nodes, which are too many for it: kube/reflector.py does.
 
-If kopf ends, the process ends with an error, to be restarted by its supervisor: all state is in the
-API server. That happens if a watch reports an error that kopf does not know, or if a CRD that it
-watches is deleted.
+If kopf ends, the process ends with an error, and its supervisor restarts it: all state is in the
+API server. kopf ends if a watch reports an error that it does not know, or if a CRD that it watches
+is deleted.
 
-kopf is imported here and nowhere else, and without the Kubernetes clients that it would import if
-installed, for logins and models that are never used: 35 MB.
+kopf is imported here and nowhere else, while the Kubernetes clients are hidden from it. It would
+import installed ones for logins and models that are not used here: 35 MB.
 """
 
 import asyncio
@@ -32,33 +32,35 @@ from kwok_operator.operator.process import Operator
 with hidden_imports("kubernetes", "kubernetes_asyncio", "pykube"):
     import kopf
 
-# Of its own accord it takes one that looks for those clients, to log in by them.
+# kopf's own default registry looks for those clients, to log in by them.
 kopf.set_default_registry(kopf.OperatorRegistry())
 
 logger = logging.getLogger(__name__)
 
 BACKOFFS = (1.0, 1.0, 2.0, 3.0, 5.0, 8.0, *[10.0] * 10_000)
-"""Seconds between attempts of one request: for a day, as an API server may be away for long."""
+"""Seconds between attempts of one request. They last for a day, as an API server may be away for
+long."""
 LOGIN_PAUSE = 5.0
-"""Seconds between two logins: kopf requests one after each 401, and the next 401 may come at
-once."""
+"""The least seconds between two logins. kopf requests one after each 401, and the next 401 may come
+at once."""
 CLEANUP_TASK: Final = "startup/cleanup activities"
 WATCH_TASK: Final = "watcher for "
 CANCEL_AGAIN_AFTER: Final = 0.5
 ENDS_WITHIN: Final = 20.0
-"""Seconds; what of kopf has not ended by then is left to the end of the process."""
+"""Seconds after which tasks of kopf that have not ended are left to the end of the process."""
 
 
 @kopf.on.startup(errors=kopf.ErrorsMode.PERMANENT)
 async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> None:
-    """Configures kopf, and starts everything else; kopf lists and watches nothing before."""
+    """Configures kopf, and starts everything else. Before this returns, kopf lists and watches
+    nothing."""
     configure(settings)
     await _operator(memo).start()
 
 
 @kopf.on.cleanup(errors=kopf.ErrorsMode.PERMANENT)
 async def stop(memo: kopf.Memo, **_: Any) -> None:
-    """Stops the operator: pending writes end, and the Lease is released."""
+    """Stops the operator: waits for pending writes, and releases the Lease."""
     await _operator(memo).stop()
 
 
@@ -77,20 +79,20 @@ async def log_in(memo: kopf.Memo, **_: Any) -> kopf.AiohttpSession:
 
 @kopf.on.probe()
 def problem(memo: kopf.Memo, **_: Any) -> str | None:
-    """Returns why the process should be restarted, or None. /healthz asks this: kopf's own
-    endpoint answers only after the start, and a standby waits in there."""
+    """Returns why the process should be restarted, or None. /healthz calls this. kopf's own health
+    endpoint works only after the start, during which a standby waits."""
     return _operator(memo).problem()
 
 
 @kopf.on.event(API_GROUP, API_VERSION, PLURAL)
 async def on_group(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
-    """Enters the group in the store and its name in the queue: a pass looks at it."""
+    """Stores the group and puts its name into the queue: a pass looks at it."""
     _operator(memo).parts.group_seen(*_seen(event))
 
 
 @kopf.on.event(API_GROUP, API_VERSION, POOL_PLURAL)
 async def on_pool(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
-    """Schedules passes over the groups that name the pool, and a write of its status."""
+    """Schedules passes over the groups that name the pool, and writes the pool's status later."""
     _operator(memo).parts.pools.objects.seen(*_seen(event))
 
 
@@ -102,13 +104,15 @@ async def on_profile(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
 
 @kopf.on.event("v1", "configmaps")
 async def on_configmap(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
-    """Wakes the groups that copy from the ConfigMap, and the provider config if it is that."""
+    """Wakes the groups that copy from the ConfigMap, and the provider config if it is the
+    ConfigMap's."""
     _operator(memo).parts.configmaps.objects.seen(*_seen(event))
 
 
 def configure(settings: kopf.OperatorSettings) -> None:
-    """Configures kopf without Events of its own, peering or a watch on CRDs."""
-    # It would kill the program ten minutes after it was ended.
+    """Configures kopf without Events of its own, without peering (kopf's leader election) and
+    without a watch on CRDs."""
+    # kopf's default kills the program ten minutes after a signal.
     settings.process.ultimate_exiting_timeout = None
     settings.posting.enabled = False
     settings.peering.standalone = True
@@ -120,7 +124,8 @@ def configure(settings: kopf.OperatorSettings) -> None:
     settings.networking.error_backoffs = BACKOFFS
     settings.execution.max_workers = 2
     settings.queueing.idle_timeout = 1.0
-    # Ours are none, and that of another operator on kopf, on a ConfigMap, is not ours to take off.
+    # kopf removes its finalizer from objects. We set none; the default name could be another kopf
+    # operator's, on a ConfigMap.
     settings.persistence.finalizer = f"{API_GROUP}/none"
     settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=API_GROUP)
 
@@ -134,17 +139,17 @@ async def run_until_ended(operator: Operator) -> None:
     operator.healthy = cast(Any, partial(problem, memo=memo))
     tasks = await kopf.spawn_tasks(
         memo=memo,
-        # Of ConfigMaps; all else that is followed is in no namespace.
+        # The namespace of the ConfigMaps; all other kinds that kopf watches are cluster-scoped.
         namespaces=[operator.parts.configmaps.namespace],
         standalone=True,
         stop_flag=operator.ended,
-        # Only peers would see it. kopf would take the user's name, and that of a container has
-        # none.
+        # Only kopf's peers would see it. By default kopf takes the user's name, which a container
+        # lacks.
         identity=cast(Any, PLURAL),
     )
-    for number in (signal.SIGINT, signal.SIGTERM):  # kopf's own handlers can't take two
+    for number in (signal.SIGINT, signal.SIGTERM):  # kopf's own handlers fail at a second one
         loop.add_signal_handler(number, operator.end)
-    # Not kopf.run_tasks(), which in the end cancels every task that is younger than kopf.
+    # Instead of kopf.run_tasks(), which at its end cancels every task that was started after kopf.
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -155,7 +160,7 @@ async def run_until_ended(operator: Operator) -> None:
     for task in tasks:
         if not task.cancelled() and (error := task.exception()) is not None:
             cause = error.__cause__
-            if isinstance(cause, KwokOperatorError):  # of a handler
+            if isinstance(cause, KwokOperatorError):  # raised by one of our handlers
                 raise cause
             raise KwokOperatorError(
                 f"kopf has ended: {one_line(repr(error), limit=300)}"
@@ -163,10 +168,10 @@ async def run_until_ended(operator: Operator) -> None:
 
 
 async def _end(tasks: set[asyncio.Task[Any]]) -> None:
-    """Cancels kopf's tasks, and the watches that it leaves running if one of them failed.
+    """Cancels kopf's tasks, and the watches that it leaves running if one of its tasks failed.
 
-    A watch that is just restarting misses a cancellation, so it is repeated, except for the task
-    that waits for the others and calls `stop`.
+    A watch that is just restarting misses a cancellation, so all are cancelled again and again,
+    except the task that waits for the others and calls `stop`.
     """
     cleanup = {task for task in tasks if task.get_name() == CLEANUP_TASK}
     watches = {task for task in asyncio.all_tasks() if task.get_name().startswith(WATCH_TASK)}
@@ -185,7 +190,7 @@ async def _end(tasks: set[asyncio.Task[Any]]) -> None:
 
 
 def log_forgotten(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Logs errors that no task awaited; those of failed requests without a traceback.
+    """Logs errors of tasks that nobody awaited; a failed request without its traceback.
 
     kopf makes several requests at once, ends with the first error, and drops the others.
     """

@@ -1,4 +1,4 @@
-"""Hides installed libraries from imports, if another library would load them just because they
+"""Hides installed libraries from `import`, as another library would load them just because they
 exist.
 
 They are hidden only within the block, and can be imported afterwards.
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 def hidden_imports(*names: str) -> Iterator[None]:
     """Makes `import` of these top-level packages raise ModuleNotFoundError within the block."""
     before = {name: sys.modules[name] for name in names if name in sys.modules}
-    # None is how Python notes that there is no such module; mypy knows modules only.
+    # None in sys.modules makes an import fail; mypy's types allow only modules there.
     sys.modules.update(dict.fromkeys(names))  # type: ignore[arg-type]
     try:
         yield

@@ -4,7 +4,7 @@
        └──> Fence ──(called by all clients but the Lease's own)──> writes pass, or don't
 
 A standby reads the Lease twice a second, so it soon sees a release. The leader renews it in time;
-if it can't, the fence begins to refuse all writes before the Lease ends. As each write calls the
+if it can't, the *fence* begins to refuse all writes before the Lease ends. As each write calls the
 fence when it is sent, this also holds for a process that was frozen meanwhile. A fence that was
 shut stays shut: the process ends then, and restarts as a standby.
 
@@ -30,7 +30,8 @@ from kwok_operator.operator.election import API_VERSION, Candidate, Lease, Lease
 logger = logging.getLogger(__name__)
 
 LOOK_EVERY: Final = 0.5
-"""Seconds between two readings by a standby; client-go takes the retry period, and up to 2.4 s."""
+"""Seconds between two readings of the Lease by a standby. client-go waits the retry period, or up
+to 2.4 s."""
 RELEASE_WITHIN: Final = 2.0
 
 
@@ -51,7 +52,8 @@ def make_identity(environ: Mapping[str, str] = os.environ) -> str:
 
 
 class Fence:
-    """Lets writes pass until a time of `clock`, which can be extended as long as it hasn't come."""
+    """Lets writes pass until a time of `clock`. That time can be moved later as long as it has not
+    come."""
 
     def __init__(self, clock: Callable[[], float] = elapsed) -> None:
         self._clock = clock
@@ -87,7 +89,7 @@ class Fence:
 
 
 class Elector:
-    """Takes the Lease, holds it, releases it. `client` is only for the Lease.
+    """Takes the Lease, holds it, releases it. `client` is only for the Lease, and has no fence.
 
     `identity` is this replica's, unlike any other's; `wall` returns the time of day.
     """
@@ -130,17 +132,18 @@ class Elector:
 
     @property
     def holder(self) -> str:
-        """The holder of the Lease when it was last seen; empty for nobody."""
+        """The holder of the Lease when it was last seen; "" if nobody held it."""
         return self._candidate.holder
 
     async def acquire(self) -> None:
-        """Waits until this replica leads; `keep` must be started at once then."""
+        """Waits until this replica leads. Start `keep` immediately afterwards."""
         while not await self._attempt(self._take(), within=self._terms.renew_deadline / 2):
             await self._sleep(self._pause())
         logger.info("leading: lease=%s identity=%s", self._in_words, self._candidate.identity)
 
     async def keep(self) -> None:
-        """Renews the Lease until it can't; then shuts the fence and raises LeadershipLostError."""
+        """Renews the Lease until that fails for too long; then shuts the fence and raises
+        LeadershipLostError."""
         begun = self._clock()
         try:
             while True:
@@ -161,7 +164,7 @@ class Elector:
             raise
 
     async def release(self) -> None:
-        """Releases the Lease if it is held; nothing may be written from then on."""
+        """Releases the Lease if it is held. Afterwards this replica may write nothing."""
         held = self._fence.is_open
         self._fence.shut()
         if not held:
@@ -180,7 +183,7 @@ class Elector:
             async with asyncio.timeout(within):
                 done = await step
         except ConflictError:
-            return False  # somebody was quicker: the next look tells who
+            return False  # another replica was faster: the next reading shows which
         except LeadershipLostError:
             raise
         except (KwokOperatorError, TimeoutError) as error:
@@ -217,7 +220,8 @@ class Elector:
         try:
             await self._claim()
         except (ConflictError, NotFoundError):
-            # An answer of ours got lost, somebody has annotated or deleted it, or it is taken.
+            # The answer to an earlier renewal was lost, or somebody has changed, deleted or taken
+            # the Lease.
             await self._look()
             if self.holder != self._candidate.identity:
                 holder = self.holder or "nobody: it was released by somebody else"
@@ -237,7 +241,7 @@ class Elector:
         try:
             await self._write(self._candidate.release(wall=self._micro_time()))
         except ConflictError:
-            await self._look()  # a renewal was under way when the signal came
+            await self._look()  # a renewal was under way
             if self.holder == self._candidate.identity:
                 await self._write(self._candidate.release(wall=self._micro_time()))
 

@@ -1,7 +1,7 @@
-"""Checks what the operator needs to start: an API server, permissions, the CRD.
+"""Checks what the operator needs to start: an API server, permissions, the CRD of groups.
 
-An unreachable API server or a missing permission ends the program with one line: both need a
-person. A missing CRD is waited for: on a fresh cluster it often comes a moment later.
+An unreachable API server or a missing permission ends the program with one line, as both need a
+person. A missing CRD is waited for: in a new cluster it often comes a moment later.
 """
 
 import asyncio
@@ -24,9 +24,10 @@ logger = logging.getLogger(__name__)
 
 _CRD_POLL = 2.0
 _CRD_POLLS = 5
-"""The number of polls for CRDs without which the operator works."""
+"""How often the program looks for CRDs that it can work without, before it starts without them."""
 _ANSWERS_WITHIN = 5.0
-"""Seconds to wait for a management cluster: the existing groups don't need it."""
+"""Seconds to wait for a management cluster. Existing groups don't need it, so the start goes on
+without it."""
 
 _GROUP_VERBS = ("get", "list", "watch", "create", "patch", "delete")
 _READ = (constants.POOL_PLURAL, constants.PROFILE_PLURAL)
@@ -95,7 +96,7 @@ async def check_permissions(
     if lease is not None:
         place, name = lease
         for rule in NEEDED_FOR_ELECTION:
-            # A right to create can't be given for one name.
+            # RBAC can't grant "create" for a single name.
             named = "" if rule[-1] == "create" else name
             rights.append(AccessRight(*rule, namespace=place, name=named))
     if missing := await _missing(client, rights):
@@ -156,9 +157,10 @@ async def _missing(client: KubeClient, rights: list[AccessRight]) -> list[Access
 
 
 async def wait_for_crds(client: KubeClient) -> None:
-    """Returns once groups are served.
+    """Returns once the API server serves groups.
 
-    All CRDs are installed together, and those that need not be there are waited for a little.
+    The operator can do without the other CRDs. As all are installed together, it waits a little for
+    them, too.
     """
     await _wait_for_groups(client)
     for _ in range(_CRD_POLLS):
@@ -171,20 +173,20 @@ async def wait_for_crds(client: KubeClient) -> None:
 
 
 async def missing_crds(client: KubeClient) -> list[str]:
-    """Returns the paths that are not served, of those without which the operator works."""
+    """Returns the paths of optional CRDs that the API server does not serve."""
     return [path for path in (POOLS_PATH, PROFILES_PATH) if not await is_served(client, path)]
 
 
 async def end_once_served(client: KubeClient, paths: list[str]) -> None:
-    """Raises PreflightError once one of these is served: kopf follows only CRDs that exist at
-    its start."""
+    """Raises PreflightError once one of these paths is served, so that the program restarts: kopf
+    follows only CRDs that exist at its start."""
     while True:
         await asyncio.sleep(_CRD_POLL)
         for path in paths:
             try:
                 served = await is_served(client, path)
             except KwokOperatorError:
-                continue  # an outage, which others report
+                continue  # an outage, which the watches report
             if served:
                 raise PreflightError(
                     f"{_resource(path)} are served by now, and followed only"

@@ -1,11 +1,11 @@
 """Starts the parts in order, ends the program if one of them ends, and stops them in order.
 
-Start: permissions, CRDs, a first listing of nodes; with --leader-elect, the Lease; then all other
-listings, and only then work. A standby waits for the Lease and writes nothing. Stop: nothing new is
-started, pending writes end, the nodes stay, the Lease is released.
+Start: permissions, CRDs, a first list of nodes; with --leader-elect, the Lease; then all other
+lists, and only then work on groups. A standby waits for the Lease and writes nothing. Stop: nothing
+new is started, pending writes end, the nodes stay, the Lease is released.
 
-If a part that must run for ever ends, the program ends with an error: a restart costs little, an
-operator that is only half alive misleads. This includes the end of a lead, and of kopf
+If a part that must run for ever ends, the program ends with an error: a restart costs little, and
+an operator of which only half runs misleads. Such parts are also the leadership and kopf
 (handlers.py).
 """
 
@@ -43,9 +43,10 @@ QUIET = 0.2
 
 
 class Operator:
-    """One run of the operator, with its `parts`. With an `elector` it works only while that leads.
+    """One run of the operator, with its `parts`. With an `elector` it works only while the elector
+    leads.
 
-    `client` is for requests that every replica makes.
+    `client` is for requests that every replica makes, also a standby.
     """
 
     def __init__(
@@ -70,8 +71,8 @@ class Operator:
         parts.list_followed_anew = self.sessions.list_anew
         self.ended: asyncio.Future[KwokOperatorError | None]
         self.ended = asyncio.get_running_loop().create_future()
-        """Done once the program is to end: with the error that is the reason, or None on a
-        signal."""
+        """Done when the program is to end. The result is the error that is the reason, or None
+        after a signal."""
         self.healthy = self.problem
         self._stopping: asyncio.Task[None] | None = None
         self._client = client
@@ -89,9 +90,8 @@ class Operator:
         )
 
     async def start(self) -> None:
-        """Starts all parts, and returns once groups are worked on. If that fails, stops everything
-        again.
-        """
+        """Starts all parts, and returns once groups are worked on. If that fails, it stops all
+        parts again."""
         try:
             logger.info("kwok-operator %s: %s", __version__, self.connection.description)
             if self._settings.listen:
@@ -168,8 +168,9 @@ class Operator:
         """Waits until the cache has the nodes' current state.
 
         A standby's watch may lag behind, wait for a retry, or be cut unnoticed. So it is restarted
-        from its last version, which first replays what has happened since. The latest version may
-        not be a node's: then the replay is over when no event comes any more.
+        from its last version, and first replays what has happened since. It has caught up when it
+        reaches the latest resourceVersion; as that may belong to another kind, also when no event
+        comes any more.
         """
         now = await self.parts.nodes_version()
         watch.remove_done_callback(self._part_ended)
@@ -181,7 +182,7 @@ class Operator:
             await asyncio.sleep(QUIET / 10)
             heard, version = reflector.last_contact, reflector.version
             quiet = heard > begun and time.monotonic() - heard >= QUIET
-            if version and (quiet or version >= now):  # without one, all is being listed anew
+            if version and (quiet or version >= now):  # version is 0 while nodes are listed again
                 return
 
     async def stop(self) -> None:
@@ -215,7 +216,7 @@ class Operator:
         logger.info("stopped")
 
     def _keep(self, name: str, part: Callable[[], Awaitable[None]]) -> None:
-        """Starts a part that is restarted after errors."""
+        """Starts a part that is started again after errors."""
         self._spawn(name, keep_running(name, part))
 
     def _spawn(self, name: str, part: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -246,7 +247,7 @@ class Operator:
         return None if self._ready else "waiting for the CRD, or for the first list of nodes"
 
     def _remarks(self) -> list[str]:
-        """Returns lines for /readyz that are worth reading, but no reason to be unready."""
+        """Returns lines for /readyz that are worth reading, but don't make the program unready."""
         remarks = []
         if self._elector is not None and not self._elector.leading:
             remarks.append(f"standby: {self._elector.holder or 'nobody'} leads")

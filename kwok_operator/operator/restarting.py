@@ -1,7 +1,7 @@
-"""Restarts, after a pause, parts that must run for ever and may fail now and then.
+"""Runs parts that must run for ever and may fail now and then: restarts them after a pause.
 
-Each error is logged, an unexpected one with its traceback. Parts that must not go on after an
-error, such as the watch on nodes or the lead, aren't run by this: their end ends the program.
+Each error is logged, an unexpected one with its traceback. The watch on nodes and the leadership
+aren't run by this, as they must not go on after an error: if they end, the program ends.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 LONGEST_PAUSE: Final = 15.0
 GOOD_AFTER: Final = 60.0
-"""A part that ran for so many seconds was well: its next failure counts as the first."""
+"""If a part ran for so many seconds before it failed, its failures are counted from 1 again."""
 
 
 async def keep_running(

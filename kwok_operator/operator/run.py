@@ -21,8 +21,8 @@ from kwok_operator.operator.process import Operator
 from kwok_operator.settings import RunSettings
 
 CONNECTIONS = 32
-"""The connections of a client; those for writes of nodes come on top, so that nothing waits for
-them."""
+"""The most connections of a client. Those for writes of nodes come on top, so that other requests
+don't wait for these."""
 
 
 async def run(settings: RunSettings, clusterapi: ClusterApiSettings | None = None) -> None:
@@ -34,7 +34,7 @@ async def run(settings: RunSettings, clusterapi: ClusterApiSettings | None = Non
     fence = Fence()
     check = fence.check if settings.leader_elect else None
     async with AsyncExitStack() as stack:
-        # The third is fenced by nobody, and waits behind nobody for a connection.
+        # The third client is for the Lease: no fence stops it, and it waits for no other request.
         groups, nodes, own = [
             await stack.enter_async_context(
                 KubeClient(
