@@ -1,1 +1,2 @@
-"""cluster-autoscaler's externalgrpc protocol: server, service, the store it reads, the writer."""
+"""The server for cluster-autoscaler's externalgrpc protocol: its calls, the store that answers are
+read from, the writer that changes groups."""

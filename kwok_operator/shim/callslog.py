@@ -3,9 +3,9 @@
     {"at": 1767366000.204, "method": "NodeGroupIncreaseSize", "group": "a", "argument": 3,
      "code": "OK", "ms": 4.1}
 
-It logs calls that change something, calls that fail, and each Refresh, with which a loop begins. It
-leaves out all others, and those answered UNIMPLEMENTED, which only mean that cluster-autoscaler's
-own defaults hold. If the file can't be written to, no call fails.
+It logs calls that change something, calls that fail, and each Refresh, with which a loop of
+cluster-autoscaler begins. It leaves out all others, also those answered UNIMPLEMENTED: then
+cluster-autoscaler uses its own defaults. If the file can't be written to, the calls still succeed.
 """
 
 import json
@@ -94,7 +94,8 @@ class CallsLog:
 
 
 def _arguments(method: str, request: bytes) -> dict[str, Any]:
-    """Returns the group, and the change of its size or the names of the nodes to delete."""
+    """Returns what the log shows of a request: the group, and the change of its size or the names
+    of the nodes to delete."""
     try:
         if method in _SIZES:
             size = messages.read(_SIZES[method], request)

@@ -3,8 +3,9 @@
     an event of a Node    --put, remove-->   Nodes that exist, are starting, are gone
     a group's new status  --expect-->        Nodes that must exist by now, but were not seen yet
 
-Groups and Nodes come by two watches, and either may be ahead of the other. A group stops waiting
-for an instance when its Node exists; the instance is then remembered here until that Node is seen.
+Groups and Nodes come by two watches, and either may be ahead of the other. Once an instance's Node
+exists, the group's status no longer lists the instance. Then it is remembered here until the watch
+shows the Node.
 """
 
 from collections.abc import Sequence, Set
@@ -23,7 +24,8 @@ BEHIND: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class GroupNode:
-    """A node of a group; while the simulated cloud delays its deletion, it counts as deleting.
+    """A node of a group. `deleting`: it is being deleted, or the simulated cloud will delete it
+    later.
 
     `opened`: it has been usable for pods before. `created` is in epoch seconds.
     """
@@ -42,9 +44,8 @@ class GroupNode:
 
 @dataclass(frozen=True, slots=True)
 class _Expected:
-    """A Node is expected since this version of the API server, and until `until` (epoch
-    seconds).
-    """
+    """A Node that must exist: since resourceVersion `version`, and remembered until `until` (epoch
+    seconds)."""
 
     version: int
     until: float
@@ -52,8 +53,8 @@ class _Expected:
 
 @dataclass(slots=True)
 class GroupNodes:
-    """A group's Nodes by serial; `gone` are those that existed, `highest` is the highest serial
-    ever.
+    """A group's Nodes by serial (number in the name). `gone` are those that no longer exist,
+    `highest` is the highest serial ever.
 
     `starting` has new Nodes that don't take pods yet, and when each was created.
     """
@@ -67,7 +68,7 @@ class GroupNodes:
     def put(self, serial: int, view: NodeView, *, now: float) -> None:
         """Records a Node as it is at `now` (epoch seconds)."""
         mark = mark_of(labels=view.labels, annotations=view.annotations)
-        # Where the cloud puts off a deletion, the node is going.
+        # The simulated cloud may delay a deletion: then the node counts as leaving.
         leaving = view.deleting or (mark is not None and mark.delete_at is not None)
         young, before = view.created > now - STARTUP_TIME, self.there.get(serial)
         opened = view.usable or (before is not None and before.opened)
@@ -89,7 +90,8 @@ class GroupNodes:
         self.gone.add(serial)
 
     def expect(self, serials: Set[int], *, version: int, now: float) -> None:
-        """Expects these Nodes, as the group's status at `version` has stopped waiting for them.
+        """Expects these Nodes, as the group's status at resourceVersion `version` no longer lists
+        them as pending.
 
         They are remembered until they are seen, for at most BEHIND seconds.
         """
@@ -97,7 +99,8 @@ class GroupNodes:
             self.expected[serial] = _Expected(version, now + BEHIND)
 
     def forget_gone(self, batches: Sequence[Batch], *, next_serial: int) -> None:
-        """Forgets gone Nodes, except those for which the group as it is now may still wait."""
+        """Forgets gone Nodes, except those that the group's present status still lists as
+        pending."""
         self.gone = {
             serial
             for serial in self.gone
@@ -105,7 +108,8 @@ class GroupNodes:
         }
 
     def still_expected(self, *, seen: int, now: float) -> list[Batch]:
-        """Returns the Nodes that a watch which has come to version `seen` can't have shown yet."""
+        """Returns the expected Nodes that a watch can't have shown yet; `seen` is the
+        resourceVersion that it has reached."""
         self.expected = {
             serial: expected
             for serial, expected in self.expected.items()
@@ -115,7 +119,7 @@ class GroupNodes:
 
     def is_starting(self, *, now: float) -> bool:
         """Whether one of the nodes is new and doesn't take pods yet."""
-        # Each call ends at the first young one; an old one is met once, and never again.
+        # Sorted by age: the loop ends at the first young node, and removes each old node only once.
         while self.starting:
             serial = next(iter(self.starting))
             if self.starting[serial] > now - STARTUP_TIME:
@@ -124,9 +128,8 @@ class GroupNodes:
         return False
 
     def ended(self, *, capped: bool, now: float) -> frozenset[int]:
-        """Returns the nodes that the simulated cloud takes back now; `capped`: the group limits how
-        many are interrupted at a time.
-        """
+        """Returns the serials of nodes that the simulated cloud takes back now. `capped`: the group
+        limits how many are interrupted at a time."""
         staying = ((s, n.mark) for s, n in self.there.items() if n.mark and not n.deleting)
         return frozenset(s for s, mark in staying if _is_over(mark, capped=capped, now=now))
 
@@ -144,7 +147,7 @@ def _is_initializing(mark: Mark | None, *, now: float) -> bool:
 
 
 def _is_over(mark: Mark, *, capped: bool, now: float) -> bool:
-    """Whether the cloud takes the node back now; `capped` as in `GroupNodes.ended`."""
+    """Whether the simulated cloud takes the node back now; `capped` as in `GroupNodes.ended`."""
     life = mark.lived(capped=capped)
     end = life.end
     return end is not None and life.born + end.gone_after <= now * 1_000

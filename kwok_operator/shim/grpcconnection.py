@@ -5,8 +5,9 @@
     data_received -> Http2Connection.receive -> events -> handlers -> respond -> one write
 
 Each step has a timeout. A handler that returns bytes is answered in the same turn of the event
-loop, in one write with all the others of that turn. One that returns an awaitable gets a task,
-which ends with the call: at its deadline, when the client cancels, or with the connection.
+loop, in one write with all other answers of that turn. If a handler returns an awaitable, a task
+awaits it. The task ends with the call: at its deadline, when the client cancels, or with the
+connection.
 
 While a client doesn't read its answers, nothing more is read from it. Unsent answers wait up to the
 call's deadline. If those of all clients together exceed `MAX_UNSENT`, each client gets one answer
@@ -36,24 +37,28 @@ from kwok_operator.shim.http2.connection import (
 logger = logging.getLogger(__name__)
 
 MAX_CONNECTIONS: Final = 100
-"""Connections at a time. cluster-autoscaler has one, and a probe another one for a moment."""
+"""The most connections at a time. cluster-autoscaler has one, and a probe another one for a
+moment."""
 FIRST_FRAME_TIMEOUT: Final = 10.0
-"""Seconds from accepting a connection to its first HTTP/2 frame, with the TLS handshake."""
+"""Seconds within which the first HTTP/2 frame of a new connection must come, with the TLS
+handshake."""
 IDLE_BEFORE_PING: Final = 30.0
 PING_TIMEOUT: Final = 20.0
 MAX_HELD: Final = 2**26
-"""Most bytes of requests that all connections of a server hold until their calls are over."""
+"""The most bytes of requests that a server holds, over all connections. A request is held until its
+call is over."""
 MAX_UNSENT: Final = 2**25
 """Bytes of unsent answers on all connections. Beyond it, a client's calls wait until its own
 answers are sent, and large answers are refused."""
 UNKNOWN_METHOD: Final = "unknown"
-"""The method that is observed for paths without a handler, as clients can make up any number."""
+"""The method's name in metrics for paths without a handler: clients can make up any number of
+paths."""
 _WARN_INTERVAL: Final = 60.0
 _FAILED: Final = "the server failed while it answered; its log says why"
 _GRPC: Final = b"application/grpc"
 _SMALL: Final = 16_000
-"""Answers of up to so many bytes are copied into one frame with their prefix; larger ones are not
-copied."""
+"""Answers of up to so many bytes are copied into one frame together with their prefix. Larger ones
+are sent without a copy."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,7 +70,7 @@ class Service:
     connections: dict["GrpcConnection", None] = field(default_factory=dict)
     """Open connections, the oldest first."""
     max_message_bytes: int = 4 * 2**20
-    """Limit for one message of a client."""
+    """The most bytes of one message of a client."""
     held: int = 0
     warned_full: float = float("-inf")
     logged: set[tuple[str, type[BaseException]]] = field(default_factory=set)
@@ -77,9 +82,8 @@ class Service:
         return sum(each.unsent for each in self.connections)
 
     def admit(self, new: "GrpcConnection") -> bool:
-        """Admits `new`, and returns whether it did. If there are too many connections, the oldest
-        one that isn't settled is closed, which may be `new`.
-        """
+        """Admits a new connection, and returns whether it did. If there are too many connections,
+        it closes the oldest one that isn't `settled`, which may be `new`."""
         self.connections[new] = None
         if len(self.connections) <= MAX_CONNECTIONS:
             return True
@@ -92,9 +96,8 @@ class Service:
         return gone is not new
 
     def failed(self, method: str, error: BaseException) -> RpcError:
-        """Logs a handler's unexpected error and returns the client's. Only the first error of a
-        kind gets a traceback, as each call may repeat it.
-        """
+        """Logs an unexpected error of a handler, and returns the error for the client. Only the
+        first error of a kind is logged with its traceback, as each call may repeat it."""
         seen = (method, type(error))
         if seen in self.logged:
             logger.error("call failed: method=%s error=%r", method, error)
@@ -123,12 +126,13 @@ class Call:
 
     @property
     def over(self) -> bool:
-        """Whether the call is answered or given up. At most, its answer is still to be sent."""
+        """Whether the call is answered or given up. Its answer may still have to be sent."""
         return self.code is not None
 
 
 class GrpcConnection(asyncio.Protocol):
-    """One client's connection; `closed` is done when nothing is left of it."""
+    """One client's connection. `closed` is done when the connection and all its tasks have
+    ended."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -144,7 +148,7 @@ class GrpcConnection(asyncio.Protocol):
         self._calls: dict[int, Call] = {}
         self._new: list[Call] = []
         self._waiting: dict[int, tuple[Call, Handler, bytes]] = {}
-        """Calls that have not begun, by stream, the oldest first."""
+        """Calls that have not begun, by HTTP/2 stream, the oldest first."""
         self._turn_over = False
         self.closed = self._loop.create_future()
 
@@ -159,7 +163,7 @@ class GrpcConnection(asyncio.Protocol):
         return self._connection.unsent
 
     def _has_room(self) -> bool:
-        # A client that takes its answers doesn't wait for others that don't.
+        # A client without unsent answers doesn't wait for clients that don't read theirs.
         return not self.unsent or self._service.unsent < MAX_UNSENT
 
     def enter(self, sock: socket, context: SSLContext | None) -> None:
@@ -198,7 +202,7 @@ class GrpcConnection(asyncio.Protocol):
             self.closed.set_result(None)
 
     def pause_writing(self) -> None:
-        # A client that doesn't read its answers may not ask for more of them.
+        # While a client doesn't read its answers, its requests aren't read.
         self._paused = True
         if self._transport:
             self._transport.pause_reading()
@@ -226,7 +230,7 @@ class GrpcConnection(asyncio.Protocol):
             self._entering.cancel()
 
     def _check_alive(self) -> None:
-        """Closes if the client is no longer there, pings if it may not be."""
+        """Closes the connection if the client doesn't answer, and sends a PING after a silence."""
         if not self.settled or (self._pinged and not self._heard):
             self.abort()
             return
@@ -243,7 +247,7 @@ class GrpcConnection(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        # A write that fails closes.
+        # A write that fails closes the transport, which ends the loop.
         while not (self._paused or transport.is_closing()) and (
             data := self._connection.data_to_send()
         ):
@@ -293,7 +297,7 @@ class GrpcConnection(asyncio.Protocol):
             self._body(call, b"", True)
 
     def _acceptable(self, call: Call, head: Mapping[bytes, bytes]) -> bool:
-        """Returns whether the call goes on; if not, answers it."""
+        """Returns whether a call's header is valid; if not, answers the call with an error."""
         if not _is_grpc(head.get(b"content-type", b"")):
             self._end(call, grpcwire.http_error(415), StatusCode.UNKNOWN)
         elif head[b":method"] != b"POST":
@@ -309,7 +313,7 @@ class GrpcConnection(asyncio.Protocol):
         return False
 
     def _set_timers(self) -> None:
-        # Most answers are on their way by now, and need none.
+        # Most calls of this turn are answered by now, and need no timer.
         for call in self._new:
             if call.timeout is not None and call.stream_id in self._calls:
                 call.timer = self._loop.call_later(call.timeout, self._expire, call)
@@ -317,7 +321,7 @@ class GrpcConnection(asyncio.Protocol):
 
     def _expire(self, call: Call) -> None:
         if self._connection.waits(call.stream_id):
-            # No status gets past what the client doesn't take.
+            # The client doesn't read the answer, so it would not read a status after it either.
             self._connection.cancel(call.stream_id)
             self._gone(call, StatusCode.DEADLINE_EXCEEDED)
         else:
@@ -350,7 +354,7 @@ class GrpcConnection(asyncio.Protocol):
             self._fail(call, error)
 
     def _collect(self, call: Call, reader: grpcwire.MessageReader, size: int, ends: bool) -> None:
-        """Takes the one message of a call from its body; a second one is an error."""
+        """Takes the only message of a call from its body; a second message is an error."""
         while (message := reader.take()) is not None:
             if call.message is not None:
                 raise RpcError(StatusCode.INTERNAL, "more than one message in a unary call")
@@ -370,7 +374,8 @@ class GrpcConnection(asyncio.Protocol):
             self._begin_calls()
 
     def _begin_calls(self) -> None:
-        """Begins calls that wait, up to a large answer, or as long as there is room."""
+        """Begins waiting calls, until one gives a large answer or there is no more room for
+        answers."""
         while self._waiting and not self._turn_over and self._has_room():
             self._call(*self._waiting.pop(next(iter(self._waiting))))
 
@@ -380,7 +385,8 @@ class GrpcConnection(asyncio.Protocol):
         self._flush()
 
     def _end_turn(self) -> None:
-        """Leaves calls that wait to the next turn of the event loop, so that others get theirs."""
+        """Leaves the remaining calls to the next turn of the event loop, so that other connections
+        get theirs."""
         if not self._turn_over:
             self._turn_over = True
             self._loop.call_soon(self._turn)
@@ -400,7 +406,7 @@ class GrpcConnection(asyncio.Protocol):
     def _finished(self, call: Call, task: asyncio.Future[bytes]) -> None:
         error = _error_of(task)
         if call.over:
-            return  # nobody waits for its result
+            return  # the call was cancelled or late
         if error is not None:
             self._fail(call, self._as_rpc_error(call, error))
         elif isinstance(message := task.result(), bytes):
@@ -460,7 +466,7 @@ class GrpcConnection(asyncio.Protocol):
         self._gone(call, call.code)
 
     def _gone(self, call: Call, code: StatusCode = StatusCode.CANCELLED) -> None:
-        """Forgets the call: its answer is sent, or no more of it will be."""
+        """Forgets the call: its answer is sent, or its connection is closed."""
         self._over(call, code)
         del self._calls[call.stream_id]
         if call.timer is not None:
@@ -474,7 +480,7 @@ class GrpcConnection(asyncio.Protocol):
 
 
 def _is_grpc(kind: bytes) -> bool:
-    # Not application/grpc-web, which is another protocol.
+    # application/grpc-web is another protocol.
     return kind == _GRPC or kind.startswith((_GRPC + b"+", _GRPC + b";"))
 
 

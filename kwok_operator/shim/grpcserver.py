@@ -28,8 +28,8 @@ _ABORT_WAIT: Final = 1.0
 class GrpcServer:
     """Serves handlers by full path, such as /package.Service/Method.
 
-    `observe` gets each call's path, code and seconds, when it is over; paths without a handler are
-    all called "unknown".
+    `observe` gets each call's path, code and seconds when the call is over. For all paths without a
+    handler it gets "unknown".
     """
 
     def __init__(
@@ -52,8 +52,8 @@ class GrpcServer:
 
         `ssl` is called for each connection.
         """
-        # Only looks up and binds the addresses: it would take any number of connections, and not
-        # count those that wait for a handshake.
+        # asyncio only looks up and binds the addresses. To accept is our own work, as asyncio would
+        # accept any number of connections and not count those in a handshake.
         bound = await asyncio.get_running_loop().create_server(
             asyncio.Protocol, host, port, start_serving=False
         )
@@ -80,10 +80,11 @@ class GrpcServer:
         self._sockets.append((path, path.lstat().st_ino))
 
     async def stop(self, grace: float) -> None:
-        """Takes no new calls, lets those under way end within `grace` seconds, then closes all."""
+        """Takes no new calls, waits up to `grace` seconds for those under way, then closes all
+        connections."""
         self._service.stopping = True
         for path, inode in self._sockets:
-            # Somebody else's may have been put there meanwhile.
+            # Another server may have put its socket there meanwhile.
             with suppress(OSError):
                 if path.lstat().st_ino == inode:
                     path.unlink()
@@ -117,7 +118,7 @@ class GrpcServer:
                 await asyncio.sleep(1)
             else:
                 GrpcConnection(self._service).enter(accepted, ssl() if ssl else None)
-                # However many clients come, others have their turn.
+                # Other tasks have their turn, however many clients come.
                 await asyncio.sleep(0)
 
 
@@ -144,7 +145,7 @@ def _make_way(path: Path) -> None:
             path.unlink(missing_ok=True)
             return
         except OSError:
-            # Not for us, or too busy to answer: somebody is there.
+            # A server is there: it forbids us to connect, or is too busy to accept.
             pass
     raise OSError(errno.EADDRINUSE, "another server listens on this socket")
 
@@ -152,7 +153,8 @@ def _make_way(path: Path) -> None:
 def _bound(path: Path, *, mode: int) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX)
     try:
-        # The file is never open to more than `mode`: Linux makes it with what the socket has.
+        # Linux creates the file with the permissions of the socket, so it never has more than
+        # `mode`.
         with suppress(OSError):
             os.fchmod(sock.fileno(), mode)
         sock.bind(str(path))

@@ -1,7 +1,7 @@
 """Encodes and decodes gRPC in HTTP/2: messages within bodies, statuses within trailers.
 
-It has no input or output. Header blocks for all answers are made once: they depend on the status
-alone.
+Pure: it has no input or output. The header blocks of answers depend only on the status, so they are
+made once.
 """
 
 import re
@@ -43,13 +43,14 @@ class RpcError(Exception):
 
 
 Handler = Callable[[bytes], bytes | Awaitable[bytes]]
-"""Turns one request message into one response message, or raises RpcError. A handler that is not
-async answers at once."""
+"""Turns one request message into one response message, or raises RpcError. A handler that isn't
+async must return at once."""
 
 PREFIX: Final = 5
-"""Bytes before each message: a flag (compressed or not), then the message's length."""
+"""The bytes before each message: one flag (compressed or not), and four with the message's
+length."""
 MAX_STATUS_MESSAGE: Final = 4096
-"""Most bytes of a status message, percent-encoded. Some clients refuse trailers of 8 KiB."""
+"""The most bytes of a status message, percent-encoded. Some clients refuse trailers of 8 KiB."""
 
 _HEAD: Final[list[Field]] = [(b":status", b"200"), (b"content-type", b"application/grpc")]
 HEAD: Final = encode(_HEAD)

@@ -21,7 +21,7 @@ def health_handlers(serving: Callable[[], bool]) -> Mapping[str, Handler]:
 
 
 def check(request: bytes, *, serving: bool) -> bytes:
-    """Answers a check: the whole server and each of its services are as healthy as `serving` says.
+    """Answers a health check. The server and its services all have the same health: `serving`.
 
     Raises RpcError: NOT_FOUND for an unknown service.
     """

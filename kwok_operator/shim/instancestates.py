@@ -1,9 +1,10 @@
-"""The state of each instance that has no Node, as cluster-autoscaler (CA) gets it.
+"""The state of each instance that has no Node, as reported to cluster-autoscaler (CA).
 
     status.cloud, status.pending, Nodes, clock  --InstanceStates.read-->  states and errors
 
-The operator computes the same phases from the same record. Results are kept as long as the record
-stays as it is, so that thousands of waiting instances aren't computed again in each loop of CA.
+The operator computes the same phases from the same record, `status.cloud`. Results are kept while
+the record is unchanged, so that thousands of waiting instances aren't computed again in each loop
+of CA.
 """
 
 import asyncio
@@ -42,7 +43,7 @@ _OUT_OF_RESOURCES: Final = frozenset(
 
 State = tuple[pb.InstanceStatus.InstanceState, InstanceFailure | None]
 UNKNOWN: Final[State] = (CREATING, None)
-"""The state of an instance about which the record says nothing."""
+"""The state of an instance that the record (`status.cloud`) doesn't mention."""
 
 
 @dataclass(slots=True)
@@ -58,9 +59,8 @@ class _Kept:
 
 
 class InstanceStates:
-    """The states of the instances of all groups. The owner calls `keep` from time to time, as
-    otherwise deleted groups are never forgotten.
-    """
+    """The states of the instances of all groups. Its owner must call `keep` from time to time, or
+    deleted groups are never forgotten."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -72,16 +72,18 @@ class InstanceStates:
         return list(self._kept)
 
     async def read(self, group: Group) -> dict[int, State]:
-        """Returns the states of instances without a Node, by serial; those left out are UNKNOWN.
+        """Returns the states of instances without a Node, by serial. Those left out are UNKNOWN.
 
-        An error stays until the operator has recorded how the next try went.
+        The error of a failed try is reported until the operator has recorded the result of the next
+        try.
         """
         status = group.status.cloud
         if status is None or not group.status.pending:
             self._kept.pop(group.uid, None)
             return {}
         kept = self._kept[group.uid] = self._current(group, status)
-        # An outage is left out: it keeps from coming what is due, and either is being created.
+        # Outages are ignored: during one, instances that are due wait, and CA sees both as being
+        # created.
         parts = outstanding(
             kept.record,
             kept.batches,
@@ -94,18 +96,18 @@ class InstanceStates:
         phases: dict[int, Phase] = {}
         for part in parts:
             if phases:
-                await asyncio.sleep(0)  # a group with many tries behind it takes seconds at first
+                await asyncio.sleep(0)  # the first time takes seconds after many tries
             phases |= part
         kept.phases = phases
         return {serial: _state(phase) for serial, phase in phases.items()}
 
     def keep(self, uids: Container[str]) -> None:
-        """Forgets all groups but these."""
+        """Forgets all groups but those with these uids."""
         for uid in [uid for uid in self._kept if uid not in uids]:
             del self._kept[uid]
 
     def _current(self, group: Group, status: CloudStatus) -> _Kept:
-        """Returns what is kept for the group, with only the phases that still hold."""
+        """Returns what is kept of the group, without the phases that no longer hold."""
         kept = self._kept.get(group.uid)
         if kept is not None and kept.group is group:
             return kept

@@ -4,10 +4,10 @@
     values ──instances, options, template, ...──> response bytes
 
 Only this module knows the two generations of fields (see externalgrpc.proto): it reads requests of
-either, and answers have both. It decides nothing: the service says what to answer.
+either, and answers contain both. It decides nothing: service.py says what to answer.
 
-A request is decoded as a whole, even if only two of its strings are needed: the largest one that is
-sent for each node takes 2 of the 200 µs of a call.
+A request is decoded as a whole, even if only two of its strings are needed. For the largest request
+that is sent for each node this takes 2 of the 200 µs of a call.
 """
 
 from collections.abc import Iterable
@@ -34,7 +34,7 @@ _LONGEST: Final = 2**63 - 1
 
 
 def read(kind: type[M], request: bytes) -> M:
-    """Decodes a request. Raises RpcError (INVALID_ARGUMENT) for bytes that are no such message."""
+    """Decodes a request. Raises RpcError (INVALID_ARGUMENT) if the bytes are no such message."""
     try:
         return kind.FromString(request)
     except DecodeError as error:
@@ -50,7 +50,8 @@ DELETING: Final = pb.InstanceStatus.instanceDeleting
 
 
 class InstanceErrorClass(IntEnum):
-    """The class of a failure. cluster-autoscaler treats both alike, and shows them."""
+    """The class of a failure. cluster-autoscaler treats both classes alike, and shows which it
+    is."""
 
     OUT_OF_RESOURCES = 1
     OTHER = 99
@@ -82,7 +83,7 @@ def node_groups(groups: Iterable[pb.NodeGroup]) -> bytes:
 
 
 def node_group_for_node(group: pb.NodeGroup | None) -> bytes:
-    """Encodes a node's group; a node of no group gets a group without an id."""
+    """Encodes the group of a node. If the node has none, the answer is a group without an id."""
     return pb.NodeGroupForNodeResponse(nodeGroup=group or pb.NodeGroup()).SerializeToString()
 
 
@@ -142,9 +143,9 @@ _TIMES: Final = {
 
 
 def options_request(request: bytes) -> tuple[str, GroupOptions]:
-    """Returns the name of the group, and the options of groups that set none themselves.
+    """Returns the name of the group, and the options to use where the group sets none.
 
-    Times that the request leaves out get cluster-autoscaler's own defaults. Zero would mean that
+    Times that the request leaves out get cluster-autoscaler's own defaults: zero would mean that
     nodes are removed at once.
     """
     call = read(pb.NodeGroupAutoscalingOptionsRequest, request)
@@ -164,7 +165,8 @@ def options_request(request: bytes) -> tuple[str, GroupOptions]:
 
 
 def options(wanted: GroupOptions) -> bytes:
-    """Encodes all options: cluster-autoscaler takes one that is left out for 0, or crashes."""
+    """Encodes all options: cluster-autoscaler takes an option that is left out for 0, or
+    crashes."""
     answer = pb.NodeGroupAutoscalingOptions(
         scaleDownUtilizationThreshold=wanted.scale_down_utilization_threshold,
         scaleDownGpuUtilizationThreshold=wanted.scale_down_gpu_utilization_threshold,
@@ -184,7 +186,7 @@ def options(wanted: GroupOptions) -> bytes:
 def _time(given: pb.NodeGroupAutoscalingOptions, new: str, old: str) -> int | None:
     if given.HasField(new):
         duration: Duration = getattr(given, new)
-        # The other generation has 63 bits for it.
+        # The older generation of fields has 63 bits for it.
         return max(-_LONGEST, min(duration.seconds * SECOND + duration.nanos, _LONGEST))
     if given.HasField(old):
         nanoseconds: int = getattr(given, old).duration
@@ -203,7 +205,7 @@ def price(amount: float) -> bytes:
 
 
 def hours(call: pb.PricingNodePriceRequest | pb.PricingPodPriceRequest) -> float:
-    """Returns the length of the time, in hours, for which a price is requested."""
+    """Returns for how many hours a price is requested."""
     start: Timestamp | k8s.Time = call.startTime
     end: Timestamp | k8s.Time = call.endTime
     if call.HasField("startTimestamp") and call.HasField("endTimestamp"):

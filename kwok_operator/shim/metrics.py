@@ -45,9 +45,8 @@ class ShimMetrics(ProcessMetrics):
     def watch_store(
         self, *, sizes: Callable[[], tuple[int, int, int]], synced: Callable[[], bool]
     ) -> None:
-        """Adds gauges of what is in memory: `sizes` are the numbers of groups served, groups,
-        nodes.
-        """
+        """Adds gauges of what is in memory. `sizes` returns how many groups CA may drive, how many
+        groups there are, and how many nodes."""
         text = "Groups that cluster-autoscaler may drive."
         self._gauge("kwok_operator_shim_groups_served", text, lambda: sizes()[0])
         self._gauge("kwok_operator_shim_groups", "Groups that are known.", lambda: sizes()[1])

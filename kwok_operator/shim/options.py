@@ -46,11 +46,12 @@ def merged_options(defaults: GroupOptions, wanted: autoscaling.AutoscalingOption
 
 
 def gives_way(store: Store, group: Group, *, defaults: GroupOptions, wanted: GroupOptions) -> bool:
-    """Whether CA should use its own flags for a moment, instead of the group's options.
+    """Whether the shim should answer with no options for a moment, so that CA uses its own flags
+    instead of the group's options.
 
-    If it gets any options, CA 1.35 and later give nodes no time to become Ready, and replace those
+    If CA 1.35 or later gets any options, it gives nodes no time to become Ready, and replaces nodes
     that are just starting. The options stay only if an instance may need more time than the flags
-    allow, as CA would give it up.
+    allow, because CA would give that instance up.
     """
     if not store.is_starting(group):
         return False
@@ -65,7 +66,8 @@ def gpu_labels(groups: Iterable[Group]) -> dict[str, str]:
 
 
 def gpu_types(groups: Iterable[Group]) -> list[str]:
-    """Returns the GPU types that groups name, and the values of their GPU label on their nodes."""
+    """Returns the GPU types that groups name, and those that the GPU labels in their templates
+    name."""
     types: set[str] = set()
     for group in groups:
         if group.spec.autoscaling is not None:
@@ -94,9 +96,8 @@ def pod_cost_hourly(pod: k8s.Pod) -> float:
 
 
 def _label_of_template(group: Group, key: str) -> str:
-    """Returns the value of a label of the template, or "". Others may have written anything to
-    status.
-    """
+    """Returns the value of a label of the template, or "". Checks types, as others may have written
+    anything to status."""
     return text_at(group.status.resolved_template, "metadata", "labels", key)
 
 

@@ -53,7 +53,8 @@ _TEMPLATE_MARKS: Final = (constants.CAPI_NAMESPACE_ANNOTATION, constants.FROM_ZE
 
 SERVICE: Final = "/clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider/"
 FAKE_NODE_REASON: Final = "k8s.io/cluster-autoscaler/fake-node-reason"
-"""An annotation of the placeholders that cluster-autoscaler makes for instances without a Node."""
+"""The annotation by which cluster-autoscaler marks the placeholders that it makes for instances
+without a Node."""
 CREATE_ERROR: Final = "create-error"
 
 _CODES: Final = {
@@ -68,7 +69,7 @@ _INT32_MAX: Final = 2**31 - 1
 
 
 class CloudProvider:
-    """Answers the calls of the protocol; `handlers` returns its methods by their full names."""
+    """Answers the calls of the protocol. `handlers` returns its methods by their full names."""
 
     def __init__(self, *, store: Store, writer: TargetWriter) -> None:
         self._store = store
@@ -77,7 +78,7 @@ class CloudProvider:
         self._for_node: dict[str, tuple[Group, bytes]] = {}
         self._templates: dict[str, tuple[tuple[str, bool, int], bytes]] = {}
         self._sent: dict[str, str] = {}
-        """By group, the hash of the template that cluster-autoscaler may have kept."""
+        """Group's uid -> the hash of the template that cluster-autoscaler may have kept."""
         self._hidden: frozenset[str] = frozenset()
         self._warned: dict[str, tuple[str, ...]] = {}
         self._first_loop = True
@@ -103,12 +104,13 @@ class CloudProvider:
         return {f"{SERVICE}{name}": handler for name, handler in calls.items()}
 
     def refresh(self, _: bytes) -> bytes:
-        """Begins a loop of cluster-autoscaler: decides which groups are left out of it.
+        """Begins a loop of cluster-autoscaler: decides which groups are left out of this loop.
 
-        cluster-autoscaler keeps a copy of a group's last node for good, and so never sees the new
-        template of a group that was scaled to zero and then changed. A group that is left out for
-        one loop is forgotten, and its template is read when it is back. Changes before this process
-        began are unknown, so an empty group that has had nodes is left out of the first loop.
+        For a group without nodes, cluster-autoscaler keeps the copy of its last node for good. So
+        it never sees a new template of a group that was scaled to zero and then changed. If a group
+        is left out for one loop, cluster-autoscaler forgets it, and reads its template when it is
+        back. Changes before this process began are unknown, so an empty group that has had nodes is
+        left out of the first loop.
         """
         self._need_sync()
         hidden = set()
@@ -155,7 +157,8 @@ class CloudProvider:
         call = messages.read(pb.NodeGroupIncreaseSizeRequest, request)
         group = self._group(call.id)
         if (why := _unusable_template(group)) is not None:
-            # An instance without a serial could have no error, and CA would wait for it in vain.
+            # The operator gives out no serial without a template. CA would wait for an instance
+            # without an error.
             raise _no_template(group, why)
         await self._change(
             group, lambda fleet: autoscaler.increase(fleet, call.delta), log="scaled up"
@@ -232,7 +235,7 @@ class CloudProvider:
             except TemplateError as error:
                 raise _no_template(group, str(error)) from error
             known = self._templates[group.uid] = (version, messages.template(node))
-        # With nodes, cluster-autoscaler goes on copying one of them.
+        # While the group has nodes, cluster-autoscaler copies one of them instead of the template.
         if self._is_empty(group):
             self._sent[group.uid] = node_hash
         return known[1]
@@ -241,7 +244,8 @@ class CloudProvider:
         name, defaults = messages.options_request(request)
         group = self._group(name)
         options = group.spec.autoscaling.options if group.spec.autoscaling else None
-        # Any answer costs CA >= 1.35 its MaxNodeStartupTime: none is given without need.
+        # For a group with options, CA >= 1.35 ignores MaxNodeStartupTime. So there is no answer if
+        # none is set.
         if options is None or not options.model_fields_set:
             raise RpcError(StatusCode.UNIMPLEMENTED, "the group sets no autoscaling.options")
         wanted = merged_options(defaults, options)
@@ -253,7 +257,8 @@ class CloudProvider:
         self._need_sync()
         served = list(self._store.all_served())
         if not served:
-            # CA asks until it gets an answer, and never again: an empty one would hold for good.
+            # CA asks until it gets an answer, then never again: an empty label would be used for
+            # good.
             raise RpcError(StatusCode.UNIMPLEMENTED, "there is no group yet that sets gpuLabel")
         labels = gpu_labels(served)
         label = gpu_label_in_use(labels)
@@ -321,7 +326,7 @@ class CloudProvider:
             raise RpcError(StatusCode.UNAVAILABLE, "groups and nodes are still being listed")
 
     def _warn(self, group: Group) -> None:
-        """Logs warnings about a group's settings, again only when they change."""
+        """Logs warnings about a group's settings; the same warnings only once."""
         sentences = cautions(group.spec)
         if sentences != self._warned.get(group.uid, ()):
             self._warned[group.uid] = sentences
@@ -349,7 +354,8 @@ class CloudProvider:
         return messages.RUNNING if self._store.is_running(group, serial) else messages.CREATING
 
     def _has_node(self, group: Group) -> bool:
-        """Whether the group has a node, if its annotation makes that matter for the template."""
+        """Whether the group has a node. False if its template has no annotation for scaling from
+        zero, as then it doesn't matter."""
         return constants.FROM_ZERO_ANNOTATION in group.annotations and self._store.has_node(group)
 
     def _is_empty(self, group: Group) -> bool:
@@ -368,9 +374,8 @@ def _node_group(group: Group) -> pb.NodeGroup:
 
 
 def instance_name(store: Store, node: pb.ExternalGrpcNode) -> str:
-    """Returns the instance's name; cluster-autoscaler's placeholders have their providerID as
-    name.
-    """
+    """Returns the instance's name. cluster-autoscaler's placeholders have their providerID as
+    name."""
     if node.name == node.providerID:
         return node.providerID.removeprefix(store.provider_id_prefix)
     return str(node.name)
@@ -385,9 +390,8 @@ def _failure(group: Group) -> messages.InstanceFailure | None:
 
 
 def _obstacle(group: Group) -> messages.InstanceFailure | None:
-    """Returns why the operator requests no more instances of the group; None if it does, or has not
-    seen the latest spec yet.
-    """
+    """Returns why the operator requests no more instances of the group. None if it does, or if it
+    has not seen the latest spec yet."""
     limited = group.condition(ConditionType.SCALING_LIMITED)
     seen = group.status.observed_generation == group.generation
     if not seen or limited is None or limited.reason not in WAITING:
@@ -398,13 +402,13 @@ def _obstacle(group: Group) -> messages.InstanceFailure | None:
 
 
 def _unusable_template(group: Group) -> str | None:
-    """Returns why the group's template makes no nodes now; None if it does."""
+    """Returns why the group's template can't make nodes now; None if it can."""
     resolved = group.condition(ConditionType.TEMPLATE_RESOLVED)
     return resolved.message if resolved is not None and resolved.status == "False" else None
 
 
 def _template_hash(group: Group) -> str:
-    """Returns a text that differs wherever cluster-autoscaler would get another template."""
+    """Returns a text that differs whenever cluster-autoscaler would get a different template."""
     marks = (group.annotations.get(key, "") for key in _TEMPLATE_MARKS)
     return "".join((group.status.template_hash or "", *marks))
 

@@ -1,7 +1,7 @@
 """Checks the flags of `kwok-operator shim` and `kwok-operator cloud-config`, and writes the file
-that the latter prints.
+that `cloud-config` prints.
 
-Only its help text says what a flag means.
+The meaning of each flag is in its help text only.
 """
 
 import argparse
@@ -92,9 +92,8 @@ class Certificates:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Selects the groups that are served: those that match an alternative, or all if there are
-    none.
-    """
+    """Selects the groups that are served: those that match one of the alternatives; all if there
+    are none."""
 
     alternatives: tuple[Discovery, ...] = ()
 
@@ -232,9 +231,10 @@ def shim_settings(
 
 
 def cloud_config(listen: Address, client: Certificates | None) -> str:
-    """Returns the file for --cloud-config, in which comments have the flags that go with it.
+    """Returns the file for cluster-autoscaler's --cloud-config. Its comments name the flags to use
+    with it.
 
-    `client` are the client's files, for mutual TLS.
+    `client` has the client's files, for mutual TLS.
     """
     config: dict[str, str] = {"address": str(listen), "grpc_timeout": CLOUD_CONFIG_TIMEOUT}
     if client is not None:
@@ -248,7 +248,7 @@ def parse_address(text: str) -> Address:
     if scheme == "unix" and colon:
         if not path.startswith("/"):
             raise ValueError("is not a socket file such as unix:/run/kwok/shim.sock")
-        # cluster-autoscaler splits the address at its colon, and ends where there are two.
+        # cluster-autoscaler splits the address at its colon, and exits if there are two.
         if ":" in path:
             raise ValueError("has a colon in its path: take another, such as /run/kwok/shim.sock")
         if len(os.fsencode(path)) > 100:
@@ -266,7 +266,7 @@ def parse_address(text: str) -> Address:
 def _plan(path: str) -> "TroublePlan | None":
     if not path:
         return None
-    # Late: most shims need nothing of it, and other commands need to know the flags.
+    # Imported late: most shims don't need it, nor do other commands that only read the flags.
     from kwok_operator.shim.troublefile import read_plan
 
     return read_plan(path)
@@ -275,7 +275,7 @@ def _plan(path: str) -> "TroublePlan | None":
 def _selector(texts: Sequence[str]) -> Selector:
     plain = [Discovery(labels=_labels(text)) for text in texts if not text.startswith(_CLUSTERAPI)]
     capi = [_discovery(text) for text in texts if text.startswith(_CLUSTERAPI)]
-    # CA looks at no other namespace than that of the first flag with one.
+    # CA watches only one namespace: that of the first flag that names one.
     watched = namespace_watched(capi)
     seen = [replace(d, namespace=watched) for d in capi if d.namespace in ("", watched)]
     return Selector((*plain, *seen))

@@ -4,8 +4,8 @@
     our own writes ────────────────^
 
 Every read of CA is answered from here. The API server's answer to a write is stored at once, and no
-object with an older resourceVersion replaces it: CA reads its own writes. As versions count for all
-kinds alike, the store also knows how far the watch on nodes has come.
+object with an older resourceVersion replaces it: so CA sees the result of its own writes. As
+resourceVersions are common to all kinds, the store also knows how far behind the watch on nodes is.
 """
 
 import asyncio
@@ -29,14 +29,15 @@ from kwok_operator.shim.settings import Selector
 T = TypeVar("T")
 
 GONE_FOR: Final = 60.0
-"""Seconds after a group's deletion in which an answer to an earlier write may still come."""
+"""Seconds after a group's deletion for which it is remembered, as the answer to an earlier write
+may still come."""
 
 
 class Store:
-    """Keeps groups and nodes. `groups` and `nodes` are sinks of reflectors; `clock` is epoch
+    """Keeps groups and nodes. `groups` and `nodes` are sinks of reflectors; `clock` returns epoch
     seconds.
 
-    A deleted group is forgotten at once, its nodes when the last of them has gone.
+    A deleted group is forgotten at once, its nodes when the last of them is gone.
     """
 
     def __init__(
@@ -59,13 +60,14 @@ class Store:
         self._uids: set[str] = set()
         self._skipped = Skipped()
         self._gone: dict[str, float] = {}
-        """When groups were deleted, by uid: an answer to a write may come after that."""
+        """Uid of a deleted group -> when it was deleted. The answer to an earlier write may come
+        after that."""
         self._by_prefix: dict[str, Group] = {}
         self._nodes: dict[str, GroupNodes] = {}
         self._nodes_version = 0
         """The highest version that the watch on nodes has shown."""
         self._group_of: dict[str, tuple[str, int]] = {}
-        """The group's uid and the serial of a node, by its providerID."""
+        """providerID of a node -> the group's uid, and the serial in the node's name."""
 
     @property
     def synced(self) -> bool:
@@ -81,7 +83,7 @@ class Store:
         return served, len(self._groups), len(self._group_of)
 
     def served(self, name: str) -> Group | None:
-        """Returns the group of that name, if CA may drive it."""
+        """Returns the group of that name if CA may drive it, else None."""
         group = self._groups.get(name)
         return group if group is not None and self._is_served(group) else None
 
@@ -94,10 +96,10 @@ class Store:
         return self._groups.get(name)
 
     def group_for(self, provider_id: str, name: str) -> Group | None:
-        """Returns the served group of an instance; None for everything that is not ours.
+        """Returns the served group of an instance; None if it belongs to none.
 
-        The name alone is no proof: a group must have given it out, and own the node if there is
-        one.
+        The name alone is no proof: the group must have used the serial in it, and own the node if
+        there is one.
         """
         prefix = name[: name.rfind("-") + 1]
         group = self._by_prefix.get(prefix)
@@ -110,7 +112,8 @@ class Store:
         if serial is None or provider_id != f"{self.provider_id_prefix}{name}":
             return None
         named = len(group.spec.scale_down.nodes_to_delete)
-        # What the operator gives out next is among these: it leaves out no more than are named.
+        # The operator skips at most as many serials as names are in nodesToDelete, so this is above
+        # all that it uses next.
         most = self._next_serial(group) + self.target(group) + named
         return group if serial < group.status.next_serial or serial < most else None
 
@@ -123,7 +126,7 @@ class Store:
         return nodes is not None and bool(nodes.there)
 
     def node_of(self, group: Group, provider_id: str) -> str | None:
-        """Returns the name of the instance that has this providerID, with a Node or without."""
+        """Returns the name of the instance with this providerID, whether it has a Node or not."""
         owner = self._group_of.get(provider_id)
         if owner is not None and owner[0] == group.uid:
             return group.names.name(owner[1])
@@ -131,9 +134,8 @@ class Store:
         return None if name == provider_id else name
 
     def is_running(self, group: Group, serial: int) -> bool:
-        """Whether the instance's Node has been usable for pods, or is old enough; True without a
-        Node.
-        """
+        """Whether the instance's Node has been usable for pods, or is older than STARTUP_TIME; True
+        without a Node."""
         node = self.node(group, serial)
         return node is None or node.is_running(now=self._clock())
 
@@ -144,13 +146,14 @@ class Store:
 
     def waits_longer(self, group: Group, seconds: float) -> bool:
         """Whether an instance that has no Node yet was requested more than `seconds` ago."""
-        # Not that of the first serials: a simulated cloud may have let others wait for room.
+        # Of all batches, not only the first: a simulated cloud may let older instances wait for
+        # room.
         oldest = min((batch.requested_at for batch in group.status.pending), default=None)
         if oldest is None:
             return False
         try:
             requested = datetime.fromisoformat(oldest).timestamp()
-        except (ValueError, OverflowError):  # somebody else than the operator wrote it
+        except (ValueError, OverflowError):  # not written by the operator
             return False
         return requested < self._clock() - seconds
 
@@ -159,12 +162,13 @@ class Store:
         return self._clock()
 
     def arrived(self, group: Group) -> Set[int]:
-        """Returns the serials whose Node exists, or was deleted while the group waited for it."""
+        """Returns the serials whose Node exists, or existed while the status listed them as
+        pending."""
         nodes = self._nodes.get(group.uid)
         return nodes.there.keys() | nodes.gone if nodes else frozenset()
 
     def target(self, group: Group) -> int:
-        """Returns the target size of the group's fleet, without building the fleet."""
+        """Returns the target size as the group's fleet has it, without making the fleet."""
         return target_of(group.spec, group.status, count=lambda: len(self.fleet(group).present))
 
     def fleet(self, group: Group) -> Fleet:
@@ -180,7 +184,7 @@ class Store:
             status=group.status,
             present={s: n.name for s, n in nodes.there.items() if not n.deleting},
             leaving=frozenset(s for s, n in nodes.there.items() if n.deleting),
-            # By age, as the newest are taken back first.
+            # Sorted by age, because the newest are cancelled first.
             batches=tuple(sorted((*batches_of(group.status), *expected), key=_first)),
             next_serial=self._next_serial(group),
             gone=frozenset(nodes.gone),
@@ -188,9 +192,8 @@ class Store:
         )
 
     def put_group(self, group: Group | UnreadableGroup) -> bool:
-        """Keeps a group as it was read or written; returns False if a newer one is known, or it was
-        deleted.
-        """
+        """Keeps a group as it was read or written. Returns False if a newer version is known, or
+        the group was deleted."""
         if isinstance(group, UnreadableGroup):
             self._skipped.report(group)
             return False
@@ -212,10 +215,9 @@ class Store:
         return True
 
     def _note_arrivals(self, before: Group, group: Group) -> None:
-        """Expects the Nodes of instances for which a group no longer waits, as most exist by
-        now.
-        """
-        # Spent serials are left out, too: they will never come.
+        """Expects the Nodes of instances that the group's status no longer lists as pending: most
+        exist by now."""
+        # Spent serials never become Nodes, so they are not expected.
         pending = {s for b in batches_of(group.status) for s in range(b.first, b.last + 1)}
         given_out = range(before.status.next_serial, group.status.next_serial)[-MOST_INSTANCES:]
         missed = {s for b in batches_of(before.status) for s in b}.union(given_out) - pending
@@ -240,7 +242,8 @@ class Store:
         for group in self._skipped.sift(listed):
             self._gone.pop(group.uid, None)
             before = self._groups.get(group.name)
-            # A list knows better what was heard of before, also where what it knows is older.
+            # A list is right about everything older than itself, even if it shows an older version
+            # of a group.
             if before and group.resource_version < before.resource_version <= version:
                 self._groups[group.name] = replace(before, resource_version=0)
             self.put_group(group)
@@ -269,14 +272,14 @@ class Store:
         if place is None:
             return
         nodes = self._nodes.get(place[0])
-        # Anybody can make a node with the providerID of one of ours.
+        # The event may be of a foreign node that somebody made with the providerID of one of ours.
         known = nodes.there.get(place[1]) if nodes else None
         if known is not None and known.name != view.name:
             return
         self._node_gone(view.provider_id)
 
     def replace_nodes(self, views: Sequence[NodeView], version: int) -> None:
-        if version < self._nodes_version:  # the cluster was restored
+        if version < self._nodes_version:  # the cluster was restored from a backup
             self._nodes.clear()
             self._group_of.clear()
         self._nodes_version = version
@@ -303,7 +306,7 @@ class Store:
         self._gone[uid] = now
 
     def _forget_nodes(self, uid: str) -> None:
-        """Forgets a group's nodes once the group and all of them are gone."""
+        """Forgets a group's nodes once the group and all its nodes are gone."""
         nodes = self._nodes.get(uid)
         if nodes is not None and not nodes.there and uid not in self._uids:
             del self._nodes[uid]
@@ -317,7 +320,7 @@ class Store:
         )
 
     def _next_serial(self, group: Group) -> int:
-        """Returns a number above all serials that were given out, as far as we can see."""
+        """Returns a number above all serials that the operator has used, as far as we can see."""
         nodes = self._nodes.get(group.uid)
         last = max((batch.last for batch in batches_of(group.status)), default=-1)
         return max(group.status.next_serial, last + 1, nodes.highest + 1 if nodes else 0)
@@ -328,12 +331,13 @@ def _first(batch: Batch) -> int:
 
 
 def _requested(group: Group) -> tuple[int, tuple[PendingBatch, ...]]:
-    """What the group has requested: if this changes, Nodes come, or are no longer waited for."""
+    """Returns what the group has requested. If this changes, Nodes will come, or are cancelled."""
     return group.status.next_serial, group.status.pending
 
 
 def _place(view: NodeView) -> tuple[str, int] | None:
-    """Returns the uid of the group that owns a node, and its serial; None where no group does."""
+    """Returns the uid of the group that owns a node, and the node's serial; None if no group owns
+    it."""
     uid = view.annotations.get(constants.NODE_GROUP_UID_ANNOTATION, "")
     if not uid or uid not in view.owner_uids:
         return None
@@ -343,7 +347,8 @@ def _place(view: NodeView) -> tuple[str, int] | None:
 
 
 class CallbackSink(Generic[T]):
-    """Passes objects of one kind from a reflector on; `synced` is set when all have been listed."""
+    """Passes objects of one kind from a reflector to callbacks; `synced` is set when all have been
+    listed."""
 
     def __init__(
         self,

@@ -5,7 +5,7 @@
 
 nodegroups.template says what a node of a group looks like. Here JSON becomes protobuf, for any kind
 of object in kubernetes.proto: fields have the same names in both, so the message's descriptor says
-what belongs where. Other fields are left out, as by a program built for an older Kubernetes.
+which value goes where. Unknown fields are left out, as by a program built for an older Kubernetes.
 
 The bytes are those of the Node alone, without the envelope in which an API server sends one.
 """
@@ -34,14 +34,15 @@ from kwok_operator.shim.proto import kubernetes_pb2 as k8s
 from kwok_operator.topology.layout import Layout
 
 _Field = Any
-"""A FieldDescriptor. The library has two classes of them, one of them private."""
+"""A FieldDescriptor. protobuf has two classes of them, one of which is private."""
 
 FIELD: Final = "status.resolvedTemplate"
 
 _NO_TIME: Final = "1970-01-01T00:00:00Z"
-"""A template has no age: readers take a Time of zero seconds for none."""
+"""The creation time of a template, which means "none": readers take a Time of zero seconds as
+missing."""
 _NO_ENDPOINT: Final = KubeletEndpoint(addresses=(), port=0)
-"""An endpoint without addresses: with any endpoint a node is rendered Ready, and a template has no
+"""An endpoint without addresses. A node with any endpoint is rendered Ready, and a template has no
 kubelet."""
 _UNKNOWN_TO_CLUSTERAPI: Final = frozenset({constants.BETA_ARCH_LABEL, constants.BETA_OS_LABEL})
 _SEEN_ON_A_NODE: Final = frozenset(
@@ -75,9 +76,8 @@ class TemplateTaint(_Strict):
 
 
 class FromZero(_Strict):
-    """What differs between the template and the group's nodes: labels (None: left out), all of its
-    taints, and amounts, which are all allocatable.
-    """
+    """How the template differs from the group's nodes: labels (None: without that label), all of
+    its taints, and amounts, which are all allocatable."""
 
     labels: dict[str, str | None] = {}
     taints: tuple[TemplateTaint, ...] | None = None
@@ -116,9 +116,9 @@ def template_node(
 ) -> bytes:
     """Returns the bytes of a Ready node of the group, called `template-<group>`; never empty.
 
-    `uid` is the group's; if it has a topology, its next node will stand in `place`. With
-    `clusterapi` the node is what CA's provider of that name would show. The same
-    template gives the same bytes. Raises TemplateError where the template can't be a Node.
+    `uid` is the group's. If the group has a topology, its next node will stand in `place`. With
+    `clusterapi` the node is the one that CA's provider of that name would show. The same template
+    gives the same bytes. Raises TemplateError if the template can't be a Node.
     """
     node = copy.deepcopy(dict(resolved))
     metadata = section(node, "metadata", field=FIELD)
@@ -196,21 +196,19 @@ def _lay_over(node: dict[str, Any], from_zero: FromZero) -> None:
 
 
 def _make_room_for_kube_proxy(node: dict[str, Any]) -> None:
-    """Reserves the requests of kube-proxy: CA's provider clusterapi has that pod in its template,
-    externalgrpc has none.
-    """
+    """Subtracts the requests of kube-proxy from what is allocatable. CA's provider clusterapi has
+    that pod in its template; externalgrpc has none."""
     allocatable = dict(_amounts(node, "allocatable"))
     for name, taken in _KUBE_PROXY.items():
-        with suppress(KeyError, ValueError):  # encode_node refuses what is no amount
+        with suppress(KeyError, ValueError):  # encode_node reports an invalid amount
             left = max(Fraction(0), parse_quantity(allocatable[name]) - taken)
             allocatable[name] = format_quantity(left, like=allocatable[name])
     node["status"]["allocatable"] = allocatable
 
 
 def _set_apart_from_nodes(node: dict[str, Any]) -> None:
-    """Gives the template a label that no node has, so that CA never takes an empty group for
-    similar to one with nodes: nodes have labels that CA doesn't know from zero.
-    """
+    """Gives the template a label that no node has. Nodes have labels that a template for scaling
+    from zero lacks, so CA must never take an empty group for similar to one with nodes."""
     labels = node["metadata"]["labels"]
     ours = (constants.NODE_GROUP_LABEL, constants.ALIKE_LABEL)
     compared = {key: text for key, text in labels.items() if key not in ours}

@@ -2,13 +2,13 @@
 
     files ──look, every few seconds──> context() ──> each new connection
 
-Files that don't fit each other, as when one of them is renewed and the other is not yet, change
-nothing: the last ones that did stay. Connections that are open keep what they have.
+While the files don't fit each other, as when only one of them is renewed yet, the last ones that
+did fit stay in use. Open connections keep their certificates.
 
-No session can be resumed, as that would skip the check of the client's certificate: TLS 1.3 resumes
-by tickets only, of which there are none. TLS 1.2 has another way, and Python no switch for it.
+No session can be resumed, as that would skip the check of the client's certificate. TLS 1.3 resumes
+only by tickets, and the shim issues none. TLS 1.2 has another way, which Python can't switch off.
 
-Clients that are turned away are logged: no call of theirs begins, so nothing else would show them.
+Clients that fail the handshake are logged, because no call of theirs shows up anywhere else.
 """
 
 import asyncio
@@ -27,11 +27,11 @@ logger = logging.getLogger(__name__)
 CHECK_INTERVAL: Final = 10.0
 """Seconds between two checks of the files."""
 WARN_INTERVAL: Final = 60.0
-"""Seconds in which one cause is logged once, however many clients try."""
+"""Seconds for which one cause is logged only once, however many clients fail by it."""
 
 
 class Tls:
-    """Mutual TLS with the files as they are now. Raises SettingsError where they can't be used."""
+    """Mutual TLS with the files as they are now. Raises SettingsError if they can't be used."""
 
     def __init__(
         self, certificates: Certificates, *, clock: Callable[[], float] = time.monotonic
@@ -39,7 +39,8 @@ class Tls:
         self._certificates = certificates
         self._clock = clock
         self._warned: dict[str, float] = {}
-        """When each cause of a refusal was last logged; OpenSSL knows a few hundred causes."""
+        """Cause of a failed handshake -> when it was last logged. OpenSSL knows a few hundred
+        causes."""
         self._stamp = self._refused = _stamp(certificates)
         self._current = self._load()
 

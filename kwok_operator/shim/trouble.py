@@ -1,14 +1,15 @@
-"""Simulates trouble of the cloud's API: calls that are late, fail, or aren't answered.
+"""Simulates trouble of the cloud's API: calls that are late, fail, or get no answer.
 
     handlers ──ApiTrouble.around──> handlers that first ask the plan: pass, wait, fail, say nothing
 
-It shows how cluster-autoscaler (CA) copes with it. The shim must have the flag --api-trouble, and
-the groups must take part (spec.cloud.apiTrouble). A call that names a group is only touched if that
-group takes part. One about all groups is touched if all served groups do, one about a node of no
+It shows how cluster-autoscaler (CA) copes with such trouble. It needs the shim's flag
+--api-trouble, and groups with spec.cloud.apiTrouble. A call about a group is affected if that group
+has this field; a call about all groups, if all served groups have it; a call about a node of no
 group never.
 
 What happens to a call is drawn from the plan's seed, the call's name, the group, and how many such
-calls came before, so that a run can be repeated. An error comes before anything is written.
+calls came before, so that a run can be repeated. A call that is to fail fails before anything is
+written.
 """
 
 import asyncio
@@ -35,14 +36,13 @@ _NAMING: Final = {
     for name, method in CALLS.items()
     if "id" in method.input_type.fields_by_name
 }
-"""By call, the types of requests that name a group."""
+"""Name of a call -> the type of its request, for calls that name a group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What happens to one call: it waits `latency` seconds, then fails with `error`. Or, if
-    `silent`, it gets no answer, and is carried out only if `happens`.
-    """
+    """What happens to one call: it waits `latency` seconds, then fails with `error`. If it is
+    `silent`, it gets no answer, and is carried out only with `happens`."""
 
     latency: float = 0.0
     error: tuple[StatusCode, str] | None = None
@@ -72,9 +72,8 @@ def fate(plan: TroublePlan, *, rpc: str, group: str, number: int) -> Fate:
 
 
 class ApiTrouble:
-    """Wraps handlers so that calls may fail; `count` gets the name of each call that is touched,
-    and what happens to it.
-    """
+    """Wraps handlers so that calls may fail. `count` gets the name of each affected call, and what
+    happens to it."""
 
     def __init__(
         self, plan: TroublePlan, *, store: Store, count: Callable[[str, str], None]
@@ -90,7 +89,7 @@ class ApiTrouble:
         return {path: self._around(path, handler) for path, handler in handlers.items()}
 
     def stop(self) -> None:
-        """Ends all waits: late calls are answered now, silent ones fail."""
+        """Ends all waits: late calls are answered now, calls without an answer fail."""
         self._stopping.set()
 
     def _around(self, path: str, handler: Handler) -> Handler:
@@ -121,7 +120,7 @@ class ApiTrouble:
         if drawn.silent:
             self._count(rpc, "timeout")
             if drawn.happens:
-                # Its answer is lost, also that it failed.
+                # The answer is dropped, even if it is an error.
                 with suppress(RpcError):
                     await _answer(handler, request)
             await self._wait(LONGEST / SECOND)
@@ -133,9 +132,8 @@ class ApiTrouble:
             await asyncio.wait_for(self._stopping.wait(), seconds)
 
     def _group(self, rpc: str, request: bytes) -> str | None:
-        """Returns the group whose trouble a call gets, "" for a call about all groups; None if the
-        call gets none.
-        """
+        """Returns the group by which trouble is drawn for a call, "" for a call about all groups;
+        None if the call is not affected."""
         if not self._store.synced:
             return None
         if rpc in OF_NO_GROUP:
@@ -144,7 +142,7 @@ class ApiTrouble:
         try:
             group = self._named(rpc, request)
         except RpcError:
-            return None  # the handler says what is wrong with it
+            return None  # the handler reports the malformed request
         return group.name if group is not None and _takes_part(group) else None
 
     def _named(self, rpc: str, request: bytes) -> Group | None:

@@ -38,10 +38,10 @@ OF_NO_GROUP: Final = frozenset(
     for name, call in CALLS.items()
     if {"id", "node"}.isdisjoint(call.input_type.fields_by_name)
 )
-"""Calls that are about all groups."""
+"""Names of the calls that are about all groups."""
 MAX_BYTES: Final = 2**20
 LONGEST: Final = 60 * SECOND
-"""Milliseconds of the longest wait: cluster-autoscaler has given up long before."""
+"""The longest wait in milliseconds. cluster-autoscaler gives up long before."""
 
 _TIME = re.compile(r"(?:([0-9]{1,2})m)?(?:([0-9]{1,4})s)?(?:([0-9]{1,5})ms)?")
 _SCALE: Final = 1_000
@@ -60,7 +60,7 @@ _PROBLEMS: Final = {
     "too_short": "is empty; add an item",
     "string_too_short": "is empty; give it a text, or leave it out",
 }
-"""Sentences on what is wrong with a value, by pydantic's type of the error."""
+"""pydantic's type of an error -> the sentence that says what is wrong with the value."""
 
 
 def _time(text: Any) -> Any:
@@ -134,7 +134,7 @@ class Latency(_Part):
 
     def milliseconds(self, draw: float) -> float:
         """Returns the wait for `draw`, a random number from 0 to 1."""
-        # Each time as a thousand times as long, as those of a Delay are whole seconds.
+        # A Delay has whole seconds, so each time is made a thousand times as long.
         scaled = Delay.model_validate(_scaled(self.model_dump(exclude_none=True)))
         return min(span(scaled, draw) / _SCALE, LONGEST)
 
@@ -185,7 +185,7 @@ class Rule(_Part):
 
 
 class TroublePlan(_Part):
-    """The rules of the file: for each call the first one that fits holds."""
+    """The rules of the file. For each call the first rule that fits counts."""
 
     seed: Annotated[str, BeforeValidator(number_as_text)] = Field(default="", max_length=64)
     rpcs: tuple[Rule, ...] = Field(min_length=1, max_length=100)
@@ -234,7 +234,7 @@ def _sentence(error: ValidationError) -> str:
 
 
 def _scaled(value: Any) -> Any:
-    """Replaces each time by one of as many seconds as it has milliseconds."""
+    """Replaces each time in milliseconds by one of as many seconds."""
     if isinstance(value, dict):
         return {key: _scaled(part) for key, part in value.items()}
     if isinstance(value, list | tuple):

@@ -1,12 +1,13 @@
-"""Changes groups: decides on the known state, writes only onto that state, else decides again.
+"""Changes groups: decides on the known state, writes only if that state is still current, else
+reads it and decides again.
 
     change(group, decide) ──> the group's turn ──> decide(fleet) ──> JSON Patch, if unchanged
                            (several at once)        ^──── read again ──┘ if changed
 
-A change is written only onto the generation that it was decided on: no increase and no victim is
-lost or counted twice, even if others write, too. Status writes don't change the generation, and so
-never get in the way. Calls about one group that come during a write are decided together, and
-written in one.
+A change is written only to the generation that it was decided on. So no increase and no node to
+delete is lost or counted twice, even if others write, too. Status writes don't change the
+generation, and so never get in the way. Calls about one group that come during a write are then
+decided together and written at once.
 """
 
 import asyncio
@@ -31,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 FIELD_MANAGER: Final = "kwok-operator-shim"
 PATIENCE: Final = 4.0
-"""Seconds for one call: cluster-autoscaler gives up after 5."""
+"""The most seconds for one call: cluster-autoscaler gives up after 5."""
 SHORTEST_REQUEST: Final = 0.3
 FIRST_PAUSE: Final = 0.01
 LAST_PAUSE: Final = 0.2
@@ -40,11 +41,11 @@ Decide = Callable[[Fleet], Change | None]
 
 
 class NotServedError(KwokOperatorError):
-    """The group is gone, or cluster-autoscaler may not scale it."""
+    """The group does not exist, or cluster-autoscaler may not scale it."""
 
 
 class BusyError(KwokOperatorError):
-    """Other writers kept changing the group for as long as cluster-autoscaler waits."""
+    """Others changed the group again and again, for as long as cluster-autoscaler waits."""
 
 
 @dataclass(slots=True)
@@ -55,7 +56,7 @@ class _Call:
 
 @dataclass(slots=True)
 class _Turn:
-    """Calls that wait for a write to one group, and whether a task is writing."""
+    """The calls that wait for a write to one group, and whether a task is writing."""
 
     waiting: list[_Call] = field(default_factory=list)
     writing: bool = False
@@ -83,9 +84,9 @@ class TargetWriter:
         self._turns: dict[str, _Turn] = {}
 
     async def change(self, group: str, decide: Decide) -> Change | None:
-        """Writes a change; returns it once the API server has it and the store knows it.
+        """Writes a change. Returns it once the API server has it and the store knows it.
 
-        Raises what `decide` raises, NotServedError, BusyError, and KwokOperatorError where the API
+        Raises what `decide` raises, NotServedError, BusyError, and KwokOperatorError if the API
         server doesn't answer: then it is unknown whether the change was made.
         """
         turn = self._turns.setdefault(group, _Turn())
@@ -98,7 +99,7 @@ class TargetWriter:
         return await done
 
     async def _take_turns(self, group: str, turn: _Turn) -> None:
-        # One turn of the loop, so that calls which came together are written together.
+        # Waits one turn of the event loop, so that calls which came together are written together.
         await asyncio.sleep(0)
         try:
             while turn.waiting:
@@ -131,7 +132,7 @@ class TargetWriter:
             refusal = await self._patch(group, patch, until=give_up) if patch else None
             if refusal is None:
                 for call, change in accepted:
-                    if not call.done.done():  # its caller may have gone, and what is done is done
+                    if not call.done.done():  # else its caller gave up
                         call.done.set_result(change)
                 return
             if self._clock() >= give_up:
@@ -139,16 +140,15 @@ class TargetWriter:
             await self._read(group, until=give_up)
             now = self._store.known(name)
             if now is not None and (now.uid, now.generation) == (group.uid, group.generation):
-                raise refusal  # nobody was faster: it is the change itself that can't be
+                raise refusal  # the change itself is refused
             await self._sleep(pause * (0.5 + self._draw()))
             pause = min(LAST_PAUSE, 2 * pause)
 
     async def _patch(
         self, group: Group, patch: list[dict[str, Any]], *, until: float
     ) -> InvalidError | None:
-        """Sends a patch. Returns the API server's refusal: mostly, the group has changed
-        meanwhile.
-        """
+        """Sends a patch. Returns the API server's refusal, usually because the group has changed
+        meanwhile."""
         try:
             answer = await self._client.request(
                 "PATCH",
@@ -157,7 +157,8 @@ class TargetWriter:
                 body=patch,
                 content_type=JSON_PATCH,
                 timeout=self._left(until),
-                # A second one would find its own change, take it for another's, and add to it.
+                # If an answer was lost, a second patch would find the first one's change, take it
+                # for somebody else's, and add to it.
                 resend=False,
             )
         except NotFoundError as error:
@@ -182,7 +183,7 @@ class TargetWriter:
 
 
 def _decide(fleet: Fleet, calls: list[_Call]) -> tuple[list[tuple[_Call, Change | None]], Fleet]:
-    """Decides the calls in order, each on the group as the ones before it left it.
+    """Decides the calls in order, each on the group as the earlier calls left it.
 
     A call that is refused fails at once, and changes nothing for the others.
     """

@@ -1,11 +1,11 @@
 """One client's connection: bytes become events, answers become bytes. No input or output here.
 
-`receive` never raises: what breaks the protocol ends the stream or the connection as RFC 9113 says,
-and the reason goes to the client with GOAWAY. Answers for streams that are over are dropped, so
+`receive` never raises. If the client breaks the protocol, the stream or the connection ends as RFC
+9113 says, and GOAWAY gives the client the reason. Answers for streams that are over are dropped, so
 that the caller need not know what the client did meanwhile.
 
 What a client sends is bounded before it is kept: frames by the frame size, headers by size and
-number of frames, bodies by windows, streams by number, and frames that get nothing done by
+number of frames, bodies by windows, streams by number, and useless frames, such as pings, by
 `Patience`. The caller must bound what waits to be sent, whose size is `unsent`.
 """
 
@@ -28,7 +28,7 @@ class RequestReceived(NamedTuple):
 
 
 class DataReceived(NamedTuple):
-    """A part of a request's body. When it is dealt with, call `Http2Connection.consumed`."""
+    """A part of a request's body. Call `Http2Connection.consumed` once it is processed."""
 
     stream_id: int
     data: bytes
@@ -43,7 +43,7 @@ class StreamReset(NamedTuple):
 
 
 class ConnectionEnded(NamedTuple):
-    """All streams are over. The rest is to be sent, then the connection is closed."""
+    """All streams are over. The caller sends what is left, then closes the connection."""
 
     code: ErrorCode
     reason: str
@@ -55,25 +55,25 @@ Event = RequestReceived | DataReceived | StreamReset | ConnectionEnded
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     streams: int = 1000
-    """Streams that may be open at a time."""
+    """The most streams that may be open at a time."""
     header_list: int = 16_384
-    """Most bytes of a request's header, before and after decompression."""
+    """The most bytes of a request's header, before and after decompression."""
     continuations: int = 16
-    """Most frames in which a header may be continued."""
+    """The most CONTINUATION frames of one header."""
     stream_window: int = 2**18
     """Bytes that a client may send on one stream before the server has consumed them."""
     connection_window: int = 2**20
     idle_frames: int = 4000
-    """Most frames per `period` that get nothing done: pings, settings, resets, empty data, ..."""
+    """The most useless frames per `period`: pings, settings, resets, empty data, ..."""
     period: float = 10.0
-    """Seconds of the period of `idle_frames`."""
+    """The seconds of the period of `idle_frames`."""
 
 
 class Patience:
-    """Limits frames that cost us work and get nothing done; a completed call makes up for two.
+    """Limits useless frames, which cost the server work; a completed call makes up for two.
 
-    So a client may reset a thousand calls at once, and ping after every answer for ever, but can't
-    go on opening and resetting streams, or pinging, faster than `Limits.idle_frames` allows.
+    So a client may reset a thousand calls at once, and ping after every answer for ever. But it
+    can't go on opening and resetting streams, or pinging, faster than `Limits.idle_frames` allows.
     """
 
     __slots__ = ("_clock", "_limit", "_period", "_since", "_spent")
@@ -86,9 +86,7 @@ class Patience:
         self._spent = 0
 
     def spend(self) -> None:
-        """Counts a frame that gets nothing done. Raises Http2ConnectionError if there are too
-        many.
-        """
+        """Counts a useless frame. Raises Http2ConnectionError if there are too many."""
         self._spent += 1
         if self._spent <= self._limit:
             return
@@ -127,12 +125,14 @@ class Http2Connection:
             max_header=limits.header_list, max_continuations=limits.continuations
         )
         self._decoder = headers.HeaderDecoder(max_list_size=limits.header_list)
-        # A client's headers are few, even with their timeouts: most calls find theirs here.
+        # A client sends few different header blocks, even with its timeouts, so most are cached
+        # here.
         self._heads: dict[bytes, Mapping[bytes, bytes]] = {}
         self._outgoing = Outgoing(ended=self._sent_all)
         self._sent = sent
         self._streams: dict[int, Stream] = {}
-        # What a client sent before it heard of a reset is no mistake. Oldest first, bounded.
+        # Streams that the server has reset, the oldest first. Frames that the client sent before it
+        # knew of the reset are no mistake. The number is bounded.
         self._reset: dict[int, None] = {}
         self._highest = 0
         self._window = limits.connection_window
@@ -179,11 +179,12 @@ class Http2Connection:
         return events
 
     def data_to_send(self) -> bytes:
-        """Returns bytes to send now; call it again until it is empty, or the transport is full."""
+        """Returns bytes to send now. Call it until it returns none, or the transport is full."""
         return self._outgoing.take()
 
     def respond(self, stream_id: int, *, head: bytes, body: bytes, trailers: bytes) -> None:
-        """Sends a whole response. Blocks are those of headers.encode, at most 16,384 bytes each."""
+        """Sends a whole response. `head` and `trailers` are blocks made by headers.encode, at most
+        16,384 bytes each."""
         if stream := self._streams.get(stream_id):
             self._outgoing.respond(stream, head, body, trailers)
 
@@ -209,7 +210,7 @@ class Http2Connection:
         return stream is not None and bool(stream.waiting)
 
     def cancel(self, stream_id: int) -> None:
-        """Resets the stream: nothing more is sent, not even what waits."""
+        """Resets the stream: nothing more is sent, not even data that waits."""
         if self._drop(stream_id):
             self._outgoing.control(frames.reset_frame(stream_id, ErrorCode.CANCEL))
             self._remember_reset(stream_id)
@@ -219,9 +220,8 @@ class Http2Connection:
         self._outgoing.control(frames.frame(frames.PING, 0, 0, bytes(8)))
 
     def consumed(self, stream_id: int, count: int) -> None:
-        """Reports that `count` bytes of the body are dealt with: the client may send as many
-        again.
-        """
+        """Reports that `count` bytes of the body are processed: the client may send as many
+        again."""
         stream = self._streams.get(stream_id)
         if stream is None or stream.remote_ended:
             return
@@ -232,7 +232,7 @@ class Http2Connection:
             stream.consumed = 0
 
     def leave(self, reason: str) -> None:
-        """Sends GOAWAY: the client opens no new streams; those that are open go on to their end."""
+        """Sends GOAWAY: the client opens no new streams; open streams continue to their end."""
         if not self._leaving and not self._ended:
             self._leaving = True
             self._outgoing.control(frames.goaway_frame(self._highest, ErrorCode.NO_ERROR, reason))
@@ -318,7 +318,8 @@ class Http2Connection:
                 self._open(stream_id, ends, headers.content_length(head))
                 events.append(RequestReceived(stream_id, head, ends))
                 return
-            # Decoded in any case: later blocks build on the table that this one leaves.
+            # Decoded even if the stream is over: HPACK's table, which later blocks need, depends on
+            # it.
             fields = self._decoder.decode(block)
             stream = self._streams.get(stream_id)
             if stream is None:
@@ -390,7 +391,8 @@ class Http2Connection:
             elif key == frames.Setting.MAX_FRAME_SIZE:
                 self._outgoing.change_frame_size(value)
         if windows is not None:
-            # Once per frame: it is work for each stream, and a frame holds thousands of settings.
+            # Only once per frame, because it is work for each stream, and a frame can have
+            # thousands of settings.
             self._outgoing.change_initial_window(windows, list(self._streams.values()))
         self._outgoing.control(frames.frame(frames.SETTINGS, frames.ACK, 0))
 
@@ -407,7 +409,8 @@ class Http2Connection:
             self._outgoing.control(frames.frame(frames.PING, frames.ACK, 0, payload))
 
     def _goaway(self, _: int, stream_id: int, payload: bytes, __: list[Event]) -> None:
-        # The client opens no more streams and closes when it has its answers: nothing to do here.
+        # After it, the client opens no more streams, and closes when it has its answers. Nothing to
+        # do here.
         if stream_id:
             raise frames.protocol_error("GOAWAY on a stream")
         if len(payload) < 8:
@@ -434,9 +437,8 @@ class Http2Connection:
             raise frames.protocol_error(f"stream {stream_id} was never opened")
 
     def _check_reset(self, stream_id: int) -> None:
-        """Raises Http2ConnectionError for data and headers of a stream that isn't open, unless we
-        have reset it.
-        """
+        """Raises Http2ConnectionError for data or headers of a stream that isn't open, unless the
+        server has reset it."""
         self._check_opened(stream_id)
         if stream_id not in self._reset:
             raise Http2ConnectionError(ErrorCode.STREAM_CLOSED, f"stream {stream_id} is over")

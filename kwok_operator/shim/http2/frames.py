@@ -1,9 +1,8 @@
-"""Builds and reads HTTP/2 frames, and has the two kinds of protocol errors.
+"""Builds and reads HTTP/2 frames, and defines the two kinds of protocol errors.
 
-Bytes arrive in pieces of any size, and FrameReader makes whole frames of them. Headers come as one
-frame, without padding and priority, however many the client made of them. At most one frame's size
-is kept of an incomplete frame. There are no objects for frames, so that each byte is read only
-once.
+Bytes arrive in pieces of any size, and FrameReader makes whole frames of them. It passes a header
+on as one frame, without padding and priority, however many frames the client sent. Of an incomplete
+frame, at most one frame's size is kept. A frame is no object, so that each byte is read only once.
 """
 
 from collections.abc import Iterator, Mapping
@@ -120,9 +119,8 @@ def goaway_frame(last_stream_id: int, code: ErrorCode, reason: str) -> bytes:
 
 
 def header_frames(stream_id: int, block: bytes, *, end_stream: bool) -> bytes:
-    """Builds HEADERS, and CONTINUATION where the block is longer than every peer takes in one
-    frame.
-    """
+    """Builds a HEADERS frame. If the block is longer than what every peer accepts in one frame,
+    CONTINUATION frames follow."""
     end = END_STREAM if end_stream else 0
     if len(block) <= MIN_MAX_FRAME_SIZE:
         return frame(HEADERS, END_HEADERS | end, stream_id, block)
@@ -165,7 +163,8 @@ def unpadded(payload: bytes, flags: int) -> bytes:
 
 
 MAX_FRAME_SIZE: Final = MIN_MAX_FRAME_SIZE
-"""The largest payload that we accept. We announce no other, so clients send no larger ones."""
+"""The largest payload that the server accepts. It is HTTP/2's default, so clients send no larger
+ones."""
 
 _unpack = FRAME_HEADER.unpack_from
 
@@ -185,16 +184,15 @@ class FrameReader:
         self._needed = len(PREFACE)
         self._prefaced = False
         self.greeted = False
-        """Whether the first frame has come."""
+        """Whether the first frame has arrived."""
         self._block: bytearray | None = None
         self._block_of = 0
         self._block_flags = 0
         self._continuations = 0
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """Yields the frames that are complete now; read it to the end. Raises
-        Http2ConnectionError.
-        """
+        """Yields the frames that are complete now. The caller must read all of them. Raises
+        Http2ConnectionError."""
         if self._rest:
             self._rest += data
             if self._prefaced and len(self._rest) < self._needed:
@@ -225,9 +223,8 @@ class FrameReader:
         self._rest += data[at:]
 
     def _preface(self, data: bytes) -> int:
-        """Checks the preface, and returns where the frames begin: at the end of `data` while the
-        preface is incomplete.
-        """
+        """Checks the preface, which every client sends first. Returns where the frames begin; while
+        the preface is incomplete, that is the end of `data`."""
         if not PREFACE.startswith(data[: len(PREFACE)]):
             raise protocol_error("only HTTP/2 is spoken here, from the first byte on")
         if len(data) < len(PREFACE):
@@ -242,7 +239,7 @@ class FrameReader:
         self.greeted = True
 
     def _header(self, kind: int, flags: int, stream_id: int, payload: bytes) -> Frame | None:
-        """Returns a whole header once all of its frames have come."""
+        """Returns a header as one frame once all of its frames have arrived, else None."""
         block = self._block
         if block is None:
             if kind == CONTINUATION:

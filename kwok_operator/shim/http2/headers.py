@@ -1,11 +1,11 @@
-"""Decodes, encodes and checks header fields: HPACK (RFC 7541), and the rules for a request's (RFC
-9113, section 8).
+"""Decodes, encodes and checks header fields: HPACK (RFC 7541), and the rules for a request's header
+(RFC 9113, section 8).
 
-Clients are offered a dynamic table of size 0. If a client accepts, as those of gRPC do, its blocks
-don't depend on each other, so that the meaning of a whole block can be remembered. Its long texts
-(path, authority, user agent) are the same bytes in each call: decoding Huffman's code, the slow
-part, is remembered too. That is why a block is decoded here, with the tables of the hpack library,
-and not by its Decoder, which takes four times as long.
+The server offers clients a dynamic table of size 0. If a client accepts, as gRPC's do, its blocks
+don't depend on each other, so the meaning of a whole block can be cached. Its long texts (path,
+authority, user agent) are the same bytes in each call. Decoding their Huffman code is slow, so that
+is cached, too. For these caches blocks are decoded here, with the tables of the hpack library; its
+own Decoder takes four times as long.
 """
 
 import re
@@ -23,7 +23,7 @@ Field = tuple[bytes, bytes]
 
 _MAX_INTEGER_BYTES: Final = 5
 
-# Bounded in number and size: what a hostile client puts here is at most a quarter of a megabyte.
+# The cache is bounded in number and size: a hostile client can fill at most 256 KiB.
 _REMEMBERED: Final = 1024
 _REMEMBERED_LENGTH: Final = 256
 _remembered_huffman = lru_cache(maxsize=_REMEMBERED)(decode_huffman)
@@ -40,14 +40,14 @@ class HeaderDecoder:
         self._allowed = self._table.maxsize
 
     def limit_table(self, size: int) -> None:
-        """Sets the table size that the client has acknowledged; it must shrink a larger table in
-        the next block.
-        """
+        """Sets the table size that the client has acknowledged. If its table is larger, the client
+        must shrink it in the next block."""
         self._allowed = size
 
     @property
     def stateless(self) -> bool:
-        """Whether there is no table, and will be none: a block means the same whenever it comes."""
+        """Whether the client uses no dynamic table and never will: then a block always means the
+        same."""
         return self._table.maxsize == self._allowed == 0
 
     def decode(self, block: bytes) -> list[Field]:
@@ -133,7 +133,7 @@ def _broken(why: str) -> Http2ConnectionError:
 
 
 def encode(fields: Iterable[Field]) -> bytes:
-    """Encodes a block that any peer can decode at any time: it adds nothing to a table."""
+    """Encodes a block that any peer can decode at any time, as it uses no dynamic table."""
     literals = (NeverIndexedHeaderTuple(name, value) for name, value in fields)
     return Encoder().encode(literals, huffman=False)
 
@@ -142,7 +142,7 @@ _NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
 _VALUE: Final = re.compile(rb"(?:[^\0\r\n\t ](?:[^\0\r\n]*[^\0\r\n\t ])?)?")
 _REQUIRED: Final = (b":method", b":scheme", b":path")
 _PSEUDO: Final = frozenset({*_REQUIRED, b":authority"})
-# They are about one connection of HTTP/1, and a way to smuggle requests through proxies.
+# These fields are about one HTTP/1 connection, and are used to smuggle requests past proxies.
 _FORBIDDEN: Final = frozenset(
     {b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade"}
 )
@@ -150,7 +150,7 @@ _LENGTH: Final = re.compile(rb"[0-9]{1,15}")
 
 
 class MalformedRequest(Exception):
-    """The header fields break a rule; the message says which."""
+    """The header fields of a request break a rule; the message says which."""
 
 
 def read_head(fields: Iterable[Field]) -> dict[bytes, bytes]:
@@ -181,9 +181,8 @@ def check_trailers(fields: Iterable[Field]) -> None:
 
 
 def content_length(head: Mapping[bytes, bytes]) -> int | None:
-    """Returns the length of the body that the client promises, if it does. Raises
-    MalformedRequest.
-    """
+    """Returns the length of the body that the header announces, or None. Raises
+    MalformedRequest."""
     value = head.get(b"content-length")
     if value is None:
         return None

@@ -1,6 +1,6 @@
-"""Queues what is to be sent until the client takes it (RFC 9113, section 5.2).
+"""Queues what is to be sent until the client accepts it (flow control: RFC 9113, section 5.2).
 
-Header and control frames go out at once. Data waits in its stream, uncopied, until the stream's
+Header and control frames are sent at once. Data waits in its stream, uncopied, until the stream's
 window, the connection's window and the limit on one write leave room; streams take turns. Trailers
 follow the last byte.
 """
@@ -13,18 +13,18 @@ from kwok_operator.shim.http2 import frames
 from kwok_operator.shim.http2.frames import ErrorCode, Http2ConnectionError, StreamError
 
 MAX_FRAME: Final = 65_536
-"""Bytes of our largest frame: larger ones gain nothing, and keep the other streams waiting."""
+"""The most bytes of a frame that the server sends. Larger ones gain nothing, and keep other streams
+waiting."""
 MAX_WRITE: Final = 262_144
-"""Bytes of data from one `take`: the rest waits here, where it costs no copy, for the client to
-read."""
+"""The most bytes of data that one `take` returns. More data waits here, without a copy, until the
+client reads."""
 
 _pack = frames.FRAME_HEADER.pack
 
 
 class Stream:
-    """One call that is not over. Once we have ended it, it is over, whatever the client still
-    sends.
-    """
+    """One call that is not over. When the server has ended its side, it is over, whatever the
+    client still sends."""
 
     __slots__ = (
         "consumed",
@@ -51,7 +51,8 @@ class Stream:
 
 
 class Outgoing:
-    """What waits to be sent. `ended` is called with each stream whose last frame has been made."""
+    """What waits to be sent. `ended` is called with each stream once its last frame has been
+    built."""
 
     def __init__(self, *, ended: Callable[[Stream], None]) -> None:
         self._ended = ended
@@ -68,7 +69,8 @@ class Outgoing:
         self._out.append(frame)
 
     def respond(self, stream: Stream, head: bytes, body: bytes, trailers: bytes) -> None:
-        """Queues a whole response; blocks as of headers.encode, each at most 16,384 bytes."""
+        """Queues a whole response. `head` and `trailers` are blocks made by headers.encode, each at
+        most 16,384 bytes."""
         size = len(body)
         if (
             stream.waiting
@@ -110,7 +112,7 @@ class Outgoing:
             self._queue(stream)
 
     def trailers(self, stream: Stream, block: bytes) -> None:
-        """Ends the stream when its data has been sent."""
+        """Ends the stream with these trailers once its data has been sent."""
         stream.trailers = block
         if not stream.waiting:
             self._end(stream)
@@ -148,7 +150,7 @@ class Outgoing:
         self._frame_size = min(value, MAX_FRAME)
 
     def take(self) -> bytes:
-        """Returns the bytes that can be sent now; empty when there are none."""
+        """Returns the bytes that can be sent now; empty if there are none."""
         while self._turns and self._window > 0 and self._size < MAX_WRITE:
             _, stream = self._turns.popitem(last=False)
             self._send_some(stream)
