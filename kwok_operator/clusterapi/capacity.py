@@ -1,10 +1,12 @@
-"""The capacity of a scalable's nodes, and what cluster-autoscaler (CA) expects of them at zero.
+"""The capacity of a scalable's nodes, and the capacity that cluster-autoscaler (CA) expects while
+it has none.
 
     annotations, infrastructure template's status  --read_capacity-->  shape, overlay, findings
 
-CA errs in some cases, so there are two results: `shape` is for nodes, which get what production's
-nodes have; `overlay` is how CA's template from zero differs. Annotations win over the template's
-status.
+A scalable is a MachineDeployment, MachineSet or MachinePool. CA errs in some cases, so there are
+two results: `shape` is for nodes, which get what production's nodes have; `overlay` is how the
+template from which CA scales up from zero differs. Annotations win over the status of the
+infrastructure template.
 """
 
 import re
@@ -47,7 +49,7 @@ _MACHINES: Final = {
     "memory": ("1Mi", "1Ei", "16Gi"),
     "ephemeral-storage": ("1Mi", "1Ei", "100Gi"),
 }
-"""The least and the most that a machine is likely to have, and an example."""
+"""Per resource, the least and the most that a machine is likely to have, and an example."""
 _RESOURCE_NAME: Final = TypeAdapter(ExtendedResourceName)
 _QUANTITY: Final = TypeAdapter(Quantity)
 _DRIVER: Final = TypeAdapter(DriverName)
@@ -59,8 +61,8 @@ Taint = Mapping[str, str]
 class Capacity:
     """The capacity of a scalable's nodes; `shape` and `companions` are parts of spec.template.
 
-    `overlay` is how CA's template from zero differs: labels (None: it lacks the label), taints (all
-    of them), capacity. `known` says whether CA knows enough to scale from zero.
+    `overlay` is how CA's template for scaling from zero differs: labels (None: it lacks the label),
+    taints (all of them), capacity. `known` says whether CA knows enough to scale from zero.
     """
 
     shape: Mapping[str, Any]
@@ -89,7 +91,7 @@ class _Reader:
         annotated, listed = self._annotated(), self._listed()
         declared = {**listed, **annotated}
         pods = declared.get("pods", DEFAULT_MAX_PODS)
-        # With a negative amount, as with 0, nothing fits for CA.
+        # CA treats a negative amount like 0: no pod that requests the resource fits.
         below = {name: "0" for name, text in declared.items() if _is_below(text)}
         resources = {"pods": DEFAULT_MAX_PODS} | {
             name: _short(text)
@@ -131,7 +133,7 @@ class _Reader:
         self._report(reason or "InvalidCapacity", f"{key}: {shown(value)} {what}", path)
 
     def _annotated(self) -> dict[str, str]:
-        """The resources that annotations give; empty or zero ones count as absent."""
+        """The resources that annotations give; empty or zero ones count as missing."""
         amounts: dict[str, str] = {}
         for key, name in _QUANTITIES.items():
             text = self._of.annotations.get(key, "")
@@ -208,7 +210,7 @@ class _Reader:
         return number
 
     def _listed(self) -> dict[str, str]:
-        """The resources in the infrastructure template's status, without those not readable."""
+        """The resources in the infrastructure template's status, without unreadable amounts."""
         amounts: dict[str, str] = {}
         where = "status.capacity.{} of the infrastructure template: {} {}"
         for name, text in self._status("capacity").items():
@@ -225,7 +227,8 @@ class _Reader:
         return amounts
 
     def _status(self, part: str) -> dict[str, str]:
-        """A map of strings in the template's status; {} if one of the values is no string."""
+        """A map of strings in the infrastructure template's status; {} if one of its values is no
+        string."""
         given = value_at(self._template, "status", part)
         if not isinstance(given, Mapping):
             return {}
@@ -240,7 +243,7 @@ class _Reader:
         return dict(given)
 
     def _labels(self) -> tuple[dict[str, str], dict[str, str]]:
-        """The labels of the nodes, and those that CA expects from zero."""
+        """The labels of the nodes, and those that CA expects of a node before there is one."""
         info = self._status("nodeInfo")
         default = {ARCH_LABEL: self._default_arch, OS_LABEL: "linux"}
         labels = {
@@ -310,7 +313,7 @@ class _Reader:
         return good
 
     def _taints(self) -> tuple[list[Taint], list[Taint]]:
-        """The taints of the nodes, and those that CA expects from zero."""
+        """The taints of the nodes, and those that CA expects of a node before there is one."""
         specified = [
             {"key": t.get("key", ""), "value": t.get("value", ""), "effect": t.get("effect", "")}
             for t in self._of.taints
@@ -399,7 +402,7 @@ def _is_below(text: str) -> bool:
 
 
 def _unlikely(name: str, amount: Fraction | None) -> str:
-    """Says that no machine has so much of a resource, or so little; "" if one may."""
+    """Returns a sentence if no machine has so much of a resource, or so little; else ""."""
     least, most, example = _MACHINES.get(name, ("", "", ""))
     if not amount or not example or parse_quantity(least) <= amount <= parse_quantity(most):
         return ""
@@ -410,7 +413,7 @@ def _unlikely(name: str, amount: Fraction | None) -> str:
 
 
 def _short(text: str) -> str:
-    """Returns the same amount in a form that a group's spec accepts, if there is one."""
+    """Returns the same amount in a form that a group's spec accepts, if possible."""
     amount = _amount(text)
     if amount is None or _fits(_QUANTITY, text):
         return text

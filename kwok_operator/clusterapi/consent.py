@@ -1,8 +1,10 @@
-"""Checks that a cluster's CRDs of Cluster API are ours: at the start, and every 20 seconds.
+"""Checks that a cluster's CRDs of Cluster API are the operator's own: at the start, and every 20
+seconds.
 
     the three CRDs ──> clusterapi/crds.py ──> PreflightError, which ends the program
 
-A real Cluster API can be installed over ours at any time; from then on nothing may be written.
+A real Cluster API can be installed over them at any time. From then on nothing may be written, as
+its machines cost money.
 """
 
 import asyncio
@@ -41,10 +43,10 @@ class Consent:
             except PreflightError:
                 raise
             except KwokOperatorError:
-                continue  # unknown: read again
+                continue  # no answer: read again at the next check
 
     async def _read(self, name: str) -> dict[str, Any] | None:
-        # By a list, for which the operator has the right anyway.
+        # Lists instead of getting: the operator has the right to list anyway.
         params = {"fieldSelector": f"metadata.name={name}"}
         answer = await self._client.get_json(_PATH, params, retries=_RETRIES)
         items = answer.get("items") or []

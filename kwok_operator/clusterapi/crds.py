@@ -1,11 +1,12 @@
-"""Makes the CRDs that emulation needs, and decides whether those of a cluster may be used for it.
+"""Makes the CRDs that simulated Machines need, and decides whether a cluster's CRDs may be used for
+them.
 
     group  --emulated_crds-->  CustomResourceDefinitions with our mark
     the CRDs that a cluster has  --objection-->  why nothing may be emulated there
 
-They are the least that cluster-autoscaler needs: two versions without conversion, unknown fields
-kept, status and scale. An annotation on them (the mark) is the user's consent: a cluster without it
-may have real machines, which cost money.
+The CRDs are the least that cluster-autoscaler needs: two versions without conversion, unknown
+fields kept, status and scale. An annotation on them (the mark) is the user's consent: a cluster
+without it may have real machines, which cost money.
 """
 
 from collections.abc import Mapping
@@ -16,7 +17,8 @@ from kwok_operator.clusterapi.keys import DEFAULT_GROUP
 from kwok_operator.formats.untyped import as_map
 
 MARK: Final = "emulated"
-"""The value of constants.CAPI_ANNOTATION on CRDs; on groups, the annotation names the scalable."""
+"""The value of the annotation constants.CAPI_ANNOTATION on CRDs for simulated Machines. On groups,
+that annotation names the scalable."""
 VERSIONS: Final = ("v1beta1", "v1beta2")
 """The versions of all kinds; the last one is stored."""
 PROVIDER_LABEL: Final = "cluster.x-k8s.io/provider"
@@ -74,7 +76,7 @@ def _crd(group: str, kind: str, short: str, *, scalable: bool) -> dict[str, Any]
     plural = f"{singular}s"
     annotations = {constants.CAPI_ANNOTATION: MARK}
     if f".{group}".endswith((".k8s.io", ".kubernetes.io")):
-        # The API server takes no CRD into these groups without it.
+        # In these API groups, the API server accepts a CRD only with this annotation.
         annotations["api-approved.kubernetes.io"] = "unapproved, for emulation only"
     return {
         "apiVersion": "apiextensions.k8s.io/v1",

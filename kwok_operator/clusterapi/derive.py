@@ -2,10 +2,10 @@
 
     Scalables, infrastructure templates  --derive-->  CapiGroup each, Findings
 
-CA accepts a size outside of the bounds; the operator would move the target into them. So a group's
-bounds are widened to include its target. CA doesn't notice a larger maximum, as the target is there
-already and can't grow. It would notice a smaller minimum (--enforce-node-group-min-size), so an
-annotation has the minimum that CA is to get.
+A scalable is a MachineDeployment, MachineSet or MachinePool. CA accepts a size outside of its
+bounds; the operator would move the target into them. So a group's bounds are widened to include its
+target. CA doesn't notice a larger maximum, as the target has reached it and can't grow. It would
+notice a smaller minimum (--enforce-node-group-min-size), so an annotation has the minimum for CA.
 """
 
 import json
@@ -39,7 +39,7 @@ NO_CAPACITY: Final = "NoCapacity"
 
 
 class Offer(Enum):
-    """At which target sizes CA sees a group: each value is (at zero, above zero)."""
+    """At which sizes CA sees a group: each value is (at size zero, above zero)."""
 
     ALWAYS = (True, True)
     AT_ZERO = (True, False)
@@ -55,7 +55,7 @@ class Offer(Enum):
 class CapiTemplates:
     """Infrastructure templates, by namespace and reference.
 
-    `trouble` says, by reference, why templates can't be looked up.
+    `trouble` maps references to the reason why such templates can't be read.
     """
 
     readable: Mapping[tuple[str, InfrastructureRef], Mapping[str, Any]] = field(
@@ -66,9 +66,8 @@ class CapiTemplates:
 
 @dataclass(frozen=True, slots=True)
 class CapiGroup:
-    """The group of a scalable. `size` is spec.replicas; `default_size` is what Cluster API's
-    webhook sets without it. The bounds are those that CA uses.
-    """
+    """The group that is made of a scalable. `size` is spec.replicas; `default_size` is what Cluster
+    API's webhook sets if it is missing. The bounds are those that CA uses."""
 
     name: str
     scalable: Scalable
@@ -83,7 +82,7 @@ class CapiGroup:
     def manifest(self, *, target: int, offered: bool = True) -> dict[str, Any]:
         """Returns the manifest to apply, without a target size; `target` is the present one.
 
-        Unless `offered`, the shim never serves the group.
+        Without `offered`, the shim never shows the group to CA.
         """
         template = {"shape": dict(self.capacity.shape)}
         if self.capacity.companions:
@@ -127,7 +126,8 @@ class CapiGroup:
 
 @dataclass(frozen=True, slots=True)
 class CapiFleet:
-    """All derived groups. `hidden`: scalables whose annotations make CA see no group at all."""
+    """All derived groups. `hidden`: scalables for which CA sees no group because of their
+    annotations."""
 
     groups: tuple[CapiGroup, ...]
     findings: tuple[CapiFinding, ...]
@@ -243,7 +243,8 @@ class _Deriver:
         return size
 
     def _bounds(self, scalable: Scalable) -> tuple[int, int] | None:
-        """Minimum and maximum; None if CA refuses them, and with them the list of all groups."""
+        """Returns minimum and maximum; None if CA refuses them, and therefore can't list any
+        group."""
         bounds: list[int] = []
         for key in (self._keys.min_size, self._keys.max_size):
             text = scalable.annotations.get(key, "0")
@@ -271,7 +272,8 @@ class _Deriver:
         for key in filter(names.is_meant_for_autoscaler, sorted(scalable.annotations)):
             if key in known:
                 continue
-            # Domains are long and alike: what somebody means is in the other part.
+            # Domains are long and alike, so a misspelling is searched for in the part after the
+            # slash.
             by_name = {each.partition("/")[2]: each for each in known}
             near = nearest(key.rpartition("/")[2], by_name)
             hint = f"did you mean {by_name[near]}?" if near else "take it out"
@@ -279,7 +281,8 @@ class _Deriver:
             self._report(scalable, "UnknownKey", message, "metadata", "annotations", key)
 
     def _capacity(self, scalable: Scalable, *, seen: bool) -> Capacity:
-        """Reads the capacity. If CA doesn't see the group, findings are only notes."""
+        """Reads the capacity of a scalable. If CA doesn't see its group, findings are only
+        notes."""
         ref = scalable.infrastructure
         template = None
         if ref is not None:
@@ -319,7 +322,8 @@ class _Deriver:
         return Offer((capacity.known, self._hands_on_labels(scalable)))
 
     def _hands_on_labels(self, scalable: Scalable) -> bool:
-        """Whether the MachineSet between a MachineDeployment and its Machines matches the flags."""
+        """Whether CA's flags also select the MachineSet between a MachineDeployment and its
+        Machines. If not, CA doesn't find the Machines."""
         if scalable.kind is not Kind.MACHINE_DEPLOYMENT:
             return True
         handed_on = {
@@ -366,7 +370,7 @@ class _Deriver:
 
 
 def _labels(scalable: Scalable) -> dict[str, str]:
-    """The labels of the scalable, so that its group can be selected by them."""
+    """Returns the scalable's labels for its group, so that users can select the group by them."""
     ours = f"{constants.API_GROUP}/"
     return {
         key: value

@@ -1,7 +1,9 @@
-"""Parses `--node-group-auto-discovery=clusterapi:namespace=..,clusterName=..,label=..` like CA.
+"""Parses `--node-group-auto-discovery=clusterapi:namespace=..,clusterName=..,label=..` as CA
+(cluster-autoscaler) does.
 
-Several flags are alternatives; none means everything. CA applies them also to MachineSets and
-Machines that it looks up by name: if the template lacks a label, CA doesn't find a group's nodes.
+Several flags are alternatives; no flag means all objects. CA applies them also to MachineSets and
+Machines that it looks up by name: if the Machine template lacks a label, CA doesn't find a group's
+nodes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +20,7 @@ EXAMPLE: Final = "clusterapi:namespace=default,clusterName=prod"
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """What one --node-group-auto-discovery flag asks for; an empty field matches everything."""
+    """What one --node-group-auto-discovery flag selects; an empty field matches everything."""
 
     namespace: str = ""
     cluster_name: str = ""
@@ -34,7 +36,8 @@ class Discovery:
 
 @dataclass(frozen=True, slots=True)
 class ConvertTerms:
-    """Settings of the cluster-autoscaler for which Cluster API's objects in files are read."""
+    """The settings of the cluster-autoscaler for which files with Cluster API's objects are
+    converted."""
 
     keys: Keys = field(default_factory=Keys)
     discoveries: Sequence[Discovery] = ()

@@ -1,9 +1,9 @@
-"""Plays (simulates) MachineDeployments and MachineSets: makes Machines as spec.replicas says.
+"""Simulates MachineDeployments and MachineSets: makes as many Machines as spec.replicas says.
 
     spec.replicas ──> the group's target, nodes to delete (a JSON Patch) ──> the engine: Nodes
     serials, Nodes ──> Machines ──> counts in status
 
-Like the shim, this is a client of the engine (the reconciler of groups): it writes two fields of a
+Like the shim, this is a client of the *engine*, the reconciler of groups: it writes two fields of a
 group's spec, and reads its serials and Nodes. Each pass starts from what exists, so it completes
 what an earlier one left undone. Only one thing is kept in memory: which Machines somebody has
 deleted while their Node lives. After a restart, such a Machine is made again.
@@ -84,27 +84,27 @@ from kwok_operator.nodegroups.queue import WorkQueue
 logger = logging.getLogger(__name__)
 
 COALESCING: Final = 0.05
-"""Seconds in which several changes are put into one pass."""
+"""Seconds for which changes are collected before a pass."""
 WRITES_PER_PASS: Final = 250
-"""At most so many writes of Machines in a pass; the rest is left to the next one."""
+"""The most writes of Machines in one pass; the rest is left to the next pass."""
 STATUS_INTERVAL: Final = 1.0
-"""Seconds between two writes of the counts of one group."""
+"""The least seconds between two writes of the counts of one group."""
 LOOK_AGAIN: Final = 0.2
 TAKEN_RECHECK: Final = 5.0
 RETRIES_WITHIN: Final = 3.0
-"""Seconds in which Karpenter may lower the replicas again for a Machine that goes: its provider
-gathers calls for up to one second, and sees changes a little later."""
+"""Seconds in which Karpenter may lower the replicas a second time for the same Machine: its
+provider collects calls for up to a second, and sees changes a little later."""
 GRACE: Final = 2.0
 """Seconds that `close` waits for requests in flight."""
 
 
 @dataclass(slots=True)
 class _Known:
-    """What is kept in memory of a group between its passes."""
+    """What is kept in memory about a group between its passes."""
 
     memory: Memory
     foreign: set[str]
-    """Names of the group's Machines that are taken by Machines of somebody else."""
+    """Names of the group's Machines that foreign Machines have."""
     status_at: float = float("-inf")
     """When counts were last written, in monotonic seconds."""
     chosen_at: float = float("-inf")
@@ -115,7 +115,8 @@ class _Known:
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """The data of one pass over a group; `owner` is None if the MachineSet's name is taken."""
+    """The data of one pass over a group. `owner` is None if a foreign MachineSet has the name of
+    the group's."""
 
     group: Group
     played: Played
@@ -126,11 +127,12 @@ class _Pass:
 
 
 class Emulation:
-    """Plays the Machines of the groups in `store` from `begin` on; a standby only runs `watches`.
+    """Simulates the Machines of the groups in `store` once `begin` is called; a standby only runs
+    `watches`.
 
     `client` is for the cluster of the groups. `group_seen(body, gone)` is called with a group that
-    was written. `sure()` says whether groups and Nodes are known as of the same time: not after an
-    outage, before both are listed again.
+    was written. `sure()` says whether groups and Nodes are known as of the same time; after an
+    outage they are not, until both are listed again.
     """
 
     def __init__(
@@ -192,7 +194,7 @@ class Emulation:
 
     @property
     def watches(self) -> list[tuple[str, Callable[[], Awaitable[None]]]]:
-        """The watches, with their names; a standby runs them, too."""
+        """The watches, as pairs of name and coroutine function; a standby runs them, too."""
         machines, *scalables = self.reflectors
         watches = [("watch scalables", each.run) for each in scalables]
         return [("watch machines", machines.run), *watches]
@@ -213,7 +215,7 @@ class Emulation:
         await self._queue.close(grace=GRACE)
 
     def group_changed(self, name: str) -> None:
-        """Plans a pass, as a group, or one of its Nodes, has changed."""
+        """Plans a pass after a change of a group or of one of its Nodes."""
         if name in self._known or self._played(self._store.get(name)) is not None:
             self._wake(name, COALESCING)
 
@@ -251,7 +253,7 @@ class Emulation:
             return
         owner = await self._owner(group, played)
         seen = observe(group, known.memory, self._cache)
-        await asyncio.sleep(0)  # thousands of nodes take a while, and others run in between
+        await asyncio.sleep(0)  # observing thousands of nodes takes a while; lets other tasks run
         this = _Pass(group, played, known, owner, seen, _fleet(group, known.memory, seen))
         if not await self._scale(this) and owner is not None:
             await self._play(this, owner)
@@ -272,11 +274,11 @@ class Emulation:
     def _scalable_changed(self, scalable: Scalable) -> None:
         owner = scalable.deployment or scalable.name
         for name in {owner, scalable.name}:
-            # At once, as the client that scales waits for it.
+            # Without delay, as the client that scales waits for it.
             self._wake(group_name(f"{scalable.namespace}.{name}"), 0.0)
 
     def _played(self, group: Group | None) -> Played | None:
-        """Returns the object from which a group is made; None if the group is not played."""
+        """Returns the object from which a group is made; None if its Machines are not simulated."""
         if group is None or constants.MACHINES_ANNOTATION not in group.annotations:
             return None
         kind, _, place = group.annotations.get(constants.CAPI_ANNOTATION, "").partition("/")
@@ -300,12 +302,13 @@ class Emulation:
             self._deleted.pop(name, None)
         await self._executor.run(left, self._writer.remove, group=name, stop=lambda: self._closing)
         if any(record.kept for record in left):
-            self._wake(name, LOOK_AGAIN)  # they may have changed in between
+            self._wake(name, LOOK_AGAIN)  # patches fail if the Machine has changed meanwhile
 
     async def _default(self, group: Group, played: Played) -> bool:
-        """Writes the defaults of Cluster API's webhook, and the annotation with our nodes' label.
+        """Writes the defaults that Cluster API's webhook would set, and the annotation with our
+        nodes' label.
 
-        Returns whether defaults were missing: then nothing can be played in this pass.
+        Returns whether defaults were missing: then this pass can do nothing more.
         """
         scalable, keys = played.scalable, self._terms.keys
         spec: dict[str, Any] = {}
@@ -344,7 +347,8 @@ class Emulation:
         return scaled
 
     async def _wishes(self, this: _Pass, replicas: int) -> Machines:
-        """Returns which Machines are to go; they are listed again if there are fewer replicas."""
+        """Returns which Machines are to be deleted first. If there are fewer replicas than
+        instances, it lists the Machines again."""
         group, fleet, scalable = this.group, this.fleet, this.played.scalable
         machines = self.machines.group(group.name)
         lost = self._deleted.setdefault(group.name, set())
@@ -353,7 +357,8 @@ class Emulation:
         }
         annotated: set[str] = set()
         if needs_machines(fleet, replicas):
-            # Cluster-autoscaler annotates Machines just before it scales down.
+            # cluster-autoscaler annotates Machines just before it scales down, so the cache may
+            # lack that.
             afresh = await self._writer.afresh(scalable.namespace, group.name)
             for record in afresh:
                 self.machines.upsert(record)
@@ -379,26 +384,25 @@ class Emulation:
         if change is None:
             return False
         try:
-            # Before the watch reports it: the next pass must see the group as it is now.
+            # Stored before the watch reports it, as the next pass must see the group as it is now.
             self._group_seen(await self._writer.scale(group, change), False)
         except NotFoundError:
             return True
         except InvalidError:
             if this.known.refused_at == group.generation:
                 raise
-            # Mostly the group has just changed, and the watch will report it.
+            # Usually the group has just changed, and the watch will report it.
             this.known.refused_at = group.generation
             self._wake(group.name, LOOK_AGAIN)
             return True
         logger.info("scaled: group=%s target=%d", group.name, change.target)
-        # At once: Karpenter waits for the deletionTimestamps.
+        # Without delay: Karpenter waits for the deletionTimestamps of the Machines.
         self._wake(group.name, 0.0)
         return True
 
     async def _owner(self, group: Group, played: Played) -> Owner | None:
-        """Returns the MachineSet that owns the Machines, and creates it if necessary; None if
-        somebody else's MachineSet has its name.
-        """
+        """Returns the MachineSet that owns the Machines, and creates it if necessary. None if a
+        foreign MachineSet has its name."""
         scalable = played.scalable
         if scalable.kind is Kind.MACHINE_SET:
             return Owner(scalable.name, scalable.uid)
@@ -423,7 +427,8 @@ class Emulation:
         return Owner(existing.scalable.name, existing.scalable.uid)
 
     async def _play(self, this: _Pass, owner: Owner) -> None:
-        """Brings the Machines in line with the instances, and writes the counts."""
+        """Creates, updates and deletes Machines to match the group's instances, and writes the
+        counts."""
         group, seen, scalable, terms = this.group, this.seen, this.played.scalable, self._terms
         labels = machine_labels(scalable, terms.keys, machine_set=owner.name)
         if not selects(scalable, terms.keys, labels):
@@ -459,7 +464,7 @@ class Emulation:
     def _calls(
         self, this: _Pass, projection: Projection, owner: Owner, labels: Mapping[str, str]
     ) -> Iterator[Callable[[], Awaitable[None]]]:
-        """Yields all writes of Machines, the most urgent first."""
+        """Yields all writes of Machines in the order of their urgency."""
         terms, writer = self._terms, self._writer
         group, scalable = this.group, this.played.scalable
         machines = self.machines.group(group.name)
@@ -485,7 +490,8 @@ class Emulation:
             yield partial(writer.show, machines[name], shown, node_uid=uid, now=self._clock.now())
 
     def _is_outdated(self, this: _Pass, lost: Set[str]) -> bool:
-        """Whether the plan of a pass is outdated; `lost` are the deleted Machines that it knows."""
+        """Whether the plan of a pass is out of date; `lost` are the deleted Machines that it
+        considers."""
         group, scalable = this.group, self._played(this.group)
         now = self._store.get(group.name)
         return (
@@ -539,7 +545,7 @@ async def _make(call: Callable[[], Awaitable[None]]) -> None:
 
 
 def _fleet(group: Group, memory: Memory, seen: Observation) -> Fleet:
-    """Returns the group in the form in which scaling is decided on, as in the shim."""
+    """Returns the group as a Fleet, on which scaling is decided as in the shim."""
     now = observed(seen, memory, room=MOST_INSTANCES)
     return Fleet(
         group=group.name,
@@ -555,17 +561,18 @@ def _fleet(group: Group, memory: Memory, seen: Observation) -> Fleet:
 
 
 def _goes_with_others(record: MachineRecord, owner: Owner | None) -> bool:
-    """Whether a Machine belongs to another MachineSet, now gone: the garbage collector takes it."""
+    """Whether a Machine belongs to another MachineSet that is gone. The garbage collector will
+    delete it."""
     return bool(record.owners) and owner is not None and owner.uid not in record.owners
 
 
 def _is_marked(existing: Played) -> bool:
-    """Whether we made a MachineSet."""
+    """Whether the operator made this MachineSet."""
     return constants.NODE_GROUP_UID_ANNOTATION in existing.scalable.annotations
 
 
 def _is_as_wanted(existing: Played, wanted: Mapping[str, Any]) -> bool:
-    """Whether a MachineSet has nothing to correct."""
+    """Whether nothing in this MachineSet has to be corrected."""
     metadata, spec = wanted["metadata"], wanted["spec"]
     return (
         existing.scalable.deployment == metadata["ownerReferences"][0]["name"]

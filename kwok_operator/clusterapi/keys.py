@@ -13,7 +13,7 @@ SET_NAME: Final = "cluster.x-k8s.io/set-name"
 REVISION: Final = "machinedeployment.clusters.x-k8s.io/revision"
 
 KARPENTER_MEMBER: Final = "node.cluster.x-k8s.io/karpenter-member"
-"""On MachineDeployments that Karpenter's provider scales."""
+"""The label of MachineDeployments that Karpenter's provider for Cluster API scales."""
 
 CAPACITY: Final = "capacity.cluster-autoscaler.kubernetes.io/"
 CPU: Final = f"{CAPACITY}cpu"
@@ -40,16 +40,17 @@ TIMES: Final = {
     "maxnodeprovisiontime": "maxNodeProvisionTime",
 }
 STARTUP_TIME: Final = "maxnodestartuptime"
-"""An option that groups don't have, as the shim's protocol has no field for it."""
+"""An autoscaling option that can't be copied to a group, as the shim's protocol has no field for
+it."""
 
 GPU_LABEL: Final = "cluster-api/accelerator"
-"""The label by whose value cluster-autoscaler's provider distinguishes GPUs."""
+"""The label by whose value cluster-autoscaler's provider clusterapi distinguishes types of GPUs."""
 
 _NAMES: Final = (
     *("cluster-api-autoscaler", "cluster-autoscaler-node-group"),
     *("autoscaling-option", "autoscaler-option"),
 )
-"""The beginnings of its annotations' names, and likely misspellings of them."""
+"""How the names of its annotations begin, and likely misspellings of that."""
 
 _MANAGED_DOMAINS: Final = ("node-restriction.kubernetes.io", "node.cluster.x-k8s.io")
 
@@ -89,7 +90,8 @@ class Keys:
 
 
 def is_meant_for_autoscaler(key: str) -> bool:
-    """Whether an annotation, of whatever domain, looks as if it was for cluster-autoscaler."""
+    """Whether the name of an annotation, in any domain, looks as if it was for
+    cluster-autoscaler."""
     domain, _, name = key.rpartition("/")
     return name.startswith(_NAMES) or domain.startswith("capacity.cluster-autoscaler")
 

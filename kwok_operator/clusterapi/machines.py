@@ -1,11 +1,11 @@
-"""Makes the JSON of played (simulated) Machines and MachineSets.
+"""Makes the JSON of simulated Machines and MachineSets.
 
     Scalable, serials of its group  --machine_manifest, machine_set-->  what is created
     the state of an instance        --show_...-->  Shown  --status_patch-->  the Machine's status
     counts                          --scalable_status-->  status of MachineDeployment, MachineSet
 
 A Machine has the name of its Node, so it need not be recorded which belongs to which. As our CRDs
-have no conversion, the fields of both versions are written into each object.
+have no conversion, the fields of both API versions are written into each object.
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,7 +34,7 @@ MACHINES: Final = "machines"
 LONGEST_LABEL: Final = 63
 _CREATE_ERROR: Final = "CreateError"
 _HASH: Final = 5
-"""Characters that a MachineSet's name has in addition to its MachineDeployment's."""
+"""The number of characters that a MachineSet's name has in addition to its MachineDeployment's."""
 
 
 class MachinePhase(StrEnum):
@@ -56,7 +56,7 @@ class FailureStyle(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EmulationTerms:
-    """Settings for playing Machines: API group and version, and how failures are shown."""
+    """Settings for simulated Machines: API group and version, and how failures are shown."""
 
     keys: Keys
     version: str
@@ -78,7 +78,8 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a Machine's status says; `ready`, `reason`, `message` are of its condition Ready."""
+    """What a Machine's status says; `ready`, `reason` and `message` are those of its condition
+    Ready."""
 
     phase: str = ""
     node: str = ""
@@ -114,8 +115,8 @@ def show_node(name: str, *, ready: bool) -> Shown:
 
 
 def show_waiting(phase: Phase | None, *, style: FailureStyle) -> Shown:
-    """Returns the status of a Machine without a Node: an empty one if `phase` is None, as the Node
-    comes at once."""
+    """Returns the status of a Machine without a Node. It is empty if `phase` is None, as the Node
+    then comes at once."""
     if phase is None:
         return Shown()
     if phase.state is State.UNREGISTERED:
@@ -164,7 +165,7 @@ def machine_labels(scalable: Scalable, keys: Keys, *, machine_set: str) -> dict[
     labels[names.SET_NAME] = machine_set
     if scalable.kind is Kind.MACHINE_DEPLOYMENT:
         labels[names.DEPLOYMENT_NAME] = scalable.name
-    # We find a Machine by this label: it names its group, whatever a template says.
+    # The operator finds a Machine by this label, so the template must not set it.
     labels.pop(constants.NODE_GROUP_LABEL, None)
     return labels
 
@@ -216,7 +217,7 @@ def default_selector(scalable: Scalable, keys: Keys) -> dict[str, str]:
 
 
 def selector_of(scalable: Scalable, keys: Keys) -> Mapping[str, Any]:
-    """Returns spec.selector, or the webhook's default."""
+    """Returns spec.selector, or the default that Cluster API's webhook would set."""
     if has_selector(scalable):
         return as_map(scalable.spec.get("selector"))
     return {"matchLabels": default_selector(scalable, keys)}
@@ -244,7 +245,7 @@ def machine_set_name(scalable: Scalable) -> str:
 def machine_set(scalable: Scalable, terms: EmulationTerms, *, group_uid: str) -> dict[str, Any]:
     """Makes the only MachineSet of a MachineDeployment.
 
-    It has a revision, so cluster-autoscaler takes it for the newest.
+    It has a revision, so that cluster-autoscaler takes it for the newest one.
     """
     labels = machine_labels(scalable, terms.keys, machine_set=machine_set_name(scalable))
     del labels[names.SET_NAME]
@@ -273,7 +274,8 @@ def machine_set(scalable: Scalable, terms: EmulationTerms, *, group_uid: str) ->
 
 @dataclass(frozen=True, slots=True)
 class MachineCounts:
-    """Counts of Machines: those that exist, whose Node is Ready, and whose Node takes pods."""
+    """Counts of Machines: those that exist, those whose Node is Ready, and those whose Node takes
+    pods."""
 
     replicas: int
     ready: int
@@ -283,8 +285,8 @@ class MachineCounts:
 def scalable_status(
     counts: MachineCounts, *, wanted: int, generation: int, selector: str, before: Any, now: str
 ) -> dict[str, Any]:
-    """Makes the status of a MachineDeployment or MachineSet; `before` is the present status, which
-    anybody may have written."""
+    """Makes the status of a MachineDeployment or MachineSet. `before` is the present status, which
+    others may have written."""
     done = counts.available >= wanted and counts.replicas == wanted
     phase = "Running"
     if counts.replicas < wanted or counts.ready < wanted <= counts.replicas:
@@ -316,7 +318,7 @@ def scalable_status(
 
 
 def _condition(kind: str, *, holds: bool, reason: str, before: Any, now: str) -> dict[str, Any]:
-    """Makes a condition; its lastTransitionTime is kept if its status is unchanged."""
+    """Makes a condition; its lastTransitionTime is kept while its status is unchanged."""
     status = "True" if holds else "False"
     old = condition_of({"status": before}, kind)
     since = text_at(old, "lastTransitionTime") if old.get("status") == status else ""
@@ -324,7 +326,7 @@ def _condition(kind: str, *, holds: bool, reason: str, before: Any, now: str) ->
 
 
 def selector_text(scalable: Scalable, keys: Keys) -> str:
-    """Formats the selector as one line, as kubectl's --selector takes it."""
+    """Formats the selector as one line for kubectl's --selector."""
     parts = [f"{key}={value}" for key, value in sorted(match_labels(scalable, keys).items())]
     for key, operator, values in _expressions(scalable):
         listed = f"({','.join(sorted(values))})"

@@ -1,10 +1,10 @@
-"""Writes played Machines and MachineSets, also the fields that Cluster API's webhook would set.
+"""Writes simulated Machines and MachineSets, and the fields that Cluster API's webhook would set.
 
     create | show | relabel | end | remove  ──> requests ──> MachineStore
     afresh                                  ──> the Machines of a group as they are now
 
-Methods that the executor calls send each request once: the executor repeats the whole call later.
-A second POST finds the Machine of the first, as it has the same name.
+Methods that the executor calls send each request once: the executor repeats the whole call later. A
+second POST finds the Machine of the first, as it has the same name.
 """
 
 from collections.abc import Mapping, Set
@@ -32,12 +32,12 @@ from kwok_operator.nodegroups.naming import NodeNames
 
 FIELD_MANAGER: Final = "kwok-operator-clusterapi"
 _RETRIES: Final = 4
-"""Retries of requests that the executor doesn't repeat."""
+"""How often a request is retried that the executor doesn't repeat."""
 _PAGE: Final = 500
 
 
 class MachineWriter:
-    """Writes objects of one API group and version; the answers are entered in `store`."""
+    """Writes objects of one API group and version. Answers are stored in `store`."""
 
     def __init__(self, *, client: KubeClient, store: MachineStore, keys: Keys, version: str):
         self._client = client
@@ -51,7 +51,7 @@ class MachineWriter:
         return f"{self._root}{place}/{plural}{f'/{name}' if name else ''}"
 
     async def afresh(self, namespace: str, group: str) -> list[MachineRecord]:
-        """Lists the Machines of a group as the API server has them now."""
+        """Lists the Machines of a group from the API server, not from the cache."""
         machines, _ = await list_objects(
             self._client,
             self.path(MACHINES, namespace),
@@ -63,7 +63,7 @@ class MachineWriter:
         return machines
 
     async def create(self, manifest: Mapping[str, Any]) -> bool:
-        """Creates a Machine; False if a Machine of somebody else has its name."""
+        """Creates a Machine; returns False if a foreign Machine has its name."""
         metadata = manifest["metadata"]
         place = metadata["namespace"]
         try:
@@ -91,9 +91,10 @@ class MachineWriter:
         await self._patch(record, body)
 
     async def end(self, record: MachineRecord) -> None:
-        """Deletes a Machine whose instance is about to go; our finalizer keeps it until then.
+        """Deletes a Machine whose instance is about to be deleted. Our finalizer keeps it until the
+        Node is gone.
 
-        So its deletionTimestamp shows at once that nobody has to delete it again.
+        Its deletionTimestamp shows clients at once that they need not delete it again.
         """
         kept = record.kept or await self._patch(
             record, _finalizers(record, {*record.finalizers, constants.INSTANCE_FINALIZER})
@@ -102,7 +103,7 @@ class MachineWriter:
             await self._delete(record)
 
     async def remove(self, record: MachineRecord) -> None:
-        """Deletes a Machine whose instance is gone, or takes our finalizer off a deleted one."""
+        """Deletes a Machine whose instance is gone, or removes our finalizer from a deleted one."""
         if record.kept:
             others = {*record.finalizers} - {constants.INSTANCE_FINALIZER}
             await self._patch(record, _finalizers(record, others))
@@ -113,7 +114,8 @@ class MachineWriter:
         self, record: MachineRecord, body: dict[str, Any], subresource: str = ""
     ) -> bool:
         """Patches a Machine; returns False if it is gone, or has changed."""
-        # A uid can't be patched: another Machine of that name is refused, and seen by the watch.
+        # The patch contains the uid, which can't change. So the API server refuses it for another
+        # Machine of that name, which the watch will report.
         body["metadata"] = {**body.get("metadata", {}), "uid": record.uid}
         try:
             answer = await self._client.request(
@@ -143,13 +145,13 @@ class MachineWriter:
         except (NotFoundError, ConflictError):
             pass
         else:
-            # A finalizer may keep it; then the watch reports it.
+            # A finalizer may keep the Machine; then the watch reports when it is gone.
             self._store.deleted(record)
             return
         self._store.remove(record)
 
     async def scale(self, group: Group, change: Change) -> dict[str, Any]:
-        """Writes the group's target and nodes to delete; returns the group as it is then.
+        """Writes the group's target and nodes to delete; returns the group after the write.
 
         Raises InvalidError if the group has changed meanwhile.
         """
@@ -159,7 +161,8 @@ class MachineWriter:
             params={"fieldManager": FIELD_MANAGER},
             body=scaling_patch(group, target=change.target, names=change.names),
             content_type=JSON_PATCH,
-            # A second request would find its own change, and take it for somebody else's.
+            # If the answer was lost, a second request would find the first one's change, and take
+            # it for somebody else's.
             resend=False,
         )
         return decode_dict(answer)
@@ -167,7 +170,8 @@ class MachineWriter:
     async def amend(
         self, played: Played, spec: Mapping[str, Any], annotations: Mapping[str, str]
     ) -> None:
-        """Writes fields of a scalable. Raises ConflictError if it has changed meanwhile."""
+        """Writes fields of a scalable (MachineDeployment or MachineSet). Raises ConflictError if it
+        has changed meanwhile."""
         metadata = {
             "uid": played.scalable.uid,
             "resourceVersion": str(played.resource_version),
@@ -197,7 +201,8 @@ class MachineWriter:
         return self._played[Kind.MACHINE_SET].one(answer)
 
     async def correct_set(self, known: Played, manifest: Mapping[str, Any]) -> Played | None:
-        """Corrects a MachineSet of ours as its MachineDeployment says; others' labels stay."""
+        """Corrects a MachineSet that the operator made, as its MachineDeployment says. Labels that
+        others added stay."""
         metadata = manifest["metadata"]
         parts = {
             "/metadata/labels": {**known.labels, **metadata["labels"]},
@@ -221,12 +226,14 @@ class MachineWriter:
 
 
 def _finalizers(record: MachineRecord, wanted: Set[str]) -> dict[str, Any]:
-    """Makes a patch of the finalizers; it is refused if the Machine has changed meanwhile."""
+    """Makes a patch of the finalizers. The API server refuses it if the Machine has changed
+    meanwhile."""
     version = str(record.resource_version)
     return {"metadata": {"resourceVersion": version, "finalizers": sorted(wanted)}}
 
 
 def is_ours(record: MachineRecord) -> bool:
-    """Whether we made a Machine: its name is one that its group gives, with a hash and a serial."""
+    """Whether the operator made a Machine: its name is one that its group uses, with a hash and a
+    serial."""
     names = NodeNames.of(record.group, record.group_uid)
     return bool(record.group_uid) and names.serial(record.name) is not None

@@ -1,4 +1,5 @@
-"""Reads the management cluster: scalables, and the infrastructure templates that they name.
+"""Reads the management cluster: scalables (MachineDeployments, MachineSets, MachinePools), and the
+infrastructure templates that they name.
 
     discovery ──> reflectors ──> Scalables ┐
     a reference of theirs ──> a reflector ──> templates, or why there are none ┘──> changed()
@@ -43,7 +44,7 @@ KINDS_AGAIN: Final = 60.0
 _WORD: Final = re.compile(r"[a-z0-9]{1,63}")
 HANGS: Final = "cluster-autoscaler waits for it without an end"
 TRIES: Final = 3
-"""Temporary errors in a row after which templates count as unreadable."""
+"""After so many temporary errors in a row, templates count as unreadable."""
 
 
 async def management_connection(
@@ -80,7 +81,7 @@ T = TypeVar("T", Scalable, _Template)
 
 
 class _Store(Generic[T]):
-    """Objects by namespace and name, without those that can't be parsed."""
+    """Objects by namespace and name. Objects that can't be parsed are left out."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
@@ -101,7 +102,8 @@ class _Store(Generic[T]):
 
 
 class _Templates:
-    """The templates of one kind. Until they are first listed, `trouble` may say what hinders."""
+    """The templates of one kind. Until they have been listed, `trouble` may say why they can't
+    be."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
@@ -121,7 +123,8 @@ class _Templates:
 
 
 class Management:
-    """Follows the scalables and templates of one API server, in `namespace`; empty means all.
+    """Follows the scalables and templates of one API server, in `namespace`; empty means all
+    namespaces.
 
     `version` is that of Cluster API's kinds; empty means the server's preferred one.
     """
@@ -155,9 +158,8 @@ class Management:
 
     @property
     def kinds(self) -> set[Kind]:
-        """The kinds that are served and listed. From an outage to the next list of a kind, it is
-        left out, as the cluster may have been restored.
-        """
+        """The kinds that are served and listed. After an outage a kind is left out until it is
+        listed again, as the cluster may have been restored."""
         return {kind for kind, reflector in self._reflectors.items() if reflector.version}
 
     def scalables(self) -> list[Scalable]:
@@ -166,7 +168,8 @@ class Management:
     def templates(self, scalables: Iterable[Scalable]) -> CapiTemplates | None:
         """Returns the templates of these scalables; None while some are still being read.
 
-        Starts to follow kinds of templates that are new."""
+        Also begins to follow kinds of templates that are new.
+        """
         templates: dict[tuple[str, InfrastructureRef], Mapping[str, Any]] = {}
         trouble: dict[InfrastructureRef, str] = {}
         settled = True
@@ -221,7 +224,7 @@ class Management:
         try:
             served = await self._client.get_json(base, retries=4)
         except (ApiError, ApiUnreachableError) as error:
-            # Where kinds are followed already, their reflectors log it.
+            # If kinds are followed already, their reflectors log the trouble.
             level = logging.DEBUG if self._reflectors else logging.WARNING
             logger.log(level, "looking for Cluster API's kinds: error=%s", error)
             return []
@@ -271,9 +274,9 @@ class Management:
     async def _readable(
         self, templates: _Templates, ref: InfrastructureRef, *, last: bool
     ) -> str | None:
-        """Returns the path to list templates; None, and logs why, if they can't be listed.
+        """Returns the path to list templates. If they can't be listed, logs why and returns None.
 
-        A temporary error doesn't count until the `last` try: existing nodes must not lose what the
+        Temporary errors count only at the `last` try: existing nodes must not lose what the
         template gives them because a server was busy.
         """
         name = f"{ref.resource}.{ref.group}"

@@ -3,8 +3,9 @@
     Management ──(changed)──> pass: derive (pure) ──> apply by server-side apply, never forced
                                       └──> findings: Events on the groups
 
-No group is removed until all of the management cluster is listed. With emulation, groups are also
-made here, and their Machines by emulate.py.
+A scalable is a MachineDeployment, MachineSet or MachinePool. No group is removed until all of the
+management cluster is listed. With --clusterapi=emulate, groups are also made here, and their
+Machines by emulate.py.
 """
 
 import asyncio
@@ -33,12 +34,14 @@ logger = logging.getLogger(__name__)
 
 MANAGER: Final = "kwok-operator-clusterapi"
 SETTLE: Final = 0.2
-"""Seconds in which several changes are put into one pass."""
+"""Seconds for which changes are collected before a pass."""
 AT_ONCE: Final = 10
-"""Groups that are written at a time: fast enough, and few compared to the writes of nodes."""
+"""The most groups that are written at a time: enough to be fast, and few compared to writes of
+nodes."""
 HIDDEN: Final = "Hidden"
 MOST_HIDDEN: Final = 25
-"""At most so many groups get an Event with this reason: one annotation can hide all groups."""
+"""The most groups that get an Event with this reason: one annotation can hide all groups from
+CA."""
 _PLAYED: Final = (Kind.MACHINE_DEPLOYMENT, Kind.MACHINE_SET)
 
 _Notice = tuple[str, EventType, str, str]
@@ -47,8 +50,7 @@ _Notice = tuple[str, EventType, str, str]
 
 class Mirror:
     """Derives groups: `follow()` watches the management cluster, `run()` makes a pass after each
-    change. The caller has to restart each of the two after an error.
-    """
+    change. If one of the two fails, the caller has to restart it."""
 
     def __init__(
         self,
@@ -86,12 +88,13 @@ class Mirror:
         )
         self._announced: frozenset[_Notice] = frozenset()
         self._targets: dict[str, int] = {}
-        """The target of each group when it was applied: CA's view of the group depends on it."""
+        """Group's name -> its target when it was applied. Whether CA sees the group depends on
+        it."""
         self._summary = ""
         self._logged: frozenset[CapiFinding] = frozenset()
 
     def group_changed(self, name: str) -> None:
-        """Plans a pass if a group that we made has changed or is gone."""
+        """Plans a pass if a derived group has changed or is gone."""
         group = self._groups.get(name)
         if group is None or constants.CAPI_ANNOTATION in group.annotations:
             self._derived.group_changed(name)
@@ -99,7 +102,7 @@ class Mirror:
                 self._dirty.set()
 
     def recheck(self) -> None:
-        """Applies everything again: owners of fields can change without an event."""
+        """Applies everything again, as the owner of a field can change without an event."""
         self._derived.forget()
         self._dirty.set()
 
@@ -118,7 +121,8 @@ class Mirror:
         await self._management.run()
 
     async def _pass(self) -> None:
-        # Both are read now: a kind that appears during the pass has objects not yet considered.
+        # Both are read before any await: a kind that is listed during the pass has objects that
+        # this pass has not considered.
         scalables, kinds = self._management.scalables(), self._management.kinds
         if self._settings.mode is Mode.EMULATE:
             scalables = [each for each in scalables if each.kind in _PLAYED]
@@ -149,8 +153,8 @@ class Mirror:
     def _derive(
         self, scalables: Sequence[Scalable], templates: CapiTemplates, *, owned: set[str]
     ) -> CapiFleet:
-        """Derives the groups of selected objects, and of those no longer selected: CA sees none of
-        the latter."""
+        """Derives the groups of selected objects, and of objects that are no longer selected, which
+        CA no longer sees."""
         keys, arch, flags = (
             self._settings.keys,
             self._settings.default_arch,
@@ -166,7 +170,7 @@ class Mirror:
         return replace(fleet, groups=fleet.groups + unseen)
 
     def _owned(self) -> dict[str, str]:
-        """Returns, for each of our groups by name, the id of the object from which it was made."""
+        """Returns, for each derived group by name, the id of the object from which it was made."""
         groups = filter(None, map(self._groups.get, self._groups.names()))
         owned = {group.name: group.annotations.get(constants.CAPI_ANNOTATION) for group in groups}
         return {name: of for name, of in owned.items() if of}
@@ -188,7 +192,7 @@ class Mirror:
         )
         group = self._groups.get(derived.name)
         if group is None:
-            # There are no Events on a group before the watch has reported it: they come later.
+            # Without its uid, which the watch reports later, a group can't get Events.
             for problem in problems:
                 logger.warning("%s: %s", derived.scalable.id, problem.message)
             return set()
@@ -237,9 +241,9 @@ class Mirror:
             await self._writer.set_first_target(derived.name, uid=uid, size=size)
 
     async def _retire(self, scalables: Iterable[Scalable], kinds: Set[str]) -> None:
-        """Deletes our groups whose scalable is gone, as its machines would go, too.
+        """Deletes derived groups whose scalable is gone, as its machines would go, too.
 
-        Groups of kinds other than `kinds`, of other namespaces and other clusters stay: nothing is
+        Groups from kinds other than `kinds`, other namespaces or other clusters stay, as nothing is
         known about their scalables.
         """
         alive = {each.id for each in scalables if not each.deployment}

@@ -30,10 +30,10 @@ _DIGITS: Final = 9
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """What to write of a group's Machines, by name.
+    """Which of a group's Machines to write, by name.
 
-    `create`: Machines that are missing; `delete`: those whose instance is gone, also if our
-    finalizer keeps them; `end`: those whose instance goes, but takes a while; `relabel`: those that
+    `create`: missing Machines; `delete`: those whose instance is gone, also if our finalizer keeps
+    them; `end`: those whose instance is being deleted, which takes a while; `relabel`: those that
     lack a label or their owner; `show`: the statuses to write, with the uids of their Nodes.
     """
 
@@ -58,15 +58,16 @@ def project(
 ) -> Projection:
     """Compares a group's Machines with its instances.
 
-    `nodes` are those of instances that stay, or are deleted next; `leaving` are stuck in deletion.
-    `deleted` are the names of Machines that somebody has deleted: their instances go, and they are
-    not made again.
+    `nodes` are those of instances that stay, or are deleted next; `leaving` are Nodes stuck in
+    deletion. `deleted` are the names of Machines that somebody has deleted: their instances are
+    deleted, and these Machines are not made again.
     """
     wanted = _wanted(fleet, nodes=nodes, leaving=leaving, phases=phases, style=style)
     ending = {name for name, (shown, _) in wanted.items() if shown.phase == MachinePhase.DELETING}
     never = fleet.going | ending | deleted
     create = [name for name in wanted if name not in machines and name not in never]
-    # Machines of one group mostly share their labels: each set of them is compared once.
+    # Machines of one group usually share one object with their labels, so each such object is
+    # compared once.
     label_sets = {id(machine.labels): machine.labels for machine in machines.values()}
     complete = {key for key, shared in label_sets.items() if labels.items() <= shared.items()}
     here = {name: machine for name, machine in machines.items() if not machine.deleting}
@@ -104,10 +105,11 @@ def _wanted(
         if node.name not in fleet.going:
             shown = show_node(node.name, ready=node.ready)
         elif node.deleting:
-            # A finalizer keeps the Node; mostly its owner waits for the Machine to go.
+            # A finalizer keeps the Node. Usually the finalizer's owner waits for the Machine's
+            # deletion.
             shown = show_leaving(node.name)
         else:
-            shown = Shown()  # its Node goes at once
+            shown = Shown()  # its Node is deleted without delay
         wanted[node.name] = shown, node.uid
     for node in leaving.values():
         wanted[node.name] = show_leaving(node.name), node.uid
@@ -118,9 +120,11 @@ def _wanted(
 
 
 def labels_annotation(scalable: Scalable) -> str:
-    """Returns the annotation with the labels that cluster-autoscaler expects of nodes from zero.
+    """Returns the annotation with the labels that cluster-autoscaler expects of a node before there
+    is one.
 
-    The label that all played nodes have is added at its end: the last value of a label counts.
+    The label that all simulated nodes have is added at the end: of two values of a label, CA uses
+    the last.
     """
     pieces = [piece for piece in scalable.annotations.get(LABELS, "").split(",") if piece]
     ours = [piece for piece in pieces if piece.partition("=")[0] == NODE_GROUP_LABEL]
@@ -142,7 +146,7 @@ def default_replicas(scalable: Scalable, keys: Keys, *, before: int | None) -> i
 
 
 def _bound(text: str | None) -> int | None:
-    """Parses a bound; None if it is no plausible number of machines."""
+    """Parses a bound of the size; None if it is no plausible number of machines."""
     if text is None or not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS):
         return None
     return int(text)

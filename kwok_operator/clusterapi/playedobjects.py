@@ -1,11 +1,11 @@
-"""Caches of the objects that are played: MachineDeployments, MachineSets, and our Machines.
+"""Caches of the simulated objects: MachineDeployments, MachineSets, and the operator's Machines.
 
     reflector ──replace, upsert, remove──> Scalables, MachineStore ──> Emulation
     our own writes ──put, gone──────────────────────^
 
-A Machine is ours if its name has a serial and the hash of its group's uid: the label alone could be
-written by anybody. Our own writes are entered at once, so that nothing is written twice because a
-watch is late.
+A Machine is the operator's if its name has a serial and the hash of its group's uid; the label
+alone could be written by anybody. Our own writes are entered at once, so that nothing is written
+twice because a watch is late.
 """
 
 from collections import OrderedDict
@@ -23,15 +23,16 @@ from kwok_operator.formats.untyped import as_list, as_map
 from kwok_operator.kube.decode import Decoder
 
 _REMEMBERED: Final = 20_000
-"""So many Machines that are gone are remembered, so that a late event doesn't bring one back."""
+"""The most deleted Machines that are remembered, so that a late event doesn't bring one back."""
 
 
 @dataclass(slots=True)
 class MachineRecord:
     """What is kept of one Machine.
 
-    `group` and `group_uid` are from its label and annotation, `owners` are the uids of its
-    ownerReferences; `shown` is its status; `annotated`: it has the delete-machine annotation.
+    `group` and `group_uid` are from its label and annotation; `owners` are the uids of its
+    ownerReferences; `shown` is its status. `annotated`: it has cluster-autoscaler's delete-machine
+    annotation.
     """
 
     namespace: str
@@ -49,12 +50,12 @@ class MachineRecord:
 
     @property
     def kept(self) -> bool:
-        """Whether our finalizer keeps it until its instance is gone."""
+        """Whether our finalizer keeps the Machine until its instance is gone."""
         return constants.INSTANCE_FINALIZER in self.finalizers
 
 
 def machine_record(body: Mapping[str, Any], keys: Keys) -> MachineRecord:
-    """Reads a Machine that anybody may have written; malformed parts count as empty."""
+    """Reads a Machine, which others may have written; malformed parts count as empty."""
     metadata = as_map(body.get("metadata"))
     labels, annotations = as_map(metadata.get("labels")), as_map(metadata.get("annotations"))
     references = metadata.get("ownerReferences")
@@ -134,7 +135,7 @@ class MachineStore:
         item.deleting = True
 
     def remove(self, item: MachineRecord) -> None:
-        """Takes out a Machine that is gone, also one that another client deleted."""
+        """Removes a Machine that is gone, also one that another client deleted."""
         self._gone[item.uid] = None
         if len(self._gone) > _REMEMBERED:
             self._gone.popitem(last=False)
@@ -149,7 +150,8 @@ class MachineStore:
         self._changed(item.group)
 
     def forget(self) -> None:
-        """Forgets all Machines, as the cluster was restored; none of them counts as lost."""
+        """Forgets all Machines, as the cluster was restored from a backup. None of them counts as
+        lost."""
         self._groups.clear()
         self._gone.clear()
 
@@ -203,7 +205,7 @@ def read_played(body: Mapping[str, Any], keys: Keys) -> Played | None:
 
 
 def played_decoder(keys: Keys, kind: Kind) -> Decoder[Played | None]:
-    # The items of a list of custom resources have their kind; those of a fake may not.
+    # In a list of custom resources each item has its kind; a fake API server in tests may omit it.
     return Decoder(dict[str, Any], lambda body: read_played({"kind": kind, **body}, keys))
 
 

@@ -17,10 +17,10 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True, order=True)
 class CapiFinding:
-    """A message for users about an object: field, value, what CA does, remedy.
+    """A message for users about an object: field, value, what cluster-autoscaler (CA) does, remedy.
 
-    `reason` is one word for programs, `about` is the id of the object, `path` is the field in it.
-    A `note` needs no remedy.
+    `reason` is one word for programs, `about` is the id of the object, `path` is the field in it. A
+    `note` needs no remedy.
     """
 
     reason: str
@@ -61,7 +61,7 @@ class InfrastructureRef:
 class Scalable:
     """A MachineDeployment, MachineSet or MachinePool.
 
-    Its Machines get `template_labels`; cluster-autoscaler expects `node_labels` on Nodes, too.
+    Its Machines get `template_labels`; cluster-autoscaler also expects `node_labels` on Nodes.
     `replicas` is None if not set; `deployment` is the MachineDeployment that owns a MachineSet.
     """
 
@@ -83,7 +83,7 @@ class Scalable:
 
     @property
     def id(self) -> str:
-        """The name of its group in cluster-autoscaler: Kind/namespace/name."""
+        """The name of its group in cluster-autoscaler's messages: Kind/namespace/name."""
         return f"{self.kind}/{self.namespace}/{self.name}"
 
 

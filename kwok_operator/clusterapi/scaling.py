@@ -2,9 +2,9 @@
 
     spec.replicas, Fleet (the group's instances), Machines  --follow-->  Change of the group's spec
 
-Cluster-autoscaler annotates the Machines to delete before it lowers the replicas; so Machines are
-read again once the smaller number is known. Annotated ones go first, then those without a Ready
-Node, then the rest in the scalable's deletion order, as in Cluster API
+cluster-autoscaler annotates the Machines to delete before it lowers the replicas, so Machines are
+read again once the smaller number is known. Annotated ones are deleted first, then those without a
+Ready Node, then the rest in the scalable's deletion order, as in Cluster API
 (machineset_deletion_order.go).
 """
 
@@ -21,8 +21,9 @@ from kwok_operator.nodegroups.autoscaler import Change, Fleet, with_names
 class DeletionOrder(StrEnum):
     """Which Machines are deleted first.
 
-    Cluster API takes RANDOM by name. Its names end in random letters, ours count up: so a hash of
-    the name decides here, which is always the same, too, and has nothing to do with age.
+    For RANDOM, Cluster API sorts by name, as its names end in random letters. Ours count up, so
+    they are sorted by a hash of the name. This order is always the same, too, and has nothing to do
+    with age.
     """
 
     RANDOM = "Random"
@@ -33,8 +34,7 @@ class DeletionOrder(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Machines:
     """Names of a group's Machines: `annotated` ones are to be deleted first; `deleted` ones were
-    deleted by somebody while their instance exists; `usable` ones have a Node that is Ready.
-    """
+    deleted by somebody while their instance exists; `usable` ones have a Ready Node."""
 
     annotated: Set[str] = frozenset()
     deleted: Set[str] = frozenset()
@@ -42,7 +42,7 @@ class Machines:
 
 
 def deletion_order(scalable: Scalable) -> DeletionOrder:
-    """Reads the deletion order, of either API version; an unknown one counts as RANDOM."""
+    """Reads the deletion order, in either API version; an unknown one counts as RANDOM."""
     spec = scalable.spec
     rolling = as_map(as_map(spec.get("strategy")).get("rollingUpdate"))
     given = (
@@ -60,9 +60,9 @@ def follow(
 ) -> Change | None:
     """Returns the change that brings the group to `replicas` instances; None if none is needed.
 
-    The instance of a deleted Machine goes, too, and is replaced unless fewer are wanted. No more
-    instances are chosen than the group's own minimum allows, as they would be replaced. Raises
-    RefusedError if more would go at once than a spec can name.
+    If a Machine was deleted, its instance is deleted, too, and replaced unless fewer are wanted. No
+    more instances are chosen than the group's own minimum allows, as they would be replaced. Raises
+    RefusedError if more would be deleted at once than a spec can name.
     """
     alive = _alive(fleet)
     condemned = {serial for serial, name in alive.items() if name in machines.deleted}
@@ -71,11 +71,11 @@ def follow(
     if needs_machines(fleet, replicas):
         rest.sort(key=lambda serial: _rank(serial, alive[serial], machines, order))
         victims.update(rest[: max(0, len(rest) - max(replicas, fleet.min_size))])
-    # Instances whose serial isn't given out yet are not named: the smaller target is enough.
+    # Instances whose serial is not used yet need no name: the smaller target cancels them.
     given_out = {alive[serial] for serial in victims if serial < fleet.next_serial}
     if fleet.spec.target_size == replicas and given_out <= fleet.named:
         return None
-    # Names of nodes that are gone are removed whenever something is written anyway.
+    # Names of nodes that are gone are removed only together with another change.
     names = with_names(fleet, given_out)
     return Change(replicas, names if names != fleet.named else None)
 
@@ -86,8 +86,8 @@ def without_retries(
     """Returns the replicas that Karpenter wants, and whether it has chosen Machines to delete.
 
     Karpenter annotates each Machine that it deletes, and may lower the replicas again for the same
-    one until it sees that it is being deleted. So while it chooses some, or `recently` has, no
-    other Machine goes.
+    Machine until it sees its deletionTimestamp. So while it chooses Machines, or `recently` has, no
+    other Machine is deleted.
     """
     alive = frozenset(_alive(fleet).values())
     chosen = alive & machines.annotated
@@ -96,7 +96,7 @@ def without_retries(
 
 
 def needs_machines(fleet: Fleet, replicas: int) -> bool:
-    """Whether instances to delete have to be chosen; then Machines have to be read again."""
+    """Whether instances to delete have to be chosen; then the Machines have to be read again."""
     return max(replicas, fleet.min_size) < fleet.target
 
 
@@ -114,5 +114,5 @@ def _rank(
         kind = 0
     if order is DeletionOrder.RANDOM:
         return kind, sha256(name.encode()).hexdigest()
-    # Serials count up: the lowest is the oldest.
+    # Serials count up, so the lowest is the oldest.
     return kind, -serial if order is DeletionOrder.NEWEST else serial

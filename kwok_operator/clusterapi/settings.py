@@ -1,6 +1,6 @@
 """Declares and reads the flags of `kwok-operator run` for Cluster API.
 
-They have the names and meanings of cluster-autoscaler's (CA's) flags, explained in their help.
+They have the names and meanings of the flags of cluster-autoscaler (CA); their help explains them.
 """
 
 import argparse
@@ -34,7 +34,8 @@ class Mode(StrEnum):
 
 
 class Replicas(StrEnum):
-    """How a mirrored object's replicas set its group's size: ONCE at first, or FOLLOW changes."""
+    """How a mirrored object's replicas set the size of its group: only when the group is new
+    (ONCE), or at each change (FOLLOW)."""
 
     ONCE = "once"
     FOLLOW = "follow"
@@ -42,7 +43,8 @@ class Replicas(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClusterApiSettings:
-    """The settings of `run --clusterapi`; if `version` is "", the server's preferred one counts."""
+    """The settings of `run --clusterapi`. If `version` is "", the API server's preferred version is
+    used."""
 
     mode: Mode
     keys: Keys
@@ -167,11 +169,12 @@ _OF_ONE_MODE = {
     "clusterapi-replicas": (Mode.MIRROR, ""),
     "clusterapi-failures": (Mode.EMULATE, ""),
 }
-"""Flags that are allowed in one mode only, and why."""
+"""Flags that are allowed only in one mode -> that mode, and why."""
 
 
 def _discoveries(flags: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Discovery, ...]:
-    """Reads the flags, or else the variable, which has one value or several with blanks between."""
+    """Reads the flags, or else the environment variable, which has one or several values separated
+    by blanks."""
     variable = f"{ENV_PREFIX}NODE_GROUP_AUTO_DISCOVERY"
     source, texts = "--node-group-auto-discovery", flags.node_group_auto_discovery
     if texts is None:

@@ -1,7 +1,7 @@
 """Makes the MachineDeployments and MachinePools of a Cluster with a topology and a ClusterClass.
 
-Only these two objects are used: Cluster API's patches and variables are not applied, and the random
-parts of names are not known. References are those of v1beta1 and of v1beta2.
+Only these two objects are read: Cluster API's patches and variables are not applied, and the random
+parts of names are not known. References may be of v1beta1 or v1beta2.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ _PARTS: Final = {"machineDeployments": Kind.MACHINE_DEPLOYMENT, "machinePools": 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """An object that a topology asks for, and the `path` in the Cluster where it does so.
+    """An object that a topology demands, and the `path` in the Cluster where it does so.
 
     `known` is False if the ClusterClass doesn't define its class.
     """
@@ -47,7 +47,7 @@ def is_patched(cluster: Mapping[str, Any], its_class: Mapping[str, Any]) -> bool
 def planned(
     cluster: Mapping[str, Any], its_class: Mapping[str, Any], keys: Keys
 ) -> Iterator[Planned]:
-    """Yields the objects that a topology asks for, in its order."""
+    """Yields the objects that a topology demands, in its order."""
     topology = as_map(as_map(cluster.get("spec")).get("topology"))
     workers = as_map(topology.get("workers"))
     classes = as_map(as_map(its_class.get("spec")).get("workers"))
@@ -68,7 +68,7 @@ def _object(
 ) -> dict[str, Any]:
     metadata = as_map(cluster.get("metadata"))
     name, topology = str(metadata.get("name") or ""), str(entry.get("name") or "")
-    # v1beta1 has what v1beta2 has in `template`, but for the names of the references.
+    # v1beta1 has the same fields as v1beta2 has in `template`, but other names of references.
     template = as_map(its_class.get("template")) or its_class
     infrastructure = as_map(template.get("infrastructure"))
     word = "deployment" if kind is Kind.MACHINE_DEPLOYMENT else "pool"
