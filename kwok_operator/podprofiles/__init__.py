@@ -4,7 +4,7 @@
     profiles                                --compile_usage-->    a ClusterResourceUsage
     profile, pod                            --explain-->          what the pod will do, and when
 
-kwok evaluates jq over the pod alone, so all random numbers are computed twice: in jq by kwok, in
-Python by `explain`. `draws` and `quantiles` have both forms side by side; numbers are whole and
-below 2**53, so both give the same to the millisecond.
+kwok evaluates jq over the pod alone. So all random numbers are computed in two ways: in jq by kwok,
+in Python by `explain`. `draws` and `quantiles` have both forms side by side. Numbers are whole and
+below 2**53, so both ways give the same result, to the millisecond.
 """

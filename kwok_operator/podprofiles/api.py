@@ -30,7 +30,7 @@ from kwok_operator.nodegroups.api.status import Condition
 MAX_FAILURES = 8
 MAX_PRIORITY = 1_000_000
 KILLED_EXIT_CODE = 137
-"""128 and SIGKILL: what a container that ran out of memory ends with."""
+"""128 + 9 (SIGKILL): the exit code of a container that ran out of memory."""
 FAILED_EXIT_CODE = 1
 
 _ONE_RANGE = r"[0-9]{1,9}(-[0-9]{1,9})?"
@@ -144,7 +144,7 @@ class FailureType(StrEnum):
 
 
 NEVER_START = (FailureType.IMAGE_PULL_BACK_OFF, FailureType.CREATE_CONTAINER_CONFIG_ERROR)
-"""The failures in which no container ever runs."""
+"""The failures after which no container ever runs."""
 
 
 class Failure(ApiModel):
@@ -206,7 +206,7 @@ class Termination(ApiModel):
 
 
 class Ramp(ApiModel):
-    # Not `from`: a keyword of Python.
+    # Not named `from`, which is a keyword of Python.
     start: Level = Field(
         validation_alias="from",
         serialization_alias="from",

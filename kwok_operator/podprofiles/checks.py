@@ -1,4 +1,4 @@
-"""Warns of settings in KwokPodProfiles that go badly together; none of them is refused."""
+"""Warns of settings in KwokPodProfiles that are valid, but go badly together."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
@@ -12,13 +12,14 @@ from kwok_operator.podprofiles.life import threshold
 from kwok_operator.podprofiles.selectors import may_both_match
 
 _SOME_NAMESPACES: Final = ("?",)
-"""Stands for the namespaces of a namespaceSelector, which files don't show."""
+"""Stands for the namespaces that a namespaceSelector selects: files don't show which these are."""
 
 
 def profile_notes(
     specs: Mapping[str, KwokPodProfileSpec], *, groups: Collection[str]
 ) -> Iterator[str]:
-    """Yields warnings about profiles, given by name; `groups` are those in the same files."""
+    """Yields warnings about profiles, given by name; `groups` are the names of groups in the same
+    files."""
     every = sorted(
         (
             Profile.of(name, spec, namespaces=_SOME_NAMESPACES if spec.namespace_selector else None)

@@ -5,11 +5,11 @@
       `--stuck--> waiting (hold)          Failed <--fail'  `--restart-- waiting
     deleted --end--> Failed --terminate--> gone
 
-At most one Stage of a profile fits a pod at any time, as kwok would choose among several at random.
-The Stage `hold` fits while nothing is to happen: it keeps kwok's own Stages away. A delay is given
-as a time, computed from a stamp in the pod's status, so it survives a restart of kwok and other
-writes to the pod. Stamps have whole seconds: half a second is added, so that a delay is right on
-average.
+At most one Stage of a profile matches a pod at any time, as kwok would choose among several at
+random. The Stage `hold` matches while nothing is to happen: it keeps kwok's own Stages away. The
+end of a delay is a time, computed from a timestamp in the pod's status, so it survives a restart of
+kwok and other writes to the pod. Timestamps have whole seconds: half a second is added, so that a
+delay is right on average.
 """
 
 import hashlib
@@ -28,13 +28,14 @@ from kwok_operator.podprofiles.life import Lives
 from kwok_operator.podprofiles.selectors import Expression, Scope, expression
 
 WEIGHT: Final = 1_000_000
-"""kwok's own Stages weigh 0, or 1 in its set pod/general: they win one step in a million."""
+"""The weight of a profile's Stages. kwok's own Stages weigh 0, or 1 in its set pod/general: they
+win one step in a million."""
 MAX_STAGE_BYTES: Final = 900_000
-"""The limit of a Stage: etcd accepts 1.5 MiB a request, and managedFields are added."""
+"""The most bytes of a Stage. etcd accepts 1.5 MiB per request, and managedFields are added."""
 STAGE_API_VERSION: Final = "kwok.x-k8s.io/v1alpha1"
 STAGE_KIND: Final = "Stage"
 NAME_PREFIX: Final = "kwok-operator."
-"""The names of all objects that profiles are compiled to begin with it."""
+"""The names of all objects that are compiled from profiles begin with it."""
 _MAX_NAME: Final = 253
 _HALF_A_SECOND: Final = 500
 
@@ -61,8 +62,8 @@ _UNREADY: Final = (
     "(([.status.conditions[]? | {(.type): .status}] | add) as $is"
     ' | $is.Ready != "True" and ($is.ContainersReady != "True" or (.spec.readinessGates | not)))'
 )
-"""jq: the pod is not Ready, for another reason than a readiness gate that somebody else sets. Also
-true if Kubernetes marked the pod because its node was away: a kubelet would set that right."""
+"""jq: the pod is not Ready, for another reason than a readiness gate that others set. Also true if
+Kubernetes set it NotReady because its node was away, which a kubelet would correct."""
 
 _AT: Final = (
     "def at($stamp; $ms): (($stamp | fromdate) * 1000 + $ms"
@@ -73,7 +74,7 @@ _AT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A profile, and the pods (`scope`) that it is for."""
+    """A profile, and the pods that it selects (`scope`)."""
 
     name: str
     spec: KwokPodProfileSpec
@@ -93,13 +94,13 @@ class Profile:
 
     @property
     def rank(self) -> tuple[int, str]:
-        """The sort key of profiles: of those that fit a pod, the first applies."""
+        """The sort key of profiles. Of those that select a pod, the first one applies."""
         return (-self.spec.priority, self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileProblem:
-    """Why a profile, or a part of it, has no effect; `reason` is for programs."""
+    """Why a profile, or a part of it, has no effect; `reason` is a word for programs."""
 
     reason: str
     message: str
@@ -116,7 +117,8 @@ class Compiled:
 
 
 def compile_profile(profile: Profile, *, above: Sequence[Profile] = ()) -> Compiled:
-    """Compiles a profile; `above` are all profiles that go before it, whatever pods they select."""
+    """Compiles a profile. `above` are all profiles with a higher rank, whatever pods they
+    select."""
     over = [other for other in above if other.scope.may_overlap(profile.scope)]
     names = tuple(other.name for other in over)
     if profile.scope.namespaces == ():
@@ -157,7 +159,7 @@ def _phase(phase: str) -> Expression:
 
 
 class _Stages:
-    """Makes the Stages of one profile; `above` are profiles that win where both select a pod."""
+    """Makes the Stages of one profile; `above` are profiles that win if both select a pod."""
 
     def __init__(self, profile: Profile, above: Sequence[Profile]) -> None:
         self._profile, self._spec = profile, profile.spec
@@ -172,13 +174,13 @@ class _Stages:
     def all(self) -> list[Manifest]:
         stages = [*self._pending(), *self._running()]
         if stages:
-            # Also for pods that crashed by an earlier version of the profile.
+            # Always, as pods may have crashed under an earlier version of the profile.
             stages.append(self._restart())
         if self._spec.termination.delay is not None:
             stages += self._terminate()
         return stages
 
-    # Before the containers run.
+    # Stages before the containers run.
 
     def _pending(self) -> list[Manifest]:
         fresh = [_ALIVE, _phase("Pending"), expression(".status.containerStatuses", "DoesNotExist")]
@@ -226,7 +228,7 @@ class _Stages:
         waiting = expression(f"{_CONTAINER}.state.waiting.reason", "In", *reasons)
         return self._stage("hold", [_ALIVE, _phase("Pending"), waiting, *self._scope])
 
-    # While they run.
+    # Stages while the containers run.
 
     def _running(self) -> list[Manifest]:
         if not (self._ending or self._readies_late or self._lives.run is not None):
@@ -242,7 +244,8 @@ class _Stages:
 
     @property
     def _may_end_first(self) -> bool:
-        """Whether any pod's containers could end before it is Ready; if not, Stages don't check."""
+        """Whether any pod's containers could end before it is Ready. If not, Stages need no check
+        for it."""
         lives = self._lives
         ends = [lives.after[position] for position, _ in self._ending]
         ends += [] if lives.run is None else [lives.run]
@@ -322,7 +325,7 @@ class _Stages:
             status=templates.restarted(ready=not self._readies_late),
         )
 
-    # When they are deleted.
+    # Stages after the pod's deletion.
 
     def _terminate(self) -> list[Manifest]:
         lives = self._lives

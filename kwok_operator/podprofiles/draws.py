@@ -2,12 +2,12 @@
 
     who (a text) --number_of--> 0..MODULUS-1 --draw(DrawKey)--> 0..RANGE-1
 
-The number of a text is a polynomial over its characters. A draw mixes it in a Feistel network
-over two halves, with a cube modulo a prime as the round function and round keys from seed and
-use. jq has no bitwise operations and, but in gojq, no whole numbers beyond 2**53; this stays
-below, so it is exact wherever it is evaluated.
+The number of a text is a polynomial over its characters. A draw mixes it in a Feistel network over
+two halves, with a cube modulo a prime as the round function and round keys from seed and use. jq
+has no bitwise operations and, except in gojq, no exact whole numbers beyond 2**53. All numbers here
+stay below that, so they are exact in every jq.
 
-A release never changes this: it would change everybody's runs.
+Releases never change this function, as that would change the result of everybody's runs.
 """
 
 import hashlib
@@ -25,14 +25,15 @@ _START: Final = 7
 _ROUNDS: Final = 4
 _KEY_BYTES: Final = 4
 _TRY: Final = 1_000
-"""A try is hashed like a character with this number or a greater one, which no name has."""
+"""The number of a try is hashed like a character with this number or a greater one. No name
+contains such characters."""
 
 _DOMAIN = b"kwok-operator/pod-draw/1"
 
 
 @dataclass(frozen=True, slots=True)
 class DrawKey:
-    """The key of a draw: another seed or another use gives other draws."""
+    """The key of a draw: a different seed or use makes different draws."""
 
     seed: str
     use: str
@@ -53,7 +54,8 @@ def _rounds(seed: str, use: str) -> tuple[int, ...]:
 
 
 def number_of(who: str, *, after: int = _START) -> int:
-    """Hashes a text to a number; `after` is the number of the text before it, to go on from."""
+    """Hashes a text to a number. `after` is the number of an earlier text that this one
+    continues."""
     number = after
     for character in who:
         number = (number * _FACTOR + ord(character)) % MODULUS
@@ -61,7 +63,7 @@ def number_of(who: str, *, after: int = _START) -> int:
 
 
 def number_of_try(number: int, restarts: int) -> int:
-    """Returns the number of the try after so many restarts; `number` is that of the text."""
+    """Returns the number of the try after `restarts` restarts; `number` is that of the text."""
     return (number * _FACTOR + _TRY + restarts) % MODULUS
 
 
@@ -84,7 +86,7 @@ JQ_DEFINITIONS: Final = (
 def jq_draw(key: DrawKey) -> str:
     """Returns jq for `draw`, whose input is the number.
 
-    Rounds are written out: as a loop over an array they take gojq three times as long.
+    Rounds are written one by one: as a loop over an array they take gojq three times as long.
     """
     rounds = f"(. % {RANGE}) as $a | ((. - $a) / {RANGE}) as $b"
     low, high = "$a", "$b"

@@ -1,7 +1,7 @@
-"""Forecasts what a pod of a profile will do, from the same draws that its Stages make.
+"""Forecasts what a pod of a profile will do, by the same draws as its Stages.
 
-Times count from when the pod is bound. In the cluster each step may be half a second off, and later
-where kwok has much to do.
+Times count from when the pod is bound to a node. In the cluster each step may be half a second off,
+and later if kwok is busy.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,8 @@ RESTARTS_TOLD: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class LifeStep:
-    """A step `after` milliseconds from when the pod is bound; kubectl shows `state` then."""
+    """A step of a pod's life, `after` milliseconds after it was bound; kubectl then shows
+    `state`."""
 
     after: int
     state: str
@@ -27,8 +28,8 @@ class LifeStep:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What a pod will do. `goes_on`: more restarts would follow; `deletion`: how long it takes to
-    go once deleted, in milliseconds."""
+    """What a pod will do. `goes_on`: more restarts would follow; `deletion`: milliseconds from its
+    deletion until it is gone."""
 
     steps: tuple[LifeStep, ...]
     deletion: int
@@ -36,7 +37,8 @@ class Course:
 
 
 def holding(pod: Pod, profiles: list[Profile]) -> Profile | None:
-    """Returns the profile that applies to a pod: the one of the first rank among those that fit."""
+    """Returns the profile that applies to a pod: of those that select it, the one with the first
+    rank."""
     fitting = (each for each in profiles if each.scope.takes(pod))
     return min(fitting, key=lambda each: each.rank, default=None)
 

@@ -1,8 +1,8 @@
-"""Lists, applies and deletes the kwok objects that profiles are compiled to.
+"""Lists, applies and deletes the kwok objects that are compiled from profiles.
 
-Objects are ours if their names have our prefix and a profile owns them. No others are ever written:
-`Present.foreign` has their names. Changes of our objects by others, and additions, are undone, also
-those from before this process started.
+An object is the operator's if its name has our prefix and a profile owns it. No others are ever
+written: `Present.foreign` has their names. If others change or add to the operator's objects, also
+before this process started, that is undone.
 """
 
 import hashlib
@@ -30,14 +30,14 @@ _PATHS: Final = {
     USAGE_KIND: f"/apis/{STAGE_API_VERSION}/clusterresourceusages",
 }
 _START_NOTHING: Final = "kwok-operator-"
-"""Stages of the component hold-stage have this prefix: they start no pods."""
+"""The prefix of the Stages of the component hold-stage, which start no pods."""
 _PAGE: Final = "20"
 """Objects in one page of a list: a Stage may have hundreds of kilobytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """An object of ours; `digest` is that of the manifest from which it was made."""
+    """An object that the operator made; `digest` is that of the manifest from which it was made."""
 
     uid: str
     generation: int
@@ -48,7 +48,8 @@ class Owned:
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """The objects of a kind that exist; `others_for_pods`: others' Stages may start pods."""
+    """The existing objects of a kind. `others_for_pods`: there are foreign Stages that may start
+    pods."""
 
     ours: Mapping[str, Owned]
     foreign: frozenset[str]
@@ -61,12 +62,15 @@ class KwokObjects:
     def __init__(self, *, client: KubeClient) -> None:
         self._client = client
         self._written: dict[tuple[str, str], tuple[str, int]] = {}
-        """uid and generation after our last write, by object: if they differ, it was edited."""
+        """Kind and name of an object -> its uid and generation after our last write. If they differ
+        now, others have edited it."""
         self._refused: dict[str, ForbiddenError] = {}
-        """By kind, since its last list: without the right to write, one try is enough."""
+        """Kind -> the API server's refusal of a write since the kind was last listed. More writes
+        would be refused, too."""
 
     async def list(self, kind: str) -> Present:
-        """Lists a kind. Raises NotFoundError if it isn't served, ForbiddenError without rights."""
+        """Lists the objects of a kind. Raises NotFoundError if it isn't served, ForbiddenError
+        without rights."""
         ours: dict[str, Owned] = {}
         foreign = set[str]()
         others, params = False, {"limit": _PAGE}
@@ -96,7 +100,8 @@ class KwokObjects:
             params = {"limit": _PAGE, "continue": token}
 
     async def apply(self, manifest: Manifest, *, owners: Mapping[str, str], there: Present) -> bool:
-        """Writes an object unless it exists as it should be; `owners` are uids by profile.
+        """Writes an object unless it exists as it should be. `owners` maps names of profiles to
+        uids; `there` has the existing objects.
 
         Returns whether it was written.
         """
@@ -115,7 +120,7 @@ class KwokObjects:
             answer = await self._client.request(
                 "PATCH",
                 f"{_PATHS[kind]}/{name}",
-                # Not forced: somebody may have made one of that name since we looked.
+                # Not forced: others may have created an object of that name since it was listed.
                 params={"fieldManager": _MANAGER} if known is None else {},
                 body=body if known is None else _replacing(known, body),
                 content_type=APPLY if known is None else JSON_PATCH,
@@ -146,7 +151,8 @@ class KwokObjects:
 
 
 def _replacing(known: Owned, body: Manifest) -> list[Manifest]:
-    """A JSON Patch that replaces the whole spec; server-side apply would keep others' additions."""
+    """Returns a JSON Patch that replaces the whole spec; server-side apply would keep what others
+    added."""
     wanted = body["metadata"]
     merged = {
         key: {**(known.metadata.get(key) or {}), **wanted[key]} for key in ("labels", "annotations")

@@ -47,9 +47,10 @@ IGNORED_TRIES: Final = "batch.kubernetes.io/job-index-ignored-failure-count"
 FIRST_BACK_OFF: Final = 10_000
 LONGEST_BACK_OFF: Final = 300_000
 FORGOTTEN_AFTER: Final = 600_000
-"""After a longer run (milliseconds), a container is restarted as if it had never failed."""
+"""If a container has run longer than this (milliseconds), it is restarted as if it had never
+failed."""
 _DOUBLINGS: Final = 5
-"""After so many doublings, a back-off has its greatest length."""
+"""After so many doublings, a back-off has reached its greatest length."""
 NO_FAILURE: Final = -1
 
 _JQ_JOB = f"(.metadata.labels[{text(INDEX_LABEL)}] and .metadata.labels[{text(JOB_LABEL)}])"
@@ -70,7 +71,8 @@ _JQ_WHO = (
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """The numbers that stand for a pod in draws: of times (`life`) and of failures; its index."""
+    """The numbers from which a pod's draws are made: `life` for its times, `failures` for its
+    failures; and its Job index."""
 
     life: int
     failures: int
@@ -97,7 +99,8 @@ def exit_code(failure: Failure) -> int:
 
 
 def threshold(share: str | None) -> int:
-    """Converts a share (0 to 1) to a number of draws out of RANGE."""
+    """Converts a probability (0 to 1, as text) to the number of draws, out of RANGE, that count as
+    a hit."""
     return round(float(share or 0) * RANGE)
 
 
@@ -120,15 +123,16 @@ class Lives:
         return table.least if table.fixed else table.at(draw(self._key(use), number))
 
     def init_of(self, position: int, who: Who) -> int:
-        """Milliseconds that the init container at `position` runs; the last delay given applies to
-        all that follow."""
+        """Returns the milliseconds that the init container at `position` runs. The last delay of
+        the profile applies to all further init containers."""
         if not self.inits:
             return 0
         table = self.inits[min(position, len(self.inits) - 1)]
         return self.span("init", table, number_of_try(who.life, position))
 
     def failure(self, who: Who, restarts: int) -> int:
-        """Returns the position of the failure that a pod has after `restarts`, or NO_FAILURE."""
+        """Returns the position of the failure that a pod has after `restarts` restarts, or
+        NO_FAILURE."""
         for position, each in enumerate(self.spec.failures):
             if who.index is not None and names_serial(each.indexes, who.index):
                 return position
@@ -140,12 +144,12 @@ class Lives:
 
     @cached_property
     def _loops(self) -> tuple[int, ...]:
-        """The positions of the failures that come again after each restart."""
+        """The positions of the failures that repeat after each restart."""
         return self._of(FailureType.CRASH_LOOP_BACK_OFF)
 
     @cached_property
     def _first_only(self) -> tuple[int, ...]:
-        """The positions of the failures that can only be drawn for the first try."""
+        """The positions of the failures that are drawn only before the first restart."""
         return self._of(*NEVER_START, FailureType.CRASH_LOOP_BACK_OFF)
 
     def _of(self, *types: FailureType) -> tuple[int, ...]:
@@ -160,23 +164,24 @@ class Lives:
         return accumulate(threshold(each.probability) for each in self.spec.failures)
 
     def after_of(self, position: int, who: Who, restarts: int, *, run: int | None) -> int:
-        """Milliseconds from the containers' start until a failure strikes; at most `run`."""
+        """Returns the milliseconds from the containers' start until a failure; at most `run`."""
         after = self.alone(position, who, restarts)
         return after if run is None else min(after, run)
 
     def alone(self, position: int, who: Who, restarts: int = 0) -> int:
-        """Milliseconds until a failure strikes, leaving aside that the run may end first."""
+        """Returns the milliseconds until a failure, without regard to an earlier end of the run."""
         number = number_of_try(who.failures, restarts)
         return self.span(f"after/{position}", self.after[position], number)
 
     def run_of(self, who: Who, pod: Pod) -> int | None:
-        """Milliseconds that the containers of a pod run; None if they run for ever."""
+        """Returns the milliseconds that the containers of a pod run; None if they run for ever."""
         if self.run is None or pod.restart_policy == "Always":
             return None
         return self.span("run", self.run, who.life)
 
     def back_off(self, who: Who, restarts: int, *, run: int | None) -> int:
-        """Milliseconds from a container's failure to its restart, the (restarts+1)th one.
+        """Returns the milliseconds from a container's failure to its restart, the (restarts+1)th
+        one.
 
         As the kubelet does it: 0 for the first and after a long run, then 10 s, doubled each time.
         """
@@ -193,10 +198,11 @@ class Lives:
         doublings = next((i for i, each in enumerate(before) if long(each)), len(before))
         return min(LONGEST_BACK_OFF, FIRST_BACK_OFF << doublings)
 
-    # The same in jq, applied to the pod.
+    # The same functions in jq, applied to the pod.
 
     def jq(self, expression: str) -> str:
-        """Returns the expression with the definitions of all functions that it may use."""
+        """Returns the jq expression, with the definitions of all functions that it may use before
+        it."""
         return f"{JQ_DEFINITIONS}{_JQ_WHO}{expression}"
 
     def jq_span(self, use: str, table: Spans, *, who: str = "who") -> str:
@@ -219,7 +225,8 @@ class Lives:
     def _jq_init(self, table: Spans) -> str:
         if table.fixed:
             return str(table.least)
-        # A position counts as a try does: with one key for all, each has a draw of its own.
+        # The position is hashed like the number of a try, so each init container has its own draw
+        # with one key.
         return self.jq_span("init", table, who="who | number_of_try($i)")
 
     def jq_run(self) -> str:
@@ -250,8 +257,8 @@ class Lives:
         )
 
     def jq_after_of(self, position: int, *, who: str) -> str:
-        """Returns jq for the milliseconds until failure `position` strikes, leaving aside that the
-        run may end first; `who` is jq for the number of the try."""
+        """Returns jq for the milliseconds until failure `position`, without regard to an earlier
+        end of the run; `who` is jq for the number of the try."""
         return self.jq_span(f"after/{position}", self.after[position], who=who)
 
     def jq_after(self) -> str:

@@ -1,4 +1,5 @@
-"""The namespaces and their labels, watched only while a profile has a namespaceSelector."""
+"""The namespaces and their labels. They are watched only while a profile has a
+namespaceSelector."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,8 @@ from kwok_operator.podprofiles.selectors import labels_match
 
 _PATH: Final = "/api/v1/namespaces"
 _KNOWN_WITHIN: Final = 5.0
-"""Seconds to wait for the first list; then profiles are compiled without it."""
+"""Seconds to wait for the first list of namespaces. After that, profiles are compiled without
+it."""
 
 _Named = tuple[str, dict[str, str]]
 
@@ -28,7 +30,7 @@ class Namespaces:
 
     def __init__(self, *, client: KubeClient, changed: Callable[[], None]) -> None:
         self.trouble: str | None = None
-        """Why the namespaces are not known, in a sentence; None if they are."""
+        """Why the namespaces can't be read, in a sentence; None if they can."""
         self._client = client
         self._changed = changed
         self._labels: dict[str, dict[str, str]] = {}
@@ -38,7 +40,7 @@ class Namespaces:
         return [name for name, labels in self._labels.items() if labels_match(selector, labels)]
 
     async def start(self) -> None:
-        """Starts the watch; returns once the namespaces are known, or after 5 s."""
+        """Starts the watch. Returns once the namespaces are listed, or after 5 s."""
         if self._watch is not None and not self._watch.done():
             return
         reflector = Reflector(

@@ -3,9 +3,9 @@
     events, lists (profiles) ────┬──> compiled, by rank ──> KwokObjects ──> Stages, usage
     Namespaces, if selected by ──┘            └──> status, Events
 
-No pod is watched or written here, whatever their number: kwok plays the Stages. Each pass looks at
-everything again, so it repairs what was lost or edited meanwhile. If the CRD is not installed,
-there are no profiles, and no requests are made.
+No pod is watched or written here, whatever their number: kwok carries the Stages out. Each pass
+looks at all profiles again, so it repairs what was lost or edited meanwhile. If the CRD is not
+installed, there are no profiles, and no requests are made.
 """
 
 import asyncio
@@ -58,18 +58,20 @@ from kwok_operator.podprofiles.usage import USAGE_KIND, compile_usage, without_u
 logger = logging.getLogger(__name__)
 
 GATHER_FOR: Final = 0.2
-"""Seconds in which several changes are put into one pass."""
+"""Seconds for which changes are collected before a pass."""
 LOOK_AGAIN_AFTER: Final = 60.0
 LOOK_FOR_RIGHTS_AFTER: Final = RIGHTS_WITHIN
-"""Seconds between passes while rights to write are missing; a reflector waits as long."""
+"""Seconds between passes while rights to write are missing. A reflector waits as long after a
+403."""
 TRY_AGAIN_AFTER: Final = 10.0
 _REFUSALS: Final = (400, 403, 409, 413, 422)
-"""Statuses of answers that concern one object only: other profiles go on."""
+"""HTTP statuses of answers that concern one object only: other profiles are still handled."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredProfile:
-    """A profile as the API server has it; if it can't be read, `spec` is None, `problem` is why."""
+    """A profile as the API server has it. If it can't be read, `spec` is None and `problem` says
+    why."""
 
     name: str
     uid: str
@@ -124,7 +126,7 @@ class Profiles:
         self._namespaces = Namespaces(client=client, changed=self._news.set)
         self.objects = FollowedKind(stored_profile, self._seen)
         self._leftovers = False
-        """Whether Stages of profiles that are gone may still exist."""
+        """Whether Stages of deleted profiles may still exist."""
         self._look_again_after = LOOK_AGAIN_AFTER
 
     def _seen(self, old: StoredProfile | None, new: StoredProfile | None) -> None:
@@ -163,7 +165,7 @@ class Profiles:
         compiled: dict[str, Compiled] = {}
         for place, each in enumerate(ranked):
             compiled[each.name] = compile_profile(each, above=ranked[:place])
-            await asyncio.sleep(0)  # a hundred profiles take a second, and others run in between
+            await asyncio.sleep(0)  # a hundred profiles take a second; lets other tasks run
         lacking = await self._keep(stored, ranked, compiled)
         refused = any(NOT_ALLOWED in each for each in lacking.values())
         self._look_again_after = LOOK_FOR_RIGHTS_AFTER if refused else LOOK_AGAIN_AFTER
@@ -287,7 +289,7 @@ class Profiles:
         for problem in (*result.problems, *lacking):
             self._recorder.emit(profile, "Warning", problem.reason, problem.message)
         path = f"{PROFILES_PATH}/{profile.name}"
-        # One that is gone, or another one of that name by now, is looked at again.
+        # If the profile is gone, or another one has its name, the next pass handles that.
         with suppress(NotFoundError, InvalidError):
             await put_status(self._client, path, uid=profile.uid, status=dumped)
         present = self.objects.get(profile.name)

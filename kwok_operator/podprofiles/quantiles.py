@@ -1,8 +1,8 @@
 """Converts draws to spans of time in whole milliseconds, by a table that jq and Python share.
 
-A distribution is approximated by straight pieces, as many as it takes to be within half a percent.
-Samples become constant pieces. Both readers look the piece up and divide whole numbers, so both
-give the same span.
+A distribution is approximated by straight pieces, as many as are needed to be within half a
+percent. Samples become constant pieces. Both jq and Python find the piece in the table and divide
+whole numbers, so both give the same span.
 """
 
 from collections.abc import Iterator
@@ -15,9 +15,10 @@ from kwok_operator.cloud.draws import milliseconds, span
 from kwok_operator.podprofiles.draws import RANGE
 
 _TOLERANCE: Final = 200
-"""A piece is exact enough if it errs by at most 1/_TOLERANCE of the span..."""
+"""A straight piece is exact enough if its error is at most 1/_TOLERANCE of the span, or
+_SMALLEST."""
 _SMALLEST: Final = 20
-"""...or by at most so many milliseconds: time stamps have whole seconds."""
+"""Milliseconds; a smaller error is always accepted, as timestamps have whole seconds."""
 _MOST_HALVINGS: Final = 24
 
 
@@ -36,7 +37,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """A distribution as pieces, ordered by their first draws; the first one's is 0."""
+    """A distribution as pieces, ordered by their first draws, from 0 on."""
 
     pieces: tuple[Piece, ...]
 
@@ -56,7 +57,7 @@ class Spans:
         return self.least == self.most
 
     def jq(self) -> str:
-        """Returns jq for the span, whose input is the draw."""
+        """Returns jq for the span; its input is the draw."""
         return str(self.least) if self.fixed else f"(. as $d | {_tree(self.pieces)})"
 
 
@@ -71,7 +72,7 @@ def _tree(pieces: tuple[Piece, ...]) -> str:
     (piece,) = pieces
     if not piece.rise:
         return str(piece.low)
-    # Whole numbers are divided without a remainder, as other divisions have no exact answer.
+    # The remainder is subtracted first, because only divisions without one are exact in jq.
     return (
         f"((($d - {piece.first}) * {piece.rise}) as $n"
         f" | {piece.low} + ($n - $n % {piece.width}) / {piece.width})"
@@ -80,7 +81,7 @@ def _tree(pieces: tuple[Piece, ...]) -> str:
 
 @lru_cache(maxsize=1_024)
 def spans(delay: Delay | None) -> Spans:
-    """Returns the table of a distribution; without one, all spans are 0."""
+    """Returns the table of a distribution. Without a distribution, all spans are 0."""
     if delay is None:
         return NONE
     if delay.samples:
@@ -107,7 +108,7 @@ def _straight(delay: Delay, first: int, last: int, halvings: int) -> Iterator[Pi
 
 
 def _close(delay: Delay, piece: Piece, last: int) -> bool:
-    # At a few places, as a curve may cross its chord in the middle.
+    # Compared at three places, as a curve may cross its chord in the middle.
     for part in (1, 2, 3):
         drawn = piece.first + (last - piece.first) * part // 4
         exact = _exact(delay, drawn)

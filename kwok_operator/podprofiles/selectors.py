@@ -1,8 +1,8 @@
 """Decides which pods a profile is for: as a Stage's selector, and in Python.
 
-A Stage sees only the pod. So namespaces are given by name here, selected by labels beforehand; and
-a node's group is read from its name. If several profiles select a pod, the Stages of lower ones
-exclude it: otherwise kwok would choose among the Stages at random.
+A Stage sees only the pod, neither its namespace nor its node. So namespaces that are selected by
+labels are given by name, and a node's group is read from its name. If several profiles select a
+pod, the Stages of lower ones exclude it: otherwise kwok would choose among the Stages at random.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any, Final
 from kwok_operator.api.selectors import SelectorOperator, SelectorRequirement
 from kwok_operator.podprofiles.api import KwokPodProfileSpec, LabelSelector
 
-# Without a regular expression, which would be compiled for each pod anew.
+# Without a regular expression, which jq would compile again for each pod.
 _JQ_GROUP: Final = '(.spec.nodeName // "" | .[:rindex("-") // 0] | .[:rindex("-") // 0])'
 
 Expression = dict[str, Any]
@@ -26,7 +26,8 @@ def expression(key: str, operator: str, *values: str) -> Expression:
 
 
 def text(value: str) -> str:
-    """Quotes a text for jq, so that nothing in it can end it, or count as an interpolation."""
+    """Quotes a text for jq, so that nothing in it can end the string, or count as an
+    interpolation."""
     return json.dumps(value)
 
 
@@ -104,7 +105,7 @@ class Scope:
         return cls(spec.pod_selector, names, spec.node_groups)
 
     def takes(self, pod: Pod) -> bool:
-        """Whether the profile selects a pod; a pod that isn't bound counts as on any node."""
+        """Whether the profile selects a pod. A pod that isn't bound counts as bound to any node."""
         if self.namespaces is not None and pod.namespace not in self.namespaces:
             return False
         if self.node_groups and pod.node and group_of(pod.node) not in self.node_groups:
@@ -129,7 +130,7 @@ class Scope:
         return dict(self.pods.match_labels) if self.pods else {}
 
     def expressions(self) -> list[Expression]:
-        """Returns a Stage's matchExpressions, those first that cost kwok least."""
+        """Returns a Stage's matchExpressions, sorted by what they cost kwok."""
         expressions = []
         if self.namespaces is not None:
             expressions.append(expression(".metadata.namespace", "In", *self.namespaces))

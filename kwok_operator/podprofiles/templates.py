@@ -1,8 +1,8 @@
-"""Templates for kwok: what a Stage writes into a pod's status.
+"""Templates in kwok's language: what a Stage writes into a pod's status.
 
-Each writes what a kubelet would write then, unless the pod has changed meanwhile. A list
-of container statuses is written whole, since that is how the API server takes it; conditions are
-merged by type. Texts of a profile's are quoted twice: for the template, then for YAML.
+Each writes what a kubelet would write at that moment, unless the pod has changed meanwhile. A list
+of container statuses is written whole, as the API server can't merge it; conditions are merged by
+type. Texts from a profile are quoted twice: for the template, then for YAML.
 """
 
 import json
@@ -32,10 +32,10 @@ startTime: {{ $now | Quote }}
 
 
 def unless_changed(status: str) -> str:
-    """Returns the whole patch, for one resourceVersion: kwok plays a Stage twice when it is behind
-    or lists again, and the second would change times, or undo later changes."""
+    """Returns a patch that is valid for one resourceVersion only. kwok plays a Stage twice when it
+    is behind or lists again; the second time would change times, or undo later changes."""
     seen = "metadata: {resourceVersion: {{ .metadata.resourceVersion | Quote }}}"
-    # Not textwrap.indent: it takes more than a newline for the end of a line.
+    # textwrap.indent would also indent after characters other than a newline.
     indented = status.replace("\n", "\n  ")
     return f"{seen}\nstatus:\n  {indented}"
 
@@ -70,7 +70,8 @@ def _if_open(then: str, otherwise: str) -> str:
 
 
 def _containers(*, ready: bool) -> str:
-    """Containers that run now; or, if `$open` is false, wait for the init containers."""
+    """Returns the statuses of containers that run now; or, if `$open` is false, wait for the init
+    containers."""
     common = "- {name: {{ .name | Quote }}, image: {{ .image | Quote }}, restartCount: 0"
     shown = str(ready).lower()
     return (
@@ -93,7 +94,8 @@ def _conditions(*, ready: bool) -> str:
 
 
 def start(*, inits_take_time: bool, ready: bool) -> str:
-    """The status when the first containers start: init containers, if any, else all others."""
+    """Returns the status when the first containers start: the init containers, if any, else all
+    others."""
     common = "- {name: {{ $c.name | Quote }}, image: {{ $c.image | Quote }}, restartCount: 0"
     done = "{terminated: {exitCode: 0, reason: Completed, startedAt: {{ $now | Quote }},"
     done += " finishedAt: {{ $now | Quote }}}}"
@@ -116,7 +118,7 @@ def start(*, inits_take_time: bool, ready: bool) -> str:
 
 
 def next_init(*, ready: bool) -> str:
-    """The status when the running init container ends and the next containers start."""
+    """Returns the status when the running init container ends and the next containers start."""
     return (
         f"{_NOW}{{{{ $open := true }}}}\n"
         "initContainerStatuses:\n"
@@ -140,7 +142,7 @@ def next_init(*, ready: bool) -> str:
 
 
 def ready() -> str:
-    """The status when the running containers become Ready."""
+    """Returns the status when the running containers become Ready."""
     return (
         f"{_NOW}conditions:\n{_READY}containerStatuses:\n"
         "{{ range .status.containerStatuses }}\n"
@@ -151,7 +153,7 @@ def ready() -> str:
 
 
 def _ended(code: str, reason: str, message: str = "") -> str:
-    """Sets the state of the running container status $s to terminated."""
+    """Returns the template that sets the state of the running container status $s to terminated."""
     shown = f' "message" {message}' if message else ""
     return (
         '{{ $s = set ( set $s "ready" false ) "started" false }}\n'
@@ -161,7 +163,8 @@ def _ended(code: str, reason: str, message: str = "") -> str:
 
 
 def _all_end(first: str, others: str, phase: str) -> str:
-    """The statuses when all containers end: by `first` the first, by `others` all others."""
+    """Returns the statuses when all containers end: the first as `first` says, all others as
+    `others`."""
     return (
         "containerStatuses:\n{{ range $i, $s := .status.containerStatuses }}\n"
         "{{ if not $s.state.running }}\n"
@@ -179,7 +182,7 @@ def succeeded() -> str:
 
 
 def evicted(failure: Failure) -> str:
-    """The status when the kubelet evicts the pod."""
+    """Returns the status when the kubelet evicts the pod."""
     killed = _ended("137", "Error")
     message = quoted(failure.message or EVICTED_MESSAGE)
     target = _condition("DisruptionTarget", "True", "TerminationByKubelet", message)
@@ -190,14 +193,15 @@ def evicted(failure: Failure) -> str:
 
 
 def killed() -> str:
-    """The status when a deleted pod's containers have ended. A kubelet writes it before the pod
-    goes, and a Job with podReplacementPolicy Failed waits for it."""
+    """Returns the status when a deleted pod's containers have ended. A kubelet writes it before the
+    pod is removed, and a Job with podReplacementPolicy Failed waits for it."""
     done = _ended("143", "Error")
     return f"{_NOW}conditions:\n{_unready('PodFailed')}{_all_end(done, done, 'Failed')}"
 
 
 def failed(failure: Failure) -> str:
-    """The status when the first container fails: the pod fails, or a restart is to come."""
+    """Returns the status when the first container fails. The pod fails, or the container will be
+    restarted."""
     first = _ended(str(exit_code(failure)), _reason(failure), _literal(failure.message))
     others = _ended("0", "Completed")
     waits = (
@@ -212,14 +216,14 @@ def failed(failure: Failure) -> str:
         f"{{{{ else }}}}\nconditions:\n{_unready('ContainersNotReady')}"
         "containerStatuses:\n{{ range $i, $s := .status.containerStatuses }}\n"
         f"{{{{ if not $i }}}}\n{first}"
-        # The first restart comes at once.
+        # The first restart has no back-off.
         f"{{{{ if int $s.restartCount }}}}\n{waits}{{{{ end }}}}\n{{{{ end }}}}\n"
         "- {{ $s | toJson }}\n{{ end }}\n{{ end }}\n"
     )
 
 
 def restarted(*, ready: bool) -> str:
-    """The status when the first container runs again."""
+    """Returns the status when the first container runs again."""
     return (
         f"{_NOW}conditions:\n{_READY if ready else _unready('ContainersNotReady')}"
         "containerStatuses:\n{{ range $i, $s := .status.containerStatuses }}\n"
@@ -239,7 +243,7 @@ _STUCK_MESSAGES: Final = {
 
 
 def stuck(failure: Failure) -> str:
-    """The status when no container can start, and none ever will."""
+    """Returns the status when no container can start, and none ever will."""
     message = _literal(failure.message) or f"( {_STUCK_MESSAGES[failure.type]} )"
     return (
         f"{_NOW}conditions:\n{_condition('Initialized', 'True')}{_unready('ContainersNotReady')}"
@@ -256,5 +260,5 @@ def _reason(failure: Failure) -> str:
 
 
 def _literal(value: str | None) -> str:
-    """The text as an operand in a template expression; "" without a text."""
+    """Returns the text as an operand in a template expression; "" for None."""
     return "" if not value else quoted(value).removeprefix("{{ ").removesuffix(" | Quote }}")

@@ -1,9 +1,9 @@
 """Makes one ClusterResourceUsage for all profiles: how much CPU and memory pods use.
 
-kwok uses the first ClusterResourceUsage whose selector fits, and selects only by names and
-namespaces. So there is a single one, whose CEL expression finds the pod's profile, by rank.
-Pods of no profile, and resources that a profile doesn't name, use what the pods' annotations say,
-as with kwok's own object. A pod that doesn't run uses nothing.
+kwok uses the first ClusterResourceUsage that selects a pod, and selects only by names and
+namespaces. So there is a single object, whose CEL expression finds the pod's profile, by rank. Pods
+of no profile, and resources that a profile doesn't name, use what the pods' annotations say, as
+with kwok's own object. A pod that doesn't run uses nothing.
 """
 
 import json
@@ -28,7 +28,7 @@ _MOST_CHARACTERS: Final = 90_000
 
 
 def compile_usage(profiles: Sequence[Profile]) -> dict[str, Any] | None:
-    """Returns the object; None if no profile has a usage, or none selects any namespace."""
+    """Returns the object. None if no profile has a usage, or if none selects any namespace."""
     ranked = sorted(profiles, key=lambda profile: profile.rank)
     used = [each for each in ranked if each.spec.usage.cpu or each.spec.usage.memory]
     if not used:
@@ -41,7 +41,7 @@ def compile_usage(profiles: Sequence[Profile]) -> dict[str, Any] | None:
     namespaces = [each.scope.namespaces for each in used]
     if None not in namespaces:
         selected = sorted({name for names in namespaces for name in names or ()})
-        # An empty list would be all.
+        # An empty list would select all namespaces.
         if not selected:
             return None
         spec["selector"] = {"matchNamespaces": selected}
@@ -54,7 +54,8 @@ def compile_usage(profiles: Sequence[Profile]) -> dict[str, Any] | None:
 
 
 def without_usage(profiles: Sequence[Profile]) -> set[str]:
-    """Returns the profiles whose usage is left out as the expression has no room for it."""
+    """Returns the names of profiles whose usage is left out, as it would make the expression too
+    long."""
     ranked = sorted(profiles, key=lambda profile: profile.rank)
     return {
         profile.name
@@ -70,8 +71,8 @@ def _use(profile: Profile, resource: str) -> ResourceUse | None:
 
 
 def _included(resource: str, ranked: Sequence[Profile]) -> list[Profile]:
-    """The profiles in the expression, as many as it has room for: those with a usage, and those
-    that go before one of these and may select the same pods."""
+    """Returns the profiles in the expression, as many as fit: those with a usage, and those of a
+    higher rank that may select the same pods."""
     included: list[Profile] = []
     size = 0
     for place, profile in enumerate(ranked):
@@ -137,14 +138,16 @@ def _between(low: str, high: str, part: str, resource: str) -> str:
 
 
 def _ramped(ramp: Ramp) -> str:
-    """CEL that rises from 0 at the pod's start to 1: containers' states are not seen by CEL."""
+    """Returns CEL that rises from 0 at the pod's start to 1. CEL can't see when containers
+    started."""
     over = max(1, milliseconds(ramp.over) // SECOND)
     part = f"(({_NOW} - UnixSecond(pod.status.startTime)) / {over}.0)"
     return f"({part} >= 1.0 ? 1.0 : {part})"
 
 
 def _waved(wave: Wave) -> str:
-    """CEL that is 1 at the peak and 0 half a period later, as smooth as a cosine (CEL has none)."""
+    """Returns CEL that is 1 at the peak and 0 half a period later, as smooth as a cosine (CEL has
+    none)."""
     period = max(1, milliseconds(wave.period) // SECOND)
     peak = milliseconds(wave.peak_at) // SECOND % period
     since = f"(double((int({_NOW}) + {period - peak}) % {period}) / {period}.0)"
@@ -182,5 +185,5 @@ def _label(key: str, operator: str, values: Sequence[str]) -> str:
 
 
 def _text(value: str) -> str:
-    # As it is: of two escapes for one character CEL makes no text.
+    # Characters beyond ASCII stay: JSON escapes some by a pair, which CEL doesn't accept.
     return json.dumps(value, ensure_ascii=False)
