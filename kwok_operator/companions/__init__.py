@@ -1,1 +1,2 @@
-"""Companions of nodes: the CSINode and ResourceSlices that belong to a Node, if a group has any."""
+"""Companions of nodes: the CSINode and ResourceSlices that belong to a Node, if its group's
+template has any."""

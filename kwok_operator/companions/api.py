@@ -25,12 +25,12 @@ _DRIVER_NAME = rf"^{DNS_NAME}$"
 _MAX_DRIVER_NAME = 63
 MAX_DRIVERS = 16
 MAX_NODE_ID = 128
-"""The API server takes 192, of which a node's name may have 63."""
+"""The API server accepts 192 characters, of which 63 are reserved for a node's name."""
 
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _DEVICE_NAME = rf"^{_LABEL}$"
 _MAX_DEVICE_NAME = 58
-"""The API server takes 63, of which a number may have five."""
+"""The API server accepts 63 characters, of which five are reserved for a number."""
 _COUNTER_SET = r"^[a-z0-9{]([-a-z0-9{}]*[a-z0-9}])?$"
 MAX_COUNT = 1_024
 

@@ -1,6 +1,7 @@
-"""Reads the companions of a real node each minute, for the nodes of a group that copies them.
+"""Reads the companions (CSINode, ResourceSlices) of a real node each minute, for a group that
+copies them.
 
-That node's API server is not watched.
+It reads instead of watching, as that node may be in another cluster.
 """
 
 from collections.abc import Awaitable, Callable
@@ -48,7 +49,8 @@ async def read_companions(sources: Sources, source: NodesSource) -> CopiedCompan
 
 @dataclass(slots=True)
 class Copy:
-    """The companions that one group copies; None if it copies none, or none were read yet."""
+    """The companions that one group copies. `companions` is None if it copies none, or has not read
+    them yet."""
 
     companions: CopiedCompanions | None = None
     trouble: Trouble | None = None

@@ -4,8 +4,9 @@
     an object as the API server has it ──digest_of──> the digest of the Companion that made it
 
 A digest says whether an object is as it should be, so nothing has to be recorded. It is the same
-for all nodes of a group: of a CSINode it is taken from the content, with {node} in place of the
-node's name. A ResourceSlice carries it, and counts as edited once its generation is not the first.
+for all nodes of a group. The digest of a CSINode is computed from its content, with {node} in place
+of the node's name. A ResourceSlice has its digest as an annotation, and counts as edited once its
+generation is above 1.
 """
 
 import hashlib
@@ -39,7 +40,7 @@ from kwok_operator.nodegroups.naming import longest_name
 from kwok_operator.sources.api.source import NodesSource
 
 _MAX_NODE_ID: Final = 192
-"""Bytes that Kubernetes before 1.36 allows; since then 256."""
+"""The most bytes before Kubernetes 1.36; since then 256."""
 _EDITED: Final = "edited"
 _DIGEST: Final = f"{constants.API_GROUP}/companion"
 """The annotation on a ResourceSlice with the digest of the spec from which it was made."""
@@ -66,9 +67,10 @@ class CompanionKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CompanionOwner:
-    """The owner of companions: a Node, or the group for those that its nodes share.
+    """The owner of companions: a Node; or the group, for companions that its nodes share.
 
-    The names of the companions begin with `base`: for a Node, that is its name."""
+    The names of the companions begin with `base`: for a Node, that is its name.
+    """
 
     base: str
     uid: str
@@ -87,9 +89,10 @@ class CompanionOwner:
 
 @dataclass(frozen=True, slots=True)
 class Companion:
-    """An object that each owner gets; its name is that of the owner with `suffix`.
+    """An object that each owner (a Node, or the group) gets. Its name is the owner's with `suffix`
+    added.
 
-    `gated` are those of its fields that an API server drops silently if a feature gate is off.
+    `gated` are those of its fields that an API server silently drops if a feature gate is off.
     """
 
     kind: CompanionKind
@@ -98,7 +101,7 @@ class Companion:
     digest: str
     gated: frozenset[str]
     _spec: str
-    """JSON with the placeholder {node}, and in a ResourceSlice {uid}."""
+    """JSON with placeholders: {node}, and in a ResourceSlice {uid}."""
     devices: frozenset[str] = frozenset()
     """The names of its devices."""
 
@@ -130,7 +133,7 @@ def asks_for_companions(template: Template) -> bool:
 
 
 def adds_companions(template: Template) -> bool:
-    """Whether companions have any content: an empty CSINode has none."""
+    """Whether a template has companions with content. An empty CSINode doesn't count."""
     companions = template.companions
     given = companions not in (*_NONE, Companions(csi_node=_EMPTY))
     return given or _asks_otherwise(template)
@@ -151,7 +154,7 @@ def with_csi_node(template: Template) -> Template:
 
 
 def copied_from(template: Template) -> NodesSource | None:
-    """Returns the real node whose companions are copied, None if none are."""
+    """Returns the real node whose companions are copied; None if the template copies none."""
     nodes = template.source.nodes if template.source is not None else None
     return nodes if nodes is not None and nodes.companions else None
 
@@ -165,9 +168,9 @@ def compile_companions(
 ) -> tuple[Companion, ...]:
     """Returns the companions that each node gets, and those that a group's nodes share.
 
-    No two have the same name. With `tainted`, devices can get taints later. `copied` ones are used
-    only if the template itself has no CSINode, or not the driver. Raises TemplateError with the
-    field, the value and the remedy.
+    No two have the same name. With `tainted`, slices leave room for taints that devices get later.
+    `copied` companions are used only if the template itself has no CSINode, or not their driver.
+    Raises TemplateError with the field, the value and the remedy.
     """
     companions, gpu = template.companions or Companions(), template.shape.gpu
     found, base = [], longest_name(group)
@@ -287,7 +290,7 @@ class Trouble:
 NAME_TAKEN: Final = "NameTaken"
 FIELDS_DROPPED: Final = "FieldsDropped"
 OF_SOME: Final = frozenset((NAME_TAKEN, FIELDS_DROPPED))
-"""Reasons that concern single objects: the others are written all the same."""
+"""Reasons that concern single objects: other objects are still written."""
 
 
 def not_served(kind: CompanionKind) -> Trouble:
@@ -359,8 +362,9 @@ REMOVING: Final = Verdict(
 def verdict(
     *, owners: int, missing: int, trouble: Trouble | None, paused: bool, held: int = 0
 ) -> Verdict:
-    """The condition CompanionsPresent. `owners` counts nodes, and the group if it has a pool;
-    `missing` of them lack companions, `held` of these because the simulated cloud says so."""
+    """Returns the condition CompanionsPresent. `owners` counts nodes, and the group if its nodes
+    share companions; `missing` of them lack companions, `held` of these because the simulated cloud
+    delays them."""
     if trouble is not None:
         return Verdict(False, trouble.reason, trouble.message)
     if not missing:

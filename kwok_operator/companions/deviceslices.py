@@ -1,9 +1,10 @@
-"""Cuts devices of dynamic resource allocation into ResourceSlices that the API server accepts.
+"""Cuts devices of dynamic resource allocation (DRA) into ResourceSlices that the API server
+accepts.
 
     ResourceSlices (spec) ──checked, counts written out──> devices ──cut──> Slice, ...
 
-A pool is complete once all its slices are there, as each says how many there are. Counter sets have
-slices of their own: since Kubernetes 1.35 a slice has either them or devices.
+A pool is complete once all its slices exist, as each says how many there are. Counter sets have
+slices of their own: since Kubernetes 1.35 a slice has either counter sets or devices.
 """
 
 import re
@@ -25,21 +26,21 @@ NODE_PATTERN: Final = "{node}"
 OF_NODE: Final = {"nodeName": NODE_PATTERN}
 """The field of a slice that says that its devices are the node's own."""
 MAX_DEVICES: Final = 128
-"""At most so many devices in a slice."""
+"""The most devices in a slice."""
 MAX_DEVICES_WITH_MORE: Final = 64
-"""At most so many devices in a slice, if any have taints or take counters."""
+"""The most devices in a slice in which some have taints or use counters."""
 MAX_COUNTER_SETS: Final = 8
 MOST_DEVICES: Final = 2_048
-"""At most so many devices in a pool: a limit of ours, as each node gets them."""
+"""The most devices in a pool. This limit is our own, as each node gets a pool."""
 MAX_VALUES: Final = 32
-"""At most so many attributes and capacities of a device, together."""
+"""The most attributes and capacities of a device, together."""
 GATES: Final = {
     "sharedCounters": "DRAPartitionableDevices",
     "consumesCounters": "DRAPartitionableDevices",
     "taints": "DRADeviceTaints",
     "allowMultipleAllocations": "DRAConsumableCapacity",
 }
-"""The feature gate without which an API server drops a field, by field."""
+"""Field of a device -> the feature gate without which an API server drops it."""
 _IDENTIFIER: Final = re.compile(rf"((?=[^/]{{1,63}}/){DNS_NAME}/)?[A-Za-z_][A-Za-z0-9_]{{0,31}}")
 _PRE_RELEASE: Final = r"(0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
 _VERSION: Final = re.compile(
@@ -47,7 +48,7 @@ _VERSION: Final = re.compile(
     rf"(-{_PRE_RELEASE}(\.{_PRE_RELEASE})*)?(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?"
 )
 MAX_TEXT: Final = 64
-"""At most so many bytes in a string attribute."""
+"""The most bytes in a string attribute."""
 _UID_LENGTH: Final = 36
 _COUNTER: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -64,7 +65,8 @@ class Slice:
 
 
 def compile_slices(wanted: ResourceSlices, *, group: str, tainted: bool = False) -> list[Slice]:
-    """Returns the slices of one pool. With `tainted`, devices of a node can get taints later.
+    """Returns the slices of one pool. With `tainted`, they leave room for taints that devices get
+    later.
 
     Raises TemplateError, which names the field, the value and the remedy.
     """
@@ -89,7 +91,7 @@ def cut(
 ) -> list[Slice]:
     """Cuts a pool of devices and counter sets into slices that the API server accepts.
 
-    They are numbered from `first` on, which is how many other pools of the driver have.
+    They are numbered from `first` on, the number of slices in the driver's other pools.
     """
     more = tainted or any("taints" in each or "consumesCounters" in each for each in devices)
     most = MAX_DEVICES_WITH_MORE if more else MAX_DEVICES
@@ -115,7 +117,8 @@ def written_size(text: str, base: str) -> int:
 
 
 def gated_fields(spec: Mapping[str, Any]) -> frozenset[str]:
-    """Returns the fields of a slice that an API server drops silently if their gate is off."""
+    """Returns the fields of a slice that an API server silently drops if their feature gate is
+    off."""
     found = {"sharedCounters"} if spec.get("sharedCounters") else set[str]()
     for device in spec.get("devices") or ():
         found.update(key for key in GATES if device.get(key))

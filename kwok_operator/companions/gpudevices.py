@@ -95,7 +95,7 @@ class _MigProfile:
     multiprocessors: int
     copy_engines: int
     decoders: int
-    """There are as many JPEG engines."""
+    """The number of decoders. JPEG engines are as many."""
     memory: str
     ofa_engines: int = 0
 
@@ -134,7 +134,7 @@ _WHOLE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class GpuPool:
-    """What a driver publishes on a node: devices, and the counter sets that they consume.
+    """What a driver publishes on a node: devices, and the counter sets that they use.
 
     {uid} stands for the node's uid.
     """
@@ -145,7 +145,8 @@ class GpuPool:
 
 
 def gpu_pools(gpu: Gpu) -> list[GpuPool]:
-    """Returns the pools of a node with these GPUs: of the GPU driver, and with NVLink a second."""
+    """Returns the pools of a node with these GPUs: one of the GPU driver, and with NVLink one of
+    the compute-domain driver."""
     if gpu.profile is GpuProfile.H100_MIG:
         devices = [each for minor in range(gpu.count) for each in _partitioned(minor)]
         every = _counters(_WHOLE, range(_MEMORY_SLICES))
@@ -160,7 +161,8 @@ def gpu_pools(gpu: Gpu) -> list[GpuPool]:
 
 
 def _of_domain(kind: str) -> dict[str, Any]:
-    """A device by which a pod joins a compute domain, whose GPUs are connected by NVLink."""
+    """Returns a device by which a pod joins a compute domain, whose GPUs are connected by
+    NVLink."""
     return {"name": f"{kind}-0", "attributes": {"type": {"string": kind}, "id": {"int": 0}}}
 
 

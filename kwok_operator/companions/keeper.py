@@ -4,10 +4,10 @@
     GroupStore (spec) ────┼──> survey per group ──> Executor ──> CompanionWriter
     Shelf (what exists) ──┘             └──> verdict, for the group's status
 
-Level-triggered like the reconciler: a pass compares the nodes with the shelves, the caches of
-companions, so after a crash or somebody's edit it does the same as after a scale-up. If a template
-has no companions any more, the condition in the group's status still says that there may be some
-to delete. The garbage collector deletes those of nodes that are gone.
+Level-triggered like the reconciler: a pass compares the nodes with the shelves, which are caches of
+companions. So after a crash or somebody's edit it does the same as after a scale-up. If a template
+has no companions any more, the condition in the group's status still shows that some may have to be
+deleted. The garbage collector deletes the companions of nodes that are gone.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ logger = logging.getLogger(__name__)
 
 LOOK_AGAIN_AFTER: Final = 60.0
 FIRST_LOOK: Final = 5.0
-"""Seconds that new nodes wait at most for the first pass over their group's companions."""
+"""The most seconds that new nodes wait for the first pass over their group's companions."""
 _REFUSED = (*REFUSED, NotFoundError)
 
 
@@ -104,19 +104,20 @@ class CompanionKeeper:
         self._closing = False
 
     def group_changed(self, name: str) -> None:
-        """Plans a pass for a group that is new, was changed, or is gone, if it has companions."""
+        """Plans a pass for a group that is new, was changed, or is gone, if it has or had
+        companions."""
         group = self._store.get(name)
         if name in self._states or (group is not None and asks(group)):
             self._wake(name, 0.0)
 
     def nodes_changed(self, name: str) -> None:
-        """Plans a pass, as a group's nodes or their companions have changed."""
+        """Plans a pass after a change of a group's nodes or their companions."""
         if (state := self._states.get(name)) is not None:
             self._wake(name, state.gathered_for)
 
     def verdict(self, group: Group, *, nodes: int) -> Verdict | None:
-        """The condition CompanionsPresent; None for a group that neither wants companions nor has
-        any. If all is well, but the group has more nodes than were looked at, it says that the
+        """Returns the condition CompanionsPresent; None for a group that neither wants companions
+        nor has any. If the last pass has seen fewer nodes than the group has now, it says that the
         rest are being written."""
         state = self._states.get(group.name)
         if state is None or state.uid != group.uid:
@@ -128,7 +129,7 @@ class CompanionKeeper:
         return found
 
     def looks_after(self, group: Group) -> bool:
-        """Whether the group's template has companions, or some are left of an earlier one."""
+        """Whether the group's template has companions, or some of an earlier template are left."""
         return group.name in self._states or asks(group)
 
     def complete(self, group: Group, nodes: list[NodeRecord]) -> list[NodeRecord]:
@@ -142,19 +143,22 @@ class CompanionKeeper:
         return [node for node in nodes if node.name in state.complete]
 
     async def first_look(self, group: Group) -> None:
-        """Waits at most 5 s for the group's first pass: it shows whether companions can be made.
+        """Waits at most 5 s for the group's first pass over companions, which shows whether they
+        can be made.
 
-        Then new nodes get theirs before any pod comes."""
+        If so, new nodes get their companions before any pod comes.
+        """
         if self._over(group) or not asks_for_companions(group.spec.template):
             return
         with suppress(TimeoutError):
             await asyncio.wait_for(self._state(group).looked.wait(), FIRST_LOOK)
 
     async def born(self, group: Group, name: str, *, uid: str, made: int | None = None) -> None:
-        """Makes the companions of a node, before pods are let onto it.
+        """Makes the companions of a new node, before its taint is removed and pods may come.
 
-        `made` is when the node was created (epoch milliseconds), None for just now. Errors are left
-        to the next pass. Raises only TooManyRequestsError: the caller is to wait and call again.
+        `made` is when the node was created (epoch milliseconds), None for just now. After errors,
+        the next pass tries again. Raises only TooManyRequestsError: the caller has to wait and call
+        again.
         """
         if group.name not in self._states:
             return
@@ -200,7 +204,7 @@ class CompanionKeeper:
         copy = state.copy
         await copy.refresh(group.spec.template, self._read, now=self._monotonic())
         if self._states.get(name) is not state:
-            return  # another group has the name now, and a pass of its own
+            return  # the group was deleted, or created anew, and has another pass
         state = self._state(group)
         trouble = state.invalid or (copy.trouble if copy.unknown else await self._start(state))
         if trouble is None:
@@ -235,7 +239,8 @@ class CompanionKeeper:
         return state
 
     async def _start(self, state: GroupCompanions) -> Trouble | None:
-        """Watches all kinds, as objects of a former template may exist; returns what hinders."""
+        """Watches all kinds of companions, as objects of an earlier template may exist. Returns the
+        trouble that prevents it, or None."""
         wanted = {companion.kind for companion in state.companions}
         troubles = {kind: await shelf.start() for kind, shelf in self._shelves.items()}
         return next((t for kind, t in troubles.items() if t is not None and kind in wanted), None)
@@ -299,7 +304,7 @@ class CompanionKeeper:
                 if not await self._writer.make(companion, owner, first=requests == 1):
                     state.taken.add(companion.name(owner.base))
                 elif state.stopped and state.trouble is None:
-                    self._judge(group, state, None)  # what stood in the way does no more
+                    self._judge(group, state, None)  # the trouble is over
         except _REFUSED as error:
             state.trouble = _trouble(kind, error)
             raise

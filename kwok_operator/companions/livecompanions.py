@@ -2,9 +2,9 @@
 
     CSINode, ResourceSlices (as an API server gives them) --clean_companions--> CopiedCompanions
 
-The node's name becomes {node}, uuids of its devices become {uid} and a number. Taints of devices
-and conditions that a driver reports are left out: they concern that machine's devices. Pools are
-cut into slices again. Malformed parts count as missing.
+The node's name becomes {node}; uuids of its devices become {uid} and a number. Taints of devices
+and conditions that a driver reports are left out, as they concern that machine. Pools are cut into
+slices again. Malformed parts count as missing.
 """
 
 import re
@@ -34,7 +34,8 @@ _KEPT_OF_A_DEVICE: Final = (
 )
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 _SHORTEST_NAME: Final = 7
-"""Shorter names of nodes (in characters) also occur in texts that don't mean the node."""
+"""Names of nodes with fewer characters also occur in texts that don't mean the node, so they are
+not replaced."""
 _DRIVER: Final = re.compile(DNS_NAME)
 
 
@@ -56,8 +57,9 @@ class CopiedCompanions:
     pools: Sequence[CopiedPool] = ()
 
     def slices(self, *, without: frozenset[str], tainted: bool, base: str) -> Iterator[Slice]:
-        """Yields the slices of all drivers, `without` some; with `tainted`, devices can get taints
-        later. Texts too long for nodes with names as long as `base` are left out."""
+        """Yields the slices of all drivers except those in `without`. With `tainted`, they leave
+        room for taints that devices get later. A text is left out if it becomes too long for a node
+        with a name as long as `base`."""
         places: dict[str, int] = {}
         for pool in self.pools:
             if pool.driver not in without:
@@ -76,7 +78,8 @@ class CopiedCompanions:
 
 
 def clean_companions(node: str, *, csi_node: object, slices: Sequence[object]) -> CopiedCompanions:
-    """Cleans the companions of `node`. `slices` may include others' and older generations."""
+    """Cleans the companions of `node`. `slices` may include those of other nodes and of older
+    generations."""
     cleaner = _Cleaner(node)
     specs = [as_map(as_map(each).get("spec")) for each in slices]
     pools: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
@@ -94,7 +97,7 @@ def clean_companions(node: str, *, csi_node: object, slices: Sequence[object]) -
 
 
 class _Cleaner:
-    """Cleans the objects of one node. It numbers uuids: each becomes the same text everywhere."""
+    """Cleans the objects of one node. It numbers uuids, so that equal uuids become equal texts."""
 
     def __init__(self, node: str) -> None:
         self._node = node
@@ -118,7 +121,7 @@ class _Cleaner:
         return tuple(found.values())
 
     def pool(self, driver: str, name: str, specs: Sequence[Mapping[str, Any]]) -> CopiedPool | None:
-        """Cleans a pool; None if slices of the newest generation are missing: they come soon."""
+        """Cleans a pool. Returns None while slices of its newest generation are missing."""
         newest = max(_number(spec, "generation") for spec in specs)
         specs = [spec for spec in specs if _number(spec, "generation") == newest]
         devices = [
@@ -137,7 +140,8 @@ class _Cleaner:
         if not whole or not 0 < len(devices) <= MOST_DEVICES:
             return None
         called = NODE_PATTERN if name == self._node else self._mention.sub(NODE_PATTERN, name)
-        # Pools of one name would be one pool, whose slices contradict one another.
+        # Without the node's name, the pools of all nodes would be one pool with contradicting
+        # slices.
         called = called if NODE_PATTERN in called else f"{NODE_PATTERN}/{called}"
         return CopiedPool(driver, called, devices, counters)
 

@@ -1,9 +1,10 @@
-"""A cache of the objects of one kind with our label, watched only while a group has companions.
+"""A shelf: a cache of the objects of one kind with our label, watched only while a group has
+companions.
 
     reflector ──replace, upsert, remove──> Shelf ──> CompanionKeeper
     our own writes ──put, taken_away─^
 
-Of each object, only the fields are kept that show its owner and whether it is up to date.
+Of each object, it keeps only the fields that show its owner and whether it is up to date.
 """
 
 import asyncio
@@ -30,12 +31,12 @@ from kwok_operator.kube.reflector import Reflector
 logger = logging.getLogger(__name__)
 
 TRY_AGAIN_AFTER: Final = 10.0
-"""Seconds after which a kind is tried again that isn't served, or may not be read."""
+"""Seconds after which a kind that isn't served, or may not be read, is tried again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shelved:
-    """What is kept of one object; `owner` is the uid of its first owner."""
+    """What is kept of one object; `owner` is the uid in its first ownerReference."""
 
     name: str
     uid: str
@@ -98,7 +99,8 @@ class Shelf:
         return self._watch is not None and not self._watch.done()
 
     async def start(self) -> Trouble | None:
-        """Starts the watch, and returns when all objects are known; else returns the trouble."""
+        """Starts the watch, and returns once all objects are listed. If that fails, it returns the
+        trouble."""
         async with self._starting:
             if self.watching and not self._blind:
                 return None
@@ -143,7 +145,7 @@ class Shelf:
                 self._watch, self._groups, self._blind = None, {}, False
 
     def replace(self, items: Sequence[Shelved], resource_version: int) -> None:
-        """Takes a full list; objects entered since then stay."""
+        """Takes a full list. Objects newer than the list stay."""
         late = [k for kept in self._groups.values() for k in kept.values()]
         groups = set(self._groups)
         self._groups = {}
@@ -166,13 +168,13 @@ class Shelf:
             self._changed(item.group)
 
     def put(self, item: Shelved) -> None:
-        """Enters an object that we created, or found created."""
+        """Enters an object that the operator created, or found existing when it tried."""
         known = self.group(item.group).get(item.name)
         if known is None or known.version < item.version:
             self._groups.setdefault(item.group, {})[item.name] = item
 
     def taken_away(self, item: Shelved) -> None:
-        """Takes out an object that we deleted."""
+        """Removes an object that the operator deleted."""
         kept = self._groups.get(item.group, {})
         kept.pop(item.name, None)
         if not kept:

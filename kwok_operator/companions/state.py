@@ -1,9 +1,9 @@
-"""The state of one group's companions: which it is to have, which exist, what is reported.
+"""The state of one group's companions: which it should have, which exist, what is reported.
 
     spec.template, Copy  --recompile-->  Companions
     counts of a survey, Trouble  --judge-->  verdict, and whether it has to be reported
 
-Nothing is read or written here: the keeper does that.
+Nothing is read or written here: companions/keeper.py does that.
 """
 
 import asyncio
@@ -28,14 +28,15 @@ from kwok_operator.nodegroups.client import Group
 from kwok_operator.nodegroups.observation import Openings
 
 GATHER_FOR: Final = 0.05
-"""Seconds in which several changes of a group's nodes are put into one pass."""
+"""Seconds for which changes of a group's nodes are collected before a pass."""
 SHARE_OF_TIME: Final = 0.05
-"""The share of time that passes over a group take at most: each looks at all of its nodes."""
+"""The most of the time, as a share, that passes over one group take: each looks at all of its
+nodes."""
 
 
 @dataclass(slots=True)
 class GroupCompanions:
-    """The state of a group whose template has companions, or had."""
+    """The state of a group whose template has, or had, companions."""
 
     uid: str
     made_from: tuple[int, CopiedCompanions | None] = (-1, None)
@@ -46,26 +47,28 @@ class GroupCompanions:
     under_way: set[str] = field(default_factory=set)
     """uids of nodes whose companions are just being made by `CompanionKeeper.born`."""
     counts: tuple[int, int] = (0, 0)
-    """The number of owners, and of those that lack companions."""
+    """The number of owners (nodes, perhaps the group), and the number of those that lack
+    companions."""
     complete: set[str] = field(default_factory=set)
-    """Names of the nodes that lack nothing."""
+    """Names of the nodes that lack no companion."""
     taken: set[str] = field(default_factory=set)
-    """Names of companions that objects of somebody else have."""
+    """Names of companions that foreign objects have."""
     trouble: Trouble | None = None
     """Why the last write failed."""
     repairs: Openings = field(default_factory=Openings)
     verdict: Verdict | None = None
-    """None before the first pass, and if no companions are left or wanted."""
+    """The condition to report; None before the first pass, and if no companions are left or
+    wanted."""
     reported: Verdict | None = None
-    """The verdict that the status has, or is about to have."""
+    """The verdict that the group's status has, or is about to get."""
     nodes: int = 0
-    """How many nodes the last pass looked at."""
+    """How many nodes the last pass looked at, to see whether new nodes have come since."""
     held: int = 0
     """How many nodes lack only companions that the simulated cloud holds back."""
     took: float = 0.0
-    """Seconds that the last survey took."""
+    """Seconds that the last survey (comparison of nodes and companions) took."""
     looked: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once there is a verdict, or there never will be one as the group is gone."""
+    """Set once there is a verdict, or the group is gone and there will be none."""
 
     @property
     def gathered_for(self) -> float:
@@ -74,8 +77,8 @@ class GroupCompanions:
 
     @property
     def stopped(self) -> bool:
-        """Whether new nodes get no companions before the next pass: there was no pass yet, or the
-        last one could write nothing."""
+        """Whether nothing is written until the next pass: there was no pass yet, or the last one
+        could write nothing."""
         return not self.looked.is_set() or bool(self.failing and self.failing not in OF_SOME)
 
     @property
@@ -85,7 +88,7 @@ class GroupCompanions:
         return found.reason if found is not None and found.text == "False" else ""
 
     def recompile(self, group: Group) -> None:
-        """Compiles the companions again if the group or what it copies has changed."""
+        """Compiles the companions again if the group, or the node that it copies, has changed."""
         made_from = group.generation, self.copy.companions
         if self.made_from == made_from:
             return
@@ -100,12 +103,12 @@ class GroupCompanions:
             )
         except TemplateError as error:
             self.invalid = Trouble("TemplateInvalid", f"{error}.")
-        # Last: after another error, the group must not count as one without companions.
+        # Set last: after another error, the group must not count as one without companions.
         self.made_from = made_from
 
     def judge(self, trouble: Trouble | None, *, left: bool, paused: bool) -> bool:
-        """Makes the verdict; returns whether it differs from the one in status. `left` says that
-        objects of the group exist."""
+        """Makes the verdict; returns whether it differs from the one in the group's status. `left`
+        says that companions of the group exist."""
         owners, lacking = self.counts
         if self.companions or trouble is not None:
             self.verdict = verdict(
@@ -119,13 +122,14 @@ class GroupCompanions:
 
 
 def asks(group: Group) -> bool:
-    """Whether a group's template has companions, or some are left of an earlier template."""
+    """Whether a group's template has companions, or some of an earlier template are left."""
     asked = asks_for_companions(group.spec.template)
     return asked or group.condition(ConditionType.COMPANIONS_PRESENT) is not None
 
 
 def last_verdict(group: Group) -> Verdict | None:
-    """Returns the condition in status as a verdict: it counts before the first pass."""
+    """Returns the condition in the group's status as a verdict, which counts until the first
+    pass."""
     said = group.condition(ConditionType.COMPANIONS_PRESENT)
     if said is None:
         return ABOUT_TO_BE_WRITTEN if asks(group) else None

@@ -1,6 +1,6 @@
-"""The companions' part of the reconciler's pass: new nodes get theirs, and status a condition.
+"""The part of companions in the reconciler's pass: new nodes get theirs, and status a condition.
 
-Everything else about companions has passes of its own: the keeper's.
+Everything else about companions is done by passes of its own, in companions/keeper.py.
 """
 
 from dataclasses import dataclass, replace
@@ -20,7 +20,8 @@ from kwok_operator.nodegroups.steps import GroupStep, StepPass, StepReport
 
 
 def with_empty_csi_node(group: Group) -> Group:
-    """Returns the group with an empty CSINode in its template, unless it has or copies one."""
+    """Returns the group with an empty CSINode in its template, unless the template has or copies
+    one."""
     template = with_csi_node(group.spec.template)
     return replace(group, spec=group.spec.model_copy(update={"template": template}))
 
@@ -44,7 +45,7 @@ class CompanionStep(GroupStep):
 
 
 class CompanionPass(StepPass):
-    """The companions' part of one pass over one group."""
+    """The part of companions in one pass over one group."""
 
     def __init__(self, keeper: CompanionKeeper, group: Group, *, nodes: int) -> None:
         self._keeper = keeper

@@ -27,18 +27,20 @@ class CompanionWork:
     stale: list[tuple[CompanionKind, Shelved]] = field(default_factory=list)
 
     def beyond(self, taken: Set[str]) -> bool:
-        """Whether anything has to be written, apart from companions whose names others have
-        (`taken`)."""
+        """Whether anything has to be written, apart from companions whose names foreign objects
+        have (`taken`)."""
         names = {companion.name(self.owner.base) for companion in self.missing}
         return bool(self.stale) or not names <= taken
 
 
 @dataclass(slots=True)
 class CompanionSurvey:
-    """The result of a survey. `nodes` counts the owners that are nodes; the group may be another.
+    """The result of a survey. `nodes` counts the owners that are nodes; one more owner may be the
+    group.
 
-    `complete`: names of owners that lack nothing; `taken`: companions' names that objects of
-    somebody else have; `dropped`: fields that the API server didn't keep."""
+    `complete`: names of owners that lack nothing; `taken`: names of companions that foreign objects
+    have; `dropped`: fields that the API server didn't keep.
+    """
 
     nodes: int = 0
     owners: int = 0
@@ -49,7 +51,7 @@ class CompanionSurvey:
     taken: set[str] = field(default_factory=set)
     dropped: set[str] = field(default_factory=set)
     held: int = 0
-    """How many nodes lack only companions that the simulated cloud holds back."""
+    """How many nodes lack only companions that the simulated cloud delays."""
     due: int | None = None
     """When the simulated cloud next changes a node's devices, in epoch milliseconds."""
 
@@ -65,7 +67,8 @@ def survey(
     cloud: Cloud | None,
     now: int,
 ) -> CompanionSurvey:
-    """Compares the companions of a group's nodes, and the shared ones; `now`: epoch milliseconds.
+    """Compares the companions of a group's nodes, and those that the nodes share; `now` is in epoch
+    milliseconds.
 
     `is_due(repair_key)` says whether a repair may be tried now. Nodes whose uid is in `under_way`
     are just getting theirs.
@@ -106,8 +109,9 @@ def wanted_now(
 ) -> tuple[Sequence[Companion], int | None]:
     """Returns the companions that a node should have `now`, and when that changes (None: never).
 
-    `made` is when the node was created; both are epoch milliseconds. Only the simulated cloud's
-    devices make a difference."""
+    `made` is when the node was created; all times are epoch milliseconds. Only devices that the
+    simulated cloud delays or taints change with time.
+    """
     if cloud is None or cloud.devices is None or serial is None:
         return companions, None
     names = sorted(name for each in companions for name in each.devices)
@@ -126,7 +130,8 @@ def wanted_now(
 
 
 def repair_key(companion: Companion, owner: CompanionOwner) -> str:
-    """The key of a repair: the object's name, and the digest that it should have."""
+    """Returns a key that identifies a repair: the object's name, and the digest that it should
+    have."""
     return f"{companion.name(owner.base)} {companion.digest}"
 
 
@@ -162,7 +167,7 @@ def _compare(
 def _superfluous(
     group: Group, companions: Sequence[Companion], kept: AllKept, bases: Mapping[str, str]
 ) -> Iterator[CompanionWork]:
-    """Yields the deletion of objects that owners should not have any more."""
+    """Yields the deletion of companions that their owners should not have any more."""
     wanted = {(c.kind, c.suffix, c.shared) for c in companions}
     for kind, shelved in kept.items():
         for each in shelved.values():

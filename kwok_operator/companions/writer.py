@@ -1,7 +1,7 @@
 """Creates and deletes single companions, and interprets the API server's answers.
 
-An object is never changed, but deleted and created again: most of a CSINode can't be changed,
-and a ResourceSlice that somebody has changed has another generation.
+An object is never changed, but deleted and created again: most fields of a CSINode can't be
+changed, and a ResourceSlice that was edited has another generation.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,8 +14,8 @@ from kwok_operator.nodegroups.nodewriter import FIELD_MANAGER
 
 
 class CompanionWriter:
-    """Writes companions, by one request or a few. `spend()` is called before each request but the
-    `first` of a job, for which the executor has accounted already."""
+    """Writes companions, each with one or a few requests. `spend()` is called before each request,
+    to count it, except the `first` of a job, which the executor has counted."""
 
     def __init__(
         self,
@@ -29,11 +29,11 @@ class CompanionWriter:
         self._spend = spend
 
     async def make(self, companion: Companion, owner: CompanionOwner, *, first: bool) -> bool:
-        """Creates a companion; False if an object of somebody else has its name."""
+        """Creates a companion; returns False if a foreign object has its name."""
         shelf = self._shelves[companion.kind]
         known = shelf.group(owner.group).get(companion.name(owner.base))
         if known is not None and is_ours(known, owner) and known.digest == companion.digest:
-            return True  # this is done again because of what came after
+            return True  # made by an earlier try of this job, of which a later request failed
         if not first:
             self._spend()
         try:
@@ -49,7 +49,7 @@ class CompanionWriter:
             try:
                 found = shelf.decoder.one(await self._client.request("GET", path))
             except NotFoundError:
-                return True  # gone this moment: the watch says so, and the next pass makes it
+                return True  # deleted meanwhile: the watch reports it, and the next pass creates it
             if not is_ours(found, owner):
                 return False
             shelf.put(found)
@@ -58,7 +58,7 @@ class CompanionWriter:
         return True
 
     async def delete(self, kind: CompanionKind, kept: Shelved, *, first: bool) -> None:
-        """Deletes this object, by its uid; it may be gone already."""
+        """Deletes an object, by its uid. It may be gone already."""
         if not first:
             self._spend()
         try:
