@@ -98,7 +98,8 @@ class ConfigMaps:
 
 
 def only_key(configmap: ConfigMap, key: str | None) -> str:
-    """Returns `key`, or the only key there is; raises ManifestError naming the existing keys."""
+    """Returns `key`, or if it is None the only key of the ConfigMap. Raises ManifestError, which
+    names the existing keys."""
     where, keys = f"ConfigMap {configmap.namespace}/{configmap.name}", sorted(configmap.data)
     if key is None and len(keys) == 1:
         return keys[0]

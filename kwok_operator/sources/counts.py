@@ -29,9 +29,8 @@ _COUNT = re.compile(r"\+?[0-9]{1,18}")
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The minimum, maximum and desired number of nodes of a derived group; `desired` is None if no
-    template has that annotation.
-    """
+    """The minimum, maximum and desired number of nodes of a derived group. `desired` is None if no
+    template has an annotation for it."""
 
     minimum: int = DEFAULT_MIN
     maximum: int = DEFAULT_MAX
@@ -43,7 +42,7 @@ def read_counts(
 ) -> tuple[Counts | None, tuple[str, ...]]:
     """Returns the counts, or None and sentences on why there are none.
 
-    `places` are descriptions of nodes with their annotations; for each count, the first node that
+    `places` are descriptions of nodes with their annotations. For each count, the first node that
     has its annotation decides.
     """
     counts: dict[str, tuple[str, int]] = {}

@@ -1,4 +1,5 @@
-"""Derives groups from a provider config, templates and live nodes: one for each value of its key.
+"""Derives groups from a provider config, templates and real nodes: one for each value of the
+config's key.
 
 A group that would be invalid is reported as a Problem instead; an existing group of that name stays
 as it is.
@@ -37,9 +38,9 @@ class ConfigMapTemplates:
 
 @dataclass(frozen=True, slots=True)
 class DerivedGroup:
-    """A group as it should be. `manifest` is all that we apply, without a target size.
+    """A group as it should be. `manifest` is all that the operator applies, without a target size.
 
-    `desired` is the first target size, if the group is new.
+    `desired` is the first target size, used if the group is new.
     """
 
     name: str
@@ -68,16 +69,15 @@ def derive(
     its ConfigMap.
 
     Templates or live nodes that are None could not be read. If the config needs them, no group is
-    derived, as a template from half of its sources would differ.
+    derived, because a template made of only one of its sources would be wrong.
     """
     return _Deriver(config, owner=owner).run(templates, live)
 
 
 @dataclass(frozen=True, slots=True)
 class _Static:
-    """A Node of the ConfigMap: as it is (`raw`), and with only the parts of a template
-    (`cleaned`).
-    """
+    """A Node in the ConfigMap: as it is (`raw`), and with only the parts that a template may have
+    (`cleaned`)."""
 
     name: str
     raw: Mapping[str, Any]
@@ -94,7 +94,7 @@ class _Deriver:
         self._owner = owner
         self._problems: list[Problem] = []
         self._refused: set[str] = set()
-        """Values of the key for which a template is invalid."""
+        """Values of the key whose template in the ConfigMap is invalid."""
 
     def run(
         self, templates: ConfigMapTemplates | None, live: Sequence[LiveNode] | None
@@ -125,7 +125,7 @@ class _Deriver:
 
     @property
     def _part(self) -> str:
-        """Returns the part of metadata that has the key: labels or annotations."""
+        """Returns the part of metadata in which the config's key is: labels or annotations."""
         return "labels" if self._config.key_kind is KeyKind.LABEL else "annotations"
 
     @property
@@ -160,7 +160,7 @@ class _Deriver:
         return by_value
 
     def _value_of_template(self, node: Mapping[str, Any]) -> str:
-        """Returns the template's value of the key; empty if there is none, or it is not text."""
+        """Returns the template's value of the key; "" if it has none, or it is no text."""
         own = text_at(node, "metadata", "annotations", constants.CA_NODE_GROUP_ANNOTATION)
         return own or text_at(node, "metadata", self._part, self._config.group_key)
 
@@ -323,7 +323,8 @@ class _Deriver:
         return not problem
 
     def _complete(self, value: str, template: _Static) -> bool:
-        """Whether nodes can be made of a template alone, without a live node that completes it."""
+        """Whether the template alone is enough to make nodes, without a real node that completes
+        it."""
         try:
             source = SourceNode(_in_words(template), template.raw)
             resolve(Template(), guard=GuardTaint(), sources=(source,))

@@ -1,4 +1,4 @@
-"""Applies groups that are derived from a config or another object, if they differ from it.
+"""Applies groups that are derived from a provider config or another object, if they have changed.
 
 It remembers the last applied manifests, so an unchanged group costs no request. A group that has
 another owner is never changed.
@@ -22,24 +22,25 @@ from kwok_operator.sources.groupwriter import DerivedGroupWriter
 logger = logging.getLogger(__name__)
 
 FAILURES: Final = 3
-"""Groups in a row that can't be written, after which the others are not tried."""
+"""After so many groups in a row that can't be written, the others are not tried."""
 _OF_TARGETS = (constants.CAPI_FOLLOWED_ANNOTATION, constants.DESIRED_COUNT_ANNOTATION)
-"""Annotations that are written with a target size, after the apply; they cause no further apply."""
+"""Annotations that are written after the apply, together with a target size. A change of theirs
+causes no further apply."""
 
 G = TypeVar("G")
 T = TypeVar("T")
 Failure = ApiError | ApiUnreachableError
 Complete = Callable[[Mapping[str, Any]], Awaitable[None]]
-"""Makes further writes, given the group as it is after the apply."""
+"""A function that makes further writes after the apply; it gets the group as it is then."""
 
 
 async def apply_each(
     groups: Sequence[G], apply: Callable[[G], Awaitable[T]], *, at_once: int = 1
 ) -> list[T | Failure]:
-    """Applies each group; returns its result, or the error why it can't be written.
+    """Applies each group. Returns for each the result, or the error why it can't be written.
 
     One group's failure doesn't stop the others. But if `FAILURES` in a row fail, the API server is
-    in trouble, and an error of the last ones is raised; errors of other types are raised at once.
+    in trouble, and an error of the last ones is raised. Errors of other types are raised at once.
     """
     ends: list[T | Failure] = []
     in_a_row = 0
@@ -58,9 +59,10 @@ async def apply_each(
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """The manifest that was applied last, and the group's fields that we owned after it.
+    """The manifest that was applied last, and the fields of the group that the operator owned after
+    it.
 
-    Others may scale the group or set other fields.
+    A change of these fields causes a new apply; other changes, such as scaling, do not.
     """
 
     manifest: str
@@ -76,9 +78,8 @@ class _Written:
 
 
 class DerivedGroups:
-    """Applies groups that have an owner's name in the annotation `mark`. `maker` names, in
-    messages, what makes them; `changed` is called when another pass is needed.
-    """
+    """Applies groups whose annotation `mark` names their owner. `maker` says in messages what makes
+    them; `changed` is called when another pass is needed."""
 
     def __init__(
         self,
@@ -96,7 +97,7 @@ class DerivedGroups:
         self._changed = changed
         self._written: dict[str, _Written] = {}
         self._not_ours: set[str] = set()
-        """Names whose groups belong to somebody else or are being deleted."""
+        """Names of groups that somebody else made, or that are being deleted."""
 
     def begin(self) -> None:
         """Begins a pass, which applies all groups."""
@@ -153,7 +154,8 @@ class DerivedGroups:
             logger.info("derived: group=%s value=%s", name, value)
         await complete(applied.body)
         problems = tuple(self._conflict(name, conflict) for conflict in applied.conflicts)
-        # One that only another version's CRD allows can't be read, and is applied each time.
+        # A group that this version can't read, because a newer CRD allows more, is applied in each
+        # pass.
         with suppress(ValueError):
             self._written[name] = _Written.of(text, Group.parse(applied.body), problems)
         return list(problems)

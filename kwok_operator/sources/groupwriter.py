@@ -1,7 +1,8 @@
 """Writes derived groups by server-side apply, never forced.
 
 Fields that somebody else owns are left out of the write. The first target size is written once,
-with a field manager of its own, so that a later scaler has no conflict with us.
+under a field manager of its own, so that whoever scales the group later has no conflict with the
+operator.
 """
 
 import copy
@@ -21,13 +22,13 @@ _MARKS_MANAGER: Final = "kwok-operator-marks"
 _CONFLICT: Final = "FieldManagerConflict"
 _RETRIES: Final = 4
 _TRIES: Final = 4
-"""Tries of one apply: owners can change meanwhile, and each try leaves out the fields refused so
-far."""
+"""The most tries of one apply. Owners of fields can change meanwhile; each try leaves out the
+fields that were refused so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The group after an apply, and sentences on the fields that somebody else owns."""
+    """The group after an apply, and a sentence for each field that somebody else owns."""
 
     body: Mapping[str, Any]
     conflicts: tuple[str, ...]
@@ -52,8 +53,8 @@ class DerivedGroupWriter:
     async def apply(self, manifest: Mapping[str, Any], *, uid: str | None) -> Applied:
         """Applies the fields that nobody else owns; with `uid`, only to the object with that uid.
 
-        Raises ConflictError if the object is another by now, InvalidError or ForbiddenError if the
-        API server refuses it.
+        Raises ConflictError if another object has the name now, InvalidError or ForbiddenError if
+        the API server refuses the write.
         """
         name = manifest["metadata"]["name"]
         wanted: dict[str, Any] = copy.deepcopy(dict(manifest))
@@ -82,7 +83,7 @@ class DerivedGroupWriter:
         raise AssertionError("unreachable: the last try returns or raises")
 
     async def set_first_target(self, name: str, *, uid: str, size: int) -> None:
-        """Sets spec.targetSize of a group that has none, once in the group's life."""
+        """Sets spec.targetSize of a new group that has none. This is done only once for a group."""
         unset = {"op": "test", "path": "/spec/targetSize", "value": None}
         await self._set_target(name, uid, size, constants.DESIRED_COUNT_ANNOTATION, unset)
 
@@ -111,7 +112,7 @@ class DerivedGroupWriter:
                 retries=_RETRIES,
             )
         except (InvalidError, NotFoundError):
-            return  # somebody has set one, or the group is another by now: the next pass sees
+            return  # others have set a size, or created the group anew: the next pass handles that
 
     async def annotate(self, name: str, *, uid: str, annotations: Mapping[str, str | None]) -> None:
         """Sets annotations of a group, and removes those that are None."""
@@ -127,7 +128,7 @@ class DerivedGroupWriter:
         )
 
     async def delete(self, name: str, *, uid: str) -> None:
-        """Deletes a group, and with it its nodes."""
+        """Deletes a group, and thereby its nodes."""
         try:
             await self._client.request(
                 "DELETE",
@@ -137,14 +138,14 @@ class DerivedGroupWriter:
                 retries=_RETRIES,
             )
         except (NotFoundError, ConflictError):
-            return  # gone, or another group of that name
+            return  # the group is gone, or a new one has its name
 
 
 def without_fields(manifest: Mapping[str, Any], fields: Mapping[str, object]) -> dict[str, Any]:
-    """Returns a copy without the fields at these paths, written as the API server does:
-    `.spec.a.b`.
+    """Returns a copy of the manifest without the fields at these paths, in the API server's
+    notation: `.spec.a.b`.
 
-    Keys may contain dots, so paths are compared and never taken apart.
+    Keys may contain dots, so paths are compared as a whole and never split.
     """
 
     def keep(value: Any, path: str) -> Any:

@@ -2,7 +2,7 @@
 
     NodeLink (this cluster), RemoteLink (another, by a Secret) ──> LiveNodes
 
-Little is kept of each node; the node itself is fetched when it is chosen.
+Only a few fields of each node are kept. A node is fetched when it is chosen.
 """
 
 import asyncio
@@ -25,16 +25,18 @@ from kwok_operator.sources.nodechoice import LiveNode, is_leftover, live_node
 logger = logging.getLogger(__name__)
 
 PATIENCE = 10.0
-"""Seconds for which a watch may fail before that is reported: one that is only cut begins again at
-once."""
+"""Seconds for which a watch may fail before that is reported. A watch that is only cut is open
+again at once."""
 SECRET_CHECK_INTERVAL = 10.0
 SECRET_RETRY_INTERVAL = 5.0
 PAGE_SIZE = 100
-"""Nodes of one page: they are decoded at once, which must not hold up the event loop."""
+"""The nodes in one page of a list: a page is decoded in one go, which must not block the event loop
+for long."""
 
 
 def _kept(raw: Mapping[str, Any]) -> LiveNode:
-    """Reads a node, and shares equal texts between nodes: most keys and values are the same."""
+    """Reads a node, and shares equal texts between nodes to save memory: most keys and values are
+    the same."""
     node = live_node(raw)
     return replace(node, labels=_shared(node.labels), annotations=_shared(node.annotations))
 
@@ -47,14 +49,15 @@ _LIVE_NODES = OBJECTS.then(_kept)
 _NOT_OURS = f"!{constants.NODE_GROUP_LABEL}"
 
 Changed = Callable[[Sequence[LiveNode]], None]
-"""Called with the old and the new state of a changed node, or with nothing if any may have
-changed."""
+"""A function that is called with the old and the new state of a changed node, or with nothing if
+any node may have changed."""
 SYNC_WITHIN = 5.0
-"""Seconds that a pass waits for the first listing."""
+"""Seconds that a pass waits for the first list of nodes."""
 
 
 class LiveNodes:
-    """The real nodes of one cluster, and apart from them those that CA's kwok provider made.
+    """The real nodes of one cluster; kept apart are fake nodes that cluster-autoscaler's kwok
+    provider made.
 
     `synced` is set once all have been listed.
     """
@@ -68,7 +71,7 @@ class LiveNodes:
         self._leftovers: dict[str, LiveNode] = {}
 
     async def wait_synced(self) -> bool:
-        """Waits up to SYNC_WITHIN seconds for the first listing; returns whether it has come."""
+        """Waits up to SYNC_WITHIN seconds for the first list; returns whether it has come."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self.synced.wait(), SYNC_WITHIN)
         return self.synced.is_set()
@@ -85,7 +88,7 @@ class LiveNodes:
         return sorted(self._leftovers.values(), key=lambda node: node.name)
 
     def replace(self, items: Sequence[LiveNode], resource_version: int) -> None:
-        """Replaces all nodes by a full listing, and reports that any may have changed."""
+        """Replaces all nodes by a full list, and reports that any may have changed."""
         listed = {item.name for item in items}
         for known in (self._nodes, self._leftovers):
             for name in known.keys() - listed:
@@ -168,9 +171,8 @@ class NodeLink:
 
     @property
     def problem(self) -> str | None:
-        """Returns why the nodes may be out of date, once that has lasted for PATIENCE; else
-        None.
-        """
+        """Returns why the nodes may be out of date, if that has lasted for PATIENCE seconds; else
+        None."""
         if self._trouble is None:
             return None
         sentence, since = self._trouble
@@ -202,8 +204,8 @@ class NodeLink:
 class RemoteLink:
     """Follows the real nodes of another cluster, named by a Secret with a kubeconfig.
 
-    `read` returns the kubeconfig's text, and raises KwokOperatorError. A Secret that changes takes
-    effect within seconds, or with the first 401.
+    `read` returns the kubeconfig's text, and raises KwokOperatorError. If the Secret changes, the
+    new kubeconfig is used within seconds, or after the first 401.
     """
 
     def __init__(
@@ -248,7 +250,7 @@ class RemoteLink:
         return await self._link.get(path, params) if self._link else None
 
     async def _run(self) -> None:
-        """Reads the Secret again and again, and connects anew when it has changed."""
+        """Reads the Secret again and again, and connects again when it has changed."""
         while True:
             pause = SECRET_CHECK_INTERVAL
             try:

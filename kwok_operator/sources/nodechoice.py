@@ -1,6 +1,6 @@
-"""Chooses the real node that a template is copied from: the newest one that fits.
+"""Chooses the real node that a template is copied from: the newest one that a source describes.
 
-`digest` changes with the parts of a node that get into a template, and not with heartbeats.
+The `digest` of a node changes with the parts that get into a template, and not with heartbeats.
 """
 
 import re
@@ -23,9 +23,9 @@ from kwok_operator.sources.api.source import (
 
 @dataclass(frozen=True, slots=True)
 class LiveNode:
-    """A real node, not made by us. `created` is in epoch seconds.
+    """A real node, which no kwok keeps. `created` is in epoch seconds.
 
-    `name` becomes part of a path, so it is empty if it isn't valid.
+    `name` becomes part of a path, so it is empty if it isn't a valid name.
     """
 
     name: str
@@ -42,9 +42,8 @@ class LiveNode:
 
     @property
     def usable(self) -> bool:
-        """Whether it may be copied: real, Ready, not cordoned, and with its CPU and memory in
-        capacity.
-        """
+        """Whether the node may be copied: real, Ready, not cordoned, and with CPU and memory in its
+        capacity."""
         return not self.fake and self.ready and self.schedulable and self.has_capacity
 
 
@@ -57,7 +56,7 @@ def choose(nodes: Iterable[LiveNode], source: NodesSource) -> LiveNode | None:
 
 
 def matches(node: LiveNode, source: NodesSource) -> bool:
-    """Whether a source describes the node, usable or not."""
+    """Whether a source (name, selector or annotation) describes the node, usable or not."""
     if source.name is not None:
         return node.name == source.name
     if source.annotation is not None:
@@ -145,7 +144,7 @@ def is_fake(raw: Mapping[str, Any]) -> bool:
 
 
 def is_leftover(node: LiveNode) -> bool:
-    """Whether cluster-autoscaler's kwok provider made the node."""
+    """Whether cluster-autoscaler's kwok provider made this fake node."""
     return (
         node.fake
         and constants.CA_NODE_GROUP_ANNOTATION in node.annotations
@@ -157,7 +156,7 @@ def _digest(raw: Mapping[str, Any]) -> str:
     unusable = f"unusable-{as_map(raw.get('metadata')).get('resourceVersion')}"
     try:
         if rough_size(raw, field="Node") > MAX_ROUGH_BYTES:
-            return unusable  # no template is made of it, and to look through it takes long
+            return unusable  # too large for a template, and slow to clean
         return template_hash(clean_node(raw, field="Node"))
     except TemplateError:
         return unusable

@@ -1,9 +1,9 @@
-"""Keeps the groups of the provider config as it says, and reports its problems.
+"""Keeps the derived groups as the provider config says, and reports its problems.
 
     ConfigMaps, real nodes, groups ──(changed)──> pass: read ──> derive (pure) ──> apply
                                                               └──> problems: Event, log, metric
 
-While anything can't be read, no group is marked or removed.
+While a part of the sources can't be read, no group is marked or removed.
 """
 
 import asyncio
@@ -34,16 +34,16 @@ logger = logging.getLogger(__name__)
 
 CONFIG_KEY: Final = "config"
 SETTLE: Final = 0.5
-"""Seconds in which several changes are collected for one pass."""
+"""Seconds for which changes are collected before a pass."""
 MAX_EVENTS: Final = 25
-"""Events of one pass at most: 1 MiB of templates can have thousands of problems."""
+"""The most Events of one pass: 1 MiB of templates can have thousands of problems."""
 
 
 class Provider:
     """Derives groups from the provider config: `run()` makes a pass after each call of `changed()`.
 
-    `name` is that of the ConfigMap; `local` follows the nodes of this cluster, `fleet` returns the
-    nodes that a config reads; `now` is RFC 3339.
+    `name` is that of the ConfigMap; `local` follows the nodes of this cluster; `fleet` returns the
+    link to the nodes that a config reads; `now` returns RFC 3339.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Provider:
         self._summary = ""
 
     def changed(self) -> None:
-        """Requests a pass, as something that it reads has changed."""
+        """Requests a pass, as something that passes read has changed."""
         self._dirty.set()
 
     def configmap_changed(self, name: str) -> None:
@@ -102,9 +102,8 @@ class Provider:
         self.changed()
 
     async def run(self) -> None:
-        """Makes a pass after each change, until cancelled; if it raises, the caller runs it
-        again.
-        """
+        """Makes a pass after each change, until cancelled. If it raises an error, the caller has to
+        run it again."""
         self.changed()
         while True:
             await self._dirty.wait()
@@ -163,9 +162,9 @@ class Provider:
         return config
 
     async def _derive(self, config: ProviderConfig, problems: list[Problem]) -> Derivation | None:
-        """Derives the groups; adds to `problems` what can't be read.
+        """Derives the groups. What can't be read is added to `problems`.
 
-        Returns None while live nodes are being listed: the end of the listing causes another pass.
+        Returns None while real nodes are being listed: the end of the list causes another pass.
         """
         live, link = None, self._fleet(config.cluster)
         if config.read_nodes_from.live:
@@ -174,7 +173,7 @@ class Provider:
             synced, problem = link.nodes.synced.is_set(), link.problem
             if not synced and problem is None:
                 return None
-            # An outage of this cluster stops the writes as well, and is reported elsewhere.
+            # During an outage of this cluster nothing can be written either, and others report it.
             if problem is not None and (config.cluster or not synced):
                 problems.append(_unreadable(link.place, problem, config.cluster))
             else:
@@ -210,9 +209,8 @@ class Provider:
         )
 
     async def _complete(self, derived: DerivedGroup, body: Mapping[str, Any]) -> None:
-        """Sets the first target size, and removes the mark of a group that was not derived
-        before.
-        """
+        """Sets the first target size, and removes the mark of a group that was no longer derived
+        before."""
         metadata, uid = body["metadata"], body["metadata"]["uid"]
         annotations = metadata.get("annotations") or {}
         unset = body.get("spec", {}).get("targetSize") is None
@@ -225,10 +223,10 @@ class Provider:
             logger.info("derived again: group=%s", derived.name)
 
     async def _retire(self, derived: set[str], *, prune: bool) -> None:
-        """Marks, or with `prune` removes, our groups that came from a ConfigMap and are no longer
-        derived.
+        """Marks derived groups that came from a ConfigMap and are no longer derived, or with
+        `prune` removes them.
 
-        A group of live nodes stays as it is, so that it can be scaled from zero after its nodes are
+        A group of real nodes stays as it is, so that it can be scaled from zero after its nodes are
         gone.
         """
         for name in self._groups.names():
@@ -277,7 +275,7 @@ class Provider:
         self._metrics.provider_problems(Counter(problem.reason for _, problem in there))
 
     def _note(self, configmap: ConfigMap, config: ProviderConfig) -> None:
-        """Emits Events, once, for parts of the config that have no effect."""
+        """Emits Events about parts of the config that have no effect, each only once."""
         if config.notes != self._notes:
             self._notes = config.notes
             for note in config.notes:

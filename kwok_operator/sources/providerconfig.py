@@ -1,4 +1,5 @@
-"""Parses a provider config: the text in a ConfigMap becomes a value, or all of its problems.
+"""Parses a provider config, the text in a ConfigMap: returns it as a value, or raises all of its
+problems.
 
 It accepts every form that cluster-autoscaler's provider or its documentation has had, and refuses
 keys that the provider silently ignores.
@@ -38,8 +39,8 @@ _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "configmap": ("name", "key"),
 }
 _NO_PLACE_FOR: Final = frozenset({"gpuConfig", *_GPU_KEYS})
-"""Keys that are accepted at the top level, as a widespread sample has them there, but never
-suggested."""
+"""Keys that are accepted at the top level, because a widespread sample has them there, but are
+never suggested."""
 
 _GPU_TYPE = re.compile(LABEL_NAME)
 _DATA_KEY = re.compile(r"[-._a-zA-Z0-9]+")
@@ -106,7 +107,8 @@ def templates_key(config: ProviderConfig, keys_present: Collection[str]) -> str:
 
 
 class _Reader:
-    """Reads one config; every method goes on after a mistake, so that all are reported."""
+    """Reads one config. Every method continues after a mistake, so that all mistakes are
+    reported."""
 
     def __init__(self, root: dict[str, Any]) -> None:
         self._root = root
@@ -153,7 +155,7 @@ class _Reader:
         self._problems.append((field, Problem(reason, message)))
 
     def _missing(self, field: str, problem: str) -> None:
-        # A misspelt key has been named already; that it is missing as well is no news.
+        # If the key is misspelt, that was reported; that the right key is missing needs no report.
         if field.rpartition(".")[2] not in self._meant:
             self._problem("MissingKey", field, problem)
 
@@ -267,9 +269,8 @@ class _Reader:
         return key
 
     def _gpu(self, nodes: Mapping[str, Any]) -> tuple[str | None, tuple[str, ...], tuple[str, ...]]:
-        """Returns the GPU label's key, types and notes, from all places where samples have had
-        them.
-        """
+        """Returns the GPU label's key, the GPU types and notes, from all places where samples have
+        had them."""
         given: list[tuple[str, dict[str, Any]]] = []
         for at, parent in (("nodes.", nodes), ("", self._root)):
             value = parent.get("gpuConfig")
@@ -300,7 +301,7 @@ class _Reader:
         return label, *self._gpu_types(merged.get("availableGPUTypes"))
 
     def _gpu_types(self, value: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Returns the types, and notes on those that have no effect."""
+        """Returns the GPU types, and notes on those that have no effect."""
         field = "nodes.gpuConfig.availableGPUTypes"
         if value is None:
             return (), ()

@@ -36,14 +36,15 @@ from kwok_operator.sources.nodechoice import LiveNode, choose, in_words, matches
 Link = NodeLink | RemoteLink
 
 SECRETS_REMEDY: Final = "kubectl apply -f deploy/components/remote-templates/rbac.yaml"
-"""Grants the right to read Secrets, which the operator doesn't have by default."""
+"""The command that grants the right to read Secrets, which the operator doesn't have by default."""
 
 
 class Sources:
-    """Finds the sources of groups' templates. `wake(group)` reconciles a group; `fleet_changed` is
-    called when the other cluster of the provider config changes.
+    """Finds the sources of groups' templates. `wake(group)` plans a pass over a group;
+    `fleet_changed` is called when the nodes that the provider config reads have changed.
 
-    `local` follows this cluster once it is needed; `secrets` reads Secrets of `namespace`.
+    `local` follows this cluster's nodes once they are needed; `secrets` reads Secrets of
+    `namespace`.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class Sources:
         )
 
     async def keep_only(self, groups: Collection[str]) -> None:
-        """Forgets all other groups, and clusters that are no longer needed."""
+        """Forgets all groups but these, and stops following clusters that no group needs."""
         self._followers = {n: s for n, s in self._followers.items() if n in groups}
         wanted = {s.nodes.cluster for s in self._followers.values() if s.nodes} | {self._fleet}
         for cluster in self._remote.keys() - wanted:
@@ -105,9 +106,8 @@ class Sources:
         await self._local.close()
 
     def fleet(self, cluster: RemoteCluster | None) -> Link:
-        """Returns the nodes that the provider config reads; they are followed until it names
-        another cluster.
-        """
+        """Returns the link to the nodes that the provider config reads. They are followed until it
+        names another cluster."""
         self._fleet = cluster
         link = self._link(cluster)
         link.start()
@@ -120,9 +120,8 @@ class Sources:
                 self._wake(group)
 
     def nodes_changed(self, cluster: RemoteCluster | None, nodes: Sequence[LiveNode]) -> None:
-        """Wakes the groups that could copy from one of these nodes; if there are none, all of the
-        cluster's.
-        """
+        """Wakes the groups that could copy from one of these nodes; without nodes, all groups that
+        copy from the cluster."""
         if cluster is not None and cluster == self._fleet:
             self._fleet_changed()
         for group, source in self._followers.items():
@@ -133,7 +132,8 @@ class Sources:
                 self._wake(group)
 
     async def choose(self, source: NodesSource) -> tuple[LiveNode, Link]:
-        """Returns the node that a source names, and its cluster. Raises SourceMissingError."""
+        """Returns the node that a source describes, and the link to its cluster. Raises
+        SourceMissingError."""
         link = self._link(source.cluster)
         link.start()
         if link.problem is None:

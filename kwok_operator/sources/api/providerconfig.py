@@ -40,20 +40,21 @@ class ProviderConfig:
     group_key: str
     skip_taint: bool = False
     keep_control_plane: bool | None = None
-    """Whether nodes have the labels and taints of a control plane that their template in a
-    ConfigMap has; None means no, with a note.
-    """
+    """Whether nodes keep the labels and taints of a control plane that their template in a
+    ConfigMap has. None means no, and a note reports it."""
     gpu_label_key: str | None = None
     gpu_types: tuple[str, ...] = ()
     configmap_name: str | None = None
-    """Never None where templates are read from a ConfigMap."""
+    """Never None if templates are read from a ConfigMap."""
     configmap_key: str | None = None
-    """As written; see `sources.providerconfig.templates_key` for the one to read."""
+    """As written in the config; `sources.providerconfig.templates_key` decides which key is
+    read."""
     cluster: RemoteCluster | None = None
-    """The cluster whose nodes are templates, if live nodes are; None for the operator's own."""
+    """The cluster whose nodes are templates, if real nodes are; None for the operator's own
+    cluster."""
     copy_sizes: bool = False
-    """Whether a new group begins with as many nodes as there are live ones."""
+    """Whether a new group begins with as many nodes as there are real ones."""
     prune: bool = False
     """Whether groups that are no longer derived are removed."""
     notes: tuple[str, ...] = ()
-    """Sentences about settings that are accepted, but have no effect."""
+    """Sentences about settings that are valid, but have no effect."""

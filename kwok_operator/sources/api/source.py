@@ -21,7 +21,7 @@ _DATA_KEY = r"^[-._a-zA-Z0-9]+$"
 _MAX_ANNOTATION_VALUE = 4_096
 
 DEFAULT_KUBECONFIG_KEYS = ("kubeconfig", "value")
-"""Keys of a Secret that are tried in turn; the second is what Cluster API writes."""
+"""Keys of a Secret that are tried one after the other; Cluster API writes the second."""
 
 
 DataKey = Annotated[
