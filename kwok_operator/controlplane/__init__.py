@@ -1,8 +1,9 @@
-"""A real Kubernetes control plane on this machine, for rehearsals, tests, measurements, the demo.
+"""A real Kubernetes control plane on this machine, for rehearsals, tests, measurements and the
+demo.
 
-etcd, the API server, its controllers and scheduler, and kwok run as processes under kwokctl; where
-their binaries come from is for tools.py to find out. The public part is what is exported here, and
-`python3 -m kwok_operator.controlplane` on the command line.
+etcd, the API server, its controllers and scheduler, and kwok run as processes, which kwokctl
+starts; tools.py finds their binaries. Other packages use only what is exported here; there is also
+a command line, `python3 -m kwok_operator.controlplane`.
 """
 
 from kwok_operator.controlplane.cluster import Cluster

@@ -128,7 +128,7 @@ def _terminate(signum: int, frame: FrameType | None) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command, and return the exit status."""
-    # As an exception, so that a build that is ended ends its compilers, too.
+    # SIGTERM raises an exception, so that a build that is interrupted ends its compilers, too.
     signal.signal(signal.SIGTERM, _terminate)
     arguments = _parser().parse_args(argv)
     try:

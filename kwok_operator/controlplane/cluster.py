@@ -1,7 +1,8 @@
 """A cluster as its users see it: where it is, how to reach it, which processes it consists of.
 
-A `Cluster` is a value; making and removing one is in lifecycle.py. A borrowed cluster, named by
-KWOK_OPERATOR_TEST_KUBECONFIG, has no directory here, and its processes aren't known.
+A `Cluster` is a value; making and removing one is in lifecycle.py. A *borrowed* cluster is one that
+somebody else made, and that KWOK_OPERATOR_TEST_KUBECONFIG names: it has no directory here, and its
+processes aren't known.
 """
 
 from __future__ import annotations
@@ -18,18 +19,17 @@ from kwok_operator.controlplane.stopping import go_on
 
 _ASK_SECONDS = 15
 _USABLE_SECONDS = 300.0
-"""Three clusters that started at once on a slow disk took 64 s. A long wait costs nothing: a
-component that ends is noticed before.
-"""
+"""Three clusters that started at once on a slow disk took 64 s. A long limit costs nothing, as a
+component that ends is noticed before."""
 _POLL_SECONDS = 0.1
 _GAVE_UP = "failed to wait for apiserver being healthy"
-"""What kube-controller-manager logs before it ends, when kube-apiserver takes more than 20 s."""
+"""What kube-controller-manager logs before it exits because kube-apiserver takes more than 20 s."""
 _DEFAULT_ACCOUNT = ("get", "--raw", "/api/v1/namespaces/default/serviceaccounts/default")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """A cluster that can be used."""
+    """A cluster that has been created, or borrowed."""
 
     name: str
     kubeconfig: Path
@@ -40,11 +40,12 @@ class Cluster:
 
     @property
     def borrowed(self) -> bool:
-        """Whether somebody else made this cluster, so that its processes aren't known here."""
+        """Whether somebody else made this cluster. Then its processes aren't known here."""
         return self.directory is None
 
     def exports(self, search_path: str) -> list[str]:
-        """Return shell commands that set the environment for this cluster and its kubectl."""
+        """Return shell commands that set the environment for this cluster, and PATH for its
+        kubectl."""
         lines = [f"  export KUBECONFIG={self.kubeconfig}"]
         if str(self.kubectl.parent) not in search_path.split(os.pathsep):
             lines.append(f'  export PATH="{self.kubectl.parent}:$PATH"')
@@ -68,9 +69,8 @@ class Cluster:
         return self.directory / "logs" / f"{component}.log"
 
     def answers(self, *question: str) -> bool:
-        """Return whether a kubectl command succeeds; by default, one that asks whether the API
-        server is ready.
-        """
+        """Return whether a kubectl command succeeds; by default, one that checks whether the API
+        server is ready."""
         return self._failure(*question) is None
 
     def _failure(self, *question: str) -> str | None:
@@ -99,10 +99,9 @@ class Cluster:
             )
 
     def wait_until_usable(self, manifests: Path | None = None) -> None:
-        """Wait until the API server is ready, the default ServiceAccount exists, without which no
-        pod can be created, and `manifests` have been applied, if any. kwokctl waits for none of
-        these reliably.
-        """
+        """Wait until the API server is ready, the default ServiceAccount exists, which every pod
+        needs, and `manifests` have been applied, if any. kwokctl waits for none of these
+        reliably."""
         questions: list[tuple[str, ...]] = [(), _DEFAULT_ACCOUNT]
         if manifests is not None:
             questions.append(("apply", f"--filename={manifests}"))

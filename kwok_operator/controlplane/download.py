@@ -1,10 +1,10 @@
-"""Downloading release binaries, where the release sites can be reached.
+"""Downloads release binaries, if the release sites can be reached.
 
 kwokctl knows where each binary comes from, for every platform (`kwokctl get artifacts`), so no list
 of addresses is kept here, except for kwokctl itself. The variables that kwok honours
 (KWOK_BINARY_PREFIX, KWOK_KUBE_BINARY_PREFIX, KWOK_ETCD_BINARY_PREFIX, ...) name other places, such
 as a mirror. A site that cannot be reached is not tried again in the same run. A file gets its name
-only once it is complete; whether it is the right version is for the caller to check.
+only once it is complete; the caller checks whether it is the right version.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CHUNK = 1 << 20
 
 
 class _Connection(http.client.HTTPConnection):
-    """A connection that must be made quickly; once made, it may be slow."""
+    """A connection with a short time-out while it is made, and a long one afterwards."""
 
     def connect(self) -> None:
         super().connect()
@@ -110,7 +110,7 @@ class Sites:
             done += len(chunk)
             of = f" of {total >> 20}" if total else ""
             self._reporter.update(f"downloading {name}: {done >> 20}{of} MiB")
-        # A read with a size returns short, without an error, when the connection breaks.
+        # read(size) returns too few bytes, without an error, when the connection breaks.
         if total and done != total:
             raise DownloadError(f"downloading {address}: {done} of {total} bytes came")
 
@@ -141,7 +141,7 @@ def release_urls(
 ) -> dict[str, str]:
     """Ask kwokctl where the binaries of these versions are released, by tool name."""
     with tempfile.TemporaryDirectory() as empty:
-        # An empty working directory: of an existing cluster, kwokctl would name the local files.
+        # Run in an empty directory: if a cluster existed there, kwokctl would name its local files.
         env = {
             **environ,
             "KWOK_WORKDIR": empty,
@@ -149,7 +149,7 @@ def release_urls(
             "KWOK_ETCD_VERSION": etcd,
         }
         if env.get("KWOK_KUBE_BINARY_PREFIX"):
-            # kwokctl itself leaves kubectl out when it follows this variable.
+            # kwokctl itself uses this variable for all binaries but kubectl.
             kubectl = env["KWOK_KUBE_BINARY_PREFIX"] + "/kubectl"
             env.setdefault("KWOK_KUBECTL_BINARY", kubectl)
         arguments = ["get", "artifacts", "--runtime", "binary", "--filter", "binary"]

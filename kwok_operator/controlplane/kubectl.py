@@ -22,9 +22,8 @@ class KubectlError(KwokOperatorError):
 
 
 class Kubectl:
-    """kubectl for one cluster. The cluster should have a cache of its own: kubectl's default cache
-    goes by host and port, which the next cluster may reuse.
-    """
+    """kubectl for one cluster. Each cluster should have its own cache directory: kubectl's default
+    cache is by host and port, which the next cluster may reuse."""
 
     def __init__(self, *, program: Path, kubeconfig: Path, cache: Path | None = None) -> None:
         self._program = program
@@ -33,7 +32,7 @@ class Kubectl:
 
     @property
     def environ(self) -> dict[str, str]:
-        """The environment for programs that use the cluster."""
+        """The environment variables for programs that use the cluster."""
         search_path = f"{self._program.parent}{os.pathsep}{os.environ.get('PATH', '')}"
         own = {"KUBECONFIG": str(self.kubeconfig), "PATH": search_path}
         return {**os.environ, **own, **self._cache}

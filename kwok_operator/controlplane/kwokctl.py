@@ -1,9 +1,9 @@
 """The one place that runs kwokctl: its flags, its environment, its configuration file.
 
 kwokctl picks free ports, makes certificates and starts the components of a cluster as processes
-that outlive it. It is given the tools as paths, so it downloads nothing, and a working directory in
-the cache, so ~/.kwok is not touched. What it says goes to a log file, since it is long and, when
-not on a terminal, JSON; `_complaints` finds in it what a person needs.
+that outlive it. It gets the tools as paths, so it downloads nothing, and a working directory in the
+cache, so ~/.kwok is not touched. Its output goes to a log file, as it is long and, when not on a
+terminal, JSON; `_complaints` extracts the errors from it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,7 @@ from kwok_operator.controlplane.tools import Tools
 MANAGED_NODES = "kwok.x-k8s.io/node=fake"
 
 FROM_THE_API = "--enable-crds=Stage,ClusterResourceUsage,ResourceUsage,Metric"
-"""A flag with which kwok takes its Stages from the API only, so it has none until some
-are applied.
-"""
+"""With this flag kwok reads its Stages from the API only, so it has none until some are applied."""
 
 COMPONENTS = {
     "etcd": "etcd",
@@ -59,10 +57,12 @@ _MANAGE_ANNOTATED_NODES = {
     "manage-all-nodes": "false",
     "manage-nodes-with-annotation-selector": MANAGED_NODES,
 }
-# There is only one of each, and it would end if it renewed its Lease late on a busy machine.
+# Each of these runs only once. With leader election it would exit if it renewed its Lease late on a
+# busy machine.
 _NO_ELECTION = {"leader-elect": "false"}
 _CLIENTS = ("kube-controller-manager", "kube-scheduler")
-# kwokctl's --disable-qps-limits would end the API server's priority and fairness, too.
+# kwokctl's --disable-qps-limits is not used: it also switches off the API server's priority and
+# fairness.
 _RAISED_CLIENT_LIMITS = {"kube-api-qps": "1000", "kube-api-burst": "2000"}
 _RAISED_KWOK_LIMITS = {
     "apiVersion": _CONFIG_API,
@@ -70,7 +70,8 @@ _RAISED_KWOK_LIMITS = {
     "options": {
         "podPlayStageParallelism": 16,
         "nodePlayStageParallelism": 16,
-        # The rest is kwok's default, which it does not fill in once it is given any option.
+        # The other options have kwok's defaults, as kwok sets none of these once any option is
+        # given.
         "cidr": "10.0.0.0/24",
         "enableDebuggingHandlers": True,
         "enablePodsOnNodeSyncListPager": True,
@@ -92,7 +93,7 @@ _PORTS = (
 
 
 def _free_ports(first: int) -> dict[str, int]:
-    """Return a port for each component, none of them taken, from `first` upwards."""
+    """Return a free port for each component, from `first` upwards."""
     with ExitStack() as stack:
         free: list[int] = []
         for port in range(first, min(first + 1000, 1 << 16)):
@@ -111,8 +112,7 @@ def _free_ports(first: int) -> dict[str, int]:
 
 def checked(flags: Flags) -> dict[str, dict[str, str]]:
     """Return a copy of the flags. Raise an error for an unknown component, or a text that can't be
-    a flag. Whether a program has a flag isn't checked.
-    """
+    a flag. Whether the program knows the flag isn't checked."""
     for component, those in flags.items():
         if component not in COMPONENTS:
             raise ClusterError(
@@ -138,10 +138,10 @@ def configuration(
 ) -> str:
     """Return the configuration of a cluster, for kwokctl and for kwok.
 
-    With `raised_limits` nobody waits for what Kubernetes' clients allow themselves by default: 20
-    requests a second of each controller, 50 of the scheduler, four pods at a time of kwok. With
-    `first_port` the components' ports are the first free ones from there on, else kwokctl chooses.
-    `flags` win over all of that.
+    `raised_limits` raises the default limits of Kubernetes' clients, so that nothing waits for
+    them: 20 requests a second of each controller, 50 of the scheduler, four pods at a time of kwok.
+    With `first_port` the components' ports are the first free ones from there on, else kwokctl
+    chooses. `flags` win over all of that.
     """
     patches = [_patch(component, _NO_ELECTION) for component in _CLIENTS]
     if not manage_all_nodes:
@@ -156,7 +156,7 @@ def configuration(
 
 
 def _patch(component: str, flags: Mapping[str, str]) -> dict[str, Any]:
-    # They come after kwokctl's own flags: if a flag is given twice, the last one counts.
+    # These follow kwokctl's own flags: if a flag is given twice, the last one counts.
     arguments = [{"key": key, "value": value} for key, value in flags.items()]
     return {"name": component, "extraArgs": arguments}
 
@@ -184,9 +184,9 @@ class Kwokctl:
         extra: Sequence[str],
         check: Callable[[], None],
     ) -> None:
-        """Create and start a cluster; the kubeconfig file gets a context for it.
+        """Create and start a cluster, and add a context for it to the kubeconfig file.
 
-        `check` is called all the while, and raises an error if there is no point in waiting.
+        `check` is called again and again meanwhile, and raises an error if waiting makes no sense.
         """
         flags = ["--runtime", "binary", "--wait", "60s"]
         flags += ["--config", str(config), "--kubeconfig", str(kubeconfig)]
@@ -197,18 +197,21 @@ class Kwokctl:
     def own_stages(self, name: str, *, extra: Sequence[str], **given: Any) -> str:
         """Return, as YAML, the Stages of a kwok that doesn't read them from the API.
 
-        kwokctl writes them only into the directory of a new cluster, as its first step. So the
-        creation of a cluster with these arguments is begun, and stopped once they are there.
+        kwokctl writes them only into the directory of a new cluster, as its first step. So this
+        begins to create a cluster with these arguments, and stops kwokctl once the Stages are
+        written.
         """
         directory = cluster_directory(name, settings=self.settings)
-        # Ended while it writes its kubeconfig it would leave an empty one, and a lock on that.
+        # Another kubeconfig: if kwokctl is stopped while it writes that file, it leaves an empty
+        # one, and a lock.
         given["kubeconfig"] = given["kubeconfig"].with_name("discarded.yaml")
         stages = ""
 
         def check() -> None:
             nonlocal stages
             before, stages = stages, _stages(directory)
-            # kwokctl writes the file several times: one look may fall into the middle of it.
+            # kwokctl writes the file in several steps, so it is complete when two readings are the
+            # same.
             if stages and stages == before:
                 raise _Begun
 
@@ -237,11 +240,11 @@ class Kwokctl:
     ) -> None:
         environ = self.settings.environ
         env = {
-            # kwokctl takes options from KWOK_*: only ours may decide what a cluster is like.
+            # kwokctl takes options from KWOK_*: the user's must not change the cluster.
             **{key: value for key, value in environ.items() if not key.startswith("KWOK_")},
             "KWOK_WORKDIR": str(self.settings.cache / "kwok"),
             "KWOK_KUBE_VERSION": f"v{self.kubernetes_version}",
-            # It calls kubectl by name.
+            # kwokctl runs kubectl by its name.
             "PATH": f"{self.kubectl.parent}:{environ.get('PATH', '')}",
         }
         log = self.settings.log(f"kwokctl-{name}")

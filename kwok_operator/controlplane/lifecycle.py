@@ -1,12 +1,12 @@
-"""Making a cluster, and removing it without a trace.
+"""Makes a cluster, and removes it without a trace.
 
     create: find the tools -> remove what has that name -> kwokctl create -> wait until it is usable
     delete: kill its processes -> remove its directories
 
-Beside what kwokctl keeps, each cluster has a directory of ours with its kubeconfig, the
-configuration that kwokctl was given, and `state.json`: the tools and the options it was made with,
-by which `create(reuse=True)` sees what it would get. Creations happen one at a time, or two would
-pick the same free ports.
+Besides kwokctl's directory, each cluster has one of our own: its kubeconfig, the configuration for
+kwokctl, and `state.json`, the tools and options that it was made with. `create(reuse=True)`
+compares these with what is wanted. Clusters are created one at a time, as two at once would pick
+the same free ports.
 """
 
 from __future__ import annotations
@@ -61,10 +61,11 @@ def create(
     """Create a cluster and wait until it can be used.
 
     With `reuse`, a cluster of that name that answers and was made with the same options is returned
-    as it is. `manage_all_nodes` makes kwok manage nodes without its annotation, too. Without
-    `raised_limits` controllers, scheduler and kwok are held to their defaults, as in most clusters.
-    With `stages` kwok takes its Stages from the API, as kwok's own manifests have it, and its own
-    are there. `flags` are those of its components, `extra_args` those of `kwokctl create cluster`.
+    as it is. `manage_all_nodes` makes kwok manage also nodes without its annotation. Without
+    `raised_limits`, controllers, scheduler and kwok keep their default limits, as in most clusters.
+    With `stages`, kwok reads its Stages from the API, as with kwok's own manifests, and its own
+    Stages are applied. `flags` are those of its components, `extra_args` those of `kwokctl create
+    cluster`.
     """
     settings = settings or Settings.from_environ(os.environ)
     if settings.borrowed_kubeconfig is not None:
@@ -111,7 +112,8 @@ def _started(
     home.mkdir(parents=True)
     path = home / "kwokctl.yaml"
     path.write_text(config, encoding="utf-8")
-    # Its path shows which cluster it works on, so a later run can end it if we are killed.
+    # The link's path contains the cluster's name. If this program is killed, a later one finds
+    # kwokctl's process by it.
     program = home / "kwokctl"
     program.symlink_to(tools["kwokctl"])
     paths = {"kwokctl": str(program), "kubectl": str(tools["kubectl"])}
@@ -136,7 +138,7 @@ def _started(
 
 
 def delete(name: str = DEFAULT_NAME, *, settings: Settings | None = None) -> None:
-    """Remove a cluster, its processes and its files; one that does not exist is fine."""
+    """Remove a cluster, its processes and its files. It is no error if there is none."""
     settings = settings or Settings.from_environ(os.environ)
     if settings.borrowed_kubeconfig is not None:
         return
@@ -150,7 +152,7 @@ def delete(name: str = DEFAULT_NAME, *, settings: Settings | None = None) -> Non
 
 
 def removal(name: str) -> str:
-    """Return the command that deletes a cluster."""
+    """Return the shell command that deletes a cluster."""
     return f"{sys.executable} -m {__package__} down --name {name}"
 
 
@@ -180,27 +182,27 @@ def get(name: str = DEFAULT_NAME, *, settings: Settings | None = None) -> Cluste
 
 
 def revive(cluster: Cluster, *, settings: Settings | None = None) -> None:
-    """Start the components of a cluster that were killed."""
+    """Start those components of a cluster that were killed."""
     settings = settings or Settings.from_environ(os.environ)
     if cluster.directory is None:
         raise ClusterError(f"reviving cluster {cluster.name}: it is not run by us")
     for attempt in range(3):
-        # kwokctl takes whatever process has the number in the pid file for the component.
+        # If another process has the number in a pid file, kwokctl takes it for the component.
         processes.forget_the_dead(cluster.directory)
         try:
             _kwokctl(cluster, settings=settings).start(cluster.name, check=cluster.check)
             cluster.wait_until_usable()
             return
         except ClusterError:
-            # A process that was killed a moment ago is not gone at once.
+            # A process that was killed a moment ago may still be listed.
             if attempt == 2 or not cluster.dead():
                 raise
 
 
 def restart(cluster: Cluster, component: str, *, settings: Settings | None = None) -> None:
-    """Kill a component, also if it is stopped, and start it anew."""
+    """Kill a component, even if it is stopped (SIGSTOP), and start it again."""
     settings = settings or Settings.from_environ(os.environ)
-    # Nobody takes the component's port meanwhile, as clusters are created one at a time.
+    # Under this lock no other cluster is created, which could take the component's port.
     with creating(cluster.name, settings=settings, reporter=Reporter(sys.stderr)):
         os.kill(cluster.pid(component), signal.SIGKILL)
         deadline = time.monotonic() + _ANSWER_SECONDS
@@ -232,9 +234,8 @@ def _home(name: str, *, settings: Settings) -> Path:
 
 
 def owner_lock(name: str, *, settings: Settings) -> Path:
-    """Return the lock of the program that owns a cluster; if it is free, the cluster has
-    no owner.
-    """
+    """Return the lock that the program which owns a cluster holds. If it is free, the cluster has
+    no owner."""
     return settings.cache / "clusters" / f"{name}.owner"
 
 
@@ -274,9 +275,9 @@ def _reusable(name: str, *, options: dict[str, Any], settings: Settings) -> Clus
     if cluster.dead() or not processes.recorded(directory):
         return None
     for pid in processes.running(directory):
-        # A test that was killed may have left one stopped.
+        # A test that was killed may have left a component stopped (SIGSTOP).
         os.kill(pid, signal.SIGCONT)
-    # A busy machine is no reason to throw away what somebody has in the cluster.
+    # On a busy machine it may answer late, and the cluster may contain somebody's work.
     deadline = time.monotonic() + _ANSWER_SECONDS
     while not cluster.answers():
         if time.monotonic() > deadline:
@@ -286,8 +287,8 @@ def _reusable(name: str, *, options: dict[str, Any], settings: Settings) -> Clus
 
 
 def remove(name: str, *, settings: Settings) -> None:
-    """Remove a cluster that no other process can be using under this name."""
-    # Without kwokctl: it trusts pid files, and needs a program that may be gone.
+    """Remove a cluster. The caller makes sure that no other process uses this name."""
+    # kwokctl isn't used: it trusts pid files, and its program may be gone.
     directories = (cluster_directory(name, settings=settings), _home(name, settings=settings))
     processes.kill_all(*directories)
     for path in directories:

@@ -1,8 +1,8 @@
-"""Looking for tools that are there already: in the cache first, then on the search path.
+"""Finds tools that exist already: in the cache first, then on the search path.
 
 Tools in the cache are complete and have the right version, as tools.py puts no others there. Tools
 on the search path ($KUBEBUILDER_ASSETS, then PATH) are run to report their version, and used in
-place if it fits; if not, a message says so: an old kubectl in /usr/bin must not affect tests.
+place if it fits. If not, a message says so, as an old kubectl in /usr/bin must not affect tests.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ASK_SECONDS = 20
 
 
 def reported_version(path: Path) -> Version:
-    """Ask a program for its version; one that does not start or answer has the empty version."""
+    """Ask a program for its version. If it does not start or answer, the version is empty."""
     question = ["version", "--client"] if path.name.startswith("kubectl") else ["--version"]
     try:
         answer = subprocess.run(
@@ -31,7 +31,7 @@ def reported_version(path: Path) -> Version:
 
 
 def executable(path: Path) -> bool:
-    """Say whether there is a file that may be run."""
+    """Return whether there is a file that may be executed."""
     return path.is_file() and os.access(path, os.X_OK)
 
 
@@ -59,7 +59,7 @@ def on_path(tool: str, *, toolset: ToolSet, settings: Settings, reporter: Report
 
 
 def anywhere(name: str, *, settings: Settings) -> Path | None:
-    """Return the first program of that name on the search path, of whatever version."""
+    """Return the first program of that name on the search path, whatever its version."""
     for directory in settings.search_path:
         if executable(directory / name):
             return (directory / name).absolute()

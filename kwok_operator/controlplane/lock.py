@@ -1,7 +1,7 @@
 """Locks: one process at a time builds the tools, one creates a cluster, one owns a given cluster.
 
-The kernel releases a lock when its holder ends, in whatever way, so no lock outlives its holder.
-The file names the holder only for the message to processes that wait.
+The kernel releases a lock when its holder ends, however that happens. The file names the holder
+only for the message to processes that wait.
 """
 
 from __future__ import annotations
@@ -51,5 +51,5 @@ def hold(path: Path) -> AbstractContextManager[object]:
 
 def _lock(path: Path) -> FileLock:
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Held by one thread of an event loop, and released by another.
+    # thread_local=False: an event loop takes the lock in one thread and releases it in another.
     return FileLock(path, thread_local=False)

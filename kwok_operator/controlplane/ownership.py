@@ -2,9 +2,9 @@
 
     temporary: remove what the dead have left -> own a name -> create -> the block -> remove
 
-An owner holds the lock `clusters/<name>.owner`, which the kernel gives up when the owner ends,
+An owner holds the lock `clusters/<name>.owner`, which the kernel releases when the owner ends,
 however that happens. So a cluster whose lock is free has no owner, and the next program that makes
-one removes it. What the block starts in it is for the block to end.
+a cluster removes it. Programs that the block starts in the cluster must be ended by the block.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ def temporary(
     """Create a cluster for the length of the block. Its name begins with `prefix`; without
     `numbered`, its name is `prefix`, and it replaces an older cluster of that name.
 
-    It is removed however the block ends, also by an interrupt, unless `keep` is set. If it doesn't
-    come up, its logs stay until the next one is made. No environment variable can name another
-    cluster to use instead.
+    It is removed however the block ends, also by an interrupt, unless `keep` is set. If the cluster
+    doesn't start, its logs stay until the next one is made. No environment variable can name
+    another cluster to use instead.
     """
     settings = settings or Settings.from_environ(os.environ)
     settings = dataclasses.replace(settings, borrowed_kubeconfig=None)
@@ -97,9 +97,8 @@ async def async_temporary(
     reporter: Reporter | None = None,
     **choices: Unpack[Choices],
 ) -> AsyncIterator[Cluster]:
-    """`temporary` for an event loop, which isn't blocked meanwhile. Cancelling works like an
-    interrupt.
-    """
+    """`temporary` for an event loop, which isn't blocked meanwhile. Cancelling the task works like
+    an interrupt."""
     making = temporary(
         prefix, keep=keep, numbered=numbered, settings=settings, reporter=reporter, **choices
     )
@@ -115,7 +114,7 @@ def _own(
 ) -> contextlib.AbstractContextManager[object]:
     locks = owner_lock("*", settings=settings)
     try:
-        # Nobody else tries locks meanwhile, so each is held by an owner or by nobody.
+        # Only one process at a time tries these locks, so a lock that is held is held by an owner.
         with creating(name, settings=settings, reporter=reporter):
             for path in sorted(locks.parent.glob(locks.name)):
                 with contextlib.suppress(Timeout), hold(path):

@@ -1,10 +1,10 @@
 """Processes: runs one while reporting its progress, and finds those that kwokctl started.
 
-kwokctl writes a pid file for each component and believes it: after a reboot the number may be that
-of another program, and a killed component whose parent does not collect it looks alive. So here a
-process is a cluster's only while its command line starts with a path in the cluster's directory.
-A zombie has no command line, and counts as gone. A process that has just been started has none
-either, for some milliseconds on a busy machine: it is looked at again.
+kwokctl writes a pid file for each component and trusts it. But after a reboot the number may be
+that of another program, and a killed component looks alive until its parent collects it. So here a
+process belongs to a cluster only while its command line starts with a path in the cluster's
+directory. A zombie has no command line, and counts as gone. A process that has just been started
+has none either, for some milliseconds on a busy machine, so it is read again.
 """
 
 from __future__ import annotations
@@ -68,9 +68,8 @@ def watch(
 
 @contextlib.contextmanager
 def interrupts_deferred() -> Iterator[None]:
-    """Delay interrupts to the end of the block, such as while a process is started and not yet
-    known.
-    """
+    """Delay interrupts to the end of the block, for example while a process is started whose id is
+    not known yet."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -87,7 +86,7 @@ def interrupts_deferred() -> Iterator[None]:
 
 
 def command_lines() -> Iterator[tuple[int, str]]:
-    """Give the pid and the command line of each process of this machine."""
+    """Yield the pid and the command line of each process of this machine."""
     if not _PROC.joinpath("self", "cmdline").exists():
         listing = subprocess.run(
             ["ps", "-axww", "-o", "pid=,command="], capture_output=True, text=True, check=True
@@ -106,8 +105,9 @@ def command_lines() -> Iterator[tuple[int, str]]:
 def _command_line(entry: Path) -> bytes:
     """Read the command line of a process, and wait until it has one.
 
-    The kernel shows the program of a new process before its arguments. Zombies and threads of the
-    kernel have neither: reading their program raises an OSError, as that of other users' does.
+    For a new process, the kernel shows the program (`exe`) before the arguments (`cmdline`).
+    Zombies and threads of the kernel have neither: reading their program raises an OSError, as does
+    that of other users' processes.
     """
     deadline = time.monotonic() + _STARTING_SECONDS
     while not (raw := (entry / "cmdline").read_bytes()) and time.monotonic() < deadline:
@@ -135,7 +135,7 @@ def recorded(directory: Path) -> dict[str, int]:
 
 def dead(directory: Path) -> list[str]:
     """Return the names of components that have a pid file, but no running process."""
-    # In this order, a component that is started in between can't seem dead.
+    # Pid files are read first, so a component that is started in between can't seem dead.
     pids = recorded(directory)
     alive = running(directory)
     return [name for name, pid in pids.items() if pid not in alive]

@@ -1,11 +1,12 @@
-"""Puts a cluster of ours back to how it was, within seconds and without a trace of what came since.
+"""Puts a cluster that this package made back into an earlier state, within seconds and without a
+trace of later objects.
 
     Rewinder(cluster): note what etcd holds -> ... -> rewind:
         kill controllers, scheduler, kwok -> make etcd hold the same again -> start these three anew
 
 etcd and the API server go on running: they remember nothing but what etcd holds, and take 5 s to
 start. The other three have memories of their own (back-off of pods, expectations, the delays of
-Stages), so they are new processes. What else writes into the cluster must have ended.
+Stages), so they are started anew. All other programs that write into the cluster must have ended.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ _OF_THE_API_SERVER: Final = tuple(
     f"/registry/{what}"
     for what in ("masterleases/", "peerserverleases/", "leases/kube-system/apiserver-")
 )
-"""What a running API server writes for itself, every few seconds."""
+"""Keys that a running API server writes for itself, every few seconds."""
 _NEVER_KEPT: Final = "/registry/events/"
-"""Events expire, so they are no part of a state that can be put back."""
+"""Events expire, so they are no part of a state that is put back."""
 _OPERATIONS: Final = 100
-"""Less than etcd's --max-txn-ops, which is 128."""
+"""The most operations of one transaction: less than etcd's --max-txn-ops, which is 128."""
 _REQUEST_SECONDS: Final = 30.0
 _ROUNDS: Final = 20
 _READY_SECONDS: Final = 30.0
@@ -56,7 +57,7 @@ class _Started:
 
 
 class Rewinder:
-    """Puts back one cluster. Methods raise ClusterError and block for seconds."""
+    """Puts back one cluster. Its methods raise ClusterError and block for seconds."""
 
     def __init__(self, cluster: Cluster) -> None:
         if cluster.directory is None:
@@ -67,10 +68,10 @@ class Rewinder:
         self._components = {name: _started(cluster.pid(name)) for name in _RESTARTED}
         self._children: list[subprocess.Popen[bytes]] = []
         self._kept: dict[str, tuple[str, int]] = {}
-        """The value, in base64, and the revision of each key that is to be there."""
+        """Key -> its value (base64) and revision in the state that was noted."""
 
     def note(self) -> None:
-        """Takes the present state for the one to which `rewind` leads."""
+        """Notes the present state, to which `rewind` will return."""
         self._kept = {key: (kv["value"], _revision(kv)) for key, kv in self._read(values=True)}
 
     def rewind(self) -> None:
@@ -91,7 +92,8 @@ class Rewinder:
         self._start_components()
 
     def reap(self) -> None:
-        """Collects the components that were started here, once the cluster is removed."""
+        """Waits for the processes of components that were started here, once the cluster is
+        removed, so that no zombies stay."""
         for child in self._children:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(_READY_SECONDS)
@@ -104,7 +106,7 @@ class Rewinder:
         return sorted(key for key in {*there, *kept} if there.get(key) != kept.get(key))
 
     def _recognise(self) -> None:
-        """Notes the new revisions of values that are as they were."""
+        """Notes the new revisions of keys whose values are again as noted."""
         for key, kv in self._read(values=True):
             if key in self._kept and kv["value"] == self._kept[key][0]:
                 self._kept[key] = (kv["value"], _revision(kv))
@@ -139,7 +141,7 @@ class Rewinder:
             data=json.dumps(body).encode(),
             headers={"Content-Type": "application/json"},
         )
-        # Requests to this machine must not go to a proxy of the environment.
+        # Ignores proxies of the environment, as etcd runs on this machine.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
             with opener.open(request, timeout=_REQUEST_SECONDS) as answer:
@@ -230,7 +232,7 @@ def _listens(port: int) -> bool:
 def _resource(key: str) -> str:
     """Returns the prefix of all keys of a kind: /registry/pods/ of /registry/pods/default/a."""
     parts = key.split("/")
-    # Kinds of CRDs have their API group before their name.
+    # For a CRD's kind, the API group comes before the plural.
     return "/".join(parts[: 4 if "." in parts[2] else 3]) + "/"
 
 

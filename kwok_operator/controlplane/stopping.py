@@ -1,7 +1,7 @@
 """Stops work that runs in a thread other than the main one.
 
-An interrupt reaches the main thread only. Work in another thread calls `go_on` now and then, which
-raises Stopped once somebody has set the event.
+An interrupt reaches the main thread only. So work in another thread often calls `go_on`, which
+raises Stopped once the event is set.
 """
 
 from __future__ import annotations
@@ -42,9 +42,8 @@ async def in_thread(
     work: Callable[[], _Result], *, undo: Callable[[_Result], object] = lambda _: None
 ) -> _Result:
     """Do the work in a thread, as it would block the event loop. If the caller is cancelled, the
-    next `go_on` stops the work, and its end is waited for; if it still returns a result, that is
-    given to `undo`.
-    """
+    next `go_on` in the thread stops the work, and its end is awaited; if the work still returns a
+    result, that is passed to `undo`."""
     stop = threading.Event()
 
     def do() -> _Result:

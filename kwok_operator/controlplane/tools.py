@@ -1,8 +1,8 @@
-"""Getting every tool that a cluster needs, from the cheapest source that has it.
+"""Gets every tool that a cluster needs, from the cheapest source that has it.
 
 For each tool the sources are, in this order: the cache, the search path, the release site, a build
 from source. After the first run all tools are in the cache, and no program is started to look for
-them. Downloads and builds happen under one lock; a process that waited for it checks the cache
+them. Downloads and builds happen under one lock; a process that has waited for it checks the cache
 again first. kwokctl comes first, because it knows where the other tools are released.
 """
 
@@ -40,7 +40,7 @@ class Tools:
 
 
 def find_tools(settings: Settings, *, reporter: Reporter) -> Tools:
-    """Return all tools, downloading or building those that are not there."""
+    """Return all tools. Missing ones are downloaded or built."""
     toolsets = load(
         sets_directory=settings.sets_directory, kubernetes_version=settings.kubernetes_version
     )
@@ -48,7 +48,8 @@ def find_tools(settings: Settings, *, reporter: Reporter) -> Tools:
 
 
 def find_set(directory: Path, *, settings: Settings, reporter: Reporter) -> Tools:
-    """Return the tools of a single set, from the same sources. It needs no cluster's other sets."""
+    """Return the tools of a single set, from the same sources, without the other sets of a
+    cluster."""
     try:
         toolset = read(directory)
     except (OSError, KeyError, ValueError) as err:
@@ -66,7 +67,8 @@ def _find(toolsets: list[ToolSet], *, settings: Settings, reporter: Reporter) ->
 
 
 def find_kubectl(settings: Settings) -> Path:
-    """Return any kubectl, for a cluster that isn't ours. Nothing is downloaded or built."""
+    """Return any kubectl, for a cluster that this package didn't make. Nothing is downloaded or
+    built."""
     if path := locate.anywhere("kubectl", settings=settings):
         return path
     cached = settings.cache.glob("tools/kubernetes-*/v*/kubectl")
@@ -76,7 +78,7 @@ def find_kubectl(settings: Settings) -> Path:
 
 
 class _Finder:
-    """A search for tools, which remembers their paths."""
+    """One search for tools, which remembers the paths found so far."""
 
     def __init__(self, toolsets: list[ToolSet], *, settings: Settings, reporter: Reporter) -> None:
         self._toolsets = toolsets

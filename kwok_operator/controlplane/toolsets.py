@@ -1,10 +1,10 @@
 """Which tools there are, in which versions: read from the go.mod files in gomodules/.
 
-A tool set is a directory with a go.mod whose `tool` directives name the programs to build; one
-module version in it gives the version of all of them. The go.mod is the only place that holds a
-version: a release is downloaded, and a program on PATH accepted, by the version written there.
-`load` gives the sets that one cluster needs, for the Kubernetes version that is wanted. What only
-tests need is not among them: they name its directory.
+A tool set is a directory with a go.mod whose `tool` directives name the programs to build; the
+version of one module in it is the version of all of them. The go.mod is the only place that has a
+version: it decides which release is downloaded, and which program on PATH is accepted. `load`
+returns the sets that a cluster of a Kubernetes version needs. Sets that only tests need are not
+among them: tests name their directories.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Family:
     """What a go.mod doesn't say about the tools of one module.
 
     With `exact`, a tool must have the same version as the set; with `at_least`, that version or a
-    newer one; else, the same minor version. `stamps` are packages with version variables as in
-    Kubernetes, `stamp` is a single variable. `released`: kwokctl knows where releases are.
+    newer one; otherwise the same minor version. `stamps` are packages with version variables as in
+    Kubernetes, `stamp` is a single variable. `released`: kwokctl knows where its releases are.
     `library`: the module's version 0.313.5 means release 3.13.5.
     """
 
@@ -45,9 +45,9 @@ class Family:
 
 FAMILIES = {
     "kwok": Family(module="sigs.k8s.io/kwok", tools=("kwokctl", "kwok"), exact=True),
-    # The package is called server, and so is what `go build` makes of it.
+    # The package's name is server, and `go build` names the program like the package.
     "etcd": Family(module="go.etcd.io/etcd/server/v3", tools=("etcd",), built_as="server"),
-    # A binary without these stamps calls itself v0.0.0-master, to its clients too.
+    # Without these stamps a binary reports v0.0.0-master as its version, also to its clients.
     "kubernetes": Family(
         module="k8s.io/kubernetes",
         tools=("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"),
@@ -63,7 +63,7 @@ FAMILIES = {
         released=False,
         library=True,
     ),
-    # Its releases are images.
+    # It is released only as images.
     "metrics-server": Family(
         module="sigs.k8s.io/metrics-server",
         tools=("metrics-server",),
@@ -88,7 +88,8 @@ class ToolSet:
         return self.family.tools
 
     def accepts(self, version: Version) -> bool:
-        """Say whether a tool that reports this version may be used in place of ours."""
+        """Return whether a tool that reports this version may be used instead of one that we
+        build."""
         wanted = parse(self.version)
         if self.family.at_least:
             return version >= self.family.at_least
@@ -103,7 +104,7 @@ class ToolSet:
 
     @property
     def ldflags(self) -> str:
-        """Linker flags that make the tools small, and report their version."""
+        """Return linker flags that make the tools small, and let them report their version."""
         major, minor, _ = self.version.split(".")
         values = {"gitVersion": f"v{self.version}", "gitMajor": major, "gitMinor": minor}
         stamps = [
@@ -156,9 +157,8 @@ def known_versions(sets_directory: Path = SETS_DIRECTORY) -> list[str]:
 
 
 def load(*, sets_directory: Path, kubernetes_version: str) -> list[ToolSet]:
-    """Return the tool sets that a cluster needs. kwok comes first, as kwokctl finds the releases of
-    others.
-    """
+    """Return the tool sets that a cluster needs. kwok's comes first, as kwokctl knows where the
+    tools of the others are released."""
     known = known_versions(sets_directory)
     wanted = kubernetes_version.removeprefix("v")
     if wanted not in known:
