@@ -1,4 +1,5 @@
-"""The program behind action.yml: runs the command that a step's inputs mean, and writes a summary.
+"""The program behind the GitHub Action (action.yml): turns a step's inputs into a command, runs it,
+and writes a summary.
 
     $INPUT_... --arguments--> rehearse | compare --> summary.md --> $GITHUB_STEP_SUMMARY
                                                  --> exit code --> $GITHUB_OUTPUT
@@ -59,7 +60,7 @@ def run(environ: Mapping[str, str], command: Command) -> int:
     before = _version(summary)
     with contextlib.redirect_stderr(said):
         code = _called(command, inputs)
-    # A file of an earlier step, or of the project itself, isn't this step's summary.
+    # An existing file is of an earlier step, or of the project itself, and not this step's summary.
     if _version(summary) not in (None, before):
         text = summary.read_text(encoding="utf-8")
     else:
@@ -80,7 +81,7 @@ def _called(command: Command, inputs: Mapping[str, str]) -> int:
     except SettingsError as error:
         print(f"kwok-operator: {error}", file=sys.stderr)
         return _NOT_PLAYED
-    except SystemExit as stop:  # a flag's value that is none
+    except SystemExit as stop:  # argparse refuses the value of a flag
         return int(stop.code or 0)
     finally:
         print(f"::{token}::", flush=True)
@@ -101,7 +102,7 @@ def _append(path: str | None, text: str) -> None:
 
 
 class _Overheard(io.TextIOBase):
-    """A stream that passes text through, and keeps the end of it."""
+    """A stream that passes text through, and keeps the last part of it."""
 
     def __init__(self, through: TextIO) -> None:
         self._through, self._text = through, ""

@@ -151,7 +151,7 @@ def run(flags: argparse.Namespace) -> int:
 def plan_of(
     flags: argparse.Namespace, name: str, arms: tuple[ComparisonArm, ...]
 ) -> ComparisonPlan:
-    """Makes the plan that the flags ask for. Raises SettingsError naming flag, value, remedy."""
+    """Makes the plan that the flags describe. Raises SettingsError naming flag, value, remedy."""
     from kwok_operator.comparison.failing import fail_condition
     from kwok_operator.comparison.plan import checked
 
@@ -194,7 +194,8 @@ def _play(plan: ComparisonPlan, folder: Path, given: dict[str, Path]) -> int:
     def find_program(arm: ComparisonArm) -> "FindProgram":
         return _around(Path(arm.file), given).program
 
-    # So that Ctrl-C works also between two runs, and if a script has started this with &.
+    # Python's own handler, so that Ctrl-C also works between two runs, and in scripts that start
+    # this with &.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         comparison = asyncio.run(

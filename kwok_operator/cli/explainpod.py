@@ -102,7 +102,7 @@ def _from_files(names: list[str], only: str | None) -> int:
 
 
 def _summary(forecast: PodForecast) -> str:
-    """A line on how many lives of pods end in which way."""
+    """Returns a line that says how many pods and attempts end in which way."""
     ends = Counter(row.then.partition(",")[0] for row in forecast.rows)
     pods, lives = len({row.pod for row in forecast.rows}), len(forecast.rows)
     attempts = f", {counted(lives, 'attempt')}" if lives > pods else ""
@@ -131,7 +131,7 @@ async def _explained(namespace: str, name: str, *, flags: argparse.Namespace) ->
 
 
 def _not_played(stored: list[dict[str, Any]], profile: str) -> Iterator[str]:
-    """Yields reasons why kwok may act otherwise than predicted."""
+    """Yields reasons why kwok may not act as predicted."""
     (selected,) = (each for each in stored if each["metadata"]["name"] == profile)
     status = selected.get("status") or {}
     if status.get("observedGeneration") != selected["metadata"].get("generation"):

@@ -44,7 +44,7 @@ class FirstVerdictSettings:
     output: Path
     binaries: Mapping[str, Path]
     until: float
-    """When it has to be over, on the monotonic clock."""
+    """The time of the monotonic clock at which the rehearsal must have ended."""
 
 
 def first_verdict_settings(flags: argparse.Namespace, output: Path) -> FirstVerdictSettings | None:

@@ -209,9 +209,8 @@ def run(flags: argparse.Namespace) -> int:
 
 
 def summary(ledger: Ledger, output: Path, *, prices: bool = False) -> list[str]:
-    """A summary of the import: what to know, and where the details are. `prices` says whether
-    --prices was given.
-    """
+    """Returns a summary of the import: what users must know, and where the details are. `prices`:
+    --prices was given."""
     written = ", ".join(f"{count:,} {kind}" for kind, count in ledger.written.items())
     lines = [
         f"{output}: {written or 'nothing'}",

@@ -173,9 +173,8 @@ class Installer:
                 )
 
     async def _spare_clusterapi(self, manifest: Manifest) -> None:
-        """Refuses to change a CRD of Cluster API that isn't ours, even with --force: real machines,
-        which cost money, may depend on it.
-        """
+        """Refuses, even with --force, to change a CRD of Cluster API that this program didn't make:
+        real machines, which cost money, may depend on it."""
         if not is_marked(manifest):
             return
         crd = await self._get(manifest)
@@ -243,11 +242,11 @@ class Installer:
         return True
 
     async def _read_once(self, crd: Manifest) -> None:
-        """Lists the objects of a kind, so that the API server has read them before it must delete
-        them all.
+        """Lists the objects of a kind before its CRD is deleted, so that the API server has them in
+        its cache.
 
-        If nothing has listed them before, Kubernetes 1.36 finds that it "could not list instances:
-        storage is (re)initializing", and may take minutes to try again.
+        Without an earlier list, Kubernetes 1.36 says that it "could not list instances: storage is
+        (re)initializing", and may take minutes to try again.
         """
         spec = crd["spec"]
         for version in spec["versions"]:

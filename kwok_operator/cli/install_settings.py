@@ -23,7 +23,7 @@ DEFAULT_TIMEOUT: Final = 120
 CRDS: Final = "crds"
 """The file with the CRDs, which belongs to every overlay."""
 RIGHTS: Final = "rights"
-"""The file with optional rights, of which rehearsals install some."""
+"""The file with optional RBAC rules, of which rehearsals install some."""
 
 _IMAGE_REFERENCE: Final = re.compile(
     r"[A-Za-z0-9][A-Za-z0-9._-]*(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)*"
@@ -48,7 +48,7 @@ class InstallSettings:
     timeout: float
     """The seconds that each wait may take."""
     clusterapi_group: str | None = None
-    """If given, only those CRDs of this API group are installed that emulation needs."""
+    """If given, only the CRDs of this API group that simulated Machines need are installed."""
 
 
 def overlays() -> list[str]:

@@ -105,7 +105,7 @@ Run = Callable[[argparse.Namespace], int]
 """Runs a command, and returns its exit code."""
 
 _SEVERAL: Final = {"compare": "scenarios", "validate": "files", "convert": "files"}
-"""Commands that take several files, and the name of the argument with these."""
+"""Commands that take several files, and the name of their argument for these."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -117,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if more and (several is None or any(each.startswith("-") for each in more)):
         parser.error(f"unrecognized arguments: {' '.join(more)}")
     if several is not None:
-        several += more  # argparse takes those for unknown that stand after a flag
+        several += more  # argparse doesn't accept files after a flag
     try:
         return int(flags.run(flags))
     except (SettingsError, ConnectionConfigError) as error:
@@ -141,8 +141,8 @@ def _run(flags: argparse.Namespace) -> int:
     # Imported late, so that --help and wrong flags don't wait for the operator's modules.
     from kwok_operator.operator.run import run
 
-    # What is imported stays for good. Without this the collector goes through all of it now and
-    # then, and the event loop stands still for 20 ms and more.
+    # All imported modules stay for good. Without freeze(), the garbage collector goes through all
+    # of them now and then, which stops the event loop for 20 ms and more.
     gc.collect()
     gc.freeze()
     return _until_it_ends(run(settings, clusterapi), asyncio.new_event_loop)
@@ -156,7 +156,7 @@ def _shim(flags: argparse.Namespace) -> int:
     from kwok_operator.shim.run import run
 
     make_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
-    with suppress(ImportError):  # it isn't built for every platform, and only faster
+    with suppress(ImportError):  # uvloop is only faster, and not built for every platform
         import uvloop
 
         make_loop = uvloop.new_event_loop
@@ -181,7 +181,7 @@ def _install(flags: argparse.Namespace) -> int:
     try:
         code = _until_it_ends(command(settings), asyncio.new_event_loop)
         sys.stdout.flush()
-    except BrokenPipeError:  # `| head` has seen enough; Python would complain when it ends
+    except BrokenPipeError:  # as behind `| head`; Python would print an error at its end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
     return code
@@ -225,7 +225,7 @@ def _parser(*, only_why: bool = False) -> argparse.ArgumentParser:
         added.set_defaults(run=run)
         return added
 
-    if only_why:  # it is quicker without the modules of the others
+    if only_why:  # faster without the modules of the other commands
         from kwok_operator.cli import why
 
         why.add_commands(command)
@@ -235,7 +235,7 @@ def _parser(*, only_why: bool = False) -> argparse.ArgumentParser:
 
 
 def _add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
-    # Late: only a command's own module knows its flags.
+    # Imported late, as only a command's own module knows its flags.
     from kwok_operator.cli import (
         comparing,
         explainpod,

@@ -50,7 +50,8 @@ def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
     )
     add_binary_flag(parser)
     parser.add_argument("--arm", metavar="NAME", help="the arm to play, in a scenario with arms")
-    # $KUBECONFIG doesn't count: a rehearsal creates and deletes objects only where flags say so.
+    # $KUBECONFIG is ignored: a rehearsal creates and deletes objects only in a cluster that a flag
+    # names.
     which = parser.add_argument_group("an existing cluster, instead of a new one")
     which.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig to use")
     which.add_argument("--context", metavar="NAME", help="context of the kubeconfig")
@@ -182,7 +183,7 @@ def _play(scenario: Scenario, settings: RehearseSettings) -> int:
 
 
 def _how_to_go_on() -> str:
-    """Returns a text on how to use the demo's cluster, which goes on running."""
+    """Returns a text that says how to use the demo's cluster, which keeps running."""
     from kwok_operator import controlplane
 
     return "\n".join(
@@ -208,9 +209,8 @@ def _complain_of(error: Exception) -> None:
 
 
 def checked(settings: RehearseSettings, *, programs_later: bool = False) -> ScenarioFile:
-    """Returns the scenario with all that is wrong with it. Raises SettingsError if it can't be
-    read.
-    """
+    """Returns the scenario, checked with all its problems. Raises SettingsError if it can't be
+    read."""
     from kwok_operator.rehearsal.loading import load_demo, load_scenario
 
     around = surroundings(settings, programs_later=programs_later)
@@ -239,14 +239,14 @@ def surroundings(
 def schema() -> dict[str, object]:
     """Returns the JSON schema of a scenario, for editors."""
     scenario = Scenario.model_json_schema(by_alias=True)
-    # Without a name, a scenario is called after its file.
+    # The default of `name` is the name of the file.
     required = [name for name in scenario["required"] if name != "name"]
     dialect = "https://json-schema.org/draft/2020-12/schema"
     return {"$schema": dialect, **scenario, "required": required}
 
 
 def summary(scenario: Scenario) -> str:
-    """A line on what the scenario would play."""
+    """Returns a line that says what the scenario would play."""
     pods = sum(workload.pod_count for workload in scenario.workloads)
     parts = [
         counted(len(scenario.workloads), "workload") + (f" of {pods:,} pods" if pods else ""),
@@ -274,7 +274,7 @@ def report_findings(findings: Iterable[Finding]) -> None:
 
 
 def report_unchecked(scenario: str, unchecked: Sequence[str]) -> None:
-    """Says on one line what a check has left out; it is no problem."""
+    """Prints one line that says what a check has left out, which is no problem."""
     if unchecked:
         complain(f"kwok-operator: {scenario}: not checked: {'; '.join(unchecked)}")
 

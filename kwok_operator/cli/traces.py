@@ -241,7 +241,7 @@ def _print(settings: ReplaySettings) -> int:
         for request in requests:
             print(shown(request))
         sys.stdout.flush()
-    except BrokenPipeError:  # `| head` has seen enough; Python would complain when it ends
+    except BrokenPipeError:  # as behind `| head`; Python would print an error at its end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     else:
         for line in incomplete(plan, findings):

@@ -148,6 +148,6 @@ def _printable(text: str) -> str:
 
 
 def complain(line: str) -> None:
-    # A closed output, as behind `| head`, must not keep the work from being done.
+    # If the output is closed, as behind `| head`, the work must still be done.
     with contextlib.suppress(OSError):
         print(_printable(line), file=sys.stderr, flush=True)

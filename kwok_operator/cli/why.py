@@ -50,13 +50,12 @@ def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
 
 
 def run(flags: argparse.Namespace) -> int:
-    """Prints the chains of the pods named, or the answers by workload. Raises SettingsError and
-    ConnectionConfigError.
-    """
+    """Prints the chains of causes of the named pods, or the answers by workload. Raises
+    SettingsError and ConnectionConfigError."""
     try:
         code = _explain(flags)
         sys.stdout.flush()
-    except BrokenPipeError:  # `| head` has seen enough; Python would complain when it ends
+    except BrokenPipeError:  # as behind `| head`; Python would print an error at its end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return code
@@ -117,7 +116,7 @@ def _lines(recording: Path, query: str) -> Iterator[str]:
 
 
 class _Longest:
-    """The chains of the pods that waited longest."""
+    """The chains of causes of the pods that waited longest."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -43,6 +43,7 @@ def run_live(pod: str, flags: argparse.Namespace) -> int:
 
 async def _answer(name: str, namespace: str, flags: argparse.Namespace) -> LiveAnswer:
     connection = await load_connection(kubeconfig=flags.kubeconfig, context=flags.context)
-    # It may be read over the internet, where bytes cost more than the API server's gzip.
+    # Compressed, as the cluster may be far away: then the network is slower than the API server's
+    # gzip.
     async with KubeClient(connection=connection, compressed=True) as client:
         return await explain_live(client, namespace=namespace or connection.namespace, name=name)
