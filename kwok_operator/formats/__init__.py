@@ -1,1 +1,2 @@
-"""Texts of Kubernetes, and of programs about it, as values and back: pure, and without groups."""
+"""Converts texts of Kubernetes and related programs to values, and back. Pure; knows nothing of
+KwokNodeGroups."""

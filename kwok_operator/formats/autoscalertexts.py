@@ -3,9 +3,9 @@
     message of an Event  -->  scale-ups, refusals, failures of groups, nominations
     text of the status   -->  each group's size, bounds, health and back-off
 
-Texts as in CA 1.36 (processors/status/eventing_scale_up_processor.go, clusterstate/,
-core/scaleup/orchestrator/) and Karpenter 1.14 (provisioning/scheduling/), and as earlier versions
-write them. Nothing here judges a reason: causes/model.py does.
+The texts are those of CA 1.36 (processors/status/eventing_scale_up_processor.go, clusterstate/,
+core/scaleup/orchestrator/) and Karpenter 1.14 (provisioning/scheduling/), and of earlier versions.
+Nothing here judges a reason: causes/model.py does.
 """
 
 import re
@@ -20,7 +20,7 @@ from kwok_operator.formats.untyped import as_list, as_map, text_at, value_at
 from kwok_operator.formats.yamltext import load_documents
 
 AUTOSCALERS: Final = frozenset({"cluster-autoscaler", "karpenter"})
-"""The components that Events of autoscalers are from."""
+"""The components that report the Events of autoscalers."""
 TRIGGERED: Final = "TriggeredScaleUp"
 NOT_TRIGGERED: Final = "NotTriggerScaleUp"
 NOMINATED: Final = "Nominated"
@@ -63,7 +63,7 @@ class GroupRefusal:
     reason: str
     groups: int = 1
     names: tuple[str, ...] = ()
-    """The groups, where they are known."""
+    """The groups' names, if they are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class ScaleUp:
 
 @dataclass(frozen=True, slots=True)
 class GroupFailure:
-    """A scale-up that failed: of which group, and what the cloud says."""
+    """A scale-up that failed: the group, and the cloud's message."""
 
     group: str
     why: str
@@ -94,7 +94,7 @@ class Nomination:
 
 @dataclass(frozen=True, slots=True)
 class GroupStatus:
-    """A group in CA's status. A number is None where the status has none."""
+    """A group in CA's status. A number is None if the status has none."""
 
     name: str
     health: str = ""
@@ -132,8 +132,7 @@ def scale_ups(text: str) -> tuple[ScaleUp, ...]:
 
 def refused(message: str) -> tuple[GroupRefusal, ...] | None:
     """Reads `pod didn't trigger scale-up: 1 in backoff after failed scale-up, 2 ...`; None for
-    another text. Empty means that CA had no group to consider.
-    """
+    another text. The result is empty if CA had no group to consider."""
     if not (match := _REFUSED.fullmatch(message.strip())):
         return None
     if not match[1]:
@@ -179,7 +178,7 @@ def refused_by_pools(message: str) -> tuple[GroupRefusal, ...] | None:
     for part in message.removeprefix(_NOT_SCHEDULED).split("; "):
         pool, reason = _pool_and_reason(part.strip())
         tainted = reason.startswith(_TAINTED)
-        # The taints of one NodePool are divided in the same way.
+        # The taints of one NodePool are separated by "; ", too, like the NodePools.
         pool = pool or (last if tainted else "")
         last = pool if tainted else ""
         counted[reason, pool] += 1
@@ -258,7 +257,8 @@ def _old_status(text: str) -> AutoscalerStatus:
 
 def _old_group(name: str, text: str) -> GroupStatus:
     states = dict(_OLD_CONDITION.findall(text))
-    # Both conditions have `ready` and `cloudProviderTarget`; they are the same.
+    # The conditions Health and ScaleUp both have `ready` and `cloudProviderTarget`, with equal
+    # values.
     numbers = {key: int(value) for key, value in reversed(_OLD_NUMBER.findall(text))}
     return GroupStatus(
         name,

@@ -80,7 +80,7 @@ def node_name(node: dict[str, Any]) -> str:
 
 
 def _objects(values: Sequence[Any]) -> Iterator[tuple[str, Any, bool]]:
-    """Yields each value that is no List: its place in words, itself, whether it is in a
+    """Yields each value that is no List: its position in words, the value, and whether it is in a
     NodeList."""
     for number, document in enumerate(values, start=1):
         stack = [(document, False)]

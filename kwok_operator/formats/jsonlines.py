@@ -2,7 +2,7 @@
 
     chunks of bytes --unzipped--> chunks of text --numbered_lines--> (number, line, was it ended?)
 
-It opens no files and parses no lines: the caller decides what damage and cuts mean.
+It opens no files and parses no lines: the caller decides what to do about damaged and cut files.
 """
 
 import itertools
@@ -49,8 +49,8 @@ def unzipped(
 
 
 def numbered_lines(data: Iterable[bytes], *, damaged: Damaged) -> Iterator[tuple[int, bytes, bool]]:
-    """Yields number, text, and whether the line's end is there: only the last line may have
-    none."""
+    """Yields number and text of each line, and whether it has its line end; only the last line may
+    lack it."""
     rest, number = b"", 0
     for chunk in data:
         *lines, rest = (rest + chunk).split(b"\n")

@@ -1,9 +1,9 @@
-"""Reads JSON of any size piece by piece, in memory for its largest piece.
+"""Reads JSON of any size piece by piece, with memory only for its largest piece.
 
     chunks of text  --json_pieces-->  DocumentPiece, DocumentPiece ...
 
 One text may have several documents, as `jq` and `kubectl cluster-info dump` write them. The values
-of pieces are read by the standard parser, in C: 1 GB takes a quarter of a minute.
+of pieces are read by Python's own parser, in C: 1 GB takes a quarter of a minute.
 """
 
 import json
@@ -18,15 +18,14 @@ _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _NUMBER: Final = re.compile(r"[-+.0-9eE]*")
 _LAST_WORD: Final = 16
 _UNFINISHED: Final = re.compile(r"[-+.0-9eE]*|\\?u[0-9a-fA-F]{0,4}|\\")
-"""The last characters before the end, if they may be the beginning of a number or an escape."""
+"""Matches the last characters of a chunk that may be the beginning of a number or an escape."""
 _LOG: Final = "==== START logs"
 _END_OF_LOG: Final = re.compile(r"^==== END logs.*$", re.MULTILINE)
 
 
 def json_pieces(chunks: Iterator[str], streamed: Streamed) -> Iterator[DocumentPiece]:
-    """Yields the pieces of all documents; raises PieceError. Logs between documents, as
-    `kubectl cluster-info dump` prints them, are passed over.
-    """
+    """Yields the pieces of all documents; raises PieceError. Skips logs between documents, which
+    `kubectl cluster-info dump` prints."""
     text = _Text(chunks)
     while first := text.peek():
         if first == "{":
@@ -37,7 +36,7 @@ def json_pieces(chunks: Iterator[str], streamed: Streamed) -> Iterator[DocumentP
         elif first == "=":
             text.pass_log()
         else:
-            text.value()  # says what is wrong
+            text.value()  # raises an error if it is not JSON
             raise text.error("is no object, but a single value")
 
 
@@ -67,7 +66,8 @@ def _elements(text: "_Text", key: str, rest: dict[str, Any]) -> Iterator[Documen
 
 
 class _Text:
-    """What has been read of the text and not been used, from `_at` on."""
+    """The part of the text that has been read from the chunks and not parsed yet; it begins at
+    `_at`."""
 
     def __init__(self, chunks: Iterator[str]) -> None:
         self._chunks = chunks
@@ -115,7 +115,7 @@ class _Text:
                 return
 
     def value(self) -> Any:
-        """Reads the value that begins here, whole."""
+        """Reads the whole value that begins here."""
         self.peek()
         while True:
             try:
@@ -127,10 +127,10 @@ class _Text:
                     raise self.error(ENDS_EARLY, cut=True) from error
             except RecursionError as error:
                 raise self.error("nests too deep") from error
-            except ValueError as error:  # a number that JSON doesn't have, or is endless
+            except ValueError as error:  # such as NaN, or a number with too many digits
                 raise self.error(f"is not JSON: {one_line(error, limit=100)}") from error
             else:
-                # A number may go on where what was read of it ends.
+                # A number that ends where the buffer ends may continue in the next chunk.
                 digits = _NUMBER.match(self._buffer, end)
                 assert digits is not None
                 if digits.end() < len(self._buffer):
@@ -143,7 +143,7 @@ class _Text:
                     return value
 
     def pass_log(self) -> None:
-        """Passes over a log that begins here."""
+        """Skips a log that begins here."""
         while len(self._buffer) - self._at < len(_LOG) and self._more(1):
             pass
         if not self._buffer.startswith(_LOG, self._at):
@@ -151,7 +151,7 @@ class _Text:
         while (end := _END_OF_LOG.search(self._buffer, self._at)) is None or end.end() == len(
             self._buffer
         ):
-            # The last line may be the beginning of the end.
+            # The buffer's last line may be an incomplete end marker.
             self._at = max(self._at, self._buffer.rfind("\n"))
             if not self._more(1):
                 self._at = len(self._buffer)
@@ -163,21 +163,21 @@ class _Text:
         return PieceError(problem, line=line, column=column, cut=cut)
 
     def _goes_on(self, error: json.JSONDecodeError) -> bool:
-        """Whether the value is right as far as it goes, and may go on in the next chunk."""
+        """Whether the value is right so far, and may continue in the next chunk."""
         if error.msg.startswith("Unterminated string"):
             return True
         last = self._buffer[error.pos : error.pos + _LAST_WORD].strip()
         begun = any(word.startswith(last) for word in ("true", "false", "null"))
-        # JSON's escapes and numbers are reported at their beginning, or in the middle.
+        # The parser reports errors in escapes and numbers at their beginning, or in the middle.
         return begun or (
             len(self._buffer) - error.pos < _LAST_WORD and _UNFINISHED.fullmatch(last) is not None
         )
 
     def _more(self, least: int) -> bool:
-        """Reads at least so many characters, if there are; returns whether there were any.
+        """Reads at least `least` characters, or all that are left; returns whether there were any.
 
-        Each time a value turns out to be longer, as many are read as there are: so it is read
-        a few times only.
+        Callers request as many characters as a value already has, so a long value is parsed only a
+        few times.
         """
         if self._ended:
             return False

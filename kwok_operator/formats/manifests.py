@@ -50,8 +50,8 @@ def read_manifests(text: str, *, where: str) -> list[Manifest]:
 
 
 def in_order(manifests: Iterable[Manifest]) -> list[Manifest]:
-    """Sorts objects so that those that others need come first: the namespace, the CRDs,
-    accounts, rights; workloads last."""
+    """Sorts objects so that each comes after those that it needs: the namespace, the CRDs, accounts
+    and rights first, workloads last."""
     return sorted(manifests, key=_rank)
 
 
@@ -86,7 +86,7 @@ def identity(manifest: Manifest) -> tuple[str, str, str, str]:
 
 
 def with_image(manifests: Iterable[Manifest], image: str) -> list[Manifest]:
-    """Replaces this project's image by `image` in all containers; leaves other images alone."""
+    """Replaces this project's image by `image` in all containers. Other images stay."""
     changed = copy.deepcopy(list(manifests))
     for manifest in changed:
         pod = ((manifest.get("spec") or {}).get("template") or {}).get("spec") or {}

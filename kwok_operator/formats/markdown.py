@@ -1,4 +1,4 @@
-"""Writes Markdown from texts of others: their markup and tables have no effect."""
+"""Writes Markdown from others' texts, in which markup and tables are escaped."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final

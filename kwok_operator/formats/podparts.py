@@ -1,7 +1,8 @@
-"""Reads in pods' manifests what schedulers and figures go by: requests, selectors, owners.
+"""Reads in pods' manifests what schedulers and figures of rehearsals use: requests, selectors,
+owners.
 
-Amounts are whole numbers: CPU in thousandths, everything else in its own unit. Values that can't be
-read count as nothing.
+Amounts are whole numbers: CPU in thousandths, everything else in its own unit. Unreadable values
+are left out.
 """
 
 import re
@@ -15,7 +16,7 @@ from kwok_operator.formats.untyped import as_list, as_map, text_at
 
 _ORDERS: Final = {"Gt": gt, "Gte": ge, "Lt": lt, "Lte": le}
 MAX_AMOUNT: Final = 2.0**80
-"""Larger amounts count as nothing; sums are at most this."""
+"""Larger amounts are left out; sums are at most this."""
 
 
 def selects(selector: object, labels: Mapping[str, Any]) -> bool:
@@ -33,8 +34,7 @@ def selects(selector: object, labels: Mapping[str, Any]) -> bool:
 
 def meets(value: object, requirement: Mapping[str, Any]) -> bool:
     """Whether a label's value (None: no such label) meets a requirement of a selector. Gt and Lt
-    are for nodes, Gte and Lte for those of Karpenter.
-    """
+    are for nodes; Gte and Lte exist in Karpenter only."""
     values = as_list(requirement.get("values"))
     match requirement.get("operator"):
         case "In":
@@ -73,9 +73,9 @@ def workload(metadata: Mapping[str, Any]) -> str:
 
 
 def gang(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> tuple[str, int]:
-    """Returns the gang that fields, labels or annotations of a pod name, as Kind/NAMESPACE/NAME,
-    and how many of its pods must run at once, if the pod says so, else 0. Empty without a gang; a
-    Job whose pods have none of these is a gang, too.
+    """Returns the gang (pods that must run together) of a pod, as Kind/NAMESPACE/NAME, from its
+    fields, labels or annotations; and how many of its pods must run at once, 0 if the pod doesn't
+    say. ("", 0) without a gang; a Job whose pods name none is a gang, too.
 
     In this order: scheduling.k8s.io (core/v1 PodSchedulingGroup), coscheduling of scheduler-plugins
     (apis/scheduling/v1alpha1), Volcano (apis/scheduling/v1beta1), Kueue's groups of plain pods
@@ -113,7 +113,7 @@ def amounts(quantities: object) -> dict[str, float]:
 
 @lru_cache(maxsize=4_096, typed=True)
 def _amount(value: str | float, parts: int) -> int | None:
-    # Thousands of nodes have the same few quantities.
+    # Cached, as thousands of nodes have the same few quantities.
     try:
         amount = round(parse_quantity(value) * parts)
     except ValueError:
@@ -171,5 +171,5 @@ def amount_in_words(resource: str, amount: float) -> str:
 
 
 def dicts(value: object) -> list[dict[str, Any]]:
-    """Returns the objects in a list; what else is in it is left out."""
+    """Returns the objects in a list. Other values in it are left out."""
     return [each for each in as_list(value) if isinstance(each, dict)]

@@ -1,8 +1,8 @@
 """Kubernetes quantities ("500m", "16Gi", 4): parses them, and writes them in canonical form.
 
 The grammar is apimachinery's pkg/api/resource.Quantity, without forms that are always mistakes: no
-digits at all ("Gi" is 0 there), exponents of three digits. Values are exact, in the unit of the
-resource (cores, bytes, pieces).
+digits at all ("Gi" means 0 in Kubernetes), exponents of three digits. Values are exact, in the unit
+of the resource (cores, bytes, pieces).
 """
 
 import math
@@ -36,11 +36,10 @@ def parse_quantity(value: object) -> Fraction:
 
 
 def format_quantity(amount: Fraction, *, like: object) -> str:
-    """Writes an amount in the notation (binary or decimal) of the quantity `like`, from which it
-    derives.
+    """Writes an amount in the notation (binary or decimal) of the quantity `like`.
 
-    It uses the largest unit that leaves no fraction; what is less than the API server can hold (a
-    nanopart) is rounded up, as the API server does.
+    It uses the largest unit that leaves no fraction. Fractions below a nanopart, the smallest unit,
+    are rounded up, as the API server does.
     """
     suffix = (_PATTERN.fullmatch(str(like)) or ["", "", ""])[2] or ""
     if suffix in _BINARY and amount:

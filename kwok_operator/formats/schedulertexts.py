@@ -1,9 +1,10 @@
-"""The scheduler's texts: the reasons it has for a node, and its message about a pod.
+"""The scheduler's texts: its reasons against a node, and its message about a pod.
 
     0/5 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint(s). preemption: ...
 
-Texts as in Kubernetes 1.36: pkg/scheduler/framework/types.go (FitError.Error) and the folders of
-framework/plugins. Messages of earlier versions, of other plugins and schedulers are read, too.
+The texts are those of Kubernetes 1.36: pkg/scheduler/framework/types.go (FitError.Error) and the
+folders of framework/plugins. Messages of earlier versions, of other plugins and schedulers are
+read, too.
 """
 
 import re
@@ -39,7 +40,7 @@ def insufficient(resource: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReasonCount:
-    """A reason, and the number of nodes (or groups of nodes) that it is for."""
+    """A reason, and the number of nodes (or groups of nodes) to which it applies."""
 
     count: int
     text: str
@@ -50,21 +51,21 @@ class ReasonCount:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerText:
-    """What the scheduler's message says. A node may have several reasons."""
+    """What the scheduler's message about a pod says. A node may have several reasons."""
 
     nodes: int
     reasons: tuple[ReasonCount, ...] = ()
     pod: str = ""
-    """Why the pod itself fits no node, whatever the nodes are; then there are no reasons."""
+    """Why the pod fits no node, if that doesn't depend on the nodes; then there are no reasons."""
     preemption: tuple[ReasonCount, ...] = ()
-    """Why it helps on how many nodes not to preempt other pods; empty if it isn't said."""
+    """Why preempting other pods would not help, and on how many nodes; empty if the message doesn't
+    say."""
 
 
 @lru_cache(maxsize=1_024)  # a recording has the same one for many pods
 def parse_scheduler_text(message: str) -> SchedulerText | None:
     """Reads the message of a pod's condition PodScheduled, or of an Event FailedScheduling; None if
-    it is of another form.
-    """
+    it has another form."""
     text = message.strip()
     if _NONE.match(text):
         return SchedulerText(0)
@@ -85,7 +86,7 @@ def parse_reasons(text: str) -> tuple[ReasonCount, ...] | None:
 
 
 def _reasons(text: str) -> tuple[ReasonCount, ...] | None:
-    # A reason may have a comma in it, but a number after that only begins the next reason.
+    # A reason may contain a comma. A new reason begins only if a number follows the comma.
     parts = [_COUNTED.fullmatch(part) for part in re.split(r", (?=[0-9]+ )", text)] if text else []
     if not all(parts):
         return None

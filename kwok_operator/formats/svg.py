@@ -26,7 +26,8 @@ BOUNDS: Final = [step * 10.0**power for power in range(-6, 12) for step in (1, 2
 
 @dataclass(frozen=True, slots=True)
 class LinearAxis:
-    """Maps values, from zero on, to places on an axis, with a tick at every multiple of `step`."""
+    """Maps values, from zero on, to positions on an axis, with a tick at every multiple of
+    `step`."""
 
     high: float
     step: float
@@ -55,8 +56,8 @@ def short_number(value: float) -> str:
 
 
 def steps_path(points: Sequence[tuple[float, float]]) -> str:
-    """Returns the path of a line in steps: each value holds until the next one. Invisible parts
-    are left out."""
+    """Returns the path of a line in steps: each value lasts until the next one. Invisible parts are
+    left out."""
     path: list[str] = []
     last_x, last_y = "", ""
     for x, y in points:

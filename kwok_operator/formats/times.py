@@ -27,7 +27,7 @@ def parse_time(text: str) -> int:
     time = datetime.fromisoformat(text)
     if time.tzinfo is None:
         raise ValueError(f"{text!r} has no time zone: write it as 2026-01-02T03:04:05Z")
-    # Where zones are at the ends of the calendar, there is no such time in UTC.
+    # At the first and last day of the calendar, a zone can lead to a time that UTC doesn't have.
     if not 1970 <= time.year < 9999 or (at := milliseconds_of(time)) < 0:
         raise ValueError(f"{text!r} is no time from 1970 on, before 9999")
     return at
@@ -39,7 +39,7 @@ def milliseconds_of(time: datetime) -> int:
 
 
 def format_time(at: int) -> str:
-    """Writes a time as RFC 3339 in whole seconds, as other times in status; fractions are cut
+    """Writes a time as RFC 3339 in whole seconds, like other times in status; fractions are cut
     off."""
     return (_EPOCH + timedelta(seconds=at // 1_000)).strftime("%Y-%m-%dT%H:%M:%SZ")
 

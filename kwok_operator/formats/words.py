@@ -1,6 +1,6 @@
 """Parts of sentences for people: lists of names, problems, differences.
 
-A sentence stays short, however many names there are and whatever they contain.
+They stay short, however many names there are and whatever these contain.
 """
 
 import difflib
@@ -16,7 +16,7 @@ from kwok_operator.errors import one_line
 MANY: Final = 20
 FEW: Final = 5
 _CHARACTERS: Final = 100
-"""The most characters of each name: some are users' input."""
+"""The most characters of each name, as some names are users' input."""
 
 
 def names_in_words(names: Sequence[str], *, most: int = MANY) -> str:
@@ -32,7 +32,8 @@ def shown(value: object) -> str:
 
 
 def few_names(names: Collection[str]) -> str:
-    """Lists names, sorted and fewer, for conditions and Events, which are read in a table."""
+    """Lists names in sorted order; fewer than `names_in_words`, as conditions and Events are read
+    in a table."""
     return names_in_words(sorted(names), most=FEW)
 
 
@@ -47,7 +48,7 @@ def nearest(word: str, known: Collection[str]) -> str | None:
 class Problem:
     """A problem: `reason` is one word for programs, `message` a sentence: field, value, remedy.
 
-    `blocks` means that something could not be read: nothing may be removed then because it seems to
+    `blocks` means that something could not be read. Then nothing may be removed because it seems to
     be missing.
     """
 
@@ -86,8 +87,8 @@ def _differences(one: Any, other: Any, path: str) -> Iterator[str]:
 
 
 def useful_keys(maps: Sequence[object]) -> list[str]:
-    """Returns keys of labels or annotations: those that name groups first, then those of most
-    nodes."""
+    """Returns keys of labels or annotations to suggest: those that often name groups first, then
+    those that most nodes have."""
     count: Counter[str] = Counter()
     for texts in maps:
         if isinstance(texts, Mapping):

@@ -1,10 +1,10 @@
-"""Reads YAML of any size piece by piece, in memory for its largest piece.
+"""Reads YAML of any size piece by piece, with memory only for its largest piece.
 
     chunks of text  --lines, by indentation-->  text of an element  --yamltext-->  DocumentPiece
 
-An element begins at a dash as far to the right as the first, in the block style in which programs
-print lists. Lists in another style, and all other parts of a document, are read as a whole. Anchors
-don't reach from one element to another.
+An element of a list begins at a dash that is indented like the first one (block style, which
+programs print). Lists in another style, and all other parts of a document, are read as a whole.
+Anchors can't be used in another element than their own.
 """
 
 import re
@@ -28,11 +28,11 @@ _TOO_LONG: Final = f"a value has more than {MAX_VALUE:,} characters"
 
 
 def yaml_pieces(chunks: Iterator[str], streamed: Streamed) -> Iterator[DocumentPiece]:
-    """Yields the pieces of all documents; raises PieceError. Logs between documents, as
-    `kubectl cluster-info dump` prints them, are passed over. Maps of `streamed` are read whole.
+    """Yields the pieces of all documents; raises PieceError. Skips logs between documents, which
+    `kubectl cluster-info dump` prints. Maps of `streamed` are read whole.
 
-    A list whose kind is missing is cut off, as programs print it after the items. Its last item may
-    not be whole, and isn't yielded.
+    If a list has no kind, it was cut off, as programs print the kind after the items. Its last item
+    may be incomplete, and isn't yielded.
     """
     lines = _Lines(chunks)
     while lines.next:
@@ -42,7 +42,7 @@ def yaml_pieces(chunks: Iterator[str], streamed: Streamed) -> Iterator[DocumentP
 def _document(lines: "_Lines", streamed: Streamed) -> Iterator[DocumentPiece]:
     rest = _Text()
     if separator := _SEPARATOR.match(lines.next):
-        # What follows the dashes in their line belongs to the document.
+        # Text after the dashes in the same line belongs to the document.
         rest.add(lines.number, lines.take().replace(separator[1], "   ", 1))
     while lines.next and not _SEPARATOR.match(lines.next):
         number, line = lines.number, lines.take()
@@ -84,7 +84,7 @@ def _elements(lines: "_Lines", dash: str, *, is_cut_at_end: bool) -> Iterator["_
 
 
 class _Lines:
-    """The lines of a text; `next` is the one that `take` returns next, empty at the end."""
+    """The lines of a text. `next` is the line that `take` will return next; empty at the end."""
 
     def __init__(self, chunks: Iterator[str]) -> None:
         self._lines = _lines(chunks)
@@ -97,9 +97,8 @@ class _Lines:
         return line
 
     def dash(self) -> str:
-        """Returns the dash of a list that begins in the next line, with the spaces before it; empty
-        if there is none. Passes over empty lines and comments.
-        """
+        """Returns the dash of a list that begins in the next line, with the spaces before it; "" if
+        none begins. Skips empty lines and comments."""
         while self.next and (not (text := self.next.strip()) or text.startswith("#")):
             self.take()
         dash = _DASH.match(self.next)
@@ -125,12 +124,14 @@ def _lines(chunks: Iterator[str]) -> Iterator[str]:
 
 
 class _Text:
-    """Lines of a document, with their numbers there, as some between them are elsewhere."""
+    """Lines of one document, with their numbers in the file, as other lines may stand between
+    them."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
         self._breaks: list[tuple[int, int]] = []
-        """The index of a line, and its number in the file, where the two begin to differ anew."""
+        """Pairs: the index of a line, and its number in the file. There is one for each line that
+        doesn't follow the line before it in the file."""
         self._size = 0
 
     def add(self, number: int, line: str) -> None:
@@ -143,12 +144,12 @@ class _Text:
             raise PieceError(_TOO_LONG, line=number, column=1)
 
     def value(self) -> Any:
-        """Returns the value of the lines, an empty map of none; raises PieceError."""
+        """Returns the value of the lines; an empty map if there are none. Raises PieceError."""
         try:
             documents = load_documents("".join(self._lines), where="")
         except DocumentError as error:
             line = self._number(error.line)
-            # It may quote a value, which may be a secret.
+            # The message may quote a value, which may be a secret.
             problem = re.sub(r"^.*(?= has the tag )", "a value", error.problem)
             raise PieceError(problem, line=line, column=error.column) from error
         value = documents[0] if documents and documents[0] is not None else {}

@@ -1,9 +1,9 @@
 """Reads users' YAML as plain JSON values.
 
-Every error has its line. Values that can't be JSON (sets, dates by tag, infinity) are refused, a
-time without quotes stays text. It builds values from the parser's events, which can be counted
-before they nest too deep or aliases expand too far: `yaml.compose` recurses in C, and 100,000
-brackets end the process.
+Every error has its line. Values that can't be JSON (sets, dates by tag, infinity) are refused; a
+time without quotes stays text. Values are built from the parser's events, so nesting and expanded
+aliases are counted before they do harm: `yaml.compose` recurses in C, and 100,000 brackets would
+crash the process.
 """
 
 import math
@@ -18,7 +18,8 @@ from kwok_operator.errors import ManifestError, one_line
 
 MAX_DEPTH: Final = 100
 MAX_ALIASED: Final = 1_000_000
-"""About how many characters aliases may expand to: a few lines can otherwise mean terabytes."""
+"""About the most characters to which aliases may expand: a few lines can otherwise mean
+terabytes."""
 _MAX_NUMBER: Final = 64
 _MAX_STEPS: Final = 12
 _MAX_EXACT: Final = 2**53
@@ -38,7 +39,7 @@ _BOOLEANS = {
     for plain in words
     for word in (plain, plain.capitalize(), plain.upper())
 }
-"""The booleans of YAML 1.1, as sigs.k8s.io/yaml reads it, which kubectl and kwok use."""
+"""The booleans of YAML 1.1, as kubectl and kwok read them (with sigs.k8s.io/yaml)."""
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9_]*|0[0-7_]+|0o[0-7]+|0x[0-9a-fA-F]+|0b[01]+)")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _NO_NUMBER = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
@@ -70,7 +71,8 @@ class DocumentError(ManifestError):
 class Document:
     """A document's value, and the lines (from 1) of its parts.
 
-    `blocks` has the line on which the text of a `|` begins, so that lines within can be computed.
+    `blocks` has the line on which the text of a block (`|`) begins, so that lines within it can be
+    computed.
     """
 
     value: Any
@@ -80,7 +82,7 @@ class Document:
 
 
 def is_text_without_quotes(value: str) -> bool:
-    """Whether YAML, 1.1 as well as 1.2, reads `value` without quotes as this very text.
+    """Whether YAML 1.1 and 1.2 both read `value` without quotes as exactly this text.
 
     Uses patterns that need one pass: a parser would follow any aliases and brackets in it.
     """
@@ -94,16 +96,16 @@ def is_text_without_quotes(value: str) -> bool:
 
 
 def load_documents(text: str, *, where: str) -> list[Any]:
-    """Returns the values of all documents, None for an empty one; JSON is YAML.
+    """Returns the values of all documents, None for an empty one. JSON is accepted, too.
 
-    Keys that are no text become text. Raises ManifestError, which begins with `where` and names
+    Keys that are not text become text. Raises ManifestError, which begins with `where` and names
     line, column and remedy.
     """
     return [document.value for document in _Reader(text, where=where).documents()]
 
 
 def read_documents(text: str, *, where: str) -> list[Document]:
-    """Returns documents as `load_documents`, with their lines."""
+    """Returns the documents like `load_documents`, with the lines of their parts."""
     return list(_Reader(text, where=where).documents())
 
 
@@ -121,8 +123,7 @@ def read_with_errors(text: str, *, where: str) -> tuple[list[Document], list[Doc
 
 @dataclass(frozen=True, slots=True)
 class _Built:
-    """A value built so far; `weight` and `height` are what an alias of it adds: characters,
-    about, and levels."""
+    """A value built so far. An alias of it adds about `weight` characters and `height` levels."""
 
     value: Any
     weight: int
@@ -184,7 +185,7 @@ class _Reader:
         )
 
     def _value(self, event: Any, path: Path, *, depth: int) -> _Built:
-        """Builds the value that begins with an event, and reads the further events of it."""
+        """Builds the value that begins with an event, from this event and those that follow."""
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event, path, depth)
         if isinstance(event, yaml.ScalarEvent):
@@ -307,7 +308,7 @@ class _Reader:
         number = _integer(text) if is_integer else float(text)
         if math.isinf(number):
             raise self._error(f"{text} is too large a number; {_SMALLER}", event, path)
-        # kubectl and the API server write 1e3 as 1000, too.
+        # kubectl and the API server also write 1e3 as 1000.
         return int(number) if number == int(number) and abs(number) < _MAX_EXACT else number
 
 
@@ -323,14 +324,14 @@ def _integer(text: str) -> int:
 
 
 def _copy(value: Any) -> Any:
-    """Copies a value, so that each alias has its own; never deeper than MAX_DEPTH."""
+    """Copies a value, so that each alias gets its own; never deeper than MAX_DEPTH."""
     if isinstance(value, dict):
         return {key: _copy(part) for key, part in value.items()}
     return [_copy(part) for part in value] if isinstance(value, list) else value
 
 
 def in_words(path: Path) -> str:
-    """Writes a path as `spec.taints[0].key`; a deep one is cut."""
+    """Writes a path as `spec.taints[0].key`; a long one is cut."""
     shown = path[:_MAX_STEPS]
     steps = [f"[{s}]" if isinstance(s, int) else f".{one_line(s, limit=100)}" for s in shown]
     return "".join(steps).removeprefix(".") + ("…" if len(path) > _MAX_STEPS else "")
