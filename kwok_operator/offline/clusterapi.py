@@ -1,6 +1,8 @@
 """Converts Cluster API's objects in files to the groups that a cluster would make of them.
 
 FoundObjects  --convert-->  groups, findings at lines, notes, and the objects that it used
+
+A scalable is a MachineDeployment, MachineSet or MachinePool.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,17 +35,18 @@ _OF_TEXTS: Final[tuple[_Steps, ...]] = (
     ("spec", "template", "metadata", "labels"),
     ("spec", "template", "spec", "infrastructureRef"),
 )
-"""The maps whose values must all be text."""
+"""The maps in a scalable whose values must all be text."""
 
 
 _IN_REFERENCES: Final = dict(zip(VERSIONS, ("apiVersion", "apiGroup"), strict=True))
-"""The field in which each version has the API group of a template."""
+"""API version -> the field of a reference that has the API group of an infrastructure template."""
 _CORRECT_IT: Final = "correct it, or fill in what it stands for"
 
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """The result of a conversion: `manifests` are the groups to apply, `groups` their sources."""
+    """The result of a conversion: `manifests` are the groups to apply, `groups` the same with their
+    sources."""
 
     groups: tuple[CapiGroup, ...]
     manifests: tuple[dict[str, Any], ...]
@@ -54,8 +57,8 @@ class Converted:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The place of a scalable: an object of its own, or `path` in a Cluster, whose class has its
-    templates in `templates_in`."""
+    """Where a scalable is: an object of its own; or at `path` in a Cluster, whose ClusterClass has
+    its templates in `templates_in`."""
 
     obj: FoundObject
     path: Path = ()
@@ -82,7 +85,7 @@ class _Converter:
     _notes: list[str] = field(default_factory=list)
     _looked_at: list[FoundObject] = field(default_factory=list)
     _without_status: set[str] = field(default_factory=set)
-    """Scalables whose infrastructure template is missing, or has no status yet."""
+    """ids of scalables whose infrastructure template is missing, or has no status yet."""
 
     def run(self) -> Converted:
         classes = {each.identity: each for each in self._of_kind(_CLASS)}
@@ -101,7 +104,7 @@ class _Converter:
         )
         for finding in fleet.findings:
             if finding.reason == NO_CAPACITY and finding.about in self._without_status:
-                continue  # the status is still to come
+                continue  # the infrastructure's provider has yet to write it
             place = self._scalables[finding.about][1]
             placed = place.finding(finding.message, finding.path or ("metadata", "name"))
             if finding.note:
@@ -140,8 +143,8 @@ class _Converter:
         return self._terms.keys.group == DEFAULT_GROUP
 
     def _outside(self, group: CapiGroup) -> Iterator[Finding]:
-        """Yields a finding if replicas are outside the bounds; in a cluster, autoscalers change
-        them."""
+        """Yields a finding if the replicas in a file are outside the bounds. In a cluster this
+        isn't checked, as autoscalers change replicas there."""
         size, least, most = group.size, group.min_size, group.max_size
         place = self._scalables[group.scalable.id][1]
         if size != group.scalable.replicas or size is None or not most or place.path:
@@ -255,7 +258,7 @@ class _Converter:
         return CapiTemplates(templates, trouble)
 
     def _served(self) -> dict[str, dict[str, FoundObject]]:
-        """Returns the CRDs among the files, by API group and kind."""
+        """Returns the CRDs among the files: API group -> kind -> CRD."""
         served: dict[str, dict[str, FoundObject]] = {}
         for crd in self._objects:
             spec = crd.value.get("spec")
@@ -268,7 +271,7 @@ class _Converter:
 
 
 def _refused(scalable: Scalable, body: Mapping[str, Any]) -> Iterator[tuple[_Steps, str]]:
-    """Yields the parts for which the API server refuses an object, and why."""
+    """Yields the parts of an object that the API server would refuse, and why."""
     no_name = f"is no name that the API server takes: {_CORRECT_IT}"
     for part, name in (("name", scalable.name), ("namespace", scalable.namespace)):
         if not is_object_name(name) or (part == "namespace" and "." in name):
@@ -290,7 +293,7 @@ def _refused(scalable: Scalable, body: Mapping[str, Any]) -> Iterator[tuple[_Ste
 
 
 def _no_label(part: str, key: str, value: str) -> str:
-    """Describes what is wrong with a label, or with an annotation's key; empty if nothing is."""
+    """Describes what is wrong with a label, or with an annotation's key; "" if nothing is."""
     if part == "annotations":
         return "" if is_label_key(key.lower()) else f"{shown(key)} is no annotation's key"
     if part == "infrastructureRef":
@@ -303,7 +306,7 @@ def _no_label(part: str, key: str, value: str) -> str:
 def _refused_by_cluster_api(
     scalable: Scalable, body: Mapping[str, Any], keys: Keys
 ) -> Iterator[tuple[_Steps, str]]:
-    """Yields the parts that Cluster API's CRDs and webhooks refuse, and why."""
+    """Yields the parts of an object that Cluster API's CRDs and webhooks would refuse, and why."""
     machine = as_map(as_map(scalable.spec.get("template")).get("spec"))
     inner, outer = machine.get("clusterName"), scalable.spec.get("clusterName")
     of_machine = ("spec", "template", "spec")
@@ -336,8 +339,8 @@ def _refused_by_cluster_api(
 
 
 def _has_status(template: Mapping[str, Any]) -> bool:
-    """Whether a template is from a cluster, with fields that only a cluster writes; in Git it
-    has none."""
+    """Whether a template comes from a cluster, as it has fields that only a cluster writes. In Git
+    it has none."""
     return "status" in template or bool(as_map(template.get("metadata")).get("uid"))
 
 
@@ -366,7 +369,8 @@ def _named(about: str, message: str) -> str:
 
 
 def _manifest(group: CapiGroup) -> dict[str, Any]:
-    """Returns the manifest of an independent group, without the marks of following an object."""
+    """Returns the manifest of an independent group, without the annotations by which it would
+    follow its scalable."""
     size = group.size if group.size is not None else group.default_size
     manifest = group.manifest(target=size)
     del manifest["metadata"]["labels"][constants.DERIVED_LABEL]

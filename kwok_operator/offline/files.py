@@ -1,4 +1,4 @@
-"""Reads the objects in files, each with the lines of its parts.
+"""Reads the objects in files, each with the line numbers of its parts.
 
 It recognises provider configs (in a ConfigMap or bare), other ConfigMaps, our own kinds, and Nodes.
 It does not check them.
@@ -52,7 +52,7 @@ class FoundObject:
 
     @property
     def name(self) -> str:
-        """The object's name; empty if it has none that is text."""
+        """The object's name; "" if it has none, or it is no text."""
         return text_at(self._metadata, "name")
 
     @property
@@ -71,16 +71,16 @@ class FoundObject:
         return as_texts(self.value.get("data"))
 
     def finding(self, message: str, path: Path = ()) -> Finding:
-        """Makes a finding at the line of a part, or of the nearest part around it; without a
-        path, by name."""
+        """Makes a finding at the line of a part, or of the nearest part around it; without a path,
+        at that of the object's name."""
         if not path:
             return Finding(self.file, None, f"{self.label}: {message}")
         line = line_of(self.document, (*self.prefix, *path))
         return Finding(self.file, line, f"{_at(self.prefix)}{message}")
 
     def finding_in_text(self, key: str, error: ManifestError) -> Finding:
-        """Makes a finding in the text under a key of a ConfigMap, whose lines count from its
-        beginning."""
+        """Makes a finding in the text under a key of a ConfigMap. The error's line counts from the
+        text's beginning."""
         path = ("data", key)
         begins = self.document.blocks.get((*self.prefix, *path))
         if isinstance(error, DocumentError) and begins is not None:
@@ -124,7 +124,7 @@ class Files:
 
     configs: list[FoundObject] = field(default_factory=list)
     configmaps: list[FoundObject] = field(default_factory=list)
-    """All ConfigMaps, those with a provider config too."""
+    """All ConfigMaps, including those with a provider config."""
     groups: list[FoundObject] = field(default_factory=list)
     pools: list[FoundObject] = field(default_factory=list)
     profiles: list[FoundObject] = field(default_factory=list)
@@ -145,13 +145,13 @@ class Files:
         return files
 
     def configmap(self, name: str, *, near: FoundObject | None = None) -> FoundObject | None:
-        """Returns the ConfigMap of a name, if possible in the namespace of another object."""
+        """Returns the ConfigMap of a name, preferably in the namespace of the object `near`."""
         named = [each for each in self.configmaps if each.name == name]
         beside = [each for each in named if near and each.identity[0] == near.identity[0]]
         return next(iter(beside or named), None)
 
     def add(self, file: str, document: Document, prefix: Path, value: Any) -> None:
-        """Sorts one object, which is at `prefix` in a document."""
+        """Sorts one object, which is at the path `prefix` in a document."""
         if value is None:
             return
         if not isinstance(value, dict):
@@ -232,7 +232,7 @@ def _is_config(value: object) -> bool:
 
 
 def _flat(value: Any, prefix: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Yields the objects in Lists, at any depth (which the reading of YAML limits)."""
+    """Yields the objects in Lists, at any depth (the YAML reader limits it)."""
     items = value_at(value, "items")
     if isinstance(items, list) and str(value.get("kind")).endswith("List"):
         for place, item in enumerate(items):

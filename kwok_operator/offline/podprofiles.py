@@ -3,8 +3,8 @@
     Pods, StatefulSets, indexed Jobs  -->  pods by name, a Job's tries one after the other
     KwokPodProfiles, Namespaces       -->  the profile that applies to each
 
-Other workloads give their pods names with a random part, which can't be known beforehand. The files
-are users' input: a field that the API server would refuse is a finding, or counts as absent.
+Pods of other workloads have names with a random part, which can't be known beforehand. The files
+are users' input: a field that the API server would refuse is a finding, or counts as missing.
 """
 
 from collections.abc import Iterator, Mapping
@@ -61,8 +61,8 @@ class LifeRow:
 
 @dataclass(slots=True)
 class PodForecast:
-    """The forecast: `rows` has all pods; `lines` describes the one pod that was requested, if
-    one was."""
+    """The forecast: `rows` has all pods; `lines` describes the one pod that was selected, if
+    any."""
 
     rows: list[LifeRow] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
@@ -71,8 +71,8 @@ class PodForecast:
 
 
 def forecast_pods(files: Files, *, only: str | None = None) -> PodForecast:
-    """Forecasts pods; `only` selects one as namespace/name, an indexed Job's as
-    namespace/job-index."""
+    """Forecasts pods. `only` selects one: namespace/name, or namespace/job-index for a pod of an
+    indexed Job."""
     return _Forecaster(files).forecast(only)
 
 
@@ -105,8 +105,8 @@ class _Forecaster:
         return self._result
 
     def _kept(self, workload: FoundObject) -> Mapping[str, Any]:
-        """Returns the fields that decide about its pods. Values that the API server refuses
-        become findings."""
+        """Returns the fields of a workload that decide about its pods. Values that the API server
+        refuses become findings."""
         bare = workload.value["kind"] == "Pod"
         kept = keep(workload.value, _POD) if bare else keep(workload.value.get("spec"), _WORKLOAD)
         for unfit in kept.unfit:
@@ -190,7 +190,7 @@ def _numbers(workload: FoundObject, kept: Mapping[str, Any]) -> range:
 
 
 def _pod_of(workload: FoundObject, kept: Mapping[str, Any], number: int) -> Pod:
-    """Makes a pod with the labels that Kubernetes' controllers give it."""
+    """Makes a pod with the labels that the controller of its workload gives it."""
     kind, (namespace, owner) = workload.value["kind"], workload.identity
     name = owner if kind == "Pod" else f"{owner}-{number}"
     labels = {
@@ -214,8 +214,8 @@ def _pod_of(workload: FoundObject, kept: Mapping[str, Any], number: int) -> Pod:
 
 
 def _without_chance(profile: Profile) -> Profile:
-    """Removes the probabilities of failures; the failures keep their places, as random draws
-    depend on these."""
+    """Removes the probabilities of failures, so that each is certain. The failures keep their
+    positions, on which random draws depend."""
     failures = tuple(
         each.model_copy(update={"probability": None}) for each in profile.spec.failures
     )

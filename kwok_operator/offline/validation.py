@@ -66,8 +66,8 @@ class ValidationReport:
 def validate(
     texts: Sequence[tuple[str, str]], terms: ConvertTerms | None = None
 ) -> ValidationReport:
-    """Checks files, given as name and text, together: a config finds its templates in another
-    file."""
+    """Checks files, given as name and text, together: a provider config's templates may be in
+    another file."""
     return validate_files(Files.read(texts), terms)
 
 
@@ -202,7 +202,7 @@ class _Checker:
         )
 
     def _node_of_group(self, group: FoundObject, spec: KwokNodeGroupSpec) -> Node | None:
-        """Returns the node that the group's nodes would copy; None if the files alone don't say
+        """Returns the node that the group's nodes would copy; None if the files alone don't show
         it."""
         source = spec.template.source
         self._note_left_to_kwok(f"{group.label}: {NODE_FIELD}", [spec.template.node])
