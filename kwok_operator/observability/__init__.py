@@ -1,1 +1,1 @@
-"""What people and machines can observe of the process: metrics, probes, logs."""
+"""Metrics, health endpoints and logs of the process."""

@@ -1,10 +1,12 @@
-"""The series of the simulated cloud: a group's instances by state, and the pools that groups share.
+"""The metrics of the simulated cloud: a group's instances by state, and the capacity pools that
+groups share.
 
     CloudNumbers (of a group with spec.cloud)  --cloud_series-->  samples
     PoolCollector  <--put-- a pool's numbers at each pass; read when /metrics is requested
 
-A group without spec.cloud has none of them. Labels are bounded: states, kinds of errors and reasons
-are fixed, groups are bounded by their collector (groupmetrics.py), and pools in the same way.
+Only groups with spec.cloud have these metrics. The number of series is bounded: states, kinds of
+errors and reasons are fixed; groupmetrics.py bounds the groups, and pools are bounded in the same
+way.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,9 +17,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 MAX_POOLS: Final = 1_000
-"""Pools with series of their own; all others share one set."""
+"""The most pools with series of their own. All others share one set of series."""
 OTHERS: Final = "(others)"
-"""The label of the set that groups or pools share; no group and no pool can have this name."""
+"""The label of the set of series that further groups or pools share. No group or pool can have this
+name."""
 INSTANCE_STATES: Final = (
     "Waiting",
     "Creating",
@@ -41,7 +44,7 @@ class CloudNumbers:
     """The numbers of a group's simulated cloud, or the sums of several groups'.
 
     `instances` are in the order of INSTANCE_STATES, as of the last pass. Failures and interruptions
-    are counted over time; all possible ones are exported from the beginning.
+    are counters; all possible ones are exported from the start, with 0.
     """
 
     instances: tuple[int, ...] = (0,) * len(INSTANCE_STATES)
@@ -85,7 +88,7 @@ def cloud_series(groups: Sequence[tuple[str, CloudNumbers]]) -> Iterator[Metric]
 
 @dataclass(slots=True)
 class PoolNumbers:
-    """The numbers of a KwokCapacityPool as last counted, or the sums of several."""
+    """The numbers of a KwokCapacityPool when it was last counted, or the sums of several pools."""
 
     instances: int = 0
     limit: float = 0.0
@@ -99,7 +102,8 @@ class PoolNumbers:
 
 @dataclass(eq=False, slots=True)
 class PoolCollector(Collector):
-    """The series of pools. A pool keeps its own series, or its share in one, for its whole life."""
+    """The metrics of pools. A pool keeps its own series, or its share in the common set, as long as
+    it exists."""
 
     most: int = MAX_POOLS
     own: dict[str, PoolNumbers] = field(default_factory=dict)
@@ -116,7 +120,7 @@ class PoolCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         pools, sharing = list(self.own.items()), list(self.sharing.values())
-        if sharing:  # lists, as another thread may be reading
+        if sharing:  # `pools` and `sharing` are copies, as another thread may be reading
             shared = PoolNumbers()
             for each in sharing:
                 shared.add(each)

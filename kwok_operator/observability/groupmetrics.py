@@ -1,7 +1,9 @@
-"""The series of groups: numbers that are set at each pass, and exported when /metrics is requested.
+"""The metrics of groups: numbers that are set at each pass, and exported when /metrics is
+requested.
 
-The first groups have series of their own, the others share one set, so that the number of series is
-bounded. A group keeps its place for life, so that counters never fall and sums are right.
+The first groups have series of their own; the others share one set, so that the number of series is
+bounded. A group keeps its series as long as it exists, so that counters never fall and sums are
+right.
 """
 
 import time
@@ -15,7 +17,7 @@ from prometheus_client.registry import Collector
 from kwok_operator.observability.cloudmetrics import OTHERS, CloudNumbers, cloud_series
 
 MAX_GROUPS: Final = 1_000
-"""Groups with series of their own; all others share one set."""
+"""The most groups with series of their own. All others share one set of series."""
 NODE_STATES: Final = ("ready", "not_ready", "pending", "failed", "terminating")
 CONDITIONS: Final = ("Ready", "Stalled", "TemplateResolved", "ScalingLimited", "Paused")
 
@@ -53,19 +55,19 @@ class GroupNumbers:
 
 @dataclass(eq=False, slots=True)
 class GroupCollector(Collector):
-    """The series of groups. A group keeps its own series, or its share in one, for its whole
-    life.
-    """
+    """The metrics of groups. A group keeps its own series, or its share in the common set, as long
+    as it exists."""
 
     clock: Callable[[], float] = time.time
     limit: int = MAX_GROUPS
     own: dict[str, GroupNumbers] = field(default_factory=dict)
     sharing: dict[str, GroupNumbers] = field(default_factory=dict)
     counted: GroupNumbers = field(default_factory=GroupNumbers)
-    """The counters of the groups that share a set; they never decrease."""
+    """The counters of all groups without series of their own. They never decrease, even if such a
+    group is deleted."""
 
     def of(self, name: str) -> GroupNumbers:
-        """Returns a group's numbers, which are set at each pass."""
+        """Returns the numbers of a group, for a pass to set."""
         numbers = self.own.get(name) or self.sharing.get(name)
         if numbers is None:
             place = self.own if len(self.own) < self.limit else self.sharing
@@ -73,13 +75,12 @@ class GroupCollector(Collector):
         return numbers
 
     def counting(self, name: str) -> GroupNumbers:
-        """Returns the counters of the group's writes: its own, or those that the groups without
-        series of their own share.
-        """
+        """Returns the counters of a group's writes: its own, or those shared by all groups without
+        series of their own."""
         return self.own.get(name, self.counted)
 
     def counting_cloud(self, name: str) -> CloudNumbers:
-        """Returns the counters of the group's failures and interruptions, its own or the shared
+        """Returns the counters of a group's failures and interruptions: its own, or the shared
         ones."""
         self.of(name)
         numbers = self.counting(name)
@@ -91,7 +92,7 @@ class GroupCollector(Collector):
         self.sharing.pop(name, None)
 
     def collect(self) -> Iterable[Metric]:
-        groups = list(self.own.items())  # another thread may be reading
+        groups = list(self.own.items())  # copied, as another thread may be reading
         shared, sharing = GroupNumbers(), list(self.sharing.values())
         for each in sharing:
             shared.add(each)

@@ -15,11 +15,11 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from kwok_operator.errors import SettingsError
 
 Probe = Callable[[], str | None]
-"""Returns None when all is well, else what is wrong."""
+"""A function that returns None if all is well, else a sentence that says what is wrong."""
 
 
 class HealthServer:
-    """Serves the health endpoints until closed; `start()` begins it."""
+    """Serves the health endpoints from `start()` until it is closed."""
 
     def __init__(
         self,
@@ -29,9 +29,8 @@ class HealthServer:
         ready: Probe,
         remarks: Callable[[], Sequence[str]] = tuple,
     ) -> None:
-        """Takes the probes; `remarks` are lines that /readyz adds to its answer without changing
-        its status.
-        """
+        """Takes the probes. `remarks` returns lines that /readyz adds to its answer without
+        changing its status."""
         self._registry = registry
         app = web.Application()
         app.router.add_get("/healthz", self._answer(healthy))
@@ -65,6 +64,7 @@ class HealthServer:
         return answer
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        # With a thousand groups this takes a tenth of a second, in which the loop must turn.
+        # In a thread: with a thousand groups it takes a tenth of a second, which would block the
+        # event loop.
         body = await asyncio.to_thread(generate_latest, self._registry)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})

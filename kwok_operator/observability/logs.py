@@ -1,8 +1,8 @@
-"""How log lines look: text for people, or one JSON object per line.
+"""The form of log lines: text for people, or one JSON object per line.
 
 Logs go to standard error. Of kopf's own logs only problems are kept. A warning about something that
 may end by itself has `extra={"trouble": NAME}`, and the line about its end has `extra={"over":
-NAME}`: so readers of the JSON see which troubles last.
+NAME}`, so readers of the JSON see which troubles last.
 """
 
 import json
@@ -41,8 +41,8 @@ def configure(*, log_format: str, level: str) -> None:
     root.setLevel(level.upper())
     for noisy in ("kopf", "kubernetes_asyncio", "asyncio", "aiohttp.access"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    # kopf logs each attempt of each request while the API server is away; our own watch logs it
-    # once, and once more when it is back. Why kopf ended is logged where it is run.
+    # kopf logs each attempt of each request while the API server is away. Our own watch logs the
+    # outage once, and once more when it is over. operator/handlers.py logs why kopf ended.
     reactor = [f"_core.reactor.{part}" for part in ("orchestration", "queueing", "running")]
     for name in ("_cogs.clients", "activities", *reactor):
         logging.getLogger(f"kopf.{name}").setLevel(logging.CRITICAL)

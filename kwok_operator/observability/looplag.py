@@ -1,9 +1,9 @@
-"""Measures how late the event loop does what is due; answers and probes are as late.
+"""Measures how late the event loop runs what is due. Requests and probes are answered as late.
 
     sleep(INTERVAL) ──> awake again, this much too late: observed
 
 This module measures; metrics.py exports the result. A delay shorter than the interval may be
-missed. asyncio itself logs slow callbacks in debug mode only, which slows down all of them.
+missed. asyncio's own debug mode logs slow callbacks, but slows all of them down.
 
 The CPU time within a delay shows its cause: on a machine that is too busy to run us, the delay is
 long and our CPU time is short.
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 INTERVAL: Final = 0.1
-"""Seconds. Waking ten times a second takes 0.2 % of a core."""
+"""The seconds between two measurements. Ten wake-ups per second take 0.2 % of a core."""
 
 
 async def watch_lag(observe: Callable[[float, float], None]) -> None:

@@ -4,8 +4,8 @@
     groups: numbers as of the last pass ───┼──> registry ──> /metrics
     gauges that call when they are read ───┘
 
-Labels are bounded: methods, codes, kinds of objects, conditions, groups (groupmetrics.py), never
-a node's name. What happens to each node costs one addition.
+The number of series is bounded: labels are methods, codes, kinds of objects, conditions and groups
+(groupmetrics.py), never a node's name. An event about a node costs one addition.
 """
 
 import platform
@@ -47,7 +47,7 @@ _LIMITS = tuple(
 )
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
-# The time at which each series began would double their number, and Prometheus doesn't read it.
+# The metrics `..._created` would double the number of series, and Prometheus doesn't use them.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
@@ -96,7 +96,7 @@ class ProcessMetrics:
         )
 
     def request(self, method: str, path: str, code: int, seconds: float) -> None:
-        """Counts one request to the API server."""
+        """Counts one request to the API server; `code` is 0 if there was no answer."""
         key = method, resource_of(path), code
         series = self._known.get(key)
         if series is None:
@@ -123,7 +123,7 @@ def memory_limit(files: Sequence[Path] = _LIMITS) -> float:
     for file in files:
         try:
             return float(file.read_text())
-        except (OSError, ValueError):  # not here, or "max"
+        except (OSError, ValueError):  # no such file, or the text "max"
             continue
     return float("inf")
 
@@ -171,7 +171,7 @@ class Metrics(ProcessMetrics):
         self._set_up_pace()
 
     def _set_up_pace(self) -> None:
-        """Metrics that show whether the API server, or the operator itself, is slow."""
+        """Adds metrics that show whether the API server, or the operator itself, is slow."""
         self.node_writes_throttled = Counter(
             "kwok_operator_node_writes_throttled",
             "Writes of nodes that the API server asked to come back with later.",
@@ -197,9 +197,8 @@ class Metrics(ProcessMetrics):
         self._longest = {"wall": 0.0, "cpu": 0.0}
 
     def provider_problems(self, counts: Mapping[str, int]) -> None:
-        """Sets the number of problems of the provider config by reason; reasons that are missing
-        have none.
-        """
+        """Sets the number of problems of the provider config by reason; missing reasons are set to
+        0."""
         self._provider_problems.clear()
         for reason, count in counts.items():
             self._provider_problems.labels(reason).set(count)
@@ -291,16 +290,14 @@ class Metrics(ProcessMetrics):
         self._groups.counting_cloud(group).failures[class_] += count
 
     def interrupted(self, group: str, reason: str, count: int = 1) -> None:
-        """Counts nodes that got an interruption notice. The reason comes from a Node, where others
-        can write anything: one that isn't ours counts as Interrupted.
-        """
+        """Counts nodes that got an interruption notice. The reason is read from a Node, into which
+        others can write anything: a reason that the operator doesn't use counts as Interrupted."""
         counts = self._groups.counting_cloud(group).interruptions
         counts[reason if reason in counts else INTERRUPTED] += count
 
     def pool(self, name: str, *, used: int, limit: int | None, refused: int) -> None:
-        """Sets the instances of a KwokCapacityPool: those in it, the limit (None: no limit), and
-        those for which there was no room.
-        """
+        """Sets the numbers of a KwokCapacityPool: its instances, its limit (None: no limit), and
+        the instances for which it had no room."""
         limited = float("inf") if limit is None else float(limit)
         self._pools.put(name, PoolNumbers(used, limited, refused))
 
@@ -326,5 +323,5 @@ class Metrics(ProcessMetrics):
 def _epoch(text: str) -> float | None:
     try:
         return datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError):  # somebody else has written the status
+    except (ValueError, OverflowError):  # the status was not written by the operator
         return None
