@@ -1,1 +1,2 @@
-"""Checks objects against a CRD's schema, as the API server does, without one."""
+"""Makes the CRDs, and checks objects against their schema as the API server would, without an API
+server."""

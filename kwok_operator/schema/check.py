@@ -2,8 +2,8 @@
 
     manifest  --the schema that crds/ is made of-->  FieldProblem, one for each mistake
 
-It walks the schema of the models, so limits and sentences are the API server's own, and so are the
-rules: an `ApiRule` has each in CEL and in Python.
+It uses the schema of the models, from which the CRDs are made, so limits and messages are the API
+server's own. So are the rules: an `ApiRule` has each in CEL and in Python.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -38,7 +38,8 @@ _TYPES: Final[Mapping[str, tuple[type | tuple[type, ...], str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class FieldProblem:
-    """A mistake: `message` is a sentence that begins with the field; `path` finds its line."""
+    """A mistake: `message` is a sentence that begins with the field; `path` leads to the field, and
+    its line."""
 
     path: Path
     message: str
@@ -60,14 +61,13 @@ def check_profile(manifest: Mapping[str, Any]) -> list[FieldProblem]:
 
 
 def check_by_schema(manifest: Mapping[str, Any], schema: Mapping[str, Any]) -> list[FieldProblem]:
-    """Returns the mistakes of an object of another kind by the schema of its CRD. Patterns and
-    rules of that schema are left to the API server.
-    """
+    """Returns the mistakes of an object of another kind, by the schema of its CRD. Patterns and CEL
+    rules of that schema are not checked."""
     return [*_check(_without_nulls(manifest), _without_rules(schema), (), "")]
 
 
 def _without_rules(schema: Any) -> Any:
-    """Returns a schema without its rules, which are in CEL alone."""
+    """Returns a schema without its rules, as these are only in CEL."""
     if isinstance(schema, Mapping):
         return {key: _without_rules(part) for key, part in schema.items() if key != RULES}
     return [_without_rules(each) for each in schema] if isinstance(schema, list) else schema
@@ -130,8 +130,8 @@ def _check_texts(texts: Any, part: str) -> Iterator[FieldProblem]:
 
 
 def _check(value: Any, schema: Mapping[str, Any], path: Path, kind: str) -> Iterator[FieldProblem]:
-    """Checks a value and all its parts; `kind` is that of the whole object, whose fields serve
-    as hints, or empty."""
+    """Checks a value and all its parts. `kind` is that of the whole object, whose fields are
+    suggested for misspelt ones; or ""."""
     problem = _mismatch(value, schema)
     problems = [_problem(path, problem)] if problem else []
     if not problems and isinstance(value, dict):
@@ -139,7 +139,7 @@ def _check(value: Any, schema: Mapping[str, Any], path: Path, kind: str) -> Iter
     elif not problems and isinstance(value, list):
         problems += _check_list(value, schema, path, kind)
     if not problems:
-        # As in the API server, rules are evaluated only for what has the right form.
+        # Like the API server, this evaluates rules only for a value without other mistakes.
         problems += _broken_rules(value, schema, path)
     yield from problems
 
@@ -228,7 +228,8 @@ def _broken_rules(value: Any, schema: Mapping[str, Any], path: Path) -> Iterator
 
 
 def _culprit(value: Any, rule: ApiRule) -> Any:
-    """Returns the value of the rule's field, or its key, that breaks the rule; None without one."""
+    """Returns the value of the rule's field, or the key in it, that breaks the rule; None if there
+    is none."""
     part = value_at(value, *rule.field.split("."))
     if isinstance(part, dict):
         breaks = (k for k, v in part.items() if not rule.holds({**value, rule.field: {k: v}}))
@@ -251,7 +252,8 @@ def _unknown(path: Path, known: Collection[str], kind: str) -> FieldProblem:
 
 @cache
 def _places(kind: str) -> Mapping[str, tuple[str, ...]]:
-    """Returns for each field's name the places in spec that have it."""
+    """Returns for each field's name its paths in spec, to suggest where a misplaced field
+    belongs."""
     places: dict[str, tuple[str, ...]] = {}
 
     def visit(schema: Mapping[str, Any], path: Path) -> None:

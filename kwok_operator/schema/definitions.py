@@ -1,8 +1,8 @@
 """Makes the CustomResourceDefinitions of KwokNodeGroup, KwokCapacityPool and KwokPodProfile.
 
 It turns the models' JSON schema into a structural one (no references, no null, no default), and
-adds subresources, columns and the rule on the object's name. All fields and their descriptions are
-the models'.
+adds subresources, columns and the rule on the object's name. All fields and their descriptions come
+from the models.
 """
 
 from collections.abc import Mapping
@@ -37,14 +37,14 @@ from kwok_operator.podprofiles.api import KwokPodProfileSpec, KwokPodProfileStat
 CRD_NAME = f"{PLURAL}.{API_GROUP}"
 POOL_CRD_NAME = f"{POOL_PLURAL}.{API_GROUP}"
 
-# uniqueItems is refused by the API server (list-type set says it), propertyNames unknown to it.
-# Defaults would be written into every object, and show up in users' diffs; the models apply them,
-# but for the two that server-side apply needs (STORED_DEFAULT and that of spec).
+# The API server refuses uniqueItems (list-type set replaces it), and doesn't know propertyNames.
+# Defaults would be stored in every object and show up in users' diffs, so the models apply them;
+# except the two that server-side apply needs (STORED_DEFAULT and that of spec).
 _DROPPED = frozenset({"title", "default", "uniqueItems", "propertyNames", "$defs"})
 
 
 def _structural_schema(model: type[ApiModel]) -> dict[str, Any]:
-    """Returns the model's schema in the form of a CRD, but with its rules as `ApiRule`."""
+    """Returns the model's schema in the form of a CRD, except that its rules are `ApiRule`s."""
     schema = model.model_json_schema(by_alias=True, mode="validation")
     return _structural(schema, definitions=schema.get("$defs", {}))
 
@@ -60,8 +60,8 @@ def _structural(schema: Mapping[str, Any], *, definitions: Mapping[str, Any]) ->
     if result.get("x-kubernetes-preserve-unknown-fields"):
         result.pop("additionalProperties", None)
     if result.get("type") == "array":
-        # Never a set: every write of the object, of its status too, costs the API server nine times
-        # as much, because it keeps an owner for each item.
+        # Never "set": then each write of the object, also of its status, costs the API server nine
+        # times as much, because it keeps an owner for each item.
         is_map = "x-kubernetes-list-map-keys" in result
         result["x-kubernetes-list-type"] = "map" if is_map else "atomic"
     if "properties" in result:
@@ -76,11 +76,11 @@ def _structural(schema: Mapping[str, Any], *, definitions: Mapping[str, Any]) ->
 def _property(
     field: Mapping[str, Any], *, required: bool, definitions: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns the schema of a field; an object may be null where that means the same as {}.
+    """Returns the schema of a field. An object may be null if that means the same as {}.
 
     Server-side apply turns an object into null when a manifest removes its last field ({zone: a}
-    becomes {}), and the API server would refuse it. `X | None` is excepted, unless the model says
-    so: its presence counts.
+    becomes {}), and the API server would refuse it. `X | None` may not be null unless the model
+    says so, as there {} and a missing field differ.
     """
     result = _structural(field, definitions=definitions)
     if result.get("type") == "object" and not required and "anyOf" not in field:
@@ -89,9 +89,9 @@ def _property(
 
 
 def _resolved(schema: Mapping[str, Any], *, definitions: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Replaces a reference by the schema itself, and `X | None` by X.
+    """Replaces a reference by the schema that it refers to, and `X | None` by X.
 
-    The field's own keys, such as its description, override those of its class.
+    The field's own keys, such as its description, override those of the referred schema.
     """
     while True:
         options = [option for option in schema.get("anyOf", ()) if option != {"type": "null"}]
@@ -129,10 +129,10 @@ class _Kind:
             "properties": {
                 "apiVersion": {"type": "string", "description": f"Always {version}."},
                 "kind": {"type": "string", "description": f"Always {self.names['kind']}."},
-                # The name is mentioned so that a rule can point to it.
+                # metadata.name is listed so that a rule can refer to it.
                 "metadata": {"type": "object", "properties": {"name": {"type": "string"}}},
-                # Never absent: server-side apply of {} in place of {targetSize: 10} would be
-                # refused.
+                # Always stored: the API server would refuse a server-side apply of {} in place of
+                # {targetSize: 10}.
                 "spec": {
                     **_structural_schema(self.spec),
                     "description": f"What the {self.noun} should be.",
@@ -147,7 +147,7 @@ class _Kind:
         }
 
     def printer_columns(self) -> list[dict[str, Any]]:
-        """Returns the printer columns; the age comes last of those that are always shown."""
+        """Returns the printer columns; the age is the last of those that are always shown."""
         age = ("AGE", "date", ".metadata.creationTimestamp", "Time since it was created")
         shown, wide = (*self.columns, age), self.wide
         return [
@@ -180,7 +180,7 @@ class _Kind:
 
 
 def _plain(part: Any) -> Any:
-    """Replaces each `ApiRule` by the form that the API server knows."""
+    """Replaces each `ApiRule` by its form in a CRD."""
     if isinstance(part, ApiRule):
         return part.as_schema()
     if isinstance(part, dict):
@@ -303,8 +303,7 @@ _KINDS: Final = {kind.names["kind"]: kind for kind in (_POOL, _GROUP, _PROFILE)}
 
 @cache
 def schema_of(kind: str) -> Mapping[str, Any]:
-    """Returns the schema of a whole object of one of our kinds, in which each rule is an
-    `ApiRule`."""
+    """Returns the schema of a whole object of one of our kinds. Each rule in it is an `ApiRule`."""
     return _KINDS[kind].schema()
 
 
