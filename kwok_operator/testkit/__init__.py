@@ -4,6 +4,6 @@
     kwok_groups ---> groups: made, waited for, deleted by kubectl
     rehearse ------> rehearsed: `kwok-operator rehearse` as a process, and its verdict
 
-The process of the tests imports nothing heavy and runs no event loop. If it is killed, the other
-processes clear up and end (`processes`).
+The process of the tests imports no large module and runs no event loop. If it is killed, the other
+processes notice, clean up and end (`processes`).
 """

@@ -14,12 +14,12 @@ __all__ = ["HostError", "KubectlError", "KwokCluster", "hosted"]
 
 
 class HostError(KwokOperatorError):
-    """There is no cluster. The message says why."""
+    """The cluster could not be started. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class KwokCluster:
-    """A control plane with kwok and the operator, and no nodes but those of groups."""
+    """A control plane with kwok and the operator. It has no nodes but those of groups."""
 
     kubeconfig: Path
     folder: Path
@@ -28,7 +28,8 @@ class KwokCluster:
 
     @property
     def env(self) -> dict[str, str]:
-        """The environment for programs that use the cluster: KUBECONFIG, and kubectl on PATH."""
+        """The environment variables for programs that use the cluster: KUBECONFIG, and PATH with
+        kubectl."""
         return self._kubectl.environ
 
     def kubectl(self, *arguments: str, stdin: str = "", timeout: float = 300) -> str:

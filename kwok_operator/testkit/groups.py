@@ -22,12 +22,11 @@ from kwok_operator.testkit.cluster import KubectlError, KwokCluster
 
 _WITHIN: Final = 60.0
 _GONE_WITHIN: Final = 240.0
-"""Seconds; less than the limit of kubectl."""
+"""Seconds within which the nodes must be gone; less than the time-out of the kubectl command."""
 
 GroupsGiven = Mapping[str, Any] | str
-"""Groups by name: a number of nodes as in `{"general": 3}`, a spec, or a whole manifest; or YAML of
-these.
-"""
+"""Name of a group -> its number of nodes as in `{"general": 3}`, a spec, or a whole manifest; or
+YAML of these."""
 
 
 class GroupError(KwokOperatorError):
@@ -69,7 +68,7 @@ class Groups:
         self._kubectl("delete", "--ignore-not-found", "--filename=-", stdin=_list(objects))
         names = [name for kind, name in self._made if kind == KIND]
         if names:
-            # By default kubectl waits half a minute, in which about 10,000 nodes are deleted.
+            # kubectl's default is half a minute, in which about 10,000 nodes are deleted.
             which = (f"--selector={_of(names)}", "--for=delete", f"--timeout={_GONE_WITHIN:g}s")
             self._kubectl("wait", "nodes", *which)
         self._made.clear()
@@ -122,7 +121,7 @@ def _group(name: object, spec: object) -> Manifest:
         raise GroupError(
             f"groups: {shown(name)}: {shown(spec)} is neither a number of nodes nor a spec"
         )
-    # There are no real nodes from which pods would have to be kept.
+    # The guard taint isn't needed: there are no real pods to keep off.
     spec = {"guardTaint": {"enabled": False}, **spec}
     metadata = {"name": _checked(name)}
     return {

@@ -1,7 +1,7 @@
 """Runs a cluster with the operator until this program ends: `python -m ... FOLDER`.
 
-It is set up as for a rehearsal. A line of JSON on standard output says where it is, or why there is
-none.
+The cluster is set up as for a rehearsal. A line of JSON on standard output says where it is, or why
+there is none.
 """
 
 import asyncio

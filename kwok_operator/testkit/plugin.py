@@ -1,6 +1,6 @@
-"""The fixtures, as pytest finds them in every environment that has this distribution.
+"""The fixtures, which pytest finds in every environment that has this distribution.
 
-A test that asks for none of them pays for none: nothing but pytest is imported here at first.
+Tests that use none of them lose no time: only pytest is imported here at first.
 """
 
 import contextlib

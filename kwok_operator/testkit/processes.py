@@ -1,4 +1,4 @@
-"""Runs commands of this package that end when the tests end, in whatever way."""
+"""Runs commands of this package that end when the tests end, however that happens."""
 
 import subprocess
 import sys
@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import IO, Final
 
 GRACE: Final = 60.0
-"""Seconds that a command may take to clear up."""
+"""Seconds that a command may take to clean up."""
 
 
 def start(command: Sequence[str], *, cwd: Path, stderr: IO[str] | int) -> "subprocess.Popen[str]":
     """Starts `python -m ...`; its output can be read from `stdout`."""
-    # With -P, a types.py or signal.py of the tests can't replace Python's.
+    # With -P, a types.py or signal.py in the tests' directory can't replace Python's own.
     python = (sys.executable, "-P", "-m")
     return subprocess.Popen(
         [*python, "kwok_operator.rehearsal.keeper", f"{GRACE:g}", *python, *command],
@@ -23,13 +23,13 @@ def start(command: Sequence[str], *, cwd: Path, stderr: IO[str] | int) -> "subpr
         text=True,
         encoding="utf-8",
         errors="replace",
-        # Ctrl-C must reach only the tests.
+        # In a session of its own, as Ctrl-C must reach only the tests.
         start_new_session=True,
     )
 
 
 def end(process: "subprocess.Popen[str]") -> int:
-    """Ends a command so that it can clear up, and returns its exit status."""
+    """Ends a command with a signal, so that it can clean up, and returns its exit status."""
     assert process.stdin is not None and process.stdout is not None
     process.stdin.close()
     status = process.wait(GRACE + 10)

@@ -20,7 +20,7 @@ class RehearseError(KwokOperatorError):
 
 
 class FiguresFound(dict[str, float]):
-    """The figures by their names. Those with nothing to measure are left out."""
+    """Figures of a rehearsal by their names. Those with nothing to measure are missing."""
 
     def __missing__(self, name: str) -> float:
         __tracebackhide__ = True
@@ -58,7 +58,7 @@ class Rehearsed:
         return [*([off] if off else []), *(f"{each['name']}: {each['reason']}" for each in failed)]
 
     def __repr__(self) -> str:
-        # pytest shows some 240 characters of it.
+        # Cut, as pytest shows some 240 characters of it.
         failures = self.failures
         more = [f"{len(failures) - _MOST_SHOWN} more"] if len(failures) > _MOST_SHOWN else []
         shown = "; ".join([*failures[:_MOST_SHOWN], *more])
