@@ -1,12 +1,12 @@
 """What the models of the API share: the base class and the types of single values.
 
-Owns how a Kubernetes object becomes a Python value and back: camelCase outside, snake_case
-inside, frozen, unknown fields ignored, null and absent the same. Owns the value types
-(quantities, label values, taint keys) together with the limits that the API server enforces, and
-the form of a rule, which each model gives in CEL and in Python at once.
+Owns how a Kubernetes object becomes a Python value and back: camelCase outside, snake_case inside,
+frozen, unknown fields ignored, null and a missing field the same. Owns the value types (quantities,
+label values, taint keys) together with the limits that the API server enforces, and the form of a
+rule, which each model gives in CEL and in Python.
 
-Deliberately knows no field of any resource, and refuses nothing on top of the schema: an object
-that the API server has stored must always be readable here.
+It knows no field of any kind, and refuses nothing beyond the schema: an object that the API server
+has stored must always be readable here.
 """
 
 import re
@@ -38,13 +38,15 @@ EXTENDED_RESOURCE_NAME = rf"^{DNS_NAME}/{_SHORT_NAME}$"
 _MAX_LABEL_LENGTH = 63
 _MAX_QUALIFIED_NAME_LENGTH = 253 + 1 + 63
 
-# The API server's own pattern for quantities, without the minus sign: nothing here can be negative.
+# The API server's own pattern for quantities, without a minus sign, as nothing here can be
+# negative.
 _NUMBER = r"(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
 QUANTITY = rf"^\+?{_NUMBER}(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?{_NUMBER}))?$"
 _MAX_QUANTITY_LENGTH = 32
 
 STORED_DEFAULT = "x-stored-default"
-"""In a field's json_schema_extra: the API server writes this default, instead of leaving it out."""
+"""A key in a field's json_schema_extra: the API server stores this field's default, which the CRD
+otherwise leaves out."""
 
 
 class ApiModel(BaseModel):
@@ -60,7 +62,8 @@ class ApiModel(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _null_is_absent(cls, data: Any) -> Any:
-        """Also takes any mapping, because kopf hands out views that are no dicts."""
+        """Treats null like a missing field. Accepts any mapping, because kopf passes views that are
+        no dicts."""
         if data is None:
             return {}
         if isinstance(data, Mapping):
@@ -68,7 +71,8 @@ class ApiModel(BaseModel):
         return data
 
     def dump(self) -> dict[str, Any]:
-        """The JSON object as the API server wants it: by alias, without what is None."""
+        """Returns the JSON object for the API server, with the API's names and without fields that
+        are None."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
@@ -113,12 +117,12 @@ def rules(*given: ApiRule) -> ConfigDict:
 
 
 def matches(pattern: str, *, of: str = "self") -> str:
-    """Returns the CEL expression that says whether a string matches a pattern."""
+    """Returns a CEL expression: whether the string `of` matches a pattern."""
     return f"{of}.matches(r'{pattern}')"
 
 
 def all_match(pattern: str, texts: Iterable[str]) -> bool:
-    """Whether all of these texts match the pattern, as `matches` says in CEL."""
+    """Whether all of these texts match the pattern, by the same rules as the CEL of `matches`."""
     return all(re.fullmatch(pattern, text) for text in texts)
 
 
@@ -131,8 +135,8 @@ def at_least_one_of(*fields: str, message: str) -> ApiRule:
 
 
 def exactly_one_of(*fields: str, of: str = "", message: str = "") -> ApiRule:
-    """Returns the rule that exactly one of these fields is set. Without `message`, its message is
-    `of` and the fields' names."""
+    """Returns the rule that exactly one of these fields is set. The default message is made of `of`
+    and the fields' names."""
     given = ", ".join(f"has(self.{field})" for field in fields)
     return ApiRule(
         f"[{given}].filter(given, given).size() == 1",
@@ -145,8 +149,9 @@ def exactly_one_of(*fields: str, of: str = "", message: str = "") -> ApiRule:
 class Text:
     """Makes `Annotated[str, Text(...)]` a string that a pattern describes.
 
-    In the CRD a rule takes the place of the pattern: the answer to a mistake is then a sentence and
-    not a regular expression. Lengths stay, as the cost of rules is estimated from them.
+    In the CRD a rule takes the place of the pattern, so that the API server answers a mistake with
+    a sentence and not a regular expression. Limits of length stay, as the API server estimates the
+    cost of rules from them.
     """
 
     pattern: str
@@ -194,7 +199,7 @@ Quantity = Annotated[
         }
     ),
 ]
-"""An amount such as 32, "500m" or "256Gi". Always text in Python, whichever way it was written."""
+"""An amount such as 32, "500m" or "256Gi". Always text in Python, even if written as a number."""
 
 
 def is_label_key(text: str) -> bool:
@@ -224,7 +229,7 @@ LabelValue = Annotated[
 LabelName = Annotated[
     str, Text(pattern=LABEL_NAME, max_length=_MAX_LABEL_LENGTH, message=_LABEL_CHARACTERS)
 ]
-"""The value of a label that says something, such as a zone; not empty."""
+"""The value of a label that must not be empty, such as a zone."""
 
 QualifiedName = Annotated[
     str,

@@ -1,4 +1,5 @@
-"""Taints of devices: of those that a group has, and of those that fail."""
+"""Taints of devices (DRA): in the fields of a template's devices, and of a simulated cloud's
+failing devices."""
 
 from enum import StrEnum
 
