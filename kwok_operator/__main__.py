@@ -1,11 +1,11 @@
-"""`python -m kwok_operator` is `kwok-operator`."""
+"""Lets `python -m kwok_operator` run the command `kwok-operator`."""
 
 import sys
 
 
 def start() -> int:
-    """Runs the command line. Ctrl-C ends it without a traceback, also while modules are
-    imported, which takes most of a second."""
+    """Runs the command line. Ctrl-C ends it without a traceback, even while modules are imported,
+    which takes almost a second."""
     try:
         from kwok_operator.cli.main import main
 

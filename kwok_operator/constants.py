@@ -29,8 +29,9 @@ CATEGORY: Final = "kwok"
 
 NODE_GROUP_LABEL: Final = "kwok-operator.io/node-group"
 EMULATED_NODE_GROUP: Final = "emulated"
-"""The value of NODE_GROUP_LABEL on all nodes that have Machines: cluster-autoscaler considers
-groups alike only if no label differs. CA_NODE_GROUP_ANNOTATION says which group they belong to."""
+"""The value of NODE_GROUP_LABEL on all nodes that have Machines, whatever their group:
+cluster-autoscaler considers groups alike only if no label differs. CA_NODE_GROUP_ANNOTATION says
+which group they belong to."""
 ALIKE_LABEL: Final = "kwok-operator.io/alike"
 """On nodes without Machines: has the same value in groups that cluster-autoscaler may balance."""
 NODE_GROUP_UID_ANNOTATION: Final = "kwok-operator.io/node-group-uid"
@@ -38,20 +39,21 @@ REQUESTED_AT_ANNOTATION: Final = "kwok-operator.io/requested-at"
 TEMPLATE_HASH_ANNOTATION: Final = "kwok-operator.io/template-hash"
 
 TEMPLATE_TAINTS_ANNOTATION: Final = "kwok-operator.io/template-taints"
-"""The template's taints on a node, as key:effect: a taint doesn't say who added it."""
+"""On nodes: the taints that come from the template, as key:effect. A taint itself doesn't say who
+added it."""
 
 PLACE_ANNOTATION: Final = "kwok-operator.io/place"
-"""Where a node stands: the domain of its topology, a slash, and a number."""
+"""On nodes: where the node stands: the domain of its topology, a slash, and a number."""
 TOPOLOGY_ANNOTATION: Final = "kwok-operator.io/topology"
-"""The levels of the topology by which a node has labels of its place."""
+"""On nodes: the levels of the topology from which the labels of its place were made."""
 
 LIFE_ANNOTATION: Final = "kwok-operator.io/life"
-"""The simulated cloud's decisions about a node, from its creation to its end."""
+"""On nodes: all decisions of the simulated cloud about the node, from its creation to its end."""
 SHOWN_ANNOTATION: Final = "kwok-operator.io/shown"
-"""The state in the simulated cloud that was last written into a node."""
+"""On nodes: the state in the simulated cloud that was last written into the node."""
 NOTICED_AT_ANNOTATION: Final = "kwok-operator.io/noticed-at"
 DELETE_AT_ANNOTATION: Final = "kwok-operator.io/delete-at"
-"""On nodes that are stuck in deletion: when they are deleted."""
+"""On nodes that the simulated cloud keeps in deletion: when they are really deleted."""
 HOLD_LABEL: Final = "kwok-operator.io/hold"
 """On nodes that must not be Ready: the Stage HOLD_STAGE keeps kwok from making them Ready."""
 HOLD_LABEL_VALUE: Final = "not-ready"
@@ -70,18 +72,20 @@ DESIRED_COUNT_ANNOTATION: Final = "kwok-operator.io/desired-count-applied"
 CAPI_ANNOTATION: Final = "kwok-operator.io/clusterapi"
 """On groups made for an object of Cluster API: the owner as Kind/namespace/name."""
 CAPI_SOURCE_ANNOTATION: Final = "kwok-operator.io/clusterapi-source"
-"""Where that object is: API group and server. An object that is missing elsewhere is not gone."""
+"""On groups made for an object of Cluster API: where that object is, as API group and server. If it
+is missing in another cluster, that doesn't mean that it was deleted."""
 CAPI_NAMESPACE_ANNOTATION: Final = "kwok-operator.io/clusterapi-namespace"
 CAPI_CLUSTER_ANNOTATION: Final = "kwok-operator.io/clusterapi-cluster"
 CAPI_REPLICAS_ANNOTATION: Final = "kwok-operator.io/clusterapi-replicas"
 CAPI_FOLLOWED_ANNOTATION: Final = "kwok-operator.io/clusterapi-replicas-followed"
-"""CAPI_REPLICAS_ANNOTATION has the object's replicas, this one those that the group was last
-given."""
+"""On groups made for an object of Cluster API: the object's replicas to which the group was last
+scaled. CAPI_REPLICAS_ANNOTATION has the object's present replicas."""
 FROM_ZERO_ANNOTATION: Final = "kwok-operator.io/from-zero"
-"""How cluster-autoscaler's template of a group without nodes differs from the group's nodes."""
+"""On groups: how the template that cluster-autoscaler gets while the group has no nodes differs
+from the group's nodes."""
 CA_MIN_SIZE_ANNOTATION: Final = "kwok-operator.io/cluster-autoscaler-min-size"
-"""The minimum to report to cluster-autoscaler for a group that has fewer nodes, which the
-group's own bounds don't allow."""
+"""On groups: the minimum to report to cluster-autoscaler, if the group has fewer nodes than that,
+which its own bounds would forbid."""
 
 MACHINES_ANNOTATION: Final = "kwok-operator.io/machines"
 """On groups whose nodes have Machines: Cluster API's group, a slash, the Machines' namespace."""
@@ -89,7 +93,8 @@ INSTANCE_FINALIZER: Final = "kwok-operator.io/instance"
 """On Machines that are being deleted: keeps them until their instance is gone."""
 CAPI_MACHINE: Final = "machine"
 CAPI_CLUSTER_NAMESPACE: Final = "cluster-namespace"
-"""On a Node, behind Cluster API's group and a slash: its Machine's name and namespace."""
+"""CAPI_MACHINE and this are the ends of two annotations of Nodes, which begin with Cluster API's
+group and a slash: the name and the namespace of the Node's Machine."""
 
 REPLAYED_LABEL: Final = "kwok-operator.io/replayed"
 """On all objects of a replayed trace, so that they can be removed."""
@@ -116,17 +121,17 @@ ARCH_LABEL: Final = "kubernetes.io/arch"
 OS_LABEL: Final = "kubernetes.io/os"
 BETA_ARCH_LABEL: Final = "beta.kubernetes.io/arch"
 BETA_OS_LABEL: Final = "beta.kubernetes.io/os"
-"""kube-controller-manager adds BETA_ARCH_LABEL and BETA_OS_LABEL to nodes that lack them, one by
-one."""
+"""kube-controller-manager adds BETA_ARCH_LABEL and BETA_OS_LABEL to nodes that lack them, one node
+after the other."""
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 INSTANCE_TYPE_LABEL: Final = "node.kubernetes.io/instance-type"
 NODE_CLAIMS_PATH: Final = "/apis/karpenter.sh/v1/nodeclaims"
 NODE_POOLS_PATH: Final = "/apis/karpenter.sh/v1/nodepools"
 NODE_POOL_LABEL: Final = "karpenter.sh/nodepool"
-"""Karpenter writes it, and the two below, on NodeClaims and on their Nodes."""
+"""Karpenter writes this label, and the two below, on NodeClaims and on their Nodes."""
 CAPACITY_TYPE_LABEL: Final = "karpenter.sh/capacity-type"
 INSTANCE_PRICE_LABEL: Final = "eks-node-viewer/instance-price"
-"""The price of the offering, per hour; by Karpenter's kwok provider."""
+"""The hourly price of the chosen offering; written by Karpenter's kwok provider."""
 UNREGISTERED_TAINT_KEY: Final = "karpenter.sh/unregistered"
 """On Nodes that Karpenter hasn't registered yet: it evicts all pods that don't tolerate it."""
 EXCLUDE_FROM_LOAD_BALANCERS_LABEL: Final = "node.kubernetes.io/exclude-from-external-load-balancers"
@@ -144,8 +149,8 @@ GUARD_TAINT_VALUE: Final = "true"
 GUARD_TAINT_EFFECT: Final = "NoSchedule"
 
 MAX_GROUP_NAME_LENGTH: Final = 50
-"""The most characters, so that a node's name (group, hash of 4, serial of 7) fits its hostname
-label of 63."""
+"""The most characters. A node's name (group, hash of 4, serial of 7) then fits its hostname label,
+which may have 63."""
 MAX_NODES_TO_DELETE: Final = 20_000
 DEFAULT_MAX_TOTAL_NODES: Final = 10_000
 

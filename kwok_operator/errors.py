@@ -33,18 +33,19 @@ from dataclasses import dataclass
 from typing import Final
 
 _MAX_TEXT: Final = 2_000
-"""The longest line: an API server repeats the refused value in its message, such as a whole
-node."""
+"""The most characters of a line. An API server's message repeats the refused value, which may be a
+whole node."""
 TERMINAL_LINE: Final = 10_000
-"""The most characters of a line at a terminal: longer ones are not sentences for people."""
+"""The most characters of a line at a terminal. Longer lines are no sentences for people."""
 _PASSWORD: Final = re.compile(r"(?<=https://)[^/@\s]+@|(?<=http://)[^/@\s]+@", re.IGNORECASE)
 
 
 def one_line(text: object, *, limit: int = _MAX_TEXT) -> str:
-    """Squeezes white space and newlines, and cuts text that is too long for one log line.
+    """Makes one line of a text: replaces white space and newlines by single blanks, and cuts what
+    is too long for a log line.
 
     Control characters, and those that can't be encoded, become question marks. User and password
-    are removed from addresses: logs and ledgers are copied elsewhere.
+    are removed from URLs, as logs and reports are copied elsewhere.
     """
     line = _PASSWORD.sub("", " ".join(str(text).split()))
     if not line.isprintable():
@@ -69,7 +70,8 @@ class PreflightError(KwokOperatorError):
 
 
 class NotLeadingError(KwokOperatorError):
-    """The fence refused a write: the process is ending, or does not lead yet."""
+    """The fence (operator/leadership.py) refused a write: the process is ending, or does not lead
+    yet."""
 
 
 class TemplateError(KwokOperatorError):
@@ -99,7 +101,7 @@ class LineError(KwokOperatorError):
         super().__init__(where, field, problem)
 
     def __str__(self) -> str:
-        # A list or an object may be as large and as deep as it likes.
+        # Lists and objects are not shown, as they may be large and deep.
         plain = isinstance(self.value, str | int | float)
         shown = f" {one_line(repr(self.value), limit=200)}" if plain else ""
         return one_line(f"{self.where}: {self.field}:{shown} {self.problem}; {self.remedy}")
@@ -130,7 +132,7 @@ class ErrorCause:
 
 
 class ApiError(KwokOperatorError):
-    """The API server answered with an error status."""
+    """The API server answered with an error status. `status` is the HTTP status."""
 
     def __init__(
         self,
@@ -154,8 +156,8 @@ class ApiError(KwokOperatorError):
 
     @property
     def by_policy(self) -> bool:
-        """Whether an admission webhook or policy refused the request, whatever rights the
-        account has."""
+        """Whether an admission webhook or policy refused the request; the account's rights don't
+        matter then."""
         return " denied " in self.message
 
     def __str__(self) -> str:
@@ -193,7 +195,7 @@ class InvalidError(ApiError):
 
 
 class AlteredNodeError(InvalidError):
-    """The API server stored a node without the marks of its group or template: a webhook removed
+    """The API server stored a node without the marks of its group or template, as a webhook removed
     them."""
 
     def __init__(self, lost: str, *, method: str, path: str) -> None:
@@ -210,11 +212,12 @@ class AlteredNodeError(InvalidError):
 
 
 REFUSED: Final = (BadRequestError, ForbiddenError, InvalidError)
-"""Answers about one object: others may succeed, and the same request would fail again."""
+"""Refusals that concern one object: the same request would fail again, those about other objects
+may succeed."""
 
 
 class TooManyRequestsError(ApiError):
-    """429: the API server asks to wait; `retry_after` is for how long, if it was given."""
+    """429: the API server asks to wait; `retry_after` is for how many seconds, if it says so."""
 
 
 class ServerError(ApiError):
@@ -222,7 +225,7 @@ class ServerError(ApiError):
 
 
 class ApiUnreachableError(KwokOperatorError):
-    """There was no answer, or only a part. A write may have been carried out nevertheless."""
+    """There was no answer, or only a part of it. A write may have been carried out nevertheless."""
 
     def __init__(self, *, server: str, cause: str, method: str = "", path: str = "") -> None:
         self.server = server
@@ -237,12 +240,12 @@ class ApiUnreachableError(KwokOperatorError):
 
 
 class DecodeError(KwokOperatorError):
-    """An answer has another form than requested: no JSON, or another kind of object."""
+    """An answer has another form than requested: it is no JSON, or another kind of object."""
 
     def __str__(self) -> str:
         return one_line(super().__str__())
 
 
 FAILED_REQUEST: Final = (ApiError, ApiUnreachableError, DecodeError)
-"""The errors of a request: any status (a webhook may answer with any), no answer, or an
-unreadable one."""
+"""The errors by which a request can fail: an error status (a webhook may choose any), no answer, or
+an unreadable one."""

@@ -13,11 +13,12 @@ T = TypeVar("T")
 
 @contextmanager
 def cancelled_by_signals() -> Iterator[None]:
-    """Cancels this task at the first signal; later ones do nothing until the block is left.
+    """Cancels the current task at the first signal; later signals do nothing until the block is
+    left.
 
-    If the block catches the CancelledError, the task goes on as if it had never been cancelled.
-    SIGINT counts even if it was ignored at the start, as it is behind the `&` of a script; SIGHUP,
-    of a closed terminal, doesn't if it was ignored, as it is behind nohup.
+    If the block catches the CancelledError, the task continues as if it had never been cancelled.
+    SIGINT works even if it was ignored at the start, as for commands that a script starts with `&`.
+    SIGHUP, which a closed terminal sends, stays ignored if it was, as under nohup.
     """
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
@@ -32,7 +33,7 @@ def cancelled_by_signals() -> Iterator[None]:
             ended = True
             task.cancel()
 
-    with suppress(NotImplementedError, ValueError, RuntimeError):  # not in every thread
+    with suppress(NotImplementedError, ValueError, RuntimeError):  # works in the main thread only
         for number in before:
             loop.add_signal_handler(number, end)
     try:

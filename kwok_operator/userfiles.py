@@ -1,8 +1,8 @@
 """Reads files that users name: only those that have an end, and only up to a limit.
 
 A file on the command line may be a pipe: `validate <(kustomize build .)`. A file that another file
-names must be an ordinary one: a FIFO waits for a writer, a device has no end, and some files of
-/proc look like files and are neither. So it is opened without waiting.
+names must be a regular file: a FIFO waits for a writer, a device has no end, and some files of
+/proc look like regular files but are not. So it is opened without waiting.
 """
 
 import errno
@@ -31,7 +31,8 @@ def read_bytes(path: str | Path, *, limit: int = MAX_BYTES, given: bool = False)
 
 
 def chunks(path: str | Path, *, given: bool = False) -> Iterator[bytes]:
-    """Yields the file piece by piece. Raises OSError as `read_bytes`, but for any length."""
+    """Yields the file piece by piece. Raises OSError like `read_bytes`, but has no limit of
+    length."""
     with FileIO(str(path), opener=None if given else _open) as file:
         while (chunk := file.read(_CHUNK)) != b"":
             if chunk is None:
@@ -42,7 +43,7 @@ def chunks(path: str | Path, *, given: bool = False) -> Iterator[bytes]:
 def _open(path: str, flags: int) -> int:
     descriptor = os.open(path, flags | os.O_NONBLOCK)
     kind = os.fstat(descriptor)
-    # An empty file by another name: KUBECONFIG=/dev/null.
+    # /dev/null is accepted as an empty file: KUBECONFIG=/dev/null.
     nothing = stat.S_ISCHR(kind.st_mode) and kind.st_rdev == os.stat(os.devnull).st_rdev
     if stat.S_ISREG(kind.st_mode) or nothing:
         return descriptor
