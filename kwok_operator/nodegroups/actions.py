@@ -122,14 +122,12 @@ class Actions:
         made, cache = dict[int, str](), self._parts.cache
 
         async def create(serial: int) -> None:
-            # If a later request failed, the executor calls this again. The node is there then, and
-            # must not be created twice: its name is never used again.
+            # The executor calls this again if a later request failed; `made` has the node then.
             stored = None if serial in made else await post(serial)
             if serial not in made:
                 return
             name = names.name(serial)
-            # Steps write what belongs to the node, such as companions, before the first pod can
-            # come.
+            # Steps write what belongs to the node, such as companions, before pods can come.
             for step in result.steps:
                 await step.born(name, uid=made[serial])
             if endpoint is not None:
