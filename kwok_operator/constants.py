@@ -33,7 +33,8 @@ EMULATED_NODE_GROUP: Final = "emulated"
 cluster-autoscaler considers groups alike only if no label differs. CA_NODE_GROUP_ANNOTATION says
 which group they belong to."""
 ALIKE_LABEL: Final = "kwok-operator.io/alike"
-"""On nodes without Machines: has the same value in groups that cluster-autoscaler may balance."""
+"""On nodes without Machines: has the same value in groups that are alike, between which
+cluster-autoscaler may balance nodes."""
 NODE_GROUP_UID_ANNOTATION: Final = "kwok-operator.io/node-group-uid"
 REQUESTED_AT_ANNOTATION: Final = "kwok-operator.io/requested-at"
 TEMPLATE_HASH_ANNOTATION: Final = "kwok-operator.io/template-hash"
@@ -55,17 +56,20 @@ NOTICED_AT_ANNOTATION: Final = "kwok-operator.io/noticed-at"
 DELETE_AT_ANNOTATION: Final = "kwok-operator.io/delete-at"
 """On nodes that the simulated cloud keeps in deletion: when they are really deleted."""
 HOLD_LABEL: Final = "kwok-operator.io/hold"
-"""On nodes that must not be Ready: the Stage HOLD_STAGE keeps kwok from making them Ready."""
+"""On nodes that must not be Ready: the Stage HOLD_STAGE (kwok's rule for such nodes) keeps kwok
+from making them Ready."""
 HOLD_LABEL_VALUE: Final = "not-ready"
 HOLD_STAGE: Final = "kwok-operator-hold"
 
 DERIVED_LABEL: Final = "kwok-operator.io/derived"
 """On groups that a provider config made; the annotations below say which, and from what."""
 PROVIDER_CONFIG_ANNOTATION: Final = "kwok-operator.io/provider-config"
-"""Namespace and name of the ConfigMap that owns the group."""
+"""On groups that a provider config made: namespace and name of its ConfigMap, which owns the
+group."""
 PROVIDER_CONFIG_VALUE_ANNOTATION: Final = "kwok-operator.io/provider-config-value"
 PROVIDER_CONFIG_SOURCE_ANNOTATION: Final = "kwok-operator.io/provider-config-source"
-"""configmap, cluster or both: where the templates of the group came from."""
+"""On groups that a provider config made: configmap, cluster or both, which is where their templates
+came from."""
 NOT_DERIVED_SINCE_ANNOTATION: Final = "kwok-operator.io/not-derived-since"
 DESIRED_COUNT_ANNOTATION: Final = "kwok-operator.io/desired-count-applied"
 
@@ -109,7 +113,7 @@ KWOK_NODE_ANNOTATION: Final = "kwok.x-k8s.io/node"
 KWOK_NODE_ANNOTATION_VALUE: Final = "fake"
 
 CA_NODE_GROUP_ANNOTATION: Final = "cluster-autoscaler.kwok.nodegroup/name"
-"""The group's name, under the key that cluster-autoscaler's kwok provider writes."""
+"""On nodes: the group's name, under the key that cluster-autoscaler's kwok provider writes."""
 CA_MIN_COUNT_ANNOTATION: Final = "cluster-autoscaler.kwok.nodegroup/min-count"
 CA_MAX_COUNT_ANNOTATION: Final = "cluster-autoscaler.kwok.nodegroup/max-count"
 CA_DESIRED_COUNT_ANNOTATION: Final = "cluster-autoscaler.kwok.nodegroup/desired-count"
@@ -133,7 +137,8 @@ CAPACITY_TYPE_LABEL: Final = "karpenter.sh/capacity-type"
 INSTANCE_PRICE_LABEL: Final = "eks-node-viewer/instance-price"
 """The hourly price of the chosen offering; written by Karpenter's kwok provider."""
 UNREGISTERED_TAINT_KEY: Final = "karpenter.sh/unregistered"
-"""On Nodes that Karpenter hasn't registered yet: it evicts all pods that don't tolerate it."""
+"""On Nodes that Karpenter hasn't registered yet: the taint evicts all pods that don't tolerate
+it."""
 EXCLUDE_FROM_LOAD_BALANCERS_LABEL: Final = "node.kubernetes.io/exclude-from-external-load-balancers"
 
 NOT_READY_TAINT_KEY: Final = "node.kubernetes.io/not-ready"

@@ -54,7 +54,7 @@ def one_line(text: object, *, limit: int = _MAX_TEXT) -> str:
 
 
 class KwokOperatorError(Exception):
-    """The base of all errors that this package raises on purpose."""
+    """The base class of all errors that this package raises on purpose."""
 
 
 class SettingsError(KwokOperatorError):
@@ -66,7 +66,7 @@ class ConnectionConfigError(KwokOperatorError):
 
 
 class PreflightError(KwokOperatorError):
-    """The cluster lacks what the operator needs."""
+    """The cluster lacks what the operator needs to start: an API, a permission, a CRD."""
 
 
 class NotLeadingError(KwokOperatorError):

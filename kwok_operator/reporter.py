@@ -1,8 +1,8 @@
 """Reports the progress of long steps at the terminal.
 
-`say` prints lines that stay, `update` the progress of a step: on a terminal one line is rewritten,
-elsewhere (CI) a plain line is printed every few seconds. All of it goes to standard error, so that
-standard output is free for results.
+`say` prints lines that stay; `update` shows the progress of a step: on a terminal by rewriting one
+line, elsewhere (CI) by a plain line every few seconds. All of it goes to standard error, so that
+standard output contains only results.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TextIO
 
 
 class Reporter:
-    """Prints progress to one stream; the clock is a parameter so that tests need not wait."""
+    """Prints progress to one stream. The clock is a parameter, so that tests need not wait."""
 
     def __init__(self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream

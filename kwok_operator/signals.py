@@ -48,8 +48,8 @@ def cancelled_by_signals() -> Iterator[None]:
 
 
 async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
-    """Awaits `work` to its end even if the caller is cancelled meanwhile, and only then raises
-    CancelledError. Raises the errors of `work`."""
+    """Awaits `work` to its end even if the caller is cancelled meanwhile. Raises CancelledError
+    only then. Errors of `work` are raised, too."""
     task = asyncio.create_task(work)
     try:
         return await asyncio.shield(task)

@@ -18,9 +18,10 @@ _CHUNK: Final = 2**16
 
 
 def read_bytes(path: str | Path, *, limit: int = MAX_BYTES, given: bool = False) -> bytes:
-    """Returns the whole file; `given` means that it was named on the command line.
+    """Returns the whole file; `given`: it was named on the command line, so it may be a pipe.
 
-    Raises OSError with a sentence if it has more than `limit` bytes, or is no ordinary file.
+    Raises OSError with a sentence if it has more than `limit` bytes, or is of a kind that isn't
+    accepted.
     """
     data = bytearray()
     for chunk in chunks(path, given=given):

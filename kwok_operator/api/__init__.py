@@ -1,1 +1,1 @@
-"""What the fields of all resources share: the base class, selectors, taints."""
+"""What the fields of all our kinds share: the base class, selectors, taints."""

@@ -93,8 +93,8 @@ RULES: Final = "x-kubernetes-validations"
 class ApiRule:
     """A rule in two forms: the API server checks `cel`, `kwok-operator validate` calls `holds`.
 
-    `holds` gets the value as JSON whose parts have the right form. `field` is the part that breaks
-    the rule. With `with_old`, CEL knows the value before the write as `oldSelf`.
+    `holds` gets the value as JSON, after its types were checked. `field` is the part that breaks
+    the rule. With `with_old`, CEL has the value before the write as `oldSelf`.
     """
 
     cel: str

@@ -1,4 +1,4 @@
-"""Conditions on labels, as Kubernetes writes them."""
+"""Conditions on labels, in the form that Kubernetes uses."""
 
 from enum import StrEnum
 

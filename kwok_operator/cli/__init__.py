@@ -1,1 +1,2 @@
-"""The command line, and the commands that are done at once: validate, install, uninstall."""
+"""The command line. The commands that need few lines are here as a whole: validate, install,
+uninstall."""

@@ -7,9 +7,9 @@
     objects --remove-->  deletes those that MANAGER has applied: CRDs first, while an operator is
                          there that deletes nodes fast; the namespace last
 
-The manifests are those of deploy/, rendered by `make manifests`. Before anything is written, it is
-checked that the cluster knows every kind of object. A namespace that existed before is neither
-changed nor deleted.
+The manifests are those of deploy/, rendered by `make manifests`. Before anything is written, the
+cluster is checked for every kind of object. A namespace that existed before is neither changed nor
+deleted.
 """
 
 import asyncio
@@ -152,7 +152,7 @@ class Installer:
         self._known: dict[str, dict[str, _Resource]] = {}
 
     async def apply(self, manifests: Sequence[Manifest]) -> None:
-        """Applies objects in the order given; raises KwokOperatorError at the first that fails."""
+        """Applies objects in the given order. Raises KwokOperatorError at the first failure."""
         missing = [m for m in manifests if await self._path(m) is None]
         if missing:
             kinds = sorted({f"{m['kind']} ({m['apiVersion']})" for m in missing})

@@ -2,8 +2,8 @@
 `record`, `replay`, `rehearse`, `compare`, `shrink`, `report`, `diff`, `why`, `explain-pod`,
 `install` and `uninstall`.
 
-Errors that a user can do something about are one line on standard error and exit code 1; a wrong
-flag, or a kubeconfig that can't be used, is exit code 2.
+Errors that a user can correct are one line on standard error and exit code 1; for a wrong flag, or
+a kubeconfig that can't be used, the exit code is 2.
 """
 
 import argparse

@@ -258,7 +258,7 @@ def summary(scenario: Scenario) -> str:
 
 
 def check_binaries(given: Iterable[str], scenarios: Iterable[Scenario]) -> None:
-    """Raises SettingsError for names in --binary that no scenario has."""
+    """Raises SettingsError if --binary has names that no scenario uses."""
     from kwok_operator.rehearsal.scenario.problems import unknown
 
     known = frozenset[str]().union(*(each.programs for each in scenarios))

@@ -1,4 +1,5 @@
-"""`kwok-operator validate FILE...` and `convert FILE...`: what files would mean, without a cluster.
+"""`kwok-operator validate FILE...` and `convert FILE...`: show what files would do in a cluster,
+without one.
 
 This module only reads files and prints: groups on standard output, problems and notes on standard
 error. The checks themselves are in other modules, which are pure.

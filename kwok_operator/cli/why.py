@@ -1,4 +1,5 @@
-"""`kwok-operator why`: why pods waited, by the recording of a rehearsal, or on a live cluster."""
+"""`kwok-operator why`: explains why pods waited, from the recording of a rehearsal or on a live
+cluster."""
 
 import argparse
 import heapq

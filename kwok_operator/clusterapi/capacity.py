@@ -75,7 +75,8 @@ class Capacity:
 def read_capacity(
     scalable: Scalable, template: Mapping[str, Any] | None, *, default_arch: str = DEFAULT_ARCH
 ) -> Capacity:
-    """Reads a scalable's capacity. `template` is its infrastructure template, None without one."""
+    """Reads the capacity of a scalable (MachineDeployment, MachineSet, MachinePool). `template` is
+    its infrastructure template, None without one."""
     return _Reader(scalable, template, default_arch).read()
 
 
@@ -164,7 +165,8 @@ class _Reader:
         return amounts
 
     def _resource_slices(self) -> dict[str, Any]:
-        """The ResourceSlices that CA 1.33 and later expect for a DRA driver and a GPU count."""
+        """The ResourceSlices that CA 1.33 and later expect, from the annotations with a DRA driver
+        and a GPU count."""
         driver = self._of.annotations.get(keys.DRA_DRIVER, "")
         gpus = whole_number(self._of.annotations.get(keys.GPU_COUNT, "")) or 0
         if not driver:
@@ -182,7 +184,8 @@ class _Reader:
         return {}
 
     def _csi_node(self) -> dict[str, Any]:
-        """The CSINode that CA 1.35 and later expect for DRIVER=LIMIT,...; 0 is no limit."""
+        """The CSINode that CA 1.35 and later expect, from an annotation DRIVER=LIMIT,...; 0 means
+        no limit."""
         drivers: dict[str, dict[str, Any]] = {}
         for piece in self._of.annotations.get(keys.CSI_DRIVER, "").split(","):
             name, _, text = (part.strip() for part in piece.partition("="))
@@ -374,13 +377,13 @@ class _Reader:
 
 
 def whole_number(text: str) -> int | None:
-    """Parses a number like Go's strconv.Atoi; None if that would fail."""
+    """Parses a number as Go's strconv.Atoi does; None if that would fail."""
     number = int(text) if _INTEGER.fullmatch(text) else None
     return number if number is not None and -(2**63) <= number < 2**63 else None
 
 
 def _taint(text: str) -> Taint | None:
-    """Parses a taint like cluster-autoscaler: `key=value:Effect`, `key:Effect` or `key`."""
+    """Parses a taint as cluster-autoscaler does: `key=value:Effect`, `key:Effect` or `key`."""
     head, colon, effect = text.partition(":")
     key, equals, value = head.partition("=") if colon else (head, "", "")
     if ":" in effect or (equals and "=" in value):

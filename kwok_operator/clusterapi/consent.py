@@ -21,14 +21,14 @@ INTERVAL: Final = 20.0
 
 
 class Consent:
-    """Reads the CRDs of one API group, and checks that emulation may go on."""
+    """Reads the CRDs of one API group, and checks that Machines may still be simulated."""
 
     def __init__(self, *, client: KubeClient, group: str) -> None:
         self._client = client
         self._group = group
 
     async def check(self) -> None:
-        """Raises PreflightError if nothing may be emulated in this cluster."""
+        """Raises PreflightError if no Machines may be simulated in this cluster."""
         crds = {plural: await self._read(crd_name(plural, self._group)) for plural in PLURALS}
         why = objection(crds, group=self._group)
         if why is not None:

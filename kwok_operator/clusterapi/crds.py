@@ -20,7 +20,7 @@ MARK: Final = "emulated"
 """The value of the annotation constants.CAPI_ANNOTATION on CRDs for simulated Machines. On groups,
 that annotation names the scalable."""
 VERSIONS: Final = ("v1beta1", "v1beta2")
-"""The versions of all kinds; the last one is stored."""
+"""The API versions of all kinds; the last one is the storage version."""
 PROVIDER_LABEL: Final = "cluster.x-k8s.io/provider"
 """A label that every CRD of Cluster API's own installer has."""
 
@@ -47,7 +47,7 @@ def is_marked(crd: Mapping[str, Any]) -> bool:
 
 
 def objection(crds: Mapping[str, Mapping[str, Any] | None], *, group: str) -> str | None:
-    """Returns why machines must not be emulated with these CRDs (by plural); None if they may."""
+    """Returns why Machines must not be simulated with these CRDs (by plural); None if they may."""
     missing = [crd_name(plural, group) for plural in PLURALS if crds.get(plural) is None]
     if missing:
         flag = "" if group == DEFAULT_GROUP else f"={group}"

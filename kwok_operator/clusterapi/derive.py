@@ -142,7 +142,8 @@ def derive(
     discoveries: Sequence[Discovery] = (),
     default_arch: str = DEFAULT_ARCH,
 ) -> CapiFleet:
-    """Derives the groups of all scalables; problems become findings, nothing is raised."""
+    """Derives the groups of all scalables (MachineDeployments, MachineSets, MachinePools). Problems
+    become findings; nothing is raised."""
     deriver = _Deriver(templates or CapiTemplates(), keys, discoveries, default_arch)
     return deriver.run(sorted(scalables, key=lambda each: (list(Kind).index(each.kind), each.id)))
 

@@ -200,9 +200,8 @@ class Emulation:
         return [("watch machines", machines.run), *watches]
 
     async def begin(self) -> None:
-        """Plans a pass over every group, once all watches have listed; also over groups that are
-        gone, if they have Machines left.
-        """
+        """Plans a pass over every group once all watches have listed. Groups that are gone get one,
+        too, if they have Machines left."""
         for reflector in self.reflectors:
             await reflector.synced.wait()
         self._begun = True
@@ -289,7 +288,7 @@ class Emulation:
         return None
 
     async def _sweep(self, name: str, group: Group | None) -> None:
-        """Deletes the Machines of a group that is gone or being deleted."""
+        """Deletes the Machines of a group that is gone or is being deleted."""
         living = "" if group is None or group.deleting else group.uid
         left = [
             record

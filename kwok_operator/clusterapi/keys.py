@@ -57,7 +57,7 @@ _MANAGED_DOMAINS: Final = ("node-restriction.kubernetes.io", "node.cluster.x-k8s
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The names of labels and annotations that begin with the API group."""
+    """The names of labels and annotations that begin with Cluster API's API group."""
 
     group: str = DEFAULT_GROUP
 
@@ -76,7 +76,8 @@ class Keys:
 
     @property
     def of_autoscaler(self) -> tuple[str, ...]:
-        """All annotations that cluster-autoscaler reads on a scalable."""
+        """All annotations of a scalable (MachineDeployment, MachineSet, MachinePool) that
+        cluster-autoscaler reads."""
         options = (f"{self.options}{option}" for option in (*SHARES, *TIMES, STARTUP_TIME))
         return (self.min_size, self.max_size, *options, *_OF_CAPACITY)
 

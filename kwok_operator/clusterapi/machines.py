@@ -90,7 +90,8 @@ class Shown:
 
     @classmethod
     def read(cls, status: Mapping[str, Any]) -> "Shown":
-        """Reads a status that anybody may have written; malformed parts count as empty."""
+        """Reads a Machine's status, which others may have written; malformed parts count as
+        empty."""
         ready = condition_of({"status": status}, "Ready")
         return cls(
             phase=text_at(status, "phase"),
@@ -229,7 +230,8 @@ def match_labels(scalable: Scalable, keys: Keys) -> dict[str, str]:
 
 
 def has_selector(scalable: Scalable) -> bool:
-    """Whether spec.selector is set; an empty one counts as absent, as for Cluster API's webhook."""
+    """Whether spec.selector is set. An empty one counts as missing, as for Cluster API's
+    webhook."""
     selector = as_map(scalable.spec.get("selector"))
     return bool(selector.get("matchLabels") or selector.get("matchExpressions"))
 

@@ -53,7 +53,8 @@ async def management_connection(
     workload: ApiConnection,
     load: Callable[..., Awaitable[ApiConnection]] = load_connection,
 ) -> ApiConnection:
-    """Returns the connection to the cluster that has Cluster API's objects, as CA chooses it.
+    """Returns the connection to the cluster that has Cluster API's objects. It is chosen by the
+    same flags as in CA.
 
     Raises ConnectionConfigError.
     """

@@ -218,7 +218,8 @@ class Mirror:
         return manifest
 
     def _follows(self, derived: CapiGroup, annotations: Mapping[str, str]) -> bool:
-        """Whether the group's target has to be set to its scalable's replicas now."""
+        """Whether the group's target has to be set now, because its scalable's replicas have
+        changed."""
         size, settings = derived.size, self._settings
         if settings.mode is Mode.EMULATE or settings.replicas is Replicas.ONCE or size is None:
             return False
@@ -260,7 +261,7 @@ class Mirror:
                 await self._writer.delete(name, uid=group.uid)
 
     def _announce(self, notices: set[_Notice]) -> None:
-        """Emits the Events that are new; of those with the reason HIDDEN, at most MOST_HIDDEN."""
+        """Emits new Events. Of those with the reason HIDDEN, it emits at most MOST_HIDDEN."""
         groups = {g.uid: g for name in self._groups.names() if (g := self._groups.get(name))}
         said: Counter[str] = Counter()
         for uid, kind, reason, message in sorted(notices - self._announced):

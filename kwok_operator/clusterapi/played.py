@@ -99,7 +99,8 @@ def _wanted(
     phases: Mapping[int, Phase],
     style: FailureStyle,
 ) -> dict[str, tuple[Shown, str]]:
-    """Returns the status that each instance's Machine should have, and the uid of its Node."""
+    """Returns the name of each instance's Machine -> the status that it should have, and the uid of
+    its Node."""
     wanted: dict[str, tuple[Shown, str]] = {}
     for node in nodes.values():
         if node.name not in fleet.going:

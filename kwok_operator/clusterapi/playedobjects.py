@@ -92,10 +92,10 @@ def _one(shown: Shown) -> Shown:
 
 
 class MachineStore:
-    """The Machines, by the group that their label names, and by name.
+    """Caches Machines, by the group that their label names, and by name.
 
     `changed(group)` is called when a Machine has changed; `lost(group, name)` when it is gone;
-    `restored(group, name)` when a list contains it again.
+    `restored(group, name)` when a list contains a lost Machine again.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class MachineStore:
         return list(self._groups)
 
     def upsert(self, item: MachineRecord) -> None:
-        """Enters a Machine, as our own write or the watch returned it."""
+        """Enters a Machine, which the watch or the answer to our own write contains."""
         known = self._groups.get(item.group, {}).get(item.name)
         if item.uid in self._gone:
             return

@@ -1,6 +1,6 @@
 """Reads MachineDeployments, MachineSets and MachinePools, of v1beta1 and of v1beta2.
 
-A field of the wrong type counts as absent, as it does for cluster-autoscaler.
+A field of the wrong type counts as missing, as it does for cluster-autoscaler.
 """
 
 from collections.abc import Mapping
@@ -53,7 +53,7 @@ class InfrastructureRef:
 
     @property
     def resource(self) -> str:
-        """The plural of the kind as cluster-autoscaler forms it, which may be wrong."""
+        """The plural of the kind as cluster-autoscaler makes it, which may be wrong."""
         return f"{self.kind.lower()}s"
 
 
@@ -147,6 +147,7 @@ def _count(value: Any) -> int | None:
 
 
 def _all_texts(value: Any) -> dict[str, str]:
-    """Reads a map of strings; {} if a value is no string, like unstructured.NestedStringMap."""
+    """Reads a map of strings; {} if one of its values is no string, as in Go's
+    unstructured.NestedStringMap."""
     texts = as_texts(value)
     return texts if len(texts) == len(as_map(value)) else {}

@@ -103,13 +103,13 @@ class Companion:
     _spec: str
     """JSON with placeholders: {node}, and in a ResourceSlice {uid}."""
     devices: frozenset[str] = frozenset()
-    """The names of its devices."""
+    """The names of the devices in a ResourceSlice."""
 
     def name(self, base: str) -> str:
         return f"{base}{self.suffix}"
 
     def body(self, owner: CompanionOwner) -> bytes:
-        """Returns the JSON of this companion for one owner."""
+        """Returns the JSON of this companion for one owner (a Node, or the group)."""
         spec = self._spec.replace(NODE_PATTERN, owner.base)
         metadata: dict[str, Any] = {
             "name": self.name(owner.base),
@@ -254,8 +254,8 @@ def gated_of(kind: CompanionKind, body: Mapping[str, Any]) -> frozenset[str]:
 
 
 def digest_of(kind: CompanionKind, body: Mapping[str, Any]) -> str:
-    """Returns the digest of an object as the API server has it: that of the Companion that it was
-    made from, unless somebody has changed the object."""
+    """Returns the digest of an object in the API server: that of the Companion from which it was
+    made, unless somebody has changed the object."""
     metadata, spec = body["metadata"], body.get("spec") or {}
     if kind is CompanionKind.RESOURCE_SLICE:
         first = metadata.get("generation") in (None, 1)

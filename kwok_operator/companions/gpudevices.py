@@ -30,7 +30,7 @@ class _Model:
     attributes: Mapping[str, Any]
     memory: str
     places: Sequence[tuple[int, int, int]]
-    """PCI domain, bus, and bus of the root complex, of each GPU of a board."""
+    """For each GPU of a board its PCI domain, its bus, and the bus of its root complex."""
     domains_of_a_board: int
 
     def of(self, minor: int) -> dict[str, Any]:
@@ -86,7 +86,8 @@ _COUNTER_NAMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class _MigProfile:
-    """A MIG profile; `starts`: memory slices at which an instance of `size` slices may begin."""
+    """A MIG profile; `starts` are the memory slices at which an instance of `size` slices may
+    begin."""
 
     name: str
     number: int
@@ -172,7 +173,7 @@ def _gpu(model: _Model, minor: int) -> dict[str, Any]:
 
 
 def _partitioned(minor: int) -> Iterator[dict[str, Any]]:
-    """Yields a whole GPU, and all partitions that can be used instead."""
+    """Yields a whole GPU, and all its partitions that can be used instead."""
     yield {**_gpu(_H100, minor), **_taken(minor, _WHOLE, range(_MEMORY_SLICES))}
     for profile in _PARTITIONS:
         attributes = {

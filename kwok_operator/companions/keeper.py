@@ -133,7 +133,7 @@ class CompanionKeeper:
         return group.name in self._states or asks(group)
 
     def complete(self, group: Group, nodes: list[NodeRecord]) -> list[NodeRecord]:
-        """Returns those of these nodes that have all of their companions."""
+        """Returns those of the `nodes` that have all of their companions."""
         if not asks_for_companions(group.spec.template):
             return nodes
         state = self._states.get(group.name)
@@ -189,7 +189,8 @@ class CompanionKeeper:
             self._wake(group.name, state.gathered_for)
 
     async def look_at(self, name: str) -> None:
-        """Makes one pass over a group. Raises KwokOperatorError if it has to be tried again."""
+        """Makes one pass over the companions of a group. Raises KwokOperatorError if it has to be
+        tried again."""
         group = self._store.get(name)
         if self._closing:
             return
@@ -221,11 +222,11 @@ class CompanionKeeper:
         return round(self._wall() * 1_000)
 
     def close(self) -> None:
-        """Starts no more writes; those in flight are finished."""
+        """Starts no more writes; writes in flight are finished."""
         self._closing = True
 
     async def stop(self) -> None:
-        """Ends the watches; to be called when no pass runs any more."""
+        """Ends the watches. Call it when no pass runs any more."""
         for shelf in self._shelves.values():
             await shelf.stop()
 

@@ -68,7 +68,8 @@ def decoder(kind: CompanionKind) -> Decoder[Shelved]:
 
 
 class Shelf:
-    """Objects of one kind. `changed(group)` is called when an object of a group has changed."""
+    """Caches the companions of one kind. `changed(group)` is called when an object of a group has
+    changed."""
 
     def __init__(
         self,

@@ -64,7 +64,7 @@ class GroupCompanions:
     nodes: int = 0
     """How many nodes the last pass looked at, to see whether new nodes have come since."""
     held: int = 0
-    """How many nodes lack only companions that the simulated cloud holds back."""
+    """How many nodes lack only companions that the simulated cloud delays."""
     took: float = 0.0
     """Seconds that the last survey (comparison of nodes and companions) took."""
     looked: asyncio.Event = field(default_factory=asyncio.Event)
@@ -72,7 +72,8 @@ class GroupCompanions:
 
     @property
     def gathered_for(self) -> float:
-        """Seconds from a change to the pass that handles it."""
+        """Seconds from a change to the pass that handles it, so that further changes are handled by
+        the same pass."""
         return max(GATHER_FOR, self.took / SHARE_OF_TIME)
 
     @property
@@ -83,7 +84,7 @@ class GroupCompanions:
 
     @property
     def failing(self) -> str:
-        """The reason of the verdict if it is False, else ""."""
+        """The reason of the verdict (the condition CompanionsPresent) if that is False, else ""."""
         found = self.verdict
         return found.reason if found is not None and found.text == "False" else ""
 

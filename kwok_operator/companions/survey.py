@@ -2,7 +2,7 @@
 
     nodes, Companions of the template, objects on the shelves  --survey-->  CompanionSurvey
 
-Level-triggered: it needs no memory of the survey before.
+A shelf is a cache of companions. Level-triggered: a survey needs no memory of the survey before.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set

@@ -74,5 +74,5 @@ class CompanionWriter:
 
 
 def is_ours(kept: Shelved, owner: CompanionOwner) -> bool:
-    """Whether an object with a companion's name was made for this owner."""
+    """Whether an object that has a companion's name was made for this owner."""
     return kept.group == owner.group and kept.owner == owner.uid

@@ -1,4 +1,5 @@
-"""The command line: tools, up, down, kubeconfig. Results go to standard output, the rest to stderr.
+"""The command line of this package: tools, up, down, kubeconfig. Results go to standard output,
+messages to stderr.
 
 A ControlPlaneError is printed as one message, with exit status 1. An interrupt has status 130.
 """

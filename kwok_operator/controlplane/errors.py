@@ -39,7 +39,7 @@ class ControlPlaneError(KwokOperatorError):
 
 
 class UnknownVersion(ControlPlaneError):
-    """A Kubernetes version that no tool set is made for."""
+    """There is no tool set for this Kubernetes version."""
 
 
 class DownloadError(ControlPlaneError):
@@ -51,15 +51,15 @@ class ToolchainError(ControlPlaneError):
 
 
 class BuildError(ControlPlaneError):
-    """A failed `go build`; the message ends with the last lines of its log."""
+    """`go build` failed; the message ends with the last lines of its log."""
 
 
 class ClusterError(ControlPlaneError):
-    """A cluster that does not start, answer or exist."""
+    """A cluster does not start, does not answer, or does not exist."""
 
 
 class TooSlowError(ClusterError):
-    """A component that ended because another was late, as on a busy machine."""
+    """A component has ended because another one was late, as on a busy machine."""
 
 
 def hint(log: str) -> str:

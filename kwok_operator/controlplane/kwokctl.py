@@ -162,7 +162,7 @@ def _patch(component: str, flags: Mapping[str, str]) -> dict[str, Any]:
 
 
 class _Begun(Exception):
-    """Raised to stop kwokctl once the cluster's directory has kwok's own Stages."""
+    """Raised to stop kwokctl once the cluster's directory contains kwok's own Stages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,7 +270,8 @@ class Kwokctl:
 
 
 def cluster_directory(name: str, *, settings: Settings) -> Path:
-    """Return where kwokctl keeps a cluster of ours: pid files, logs, certificates, data."""
+    """Return the directory in which kwokctl keeps a cluster: pid files, logs, certificates,
+    data."""
     return settings.cache / "kwok" / "clusters" / name
 
 

@@ -214,7 +214,7 @@ def restart(cluster: Cluster, component: str, *, settings: Settings | None = Non
 
 
 def checked_name(name: str) -> str:
-    """Return the name; raise an error if no cluster can have it."""
+    """Return the name. Raise an error if a cluster can't have this name."""
     if not _NAME.fullmatch(name):
         raise ControlPlaneError(
             f"naming a cluster {name!r}: up to 40 lower-case letters, digits and dashes, please"

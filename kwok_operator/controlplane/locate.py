@@ -36,7 +36,7 @@ def executable(path: Path) -> bool:
 
 
 def in_cache(tool: str, *, toolset: ToolSet, settings: Settings) -> Path | None:
-    """Return the tool from the cache."""
+    """Return the path of the tool in the cache; None if it is not there."""
     directory = settings.tool_directory(set_name=toolset.name, version=toolset.version)
     path = directory / tool
     return path if executable(path) else None

@@ -45,7 +45,7 @@ def exclusive(path: Path, *, purpose: str, reporter: Reporter) -> Iterator[None]
 
 
 def hold(path: Path) -> AbstractContextManager[object]:
-    """Hold the lock until the block ends; raise Timeout if somebody else holds it."""
+    """Hold the lock until the block ends; raise Timeout if another process holds it."""
     return _lock(path).acquire(blocking=False)
 
 

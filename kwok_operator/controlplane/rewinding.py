@@ -75,7 +75,7 @@ class Rewinder:
         self._kept = {key: (kv["value"], _revision(kv)) for key, kv in self._read(values=True)}
 
     def rewind(self) -> None:
-        """Puts the cluster back to the state that was noted, and waits until it works again."""
+        """Returns the cluster to the state that was noted, and waits until it works again."""
         self._end_components()
         for _ in range(_ROUNDS):
             if not (operations := list(self._differing())):
@@ -100,7 +100,8 @@ class Rewinder:
         self._children.clear()
 
     def differences(self) -> list[str]:
-        """Returns the keys of what was made, changed or deleted since the state was noted."""
+        """Returns the keys (in etcd) of objects that were made, changed or deleted since the state
+        was noted."""
         there = {key: _revision(kv) for key, kv in self._read(values=False)}
         kept = {key: revision for key, (_, revision) in self._kept.items()}
         return sorted(key for key in {*there, *kept} if there.get(key) != kept.get(key))
@@ -112,7 +113,7 @@ class Rewinder:
                 self._kept[key] = (kv["value"], _revision(kv))
 
     def _differing(self) -> Iterator[Mapping[str, Any]]:
-        """Yields the operations that remove all differences, and all Events."""
+        """Yields the etcd operations that undo all differences, and delete all Events."""
         used = {_resource(key) for key in self._kept}
         emptied = {_NEVER_KEPT}
         if self._request("range", {**_range(_NEVER_KEPT), "limit": 1}).get("kvs"):

@@ -1,7 +1,7 @@
-"""The environment, read in one place, and the layout of the cache that follows from it.
+"""The environment variables of this package, read in one place, and the layout of its cache.
 
 Nothing else in this package reads environment variables: the command line and the public functions
-make one `Settings` and hand it down. Everything that is built, downloaded or started lives below
+make one `Settings` and pass it on. Everything that is built, downloaded or started is below
 `Settings.cache`, outside the checkout, so `git clean` costs nothing and checkouts share the tools:
 
     tools/<set>/<version>/<tool>    executables; a file there is complete and has the right version
@@ -27,9 +27,9 @@ CACHE_VARIABLE = "KWOK_OPERATOR_CACHE"
 KUBECONFIG_VARIABLE = "KWOK_OPERATOR_TEST_KUBECONFIG"
 VERSION_VARIABLE = "KUBERNETES_VERSION"
 PORTS_VARIABLE = "KWOK_OPERATOR_PORTS_FROM"
-"""The variable for the lowest port that a cluster may take; for programs that run several clusters.
+"""The variable for the lowest port that a cluster may take, for programs that run several clusters.
 
-Without it kwokctl takes any free port, also that of a component that is stopped for a moment.
+Without it kwokctl takes any free port, also the port of a component that is stopped for a moment.
 """
 
 ELSEWHERE = f"{CACHE_VARIABLE} can name another directory for tools and clusters"
@@ -39,7 +39,8 @@ SETS_DIRECTORY = Path(__file__).resolve().parent / "gomodules"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Where to look and where to write, and which cluster to borrow, if any."""
+    """Where to search for tools, where to write, and which existing cluster to use instead of a new
+    one, if any."""
 
     cache: Path
     kubernetes_version: str = DEFAULT_KUBERNETES_VERSION
@@ -70,7 +71,7 @@ class Settings:
         return self.cache / "tools" / set_name / f"v{version}"
 
     def log(self, name: str) -> Path:
-        """Return the path of a log, its directory made."""
+        """Return the path of a log, and make its directory."""
         directory = self.cache / "logs"
         directory.mkdir(parents=True, exist_ok=True)
         return directory / f"{name}.log"

@@ -18,12 +18,12 @@ _STOP: ContextVar[threading.Event | None] = ContextVar("stop", default=None)
 
 
 class Stopped(Exception):
-    """Raised in a thread whose work is no longer wanted."""
+    """Raised in a thread to stop its work."""
 
 
 @contextmanager
 def stopped_by(event: threading.Event) -> Iterator[None]:
-    """Have `go_on` in the block, in this thread, raise Stopped once the event is set."""
+    """Make `go_on`, called within the block in this thread, raise Stopped once the event is set."""
     token = _STOP.set(event)
     try:
         yield
@@ -32,7 +32,7 @@ def stopped_by(event: threading.Event) -> Iterator[None]:
 
 
 def go_on() -> None:
-    """Raise Stopped if this thread is to stop."""
+    """Raise Stopped if somebody has requested that this thread stops."""
     event = _STOP.get()
     if event is not None and event.is_set():
         raise Stopped

@@ -124,7 +124,7 @@ def parse(text: str) -> Version:
 
 
 def of_family(name: str) -> str:
-    """Return the family of a tool set, which is its name without the version."""
+    """Return the family of a tool set: its name without the version."""
     return re.sub(r"-[\d.]+$", "", name)
 
 
@@ -151,7 +151,7 @@ def _released_as(version: str) -> str:
 
 
 def known_versions(sets_directory: Path = SETS_DIRECTORY) -> list[str]:
-    """List the Kubernetes minor versions that there is a tool set for."""
+    """List the Kubernetes minor versions that have a tool set."""
     names = [path.name.removeprefix(_PREFIX) for path in sets_directory.glob(f"{_PREFIX}*/")]
     return sorted(names, key=lambda name: [int(part) for part in name.split(".")])
 

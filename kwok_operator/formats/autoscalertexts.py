@@ -25,7 +25,8 @@ TRIGGERED: Final = "TriggeredScaleUp"
 NOT_TRIGGERED: Final = "NotTriggerScaleUp"
 NOMINATED: Final = "Nominated"
 FAILED_SCHEDULING: Final = "FailedScheduling"
-"""The reason of Karpenter's Event and of the scheduler's: see `of_karpenter`."""
+"""Karpenter and the scheduler use this reason for their Events; `of_karpenter` distinguishes
+them."""
 
 _SCALE_UP: Final = re.compile(r"\{(\S+) ([0-9]{1,9})->([0-9]{1,9}) \(max: ([0-9]{1,9})\)\}")
 _REFUSED: Final = re.compile(
@@ -103,9 +104,9 @@ class GroupStatus:
     minimum: int | None = None
     maximum: int | None = None
     scale_up: str = ""
-    """NoActivity, InProgress, Backoff or Unhealthy."""
+    """The state of scale-ups: NoActivity, InProgress, Backoff or Unhealthy."""
     backoff: str = ""
-    """Why it is in back-off: code and message. CA before 1.30 doesn't say it."""
+    """Why the group is in back-off: code and message. CA before 1.30 doesn't report it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ class AutoscalerStatus:
 
     written: str = ""
     state: str = ""
-    """Running or Initializing."""
+    """CA's own state: Running or Initializing."""
     health: str = ""
     groups: tuple[GroupStatus, ...] = ()
 
@@ -160,16 +161,15 @@ def nominated(message: str) -> Nomination | None:
 
 
 def of_karpenter(message: str) -> bool:
-    """Whether an Event FailedScheduling is Karpenter's, and not the scheduler's."""
+    """Whether an Event with the reason FailedScheduling is Karpenter's, and not the scheduler's."""
     return message.startswith(_NOT_SCHEDULED)
 
 
 def refused_by_pools(message: str) -> tuple[GroupRefusal, ...] | None:
-    """Reads Karpenter's `Failed to schedule pod, ...`: why each NodePool doesn't take the pod.
+    """Reads Karpenter's `Failed to schedule pod, ...`: why each NodePool can't take the pod.
 
     Versions before 1.7 name the NodePool in each part. Later ones do so only for limits, or among
-    the requirements: a refusal without a name is of a NodePool that isn't known. None for another
-    text.
+    the requirements; without a name, the refusal is of an unknown NodePool. None for another text.
     """
     if not of_karpenter(message):
         return None

@@ -6,15 +6,16 @@ from dataclasses import dataclass
 
 _IPV4_BITS = 32
 FEWEST_ADDRESSES = 4
-"""The fewest addresses of a range for nodes: the first and the last are never assigned."""
+"""The fewest addresses of a range for nodes. Its first and last addresses are never assigned."""
 DEFAULT_BLOCK_SIZES: Mapping[int, int] = {_IPV4_BITS: 24, 128: 64}
-"""The defaults of kube-controller-manager's --node-cidr-mask-size-ipv4 and -ipv6, by bits of an
-address."""
+"""The defaults of kube-controller-manager's --node-cidr-mask-size-ipv4 and -ipv6: bits of an
+address -> prefix."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block of addresses (a CIDR): the first `prefix` bits are fixed, of `bits` in an address."""
+    """A block of addresses (a CIDR): of the `bits` in an address, the first `prefix` bits are
+    fixed."""
 
     bits: int
     prefix: int
@@ -22,7 +23,8 @@ class Block:
 
     @classmethod
     def parse(cls, text: str) -> "Block":
-        """Parses a CIDR. Raises ValueError for anything else, also if bits of a host are set."""
+        """Parses a CIDR. Raises ValueError for anything else, also if a bit after the prefix is
+        set."""
         address, slash, prefix = text.partition("/")
         written = prefix.isascii() and prefix.isdigit() and str(int(prefix[:4])) == prefix
         if not (slash and written) or "%" in address:

@@ -2,8 +2,8 @@
 
     text  --load_documents-->  values  --nodes_of-->  NodeDocuments  --pick-->  one Node
 
-It accepts every form in which people keep Nodes: one, several documents, a List as kubectl prints
-it. Whether a Node is usable as a template is checked by cleaning and merging.
+It accepts every form in which people keep Nodes: one document, several documents, a List as kubectl
+prints it. cleaning.py and merge.py check whether a Node is usable as a template.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,7 +36,7 @@ def read_nodes(text: str, *, where: str) -> NodeDocuments:
 def nodes_of(values: Sequence[Any], *, where: str) -> NodeDocuments:
     """Finds the Nodes among values and in Lists among them.
 
-    Raises ManifestError if there is none, and if several have one name.
+    Raises ManifestError if there is none, or if several have the same name.
     """
     nodes: list[dict[str, Any]] = []
     others: list[str] = []

@@ -122,7 +122,8 @@ def _amount(value: str | float, parts: int) -> int | None:
 
 
 def requests(spec: Mapping[str, Any]) -> dict[str, float]:
-    """Returns what the scheduler counts for a pod: its own requests, else those of its containers.
+    """Returns the requests that the scheduler counts for a pod: the pod's own, else those of its
+    containers.
 
     Containers and sidecars run at the same time, other init containers one after the other, each
     with the sidecars before it. See component-helpers' resource.PodRequests.

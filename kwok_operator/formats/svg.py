@@ -1,6 +1,7 @@
 """Parts of SVG plots: axes, colours, numbers, lines. The same values give the same text.
 
-No scripts, no fonts, no addresses; colours can be read on a light and on a dark background.
+The plots contain no scripts, fonts or addresses. Their colours can be seen on a light and on a dark
+background.
 """
 
 import math

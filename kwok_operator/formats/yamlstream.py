@@ -63,7 +63,8 @@ def _document(lines: "_Lines", streamed: Streamed) -> Iterator[DocumentPiece]:
 
 
 def _elements(lines: "_Lines", dash: str, *, is_cut_at_end: bool) -> Iterator["_Text"]:
-    """Yields the lines of each element of a list, whose dashes are indented as the first is."""
+    """Yields the lines of each element of a list whose dashes are indented like the first one,
+    `dash`."""
     element: _Text | None = None
     while line := lines.next:
         begins = line.startswith(dash) and line[len(dash) : len(dash) + 1] in _SPACES

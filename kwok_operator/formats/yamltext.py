@@ -110,9 +110,9 @@ def read_documents(text: str, *, where: str) -> list[Document]:
 
 
 def read_with_errors(text: str, *, where: str) -> tuple[list[Document], list[DocumentError]]:
-    """Returns the documents, none if the text can't be read, and all errors.
+    """Returns the documents and all errors; no documents if the text can't be read.
 
-    Duplicate keys are errors, too; the last of them counts.
+    Duplicate keys are errors, too; then the last value is used.
     """
     errors: list[DocumentError] = []
     try:
@@ -338,8 +338,8 @@ def in_words(path: Path) -> str:
 
 
 def _json_as_yaml(text: str) -> str:
-    """Rewrites JSON for YAML's parser, which knows neither tabs between tokens nor surrogate
-    pairs."""
+    """Rewrites JSON for the YAML parser, which accepts neither tabs between tokens nor JSON's
+    escapes for characters beyond U+FFFF."""
     if not text.lstrip().startswith(("{", "[")):
         return text
 

@@ -54,11 +54,12 @@ them."""
 READ_BUFFER: Final = 2**18
 
 Observer = Callable[[str, str, int, float], None]
-"""Called after each exchange: method, path, status (0 where there was no answer), seconds."""
+"""A function that is called after each request: method, path, status (0 if there was no answer),
+seconds."""
 
 
 class LineSplitter:
-    """Cuts a stream into lines. A line may span any number of chunks, at linear cost."""
+    """Cuts a stream into lines. A line may span any number of chunks; the cost is linear."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -139,8 +140,8 @@ class KubeClient:
         """Sends a request, and returns the body of a successful answer.
 
         It makes up to `retries` more attempts if retry.py says that this makes sense. Without
-        `resend`, a PATCH whose connection was closed before the answer is not sent again: for
-        patches whose test would fail because the first one was carried out.
+        `resend`, a PATCH whose connection was closed before the answer is not sent again. That is
+        for patches with a test: if the first one was carried out, the second would fail.
         """
         data = body if body is None or isinstance(body, bytes) else encode(body)
         if data is not None and content_type == APPLY:

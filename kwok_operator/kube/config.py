@@ -42,10 +42,11 @@ async def load_connection(
     service_account: Path = SERVICE_ACCOUNT,
     clock: Callable[[], float] = time.time,
 ) -> ApiConnection:
-    """Finds the API server to use, and logs in there; with `in_cluster`, that of this pod.
+    """Finds the API server to use, and logs in there. With `in_cluster`, it must be that of this
+    pod.
 
-    `flag` is the name of the flag that gave the file. Raises ConnectionConfigError with one line:
-    what was searched for, and what to do.
+    `flag` is the name of the flag that gave the file, for messages. Raises ConnectionConfigError
+    with one line: what was searched for, and what to do.
     """
     env = os.environ if environ is None else environ
     # KWOK_PROVIDER_MODE=local makes cluster-autoscaler's kwok provider use a kubeconfig. A terminal
@@ -118,7 +119,7 @@ async def _from_files(paths: list[Path], context: str | None, env: Mapping[str, 
 
 
 async def _endpoint(choice: Choice, env: Mapping[str, str]) -> Endpoint:
-    """Logs in as a context says."""
+    """Logs in to the cluster of a context."""
     cluster, user = choice.cluster, choice.user
     credential = ExecCredential(token=None, certificate=None, private_key=None, expires=None)
     if user.get("exec"):

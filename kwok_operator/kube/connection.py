@@ -55,7 +55,8 @@ class Endpoint:
     proxy: str | None = None
     scheme: str = "Bearer"
     token: str | None = field(default=None, repr=False)
-    """The text after the scheme; for Basic, that is user and password in base64."""
+    """The text after the scheme in the Authorization header; for Basic, user and password in
+    base64."""
     token_file: str | None = None
     expires: float | None = None
     """Epoch seconds at which the token, or the client certificate, expires."""

@@ -36,7 +36,8 @@ REPEATS_WITHIN: Final = 3_600.0
 """Seconds within which a repetition raises the count. Later it makes a new Event, as the API server
 has deleted the old one."""
 SIMILAR: Final = 10
-"""How many Events of one reason about one object may differ in their message; more are combined."""
+"""How many Events with the same reason about one object may differ in their messages; further ones
+are combined."""
 COMBINED: Final = "(combined from similar events): "
 BURST: Final = 25
 PER_EVENT: Final = 60.0
@@ -110,8 +111,8 @@ class _Story:
         return True
 
     def date(self, now: datetime) -> datetime:
-        """Returns the time to give an Event. Events have whole seconds, and kubectl sorts by
-        them: a second one within the same second gets the next second."""
+        """Returns the time to give an Event. Events have whole seconds, and kubectl sorts by them,
+        so a second Event within the same second gets the next second."""
         second = now.replace(microsecond=0)
         self.dated = max(second, min(self.dated + timedelta(seconds=1), second + AHEAD))
         return self.dated
@@ -149,7 +150,7 @@ class Recorder:
     ) -> None:
         """Emits an Event about a group, a profile or a ConfigMap, and logs it.
 
-        `log` marks the log line as the start or the end of a trouble.
+        `log` marks the log line as the begin or the end of a trouble (observability/logs.py).
         """
         level, reference = logging.WARNING if kind == "Warning" else logging.INFO, subject.reference
         what = "group" if reference["kind"] == KIND else reference["kind"].lower()

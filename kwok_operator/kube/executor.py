@@ -106,7 +106,7 @@ class _Run:
     """The weight of failures since the last success; calls that were in flight together count
     once."""
     refusals: int = 0
-    """Jobs that the API server refused since the last success."""
+    """Jobs that the API server refused in a row since the last success."""
     counted: int = 0
     """The ticket of the last call begun when a failure was counted. Failures of calls up to it
     don't count: they were in flight together."""
@@ -146,7 +146,7 @@ class _Job:
 
 
 class Executor:
-    """Runs the calls of all plans, as `pace` allows. Belongs to one event loop."""
+    """Runs the calls of all plans, as fast as `pace` allows. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -343,7 +343,7 @@ class Executor:
         throttled: bool,
         by_policy: bool,
     ) -> None:
-        """Slows all groups down if the API server asks for it, else only the group whose writes
+        """Slows down all groups if the API server requests it, else only the group whose writes
         fail."""
         now, group = self._clock(), job.plan.group
         pace, ticket, whose = self._pace, job.ticket, ""
@@ -389,7 +389,7 @@ class Executor:
         return self._even_share() if room else 0
 
     def _even_share(self) -> int:
-        """Returns each active group's share of the ceiling."""
+        """Returns each active group's share of the limit."""
         return max(1, self._pace.limit // sum(1 for group in self._groups.values() if group.plans))
 
     def _may_begin(self, plan: _Run, now: float, most: int) -> bool:
@@ -417,7 +417,7 @@ class Executor:
         return None
 
     def _retry(self, now: float, most: int) -> _Job | None:
-        """Returns the job whose retry has been due for the longest time."""
+        """Returns the job whose retry is overdue for the longest time."""
         due = [plan for plan in self._retrying if plan.retries[0][0] <= now]
         for plan in sorted(due, key=lambda plan: plan.retries[0]):
             if not plan.over and not self._may_begin(plan, now, most):

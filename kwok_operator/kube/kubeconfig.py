@@ -34,7 +34,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Kubeconfig:
-    """The sections of kubeconfig files, each by name."""
+    """The sections of kubeconfig files (contexts, clusters, users), each by name."""
 
     current_context: str
     contexts: Mapping[str, Mapping[str, Any]]

@@ -18,7 +18,7 @@ from kwok_operator.errors import ApiError, ApiUnreachableError, ServerError, Too
 T = TypeVar("T")
 
 ACCIDENTS: Final = (TooManyRequestsError, ServerError, ApiUnreachableError)
-"""The errors after which a retry makes sense; any other 4xx would be answered the same again."""
+"""The errors after which a retry makes sense. Any other 4xx would be the answer again."""
 BASE_DELAY: Final = 0.5
 MAX_DELAY: Final = 30.0
 MAX_RETRY_AFTER: Final = 300.0

@@ -29,7 +29,8 @@ AGREEING: Final = 3
 
 
 class ServerClock:
-    """The API server's clock. `monotonic` and `wall` are this machine's clocks, in seconds."""
+    """The API server's time of day. `monotonic` and `wall` are this machine's clocks, in
+    seconds."""
 
     def __init__(
         self,

@@ -11,13 +11,13 @@ from itertools import accumulate
 from typing import Any, Final
 
 MOST: Final = 400
-"""The most levels of one object."""
+"""The most levels of nesting of one object."""
 CUT: Final = "nestsTooDeep"
 """The key that marks an object from which something was left out."""
 ALONE: Final = 1
 OF_LINE: Final = 2
 OF_LIST: Final = 3
-"""The level of an object: by itself (1), in {"object": {}} (2), in {"items": [{}]} (3)."""
+"""The level at which an object begins: alone 1, in {"object": {}} 2, in {"items": [{}]} 3."""
 
 _TOKENS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[][{}]', re.DOTALL)
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"{}[]"))

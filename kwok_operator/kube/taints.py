@@ -12,8 +12,8 @@ from kwok_operator.constants import (
 
 
 def is_not_ready_taint(taint: Mapping[str, Any]) -> bool:
-    """Whether this is Kubernetes' own taint of a new node: no value, and not NoExecute, which
-    evicts."""
+    """Whether this is Kubernetes' own taint of a new node: without a value, and not with the effect
+    NoExecute, which evicts pods."""
     return (
         taint.get("key") == NOT_READY_TAINT_KEY
         and taint.get("effect") == NOT_READY_TAINT_EFFECT

@@ -1,1 +1,1 @@
-"""The main job: creates, changes and deletes a group's nodes until they are as its spec says."""
+"""The main job: creates, changes and deletes a group's nodes until they match the group's spec."""

@@ -3,10 +3,11 @@
     resolved node  --likeness-->  value of the label ALIKE_LABEL
 
 With --balance-similar-node-groups CA keeps groups that it considers alike at equal sizes. It
-compares their nodes' resources and labels, except labels of a place, and with some providers of
-pools, too. From 1.37 on no flag adds labels to ignore, except with those providers; so the names of
-our groups and of copied pools would make all groups differ. In all versions a flag can name one
-label to compare instead, and its value is computed here from everything CA would compare.
+compares the resources and labels of their nodes, but ignores some labels: those of a place, and
+with some providers those of pools. From CA 1.37 on, a flag can add labels to ignore only with those
+providers; so the names of our groups and of copied pools would make all groups differ. In all
+versions a flag can name one label to compare instead of everything else. This module computes its
+value from everything that CA would compare.
 """
 
 import hashlib

@@ -66,8 +66,8 @@ def announce(
     plan: Plan,
     cautions: Iterable[str] = (),
 ) -> None:
-    """Emits Events about a pass that has just written `after`; `cautions` are warnings about its
-    spec."""
+    """Emits Events about a pass that has just written the status `after`. `cautions` are warnings
+    about the group's spec."""
     old, new = _by_type(before.conditions), _by_type(after.conditions)
     if before.template_hash and before.template_hash != after.template_hash:
         recorder.emit(group, "Normal", "TemplateChanged", _template_changed(group.spec, after))
@@ -135,8 +135,8 @@ def _template_changed(spec: KwokNodeGroupSpec, after: KwokNodeGroupStatus) -> st
 def _begun(
     old: _Conditions, conditions: Iterable[Condition]
 ) -> Iterator[tuple[str, EventType, str, str]]:
-    """Yields the Events of conditions that begin: the condition's reason, then type, reason and
-    message."""
+    """Yields the Events of conditions that begin, as (reason of the condition, type, reason,
+    message)."""
     said: set[str] = set()  # one cause can change several conditions; it gets one Event
     for condition in conditions:
         missing = condition.type == ConditionType.PROVISIONED and _failed(condition)
@@ -155,8 +155,8 @@ def _begun(
 def _ended(
     old: _Conditions, new: _Conditions, *, after: KwokNodeGroupStatus, failed: bool
 ) -> Iterator[tuple[str, str, str]]:
-    """Yields the Events of conditions that end: the ended reason, then reason and message of the
-    Event.
+    """Yields the Events of conditions that end, as (reason that ended, reason and message of the
+    Event).
 
     `failed` says whether the last Event about instances reported failures.
     """

@@ -87,6 +87,6 @@ def hindrance(
 
 
 def _field(length: int) -> int:
-    """Returns the bytes of a protobuf field with `length` bytes of content: key, length and
-    content."""
+    """Returns the length in bytes of a protobuf field with `length` bytes of content: key, length
+    and content."""
     return 1 + max(1, -(-length.bit_length() // 7)) + length

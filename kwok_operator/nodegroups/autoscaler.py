@@ -152,7 +152,7 @@ def target_of(
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """An instance to delete; `failed` if it never became a node."""
+    """An instance that CA wants to delete; `failed` if it never became a node."""
 
     name: str
     failed: bool = False
@@ -168,7 +168,7 @@ class Change:
 
 
 def increase(fleet: Fleet, delta: int) -> Change:
-    """Raises the target by `delta`. Raises RefusedError."""
+    """Returns the change that raises the target by `delta`. Raises RefusedError."""
     if delta <= 0:
         raise RefusedError(RefusalReason.INVALID, f"the increase must be positive, and is {delta}")
     target = fleet.target + delta

@@ -18,7 +18,7 @@ class NodeBudget:
         self._waiting: set[str] = set()
 
     def room(self, name: str) -> int:
-        """Returns how many nodes this group may have, including those it has."""
+        """Returns how many nodes a group may have, including those that it has."""
         others = sum(granted for other, granted in self._granted.items() if other != name)
         return max(0, self.limit - others)
 

@@ -52,8 +52,8 @@ _ROLES = _keys(
         "Rancher": "node-role.kubernetes.io/controlplane",
     }
 )
-"""Labels and taints of a control plane; templates drop them, as pods are to be scheduled to
-nodes."""
+"""Labels and taints of a control plane. Templates drop them, so that pods can be scheduled to the
+new nodes."""
 
 _NAMES_A_MACHINE = re.compile(
     r"(.*/)?(hostname|node-?name|machine-name|([a-z]+-)*(instance|node|machine|worker)[-_]?id"
@@ -145,7 +145,7 @@ _MAX_DEPTH = 50
 """The most levels of nested maps and lists in a node, because copying and serialising recurse. A
 real node has a dozen."""
 _MOST_ADDRESSES = 32
-"""The most addresses that are searched for in annotations; a real node has a handful."""
+"""The most addresses of a node that are searched for in annotations; a real node has a handful."""
 _SHORTEST_IDENTITY = 7
 """The fewest characters of a value that identifies a machine. Shorter ones, such as "node1", also
 occur in other texts."""
@@ -164,8 +164,8 @@ def clean_node(node: Mapping[str, Any], *, field: str, keep_images: bool = False
 
     `field` is where users wrote the node ("spec.template.node"), for messages. The list of images
     that the machine has pulled is long, and stays only with `keep_images`. A label or annotation
-    may be null: merged over another node, it removes that node's. Raises TemplateError if the value
-    is not a Node at all or has a part of an unusable type.
+    may be null: when merged over another node, it removes that node's. Raises TemplateError if the
+    value is not a Node at all or has a part of an unusable type.
     """
     short = _shortened(node, keep_images=keep_images)
     _check_depth(short, field=field)
@@ -231,8 +231,8 @@ def is_control_plane_taint(taint: Mapping[str, Any]) -> bool:
 
 
 def control_plane_shape(node: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the labels and taints that mark a node of a control plane, as in `template.shape`;
-    empty if it has none. For nodes that `clean_node` accepts."""
+    """Returns the labels and taints that mark a node as part of a control plane, in the form of
+    `template.shape`; empty if it has none. `node` must be one that `clean_node` accepts."""
     labels, taints = part_of(dict(node), "metadata", "labels"), part_of(dict(node), "spec")
     found = {
         "labels": {key: text for key, text in labels.items() if _ROLES.fullmatch(key)},
@@ -242,8 +242,8 @@ def control_plane_shape(node: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def section(parent: dict[str, Any], key: str, *, field: str) -> dict[str, Any]:
-    """Returns the object at `key`, a new one if it is missing; raises TemplateError if it is no
-    object."""
+    """Returns the object at `key`, which it creates if it is missing. Raises TemplateError if the
+    value is no object."""
     value = parent.get(key)
     if value is None:
         value = parent[key] = {}
@@ -338,8 +338,8 @@ def _drop(mapping: dict[str, Any], keys: frozenset[str]) -> None:
 
 
 def _identity(metadata: Node, spec: Node, status: Node) -> frozenset[str]:
-    """Returns values that identify this one machine: addresses, cloud id, UUIDs, a host-like
-    name."""
+    """Returns values that identify one machine: addresses, cloud id, UUIDs, a name like a
+    host's."""
     node_info, pod_cidrs = status["nodeInfo"], spec.get("podCIDRs")
     values = [node_info.get(key) for key in _NODE_INFO_OF_A_MACHINE]
     values += [metadata.get("uid"), spec.get("podCIDR")]

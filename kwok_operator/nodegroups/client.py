@@ -31,7 +31,7 @@ LONGEST_REASON: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A KwokNodeGroup as last seen."""
+    """A KwokNodeGroup as last read from the API server."""
 
     name: str
     uid: str
@@ -115,10 +115,11 @@ def _reference(name: str, uid: str) -> dict[str, str]:
 def scaling_patch(
     group: Group, *, target: int | None, names: Collection[str] | None
 ) -> list[dict[str, Any]]:
-    """Returns a JSON Patch of spec.targetSize and spec.scaleDown.nodesToDelete (None: unchanged)
-    for the group as it was seen; empty if nothing changes.
+    """Returns a JSON Patch that sets spec.targetSize and spec.scaleDown.nodesToDelete (None:
+    unchanged) of the group as it was read; empty if nothing changes.
 
-    It tests the generation, which writes of status don't change.
+    It tests the generation, so it fails if the spec has changed meanwhile, but not after a write of
+    the status.
     """
     patch: list[dict[str, Any]] = []
     if target != group.spec.target_size:

@@ -29,7 +29,8 @@ _TAINTS_LIST = constants.TEMPLATE_TAINTS_ANNOTATION
 class Patches:
     """The merge patches of a node, to be written in this order; None if there is nothing to write.
 
-    The last one has the hash of the template: a node that got only the first is still outdated.
+    The last one writes the hash of the template. So a node that got only the first patches still
+    counts as outdated.
     """
 
     status: dict[str, Any] | None

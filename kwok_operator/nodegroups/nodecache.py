@@ -95,7 +95,7 @@ def _no_mark(node: NodeView) -> None:
 
 
 def record_of(node: NodeView, read_mark: ReadMark = _no_mark) -> NodeRecord:
-    """Makes the record of a node."""
+    """Makes the cache's record of a node."""
     annotations, group = node.annotations, group_of_node(node.labels, node.annotations)
     claimed = annotations.get(constants.NODE_GROUP_UID_ANNOTATION, "")
     owner = claimed if claimed in node.owner_uids else ""

@@ -86,10 +86,11 @@ class NodeWriter:
     async def check(
         self, name: str, body: bytes, *, group: str, uid: str, template_hash: str
     ) -> None:
-        """Makes a strict dry run of a POST, which creates nothing.
+        """Makes a strict dry run of a POST, which creates nothing, to check the node.
 
         Raises BadRequestError, ForbiddenError or InvalidError if the API server refuses it,
-        AlteredNodeError if the stored node would lack the marks by which its group recognises it.
+        AlteredNodeError if the stored node would lack the marks (label, annotations, owner) by
+        which its group recognises it.
         """
         params = {"dryRun": "All", "fieldValidation": "Strict"}
         try:
@@ -105,11 +106,11 @@ class NodeWriter:
     async def create(
         self, name: str, body: bytes, *, group: str, uid: str, template_hash: str
     ) -> Stored | None:
-        """Creates a node; returns None if its name belongs to a node that the operator did not
+        """Creates a node. Returns None if its name belongs to a node that the operator did not
         make.
 
-        Raises AlteredNodeError if the stored node lacks the marks of its group or its template.
-        Such a node is deleted again, or the group would create nodes without end.
+        Raises AlteredNodeError if a webhook removed the marks of the node's group or template. Such
+        a node is deleted again, or the group would create nodes without end.
         """
         try:
             answer = await self._client.request(
@@ -374,7 +375,7 @@ class NodeWriter:
         return NODES.one(answer)
 
     async def delete(self, record: NodeRecord, *, pods: bool) -> None:
-        """Deletes a node without a drain, then its pods if `pods`."""
+        """Deletes a node without a drain; with `pods` also its pods, afterwards."""
         refusal = await self._delete(record, {"uid": record.uid})
         if refusal is not None and await self._reread(record) is not None:
             raise refusal  # the node is still the same: a webhook refuses its deletion
@@ -471,7 +472,8 @@ class NodeWriter:
 
 
 def _require_marks(node: NodeView, name: str, *, group: str, uid: str, template_hash: str) -> None:
-    """Raises AlteredNodeError if a node lacks the marks of its group or template."""
+    """Raises AlteredNodeError if a node lacks the marks of its group (label, annotations, owner) or
+    template (hash)."""
     lost = _lost_marks(node, group=group, uid=uid)
     if node.name != name:
         lost.append("its name")

@@ -71,8 +71,8 @@ class Stamped:
             self.serials.setdefault(serial, 0)
 
     def has_lost(self, record: NodeRecord, template_hash: str) -> bool:
-        """Whether a node had the hash of the present template, and has neither it nor the former
-        one now."""
+        """Whether a node had the hash of the present template and now has neither that hash nor the
+        former one."""
         known = template_hash == self.template_hash and record.serial in self.serials
         return known and record.template_hash not in (template_hash, self.former)
 

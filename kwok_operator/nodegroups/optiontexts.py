@@ -1,4 +1,4 @@
-"""Converts options of cluster-autoscaler from Go's syntax to that of a group."""
+"""Converts cluster-autoscaler's options from Go's syntax to the syntax of a group's spec."""
 
 import math
 import re
@@ -10,11 +10,11 @@ _GO_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(h|ms|m|s|us|µs|ns
 _SECONDS: Final = {"h": "3600", "m": "60", "s": "1", "ms": "1e-3", "us": "1e-6", "µs": "1e-6"}
 _FLOAT: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]{1,4})?")
 _MAX_OPTION: Final = 100
-"""The most characters of an option: longer ones are no real values, and too large for Decimal."""
+"""The most characters of an option. Longer texts are no real values, and too large for Decimal."""
 
 
 def share(text: str) -> str:
-    """Converts a number from 0 to 1 to the text that a group has; returns "" for anything else."""
+    """Converts a number from 0 to 1 to its text in a group's spec; returns "" for anything else."""
     if len(text) > _MAX_OPTION or not _FLOAT.fullmatch(text):
         return ""
     number = Decimal(text)

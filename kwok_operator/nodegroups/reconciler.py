@@ -85,7 +85,8 @@ class Reconciler:
         self._closing = True
 
     async def reconcile(self, name: str) -> None:
-        """Makes one pass over a group. Raises KwokOperatorError if it has to be tried again."""
+        """Makes one pass over a group: compares the wanted nodes with the existing ones, and acts.
+        Raises KwokOperatorError if it has to be tried again."""
         with self._parts.metrics.reconciling(self._parts.clock.monotonic):
             await self._look_at(name)
 

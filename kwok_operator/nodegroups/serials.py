@@ -109,7 +109,7 @@ class Ranges(Serials):
 
 
 class _Bitmap(Serials):
-    """The serials from `first` on whose bit is set."""
+    """A set of serials as a bitmap: those from `first` on whose bit is set."""
 
     __slots__ = ("_bits", "_first", "_size")
 
@@ -223,7 +223,7 @@ def ranges_of(text: str) -> tuple[tuple[int, int], ...]:
 
 
 def pack(serials: Set[int]) -> str:
-    """Writes serials as ranges while those are short enough to be read, else as ranges or a
+    """Writes serials as ranges while these are short enough for people to read, else as ranges or a
     bitmap, whichever is shorter."""
     ranges = format_ranges(serials)
     if len(ranges) <= MAX_RANGES_LENGTH:

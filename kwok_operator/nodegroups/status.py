@@ -3,9 +3,9 @@
     Facts (what the reconciler knows)  --make_status-->  KwokNodeGroupStatus
 
 Conditions follow the Kubernetes conventions (and kstatus, which Flux and Argo read): `Ready` is
-good, `Reconciling` and `Stalled` are not; each carries the generation it was computed from, so that
-an old one never counts for a new spec. A reason is a word for programs and for the STATUS column, a
-message is a sentence for people that says what to do.
+good, `Reconciling` and `Stalled` are not. Each has the generation of the spec from which it was
+computed, so that an old one never counts for a new spec. A reason is a word for programs and for
+the STATUS column; a message is a sentence for people that says what to do.
 """
 
 from collections.abc import Mapping, Sequence

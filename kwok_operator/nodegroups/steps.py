@@ -23,7 +23,7 @@ from kwok_operator.nodegroups.observation import Memory, Observation
 from kwok_operator.nodegroups.plan import Plan
 
 Stop = Callable[[], bool]
-"""Returns whether the plan has become pointless, so that work on it stops."""
+"""A function that returns whether the plan has become pointless, so that work on it stops."""
 Write = Callable[[Stop], Awaitable[None]]
 
 
@@ -32,7 +32,7 @@ class FirstWrite(Protocol):
 
     @property
     def ready(self) -> bool:
-        """Whether kwok may make the node Ready at once."""
+        """Whether kwok may make the node Ready as soon as it is created."""
 
     @property
     def keeps_ready_parts(self) -> bool:
@@ -46,7 +46,7 @@ class FirstWrite(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """What a step adds to the status: conditions, and whole fields by their names in Python.
+    """What a step adds to the status: conditions, and whole fields by their Python names.
 
     `failed` counts instances that could not be created.
     """
@@ -61,7 +61,7 @@ class StepPass:
 
     @property
     def ended(self) -> frozenset[int]:
-        """The serials of nodes to delete whatever the target."""
+        """The serials of nodes that are to be deleted, whatever the target."""
         return frozenset()
 
     @property
@@ -72,8 +72,8 @@ class StepPass:
     async def revise(
         self, plan: Plan, *, template: Node | None, reporting: bool, stop: Stop
     ) -> Plan | None:
-        """Returns the plan as this step changes it; None if `stop` ended it. `reporting`: the plan
-        is only for a progress report.
+        """Returns the plan with this step's changes; None if `stop` ended it. `reporting`: the plan
+        is only for a progress report, so nothing new may be requested.
 
         `template` is the node that new nodes copy, None if there is no usable template.
         """
@@ -100,8 +100,8 @@ class StepPass:
         return StepReport()
 
     def after_status(self) -> float | None:
-        """Called after the status was written; returns in how many seconds to look at the group
-        again."""
+        """Called after the status was written. Returns in how many seconds the group needs another
+        pass; None: no need."""
         return None
 
     async def before_nodes(self) -> None:

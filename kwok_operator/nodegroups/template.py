@@ -5,8 +5,8 @@
 
 The *resolved* node is what new nodes copy: cleaned, merged, complete with capacity, taints and the
 labels that all nodes of the group share; it is kept in status. A *NodeTemplate* belongs to one
-group and is serialised once: each node costs a join of byte strings, not a JSON dump. Nothing here
-sends requests; whether the API server accepts the node is tried by templates.py.
+group and is serialised once, so that the JSON of each node is made by joining byte strings, not by
+a JSON dump. Nothing here sends requests; templates.py lets the API server check the node.
 """
 
 import copy
@@ -46,7 +46,7 @@ _FIELD_OF_RESOURCE = {"cpu": "cpu", "memory": "memory", "ephemeral-storage": "ep
 """Resource -> the field of `shape` and of `shape.reserved`; any other resource is in the field
 `resources`."""
 MAX_RESOLVED_BYTES = 128 * 1024
-"""The most bytes of a resolved node. It is kept in status beside the spec; etcd takes 1.5 MB for
+"""The most bytes of a resolved node. It is kept in status beside the spec; etcd accepts 1.5 MB for
 the whole object."""
 MAX_ROUGH_BYTES = 2 * MAX_RESOLVED_BYTES
 """The most bytes (`rough_size`) of a part of the template before it is cleaned."""
@@ -120,7 +120,7 @@ def _check_size(size: int, *, field: str, most: int) -> None:
 
 
 def template_hash(node: Node) -> str:
-    """Returns ten characters that change when the resolved node does."""
+    """Returns ten characters (a hash) that change when the resolved node changes."""
     canonical = json.dumps(node, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:10]
 
@@ -313,7 +313,7 @@ def render(
 
     `machines` is the group's annotation that says where the nodes' Machines are, if they have any.
     With `endpoint`, nodes can be created Ready: they get the addresses, the port and the conditions
-    that kwok would have filled in. kwok leaves a node that is Ready already unchanged.
+    that kwok would have filled in, as kwok doesn't change a node that is Ready already.
     """
     marker = _unused_marker([resolved, provider_id_prefix, endpoint and endpoint.addresses])
     node = _with_identity(resolved, marker=marker, group=group, uid=uid, prefix=provider_id_prefix)

@@ -53,8 +53,8 @@ class Missing:
 class Found:
     """The source of a group's template.
 
-    `version` changes when its nodes do; `origin` describes it in words. `load` returns the nodes
-    themselves; it raises SourceMissingError if they have vanished meanwhile.
+    `version` changes when the source's nodes change; `origin` describes the source in words. `load`
+    returns the nodes themselves; it raises SourceMissingError if they have vanished meanwhile.
     """
 
     version: str
@@ -81,9 +81,9 @@ class TemplateSources(Protocol):
 class Resolution:
     """The node that new nodes copy, or why there is none.
 
-    `reason` is a word for `error`. `origin` says what the node was copied from; with `missing` its
-    source has none at the moment, and the node is the last one known. `retry_in` is set if the
-    template could not be tried: the seconds until the next try.
+    `reason` is a word for `error`. `origin` says what the node was copied from. With `missing`, the
+    source has no node at the moment, and this is the last one known. `retry_in` is set if the API
+    server has not checked the template: the seconds until the next try.
     """
 
     node: Node | None

@@ -1,9 +1,9 @@
-"""Makes a new node usable at once, for which Kubernetes alone would take a while.
+"""Makes a new node usable at once; Kubernetes alone would take a while.
 
 The API server puts the taint node.kubernetes.io/not-ready on every new node.
 kube-controller-manager removes it, and adds labels and an annotation, for a few nodes a second. So
-we remove the taint at the first sign that a node is Ready, and create nodes with the labels and the
-annotation. A node is *usable* while it is Ready and Kubernetes keeps no pods off it.
+the operator removes the taint at the first sign that a node is Ready, and creates nodes with the
+labels and the annotation. A node is *usable* while it is Ready and Kubernetes keeps no pods off it.
 """
 
 from collections.abc import Mapping

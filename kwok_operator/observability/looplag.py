@@ -21,7 +21,7 @@ INTERVAL: Final = 0.1
 async def watch_lag(observe: Callable[[float, float], None]) -> None:
     """Calls `observe` with each delay in seconds and the CPU time within it, until cancelled.
 
-    The CPU time is this thread's since it was last awake, but at most the delay.
+    The CPU time is that of this thread since the loop's last wake-up, but at most the delay.
     """
     while True:
         due, used = time.perf_counter() + INTERVAL, time.thread_time()

@@ -204,7 +204,7 @@ class Metrics(ProcessMetrics):
             self._provider_problems.labels(reason).set(count)
 
     def watch_queue(self, depth: Callable[[], int]) -> None:
-        """Exports the number of groups that wait for a pass or are in one."""
+        """Exports how many groups wait for a pass or are in one."""
         text = "Groups that wait for a pass or are in one."
         self._gauge("kwok_operator_queue_depth", text, depth)
 
@@ -245,7 +245,7 @@ class Metrics(ProcessMetrics):
 
     @contextmanager
     def reconciling(self, clock: Callable[[], float]) -> Iterator[None]:
-        """Counts one pass over a group, and whether it failed."""
+        """Counts one pass over a group and its duration, and whether it failed."""
         started = clock()
         try:
             yield

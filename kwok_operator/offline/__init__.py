@@ -1,1 +1,1 @@
-"""Commands that need no cluster: validate, convert, and their files."""
+"""Commands that need no cluster (validate, convert), and the files that they read."""

@@ -72,7 +72,8 @@ class _Place:
 
 
 def convert(objects: Iterable[FoundObject], terms: ConvertTerms) -> Converted:
-    """Returns the groups of all scalables among objects of any kind."""
+    """Returns the groups of all scalables (MachineDeployments, MachineSets, MachinePools) among the
+    objects."""
     return _Converter(terms, list(objects)).run()
 
 
@@ -139,7 +140,8 @@ class _Converter:
 
     @property
     def _is_cluster_api(self) -> bool:
-        """Whether the objects are Cluster API's own, and not of another API group."""
+        """Whether the objects have Cluster API's own API group, not another one that the terms
+        name."""
         return self._terms.keys.group == DEFAULT_GROUP
 
     def _outside(self, group: CapiGroup) -> Iterator[Finding]:
@@ -216,8 +218,8 @@ class _Converter:
                 self._findings.append(cluster.finding(message, (*each.path, "class")))
 
     def _beside_bounds(self, scalable: Scalable, place: _Place) -> Iterator[Finding]:
-        """Yields a finding if both Cluster API and cluster-autoscaler would set a topology's
-        replicas."""
+        """Yields a finding if both Cluster API (by the topology) and cluster-autoscaler would set
+        the same replicas."""
         sizes = (self._terms.keys.min_size, self._terms.keys.max_size)
         if scalable.replicas is None or scalable.annotations.keys().isdisjoint(sizes):
             return

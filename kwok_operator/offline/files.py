@@ -101,7 +101,7 @@ class FoundObject:
 def nodes_in_configmap(
     configmap: FoundObject, key: str
 ) -> tuple[NodeDocuments | None, list[Finding]]:
-    """Reads the Nodes under a key of a ConfigMap; returns them, None if there are none, and the
+    """Reads the Nodes under a key of a ConfigMap. Returns them (None if there are none) and the
     findings."""
     where = f"ConfigMap {configmap.name}, key {key}"
     read, errors = read_with_errors(configmap.data[key], where=where)
@@ -210,7 +210,7 @@ class Files:
 
 
 def _at(prefix: Path) -> str:
-    """Returns the prefix of a sentence that says which object of a document it is about."""
+    """Returns the beginning of a sentence: which object of a document it is about."""
     return f"{in_words(prefix)}: " if prefix else ""
 
 

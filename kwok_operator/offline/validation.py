@@ -50,13 +50,13 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class ValidationReport:
-    """The result of a validation; without findings, everything is fine."""
+    """The result of a validation. Without findings the files are valid."""
 
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
     rows: tuple[Row, ...]
     recognised: int
-    """The number of objects that are for the operator."""
+    """The number of objects that are of interest to the operator."""
     pools: int = 0
     """The number of KwokCapacityPools without a mistake."""
     profiles: int = 0
@@ -253,7 +253,8 @@ class _Checker:
         return pick(documents, source.node, where=f"{where}, key {key}") if documents else None
 
     def _nodes(self, configmap: FoundObject, key: str) -> NodeDocuments | None:
-        """Returns the Nodes under a key; None if there is a mistake, which becomes a finding."""
+        """Returns the Nodes under a key of a ConfigMap; None if there is a mistake, which becomes a
+        finding."""
         self._looked_at.add(configmap.identity)
         documents, findings = nodes_in_configmap(configmap, key)
         self._findings += findings
@@ -304,7 +305,8 @@ class _Checker:
     def _templates(
         self, config: ProviderConfig, obj: FoundObject
     ) -> tuple[ConfigMapTemplates | None, FoundObject]:
-        """Returns the templates of a config and the object that has them, for findings."""
+        """Returns the templates of a provider config, and the object that contains them, for
+        findings."""
         name = config.configmap_name
         if name is None or not config.read_nodes_from.static:
             return None, obj

@@ -165,7 +165,8 @@ class Assembly:
     def _make_steps(
         self, client: KubeClient, *, writer: NodeWriter, metrics: Metrics, clock: Clock
     ) -> tuple[GroupStep, ...]:
-        """Returns the steps that take part in each pass, in this order."""
+        """Returns the features' steps (nodegroups/steps.py) that take part in each pass, in the
+        order of their calls."""
         cloud = CloudStep(
             clouds=self.clouds,
             hold=HoldLink(client=client, clock=clock.monotonic),
@@ -187,7 +188,8 @@ class Assembly:
         return CompanionStep(self.companions), topology, cloud
 
     def set_up_clusterapi(self, settings: ClusterApiSettings, management: KubeClient) -> None:
-        """Sets up groups for Cluster API's objects; `management` is the client that reads those."""
+        """Sets up groups that are derived from Cluster API's objects; `management` is the client
+        that reads these objects."""
         self.mirror = Mirror(
             settings,
             management=management,
@@ -282,7 +284,7 @@ class Assembly:
             self.queue.add(name, anew=True)
 
     def group_seen(self, body: Mapping[str, Any], gone: bool) -> None:
-        """Enters a group that a watch reports."""
+        """Stores a group that a watch reports, and schedules a pass over it."""
         if self.intake.seen(body, gone):
             name = body["metadata"]["name"]
             self.wake(name)
@@ -367,7 +369,7 @@ class Assembly:
         metrics.watch_contact(constants.NODES_PATH, lambda: self.node_reflector.last_contact)
 
     def _set_up_profiles(self, client: KubeClient, *, metrics: Metrics, clock: Clock) -> None:
-        """Sets up pod profiles, in the nodes' cluster: its kwok plays the Stages."""
+        """Sets up pod profiles in the nodes' cluster, as its kwok carries out their Stages."""
         self.profiles = Profiles(client=client, recorder=self.recorder, now=clock.now)
 
     def _set_up_companions(self, client: KubeClient, *, clock: Clock) -> None:

@@ -110,7 +110,8 @@ class Candidate:
         return Lease(spec, self._metadata())
 
     def won(self, lease: Lease, *, sent_at: float) -> None:
-        """Notes that a claim sent at `sent_at` succeeded; `lease` is the Lease as stored."""
+        """Notes that a claim sent at `sent_at` succeeded, so this replica leads; `lease` is the
+        Lease as stored."""
         self.see(lease, now=sent_at)
         self.leads_until = sent_at + self._terms.renew_deadline
 

@@ -42,8 +42,9 @@ NEEDED = (
     ("coordination.k8s.io", "leases", "get"),
     *(("", "configmaps", verb) for verb in ("list", "watch")),
 )
-"""API group, resource (and subresource), verb: what deploy/base/rbac.yaml grants, except Events,
-without which the operator works. A component's permissions are checked only where they are used."""
+"""The operator's permissions as API group, resource (and subresource), verb: those in
+deploy/base/rbac.yaml, except for Events, which the operator can do without. A component's
+permissions are checked only where they are used."""
 
 NEEDED_FOR_ELECTION = tuple(
     ("coordination.k8s.io", "leases", verb) for verb in ("get", "create", "update")
@@ -59,7 +60,7 @@ _EMULATED = (
 
 
 def needed_for_emulation(group: str) -> tuple[tuple[str, str, str], ...]:
-    """Returns API group, resource and verb of the permissions to emulate machines of an API
+    """Returns API group, resource and verb of the permissions to simulate the machines of an API
     group."""
     crds = ("apiextensions.k8s.io", "customresourcedefinitions", "list")
     return (crds, *((group, resource, verb) for resource, verb in _EMULATED))
@@ -75,7 +76,8 @@ _MIRRORED = tuple(
     for kind in ("machinedeployments", "machinesets", "machinepools")
     for verb in ("list", "watch")
 )
-"""The permissions in deploy/components/clusterapi-mirror/rbac.yaml that each mirror needs."""
+"""The permissions in deploy/components/clusterapi-mirror/rbac.yaml that are needed to follow
+Cluster API's objects."""
 
 
 async def check_permissions(

@@ -110,7 +110,7 @@ class Operator:
             self.ended.set_result(error)
 
     async def wait_for_login(self, pause: float) -> None:
-        """Waits as long as needed so that two logins are `pause` seconds apart."""
+        """Waits until `pause` seconds have passed since the last login."""
         wait = self._next_login - time.monotonic()
         self._next_login = time.monotonic() + max(wait, 0.0) + pause
         await asyncio.sleep(wait)
@@ -186,7 +186,8 @@ class Operator:
                 return
 
     async def stop(self) -> None:
-        """Stops all parts: first the work on groups, then the parts that its last writes need."""
+        """Stops all parts: first the work on groups, then the parts that it needs for its last
+        writes."""
         if self._stopping is None:
             self._stopping = asyncio.create_task(self._stop(), name="stop")
         await asyncio.shield(self._stopping)

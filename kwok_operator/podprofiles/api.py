@@ -49,7 +49,7 @@ Indexes = Annotated[
         message='must be indexes or ranges of them, such as "3,10-19"',
     ),
 ]
-"""Indexes such as "3,10-19". A range from a greater to a smaller number has none."""
+"""Indexes such as "3,10-19". A range whose first number is the greater one is empty."""
 
 Level = Annotated[
     str,

@@ -113,7 +113,7 @@ class Compiled:
     stages: tuple[Manifest, ...] = ()
     problems: tuple[ProfileProblem, ...] = ()
     overlapping: tuple[str, ...] = ()
-    """The profiles that apply to some of its pods instead."""
+    """The names of other profiles that apply to some of its pods instead."""
 
 
 def compile_profile(profile: Profile, *, above: Sequence[Profile] = ()) -> Compiled:
@@ -143,7 +143,8 @@ def compile_profile(profile: Profile, *, above: Sequence[Profile] = ()) -> Compi
 
 
 def stage_name(profile: str, part: str) -> str:
-    """Returns the name of a Stage. Parts have no dot, so two profiles never share a name."""
+    """Returns the name of the Stage for a part of a profile. Names of parts have no dot, so two
+    profiles never share a Stage's name."""
     name = f"{NAME_PREFIX}{profile}.{part}"
     if len(name) <= _MAX_NAME:
         return name
@@ -252,8 +253,8 @@ class _Stages:
         return any(each.least < lives.ready.most for each in ends)
 
     def _before_ready(self, ends: str) -> str:
-        """jq: whether the containers end before the pod would be Ready. `ends` is jq for the
-        milliseconds until they end, or null."""
+        """Returns jq: whether the containers end before the pod would be Ready. `ends` is jq for
+        the milliseconds until they end, or null."""
         ready = self._lives.jq_span("ready", self._lives.ready)
         return f"({ends} as $e | $e != null and $e < {ready})"
 
@@ -283,8 +284,8 @@ class _Stages:
         status: str,
         event: tuple[str, str] = ("", ""),
     ) -> Manifest:
-        """Makes a Stage that ends the containers of pods that are Ready, or that would end before
-        they get Ready."""
+        """Makes a Stage that ends the containers of pods: of Ready pods, and of pods whose
+        containers end before they would be Ready."""
         due = f"({_UNREADY} | not)"
         if self._may_end_first:
             due = self._lives.jq(f"{due} or {self._before_ready(ends)}")
@@ -347,7 +348,7 @@ class _Stages:
         return expression(self._lives.jq(failure), operator, *map(str, positions))
 
     def _delay(self, stamp: str, span: str) -> str | None:
-        """jq for the time that is `span` after `stamp`; None if there is no delay."""
+        """Returns jq for the time that is `span` after `stamp`; None if there is no delay."""
         return None if span == "0" else self._lives.jq(f"{_AT}at({stamp}; {span})")
 
     def _stage(

@@ -80,7 +80,7 @@ JQ_DEFINITIONS: Final = (
     f"def number_of: reduce explode[] as $c ({_START}; (. * {_FACTOR} + $c) % {MODULUS});"
     f" def number_of_try($restarts): (. * {_FACTOR} + {_TRY} + $restarts) % {MODULUS};"
 )
-"""`number_of` and `number_of_try` in jq: their input is the text, or the number."""
+"""`number_of` and `number_of_try` in jq. Their input is the text, or the number."""
 
 
 def jq_draw(key: DrawKey) -> str:

@@ -160,7 +160,8 @@ class Lives:
         return next((i for i, end in enumerate(self._ends()) if drawn < end), NO_FAILURE)
 
     def _ends(self) -> Iterator[int]:
-        """Yields the end of each failure's range of draws: the ranges are adjacent."""
+        """Yields, for each failure, the end of its range of draws. The ranges follow one
+        another."""
         return accumulate(threshold(each.probability) for each in self.spec.failures)
 
     def after_of(self, position: int, who: Who, restarts: int, *, run: int | None) -> int:
@@ -206,7 +207,8 @@ class Lives:
         return f"{JQ_DEFINITIONS}{_JQ_WHO}{expression}"
 
     def jq_span(self, use: str, table: Spans, *, who: str = "who") -> str:
-        """Returns jq for a span in milliseconds; `who` is jq for the number that draws it."""
+        """Returns jq for a span of time in milliseconds; `who` is jq for the number of the pod from
+        which it is drawn."""
         if table.fixed:
             return str(table.least)
         return f"({who} | {jq_draw(self._key(use))} | {table.jq()})"
@@ -283,7 +285,7 @@ class Lives:
 
     @property
     def _within_run(self) -> str:
-        """Returns jq that limits its input to the run of $pod."""
+        """Returns jq that limits its input to the length of the run of $pod."""
         if self.run is None:
             return ""
         return f" | [., ($pod | {self.jq_run()} // infinite)] | min"

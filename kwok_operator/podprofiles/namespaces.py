@@ -26,7 +26,8 @@ def _named(raw: Mapping[str, Any]) -> _Named:
 
 
 class Namespaces:
-    """The labels of all namespaces. `changed()` is called when one comes, goes or is relabelled."""
+    """The labels of all namespaces. `changed()` is called when a namespace is created, deleted or
+    relabelled."""
 
     def __init__(self, *, client: KubeClient, changed: Callable[[], None]) -> None:
         self.trouble: str | None = None

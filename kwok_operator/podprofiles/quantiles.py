@@ -24,7 +24,8 @@ _MOST_HALVINGS: Final = 24
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A straight piece: `low` ms at the draw `first`, rising by `rise` ms over `width` draws."""
+    """A straight piece of a distribution: `low` ms at the draw `first`, rising by `rise` ms over
+    `width` draws."""
 
     first: int
     low: int

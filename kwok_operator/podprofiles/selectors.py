@@ -17,7 +17,7 @@ from kwok_operator.podprofiles.api import KwokPodProfileSpec, LabelSelector
 _JQ_GROUP: Final = '(.spec.nodeName // "" | .[:rindex("-") // 0] | .[:rindex("-") // 0])'
 
 Expression = dict[str, Any]
-"""One of a Stage's matchExpressions."""
+"""One entry of a Stage's matchExpressions."""
 
 
 def expression(key: str, operator: str, *values: str) -> Expression:
@@ -33,7 +33,7 @@ def text(value: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """The parts of a pod on which its life depends."""
+    """Those fields of a pod that decide what happens to it."""
 
     namespace: str
     name: str
@@ -73,7 +73,7 @@ def labels_match(selector: LabelSelector | None, labels: Mapping[str, str]) -> b
 
 
 def may_both_match(one: LabelSelector | None, other: LabelSelector | None) -> bool:
-    """Whether one object could match both selectors, judging by matchLabels only."""
+    """Whether one object could match both selectors. Only their matchLabels are compared."""
     mine, theirs = (each.match_labels if each else {} for each in (one, other))
     return all(theirs.get(key, value) == value for key, value in mine.items())
 
@@ -117,7 +117,8 @@ class Scope:
         return self.namespaces is None and not self.node_groups and not labels
 
     def may_overlap(self, other: "Scope") -> bool:
-        """Whether both may select a pod, judging by namespaces, groups and matchLabels only."""
+        """Whether both may select the same pod. Only namespaces, groups and matchLabels are
+        compared."""
         for mine, theirs in (
             (self.namespaces, other.namespaces),
             (self.node_groups or None, other.node_groups or None),

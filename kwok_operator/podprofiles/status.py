@@ -69,8 +69,9 @@ def profile_status(
     previous: Iterable[ProfileCondition],
     now: str,
 ) -> KwokPodProfileStatus:
-    """The status of a profile. `lacking` are the problems that keep its Stages from existing or
-    from being played; `namespaces` counts those selected, None for all. `now` is RFC 3339."""
+    """Returns the status of a profile. `lacking` are the problems because of which its Stages don't
+    exist or can't be played; `namespaces` counts those selected, None for all. `now` is RFC
+    3339."""
     over = compiled.overlapping
     overlapping = Verdict(False, "Alone", "It holds for all pods that it selects.")
     if over:

@@ -24,7 +24,8 @@ _OTHERWISE: Final = {"cpu": "1m", "memory": "1Mi"}
 _NOW: Final = "UnixSecond(Now())"
 _MOST_PROFILES: Final = 90
 _MOST_CHARACTERS: Final = 90_000
-"""kwok's CEL allows 250 levels and 100,000 characters; beyond them every pod uses 0."""
+"""The most characters of the CEL expression. kwok's CEL allows 250 levels and 100,000 characters;
+beyond them every pod would use 0."""
 
 
 def compile_usage(profiles: Sequence[Profile]) -> dict[str, Any] | None:

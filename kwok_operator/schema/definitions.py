@@ -157,7 +157,7 @@ class _Kind:
         ]
 
     def definition(self) -> dict[str, Any]:
-        """Returns the CustomResourceDefinition as `kubectl apply` takes it."""
+        """Returns the CustomResourceDefinition as an object for `kubectl apply`."""
         version = {
             "name": API_VERSION,
             "served": True,

@@ -44,7 +44,7 @@ class CallsLog:
         os.close(self._file)
 
     def around(self, handlers: Mapping[str, Handler]) -> dict[str, Handler]:
-        """Returns handlers that log their calls, by the same paths."""
+        """Returns the handlers, by the same paths, wrapped so that their calls are logged."""
         return {path: self._around(path, handler) for path, handler in handlers.items()}
 
     def _around(self, path: str, handler: Handler) -> Handler:

@@ -135,10 +135,11 @@ class GroupNodes:
 
 
 def _is_initializing(mark: Mark | None, *, now: float) -> bool:
-    """Whether the node still has startup taints, or lacks some of its resources.
+    """Whether the node still has startup taints of the simulated cloud, or lacks some of its
+    resources.
 
-    This is computed from `mark`: the Node's taints don't show it, as those of the group's template
-    stay.
+    This is computed from `mark`, the cloud's decisions. The Node's taints don't show it, as its
+    template may have the same taints for good.
     """
     if mark is None or mark.life is None:
         return False

@@ -154,7 +154,7 @@ class GrpcConnection(asyncio.Protocol):
 
     @property
     def settled(self) -> bool:
-        """Whether the client speaks HTTP/2, and has a valid certificate where one is required."""
+        """Whether the client has sent valid HTTP/2, and a valid certificate if one is required."""
         return self._connection.greeted
 
     @property
@@ -167,7 +167,7 @@ class GrpcConnection(asyncio.Protocol):
         return not self.unsent or self._service.unsent < MAX_UNSENT
 
     def enter(self, sock: socket, context: SSLContext | None) -> None:
-        """Takes over a connection that was just accepted."""
+        """Begins to serve a connection that was just accepted."""
         if self._service.admit(self):
             self._timer = self._loop.call_later(FIRST_FRAME_TIMEOUT, self._check_alive)
             self._entering = self._loop.create_task(self._enter(sock, context))
@@ -214,7 +214,7 @@ class GrpcConnection(asyncio.Protocol):
         self._flush()
 
     def leave(self) -> None:
-        """Takes no new calls, and closes when those under way have ended."""
+        """Takes no new calls, and closes the connection when the calls under way have ended."""
         self._leaving = True
         self._connection.leave("the server stops")
         self._flush()
@@ -222,7 +222,7 @@ class GrpcConnection(asyncio.Protocol):
             self.abort()
 
     def abort(self) -> None:
-        """Closes now."""
+        """Closes the connection now."""
         self._end_all()
         if self._transport:
             self._transport.abort()
@@ -418,7 +418,7 @@ class GrpcConnection(asyncio.Protocol):
         self._flush()
 
     def _as_rpc_error(self, call: Call, error: BaseException) -> RpcError:
-        """Returns the error that the client gets."""
+        """Returns the error to send to the client."""
         if isinstance(error, RpcError):
             return error
         if isinstance(error, asyncio.CancelledError):

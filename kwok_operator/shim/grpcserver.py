@@ -64,10 +64,10 @@ class GrpcServer:
         return int(socks[0].getsockname()[1])
 
     async def listen_unix(self, path: str | Path, *, mode: int = 0o660) -> None:
-        """Listens on a socket file with the permissions `mode`; replaces one that nobody listens
-        on.
+        """Listens on a socket file with the permissions `mode`. Replaces a file on which no server
+        listens.
 
-        Raises OSError: a server is there already, or something that is no socket.
+        Raises OSError if a server listens there already, or the file is no socket.
         """
         path = Path(path)
         _make_way(path)

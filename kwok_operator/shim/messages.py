@@ -104,9 +104,8 @@ def instances(group: Iterable[ExternalInstance]) -> bytes:
 
 
 def template(node: bytes) -> bytes:
-    """Encodes a template. `node` is a core/v1 Node and not empty: cluster-autoscaler would
-    crash.
-    """
+    """Encodes a template. `node` is a core/v1 Node and must not be empty, as cluster-autoscaler
+    would crash."""
     response = pb.NodeGroupTemplateNodeInfoResponse(nodeInfo=node, nodeBytes=node)
     return response.SerializeToString()
 
@@ -122,7 +121,8 @@ def gpu_types(types: Iterable[str]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class GroupOptions:
-    """cluster-autoscaler's options for one group, with its own defaults; times in nanoseconds."""
+    """cluster-autoscaler's options for one group. The defaults are cluster-autoscaler's own; times
+    are in nanoseconds."""
 
     scale_down_utilization_threshold: float = 0.5
     scale_down_gpu_utilization_threshold: float = 0.5
@@ -139,7 +139,7 @@ _TIMES: Final = {
     "scale_down_unready_time": ("scaleDownUnreadyDuration", "scaleDownUnreadyTime"),
     "max_node_provision_time": ("MaxNodeProvisionDuration", "MaxNodeProvisionTime"),
 }
-"""For each option its field in both generations of the protocol, the new one first."""
+"""For each option its fields in the two generations of the protocol, the new one first."""
 
 
 def options_request(request: bytes) -> tuple[str, GroupOptions]:

@@ -49,7 +49,7 @@ from kwok_operator.shim.writer import BusyError, Decide, NotServedError, TargetW
 logger = logging.getLogger(__name__)
 
 _TEMPLATE_MARKS: Final = (constants.CAPI_NAMESPACE_ANNOTATION, constants.FROM_ZERO_ANNOTATION)
-"""Annotations of a group that change the template for scaling from zero."""
+"""Annotations of a group that change the template from which CA scales up from zero."""
 
 SERVICE: Final = "/clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider/"
 FAKE_NODE_REASON: Final = "k8s.io/cluster-autoscaler/fake-node-reason"

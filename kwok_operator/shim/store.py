@@ -158,7 +158,7 @@ class Store:
         return requested < self._clock() - seconds
 
     def now(self) -> float:
-        """Returns epoch seconds."""
+        """Returns the present time in epoch seconds."""
         return self._clock()
 
     def arrived(self, group: Group) -> Set[int]:
@@ -249,9 +249,8 @@ class Store:
             self.put_group(group)
 
     def forget_versions(self) -> None:
-        """Lets the next version of each group replace the known one, even if its number is
-        lower.
-        """
+        """Lets the next version of each group replace the known one, even if its resourceVersion is
+        lower."""
         self._groups = {
             name: replace(group, resource_version=0) for name, group in self._groups.items()
         }

@@ -68,7 +68,7 @@ class _Strict(BaseModel):
 
 
 class TemplateTaint(_Strict):
-    """A taint that may have a key, value or effect that a Node could not have."""
+    """A taint of a template. It may have a key, value or effect that a Node could not have."""
 
     key: str
     value: str = ""
@@ -84,9 +84,8 @@ class FromZero(_Strict):
     capacity: dict[str, Quantity] = {}
 
     def with_a_node(self) -> "FromZero":
-        """Leaves out the labels that CA's provider clusterapi takes from an existing node
-        instead.
-        """
+        """Returns a copy without the labels that CA's provider clusterapi takes from an existing
+        node instead."""
         labels = {k: v for k, v in self.labels.items() if k not in _SEEN_ON_A_NODE}
         return self.model_copy(update={"labels": labels})
 
@@ -95,7 +94,8 @@ NOTHING: Final = FromZero()
 
 
 def read_from_zero(text: str) -> FromZero:
-    """Parses the annotation's JSON. Raises ValueError with what is wrong."""
+    """Parses the JSON of the annotation on a group (FROM_ZERO_ANNOTATION). Raises ValueError with
+    what is wrong."""
     try:
         return FromZero.model_validate_json(text)
     except ValidationError as error:

@@ -152,16 +152,15 @@ class Error(_Part):
 
 
 class Timeout(_Part):
-    """The call isn't answered; with `after`, it is carried out all the same."""
+    """The call isn't answered. With `after`, it is carried out nevertheless."""
 
     probability: _Share
     after: bool = Field(default=False, strict=True)
 
 
 class Rule(_Part):
-    """What may go wrong with one kind of call, or with any (`*`); in `groups`, or in all that take
-    part.
-    """
+    """What may go wrong with one kind of call, or with any (`*`): in `groups`, or without these in
+    all groups with spec.cloud.apiTrouble."""
 
     name: Annotated[str, BeforeValidator(_rpc)]
     groups: frozenset[str] | None = None
@@ -195,7 +194,8 @@ class TroublePlan(_Part):
 
 
 def read_plan(path: str) -> TroublePlan:
-    """Reads a plan from a file. Raises ValueError with the end of a sentence about the flag."""
+    """Reads a plan from a file. Raises ValueError; its message continues a sentence about the
+    flag."""
     try:
         text = read_bytes(path, limit=MAX_BYTES, given=True).decode()
     except OSError as error:
@@ -215,7 +215,8 @@ def read_plan(path: str) -> TroublePlan:
 
 
 def parse_plan(value: object) -> TroublePlan:
-    """Checks a decoded YAML value and returns the plan in it. Raises ValueError with a sentence."""
+    """Checks a value decoded from YAML, and returns the plan in it. Raises ValueError with a
+    sentence."""
     try:
         return TroublePlan.model_validate(value)
     except ValidationError as error:

@@ -169,7 +169,7 @@ class TargetWriter:
         return None
 
     def _left(self, until: float) -> float:
-        """Returns the seconds that a request may take."""
+        """Returns the seconds that a request may take before the time `until`."""
         return max(SHORTEST_REQUEST, until - self._clock())
 
     async def _read(self, group: Group, *, until: float) -> None:

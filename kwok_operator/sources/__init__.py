@@ -1,1 +1,2 @@
-"""The sources of templates and derived groups: ConfigMaps, live nodes, the provider config."""
+"""The sources from which templates and groups are made: ConfigMaps, real nodes, the provider
+config."""

@@ -52,9 +52,8 @@ def stored_configmap(raw: Mapping[str, Any]) -> ConfigMap:
 
 
 class ConfigMaps:
-    """The ConfigMaps of a namespace by name. `changed(name)` is called when one is new, different
-    or gone.
-    """
+    """The ConfigMaps of a namespace by name. `changed(name)` is called when a ConfigMap is new,
+    different or gone."""
 
     def __init__(
         self, *, namespace: str, recorder: Recorder, changed: Callable[[str], None]
@@ -70,9 +69,8 @@ class ConfigMaps:
         return self.objects.get(name)
 
     async def nodes(self, configmap: ConfigMap, key: str) -> NodeDocuments:
-        """Returns the Nodes under a key that exists. Raises ManifestError, naming line and
-        column.
-        """
+        """Returns the Nodes in the text under `key`, which must exist. Raises ManifestError, naming
+        line and column."""
         place, version = (configmap.name, key), configmap.resource_version
         known = self._parsed.get(place)
         if known is None or known[0] != version:

@@ -52,7 +52,7 @@ class DerivedGroup:
 
 @dataclass(frozen=True, slots=True)
 class Derivation:
-    """The derived groups, one for each value of the key, and all problems."""
+    """The derived groups (one for each value of the config's key), and all problems."""
 
     groups: tuple[DerivedGroup, ...]
     problems: tuple[Problem, ...]
@@ -246,9 +246,8 @@ class _Deriver:
         return self._derived(value, source, shape, counts)
 
     def _control_plane(self, value: str, template: _Static) -> dict[str, Any]:
-        """Returns the control plane's labels and taints, as `template.shape`, if the config keeps
-        them.
-        """
+        """Returns the control plane's labels and taints in the form of `template.shape`, if the
+        config says that nodes keep them."""
         shape, keep = control_plane_shape(template.raw), self._config.keep_control_plane
         if shape and keep is None:
             keys = [*shape.get("labels", ()), *(str(t.get("key")) for t in shape.get("taints", ()))]

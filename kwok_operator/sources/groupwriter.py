@@ -88,7 +88,7 @@ class DerivedGroupWriter:
         await self._set_target(name, uid, size, constants.DESIRED_COUNT_ANNOTATION, unset)
 
     async def set_target(self, name: str, *, uid: str, size: int, mark: str) -> None:
-        """Sets spec.targetSize, and writes the same size to the annotation `mark`."""
+        """Sets spec.targetSize of a group, and writes the same size to its annotation `mark`."""
         await self._set_target(name, uid, size, mark)
 
     async def _set_target(

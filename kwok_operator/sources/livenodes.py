@@ -84,7 +84,7 @@ class LiveNodes:
 
     @property
     def leftovers(self) -> list[LiveNode]:
-        """Returns the nodes that cluster-autoscaler's kwok provider made, sorted by name."""
+        """Returns the fake nodes that cluster-autoscaler's kwok provider made, sorted by name."""
         return sorted(self._leftovers.values(), key=lambda node: node.name)
 
     def replace(self, items: Sequence[LiveNode], resource_version: int) -> None:
@@ -130,7 +130,8 @@ def _news(node: LiveNode | None) -> tuple[object, ...]:
 
 
 class NodeLink:
-    """Follows the real nodes of the cluster of `client`; `place` is its name in messages."""
+    """Follows the real nodes of the cluster of `client`; `place` is the cluster's name in
+    messages."""
 
     def __init__(
         self,
@@ -159,7 +160,7 @@ class NodeLink:
         )
 
     def start(self) -> None:
-        """Begins to follow the nodes, or begins again after the task has ended."""
+        """Begins to follow the nodes; begins again if the task has ended."""
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._reflector.run(), name=f"follow {self.place}")
             self._task.add_done_callback(_log_end)

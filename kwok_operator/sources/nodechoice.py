@@ -84,7 +84,7 @@ def _meets(labels: Mapping[str, str], requirement: SelectorRequirement) -> bool:
 
 
 def in_words(source: NodesSource) -> str:
-    """Describes a source by a phrase: `labelled pool=batch`, `called web-1`."""
+    """Describes a source in words: `labelled pool=batch`, `called web-1`."""
     if source.name is not None:
         return f"called {source.name}"
     if source.annotation is not None:
@@ -130,7 +130,8 @@ def live_node(raw: Mapping[str, Any]) -> LiveNode:
 
 
 def is_fake(raw: Mapping[str, Any]) -> bool:
-    """Whether a node is fake, made by this operator or another kwok: it is never a template."""
+    """Whether a node is fake, made by this operator or for another kwok. A fake node is never
+    copied."""
     metadata, spec, status = (as_map(raw.get(part)) for part in ("metadata", "spec", "status"))
     labels, annotations = (as_map(metadata.get(part)) for part in ("labels", "annotations"))
     version = as_map(status.get("nodeInfo")).get("kubeletVersion")

@@ -200,7 +200,8 @@ class Provider:
         return ConfigMapTemplates(name, key, await self._configmaps.nodes(configmap, key))
 
     async def _apply(self, derived: DerivedGroup) -> list[Problem]:
-        """Applies a group unless somebody else made it; returns the problems."""
+        """Applies a derived group unless somebody else made the group of that name; returns the
+        problems."""
         return await self._derived.apply(
             derived.manifest,
             owner=self._owner,

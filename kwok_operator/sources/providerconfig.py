@@ -92,7 +92,7 @@ def _not_a_config(problem: str, *, where: str) -> ProviderConfigError:
 def templates_key(config: ProviderConfig, keys_present: Collection[str]) -> str:
     """Returns the key of the templates ConfigMap under which the Nodes are.
 
-    It is the one that the config names, or else the default, or else the one that
+    It is the key that the config names. Without one, it is the default, or else the key that
     cluster-autoscaler reads. Raises ManifestError if the ConfigMap has none of them.
     """
     for key in (config.configmap_key or DEFAULT_TEMPLATES_KEY, ORIGINAL_TEMPLATES_KEY):
@@ -347,7 +347,7 @@ class _Reader:
     def _place(
         self, section: Mapping[str, Any], at: str, name_key: str, kind: str
     ) -> tuple[str | None, str | None]:
-        """Returns the name of an object, and a key of its data."""
+        """Reads a reference to an object: returns its name, and a key of its data."""
         name, key = self._text(section, name_key, at=at), self._text(section, "key", at=at)
         if name is not None and not is_object_name(name):
             self._invalid(f"{at}{name_key}", name, f"is not the name of a {kind}")

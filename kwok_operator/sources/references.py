@@ -2,7 +2,7 @@
 
     ConfigMaps, real nodes, Secrets ──find──> Found, a version of a source ──load──> the nodes
 
-Another cluster is followed as long as a group or the provider config needs it.
+A source in another cluster is followed while a group or the provider config needs it.
 """
 
 import base64
@@ -70,7 +70,7 @@ class Sources:
         self._local = local
 
     async def find(self, group: Group) -> Found:
-        """Returns the source of a group's template, as it is now."""
+        """Returns the present source of a group's template."""
         source = group.spec.template.source
         if source is None:
             self._followers.pop(group.name, None)

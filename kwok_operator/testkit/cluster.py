@@ -23,7 +23,7 @@ class KwokCluster:
 
     kubeconfig: Path
     folder: Path
-    """The folder with operator.log."""
+    """The folder that contains operator.log."""
     _program: Path
 
     @property

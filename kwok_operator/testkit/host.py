@@ -16,7 +16,7 @@ from kwok_operator.rehearsal.testbed import testbed
 from kwok_operator.signals import cancelled_by_signals
 
 _SCENARIO = {"name": "tests", "expect": [{"figure": "nodes.total", "atLeast": 0}]}
-"""A scenario for the cluster's setup. It is never played."""
+"""A scenario by which the cluster is set up. It is never played."""
 
 
 def main(folder: Path) -> int:

@@ -52,7 +52,7 @@ class Rehearsed:
 
     @property
     def failures(self) -> list[str]:
-        """A sentence for each expectation that failed, and for a run that broke off."""
+        """Returns a sentence for each expectation that failed, and one if the run broke off."""
         off = self.verdict["brokenOff"]
         failed = [each for each in self.expectations if not each["held"]]
         return [*([off] if off else []), *(f"{each['name']}: {each['reason']}" for each in failed)]

@@ -1,8 +1,9 @@
 """The spec of a KwokNodeGroup: what people and autoscalers want.
 
 Owns every field of spec: its type, its limits, its default, the text that `kubectl explain` prints,
-and the rules that the API server checks. The CRD is generated from it. Defaults live here, so that
-manifests don't differ from what is stored; an empty spec is a group with defaults.
+and the rules that the API server checks. The CRD is generated from it. Defaults are applied here
+and not stored, so that manifests don't differ from stored objects; an empty spec is a group with
+defaults.
 """
 
 from enum import StrEnum

@@ -232,6 +232,6 @@ class KwokNodeGroupStatus(ApiModel):
     @field_validator("next_serial", mode="after")
     @classmethod
     def _only_ours(cls, value: int) -> int:
-        """Reads a number that the operator can't have written as 0: nodes' names show which serials
-        are used."""
+        """Reads `nextSerial`. A number that the operator can't have written counts as 0; then the
+        names of nodes show which serials are used."""
         return value if value <= LAST_SERIAL + 1 else 0

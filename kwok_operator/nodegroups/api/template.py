@@ -439,6 +439,6 @@ class Template(ApiModel):
 
     @property
     def are_born_ready(self) -> bool:
-        """Whether nodes may be created Ready. Those with addresses of their own may not: other
-        nodes would get these as kwok's."""
+        """Whether nodes may be created Ready. Not if they have addresses of their own: kwok's
+        address would be read from such a node, and written into others."""
         return self.born_ready and (self.network is None or self.network.node_cidr is None)

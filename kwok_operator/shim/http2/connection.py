@@ -193,14 +193,13 @@ class Http2Connection:
             self._outgoing.headers(stream, block)
 
     def send_data(self, stream_id: int, body: bytes) -> None:
-        """Queues a part of the body until the client's windows allow it; the bytes are kept, not
-        copied.
-        """
+        """Queues a part of the body until the client's windows allow it. The bytes are not
+        copied."""
         if stream := self._streams.get(stream_id):
             self._outgoing.data(stream, body)
 
     def end_stream(self, stream_id: int, block: bytes) -> None:
-        """Ends the stream with its last headers: trailers, or the only ones."""
+        """Ends the stream with its last header block: trailers, or the only header."""
         if stream := self._streams.get(stream_id):
             self._outgoing.trailers(stream, block)
 

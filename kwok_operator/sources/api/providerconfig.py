@@ -17,12 +17,12 @@ class ReadNodesFrom(StrEnum):
 
     @property
     def static(self) -> bool:
-        """Whether Nodes in a ConfigMap are templates."""
+        """Whether templates are Nodes in a ConfigMap."""
         return self is not ReadNodesFrom.CLUSTER
 
     @property
     def live(self) -> bool:
-        """Whether the nodes of a cluster are templates."""
+        """Whether templates are the real nodes of a cluster."""
         return self is not ReadNodesFrom.CONFIGMAP
 
 
@@ -33,7 +33,8 @@ class KeyKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProviderConfig:
-    """A valid config. Nodes with one value of `group_key` are one group."""
+    """A valid config. Nodes with the same value of the label or annotation `group_key` make one
+    group."""
 
     read_nodes_from: ReadNodesFrom
     key_kind: KeyKind
