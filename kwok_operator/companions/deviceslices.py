@@ -141,7 +141,8 @@ def _devices(wanted: ResourceSlices, field: str) -> Iterator[dict[str, Any]]:
 
 
 def _numbered(body: Mapping[str, Any], index: int) -> dict[str, Any]:
-    """Replaces {index} by the number, and leaves out `count`."""
+    """Returns the device with `index` in place of {index} in its texts, and without the field
+    `count`."""
     found = {key: value for key, value in body.items() if key != "count"}
     number = str(index)
     if "attributes" in found:

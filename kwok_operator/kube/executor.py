@@ -12,8 +12,8 @@ as any plan has new jobs.
 
 If the API server asks to slow down, all groups do (pacing.py). Other failures and hanging calls,
 such as those of a webhook, may concern only one group: failures lower that group's own pace, and
-pause its plan until one of its calls succeeds. Calls that hang don't block others: each group may
-then exceed the limit by its even share of it, up to twice the limit in all.
+pause its plan until one of its calls succeeds. Calls that hang don't block others: beyond the
+limit, and up to twice the limit, each group may have its even share of the limit in flight.
 
 A plan can be stopped between two calls: then no new call is started and those in flight are
 awaited, so that it is known what was done.

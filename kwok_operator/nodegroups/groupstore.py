@@ -50,7 +50,7 @@ class GroupStore:
         self.newest = 0
         """The highest resourceVersion of a group seen so far."""
         self.complete: Callable[[Group], Group] = lambda group: group
-        """Adds the settings that a group's spec leaves open, when the group is stored."""
+        """Adds the settings that a group's spec leaves open; called before the group is stored."""
 
     def get(self, name: str) -> Group | None:
         return self._groups.get(name)

@@ -96,8 +96,7 @@ class KwokLink:
         self._untaken: str | None = None
         """If kwok is behind with Leases: the oldest node whose Lease it had not taken yet."""
         self._read_at = float("-inf")
-        """The earlier of the times at which the followed Lease and that of `_untaken` were last
-        read."""
+        """A time just before the followed Lease and that of `_untaken` were last read."""
         self._alive_at = float("-inf")
         """The last time at which kwok was certainly alive."""
         self._leaseless_since: float | None = None

@@ -40,10 +40,11 @@ SECRETS_REMEDY: Final = "kubectl apply -f deploy/components/remote-templates/rba
 
 
 class Sources:
-    """Finds the sources of groups' templates. `wake(group)` plans a pass over a group;
-    `fleet_changed` is called when the nodes that the provider config reads have changed.
+    """Finds the sources of templates of groups. `wake(group)` plans a pass over a group;
+    `fleet_changed` is called when nodes have changed in the other cluster that the provider config
+    reads.
 
-    `local` follows this cluster's nodes once they are needed; `secrets` reads Secrets of
+    `local` follows the nodes of this cluster once they are needed; `secrets` reads Secrets of
     `namespace`.
     """
 

@@ -29,7 +29,7 @@ def start(command: Sequence[str], *, cwd: Path, stderr: IO[str] | int) -> "subpr
 
 
 def end(process: "subprocess.Popen[str]") -> int:
-    """Ends a command with a signal, so that it can clean up, and returns its exit status."""
+    """Closes a command's stdin, so that it cleans up and ends; returns its exit status."""
     assert process.stdin is not None and process.stdout is not None
     process.stdin.close()
     status = process.wait(GRACE + 10)
