@@ -53,9 +53,8 @@ Exit codes:
 
 
 def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Declares `compare`. `command` makes a parser from a name, a handler, a summary and a help
-    text.
-    """
+    """Declares the command `compare`. `command` makes a parser from a name, a handler, a summary
+    and a help text."""
     parser = command("compare", run, "play scenarios several times, and say which is better", _HELP)
     parser.add_argument(
         "scenarios", metavar="SCENARIO", nargs="*", help="one YAML file with arms, or 2 to 8 files"

@@ -50,7 +50,7 @@ file can't be read, or no cluster.
 
 
 def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Declares `explain-pod`."""
+    """Declares the command `explain-pod`."""
     parser = command("explain-pod", run, "predict what a pod of a profile will do", _HELP)
     parser.add_argument("pod", metavar="NAMESPACE/NAME", nargs="?", help="the pod")
     parser.add_argument(

@@ -54,7 +54,7 @@ what is missing; 2: wrong flags, or no cluster.
 
 
 def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Declares `import`. Values are checked by `import_settings`."""
+    """Declares the command `import`. Its values are checked by `import_settings`."""
     of_import = "copy a cluster's nodes and workloads into files for another cluster"
     parser = command("import", run, of_import, _HELP)
     source = parser.add_argument_group("which cluster")

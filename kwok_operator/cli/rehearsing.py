@@ -37,9 +37,8 @@ interrupted.
 
 
 def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Declares `rehearse`. `command` makes a parser from a name, a handler, a summary and a help
-    text.
-    """
+    """Declares the command `rehearse`. `command` makes a parser from a name, a handler, a summary
+    and a help text."""
     what = "play a scenario, and say whether its expectations hold"
     parser = command("rehearse", run, what, REHEARSE_HELP)
     parser.add_argument("scenario", metavar="SCENARIO", nargs="?", help="a YAML file")

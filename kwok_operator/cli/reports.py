@@ -33,7 +33,8 @@ Exit code 0: no difference; 1: a difference; 2: a recording can't be read.
 
 
 def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Declares both. `command` makes a parser from a name, a handler, a summary and a help text."""
+    """Declares the commands `report` and `diff`. `command` makes a parser from a name, a handler, a
+    summary and a help text."""
     of_report = "judge a recording of a rehearsal again, and draw its report"
     report = command("report", run_report, of_report, _REPORT_HELP)
     report.add_argument("recording", metavar="RECORDING", type=Path, help="the file or its folder")

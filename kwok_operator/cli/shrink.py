@@ -48,9 +48,8 @@ _MINUTES: Final = 60.0
 
 
 def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Declares `shrink`. `command` makes a parser from a name, a handler, a summary and a help
-    text.
-    """
+    """Declares the command `shrink`. `command` makes a parser from a name, a handler, a summary and
+    a help text."""
     what = "make a scenario as small as it can be while an expectation comes out the same"
     parser = command("shrink", run, what, _HELP)
     parser.add_argument("scenario", metavar="SCENARIO", help="a YAML file")

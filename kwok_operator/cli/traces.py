@@ -61,7 +61,8 @@ _MAX_PREFIX: Final = 40
 
 
 def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Declares both. Values are checked by `record_settings` and `replay_settings`."""
+    """Declares the commands `record` and `replay`. Their values are checked by `record_settings`
+    and `replay_settings`."""
     of_record = "record the changes of a cluster's workloads as a trace"
     _add_record_flags(command("record", run_record, of_record, _RECORD_HELP))
     _add_replay_flags(command("replay", run_replay, "play a trace into a cluster", _REPLAY_HELP))

@@ -94,7 +94,7 @@ class Mirror:
         self._logged: frozenset[CapiFinding] = frozenset()
 
     def group_changed(self, name: str) -> None:
-        """Plans a pass if a derived group has changed or is gone."""
+        """Plans a pass if a group that was made here has changed or is gone."""
         group = self._groups.get(name)
         if group is None or constants.CAPI_ANNOTATION in group.annotations:
             self._derived.group_changed(name)

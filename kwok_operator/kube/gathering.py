@@ -14,9 +14,11 @@ from contextlib import suppress
 from typing import Any, Final
 
 GATHER: Final = 0.05
-"""Seconds while there is work. Changes of other kinds, such as groups, are not delayed by this."""
+"""Seconds for which events are gathered while there is work. Changes of other kinds, such as
+groups, are not delayed by this."""
 GATHER_AT_REST: Final = 0.5
-"""Seconds while there is no work: then most events are heartbeats, which change nothing."""
+"""Seconds for which events are gathered while there is no work. Most events are heartbeats then,
+which change nothing."""
 _ENOUGH: Final = 2**17
 """So many bytes wake the program early; fewer do if the kernel's buffer is smaller."""
 

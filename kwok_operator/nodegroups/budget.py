@@ -45,7 +45,8 @@ class NodeBudget:
             self._wake(but=name)
 
     def release(self, name: str) -> None:
-        """Frees the room of a deleted group."""
+        """Returns the nodes that were granted to a deleted group, so that other groups may have
+        them."""
         self._waiting.discard(name)
         if self._granted.pop(name, 0):
             self._wake(but=name)

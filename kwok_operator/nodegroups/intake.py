@@ -80,7 +80,7 @@ class Intake:
         return gone | set(self._store.names())
 
     def seen(self, body: Mapping[str, Any], gone: bool) -> bool:
-        """Stores a group that a watch reports; returns whether anything about it is new."""
+        """Stores a group that a watch reports. Returns whether it differs from what is known."""
         group = read_group(body)
         if gone:
             self._store.remove(name=group.name, uid=group.uid, version=group.resource_version)

@@ -484,7 +484,7 @@ def _require_marks(node: NodeView, name: str, *, group: str, uid: str, template_
 
 
 def template_hash_of(node: NodeView) -> str:
-    """Returns the hash of the template that the node says it was made from."""
+    """Returns the hash of the template from which the node was made, by its annotation."""
     return node.annotations.get(constants.TEMPLATE_HASH_ANNOTATION, "")
 
 

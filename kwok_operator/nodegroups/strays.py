@@ -99,7 +99,7 @@ class Strays:
         *,
         stop: Callable[[], bool],
     ) -> dict[str, str]:
-        """Repairs nodes; returns name -> why it failed."""
+        """Repairs altered nodes; returns the names of nodes that it could not repair, and why."""
         parts, now, failed = self._parts, self._parts.clock.monotonic(), dict[str, str]()
         label = group_label(group.name, group.annotations.get(MACHINES_ANNOTATION, ""))
 

@@ -67,7 +67,7 @@ class FoundObject:
 
     @property
     def data(self) -> dict[str, str]:
-        """A ConfigMap's data, only those entries that are text."""
+        """A ConfigMap's data, without entries that are not text."""
         return as_texts(self.value.get("data"))
 
     def finding(self, message: str, path: Path = ()) -> Finding:

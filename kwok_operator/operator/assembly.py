@@ -217,7 +217,8 @@ class Assembly:
             )
 
     async def take_over(self) -> None:
-        """Enters all existing objects. The nodes that groups were granted before are booked."""
+        """Lists and stores all existing objects, and books the nodes that an earlier operator
+        granted to groups."""
         await self._list_followed(all_or_none=True)
         await self.intake.take_over()
 

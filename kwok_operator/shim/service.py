@@ -354,8 +354,8 @@ class CloudProvider:
         return messages.RUNNING if self._store.is_running(group, serial) else messages.CREATING
 
     def _has_node(self, group: Group) -> bool:
-        """Whether the group has a node. False if its template has no annotation for scaling from
-        zero, as then it doesn't matter."""
+        """Whether the group has a node. False if the group has no annotation for scaling from zero,
+        as only with it the template depends on this."""
         return constants.FROM_ZERO_ANNOTATION in group.annotations and self._store.has_node(group)
 
     def _is_empty(self, group: Group) -> bool:
