@@ -28,6 +28,12 @@ DOC: Doc = {
     "expect": [PENDING],
 }
 
+SOONER = {
+    "scan-interval": "1s",
+    "scale-down-unneeded-time": "2s",
+    "scale-down-delay-after-add": "2s",
+}
+
 
 class Played:
     """What stands in for clusters and runs."""
@@ -89,13 +95,26 @@ async def test_a_try_is_shorter_than_the_first_run_and_says_more_sooner(
     first, second = played.scenarios
     assert first.until == Scenario.model_validate(DOC).until and played.enough == [(), range(1)]
     assert second.until.at_most < 60 and second.steady_within == 30.0
-    assert second.until.settled == 28.0
-    flags = []
-    for each in (first, second):
-        autoscaler = each.processes[0].cluster_autoscaler
-        assert autoscaler is not None
-        flags.append(autoscaler.flags)
-    assert flags == [{"v": "4"}, {"v": "4", "scan-interval": "1s"}]
+    assert second.until.settled == 12.0
+    assert [flags_of(each) for each in (first, second)] == [{"v": "4"}, {"v": "4", **SOONER}]
+
+
+async def test_a_flag_that_is_left_out_makes_no_try_act_sooner(
+    player: TryPlayer, played: Played
+) -> None:
+    """Its default is ten minutes, and the try shows whether that changes anything."""
+    player.whole = DOC
+    await player.play(DOC, None)
+    slow = {"binary": "true", "values": "production"}
+    await player.play({**DOC, "processes": [{"name": "ca", "clusterAutoscaler": slow}]}, 1.0)
+    assert flags_of(played.scenarios[-1]) == {"v": "4", "scan-interval": "1s"}
+    assert played.scenarios[-1].until.settled == 600.0
+
+
+def flags_of(scenario: Scenario) -> dict[str, str]:
+    autoscaler = scenario.processes[0].cluster_autoscaler
+    assert autoscaler is not None
+    return dict(autoscaler.flags)
 
 
 @pytest.mark.parametrize(
@@ -104,8 +123,8 @@ async def test_a_try_is_shorter_than_the_first_run_and_says_more_sooner(
         ({"figure": "nodes.max", "atLeast": 2}, 4.0),
         ({"figure": "nodes.max", "equals": 2}, 8.0),
         ({"event": {"reason": "TriggeredScaleUp"}, "equals": 0}, 8.0),
-        # A node may go 10 s after the last one came, once it was unneeded for 10 s.
-        ({"event": {"reason": "ScaleDown"}, "equals": 0}, 28.0),
+        # A node may go 2 s after the last one came, once it was unneeded for 2 s.
+        ({"event": {"reason": "ScaleDown"}, "equals": 0}, 12.0),
     ],
 )
 async def test_a_try_waits_for_what_autoscalers_may_still_do(

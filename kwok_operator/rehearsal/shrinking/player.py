@@ -7,8 +7,8 @@ been quiet for as long as the caller says, if that is less than the scenario wan
 plane itself fails, another one is made, and the document is played again.
 
 cluster-autoscaler logs more than it would, so that it is known why it does something. In runs that
-may end early it looks each second: a run lasts for several of its looks, ten seconds apart in most
-clusters.
+may end early its loops follow each other faster, and it removes nodes sooner, as it must be waited
+for.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ from kwok_operator.rehearsal.runner import play
 from kwok_operator.rehearsal.scenario.autoscaler import FAST
 from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.scenario.parts import seconds_of
-from kwok_operator.rehearsal.scenario.process import FlagSet
+from kwok_operator.rehearsal.scenario.process import ClusterAutoscaler, FlagSet
 from kwok_operator.rehearsal.settings import RehearseSettings
 from kwok_operator.rehearsal.shrinking.documents import read_again
 from kwok_operator.rehearsal.shrinking.parts import Doc
@@ -66,8 +66,12 @@ _STARTS: Final = 6.0
 """Seconds that cluster-autoscaler may take from its start to its first decision."""
 _LEVEL: Final = "4"
 """The -v at which cluster-autoscaler says why it does something."""
-_SCAN: Final = "1s"
-"""The --scan-interval of cluster-autoscaler in a try that may end early."""
+_SOONER: Final = {
+    "scan-interval": "1s",
+    "scale-down-unneeded-time": "2s",
+    "scale-down-delay-after-add": "2s",
+}
+"""Values of these flags in a try that may end early: it waits for less."""
 _TIMES: Final = 3.0
 """A try may take so many times as long as the first one to become steady, and to settle."""
 
@@ -188,12 +192,13 @@ class TryPlayer:
         """Returns the scenario with less time than it has, if the first run took much less, and
         with an autoscaler that logs what it does; with `quiet`, with one that looks often.
         """
+        firsts = {p.name: p.cluster_autoscaler for p in self._scenario.processes}
         processes = []
         for process in scenario.processes:
             if (autoscaler := process.cluster_autoscaler) is not None:
                 flags = {} if _says_enough(autoscaler.flags.get("v", "0")) else {"v": _LEVEL}
                 if quiet is not None:
-                    flags["scan-interval"] = _SCAN
+                    flags |= _sooner(autoscaler, firsts.get(process.name, autoscaler))
                 flags = {**autoscaler.flags, **flags}
                 changed = autoscaler.model_copy(update={"flags": flags})
                 process = process.model_copy(update={"cluster_autoscaler": changed})
@@ -245,15 +250,36 @@ def _least_quiet(scenario: Scenario) -> float:
     waits = [_LEAST_QUIET]
     for process in scenario.processes:
         if (autoscaler := process.cluster_autoscaler) is not None:
-            given = FAST if autoscaler.values is FlagSet.FAST else {}
-            flags = {**_DELAYS, **given, **autoscaler.flags}
-            scan, unneeded, after_add = (_seconds(flags[name], name) for name in _DELAYS)
+            scan, unneeded, after_add = _delays(autoscaler).values()
             waits.append(1.5 * scan + 2)
             if may_change:
                 waits.append(2 * scan + _STARTS)
             if not set(may_change) <= _OF_SCALE_UPS:
                 waits.append(unneeded + after_add + 2 * scan + _STARTS)
     return max(waits)
+
+
+def _delays(autoscaler: ClusterAutoscaler) -> dict[str, float]:
+    """Returns the values of the flags in _DELAYS, in seconds and in their order."""
+    given = FAST if autoscaler.values is FlagSet.FAST else {}
+    flags = {**_DELAYS, **given, **autoscaler.flags}
+    return {name: _seconds(flags[name], name) for name in _DELAYS}
+
+
+def _sooner(autoscaler: ClusterAutoscaler, first: ClusterAutoscaler | None) -> dict[str, str]:
+    """Returns the flags that make an autoscaler act sooner than its scenario wants.
+
+    `first` is the autoscaler of the scenario as it was given. A delay of a scale-down that is
+    longer than that of `first`, since its flag is left out, stays: the try shows whether the flag
+    is needed.
+    """
+    delays, given = _delays(autoscaler), _delays(first or autoscaler)
+    return {
+        name: text
+        for name, text in _SOONER.items()
+        if delays[name] > _seconds(text, name)
+        and (name == "scan-interval" or delays[name] <= given[name])
+    }
 
 
 def _seconds(text: str, name: str) -> float:
