@@ -29,7 +29,11 @@ MOST_CALLS: Final = 200
 
 @dataclass(slots=True)
 class SeenTexts:
-    """Steps that quote other programs. Only the first ones and the last are kept."""
+    """What other programs said about one object, as steps of a chain of causes.
+
+    A text that repeats the one before is dropped. Of more than MOST_TEXTS, the first ones and the
+    latest are kept.
+    """
 
     kept: list[ChainStep] = field(default_factory=list)
 

@@ -168,7 +168,9 @@ class Change:
 
 
 def increase(fleet: Fleet, delta: int) -> Change:
-    """Returns the change that raises the target by `delta`. Raises RefusedError."""
+    """Returns the change that raises the target by `delta`, and removes names of nodes that are
+    gone from `nodesToDelete`. Raises RefusedError.
+    """
     if delta <= 0:
         raise RefusedError(RefusalReason.INVALID, f"the increase must be positive, and is {delta}")
     target = fleet.target + delta
