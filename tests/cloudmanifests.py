@@ -25,7 +25,7 @@ def pool(spec: Any = None, *, name: str = "zone-b") -> Manifest:
     return group(spec, name=name) | {"kind": "KwokCapacityPool"}
 
 
-TIMES = "must be a time in hours, minutes and seconds"
+TIMES = "must be a time such as"
 KINDS = "must have exactly one of fixed, uniform, normal, lognormal, exponential and samples"
 SHARES = "must be a share from 0 to 1"
 WHOM = "must have probability, serials or both"

@@ -45,6 +45,13 @@ def topology(*levels: Manifest, domain: str = "pool-a", **shape: Any) -> Manifes
     )
 
 
+def out(*values: str, **fields: Any) -> Manifest:
+    """Units in an outage: blocks of 4 racks."""
+    levels = [{"label": "a.b/block", "of": 4}, {"label": "a.b/rack", "of": 18}]
+    topology = {"levels": levels, **fields}
+    return group({"cloud": {"outageUnits": [*values]}, "template": {"topology": topology}})
+
+
 GOOD: dict[str, Manifest] = {
     "no spec": group(),
     "empty spec": group({}),
@@ -76,6 +83,9 @@ GOOD: dict[str, Manifest] = {
             },
         }
     ),
+    "units that are out": out("batch-0-3", "batch-12", "batch-0-3"),
+    "units that are out, of a domain": out("pool.x-0-0", "pool.x-1234567", domain="pool.x"),
+    "no units that are out": group({"cloud": {"outageUnits": []}}),
     "five levels": topology(
         *({"label": f"example.com/{n}", "also": [f"example.org/{n}"], "of": 15} for n in range(5)),
     ),
@@ -218,6 +228,26 @@ BAD: dict[str, tuple[Manifest, str]] = {
         ),
         "cloud.unit must be a label of a level of template.topology",
     ),
+    "units out without a topology": (
+        group({"cloud": {"outageUnits": ["batch-0"]}}),
+        "cloud.outageUnits must be values that",
+    ),
+    **{
+        f"units out as {value}": (out(value), "cloud.outageUnits must be values that")
+        for value in (
+            "batch",
+            "batch-0-4",
+            "batch-00",
+            "batch-0-0-0",
+            "pool-0",
+            "batch-",
+            "batchx-0",
+        )
+    },
+    "units out of another domain": (
+        out("batch-0", domain="pool"),
+        "cloud.outageUnits must be values that",
+    ),
     "no levels": (topology(), "template.topology.levels"),
     "levels that multiply to too much": (
         topology({"label": "a.b/block", "of": 1_000}, {"label": "a.b/rack", "of": 1_001}),
@@ -341,10 +371,10 @@ BAD: dict[str, tuple[Manifest, str]] = {
         options(scaleDownUtilizationThreshold=0.5),
         "options.scaleDownUtilizationThreshold",
     ),
-    "time without a unit": (options(scaleDownUnneededTime="90"), "must be a time in hours"),
-    "time in milliseconds": (options(scaleDownUnreadyTime="500ms"), "must be a time in hours"),
-    "time out of order": (options(maxNodeProvisionTime="30s5m"), "must be a time in hours"),
-    "negative time": (options(maxNodeProvisionTime="-5m"), "must be a time in hours"),
+    "time without a unit": (options(scaleDownUnneededTime="90"), "must be a time such as"),
+    "time in milliseconds": (options(scaleDownUnreadyTime="500ms"), "must be a time such as"),
+    "time out of order": (options(maxNodeProvisionTime="30s5m"), "must be a time such as"),
+    "negative time": (options(maxNodeProvisionTime="-5m"), "must be a time such as"),
     "time that is a number": (options(scaleDownUnneededTime=90), "options.scaleDownUnneededTime"),
     "flag that is text": (options(zeroOrMaxNodeScaling="no"), "options.zeroOrMaxNodeScaling"),
     "unknown option": (options(scaleDownUneededTime="5m"), "scaleDownUneededTime"),

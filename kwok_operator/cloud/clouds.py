@@ -10,6 +10,7 @@ from their last passes, or from their status and nodes before the first; nothing
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -36,7 +37,8 @@ from kwok_operator.cloud.summary import (
     rows,
 )
 from kwok_operator.cloud.terms import in_force
-from kwok_operator.cloud.units import Units
+from kwok_operator.cloud.units import ALONE, NO_OUTAGE, Outage, Units
+from kwok_operator.errors import TemplateError
 from kwok_operator.formats.quantity import parse_quantity
 from kwok_operator.formats.times import parse_time
 from kwok_operator.nodegroups.api.status import ConditionType, KwokNodeGroupStatus, Verdict
@@ -47,6 +49,7 @@ from kwok_operator.nodegroups.observation import Memory, Observation
 from kwok_operator.nodegroups.plan import Plan
 from kwok_operator.nodegroups.serials import compact
 from kwok_operator.nodegroups.status import batches_of
+from kwok_operator.topology.layout import Layout
 
 _PERFECT = Cloud()
 
@@ -57,7 +60,7 @@ class ObservedCloud:
 
     now: int
     cloud: Cloud
-    outage_since: int | None
+    out: Outage
     outage: Verdict
     nodes: DesiredNodes
 
@@ -99,7 +102,7 @@ class _Known:
     upkeep: Upkeep = field(default_factory=Upkeep)
     status: CloudStatus | None = None
     record: CloudRecord = field(default_factory=CloudRecord)
-    outage_since: int | None = None
+    out: Outage = NO_OUTAGE
     phases: dict[int, Phase] = field(default_factory=dict)
     stuck: dict[int, Phase] = field(default_factory=dict)
     holding: Holder | None = None
@@ -136,17 +139,14 @@ class Clouds:
         if cloud is None and memory.status.cloud is None and not seen.marked and not seen.stuck:
             return None
         known = self._of(group)
-        verdict = outage(
-            own=cloud is not None and cloud.outage, pools=self._pools_out(cloud or _PERFECT)
-        )
-        since = _outage_since(memory.status, now=now) if verdict.status else None
+        verdict, out = self._outage(group, cloud or _PERFECT, memory.status, now=now)
         marks: Mapping[int, Mark | None] = {s: mark_on(r.mark) for s, r in seen.marked.items()}
-        if since is not None:
+        if out.since is not None:
             marks = {s: mark_on(r.mark) for s, r in seen.records.items()}
         cloud = cloud or _PERFECT
         cap = cloud.interruptions.at_a_time if cloud.interruptions else None
-        nodes = known.upkeep.find(marks, at_a_time=cap, outage_since=since, now=now)
-        return ObservedCloud(now=now, cloud=cloud, outage_since=since, outage=verdict, nodes=nodes)
+        nodes = known.upkeep.find(marks, at_a_time=cap, out=_nodes_out(out, seen), now=now)
+        return ObservedCloud(now=now, cloud=cloud, out=out, outage=verdict, nodes=nodes)
 
     def in_force(self, group: Group) -> Cloud | None:
         seed = group_seed(self._seed, group=group.name) if self._seed else None
@@ -171,8 +171,8 @@ class Clouds:
         granted or refused.
         """
         known = self._of(group)
-        postpone, leaving, late = self._deletions(group, seen, plan, observed)
         each, units = self._each(observed.cloud, node), Units.of(node, plan.standing)
+        postpone, leaving, late = self._deletions(group, seen, plan, observed, units)
         requested = _requested(
             group, memory, seen, plan, cloud=self.in_force(group), late=late, each=each, units=units
         )
@@ -191,7 +191,7 @@ class Clouds:
         due = _due(plan, phases, now=observed.now)
         going = (*leaving, *(seen.stuck[s].name for s in late))
         plan = replace(plan, batches=settled.batches, create=tuple(due), delete=going)
-        known.stuck = _stuck(group, seen, observed, known=known.stuck)
+        known.stuck = _stuck(group, seen, observed, units, known=known.stuck)
         tally = counts(phases.values())
         states = self._states(tally, seen, observed)
         shown: dict[str, Any] = {"instances": rows(phases | known.stuck)}
@@ -243,6 +243,21 @@ class Clouds:
             known = self._known[group.name] = _Known(group.uid)
         return known
 
+    def _outage(
+        self, group: Group, cloud: Cloud, status: KwokNodeGroupStatus, *, now: int
+    ) -> tuple[Verdict, Outage]:
+        pools = self._pools_out(cloud)
+        verdict = outage(cloud.outage, pools, cloud.outage_units)
+        if not verdict.status:
+            return verdict, NO_OUTAGE
+        since = _outage_since(status, now=now)
+        if cloud.outage or pools:
+            return verdict, Outage(since)
+        with suppress(TemplateError):
+            if (layout := Layout.of(group.spec.template, group=group.name)) is not None:
+                return verdict, Outage.of_units(since, cloud, layout)
+        return verdict, Outage(since, places=())
+
     def _pools_out(self, cloud: Cloud) -> list[str]:
         pools = self.pools.known
         return [name for name in cloud.capacity_pools if name in pools and pools[name].outage]
@@ -271,11 +286,11 @@ class Clouds:
         goes on from the phases computed so far.
         """
         record = known.record
-        if known.outage_since != observed.outage_since:
+        if known.out != observed.out:
             known.phases = {}
         elif settled.record != record:
             known.phases = settled.record.still(known.phases, before=record)
-        known.outage_since = observed.outage_since
+        known.out = observed.out
         self._book(known, settled)
         parts = outstanding(
             settled.record,
@@ -283,7 +298,7 @@ class Clouds:
             group=requested.group,
             arrived=requested.arrived,
             now=observed.now,
-            outage_since=observed.outage_since,
+            out=observed.out,
             known={s: p for s, p in known.phases.items() if s not in settled.redated},
             units=requested.units,
         )
@@ -301,19 +316,18 @@ class Clouds:
         return known.phases
 
     def _deletions(
-        self, group: Group, seen: Observation, plan: Plan, observed: ObservedCloud
+        self, group: Group, seen: Observation, plan: Plan, observed: ObservedCloud, units: Units
     ) -> tuple[dict[str, int], list[str], list[int]]:
         """Deletions put off, by name and until when; names to delete now; stuck serials to end."""
         late = [] if group.spec.paused else [s for s, at in _deadlines(seen) if at <= observed.now]
         if observed.cloud.failures.slow_deletion is None or not plan.delete:
             return {}, list(plan.delete), late
-        postponed: dict[str, int] = {}
+        units, postponed = _units_of_nodes(units, observed.cloud, seen), dict[str, int]()
         for name in plan.delete:
             serial = seen.names.serial(name)
             if serial is None or serial in observed.nodes.ended:
                 continue
-            who = instance_seed(observed.cloud, group=group.name, serial=serial)
-            delay = deletion_delay(observed.cloud, who)
+            delay = _deletion_delay(group, observed.cloud, serial, units)
             if delay:
                 postponed[name] = observed.now + delay
         return postponed, [name for name in plan.delete if name not in postponed], late
@@ -445,21 +459,50 @@ def _ends(seen: Observation) -> Iterator[int]:
 
 
 def _stuck(
-    group: Group, seen: Observation, observed: ObservedCloud, *, known: Mapping[int, Phase]
+    group: Group,
+    seen: Observation,
+    observed: ObservedCloud,
+    units: Units,
+    *,
+    known: Mapping[int, Phase],
 ) -> dict[int, Phase]:
     """The phases of nodes stuck in deletion: the end is written on them, the begin is drawn again.
 
     If the spec was edited in between, a phase begins now at the latest.
     """
-    found: dict[int, Phase] = {}
+    units, found = _units_of_nodes(units, observed.cloud, seen), dict[int, Phase]()
     for serial, at in _deadlines(seen):
         phase = known.get(serial)
         if phase is None or phase.until != at:
-            who = instance_seed(observed.cloud, group=group.name, serial=serial)
-            since = min(at - deletion_delay(observed.cloud, who), observed.now)
+            delay = _deletion_delay(group, observed.cloud, serial, units)
+            since = min(at - delay, observed.now)
             phase = Phase(State.DELETING, since, at, "SlowDeletion")
         found[serial] = phase
     return found
+
+
+def _units_of_nodes(units: Units, cloud: Cloud, seen: Observation) -> Units:
+    if cloud.unit is None or cloud.failures.slow_deletion is None:
+        return ALONE
+    nodes = (seen.records | seen.stuck).items()
+    return units.of_nodes((serial, record.place) for serial, record in nodes)
+
+
+def _deletion_delay(group: Group, cloud: Cloud, serial: int, units: Units) -> int:
+    """Returns by how much the deletion of a node is put off; of a unit's nodes all or none are."""
+    unit = units.number(cloud, serial)
+    return deletion_delay(cloud, instance_seed(cloud, group=group.name, serial=serial, unit=unit))
+
+
+def _nodes_out(out: Outage, seen: Observation) -> dict[int, int]:
+    """Returns since when nodes are in an outage, by serial."""
+    if out.since is None:
+        return {}
+    if out.places is None:
+        return dict.fromkeys(seen.records, out.since)
+    places = {s: r.place for s, r in seen.records.items() if r.place is not None}
+    there = {s: place.number for s, place in places.items() if place.domain == out.domain}
+    return {s: out.since for s, place in there.items() if out.began(place) is not None}
 
 
 def _outage_since(status: KwokNodeGroupStatus, *, now: int) -> int:

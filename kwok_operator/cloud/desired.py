@@ -51,14 +51,15 @@ class Upkeep:
         marks: Mapping[int, Mark | None],
         *,
         at_a_time: int | None,
-        outage_since: int | None,
+        out: Mapping[int, int],
         now: int,
     ) -> DesiredNodes:
         """Computes how nodes should be. `marks` are those of all nodes that have one, and in an
-        outage of all nodes; `at_a_time` is how many may be under notice. `now` is milliseconds."""
+        outage of all nodes; `out` says since when nodes are in an outage. `at_a_time` is how many
+        may be under notice. Times are milliseconds."""
         capped = at_a_time is not None
         self._known = {
-            serial: self._find(serial, mark, capped=capped, outage_since=outage_since, now=now)
+            serial: self._find(serial, mark, capped=capped, outage_since=out.get(serial), now=now)
             for serial, mark in marks.items()
         }
         due = self._give_notice(at_a_time, now=now) if at_a_time is not None else None

@@ -28,7 +28,7 @@ from kwok_operator.cloud.draws import instance_seed
 from kwok_operator.cloud.states import Fault, Phase, State
 from kwok_operator.cloud.stock import StockDecision
 from kwok_operator.cloud.terms import History
-from kwok_operator.cloud.units import ALONE, Units
+from kwok_operator.cloud.units import ALONE, NO_OUTAGE, Outage, Units
 from kwok_operator.formats.times import format_time, parse_time
 from kwok_operator.nodegroups.api.status import OUTAGE
 from kwok_operator.nodegroups.serials import Batch, pack, unpack
@@ -139,7 +139,7 @@ class CloudRecord:
         return replace(self, refusals=_joined([r for r in (*kept, *new) if r.serials]))
 
     def walk(
-        self, group: str, *, units: Units = ALONE, outage_since: int | None, now: int
+        self, group: str, *, units: Units = ALONE, out: Outage, now: int
     ) -> Callable[[int, int, Phase | None], Iterator[Phase]]:
         """Returns a function (serial, requested at, known phase or None) that yields phases of an
         instance, as `arrival.walk` does: the last one is its phase now."""
@@ -157,9 +157,10 @@ class CloudRecord:
             cloud = self.history.at(requested_at)
             unit = units.number(cloud, serial)
             who = instance_seed(cloud, group=group, serial=serial, unit=unit)
+            began = out.began(units.places.get(serial))
             for found in walk(self.history, who, requested_at=requested_at, now=now, after=before):
-                if found.state is State.DUE and now >= found.since and outage_since is not None:
-                    since = max(found.since, outage_since)
+                if found.state is State.DUE and now >= found.since and began is not None:
+                    since = max(found.since, began)
                     yield replace(found, state=State.WAITING, since=since, reason=OUTAGE)
                 else:
                     yield found
@@ -192,7 +193,7 @@ def outstanding(
     group: str,
     arrived: Container[int],
     now: int,
-    outage_since: int | None = None,
+    out: Outage = NO_OUTAGE,
     known: Mapping[int, Phase] | None = None,
     units: Units = ALONE,
 ) -> Iterator[dict[int, Phase]]:
@@ -204,7 +205,7 @@ def outstanding(
     which saves draws. `units` says which instances draw alike.
     """
     known = known or {}
-    steps = record.walk(group, units=units, outage_since=outage_since, now=now)
+    steps = record.walk(group, units=units, out=out, now=now)
     part: dict[int, Phase] = {}
     work = 0
     for batch in batches:

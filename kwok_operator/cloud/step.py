@@ -5,7 +5,7 @@ observe (nodes) ─> decide (plan) ─> status, metrics, notices ─> patches �
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from kwok_operator.cloud.annotations import Mark, mark_of, mark_on, read_life
@@ -223,8 +223,8 @@ class CloudPass(StepPass):
         """Returns when nodes get notice, by the unit in which they stand."""
         if self._notice_by_unit is None:
             cloud, notices = self._observed.cloud, dict[int, int]()
-            places = {s: r.place.number for s, r in self._seen.marked.items() if r.place}
-            units = replace(self._decision.units, places=places)
+            marked = self._seen.marked.items()
+            units = self._decision.units.of_nodes((s, record.place) for s, record in marked)
             for serial, life in self._observed.nodes.lives.items():
                 unit, at = units.number(cloud, serial), life.notice_at
                 if unit is not None and at is not None:

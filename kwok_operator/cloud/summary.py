@@ -28,6 +28,7 @@ from kwok_operator.nodegroups.api.status import (
     OUTAGE,
     POOL_MISSING,
     PROVISIONING,
+    UNIT_OUTAGE,
     Verdict,
 )
 from kwok_operator.nodegroups.serials import format_ranges
@@ -181,14 +182,18 @@ def provisioned(phases: Mapping[int, Phase]) -> Verdict:
     return Verdict(False, ordered[0], " ".join(sentences))
 
 
-def outage(own: bool, pools: Sequence[str]) -> Verdict:
-    """The condition Outage: by the group's own spec, or by pools (named) that it draws from."""
+def outage(own: bool, pools: Sequence[str], units: Sequence[str] = ()) -> Verdict:
+    """The condition Outage: by the group's own spec, by pools (named) that it draws from, or of
+    units in which its nodes stand."""
     effect = "no Node of the group is Ready, and no instance comes."
     if own:
         return Verdict(True, "SpecOutage", f"spec.cloud.outage is true: {effect}")
     if pools:
         where = f"spec.outage of KwokCapacityPool {few_names(pools)} is true"
         return Verdict(True, "PoolOutage", f"{where}: {effect}")
+    if units:
+        where = f"spec.cloud.outageUnits has {few_names(units)}"
+        return Verdict(True, UNIT_OUTAGE, f"{where}: no Node there is Ready, and none comes there.")
     return Verdict(False, "NoOutage", "Neither the group nor a pool that it draws from is out.")
 
 

@@ -1,15 +1,41 @@
-"""Which unit, such as a rack, an instance of a simulated cloud stands in (`cloud.unit`).
+"""Which unit, such as a rack, an instance of a simulated cloud stands in.
 
 layout of the group's topology + places of instances  --Units.number-->  number of the unit
+units that are out (`cloud.outageUnits`) + a place    --Outage.began-->  since when it is out
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Self
 
 from kwok_operator.cloud.api.cloud import Cloud
 from kwok_operator.formats.untyped import as_map, value_at
+from kwok_operator.nodegroups.places import NodePlace
 from kwok_operator.topology.layout import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """An outage of a group since `since` (milliseconds), None for no outage: of all of it, or of
+    the units with these places of its topology's domain."""
+
+    since: int | None = None
+    places: tuple[range, ...] | None = None
+    domain: str = ""
+
+    @classmethod
+    def of_units(cls, since: int, cloud: Cloud, layout: Layout) -> Self:
+        """Returns the outage of the units that are out by `cloud.outageUnits`."""
+        return cls(since, layout.units(cloud.outage_units), layout.domain)
+
+    def began(self, place: int | None) -> int | None:
+        """Returns since when an instance in this place is in the outage, None if it isn't."""
+        if self.places is None:
+            return self.since
+        return self.since if any(place in unit for unit in self.places) else None
+
+
+NO_OUTAGE: Final = Outage()
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +51,10 @@ class Units:
     def of(cls, node: Mapping[str, Any] | None, places: Mapping[int, int]) -> "Units":
         """Makes the units of a group from the node that its template resolved to."""
         return cls(Layout.read(as_map(value_at(node, "metadata", "annotations"))), places)
+
+    def of_nodes(self, places: Iterable[tuple[int, NodePlace | None]]) -> Self:
+        """Returns these units with the places of nodes, by serial."""
+        return replace(self, places={s: place.number for s, place in places if place is not None})
 
     def number(self, cloud: Cloud, serial: int) -> int | None:
         """Returns the number of the unit, counted from 0 in the whole domain. None if each

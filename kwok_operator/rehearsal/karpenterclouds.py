@@ -17,11 +17,12 @@ from kwok_operator.cloud.api.cloud import Cloud
 from kwok_operator.cloud.draws import group_seed
 from kwok_operator.cloud.terms import in_force
 from kwok_operator.errors import ApiError, ApiUnreachableError, NotFoundError
-from kwok_operator.formats.manifests import condition_is_true
 from kwok_operator.formats.times import format_time
+from kwok_operator.formats.untyped import condition_of, text_at
 from kwok_operator.formats.words import names_in_words
 from kwok_operator.kube.client import MERGE_PATCH, KubeClient
 from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
+from kwok_operator.nodegroups.api.status import UNIT_OUTAGE, ConditionType
 from kwok_operator.rehearsal.interrupting import Interrupter
 from kwok_operator.rehearsal.karpenter.groups import differences, unheeded_changes
 from kwok_operator.rehearsal.karpenter.nodepools import CLASS_API_VERSION
@@ -143,7 +144,7 @@ class KarpenterClouds:
 
     async def _show_outage(self, groups: Mapping[str, Any]) -> None:
         before = self._out
-        self._out = frozenset(n for n, body in groups.items() if condition_is_true(body, "Outage"))
+        self._out = frozenset(name for name, body in groups.items() if _is_out(body))
         whole = bool(groups) and self._out == groups.keys()
         if whole or self._not_ready:
             await self._show_in_classes(ready=not whole)
@@ -179,6 +180,12 @@ class KarpenterClouds:
             content_type=MERGE_PATCH,
             retries=_RETRIES,
         )
+
+
+def _is_out(group: Mapping[str, Any]) -> bool:
+    """Whether all of the group is in an outage, not only some racks."""
+    condition = condition_of(group, ConditionType.OUTAGE)
+    return text_at(condition, "status") == "True" and text_at(condition, "reason") != UNIT_OUTAGE
 
 
 def _unheeded(before: KwokNodeGroupSpec, now: KwokNodeGroupSpec) -> Iterator[str]:

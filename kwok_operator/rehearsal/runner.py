@@ -41,7 +41,7 @@ from kwok_operator.rehearsal.karpenterclouds import KarpenterClouds
 from kwok_operator.rehearsal.keptcluster import KeptCluster
 from kwok_operator.rehearsal.kubectl import CommandError
 from kwok_operator.rehearsal.logs import ProgramWarnings
-from kwok_operator.rehearsal.outages import Outages, change
+from kwok_operator.rehearsal.outages import OutagePlayer
 from kwok_operator.rehearsal.placing import place
 from kwok_operator.rehearsal.programs import ProgramError
 from kwok_operator.rehearsal.progress import Report, Say, Show, in_lines
@@ -209,7 +209,7 @@ class Rehearsal:
         self._interrupter = Interrupter(
             testbed.client, seed=scenario.draws_from, of_groups=testbed.borrowed is not None
         )
-        self._outages = Outages()
+        self._outages = OutagePlayer(testbed.client, seed=scenario.draws_from)
         self._calls = ShimCalls(testbed.logs, write=self._course.write, now=self._course.now)
         self._warnings = warnings
         self._answered = self._course.now()
@@ -417,14 +417,12 @@ class Rehearsal:
             self._say(step.say)
         try:
             if step.outage is not None:
-                whom = step.outage.group or step.outage.pool or f"zone {step.outage.zone}"
-                changes = self._outages.begin(step.outage, self._recorder.groups)
-                await change(self._testbed.client, changes)
-                course.mark("outage begins", whom)
+                begun = await self._outages.begin(number, step.outage, self._recorder.groups)
+                course.mark("outage begins", f"{begun.what}{begun.short}")
                 if step.outage.span is not None:
                     await asyncio.sleep(step.outage.span)
-                    await change(self._testbed.client, self._outages.end(changes))
-                    course.mark("outage ends", whom)
+                    await self._outages.end(begun)
+                    course.mark("outage ends", begun.what)
                 return
             if step.start is not None:
                 (process,) = (p for p in self._scenario.processes if p.name == step.start)

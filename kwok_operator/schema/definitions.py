@@ -33,6 +33,7 @@ from kwok_operator.constants import (
 from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
 from kwok_operator.nodegroups.api.status import KwokNodeGroupStatus
 from kwok_operator.podprofiles.api import KwokPodProfileSpec, KwokPodProfileStatus
+from kwok_operator.topology.api import OUTAGE_UNITS
 
 CRD_NAME = f"{PLURAL}.{API_GROUP}"
 POOL_CRD_NAME = f"{POOL_PLURAL}.{API_GROUP}"
@@ -129,8 +130,12 @@ class _Kind:
             "properties": {
                 "apiVersion": {"type": "string", "description": f"Always {version}."},
                 "kind": {"type": "string", "description": f"Always {self.names['kind']}."},
-                # metadata.name is listed so that a rule can refer to it.
-                "metadata": {"type": "object", "properties": {"name": {"type": "string"}}},
+                # metadata.name is listed so that rules can refer to it. The API server estimates
+                # their cost from its length.
+                "metadata": {
+                    "type": "object",
+                    "properties": {"name": {"type": "string", "maxLength": 253}},
+                },
                 # Always stored: the API server would refuse a server-side apply of {} in place of
                 # {targetSize: 10}.
                 "spec": {
@@ -226,6 +231,7 @@ _GROUP: Final = _Kind(
             _has_a_short_name,
             field="metadata.name",
         ),
+        OUTAGE_UNITS,
     ),
     subresources={
         "scale": {

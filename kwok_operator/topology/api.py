@@ -3,7 +3,8 @@
 Owns the names by which well-known labels can be written. What a place means is in layout.py.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from operator import lt
 from types import MappingProxyType
 from typing import Annotated, Any, Final
 
@@ -50,6 +51,7 @@ SHORT_NAMES: Final[Mapping[str, str]] = MappingProxyType(
 """Short forms of labels that real machines have."""
 
 _SHORT: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?/.*$"
+_NUMBER: Final = "(0|[1-9][0-9]{0,6})"
 _TAKEN: Final = (HOSTNAME_LABEL, ARCH_LABEL, OS_LABEL)
 
 Domain = Annotated[
@@ -72,6 +74,18 @@ def long_form(label: str) -> str:
 def labels_of(level: Mapping[str, Any]) -> list[str]:
     """Returns the labels of a level, as its JSON writes them."""
     return [level["label"], *(level.get("also") or ())]
+
+
+def numbers_of(value: str, *, domain: str, of: Sequence[int]) -> list[int] | None:
+    """Returns the numbers in the value of a unit's label, from the widest level on; None if no unit
+    of the domain has this value. `of` is that of each level."""
+    if not value.startswith(f"{domain}-"):
+        return None
+    parts = value.removeprefix(f"{domain}-").split("-")
+    if len(parts) > len(of) or not all_match(_NUMBER, parts):
+        return None
+    numbers = [*map(int, parts)]
+    return numbers if all(map(lt, numbers[1:], of)) else None
 
 
 def _every(condition: str) -> str:
@@ -170,6 +184,39 @@ class Topology(ApiModel):
         " are needed. At most 5. Example: [{label: example.com/block, of: 4},"
         " {label: example.com/rack, of: 18}].",
     )
+
+
+def _names_units(group: Mapping[str, Any]) -> bool:
+    spec = group.get("spec") or {}
+    topology = (spec.get("template") or {}).get("topology") or {"levels": []}
+    # Without a name, as in the file of an object that gets a generated one, no domain is known.
+    domain = topology.get("domain") or group.get("metadata", {}).get("name")
+    of = [level["of"] for level in topology["levels"]]
+    values = (spec.get("cloud") or {}).get("outageUnits", ())
+    return not domain or all(numbers_of(v, domain=domain, of=of) is not None for v in values)
+
+
+_TOPOLOGY: Final = "self.spec.template.topology"
+_DOMAIN: Final = f"has({_TOPOLOGY}.domain) ? {_TOPOLOGY}.domain : self.metadata.name"
+OUTAGE_UNITS: Final = ApiRule(
+    "!has(self.spec.cloud) || !has(self.spec.cloud.outageUnits)"
+    f" || self.spec.cloud.outageUnits.all(v, has(self.spec.template) && has({_TOPOLOGY})"
+    # Lists of one, whose `all` gives their item a name: the domain, the numbers in a value.
+    f" && [{_DOMAIN}].all(d, v.startsWith(d + '-')"
+    f" && v.substring(d.size()).matches('^(-{_NUMBER})+$')"
+    " && [v.substring(d.size() + 1).split('-')].all(n,"
+    f" n.size() <= {_TOPOLOGY}.levels.size()"
+    + "".join(
+        f" && (n.size() < {level + 1} || int(n[{level}]) < {_TOPOLOGY}.levels[{level - 1}].of)"
+        for level in range(1, MAX_LEVELS)
+    )
+    + ")))",
+    "spec.cloud.outageUnits must be values that labels of template.topology can have, such as"
+    " pool-a-0-1",
+    _names_units,
+    field="spec.cloud.outageUnits",
+)
+"""A rule of a whole group: the default domain is its name."""
 
 
 class PlacedBatch(ApiModel):

@@ -8,7 +8,7 @@ levels makes another template, a place doesn't. Whoever has a node's template an
 out its labels: the operator, the shim, an update in place.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -24,7 +24,7 @@ from kwok_operator.errors import TemplateError
 from kwok_operator.nodegroups.api.template import Template
 from kwok_operator.nodegroups.cleaning import Node
 from kwok_operator.nodegroups.places import MOST_PLACES_OF_A_DOMAIN, NodePlace
-from kwok_operator.topology.api import long_form
+from kwok_operator.topology.api import long_form, numbers_of
 
 FIELD: Final = "spec.template.topology"
 _LONGEST_VALUE: Final = 63
@@ -92,6 +92,21 @@ class Layout:
         known = long_form(label)
         found = zip(self.layers, self.sizes, strict=True)
         return next((size for layer, size in found if known in layer.labels), None)
+
+    def unit(self, value: str) -> range | None:
+        """Returns the places in the unit whose label has this value; None if there is no such
+        unit."""
+        of = [layer.of for layer in self.layers]
+        numbers = numbers_of(value, domain=self.domain, of=of)
+        if numbers is None:
+            return None
+        sizes = self.sizes
+        first = sum(number * size for number, size in zip(numbers, sizes, strict=False))
+        return range(first, first + sizes[len(numbers) - 1])
+
+    def units(self, values: Iterable[str]) -> tuple[range, ...]:
+        """Returns the places in all units whose labels have these values."""
+        return tuple(unit for unit in map(self.unit, values) if unit is not None)
 
     @property
     def text(self) -> str:

@@ -6,8 +6,7 @@ What was recorded holds; the others get the lowest free places (`fill`). Batches
 serials and places both ascend: two sets of numbers are enough.
 """
 
-from collections.abc import Container, Iterable, Mapping
-from itertools import count
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from kwok_operator.nodegroups.api.status import KwokNodeGroupStatus
 from kwok_operator.nodegroups.places import MOST_PLACES_OF_A_DOMAIN
@@ -19,10 +18,21 @@ MOST_BATCHES = 1_000
 """No more are read."""
 
 
-def fill(serials: Iterable[int], taken: Container[int]) -> dict[int, int]:
-    """Gives each of these serials, in this order, the lowest place that is not taken."""
-    free = (place for place in count() if place not in taken)
-    return dict(zip(serials, free, strict=False))
+def fill(
+    serials: Iterable[int], taken: Container[int], *, out: Sequence[range] = ()
+) -> dict[int, int]:
+    """Gives each of these serials, in this order, the lowest place that is not taken, and not in a
+    unit that is `out`."""
+    return dict(zip(serials, _free(taken, out), strict=False))
+
+
+def _free(taken: Container[int], out: Sequence[range]) -> Iterator[int]:
+    place = 0
+    while True:
+        unit = next((unit for unit in out if place in unit), None)
+        if unit is None and place not in taken:
+            yield place
+        place = place + 1 if unit is None else unit.stop
 
 
 def dump(domain: str, placed: Mapping[int, int], *, next_place: int | None) -> TopologyStatus:

@@ -148,6 +148,16 @@ class TopologyStep(GroupStep):
             others.update(known.nodes[serial] for serial in there)
         return _Taken(self._cache.occupied(domain), others)
 
+    def out(self, domain: str) -> tuple[range, ...]:
+        """Returns the places in units that are out for a group of the domain: none gets a new node
+        there, as no cloud gives machines in a rack without power."""
+        found = list[range]()
+        for group, _ in self._of_domain(domain):
+            cloud, layout = group.spec.cloud, self._layout(group)
+            if cloud is not None and cloud.outage_units and layout and layout.domain == domain:
+                found += layout.units(cloud.outage_units)
+        return tuple(found)
+
     def show_next(self, domain: str, place: int, *, apart: str) -> None:
         """Has the other groups show the next free place, where cluster-autoscaler reads it."""
         for group, _ in self._of_domain(domain):
@@ -231,6 +241,7 @@ class TopologyPass(StepPass):
         self._marking: dict[int, int] = {}
         """The places of nodes whose annotation is to be written, by serial."""
         self._new = False
+        self._out: tuple[range, ...] = ()
 
     async def revise(
         self, plan: Plan, *, template: Node | None, reporting: bool, stop: Stop
@@ -246,11 +257,12 @@ class TopologyPass(StepPass):
         known = self._step.standing(self._group)
         self._look(known, layout.domain)
         taken = self._step.taken(layout.domain, apart=self._group.name)
+        self._out = self._step.out(layout.domain)
         before = recorded_places(self._memory.status, domain=layout.domain)
         placed = {s: before[s] for s in plan.pending if s in before and before[s] not in taken}
         if not reporting:
             rest = taken.along_with(placed.values())
-            new = fill((s for s in self._requested(plan) if s not in placed), rest)
+            new = fill((s for s in self._requested(plan) if s not in placed), rest, out=self._out)
             placed |= new
             self._new = bool(new)
             rest = taken.along_with(placed.values())
@@ -324,7 +336,7 @@ class TopologyPass(StepPass):
         homes = {s: known.promised[s] for s in homeless if s in known.promised}
         homes = {serial: place for serial, place in homes.items() if place not in taken}
         rest = taken.along_with(homes.values())
-        return homes | fill((s for s in homeless if s not in homes), rest)
+        return homes | fill((s for s in homeless if s not in homes), rest, out=self._out)
 
     def _is_in(self, plan: Plan, serial: int) -> bool:
         return self._seen.records[serial].name in plan.update
@@ -335,7 +347,7 @@ class TopologyPass(StepPass):
         autoscaled = group.spec.autoscaling is not None
         if not autoscaled and not step.waits_for_next(domain, apart=group.name):
             return None
-        place = fill([0], taken)[0]
+        place = fill([0], taken, out=self._out)[0]
         step.show_next(domain, place, apart=group.name)
         return place if autoscaled else None
 

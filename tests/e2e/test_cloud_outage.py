@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
+from tests.e2e.api import NODES
 from tests.e2e.clouds import (
     Version,
     chronicled,
@@ -31,6 +32,8 @@ from tests.e2e.groups import (
 from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.own_cluster import OwnCluster
 from tests.e2e.workloads import deployed, pods_of, runs, uids
+
+BLOCK, RACK = "example.com/block", "example.com/rack"
 
 
 @pytest.fixture(scope="module")
@@ -125,6 +128,49 @@ def test_a_group_is_out_and_is_back(staged: OwnCluster) -> None:
         assert len(names_of(kubectl, group)) == 4
         pods = pods_of(kubectl, group)
         assert uids(pods) == uids(before) and all(map(runs, pods))
+
+
+def test_a_rack_is_out_and_is_back(staged: OwnCluster) -> None:
+    kubectl, group = staged.kubectl, "racked"
+
+    def by_rack() -> dict[str, list[bool]]:
+        """Whether the nodes of each rack are Ready."""
+        found = dict[str, list[bool]]()
+        for node in nodes_of(kubectl, group):
+            found.setdefault(node["metadata"]["labels"][RACK], []).append(is_ready(node))
+        return dict(sorted(found.items()))
+
+    topology = {"levels": [{"label": BLOCK, "of": 2}, {"label": RACK, "of": 2}]}
+    apply_group(kubectl, group, targetSize=6, cloud={}, template={"topology": topology})
+    wait_ready(kubectl, group)
+    patch_group(kubectl, group, cloud={"outageUnits": [f"{group}-0-1"]})
+    eventually(
+        by_rack,
+        lambda found: [*found.values()] == [[True] * 2, [False] * 2, [True] * 2],
+        describe="the nodes of one rack are NotReady",
+    )
+    wait_condition(kubectl, group, "Outage")
+    assert condition_of(status_of(kubectl, group), "Outage")["reason"] == "UnitOutage"
+    lost = next(n for n in nodes_of(kubectl, group) if not is_ready(n))["metadata"]["name"]
+    kubectl.api.delete(f"{NODES}/{lost}")
+    eventually(
+        by_rack,
+        lambda found: found.get(f"{group}-1-1") == [True] and found[f"{group}-0-1"] == [False],
+        describe="another node stands in another rack",
+    )
+    patch_group(kubectl, group, cloud={"outageUnits": [f"{group}-0"]})
+    eventually(
+        by_rack,
+        lambda found: (
+            [found[f"{group}-{n}"] for n in ("0-0", "0-1", "1-0", "1-1")]
+            == [[False] * 2, [False], [True] * 2, [True]]
+        ),
+        describe="the nodes of a block are NotReady",
+    )
+    patch_group(kubectl, group, cloud={"outageUnits": None})
+    wait_ready(kubectl, group)
+    wait_condition(kubectl, group, "Outage", status="False")
+    assert len(by_rack()[f"{group}-0-1"]) == 1
 
 
 def test_nodes_flap_also_when_the_operator_dies(staged: OwnCluster) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -261,6 +262,46 @@ def test_machines_are_interrupted_with_notice_and_lost_without(tmp_path: Path) -
     )
     done = play(path, tmp_path / "out")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_rack_is_out_for_a_time_in_all_of_its_groups(tmp_path: Path) -> None:
+    template = {"topology": {"domain": "racks", "levels": [{"label": "example.com/rack", "of": 2}]}}
+    racked = [
+        GROUP | {"metadata": {"name": name}, "spec": {"targetSize": 3, "template": template}}
+        for name in "ab"
+    ]
+    free = {"figure": "racks.free"}
+    path = scenario(
+        tmp_path,
+        apply=[{"object": each} for each in racked],
+        timeline=[
+            {"outage": {"topology": {"level": "example.com/rack"}, "for": "8s"}},
+            {
+                "after": free | {"equals": 2},
+                "say": "out",
+                "scale": {"what": "kng/a", "replicas": 5},
+            },
+            {
+                "after": free | {"equals": 4},
+                "say": "back",
+                "scale": {"what": "kng/a", "replicas": 4},
+            },
+        ],
+        expect=[
+            free | {"atLeast": 2, "when": "always"},
+            {"figure": "nodes.ready", "atLeast": 4, "when": "always"},
+            {"figure": "nodes.ready", "equals": 7},
+            {"figure": "churn.deleted", "equals": 1},
+            *(
+                {"event": {"reason": reason, "about": f"KwokNodeGroup/{name}"}, "atLeast": 1}
+                for reason in ("Outage", "OutageOver")
+                for name in "ab"
+            ),
+        ],
+    )
+    done = play(path, tmp_path / "out")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search("outage begins.*racks-[012]", (tmp_path / "out" / "report.html").read_text())
 
 
 @pytest.mark.parametrize("ended", ["", "kube-apiserver", "kube-scheduler", "shim"])

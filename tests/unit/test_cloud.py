@@ -58,6 +58,7 @@ EVERYTHING: dict[str, Any] = {
         },
     },
     "outage": True,
+    "outageUnits": ["pool-a-0-1"],
     "flapping": {"period": "10m", "notReady": "0.2", "nodes": "0.5"},
     "apiTrouble": True,
 }

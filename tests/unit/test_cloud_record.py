@@ -31,6 +31,7 @@ from kwok_operator.cloud.summary import (
     rows,
 )
 from kwok_operator.cloud.terms import History
+from kwok_operator.cloud.units import Outage
 from kwok_operator.formats.times import format_time, parse_time
 from kwok_operator.nodegroups.api.status import (
     Condition,
@@ -144,9 +145,9 @@ def test_a_try_that_meets_an_outage_waits() -> None:
 def test_an_outage_keeps_back_what_is_due() -> None:
     record = record_of(cloud(provisioningDelay={"fixed": "30s"}))
     out = T0 + MINUTE
-    coming = phases_of(record, batch(0, 0), now=T0 + 10 * SECOND, outage_since=T0)[0]
+    coming = phases_of(record, batch(0, 0), now=T0 + 10 * SECOND, out=Outage(T0))[0]
     assert coming.state is State.CREATING
-    due = phases_of(record, batch(0, 0), now=out, outage_since=T0)[0]
+    due = phases_of(record, batch(0, 0), now=out, out=Outage(T0))[0]
     assert (due.state, due.reason, due.since) == (State.WAITING, "Outage", T0 + 30 * SECOND)
     assert phases_of(record, batch(0, 0), now=out)[0].state is State.DUE
 

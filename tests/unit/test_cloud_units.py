@@ -11,7 +11,7 @@ from kwok_operator.cloud.room import CloudRequest, settle
 from kwok_operator.cloud.shaping import Birth, Hold
 from kwok_operator.cloud.states import Phase
 from kwok_operator.cloud.units import Units
-from kwok_operator.constants import TOPOLOGY_ANNOTATION
+from kwok_operator.constants import DELETE_AT_ANNOTATION, TOPOLOGY_ANNOTATION
 from kwok_operator.formats.times import format_time
 from kwok_operator.nodegroups.serials import Batch
 from tests.fakes.apiserver import GROUPS, NODES
@@ -140,3 +140,24 @@ async def test_racks_are_sold_out_as_a_whole() -> None:
 
         world.server.patch(GROUPS, NAME, {"spec": {"cloud": {"stock": 8}}})
         await world.settled(8)
+
+
+async def test_a_rack_is_deleted_late_as_a_whole() -> None:
+    async with World().running() as world:
+        slow = {"serials": "1", "delay": {"fixed": "1h"}}
+        spec = {
+            "targetSize": 7,
+            "template": {"topology": {"levels": [{"label": RACK, "of": SIZE}]}},
+            "cloud": {"unit": RACK, "failures": {"slowDeletion": slow}},
+        }
+        world.server.create(GROUPS, {"metadata": {"name": NAME}, "spec": spec})
+        await world.settled(7)
+        world.scale(0)
+
+        def late() -> list[str]:
+            """The racks of nodes, if all are to be deleted later."""
+            nodes = [node["metadata"] for node in world.server.objects(NODES).values()]
+            is_late = all(DELETE_AT_ANNOTATION in node["annotations"] for node in nodes)
+            return [node["labels"][RACK] for node in nodes] if is_late else []
+
+        await until(lambda: late() == [f"{NAME}-1"] * SIZE)

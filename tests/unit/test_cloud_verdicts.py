@@ -99,4 +99,14 @@ class TestOutage:
     def test_that_of_pools_names_them(self) -> None:
         verdict = outage(False, ("zone-b", "zone-a"))
         assert (verdict.status, verdict.reason) == (True, "PoolOutage")
+        assert outage(False, ("zone-b",), ("pool-a-0",)) == outage(False, ("zone-b",))
         assert "KwokCapacityPool zone-a, zone-b" in verdict.message
+
+    def test_units_are_named(self) -> None:
+        verdict = outage(False, (), ("pool-a-0-1", "pool-a-0-0"))
+        assert verdict == Verdict(
+            True,
+            "UnitOutage",
+            "spec.cloud.outageUnits has pool-a-0-0, pool-a-0-1: no Node there is Ready, and none"
+            " comes there.",
+        )

@@ -16,7 +16,13 @@ from kwok_operator.cloud.arrival import MAX_TRIES
 from kwok_operator.cloud.states import Fault, State
 from kwok_operator.cloud.summary import autoscaler_state
 from kwok_operator.cloud.terms import MAX_TERMS
-from kwok_operator.nodegroups.api.status import ALL_ARRIVED, FAILURES, OUTAGE, PROVISIONING
+from kwok_operator.nodegroups.api.status import (
+    ALL_ARRIVED,
+    FAILURES,
+    OUTAGE,
+    PROVISIONING,
+    UNIT_OUTAGE,
+)
 from kwok_operator.shim.troublefile import parse_plan
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
@@ -72,7 +78,8 @@ def test_each_state_is_documented_as_the_shim_reports_it() -> None:
 def test_each_reason_has_its_line() -> None:
     reasons = [reason for row in table("Condition") for reason in in_code(row[2])]
     assert reasons[: len(FAILURES) + 3] == [ALL_ARRIVED, *FAILURES, OUTAGE, PROVISIONING]
-    assert {"SpecOutage", "PoolOutage", "NothingToHold", "HeldByStage", "NotHeld"} < set(reasons)
+    shown = {"SpecOutage", "PoolOutage", UNIT_OUTAGE, "NothingToHold", "HeldByStage", "NotHeld"}
+    assert shown < set(reasons)
 
 
 def test_the_trouble_of_an_api_that_is_shown_can_be_had() -> None:

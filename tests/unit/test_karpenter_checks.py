@@ -319,6 +319,14 @@ def test_what_has_no_effect_on_its_nodes_is_named() -> None:
     assert checked(played(*zones) | outage, around()).ignored == ("timeline[0].outage",)
 
 
+def test_an_outage_of_racks_has_no_effect_on_its_nodes() -> None:
+    topology = {"levels": [{"label": "example.com/rack", "of": 2}]}
+    racked = group("a", template={"shape": {"cpu": 4}, "topology": topology})
+    outage = {"timeline": [{"at": 1, "outage": {"topology": {"level": "example.com/rack"}}}]}
+    ignored = checked(played(racked) | outage, around()).ignored
+    assert ignored == ("timeline[0].outage.topology",)
+
+
 def test_a_patch_that_has_no_effect_on_its_nodes_is_named() -> None:
     cloud = {"stock": 3, "interruptions": {"hourlyRate": "0.1"}}
     spec = {"targetSize": 2, "price": {"hourly": "0.3"}, "cloud": cloud}

@@ -1,6 +1,7 @@
 """The simulated cloud in an operator's passes."""
 
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -14,10 +15,12 @@ from kwok_operator.constants import (
     REQUESTED_AT_ANNOTATION,
 )
 from kwok_operator.formats.times import parse_time
+from kwok_operator.nodegroups.api.status import UNIT_OUTAGE
 from tests.fakes.apiserver import GROUPS, NODES
 from tests.fakes.operator import NAME, Json, World
 from tests.fakes.waiting import until
 
+RACK = "example.com/rack"
 GPU = "nvidia.com/gpu"
 STAGES = "/apis/kwok.x-k8s.io/v1alpha1/stages"
 STARTING = "example.com/starting"
@@ -64,6 +67,44 @@ async def test_an_outage_keeps_instances_away_until_it_is_over(world: Clouded) -
     await world.settled(2)
     assert world.condition("Outage") == ("False", "NoOutage")
     assert world.condition("Provisioned") == ("True", "AllArrived")
+
+
+async def test_a_rack_is_out_and_its_replacements_stand_elsewhere(world: Clouded) -> None:
+    def held() -> list[str]:
+        there = [node["metadata"]["labels"] for node in world.nodes]
+        return sorted(labels[RACK] for labels in there if HOLD_LABEL in labels)
+
+    def racks() -> Counter[str]:
+        return Counter(node["metadata"]["labels"][RACK] for node in world.nodes)
+
+    def edit(**cloud: Any) -> None:
+        world.server.patch(GROUPS, NAME, {"spec": {"cloud": cloud}})
+
+    first, second, third = (f"{NAME}-{number}" for number in range(3))
+    world.server.serve(STAGES, kind="Stage")
+    world.server.create(STAGES, {"metadata": {"name": HOLD_STAGE}})
+    topology = {"topology": {"levels": [{"label": RACK, "of": 2}]}}
+    world.make(3, {"flapping": None}, template=topology)
+    await world.settled(3)
+    # One more is requested in the second rack, before that one is out.
+    edit(provisioningDelay={"fixed": "3s"})
+    world.scale(4)
+    await until(lambda: world.status["cloud"]["counts"]["creating"] == 1)
+    edit(outageUnits=[second], provisioningDelay=None)
+    await until(lambda: held() == [second])
+    await until(lambda: world.condition("Outage") == ("True", UNIT_OUTAGE))
+    await until(lambda: world.status["cloud"]["counts"]["waiting"] == 1)
+    world.scale(6)
+    await until(lambda: racks() == {first: 2, second: 1, third: 2})
+    assert held() == [second]
+    assert world.condition("Provisioned") == ("False", "Outage")
+    (lost,) = (n["metadata"]["name"] for n in world.nodes if HOLD_LABEL in n["metadata"]["labels"])
+    world.server.delete(NODES, lost)
+    await until(lambda: racks() == {first: 2, third: 2, f"{NAME}-3": 1})
+    edit(outageUnits=None)
+    await world.settled(6)
+    assert (racks()[second], held()) == (1, [])
+    assert world.condition("Outage") == ("False", "NoOutage")
 
 
 async def test_what_was_decided_about_a_node_is_written_on_it_and_taken_back(

@@ -152,6 +152,8 @@ async def test_a_group_without_nodes_shows_the_next_place_of_its_domain(world: R
     await until(lambda: shown() == SIZE + 3)
     world.edit(targetSize=2)
     await until(lambda: shown() == 2)
+    world.edit(cloud={"outageUnits": ["pool-0"]})
+    await until(lambda: shown() == 3)
 
 
 async def test_nodes_that_go_while_another_is_looked_for_leave_holes(world: Racks) -> None:

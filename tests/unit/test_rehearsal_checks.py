@@ -25,6 +25,20 @@ IN_A_ZONE = GROUP | {"spec": {"template": {"shape": {"zone": "zone-a"}}}}
 SCALE = {"at": 1, "scale": {"what": "deployment/web", "replicas": 70}}
 
 
+TOPOLOGY = "timeline[0].outage.topology"
+
+
+def out_in_racks(**topology: Any) -> dict[str, Any]:
+    """A step that takes racks out; there is one group with two racks in each block."""
+    levels = [{"label": "kueue/block", "of": 2}, {"label": "example.com/rack", "of": 18}]
+    spec = {"template": {"topology": {"levels": levels}}}
+    group = GROUP | {"metadata": {"name": "racked"}, "spec": spec}
+    return {
+        "apply": [{"object": group}],
+        "timeline": [{"at": 1, "outage": {"topology": topology}}],
+    }
+
+
 def arriving(**arrivals: Any) -> list[dict[str, Any]]:
     return [WEB | {"kind": "Pods", "arrivals": arrivals}]
 
@@ -43,6 +57,19 @@ def test_nothing_is_wrong_with_what_is_right() -> None:
     workloads = [WEB, WEB | {"name": "web-2024"}, queue]
     found = checked(scenario(processes=[CA], workloads=workloads, timeline=steps))
     assert found.findings == ()
+
+
+@pytest.mark.parametrize(
+    "topology",
+    [
+        {"level": "example.com/rack", "count": 2},
+        {"level": "kueue/block"},
+        {"level": "cloud.provider.com/topology-block"},
+        {"values": ["racked-7", "racked-0-1"]},
+    ],
+)
+def test_units_are_named_as_the_topology_names_them(topology: dict[str, Any]) -> None:
+    assert checked(scenario(**out_in_racks(**topology))).findings == ()
 
 
 @pytest.mark.parametrize(
@@ -176,6 +203,16 @@ def test_nothing_is_wrong_with_what_is_right() -> None:
             "timeline[0].outage.zone",
             "did you mean zone-a?",
         ),
+        (
+            out_in_racks(level="example.com/row"),
+            f"{TOPOLOGY}.level",
+            "did you mean example.com/rack?",
+        ),
+        (out_in_racks(values=["batch-0"]), f"{TOPOLOGY}.values[0]", "such as racked-0"),
+        (out_in_racks(values=["racked-0-2"]), f"{TOPOLOGY}.values[0]", "can have"),
+        (out_in_racks(level="kueue/block", count=0), f"{TOPOLOGY}.count", "must be 1 or more"),
+        (out_in_racks(values=["racked-0"], count=2), TOPOLOGY, "count is for level"),
+        (out_in_racks(), TOPOLOGY, "needs one of level and values"),
         (
             {"timeline": [{"at": 1, "scale": {"what": "deploy/wbe", "replicas": 1}}]},
             "timeline[0].scale.what",

@@ -167,8 +167,8 @@ def is_ready(server: FakeApiServer, name: str = "default") -> str:
     return "".join(each["status"] for each in conditions)
 
 
-def set_outage(server: FakeApiServer, name: str, status: str) -> None:
-    conditions = [{"type": "Outage", "status": status}]
+def set_outage(server: FakeApiServer, name: str, status: str, reason: str = "SpecOutage") -> None:
+    conditions = [{"type": "Outage", "status": status, "reason": reason}]
     server.patch(GROUPS, name, {"status": {"conditions": conditions}}, subresource="status")
 
 
@@ -185,6 +185,15 @@ async def test_only_an_outage_of_all_groups_is_one_of_the_class(
         seen.append(is_ready(server))
     assert seen == ["", "False", "True", "True"]
     assert marks == ["outage without effect on Karpenter: a; other groups are not out"]
+
+
+async def test_an_outage_of_racks_is_none_of_the_class(
+    server: FakeApiServer, clouds: KarpenterClouds, marks: list[str]
+) -> None:
+    server.create(GROUPS, group("a"))
+    set_outage(server, "a", "True", "UnitOutage")
+    await clouds.look()
+    assert (is_ready(server), marks) == ("", [])
 
 
 async def test_an_outage_reaches_each_class_however_late_it_comes(

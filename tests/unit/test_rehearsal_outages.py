@@ -7,22 +7,35 @@ from typing import Any
 import pytest
 
 from kwok_operator.constants import GROUPS_PATH, ZONE_LABEL
-from kwok_operator.rehearsal.outages import OutageChange, Outages, zone_of
-from kwok_operator.rehearsal.scenario.timeline import OutageStep
+from kwok_operator.rehearsal.outages import OutageChange, Outages, drawn_units, zone_of
+from kwok_operator.rehearsal.scenario.timeline import OutageStep, UnitsStep
 
-CLOUDS: dict[str, dict[str, Any]] = {"g": {}, "h": {"stock": 3}, "gone": {"outage": True}}
+CLOUDS: dict[str, dict[str, Any]] = {
+    "g": {},
+    "h": {"stock": 3, "outageUnits": ["pool-9"]},
+    "gone": {"outage": True},
+}
+RACKS = {"domain": "pool", "levels": [{"label": "example.com/rack", "of": 2}]}
 LABELS = {"metadata": {"labels": {ZONE_LABEL: "a"}}}
 
 
 def groups(clouds: dict[str, dict[str, Any]]) -> dict[str, Any]:
     status = {"resolvedTemplate": LABELS}
-    return {name: {"spec": {"cloud": cloud}, "status": status} for name, cloud in clouds.items()}
+    template = {"topology": RACKS}
+    return {
+        name: {"spec": {"cloud": cloud, "template": template if name in "gh" else {}}}
+        | {"status": status}
+        for name, cloud in clouds.items()
+    }
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_a_group_is_out_until_the_last_step_that_took_it_out_ends(seed: int) -> None:
     draws = random.Random(seed)
-    steps = [draws.choice([{"group": "g"}, {"group": "h"}, {"zone": "a"}]) for _ in range(4)]
+    units = [["pool-0"], ["pool-1", "pool-9"], ["pool-0", "pool-1"]]
+    kinds: list[dict[str, Any]] = [{"group": "g"}, {"group": "h"}, {"zone": "a"}]
+    kinds += [{"topology": {"values": values}} for values in units]
+    steps = [draws.choice(kinds) for _ in range(6)]
     outages, clouds = Outages(), json.loads(json.dumps(CLOUDS))
     begun: dict[int, list[OutageChange]] = {}
 
@@ -38,7 +51,8 @@ def test_a_group_is_out_until_the_last_step_that_took_it_out_ends(seed: int) -> 
         if waiting and (not begun or draws.random() < 0.6):
             number = waiting.pop(0)
             step = OutageStep.model_validate(steps[number])
-            begun[number] = outages.begin(step, groups(clouds))
+            own = (step.topology and step.topology.values) or ()
+            begun[number] = outages.begin(step, groups(clouds), units=own)
             patch(begun[number])
         else:
             patch(outages.end(begun.pop(draws.choice(list(begun)))))
@@ -47,7 +61,20 @@ def test_a_group_is_out_until_the_last_step_that_took_it_out_ends(seed: int) -> 
             assert bool(clouds[name].get("outage")) == holds
             emptied = any("zone" in steps[n] for n in begun)
             assert clouds[name].get("stock") == (0 if emptied else CLOUDS[name].get("stock"))
+            before = CLOUDS[name].get("outageUnits", [])
+            out = [v for n in begun for v in steps[n].get("topology", {}).get("values", ())]
+            assert sorted(clouds[name].get("outageUnits", [])) == sorted({*before, *out})
     assert clouds["gone"].get("outage") is True
+
+
+def test_the_seed_decides_which_units_go() -> None:
+    there, step = [f"pool-{n}" for n in range(9)], UnitsStep(level="example.com/rack", count=2)
+    drawn = {drawn_units(there, step, seed=f"{n}", what="timeline/0") for n in range(20)}
+    assert len(drawn) > 9
+    for units in drawn:
+        assert len(units) == 2 and {*units} < {*there}
+    again = drawn_units(there[::-1] * 2, step, seed="5", what="timeline/0")
+    assert again == drawn_units(there, step, seed="5", what="timeline/0")
 
 
 def test_a_group_without_a_status_is_in_the_zone_of_its_template() -> None:

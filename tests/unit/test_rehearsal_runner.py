@@ -343,8 +343,45 @@ async def test_an_outage_of_a_zone_takes_its_groups_and_leaves_them_as_they_were
     assert "no group makes nodes in the zone zone-3" in gone.broken_off
 
 
-def of_a_group(name: str) -> dict[str, Any]:
-    labels, annotations = {NODE_GROUP_LABEL: "a"}, {NODE_GROUP_UID_ANNOTATION: "u"}
+async def test_an_outage_of_racks_takes_those_that_have_nodes(
+    testbed: tuple[FakeApiServer, Testbed],
+) -> None:
+    server, place = testbed
+    rack = "example.com/rack"
+    levels = [{"label": rack, "of": 2}]
+    for name, domain in {"a": "pool", "b": "pool", "c": "other", "d": None}.items():
+        topology = {"domain": domain, "levels": levels} if domain else None
+        spec = {"template": {"topology": topology} if topology else {}, "cloud": {"stock": 3}}
+        server.create(GROUPS, {"metadata": {"name": name}, "spec": spec})
+    for number, value in enumerate(["pool-0", "pool-0", "other-3", "somebody-s"]):
+        node = of_a_group(f"n{number}", **{rack: value})
+        server.create(NODES, node)
+
+    def outage(seconds: str = "300ms", **topology: Any) -> list[dict[str, Any]]:
+        return [{"at": "0s", "outage": {"topology": topology, "for": seconds}}]
+
+    found = await play_on(place, timeline=outage(level=rack, count=3))
+    patched = [(each.name, json.loads(each.body)) for each in server.seen if each.verb == "patch"]
+    both, *back = ({"spec": {"cloud": {"outageUnits": units}}} for units in (["pool-0"], None))
+    other = {"spec": {"cloud": {"outageUnits": ["other-3"]}}}
+    assert sorted(patched[:3], key=lambda each: each[0]) == [("a", both), ("b", both), ("c", other)]
+    assert sorted(patched[3:], key=lambda each: each[0]) == [(name, back[0]) for name in "abc"]
+    assert [(mark.what, mark.detail) for mark in found.story.marks if "outage" in mark.what] == [
+        ("outage begins", "other-3, pool-0; 3 were to be"),
+        ("outage ends", "other-3, pool-0"),
+    ]
+    gone = await play_on(place, timeline=outage(values=["pool-x"]))
+    assert "no group has the unit pool-x in its topology" in gone.broken_off
+    empty = await play_on(place, timeline=outage(level="example.com/row"))
+    assert "no node of a group stands in a unit of example.com/row" in empty.broken_off
+    two = await play_on(place, timeline=[*outage("1s", level=rack), *outage("1s", level=rack)])
+    begun = [mark.detail for mark in two.story.marks if mark.what == "outage begins"]
+    assert sorted(begun) == ["other-3", "pool-0"]
+
+
+def of_a_group(name: str, **more: str) -> dict[str, Any]:
+    labels = {NODE_GROUP_LABEL: "a", **more}
+    annotations = {NODE_GROUP_UID_ANNOTATION: "u"}
     return {"metadata": {"name": name, "labels": labels, "annotations": annotations}}
 
 

@@ -18,6 +18,7 @@ from kwok_operator.cloud.record import CloudRecord, Refusal
 from kwok_operator.cloud.states import Fault
 from kwok_operator.cloud.summary import autoscaler_state
 from kwok_operator.cloud.terms import History
+from kwok_operator.cloud.units import NO_OUTAGE
 from kwok_operator.formats.times import format_time, parse_time
 from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
 from kwok_operator.nodegroups.client import Group
@@ -212,7 +213,7 @@ class TestAgreement:
             found = instances(shim)
             staying = [1 for state, _ in found.values() if state != "Deleting"]
             assert len(staying) == len(found) == target(shim) == count
-            steps = kept.walk("web", outage_since=None, now=int(clock.now * 1_000))
+            steps = kept.walk("web", out=NO_OUTAGE, now=int(clock.now * 1_000))
             for serial in set(range(count)) - arrived:
                 *_, phase = steps(serial, T0, None)
                 state, fault = autoscaler_state(phase.state, phase.fault)

@@ -2,8 +2,9 @@
 
 World: groups of one domain, pass by pass, with what an API server would keep. Its rules ask for
 nodes, have them appear late, delete them by hand, hold them in deletion, take their annotations,
-wipe and lose statuses, and restart the operator at any instant. Always: no two live nodes stand in
-one place; a place that was recorded holds; each new instance gets the lowest free place.
+wipe and lose statuses, take racks out, and restart the operator at any instant. Always: no two live
+nodes stand in one place; a place that was recorded holds; each new instance gets the lowest free
+place, in a rack that is out for no group.
 """
 
 import itertools
@@ -61,6 +62,9 @@ def test_nodes_share_a_value_if_they_stand_together(sizes: list[int], one: int, 
         size *= of
         label = str(level["label"])
         assert (first[label] == second[label]) == (one // size == two // size)
+        assert (found.unit(first[label]) or ()) == range(
+            one // size * size, one // size * size + size
+        )
     assert Layout.read({TOPOLOGY_ANNOTATION: found.text}) == found
     assert found.place_of(found.marks(one)[1]) == one
 
@@ -158,6 +162,8 @@ class World:
         self.bodies: dict[str, dict[str, Any]] = {}
         self.nodes: dict[str, NodeRecord] = {}
         self.wiped = False
+        self.out: dict[str, tuple[str, ...]] = {}
+        """The values of racks and blocks that are out, by group."""
         for name in groups:
             self.apply(name, 0)
         self.restart()
@@ -183,7 +189,8 @@ class World:
     def apply(self, name: str, size: int) -> None:
         topology = {"domain": "pool", "levels": RACKS}
         old = self.bodies.get(name, {"metadata": {"name": name, "uid": f"uid-{name}"}})
-        spec = {"targetSize": size, "template": {"topology": topology}}
+        cloud = {"outageUnits": [*self.out.get(name, ())]}
+        spec = {"targetSize": size, "template": {"topology": topology}, "cloud": cloud}
         self._put({**old, "spec": spec})
 
     def _put(self, body: dict[str, Any]) -> None:
@@ -303,6 +310,14 @@ class Racks(RuleBasedStateMachine):
 
     @rule(
         name=st.sampled_from("ab"),
+        out=st.lists(st.sampled_from(["pool-0", "pool-0-1", "pool-1-0", "pool-2"]), max_size=2),
+    )
+    def take_out(self, name: str, out: list[str]) -> None:
+        self.world.out[name] = tuple(out)
+        self.world.apply(name, self.world.bodies[name]["spec"]["targetSize"])
+
+    @rule(
+        name=st.sampled_from("ab"),
         made=st.integers(0, 9),
         written=st.sampled_from([True, True, True, False]),
     )
@@ -318,7 +333,14 @@ class Racks(RuleBasedStateMachine):
         old = {s: p for s, p in placed.items() if self.given.get((name, s)) == p}
         kept = before | {*old.values()}
         new = {serial: place for serial, place in placed.items() if serial not in old}
-        assert new == fill(sorted(new), kept), (new, kept)
+        dead = {value for values in self.world.out.values() for value in values}
+        lit = (
+            n
+            for n in itertools.count()
+            if dead.isdisjoint(layout(domain="pool").labels(n).values())
+        )
+        free = (place for place in lit if place not in kept)
+        assert new == dict(zip(sorted(new), free, strict=False)), (new, kept, dead)
         self.true = {n: p for n, p in self.true.items() if n in self.world.nodes}
         if not written:
             return

@@ -8,7 +8,7 @@ Every draw depends on the seed, the group's name, the instance's serial and the 
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from kwok_operator.api.base import (
     ApiModel,
@@ -32,6 +32,7 @@ DEVICE_TAINT_KEY = "kwok-operator.io/device-failure"
 NOTICE_CONDITION = "Interruption"
 """The condition of a Node that has been given notice."""
 MAX_CREATION_FAILURES = 8
+MAX_OUTAGE_UNITS = 100
 
 _ONE_RANGE = r"[0-9]{1,9}(-[0-9]{1,9})?"
 _SERIALS = rf"^{_ONE_RANGE}(,{_ONE_RANGE})*$"
@@ -60,6 +61,9 @@ ErrorCode = Annotated[
     ),
 ]
 """A cloud's word for an error; not empty, as cluster-autoscaler takes that for no error."""
+
+
+UnitValue = Annotated[str, StringConstraints(min_length=1, max_length=63)]
 
 
 class StartupTaint(Taint):
@@ -330,6 +334,12 @@ class Cloud(ApiModel):
         default=False,
         description="While true, no Node of the group is Ready and no instance comes."
         " Default: false.",
+    )
+    outage_units: tuple[UnitValue, ...] = Field(
+        default=(),
+        max_length=MAX_OUTAGE_UNITS,
+        description="Units of template.topology, by the values of their labels: no Node in them is"
+        " Ready, and none comes there. At most 100. Default: none. Example: [pool-a-0-1].",
     )
     flapping: Flapping | None = Field(
         default=None,

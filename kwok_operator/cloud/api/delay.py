@@ -18,7 +18,7 @@ NEVER = "Never"
 _TIME_PARTS = r"([0-9]{1,3}h)?([0-9]{1,5}m)?([0-9]{1,7}s)?"
 _TIME = rf"^{_TIME_PARTS}$"
 _TIME_OR_NEVER = rf"^({_TIME_PARTS}|{NEVER})$"
-_TIME_IN_WORDS = "a time in hours, minutes and seconds, such as 90s, 10m or 1h30m"
+_TIME_IN_WORDS = "a time such as 90s, 10m or 1h30m"
 _MAX_TIME_LENGTH = 16
 
 

@@ -33,7 +33,7 @@ Duration = Annotated[
         pattern=_DURATION,
         min_length=2,
         max_length=24,
-        message="must be a time in hours, minutes and seconds, such as 90s, 10m or 1h30m",
+        message="must be a time such as 90s, 10m or 1h30m",
     ),
 ]
 """A time such as 10m or 1h30m."""

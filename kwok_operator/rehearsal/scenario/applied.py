@@ -7,13 +7,18 @@ Each object is checked as `kwok-operator validate` checks it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import ValidationError
+
 from kwok_operator.constants import NODE_POOL_LABEL, ZONE_LABEL
+from kwok_operator.errors import TemplateError
 from kwok_operator.formats.untyped import as_list, as_map, text_at, value_at
 from kwok_operator.formats.words import shown
 from kwok_operator.formats.yamltext import Document, Path
+from kwok_operator.nodegroups.api.template import Template
 from kwok_operator.offline.files import Files, Finding, FoundObject
 from kwok_operator.offline.validation import validate_files
 from kwok_operator.rehearsal.scenario.model import Scenario
@@ -21,6 +26,7 @@ from kwok_operator.rehearsal.scenario.problems import problem
 from kwok_operator.rehearsal.scenario.surroundings import Surroundings, UnusableReferenceError
 from kwok_operator.rehearsal.scenario.timeline import ApplySource
 from kwok_operator.schema.check import FieldProblem
+from kwok_operator.topology.layout import Layout
 
 Key = tuple[str, str, str]
 """Kind, namespace and name of an object."""
@@ -142,6 +148,18 @@ def zone_in(spec: Mapping[str, Any]) -> str:
     labels = (value_at(each, "labels") for each in (shape, value_at(node, "metadata")))
     named = (text_at(shape, "zone"), *(text_at(each, ZONE_LABEL) for each in labels))
     return next(filter(None, named), "")
+
+
+def layouts_of(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, Layout]:
+    """Returns the topology of each group that has one that can be used, by the group's name."""
+    layouts = dict[str, Layout]()
+    for name, spec in specs.items():
+        template = as_map(spec.get("template"))
+        if "topology" in template:
+            with suppress(ValidationError, TemplateError):
+                layout = Layout.of(Template.model_validate(template), group=name)
+                layouts |= {} if layout is None else {name: layout}
+    return layouts
 
 
 def _sources(scenario: Scenario) -> Iterator[tuple[Path, Sequence[ApplySource]]]:

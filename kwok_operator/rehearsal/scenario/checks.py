@@ -17,7 +17,13 @@ from kwok_operator.formats.manifests import CRD
 from kwok_operator.formats.words import names_in_words, shown
 from kwok_operator.formats.yamltext import Path
 from kwok_operator.rehearsal.judge.recording import OPERATOR, SHIM
-from kwok_operator.rehearsal.scenario.applied import Known, look_at, pools_that_lack, zone_in
+from kwok_operator.rehearsal.scenario.applied import (
+    Known,
+    layouts_of,
+    look_at,
+    pools_that_lack,
+    zone_in,
+)
 from kwok_operator.rehearsal.scenario.arrivals import last_arrival
 from kwok_operator.rehearsal.scenario.autoscaler import GIVEN_FLAGS, OPERATOR_FLAGS
 from kwok_operator.rehearsal.scenario.figurechecks import figure_checks
@@ -32,9 +38,11 @@ from kwok_operator.rehearsal.scenario.process import ClusterAutoscaler, Starts
 from kwok_operator.rehearsal.scenario.racks import rack_checks
 from kwok_operator.rehearsal.scenario.scenariofile import ScenarioFile
 from kwok_operator.rehearsal.scenario.surroundings import Surroundings, UnusableReferenceError
+from kwok_operator.rehearsal.scenario.timeline import UnitsStep
 from kwok_operator.rehearsal.scenario.waits import wait_checks
 from kwok_operator.rehearsal.scenario.workload import ScenarioWorkload, WorkloadKind
 from kwok_operator.schema.check import FieldProblem
+from kwok_operator.topology.api import long_form
 
 _KINDS: Final = {
     word: kind
@@ -283,6 +291,8 @@ def _references(scenario: Scenario, known: Known) -> Iterator[FieldProblem]:
         if out is not None and out.zone is not None and known.zones_known and not patched:
             zones = set(map(zone_in, known.groups.values())) - {""}
             yield from _in((*path, "outage", "zone"), "zone of a group", zones, out.zone)
+        if out is not None and out.topology is not None and not patched:
+            yield from _units((*path, "outage", "topology"), out.topology, known)
         nodes = step.cordon or step.uncordon or step.interrupt or step.lose
         if nodes is not None and nodes.group is not None:
             yield from _in((*path, step.action, "group"), "group", known.groups, nodes.group)
@@ -302,6 +312,20 @@ def _references(scenario: Scenario, known: Known) -> Iterator[FieldProblem]:
                 if _KINDS[word.lower()] in _OF_NO_NAMESPACE:
                     what = word
                 yield unknown((*path, step.action, "what"), what, names, value=name)
+
+
+def _units(path: Path, step: UnitsStep, known: Known) -> Iterator[FieldProblem]:
+    """Finds levels and units that no group's topology has."""
+    layouts = layouts_of(known.groups).values()
+    labels = {label for each in layouts for layer in each.layers for label in layer.labels}
+    if step.level is not None and long_form(step.level) not in labels:
+        what = "label of the template.topology of a group that is applied"
+        yield unknown((*path, "level"), what, labels, value=step.level)
+    for number, value in enumerate(step.values or ()):
+        if all(each.unit(value) is None for each in layouts):
+            sentence = "is a value that no label of a group's template.topology can have; write one"
+            hint = f"such as {min(each.domain for each in layouts)}-0" if layouts else "of a group"
+            yield problem((*path, "values", number), f"{shown(value)} {sentence} {hint}")
 
 
 def _in(path: Path, what: str, known: object, name: str) -> Iterator[FieldProblem]:

@@ -350,6 +350,11 @@ def _ignored(wanted: Karpenter, scenario: Scenario, known: Known) -> Iterator[st
     specs = _scaled(known)
     yield from ignored(specs, delay_given=wanted.node_class.registration_delay is not None)
     outages = {n: step.outage for n, step in enumerate(scenario.timeline) if step.outage}
+    for number, each in outages.items():
+        if each.topology is not None:
+            # Karpenter's nodes stand in no unit.
+            yield f"timeline[{number}].outage.topology"
+    outages = {n: each for n, each in outages.items() if each.topology is None}
     out = {each.group for each in outages.values()}
     pools = {each.pool for each in outages.values()} - {None}
     zones = {each.zone for each in outages.values()}

@@ -7,11 +7,13 @@ from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema, model_validator
 
-from kwok_operator.cloud.api.cloud import DEFAULT_NOTICE
+from kwok_operator.cloud.api.cloud import DEFAULT_NOTICE, MAX_OUTAGE_UNITS
 from kwok_operator.nodegroups.api.autoscaling import MAX_TARGET_SIZE
 from kwok_operator.rehearsal.scenario.expectation import ScenarioCondition
 from kwok_operator.rehearsal.scenario.linepattern import LinePattern
 from kwok_operator.rehearsal.scenario.parts import (
+    LabelKey,
+    LabelText,
     Line,
     NamespaceName,
     Number,
@@ -171,8 +173,33 @@ class InterruptStep(MachinesStep):
     )
 
 
+class UnitsStep(ScenarioPart):
+    """Units of the groups' template.topology, such as racks: some of a level, or named ones."""
+
+    level: LabelKey | None = Field(
+        default=None,
+        description="A label of template.topology, or its short form: units of this level that have"
+        " nodes; which ones, the seed decides. Example: example.com/rack.",
+    )
+    count: Whole = Field(
+        default=1, ge=1, le=MAX_OUTAGE_UNITS, description="So many of the level. Default: 1."
+    )
+    values: tuple[LabelText, ...] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MAX_OUTAGE_UNITS,
+        description="The units that have these values as labels. Example: [pool-a-0-1].",
+    )
+
+    @model_validator(mode="after")
+    def _one(self) -> "UnitsStep":
+        if require_one(self, "level", "values") == "values" and "count" in self.model_fields_set:
+            raise ValueError("has values and count; count is for level")
+        return self
+
+
 class OutageStep(ScenarioPart):
-    """spec.cloud.outage of a group, or of all groups of a zone, or spec.outage of a pool."""
+    """An outage of a group, a pool, all groups of a zone, or units of a topology."""
 
     group: Line | None = Field(default=None, description="A KwokNodeGroup.")
     pool: Line | None = Field(default=None, description="A KwokCapacityPool.")
@@ -181,13 +208,18 @@ class OutageStep(ScenarioPart):
         description="All KwokNodeGroups of this zone; they have no stock meanwhile. Example:"
         " region-1a.",
     )
+    topology: UnitsStep | None = Field(
+        default=None,
+        description="Units such as racks, in all KwokNodeGroups. Example: {level:"
+        " example.com/rack, count: 1}.",
+    )
     span: PositiveSpan | None = Field(
         default=None, alias="for", description="How long. Default: to the end. Example: 1m."
     )
 
     @model_validator(mode="after")
     def _one(self) -> "OutageStep":
-        require_one(self, "group", "pool", "zone")
+        require_one(self, "group", "pool", "zone", "topology")
         return self
 
 
@@ -261,7 +293,7 @@ class Step(ScenarioPart):
     cordon: NodesStep | None = Field(default=None, description="Nodes take no more pods.")
     uncordon: NodesStep | None = Field(default=None, description="Nodes take pods again.")
     outage: OutageStep | None = Field(
-        default=None, description="A group, a pool or a zone goes dark."
+        default=None, description="A group, a pool, a zone or racks go dark."
     )
     interrupt: InterruptStep | None = Field(
         default=None, description="The cloud takes machines back, with notice."

@@ -110,7 +110,7 @@ class _Hider:
                     return value
                 place = f"{first}{more}{self._name(namespace) if more else ''}"
                 return f"{place}{slash}{self._made_of(name) or self._name(name)}"
-            case "levels", str():
+            case "level" | "levels", str():
                 return self._anonymizer.label_key(value)
             case "pod", dict():
                 return {self._anonymizer.resource(name): amount for name, amount in value.items()}
