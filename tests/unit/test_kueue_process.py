@@ -115,6 +115,16 @@ def _two_services(given: list[dict[str, Any]]) -> None:
     of_kind(given, "Mutating")["webhooks"][0]["clientConfig"] = OTHER
 
 
+def _another_conversion(given: list[dict[str, Any]]) -> None:
+    conversion = of_kind(given, "CustomResource")["spec"]["conversion"]
+    conversion["webhook"]["clientConfig"] = copy.deepcopy(OTHER)
+
+
+def _conversion_elsewhere(given: list[dict[str, Any]]) -> None:
+    conversion = of_kind(given, "CustomResource")["spec"]["conversion"]
+    conversion["webhook"]["clientConfig"] = {"url": "https://other.example/convert"}
+
+
 def _no_namespace(given: list[dict[str, Any]]) -> None:
     for each in given:
         for client in clients_of(each):
@@ -133,7 +143,18 @@ def _another_kind(given: list[dict[str, Any]]) -> None:
         (_drop("Mutating", "Validating"), "has no webhooks of a Service"),
         (_drop("Mutating"), "as MutatingWebhookConfiguration none, and Kueue looks for"),
         (_rename, "looks for kueue-validating-webhook-configuration"),
-        (_two_services, "Services, jobset-webhook-service, kueue-webhook-service, and Kueue has"),
+        (
+            _two_services,
+            "several Services, jobset-system/jobset-webhook-service, kueue-system",
+        ),
+        (
+            _another_conversion,
+            "which is converted by the Service jobset-system/",
+        ),
+        (
+            _conversion_elsewhere,
+            "localqueues.kueue.x-k8s.io, which is converted by no Service",
+        ),
         (_no_namespace, "without a namespace"),
         (_drop("ConfigMap"), "has no ConfigMap with a Configuration"),
         (_another_kind, "is no Configuration of config.kueue.x-k8s.io"),
@@ -161,6 +182,11 @@ def test_nothing_is_wrong_with_what_is_right() -> None:
     assert checked(scenario(processes=[process]), Told(files)).findings == ()
 
 
+def test_what_a_kustomization_makes_is_not_checked() -> None:
+    found = checked(scenario(processes=[KUEUE]), Told({"manifests": ""}, complete=False))
+    assert (found.findings, len(found.unchecked)) == ((), 1)
+
+
 @pytest.mark.parametrize(
     ("processes", "around", "field", "said"),
     [
@@ -168,7 +194,9 @@ def test_nothing_is_wrong_with_what_is_right() -> None:
         ([KUEUE], Told(FILES, own_cluster=False), "processes[0].kueue", "leave --kubeconfig out"),
         ([KUEUE], Told(FILES, content=b"\x7fELF"), "kueue.binary", "is no Kueue"),
         ([KUEUE], Told(), "kueue.manifests", "isn't there; they are sought there"),
-        ([KUEUE], Told({"manifests": "kind: A"}), "kueue.manifests", "has nothing of kueue"),
+        ([KUEUE], Told({"manifests": "a: b: c"}), "kueue.manifests", "manifests:1: is not YAML"),
+        ([KUEUE], Told({"manifests": "- 1"}), "kueue.manifests", "is no object"),
+        ([KUEUE], Told({"manifests": ""}), "kueue.manifests", "has no CRD of kueue.x-k8s.io"),
         (
             [{"name": "kueue", "kueue": {"binary": "tool", "configuration": "c.yaml"}}],
             Told({**FILES, "c.yaml": "a: b"}),

@@ -39,7 +39,7 @@ _POLICIES: Final = frozenset(
     for verb in ("Validating", "Mutating")
     for binding in ("", "Binding")
 )
-_REMEDY: Final = "name the manifests of a release of Kueue, as they are installed"
+REMEDY: Final = "name the manifests of a release of Kueue, as they are installed"
 _MOST_NAMES: Final = 3
 
 
@@ -93,8 +93,9 @@ def set_up(
     """
     crds = [each for each in manifests if each.get("kind") == CRD]
     if not any(text_at(each, "spec", "group") == GROUP for each in crds):
-        raise KueueSetupError(f"has no CRD of {GROUP}; {_REMEDY}")
+        raise KueueSetupError(f"has no CRD of {GROUP}; {REMEDY}")
     service = _service_of(manifests)
+    _check_conversions(crds, service)
     base = own or _configuration_of(manifests)
     namespace, name = service
     secret = text_at(base, "internalCertManagement", "webhookSecretName") or _SECRET
@@ -140,18 +141,33 @@ def _service_of(manifests: Iterable[Manifest]) -> Service:
             names[str(each["kind"])].add(text_at(each, "metadata", "name"))
             services |= {service_in(client) for client in clients_of(each)}
     if len(services) != 1:
-        several = names_in_words([name for _, name in sorted(services)], most=_MOST_NAMES)
+        several = names_in_words(["/".join(each) for each in sorted(services)], most=_MOST_NAMES)
         said = f"has webhooks of several Services, {several}, and Kueue has one"
-        raise KueueSetupError(f"{said if services else 'has no webhooks of a Service'}; {_REMEDY}")
+        raise KueueSetupError(f"{said if services else 'has no webhooks of a Service'}; {REMEDY}")
     ((namespace, name),) = services
     for kind, word in ((MUTATING, "mutating"), (VALIDATING, "validating")):
         wanted = f"{name.removesuffix(_SUFFIX)}-{word}-webhook-configuration"
         if names[kind] != {wanted}:
             there = names_in_words(sorted(names[kind]), most=_MOST_NAMES) or "none"
-            raise KueueSetupError(f"has as {kind} {there}, and Kueue looks for {wanted}; {_REMEDY}")
+            raise KueueSetupError(f"has as {kind} {there}, and Kueue looks for {wanted}; {REMEDY}")
     if not namespace:
-        raise KueueSetupError(f"has webhooks of {shown(name)} without a namespace; {_REMEDY}")
+        raise KueueSetupError(f"has webhooks of {shown(name)} without a namespace; {REMEDY}")
     return namespace, name
+
+
+def _check_conversions(crds: Iterable[Manifest], service: Service) -> None:
+    """Kueue makes its certificate for one Service: the API server would refuse it for another."""
+    for each in crds:
+        webhook = value_at(each, "spec", "conversion", "strategy") == "Webhook"
+        if webhook and text_at(each, "spec", "group") == GROUP:
+            services = [*map(service_in, clients_of(each))]
+            if services != [service]:
+                there = f"by the Service {'/'.join(services[0])}" if services else "by no Service"
+                raise KueueSetupError(
+                    f"has {text_at(each, 'metadata', 'name')}, which is converted {there}, and"
+                    f" Kueue's certificate is for {'/'.join(service)}; name this in"
+                    " spec.conversion.webhook.clientConfig.service of the CRD"
+                )
 
 
 def _configuration_of(manifests: Iterable[Manifest]) -> Manifest:

@@ -68,6 +68,7 @@ def check(read: ScenarioFile, around: Surroundings) -> ScenarioFile:
     known = applied.known
     known.complete &= around.own_cluster and not _makes_more(scenario)
     karpenter = brought.at(known)
+    unchecked = [*karpenter.unchecked]
     problems = [
         *applied.problems,
         *karpenter.problems,
@@ -78,7 +79,7 @@ def check(read: ScenarioFile, around: Surroundings) -> ScenarioFile:
         *_sizes(scenario),
         *_times(scenario),
         *_processes(scenario, around),
-        *kueue_checks(scenario, around),
+        *kueue_checks(scenario, around, unchecked),
         *_process_steps(scenario),
         *_references(scenario, known),
         *_traces(scenario, around),
@@ -91,7 +92,7 @@ def check(read: ScenarioFile, around: Surroundings) -> ScenarioFile:
         read,
         ignored=(*karpenter.ignored,),
         unlike=(*karpenter.unlike,),
-        unchecked=(*programs, *karpenter.unchecked),
+        unchecked=(*programs, *unchecked),
     )
     return read.with_findings(problems, [*applied.findings, *karpenter.findings])
 

@@ -1,14 +1,21 @@
 """Checks Kueue of a scenario: its program, manifests and Configuration, before anything starts.
 
-Its objects are checked with all others that are applied (applied.py). What is in the manifests is
-checked when Kueue is started (rehearsal/kueue/setup.py): they have 30,000 lines.
+Its objects are checked with all others that are applied (applied.py). What a kustomization makes of
+manifests is checked when Kueue is started.
 """
 
 from collections.abc import Iterator
 
+from kwok_operator.formats.manifests import Manifest
 from kwok_operator.formats.words import shown
 from kwok_operator.formats.yamltext import Path
-from kwok_operator.rehearsal.kueue.setup import GROUP, KueueSetupError, configuration_in
+from kwok_operator.offline.files import Files
+from kwok_operator.rehearsal.kueue.setup import (
+    REMEDY,
+    KueueSetupError,
+    configuration_in,
+    set_up,
+)
 from kwok_operator.rehearsal.scenario.kueue import KUEUE_MODULE, MANIFESTS, Kueue
 from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.scenario.problems import problem
@@ -18,7 +25,10 @@ from kwok_operator.schema.check import FieldProblem
 _SCRIPT = b"#!"
 
 
-def kueue_checks(scenario: Scenario, around: Surroundings) -> Iterator[FieldProblem]:
+def kueue_checks(
+    scenario: Scenario, around: Surroundings, unchecked: list[str]
+) -> Iterator[FieldProblem]:
+    """Yields the problems, and appends what can't be checked."""
     for number, wanted in scenario.kueues.items():
         path: Path = ("processes", number, "kueue")
         if number != min(scenario.kueues):
@@ -31,24 +41,37 @@ def kueue_checks(scenario: Scenario, around: Surroundings) -> Iterator[FieldProb
         if program and not program.startswith(_SCRIPT) and KUEUE_MODULE.encode() not in program:
             sentence = "is no Kueue; build cmd/kueue of kubernetes-sigs/kueue, and name that"
             yield problem((*path, "binary"), f"{shown(wanted.binary)} {sentence}")
-        yield from _files(wanted, path, around)
+        yield from _files(wanted, path, around, unchecked)
 
 
-def _files(wanted: Kueue, path: Path, around: Surroundings) -> Iterator[FieldProblem]:
+def _files(
+    wanted: Kueue, path: Path, around: Surroundings, unchecked: list[str]
+) -> Iterator[FieldProblem]:
+    own: Manifest | None = None
     if wanted.configuration is not None:
         try:
-            configuration_in(around.text(wanted.configuration), where=wanted.configuration)
+            own = configuration_in(around.text(wanted.configuration), where=wanted.configuration)
         except (UnusableReferenceError, KueueSetupError) as error:
             yield problem((*path, "configuration"), f"{shown(wanted.configuration)} {error}")
+            return
     manifests = wanted.manifests or around.beside(wanted.binary, MANIFESTS)
     if manifests is None:
         return
-    hint = "" if wanted.manifests else "; they are sought there: manifests names others"
+    path, name = (*path, "manifests"), shown(manifests)
     try:
         material = around.material(manifests)
     except UnusableReferenceError as error:
-        yield problem((*path, "manifests"), f"{shown(manifests)} {error}{hint}")
+        hint = "" if wanted.manifests else "; they are sought there: manifests names others"
+        yield problem(path, f"{name} {error}{hint}")
         return
-    if material.complete and not any(GROUP in text for _, text in material.texts):
-        sentence = f"has nothing of {GROUP}; name the manifests of a release of Kueue"
-        yield problem((*path, "manifests"), f"{shown(manifests)} {sentence}")
+    files = Files.read(material.texts)
+    for wrong in files.findings[:1]:
+        yield problem(path, f"{name} can't be used: {wrong}; {REMEDY}")
+    if not material.complete:
+        unchecked.append(f"Kueue's manifests, {name}: as they are large, or a kustomization's")
+    elif not files.findings:
+        values = [each.value for each in (*files.configmaps, *files.others)]
+        try:
+            set_up(values, own, webhook_port=0, health_port=0, certificates="")
+        except KueueSetupError as error:
+            yield problem(path, f"{name} {error}")
