@@ -29,7 +29,6 @@ from kwok_operator.rehearsal.kueue.setup import (
     configuration_in,
     set_up,
 )
-from kwok_operator.rehearsal.kueue.webhooks import MUTATING, VALIDATING, clients_of
 from kwok_operator.rehearsal.programs import answers
 from kwok_operator.rehearsal.scenario.kueue import MANIFESTS, Kueue
 from kwok_operator.rehearsal.scenario.timeline import ApplySource
@@ -41,12 +40,64 @@ _FILES: Final = ("tls.key", "tls.crt")
 
 
 @dataclass(frozen=True, slots=True)
+class KueuePlace:
+    kubectl: AsyncKubectl
+    client: KubeClient
+    folder: Path
+    """The folder of the scenario."""
+    logs: Path
+    kubeconfig: Path
+    """The certificate is put beside it, so it goes with the cluster."""
+
+    async def prepare(
+        self, name: str, wanted: Kueue, program: Path, *, webhook_port: int, health_port: int
+    ) -> "PreparedKueue":
+        """Installs what Kueue needs, and writes its Configuration. Raises KwokOperatorError."""
+        path = wanted.manifests or str(program.parent / MANIFESTS)
+        manifests = await self._read(name, [ApplySource(path=path)])
+        certificates = self.kubeconfig.with_name(f"{name}.certificates")
+        try:
+            setup = set_up(
+                manifests,
+                self._own(wanted),
+                webhook_port=webhook_port,
+                health_port=health_port,
+                certificates=str(certificates),
+            )
+        except KueueSetupError as error:
+            raise KueueSetupError(f"{path} {error}") from error
+        await apply_list(self.kubectl, setup.crds)
+        await wait_for_crds(self.kubectl, setup.crds)
+        await apply_list(self.kubectl, setup.objects)
+        configuration = self.logs / f"{name}.configuration.yaml"
+        configuration.write_text(json.dumps(setup.configuration, indent=2), encoding="utf-8")
+        return PreparedKueue(configuration, setup, certificates, health_port, self)
+
+    async def apply(self, name: str, wanted: Kueue) -> None:
+        """Applies the objects of the scenario, which its webhooks check."""
+        if objects := await self._read(name, wanted.objects):
+            await apply_list(self.kubectl, objects)
+
+    async def _read(self, name: str, sources: Iterable[ApplySource]) -> list[Manifest]:
+        return await read_objects(self.kubectl, sources, folder=self.folder, label=name)
+
+    def _own(self, wanted: Kueue) -> dict[str, Any] | None:
+        if wanted.configuration is None:
+            return None
+        path = self.folder / wanted.configuration
+        try:
+            return configuration_in(read_bytes(path).decode(), where=path.name)
+        except (OSError, UnicodeDecodeError) as error:
+            raise KwokOperatorError(f"{wanted.configuration} can't be read: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
 class PreparedKueue:
     configuration: Path
     setup: KueueSetup
     certificates: Path
     health_port: int
-    place: "KueuePlace"
+    place: KueuePlace
 
     async def ready(self) -> bool:
         """Whether the manager is ready, and the API server reaches its webhooks."""
@@ -97,63 +148,11 @@ class PreparedKueue:
         """Has nothing call the webhooks any more, once the manager has ended and the cluster is
         kept. Raises KwokOperatorError.
         """
-        for each in self.setup.objects:
-            if each["kind"] in (MUTATING, VALIDATING):
-                await self.place.kubectl("delete", each["kind"], each["metadata"]["name"])
+        for each in self.setup.webhooks:
+            await self.place.kubectl("delete", each["kind"], each["metadata"]["name"])
         conversion = {"spec": {"conversion": {"strategy": "None", "webhook": None}}}
         patch = f"--patch={json.dumps(conversion)}"
-        for each in filter(lambda crd: any(clients_of(crd)), self.setup.crds):
-            name = each["metadata"]["name"]
-            await self.place.kubectl("patch", "crd", name, "--type=merge", patch)
-
-
-@dataclass(frozen=True, slots=True)
-class KueuePlace:
-    kubectl: AsyncKubectl
-    client: KubeClient
-    folder: Path
-    """The folder of the scenario."""
-    logs: Path
-    kubeconfig: Path
-    """The certificate is put beside it, so it goes with the cluster."""
-
-    async def prepare(
-        self, name: str, wanted: Kueue, program: Path, *, webhook_port: int, health_port: int
-    ) -> PreparedKueue:
-        """Installs what Kueue needs, and writes its Configuration. Raises KwokOperatorError."""
-        path = wanted.manifests or str(program.parent / MANIFESTS)
-        manifests = await self._read(name, [ApplySource(path=path)])
-        certificates = self.kubeconfig.with_name(f"{name}.certificates")
-        try:
-            setup = set_up(
-                manifests,
-                self._own(wanted),
-                webhook_port=webhook_port,
-                health_port=health_port,
-                certificates=str(certificates),
+        for each in self.setup.converted:
+            await self.place.kubectl(
+                "patch", "crd", each["metadata"]["name"], "--type=merge", patch
             )
-        except KueueSetupError as error:
-            raise KueueSetupError(f"{path} {error}") from error
-        await apply_list(self.kubectl, setup.crds)
-        await wait_for_crds(self.kubectl, setup.crds)
-        await apply_list(self.kubectl, setup.objects)
-        configuration = self.logs / f"{name}.configuration.yaml"
-        configuration.write_text(json.dumps(setup.configuration, indent=2), encoding="utf-8")
-        return PreparedKueue(configuration, setup, certificates, health_port, self)
-
-    async def apply(self, name: str, wanted: Kueue) -> None:
-        """Applies the objects of the scenario, which its webhooks check."""
-        if objects := await self._read(name, wanted.objects):
-            await apply_list(self.kubectl, objects)
-
-    async def _read(self, name: str, sources: Iterable[ApplySource]) -> list[Manifest]:
-        return await read_objects(self.kubectl, sources, folder=self.folder, label=name)
-
-    def _own(self, wanted: Kueue) -> dict[str, Any] | None:
-        if wanted.configuration is None:
-            return None
-        path = self.folder / wanted.configuration
-        try:
-            return configuration_in(read_bytes(path).decode(), where=path.name)
-        except (OSError, UnicodeDecodeError) as error:
-            raise KwokOperatorError(f"{wanted.configuration} can't be read: {error}") from error

@@ -13,10 +13,10 @@ import yaml
 from kwok_operator.rehearsal.kueue.setup import (
     KueueSetup,
     KueueSetupError,
+    clients_of,
     configuration_in,
     set_up,
 )
-from kwok_operator.rehearsal.kueue.webhooks import clients_of
 from kwok_operator.rehearsal.scenario.manifests import manifest
 from kwok_operator.rehearsal.scenario.workload import ScenarioWorkload
 from tests.fakes.kueue import CONFIGURATION, LOCAL_QUEUE, manifests

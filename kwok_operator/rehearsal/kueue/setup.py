@@ -4,12 +4,15 @@
 
 The manager runs outside the cluster, with the rights of the rehearsal. So its Deployment, accounts
 and roles are left out, and its visibility API: that server needs a folder in the root of the file
-system. Its certificates stay its own: it writes them into a Secret, and reads them from files that
-a kubelet would make of it. (Without `internalCertManagement` it takes the certificate of its
-metrics from a fixed path in /etc.)
+system. Its webhooks are led here: their Service becomes an ExternalName. The API server connects
+there as to any host, and still checks the certificate for the Service's own name. So its
+certificates stay its own: it writes them into a Secret, and reads them from files that a kubelet
+would make of it. (Without `internalCertManagement` it takes the certificate of its metrics from a
+fixed path in /etc.)
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import copy
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,29 +21,27 @@ from kwok_operator.formats.manifests import CRD, Manifest, group_of
 from kwok_operator.formats.untyped import as_list, as_map, as_texts, text_at, value_at
 from kwok_operator.formats.words import names_in_words, shown
 from kwok_operator.formats.yamltext import load_documents
-from kwok_operator.rehearsal.kueue.webhooks import (
-    MUTATING,
-    VALIDATING,
-    Service,
-    clients_of,
-    led_here,
-    service_in,
-)
 
 GROUP: Final = "kueue.x-k8s.io"
 QUEUE_LABEL: Final = f"{GROUP}/queue-name"
+REMEDY: Final = "name the manifests of a release of Kueue, as they are installed"
+_WEBHOOKS: Final = {
+    f"{verb.title()}WebhookConfiguration": verb for verb in ("mutating", "validating")
+}
+_INSTALLED: Final = frozenset(_WEBHOOKS) | {
+    f"{verb}AdmissionPolicy{binding}"
+    for verb in ("Validating", "Mutating")
+    for binding in ("", "Binding")
+}
 _CONFIGURATION: Final = "Configuration"
 _CONFIG_GROUP: Final = f"config.{GROUP}"
 _SUFFIX: Final = "-webhook-service"
 _SECRET: Final = "kueue-webhook-server-cert"
 _JOBS: Final = "batch/job"
-_POLICIES: Final = frozenset(
-    f"{verb}AdmissionPolicy{binding}"
-    for verb in ("Validating", "Mutating")
-    for binding in ("", "Binding")
-)
-REMEDY: Final = "name the manifests of a release of Kueue, as they are installed"
 _MOST_NAMES: Final = 3
+
+Service = tuple[str, str]
+"""Namespace and name of a Service, or of a Secret."""
 
 
 class KueueSetupError(KwokOperatorError):
@@ -55,7 +56,7 @@ class KueueSetup:
     configuration: Manifest
     """Kueue's Configuration."""
     secret: Service
-    """Namespace and name of the Secret with the certificate of the webhooks."""
+    """The Secret with the certificate of the webhooks."""
 
     @property
     def suspends_jobs(self) -> bool:
@@ -64,6 +65,16 @@ class KueueSetup:
         chosen = self.configuration.get("managedJobsNamespaceSelector")
         return (not frameworks or _JOBS in frameworks) and not chosen
 
+    @property
+    def webhooks(self) -> list[Manifest]:
+        """The configurations of its webhooks."""
+        return [each for each in self.objects if each["kind"] in _WEBHOOKS]
+
+    @property
+    def converted(self) -> list[Manifest]:
+        """The CRDs that a webhook converts."""
+        return [each for each in self.crds if any(clients_of(each))]
+
 
 def configuration_in(text: str, *, where: str) -> Manifest:
     """Reads the file of a Configuration. Raises KueueSetupError."""
@@ -71,22 +82,23 @@ def configuration_in(text: str, *, where: str) -> Manifest:
         documents = load_documents(text, where=where)
     except ManifestError as error:
         raise KueueSetupError(f"can't be used: {error}") from error
-    if len(documents) != 1 or not _is_configuration(documents[0]):
+    fields = as_map(documents[0] if len(documents) == 1 else None)
+    is_kind = fields.get("kind") == _CONFIGURATION
+    if not (is_kind and group_of({"apiVersion": "", **fields}) == _CONFIG_GROUP):
         raise KueueSetupError(
             f"is no {_CONFIGURATION} of {_CONFIG_GROUP}; write it as in controller_manager_config"
             " of Kueue's ConfigMap"
         )
-    configuration: Manifest = documents[0]
-    return configuration
+    return {**fields}
 
 
 def set_up(
     manifests: Sequence[Manifest],
     own: Manifest | None,
     *,
-    webhook_port: int,
-    health_port: int,
-    certificates: str,
+    webhook_port: int = 0,
+    health_port: int = 0,
+    certificates: str = "",
 ) -> KueueSetup:
     """Raises KueueSetupError. `own` is the user's Configuration, if there is one; `certificates`
     the folder of the webhooks' certificate.
@@ -99,10 +111,7 @@ def set_up(
     base = own or _configuration_of(manifests)
     namespace, name = service
     secret = text_at(base, "internalCertManagement", "webhookSecretName") or _SECRET
-    installed = [
-        each for each in manifests if each.get("kind") in {MUTATING, VALIDATING, *_POLICIES}
-    ]
-    led = led_here([*crds, *installed], service, port=webhook_port)
+    installed = [each for each in manifests if each.get("kind") in _INSTALLED]
     objects = [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
         {
@@ -110,7 +119,17 @@ def set_up(
             "kind": "Secret",
             "metadata": {"name": secret, "namespace": namespace},
         },
-        *led[len(crds) :],
+        *_led_here(installed, service, webhook_port),
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {
+                "type": "ExternalName",
+                "externalName": "localhost",
+                "ports": [{"port": webhook_port}],
+            },
+        },
     ]
     given = {
         "namespace": namespace,
@@ -125,7 +144,34 @@ def set_up(
         },
         "featureGates": _with(base, "featureGates", VisibilityOnDemand=False),
     }
-    return KueueSetup(led[: len(crds)], objects, {**base, **given}, (namespace, secret))
+    led = _led_here(crds, service, webhook_port)
+    return KueueSetup(led, objects, {**base, **given}, (namespace, secret))
+
+
+def clients_of(manifest: Manifest) -> Iterator[dict[str, Any]]:
+    """Yields each `clientConfig.service` of a webhook configuration, or of a CRD's conversion."""
+    clients: list[Any] = []
+    if manifest.get("kind") in _WEBHOOKS:
+        clients = [as_map(each).get("clientConfig") for each in as_list(manifest.get("webhooks"))]
+    elif manifest.get("kind") == CRD:
+        clients = [value_at(manifest, "spec", "conversion", "webhook", "clientConfig")]
+    for client in clients:
+        service = as_map(client).get("service")
+        if isinstance(service, dict):
+            yield service
+
+
+def _service_in(client: Mapping[str, Any]) -> Service:
+    return text_at(client, "namespace"), text_at(client, "name")
+
+
+def _led_here(manifests: Sequence[Manifest], service: Service, port: int) -> list[Manifest]:
+    """Returns the manifests with all webhooks of a Service at a port of this machine."""
+    led = copy.deepcopy([*manifests])
+    for client in (client for each in led for client in clients_of(each)):
+        if _service_in(client) == service:
+            client["port"] = port
+    return led
 
 
 def _with(base: Mapping[str, Any], field: str, **values: Any) -> dict[str, Any]:
@@ -134,22 +180,19 @@ def _with(base: Mapping[str, Any], field: str, **values: Any) -> dict[str, Any]:
 
 def _service_of(manifests: Iterable[Manifest]) -> Service:
     """Returns the Service of the webhooks, once it is sure that the manager finds these."""
-    names = {MUTATING: set[str](), VALIDATING: set[str]()}
-    services = set[Service]()
-    for each in manifests:
-        if each.get("kind") in names:
-            names[str(each["kind"])].add(text_at(each, "metadata", "name"))
-            services |= {service_in(client) for client in clients_of(each)}
+    configurations = [each for each in manifests if each.get("kind") in _WEBHOOKS]
+    services = {_service_in(client) for each in configurations for client in clients_of(each)}
     if len(services) != 1:
         several = names_in_words(["/".join(each) for each in sorted(services)], most=_MOST_NAMES)
         said = f"has webhooks of several Services, {several}, and Kueue has one"
         raise KueueSetupError(f"{said if services else 'has no webhooks of a Service'}; {REMEDY}")
     ((namespace, name),) = services
-    for kind, word in ((MUTATING, "mutating"), (VALIDATING, "validating")):
-        wanted = f"{name.removesuffix(_SUFFIX)}-{word}-webhook-configuration"
-        if names[kind] != {wanted}:
-            there = names_in_words(sorted(names[kind]), most=_MOST_NAMES) or "none"
-            raise KueueSetupError(f"has as {kind} {there}, and Kueue looks for {wanted}; {REMEDY}")
+    for kind, verb in _WEBHOOKS.items():
+        wanted = f"{name.removesuffix(_SUFFIX)}-{verb}-webhook-configuration"
+        there = {text_at(e, "metadata", "name") for e in configurations if e["kind"] == kind}
+        if there != {wanted}:
+            names = names_in_words(sorted(there), most=_MOST_NAMES) or "none"
+            raise KueueSetupError(f"has as {kind} {names}, and Kueue looks for {wanted}; {REMEDY}")
     if not namespace:
         raise KueueSetupError(f"has webhooks of {shown(name)} without a namespace; {REMEDY}")
     return namespace, name
@@ -160,7 +203,7 @@ def _check_conversions(crds: Iterable[Manifest], service: Service) -> None:
     for each in crds:
         webhook = value_at(each, "spec", "conversion", "strategy") == "Webhook"
         if webhook and text_at(each, "spec", "group") == GROUP:
-            services = [*map(service_in, clients_of(each))]
+            services = [*map(_service_in, clients_of(each))]
             if services != [service]:
                 there = f"by the Service {'/'.join(services[0])}" if services else "by no Service"
                 raise KueueSetupError(
@@ -179,9 +222,3 @@ def _configuration_of(manifests: Iterable[Manifest]) -> Manifest:
     raise KueueSetupError(
         f"has no ConfigMap with a {_CONFIGURATION} of {_CONFIG_GROUP}; name a file in configuration"
     )
-
-
-def _is_configuration(value: object) -> bool:
-    fields = as_map(value)
-    kind = fields.get("kind") == _CONFIGURATION
-    return kind and group_of({"apiVersion": "", **fields}) == _CONFIG_GROUP

@@ -72,6 +72,6 @@ def _files(
     elif not files.findings:
         values = [each.value for each in (*files.configmaps, *files.others)]
         try:
-            set_up(values, own, webhook_port=0, health_port=0, certificates="")
+            set_up(values, own)
         except KueueSetupError as error:
             yield problem(path, f"{name} {error}")
