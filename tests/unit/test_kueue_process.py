@@ -33,6 +33,9 @@ CRD = yaml.safe_dump(of_kind(manifests(), "CustomResource"))
 OTHER = {"service": {"namespace": "jobset-system", "name": "jobset-webhook-service"}}
 
 
+OF_KUEUE = b" sigs.k8s.io/kueue/cmd/kueuectl "
+
+
 def setup(given: list[dict[str, Any]], own: dict[str, Any] | None = None) -> KueueSetup:
     return set_up(given, own, webhook_port=1234, health_port=5678, certificates="/certificates")
 
@@ -182,6 +185,20 @@ def test_nothing_is_wrong_with_what_is_right() -> None:
     assert checked(scenario(processes=[process]), Told(files)).findings == ()
 
 
+def test_crds_of_another_version_have_a_field_that_the_program_does_not_know() -> None:
+    given = manifests()
+    (version, *_) = of_kind(given, "CustomResource")["spec"]["versions"]
+    fields = {"new": {"type": "string", "enum": ["a.b"]}}
+    version["schema"]["openAPIV3Schema"]["properties"] = {"spec": {"items": {"properties": fields}}}
+    files = {"manifests": yaml.safe_dump_all(given)}
+    program = b'\x7fELF sigs.k8s.io/kueue/pkg/webhooks json:"spec" json:"old,omitempty"'
+    (found,) = checked(scenario(processes=[KUEUE]), Told(files, content=program)).findings
+    assert "kueue.manifests: 'manifests' are of another" in found.message
+    assert "spec.new of LocalQueue" in found.message
+    for content in (program.replace(b"old", b"new"), b"#!/bin/sh"):
+        assert checked(scenario(processes=[KUEUE]), Told(files, content=content)).findings == ()
+
+
 def test_what_a_kustomization_makes_is_not_checked() -> None:
     found = checked(scenario(processes=[KUEUE]), Told({"manifests": ""}, complete=False))
     assert (found.findings, len(found.unchecked)) == ((), 1)
@@ -192,7 +209,7 @@ def test_what_a_kustomization_makes_is_not_checked() -> None:
     [
         ([KUEUE, {**KUEUE, "name": "b"}], Told(FILES), "processes[1].kueue", "remove one"),
         ([KUEUE], Told(FILES, own_cluster=False), "processes[0].kueue", "leave --kubeconfig out"),
-        ([KUEUE], Told(FILES, content=b"\x7fELF"), "kueue.binary", "is no Kueue"),
+        ([KUEUE], Told(FILES, content=b"\x7fELF" + OF_KUEUE), "kueue.binary", "is no Kueue"),
         ([KUEUE], Told(), "kueue.manifests", "isn't there; they are sought there"),
         ([KUEUE], Told({"manifests": "a: b: c"}), "kueue.manifests", "manifests:1: is not YAML"),
         ([KUEUE], Told({"manifests": "- 1"}), "kueue.manifests", "is no object"),

@@ -5,16 +5,17 @@ CRDs in its program    --unlike-->            a field in which these CRDs differ
 an object to apply     --problems-->          its mistakes, by that schema
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from kwok_operator.api.base import is_label_value
 from kwok_operator.errors import KwokOperatorError
 from kwok_operator.formats.manifests import CRD
-from kwok_operator.formats.untyped import as_list, as_map, text_at, value_at
+from kwok_operator.formats.untyped import as_map, text_at, value_at
 from kwok_operator.formats.words import names_in_words, shown
 from kwok_operator.nodegroups.naming import is_object_name
+from kwok_operator.rehearsal.crdschemas import fields_of, schemas_of
 from kwok_operator.rehearsal.karpenter.nodepools import NODE_CLASS, NODE_POOL
 from kwok_operator.schema.check import FieldProblem, check_by_schema
 
@@ -59,7 +60,7 @@ class KarpenterCrds:
                 " Karpenter's version (in kwok/charts/crds one is a link: `cp -rL` copies its file)"
             )
         crds = {name: crd for name, crd in crds.items() if name in _NAMES.values()}
-        schemas = dict(entry for crd in crds.values() for entry in _schemas(crd))
+        schemas = dict(entry for crd in crds.values() for entry in schemas_of(crd))
         for kind, version in _VERSIONS.items():
             served = {v.partition("/")[2] for v, each in schemas if each == kind}
             if version not in served:
@@ -91,9 +92,9 @@ class KarpenterCrds:
         """Returns a field, or an allowed value of one, that only these CRDs have, or only `those`,
         in words; empty if all kinds that both have are alike.
         """
-        others = dict(entry for crd in those if _is_crd(crd) for entry in _schemas(crd))
+        others = dict(entry for crd in those if _is_crd(crd) for entry in schemas_of(crd))
         for version, kind in sorted(self.schemas.keys() & others.keys()):
-            here, there = (set(_fields(each[version, kind])) for each in (self.schemas, others))
+            here, there = (set(fields_of(each[version, kind])) for each in (self.schemas, others))
             for fields, having in ((there - here, "lacks"), (here - there, "has")):
                 if fields:
                     return f"{having} {min(fields)} of {kind}"
@@ -134,25 +135,3 @@ class KarpenterCrds:
 
 def _is_crd(value: Any) -> bool:
     return isinstance(value, dict) and value.get("kind") == CRD
-
-
-def _schemas(crd: Mapping[str, Any]) -> Iterable[tuple[tuple[str, str], Mapping[str, Any]]]:
-    spec = as_map(crd.get("spec"))
-    kind = text_at(spec, "names", "kind")
-    for each in as_list(spec.get("versions")):
-        if as_map(each).get("served") is True:
-            schema = as_map(value_at(each, "schema", "openAPIV3Schema"))
-            yield (f"{text_at(spec, 'group')}/{text_at(each, 'name')}", kind), schema
-
-
-def _fields(schema: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the path of each field of a schema, also with each value that an enum allows."""
-    rest = [("", schema)]
-    while rest:
-        at, within = rest.pop()
-        yield at
-        yield from (f"{at} {shown(value)}" for value in as_list(within.get("enum")))
-        for name, part in as_map(within.get("properties")).items():
-            rest.append((f"{at}.{name}".lstrip("."), as_map(part)))
-        nested = (as_map(within.get(name)) for name in ("items", "additionalProperties"))
-        rest += [(at, each) for each in nested if each]

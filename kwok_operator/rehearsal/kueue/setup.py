@@ -12,6 +12,7 @@ fixed path in /etc.)
 """
 
 import copy
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -21,6 +22,7 @@ from kwok_operator.formats.manifests import CRD, Manifest, group_of
 from kwok_operator.formats.untyped import as_list, as_map, as_texts, text_at, value_at
 from kwok_operator.formats.words import names_in_words, shown
 from kwok_operator.formats.yamltext import load_documents
+from kwok_operator.rehearsal.crdschemas import fields_of, schemas_of
 
 GROUP: Final = "kueue.x-k8s.io"
 QUEUE_LABEL: Final = f"{GROUP}/queue-name"
@@ -38,6 +40,8 @@ _CONFIG_GROUP: Final = f"config.{GROUP}"
 _SUFFIX: Final = "-webhook-service"
 _SECRET: Final = "kueue-webhook-server-cert"
 _JOBS: Final = "batch/job"
+_TAG: Final = re.compile(rb'json:"([A-Za-z0-9]+)')
+"""How a Go program has the name of a field in it."""
 _MOST_NAMES: Final = 3
 
 Service = tuple[str, str]
@@ -146,6 +150,20 @@ def set_up(
     }
     led = _led_here(crds, service, webhook_port)
     return KueueSetup(led, objects, {**base, **given}, (namespace, secret))
+
+
+def unknown_field(crds: Iterable[Manifest], program: bytes) -> str:
+    """Returns a field of Kueue's CRDs that a program doesn't know, in words; empty if it knows all
+    of them, as one of their version does.
+    """
+    known = {name.decode() for name in _TAG.findall(program)}
+    for crd in crds:
+        if text_at(crd, "spec", "group") == GROUP:
+            for (_, kind), schema in schemas_of(crd):
+                paths = {each.partition(" ")[0] for each in fields_of(schema)} - {""}
+                if unknown := [each for each in paths if each.rpartition(".")[2] not in known]:
+                    return f"{min(unknown)} of {kind}"
+    return ""
 
 
 def clients_of(manifest: Manifest) -> Iterator[dict[str, Any]]:

@@ -15,6 +15,7 @@ from kwok_operator.rehearsal.kueue.setup import (
     KueueSetupError,
     configuration_in,
     set_up,
+    unknown_field,
 )
 from kwok_operator.rehearsal.scenario.kueue import KUEUE_MODULE, MANIFESTS, Kueue
 from kwok_operator.rehearsal.scenario.model import Scenario
@@ -23,6 +24,8 @@ from kwok_operator.rehearsal.scenario.surroundings import Surroundings, Unusable
 from kwok_operator.schema.check import FieldProblem
 
 _SCRIPT = b"#!"
+_MANAGER = f"{KUEUE_MODULE}/pkg/webhooks".encode()
+"""The package that only its manager has."""
 
 
 def kueue_checks(
@@ -38,14 +41,17 @@ def kueue_checks(
             sentence = "has webhooks on this machine, which another cluster's API server doesn't"
             yield problem(path, f"{sentence} reach; leave --kubeconfig out")
         program = around.executable(wanted.binary)
-        if program and not program.startswith(_SCRIPT) and KUEUE_MODULE.encode() not in program:
+        if program.startswith(_SCRIPT):
+            program = b""
+        if program and _MANAGER not in program:
             sentence = "is no Kueue; build cmd/kueue of kubernetes-sigs/kueue, and name that"
             yield problem((*path, "binary"), f"{shown(wanted.binary)} {sentence}")
-        yield from _files(wanted, path, around, unchecked)
+            program = b""
+        yield from _files(wanted, path, around, program, unchecked)
 
 
 def _files(
-    wanted: Kueue, path: Path, around: Surroundings, unchecked: list[str]
+    wanted: Kueue, path: Path, around: Surroundings, program: bytes, unchecked: list[str]
 ) -> Iterator[FieldProblem]:
     own: Manifest | None = None
     if wanted.configuration is not None:
@@ -72,6 +78,10 @@ def _files(
     elif not files.findings:
         values = [each.value for each in (*files.configmaps, *files.others)]
         try:
-            set_up(values, own)
+            crds = set_up(values, own).crds
         except KueueSetupError as error:
             yield problem(path, f"{name} {error}")
+            return
+        if program and (field := unknown_field(crds, program)):
+            sentence = f"are of another version than this Kueue, which has no {field}"
+            yield problem(path, f"{name} {sentence}; name those of its version")
