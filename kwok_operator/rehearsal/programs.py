@@ -17,6 +17,7 @@ from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
 from kwok_operator.errors import KwokOperatorError
+from kwok_operator.rehearsal.judge.logged import read_zap
 from kwok_operator.rehearsal.scenario.linepattern import LinePattern
 
 GRACE: Final = 10.0
@@ -135,12 +136,14 @@ class Program:
         with contextlib.suppress(OSError), self.log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(size - _TAIL_BYTES, 0))
-            text = file.read().decode("utf-8", "replace")
-            lines = [line.strip()[:300] for line in text.splitlines() if line.strip()]
+            lines = [line.strip() for line in file.read().splitlines() if line.strip()]
+            # Of a line of JSON, with its stack, only the message is shown.
+            errors = [error for line in lines if (error := read_zap(line).warning)]
+            texts = [line.decode("utf-8", "replace")[:300] for line in lines]
             # Go programs print more after the fatal line: stacks, or all their flags.
-            fatal = [line for line in lines if _FATAL.search(line)]
-            if lines:
-                return (fatal or lines)[-1]
+            fatal = [text for text in texts if _FATAL.search(text) and not text.startswith("{")]
+            if texts:
+                return (fatal or errors or texts)[-1][:300]
         return "it said nothing"
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -195,10 +196,18 @@ def test_a_pattern_that_tries_every_way_keeps_nobody(tmp_path: Path) -> None:
     assert found == ["False", "True"]
 
 
-async def test_one_that_ends_early_says_why(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("F0101 no cloud", "F0101 no cloud"),
+        ('{"level": "error", "msg": "ended", "error": "no port", "stack": "a"}', "ended (no port)"),
+    ],
+)
+async def test_one_that_ends_early_says_why(tmp_path: Path, line: str, said: str) -> None:
     program = Program("short", log=tmp_path / "log")
-    await _start(program, "import sys; print('F0101 no cloud'); print('usage'); sys.exit(3)")
-    with pytest.raises(ProgramError, match=r"short has ended with exit status 3.*F0101 no cloud"):
+    await _start(program, f"import sys; print({line!r}); print('usage'); sys.exit(3)")
+    message = f"short has ended with exit status 3 before it was ready: {said} (its log"
+    with pytest.raises(ProgramError, match=re.escape(message)):
         await program.wait_until_ready(says(program.log, "never"), within=20)
     assert await program.wait() == 3
     await program.stop()

@@ -59,6 +59,7 @@ def test_warnings_in_json(line: str, said: str) -> None:
         (logged("PANIC", "over"), "over"),
         ('{"level": "error", "msg": "failed", "error": "no"}', "failed (no)"),  # Kueue
         ('{"level": "error", "msg": "again", "error": "pending ungate operations"}', ""),
+        ('{"level": "error", "msg": "Cert secret is not well-formed, missing ca.crt"}', ""),
         (logged("INFO", "done", error="none"), ""),
         (logged("error", "of another program"), ""),
         ('{"level": ["ERROR"]}', ""),

@@ -26,6 +26,8 @@ _KLOG: Final = re.compile(rb"[WEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ (.+)")
 _MOST_TEXT: Final = 2_000
 _HARMLESS: Final = {
     b"pending ungate operations": "Kueue logs it whenever it waits for what it has just written",
+    b"Cert secret is not well-formed, missing ca.crt": "Kueue logs it in some runs, as its Secret"
+    " is empty until it has made a certificate",
     b"AcceptableRanges have not been populated yet": "cluster-autoscaler logs it in every run, as"
     " its first loop has no target sizes yet",
 }
