@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from kwok_operator.errors import KwokOperatorError
 from kwok_operator.formats.manifests import Manifest
@@ -32,7 +32,7 @@ from kwok_operator.rehearsal.kueue.setup import (
 from kwok_operator.rehearsal.programs import answers
 from kwok_operator.rehearsal.scenario.kueue import MANIFESTS, Kueue
 from kwok_operator.rehearsal.scenario.timeline import ApplySource
-from kwok_operator.userfiles import read_bytes
+from kwok_operator.rehearsal.surroundings import read_text
 
 _JOBS_PATH: Final = "/apis/batch/v1/namespaces/default/jobs"
 _FILES: Final = ("tls.key", "tls.crt")
@@ -55,11 +55,12 @@ class KueuePlace:
         """Installs what Kueue needs, and writes its Configuration. Raises KwokOperatorError."""
         path = wanted.manifests or str(program.parent / MANIFESTS)
         manifests = await self._read(name, [ApplySource(path=path)])
+        own = self._own(wanted)
         certificates = self.kubeconfig.with_name(f"{name}.certificates")
         try:
             setup = set_up(
                 manifests,
-                self._own(wanted),
+                own,
                 webhook_port=webhook_port,
                 health_port=health_port,
                 certificates=str(certificates),
@@ -81,14 +82,11 @@ class KueuePlace:
     async def _read(self, name: str, sources: Iterable[ApplySource]) -> list[Manifest]:
         return await read_objects(self.kubectl, sources, folder=self.folder, label=name)
 
-    def _own(self, wanted: Kueue) -> dict[str, Any] | None:
+    def _own(self, wanted: Kueue) -> Manifest | None:
         if wanted.configuration is None:
             return None
         path = self.folder / wanted.configuration
-        try:
-            return configuration_in(read_bytes(path).decode(), where=path.name)
-        except (OSError, UnicodeDecodeError) as error:
-            raise KwokOperatorError(f"{wanted.configuration} can't be read: {error}") from error
+        return configuration_in(read_text(path), where=path.name)
 
 
 @dataclass(frozen=True, slots=True)
