@@ -201,11 +201,19 @@ class NodeCache:
         if self.keeps_strays and ours and not record.deleting:
             self._strays.setdefault(record.group, {})[record.name] = record
 
-    def occupied(self, domain: str) -> Set[int]:
-        """Returns the places of a topology domain in which nodes stand, strays included."""
-        strays = [r.place for each in self._strays.values() for r in each.values() if r.place]
+    def occupied(self, domain: str, *, apart: str) -> Set[int]:
+        """Returns the places of a topology domain in which nodes stand; strays of group `apart` are
+        left out."""
         held = self._places.of(domain)
-        return held | {p.number for p in strays if p.domain == domain} if strays else held
+        away = [
+            self.places_of_strays(group, domain=domain) for group in self._strays if group != apart
+        ]
+        return held | frozenset[int]().union(*away) if away else held
+
+    def places_of_strays(self, group: str, *, domain: str) -> frozenset[int]:
+        """Returns where the strays of a group stand, if they exist."""
+        standing = (stray.place for stray in self.strays(group).values())
+        return frozenset(p.number for p in standing if p is not None and p.domain == domain)
 
     def settle_stray(self, group: str, name: str) -> None:
         """Removes a stray from the list: the node is gone, or has its marks again."""

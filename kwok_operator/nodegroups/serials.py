@@ -235,7 +235,7 @@ def pack(serials: Set[int]) -> str:
     bitmap = bytearray(size)
     for serial in serials:
         bitmap[(serial - first) // 8] |= 1 << (serial - first) % 8
-    text = f"{first}+{base64.b64encode(zlib.compress(bytes(bitmap), 9)).decode()}"
+    text = f"{first}+{deflated(bytes(bitmap))}"
     return min(ranges, text, key=len)
 
 
@@ -246,15 +246,22 @@ def unpack(text: str) -> Set[int]:
         return Ranges(text)
     if not (start.isascii() and start.isdigit() and len(start) <= _MAX_FIRST_DIGITS):
         raise ValueError(f"not a first serial: {start[:40]!r}")
-    return _Bitmap(int(start), _inflated(packed))
+    return _Bitmap(int(start), inflated(packed, most=_MAX_BITMAP_BYTES))
 
 
-def _inflated(packed: str) -> bytes:
+def deflated(data: bytes) -> str:
+    """Writes bytes as a short text, which `inflated` reads."""
+    return base64.b64encode(zlib.compress(data, 9)).decode()
+
+
+def inflated(text: str, *, most: int) -> bytes:
+    """Reads at most so many bytes. Raises ValueError if there are more, or `deflated` can't have
+    written the text."""
     try:
         inflate = zlib.decompressobj()
-        bitmap = inflate.decompress(base64.b64decode(packed, validate=True), _MAX_BITMAP_BYTES)
+        data = inflate.decompress(base64.b64decode(text, validate=True), most)
     except (binascii.Error, zlib.error, ValueError) as error:
-        raise ValueError(f"not a bitmap of serials: {error}") from None
+        raise ValueError(f"not packed: {error}") from None
     if not inflate.eof:
-        raise ValueError("not a bitmap of serials: it is cut off, or too long")
-    return bitmap
+        raise ValueError("not packed: it is cut off, or too long")
+    return data

@@ -184,6 +184,7 @@ class Assembly:
             executor=self._executor,
             clock=clock,
             wake=self.wake,
+            try_anew=self._try_template,
         )
         return CompanionStep(self.companions), topology, cloud
 
@@ -279,6 +280,11 @@ class Assembly:
         if self.begun:
             self.queue.add(name, delay=delay)
 
+    def _try_template(self, name: str) -> None:
+        """Schedules a pass over a group that tries its template anew."""
+        self._templates.forget(name)
+        self.wake(name)
+
     def wake_anew(self, name: str) -> None:
         """Schedules a pass at once, even over a group that failed, as the cause may be gone."""
         if self.begun:
@@ -324,8 +330,7 @@ class Assembly:
             return
         await self._list_followed()
         for name in names:
-            self._templates.forget(name)
-            self.wake(name)
+            self._try_template(name)
         self._listed.set()
         await self.sources.keep_only(self.store.names())
         self.provider.recheck()

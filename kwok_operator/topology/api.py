@@ -224,7 +224,8 @@ class PlacedBatch(ApiModel):
         description='Serials as ranges, such as "5,17-20", or as a bitmap where that is shorter.'
     )
     places: str = Field(
-        description="As many places: the lowest is that of the lowest serial, and so on."
+        description="As many places: the lowest is that of the lowest serial, and so on. Packed, in"
+        " the order of the serials, after a '*'."
     )
 
 

@@ -149,35 +149,43 @@ class Layout:
     def clashes(self, other: "Layout") -> str | None:
         """Returns a label of which both layouts give one value to nodes that don't stand together;
         None if there is none."""
-        if self == other:
-            return None
         for mine, layer in enumerate(self.layers, start=1):
             for theirs, another in enumerate(other.layers, start=1):
                 shared = set(layer.labels).intersection(another.labels)
-                if shared and _can_be_equal(self.domain, mine, other.domain, theirs):
+                if shared and self._is_mistakable(mine, other, theirs):
                     return min(shared)
         return None
 
+    def _is_mistakable(self, mine: int, other: "Layout", theirs: int) -> bool:
+        """Whether a unit of one's level has the value of another unit, of the other's level."""
+        if self.domain == other.domain and self.sizes[:mine] == other.sizes[:theirs]:
+            return False
+        if len(self.domain) > len(other.domain):
+            return other._is_mistakable(theirs, self, mine)
+        tail = other.domain.removeprefix(self.domain).split("-")
+        return (
+            other.domain.startswith(self.domain)
+            and tail[0] == ""
+            and len(tail) - 1 == mine - theirs
+            and all(map(_is_number, tail[1:], self._units))
+        )
+
+    @property
+    def _units(self) -> tuple[int, ...]:
+        """How many units of each level there can be in one of the level above it."""
+        return (-(-MOST_PLACES_OF_A_DOMAIN // self.sizes[0]), *(r.of for r in self.layers[:-1]))
+
     def _longest(self) -> Iterator[str]:
         """Yields the longest value of each level."""
-        value = f"{self.domain}-{(MOST_PLACES_OF_A_DOMAIN - 1) // self.sizes[0]}"
-        yield value
-        for layer in self.layers[:-1]:
-            value = f"{value}-{layer.of - 1}"
+        value = self.domain
+        for units in self._units:
+            value = f"{value}-{units - 1}"
             yield value
 
 
-def _can_be_equal(one: str, numbers: int, other: str, others: int) -> bool:
-    """Whether one text with so many numbers after it, `-3-4`, can be equal to another such."""
-    if len(one) > len(other):
-        one, numbers, other, others = other, others, one, numbers
-    tail = other[len(one) :].split("-")
-    return (
-        other.startswith(one)
-        and tail[0] == ""
-        and all(part.isdigit() for part in tail[1:])
-        and len(tail) - 1 == numbers - others
-    )
+def _is_number(text: str, end: int) -> bool:
+    """Whether this is a number as values have it, below `end`."""
+    return text.isdigit() and str(int(text)) == text and int(text) < end
 
 
 @lru_cache(maxsize=1_000)

@@ -3,19 +3,26 @@
     TopologyStatus  --read-->  {serial: place}  --dump-->  TopologyStatus
 
 What was recorded holds; the others get the lowest free places (`fill`). Batches are written so that
-serials and places both ascend: two sets of numbers are enough.
+serials and places both ascend: two sets of numbers are enough. Places that would make many batches,
+as those of nodes that went one by one from the last, are one batch with the places in order.
 """
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+import struct
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
+from typing import Final
 
+from kwok_operator.nodegroups.api.autoscaling import MAX_TARGET_SIZE
 from kwok_operator.nodegroups.api.status import KwokNodeGroupStatus
 from kwok_operator.nodegroups.places import MOST_PLACES_OF_A_DOMAIN
-from kwok_operator.nodegroups.serials import pack, unpack
+from kwok_operator.nodegroups.serials import deflated, inflated, pack, unpack
 from kwok_operator.nodegroups.status import batches_of
 from kwok_operator.topology.api import PlacedBatch, TopologyStatus
 
-MOST_BATCHES = 1_000
-"""No more are read."""
+MOST_BATCHES: Final = 20
+"""No more are written or read."""
+_IN_ORDER: Final = "*"
+_MOST_BYTES: Final = 4 * MAX_TARGET_SIZE
 
 
 def fill(
@@ -37,22 +44,39 @@ def _free(taken: Container[int], out: Sequence[range]) -> Iterator[int]:
 
 def dump(domain: str, placed: Mapping[int, int], *, next_place: int | None) -> TopologyStatus:
     """Writes what `read` reads."""
-    batches = list[list[tuple[int, int]]]()
-    for serial, place in sorted(placed.items()):
+    return TopologyStatus(domain=domain, pending=_batches(placed), next_place=next_place)
+
+
+def _batches(placed: Mapping[int, int]) -> tuple[PlacedBatch, ...]:
+    batches, ordered = list[list[tuple[int, int]]](), sorted(placed.items())
+    for serial, place in ordered:
         for batch in batches:
             if batch[-1][1] < place:
                 batch.append((serial, place))
                 break
         else:
             batches.append([(serial, place)])
-    return TopologyStatus(
-        domain=domain,
-        pending=tuple(
-            PlacedBatch(serials=pack({s for s, _ in batch}), places=pack({p for _, p in batch}))
-            for batch in batches
-        ),
-        next_place=next_place,
+            if len(batches) > MOST_BATCHES:
+                places = _in_order([place for _, place in ordered])
+                return (PlacedBatch(serials=pack(placed.keys()), places=places),)
+    return tuple(
+        PlacedBatch(serials=pack({s for s, _ in batch}), places=pack({p for _, p in batch}))
+        for batch in batches
     )
+
+
+def _in_order(places: Sequence[int]) -> str:
+    """Writes places so that their order is kept, as steps from each to the next."""
+    steps = [b - a for a, b in pairwise([0, *places])]
+    return _IN_ORDER + deflated(struct.pack(f"<{len(steps)}i", *steps))
+
+
+def _places(text: str) -> Collection[int]:
+    """Returns the places of serials that ascend. Raises ValueError for what `dump` never writes."""
+    if not text.startswith(_IN_ORDER):
+        return unpack(text)
+    data = inflated(text.removeprefix(_IN_ORDER), most=_MOST_BYTES)
+    return [*accumulate(struct.unpack(f"<{len(data) // 4}i", data[: len(data) // 4 * 4]))]
 
 
 def read(status: TopologyStatus | None, *, domain: str, most: int) -> dict[int, int]:
@@ -63,15 +87,15 @@ def read(status: TopologyStatus | None, *, domain: str, most: int) -> dict[int, 
         return placed
     for batch in status.pending[:MOST_BATCHES]:
         try:
-            serials, places = unpack(batch.serials), unpack(batch.places)
+            serials, places = unpack(batch.serials), _places(batch.places)
         except ValueError:
             continue
         if len(serials) == len(places) <= most - len(placed):
-            placed.update(zip(sorted(serials), sorted(places), strict=True))
+            placed.update(zip(serials, places, strict=True))
     taken = set[int]()
     sound = dict[int, int]()
     for serial, place in placed.items():
-        if place < MOST_PLACES_OF_A_DOMAIN and place not in taken:
+        if 0 <= place < MOST_PLACES_OF_A_DOMAIN and place not in taken:
             taken.add(place)
             sound[serial] = place
     return sound

@@ -5,15 +5,16 @@
     report:  status.topology, written before the nodes are; birth: labels and annotation of a node
 
 A place is free if no node stands there (one that is being deleted does, until it is gone), and no
-instance of any group of the domain waits for a node there. Groups decide one after the other,
-without an `await` in between, so two of them never take one place.
+instance of any group of the domain waits for a node there. Where a node has vanished, the next
+instance is requested, and created once it is certain that the node is gone. Groups decide one after
+the other, without an `await` in between, so two of them never take one place.
 """
 
 import logging
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, islice
 
 from kwok_operator.constants import NODE_GROUP_LABEL
 from kwok_operator.errors import REFUSED, ConflictError, TemplateError
@@ -68,11 +69,13 @@ class TopologyStep(GroupStep):
         executor: Executor,
         clock: Clock,
         wake: Callable[[str, float], None],
+        try_anew: Callable[[str], None],
     ) -> None:
         self.writer = writer
         self.executor = executor
         self.clock = clock
         self.wake = wake
+        self._try_anew = try_anew
         self._store = store
         self._cache = cache
         self._standing: dict[str, GroupPlaces] = {}
@@ -80,8 +83,15 @@ class TopologyStep(GroupStep):
         """The groups' layouts, as of a uid and a generation; None if there is none."""
         self._admitted: dict[str, tuple[str, Layout]] = {}
         """By group, its uid and the layout that has passed `check`: status has it later."""
+        self._clashing: dict[str, tuple[str, Layout | None]] = {}
+        """By group that gets no nodes, the group whose layout is in its way, and that layout."""
+
+    async def prepare(self, group: Group) -> None:
+        if self._clashing:
+            self._clear_the_way(group.name, self._layout(group))
 
     def check(self, group: Group) -> None:
+        self._clashing.pop(group.name, None)
         layout = Layout.of(group.spec.template, group=group.name)
         if layout is None:
             return
@@ -92,6 +102,7 @@ class TopologyStep(GroupStep):
             theirs = self._layout(other)
             label = layout.clashes(theirs) if theirs is not None else None
             if label and self._rank(other, theirs) < self._rank(group, layout):
+                self._clashing[group.name] = name, theirs
                 raise TemplateError(
                     field=f"{FIELD}.levels",
                     value=label,
@@ -120,8 +131,9 @@ class TopologyStep(GroupStep):
         return wanted if place is None else marked(wanted, *layout.marks(place))
 
     def forget(self, name: str) -> None:
-        for known in (self._standing, self._layouts, self._admitted):
+        for known in (self._standing, self._layouts, self._admitted, self._clashing):
             known.pop(name, None)
+        self._clear_the_way(name, None)
 
     def leave(self, name: str) -> None:
         """Drops the places of a group that has no topology any more."""
@@ -139,14 +151,23 @@ class TopologyStep(GroupStep):
         return known
 
     def taken(self, domain: str, *, apart: str) -> "_Taken":
-        """Returns the places that are taken in a domain, but those promised in group `apart`."""
+        """Returns the places that are taken in a domain, but those promised in group `apart`, and
+        those where only a node stood of it that has vanished."""
         others = set[int]()
         for group, known in self._of_domain(domain):
             if group.name != apart:
                 others.update(known.promised.values())
             there = (s for s in known.astray if group.names.name(s) in self._cache)
             others.update(known.nodes[serial] for serial in there)
-        return _Taken(self._cache.occupied(domain), others)
+        return _Taken(self._cache.occupied(domain, apart=apart), others)
+
+    def away(self, group: Group, domain: str) -> frozenset[int]:
+        """Returns the places of nodes that have vanished, and may exist after all."""
+        return self._cache.places_of_strays(group.name, domain=domain)
+
+    def is_there(self, node: str) -> bool:
+        """Whether a node of this name is known now."""
+        return node in self._cache
 
     def out(self, domain: str) -> tuple[range, ...]:
         """Returns the places in units that are out for a group of the domain: none gets a new node
@@ -174,6 +195,13 @@ class TopologyStep(GroupStep):
     def shows_next(self, group: Group) -> bool:
         """Whether cluster-autoscaler knows a group's nodes by the next free place only."""
         return group.spec.autoscaling is not None and not group.status.replicas
+
+    def _clear_the_way(self, name: str, layout: Layout | None) -> None:
+        """Has groups tried again in whose way another layout of this group was."""
+        for waiting, (other, former) in list(self._clashing.items()):
+            if other == name and former != layout:
+                del self._clashing[waiting]
+                self._try_anew(waiting)
 
     def _of_domain(self, domain: str) -> Iterator[tuple[Group, GroupPlaces]]:
         """Yields groups with places there; also one whose last template alone has a topology."""
@@ -227,6 +255,13 @@ class _Taken(Container[int]):
         return _Taken(*self._sets, frozenset(places))
 
 
+def _certain(plan: Plan, placed: Mapping[int, int], *, away: Set[int]) -> tuple[int, ...]:
+    """Returns which instances to create now: as many as are planned, and none where a node has
+    vanished that may exist after all."""
+    certain = (s for s in plan.pending if placed.get(s) not in away)
+    return tuple(islice(certain, len(plan.create))) if away else plan.create
+
+
 class TopologyPass(StepPass):
     """The topology's part of one pass over one group."""
 
@@ -255,20 +290,23 @@ class TopologyPass(StepPass):
             self._status = None
             return plan
         known = self._step.standing(self._group)
-        self._look(known, layout.domain)
+        before = recorded_places(self._memory.status, domain=layout.domain)
+        self._look(known, layout.domain, before)
         taken = self._step.taken(layout.domain, apart=self._group.name)
         self._out = self._step.out(layout.domain)
-        before = recorded_places(self._memory.status, domain=layout.domain)
-        placed = {s: before[s] for s in plan.pending if s in before and before[s] not in taken}
+        placed = {s: before[s] for s in plan.pending if s in before}
+        placed = {s: p for s, p in placed.items() if p not in taken or self._stands(s)}
         if not reporting:
             rest = taken.along_with(placed.values())
-            new = fill((s for s in self._requested(plan) if s not in placed), rest, out=self._out)
+            new = fill((s for s in plan.pending if s not in placed), rest, out=self._out)
             placed |= new
             self._new = bool(new)
-            rest = taken.along_with(placed.values())
+            away = self._step.away(self._group, layout.domain)
+            plan = replace(plan, create=_certain(plan, placed, away=away))
+            rest = taken.along_with([*placed.values(), *away])
             homes = self._homes(known, plan, template=template, taken=rest)
             known.promised = placed | homes
-            rest = taken.along_with(known.promised.values())
+            rest = rest.along_with(homes.values())
             records = self._seen.records
             self._marking = {s: known.nodes[s] for s in known.astray if s in records}
             self._marking |= {s: p for s, p in homes.items() if not self._is_in(plan, s)}
@@ -296,23 +334,20 @@ class TopologyPass(StepPass):
     def after_status(self) -> float | None:
         return Openings.FIRST if self._marking and not self._group.spec.paused else None
 
-    def _requested(self, plan: Plan) -> Sequence[int]:
-        """Returns the serials that get a place now. One that isn't created yet, because a node that
-        vanished may exist after all, gets its place once it is certain which place is free. The
-        cloud deals in whole racks only if it knows all places.
-        """
-        cloud = self._group.spec.cloud
-        return plan.pending if cloud is not None and cloud.unit else plan.create
+    def _stands(self, serial: int) -> bool:
+        """Whether the node is there, though the pass has not seen it."""
+        return self._step.is_there(self._group.names.name(serial))
 
-    def _look(self, known: GroupPlaces, domain: str) -> None:
-        """Notes who stands where. The place that a node had first holds, until it is gone."""
+    def _look(self, known: GroupPlaces, domain: str, recorded: Mapping[int, int]) -> None:
+        """Notes who stands where. The place that a node had first holds, until it is gone: what was
+        recorded before it was created, or else what it says."""
         if known.domain != domain:
             known.domain, known.nodes, known.promised = domain, {}, {}
         nodes, astray = dict[int, int](), list[int]()
         for serial, record in chain(self._seen.records.items(), self._seen.terminating.items()):
             said = record.place
             place = said.number if said is not None and said.domain == domain else None
-            first = known.nodes.get(serial, place)
+            first = known.nodes.get(serial, recorded.get(serial, place))
             if first is not None:
                 nodes[serial] = first
                 if first != place:

@@ -7,6 +7,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from kwok_operator.constants import NODE_GROUP_LABEL, PLACE_ANNOTATION
 from tests.chaos.watcher import Watcher
 from tests.chaos.world import World, manifest
 from tests.e2e import capi
@@ -18,6 +19,7 @@ from tests.e2e.own_cluster import OwnCluster
 from tests.e2e.rights import kubeconfig_of
 
 MOST = 1_000
+RACK = "example.com/rack"
 
 
 @pytest.fixture
@@ -94,6 +96,64 @@ def test_what_is_put_back_is_what_holds(
     world.converges()
     told(autoscaler, {world.name: size + 61})
     world.is_quiet()
+
+
+def test_racks_that_are_put_back_have_one_node_in_each_place(
+    world: World, watcher: Watcher
+) -> None:
+    """The operator goes on, or is another one afterwards, and knows nothing of what was since."""
+    killed = world.draw.random() < 0.5
+    a, b, size = world.name, f"{world.name}-b", world.scope.nodes // 6
+    topology = {"domain": f"{world.name}-racks", "levels": [{"label": RACK, "of": 4}]}
+    world.start()
+    for group in (a, b):
+        world.ledger.asked(group, size)
+        world.groups.add(group)
+        spec = {"targetSize": size, "template": {"topology": topology}}
+        world.api.create(GROUPS, manifest(group, spec))
+    world.converges()
+    first = standing(world)
+    assert sorted(first.values()) == list(range(2 * size))
+    # Places where nodes come and go until then, too.
+    for node in world.draw.sample(sorted(first), 5):
+        world.api.delete(f"{NODES}/{node}")
+    snapshot = world.faults.snapshot()
+    for node in world.draw.sample(sorted(standing(world)), 5):
+        world.api.delete(f"{NODES}/{node}")
+    world.scale(to=2 * size, group=b)
+    world.converges()
+    world.scale(to=size // 3, group=a)
+    world.scale(to=size // 2, group=b)
+    world.converges()
+    for group in (a, b):
+        world.ledger.asked(group, size)
+    if killed:
+        world.stop()
+    with world.faults.restored(snapshot):
+        watcher.forget()
+        # Five of the snapshot's nodes were just being made.
+        world.ledger.restored()
+    if killed:
+        world.start()
+    world.converges()
+    assert len(standing(world)) == 2 * size
+    for group in (a, b):
+        world.scale(to=size + 7, group=group)
+    world.converges()
+    assert sorted(standing(world).values()) == list(range(2 * size + 14))
+
+
+def standing(world: World) -> dict[str, int]:
+    """The places of all our nodes, by name: no two have one, and the labels agree."""
+    selector = f"{NODE_GROUP_LABEL} in ({','.join(sorted(world.groups))})"
+    nodes, _ = world.api.list(NODES, selector=selector, metadata=True)
+    found = dict[str, int]()
+    for node in (n["metadata"] for n in nodes if n["metadata"].get("ownerReferences")):
+        domain, _, text = node["annotations"][PLACE_ANNOTATION].partition("/")
+        assert int(text) not in found.values(), node
+        assert node["labels"][RACK] == f"{domain}-{int(text) // 4}", node
+        found[node["name"]] = int(text)
+    return found
 
 
 def test_machines_that_are_put_back_keep_their_nodes(

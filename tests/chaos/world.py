@@ -171,7 +171,7 @@ class World:
         log = self.operator.log()
         assert "Traceback" not in log, log
         assert not self.foreigners.touched()
-        assert not self.ledger.violations
+        assert not self.ledger.violations, self.ledger.violations
 
     def _group_converges(self, group: str, timeout: float) -> None:
         def look() -> list[str]:

@@ -11,7 +11,7 @@ from kwok_operator.clusterapi.crds import MARK, PLURALS
 from kwok_operator.constants import CAPI_ANNOTATION, NODE_GROUP_LABEL
 from kwok_operator.nodegroups.naming import uid_hash
 from tests.e2e import capi
-from tests.e2e.api import NODES, Refused
+from tests.e2e.api import GROUPS, NODES, Refused
 from tests.e2e.capi import Provider, deployment
 from tests.e2e.emulated import (
     EMULATE,
@@ -104,6 +104,37 @@ def test_what_cluster_autoscaler_sees_from_zero_has_the_label_of_the_nodes(
     labels = kubectl.api.get(f"{NODES}/{node}")["metadata"]["labels"]
     assert {key: labels.get(key) for key in told} == told
     assert name not in "".join(set(labels.values()) - {node}), "balancing takes groups for alike"
+
+
+def test_machines_stand_in_racks(
+    kubectl: Kubectl, provider: Provider, emulated: Process, name: str
+) -> None:
+    """The topology is set on the derived group, and stays. A Machine's successor is requested while
+    the Machine is there, so the one after it fills the hole."""
+    provider.create(deployment(name, replicas=0))
+    levels = [{"label": "example.com/rack", "of": 2}]
+    path = f"{GROUPS}/{group_of(name)}"
+    eventually(lambda: kubectl.api.get(path), describe="the group is derived")
+    patch_group(kubectl, group_of(name), template={"topology": {"levels": levels}})
+
+    def racks() -> list[str]:
+        nodes = capi.nodes_of(kubectl, group_of(name))
+        labels = [kubectl.api.get(f"{NODES}/{node}")["metadata"]["labels"] for node in nodes]
+        return sorted(each.get("example.com/rack", "") for each in labels)
+
+    provider.set_size(name, 6)
+    machines = wait_running(kubectl, provider, name, 6)
+    full = [f"{group_of(name)}-{place // 2}" for place in range(7)]
+    assert racks() == full[:6]
+    provider.delete("machines", machines[1])
+    eventually(
+        lambda: wait_running(kubectl, provider, name, 6),
+        lambda found: machines[1] not in found,
+        describe="another Machine runs",
+    )
+    provider.set_size(name, 7)
+    wait_running(kubectl, provider, name, 7)
+    assert racks() == full
 
 
 def test_each_node_has_a_csi_node(

@@ -1,25 +1,34 @@
 """Nodes in racks, by an operator on a real cluster: labels, holes, restarts, edits."""
 
 import random
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from kwok_operator.constants import NODE_GROUP_LABEL, PLACE_ANNOTATION
-from kwok_operator.topology.api import TopologyStatus
+from kwok_operator.topology.api import SHORT_NAMES, TopologyStatus
 from kwok_operator.topology.record import read
 from tests.e2e.api import NODES
 from tests.e2e.crashes import SLOWLY, kill, wait_under_way
 from tests.e2e.groups import (
     apply_group,
+    delete_group,
     group_of,
     nodes_of,
+    patch_group,
+    scale,
     serial_of,
     wait_ready,
 )
 from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.operator import Harness
+from tests.e2e.sources import Provider, RealNodes
+from tests.e2e.sources import template as template_of
 
 BLOCK, RACK = "example.com/block", "example.com/rack"
 LEVELS = [{"label": BLOCK, "of": 2}, {"label": RACK, "of": 3}]
@@ -90,6 +99,76 @@ def test_racks_are_filled_together_and_holes_first(
     )
     for name in (a, b):
         wait_ready(kubectl, name)
+
+
+def test_derived_groups_share_racks(
+    kubectl: Kubectl, operator: Harness, provider: Provider, group_name: str
+) -> None:
+    """Of a provider config. What people set beside it stays when the templates are edited, and a
+    rack's label of a template is no label of all nodes."""
+    a, b, key = f"{group_name}-a", f"{group_name}-b", "example.com/pool"
+    domain = f"{group_name}-r"[-40:].lstrip("-.")
+
+    def templates(cpu: int) -> None:
+        labels = {BLOCK: "real", RACK: "real-7"}
+        provider.templates(*(template_of(v, labels={key: v, **labels}, cpu=cpu) for v in (a, b)))
+
+    templates(4)
+    provider.configure_for(key)
+    for name in (a, b):
+        eventually(lambda name=name: group_of(kubectl, name), describe=f"{name} is derived")  # type: ignore[misc]
+        topology = {"domain": domain, "levels": LEVELS}
+        update = {"type": "InPlace"}
+        patch_group(kubectl, name, template={"topology": topology}, updateStrategy=update)
+        scale(kubectl, name, 5)
+    for name in (a, b):
+        wait_ready(kubectl, name)
+    assert sorted(standing(kubectl, a, b)) == list(range(10))
+    before = rack_of(kubectl, a, b)
+    templates(8)
+
+    def cpus() -> set[str]:
+        nodes = [*nodes_of(kubectl, a), *nodes_of(kubectl, b)]
+        return {node["status"]["capacity"]["cpu"] for node in nodes}
+
+    eventually(cpus, lambda found: found == {"8"}, describe="the nodes follow the templates")
+    standing(kubectl, a, b)
+    assert rack_of(kubectl, a, b) == before
+
+
+def test_imported_nodes_keep_their_racks_in_a_group_each(
+    kubectl: Kubectl,
+    operator: Harness,
+    real_nodes: RealNodes,
+    group_name: str,
+    tmp_path: Path,
+) -> None:
+    """Three racks of four nodes in one pool."""
+    pool, rack = "eks.amazonaws.com/nodegroup", SHORT_NAMES["kueue/rack"]
+    for n in range(12):
+        labels = {pool: group_name, rack: f"r{n // 4}"}
+        real_nodes.add(f"{group_name}-{n}", labels=labels)
+    racks = {f"{group_name}-r{n}" for n in range(3)}
+    imported = imported_groups(kubectl, tmp_path, pool, rack)
+    try:
+        for group in imported:
+            if group["metadata"]["name"] in racks:
+                kubectl.apply(group)
+        for name in sorted(racks):
+            wait_ready(kubectl, name)
+            there = [node["metadata"]["labels"][rack] for node in nodes_of(kubectl, name)]
+            assert there == [name.removeprefix(f"{group_name}-")] * 4
+    finally:
+        for name in racks:
+            delete_group(kubectl, name)
+
+
+def imported_groups(kubectl: Kubectl, directory: Path, *keys: str) -> list[dict[str, Any]]:
+    command = [sys.executable, "-m", "kwok_operator", "import", f"--output={directory / 'copy'}"]
+    flags = [f"--kubeconfig={kubectl.kubeconfig}", *(f"--group-by={key}" for key in keys)]
+    done = subprocess.run([*command, *flags], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr + done.stdout
+    return [*yaml.safe_load_all((directory / "copy" / "nodegroups.yaml").read_text())]
 
 
 def rack_of(kubectl: Kubectl, *groups: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.constants import PLACE_ANNOTATION
+from kwok_operator.constants import NODE_GROUP_LABEL, PLACE_ANNOTATION
 from tests.fakes.apiserver import GROUPS, NODES
 from tests.fakes.operator import NAME, Json, World
 from tests.fakes.waiting import until
@@ -93,10 +93,27 @@ async def test_of_two_groups_that_come_together_one_must_agree(pause: float) -> 
         assert resolved() == ["False", "True"]
 
 
-async def test_the_group_that_comes_second_must_agree(world: Racks) -> None:
+async def another_clashes(world: Racks) -> None:
     spec = {"targetSize": 2, "template": template(of=4)}
     world.server.create(GROUPS, {"metadata": {"name": "another"}, "spec": spec})
     await until(lambda: world.condition("another", "TemplateResolved").get("status") == "False")
+
+
+@pytest.mark.parametrize("corrected", [True, False])
+async def test_a_clash_ends_when_the_group_in_the_way_changes_or_goes(
+    world: Racks, corrected: bool
+) -> None:
+    await another_clashes(world)
+    if corrected:
+        world.edit(template=template(of=4))
+    else:
+        world.server.delete(GROUPS, NAME)
+    await until(lambda: world.condition("another", "TemplateResolved").get("status") == "True")
+    await until(lambda: len([name for name in world.standing() if "another" in name]) == 2)
+
+
+async def test_the_group_that_comes_second_must_agree(world: Racks) -> None:
+    await another_clashes(world)
     message = world.condition("another", "TemplateResolved")["message"]
     assert "spec.template.topology.levels" in message and f"group {NAME}" in message
     assert world.condition(NAME, "TemplateResolved")["status"] == "True"
@@ -156,10 +173,21 @@ async def test_a_group_without_nodes_shows_the_next_place_of_its_domain(world: R
     await until(lambda: shown() == 3)
 
 
-async def test_nodes_that_go_while_another_is_looked_for_leave_holes(world: Racks) -> None:
-    first, *others = sorted(world.standing())[1:4]
+@pytest.mark.parametrize("unit", [None, RACK])
+@pytest.mark.parametrize("gone", [True, False])
+async def test_nodes_that_go_while_another_is_looked_for_leave_holes(
+    world: Racks, unit: str | None, gone: bool
+) -> None:
+    """Also if that one has only lost its label."""
+    if unit:
+        world.edit(cloud={"unit": unit})
+        await world.settled(SIZE)
+    first, *others = sorted(world.standing())[3:6]
     release = world.server.hold(verb="get", resource="nodes", name=first)
-    world.server.delete(NODES, first)
+    if gone:
+        world.server.delete(NODES, first)
+    else:
+        world.server.patch(NODES, first, {"metadata": {"labels": {NODE_GROUP_LABEL: None}}})
     await until(lambda: any(s.verb == "get" and s.name == first for s in world.server.seen))
     for name in others:
         world.server.delete(NODES, name)
@@ -167,3 +195,4 @@ async def test_nodes_that_go_while_another_is_looked_for_leave_holes(world: Rack
     release.set()
     await world.settled(SIZE)
     assert sorted(world.standing().values()) == places("pool", SIZE)
+    assert gone or world.standing()[first] == ("pool/3", "pool-1")
