@@ -57,9 +57,9 @@ class AsLines:
         self._claims: set[str] = set()
         self._selectors: dict[str, object] = {}
         self.autoscaled = False
-        self.heard = True
+        self.events_read = True
         """Whether the Events about the pod could be read."""
-        self.looked = True
+        self.autoscalers_read = True
         """Whether everything could be read that would show that an autoscaler runs."""
         self.claims_read = False
         """Whether all NodeClaims could be read."""
@@ -143,7 +143,9 @@ class AsLines:
         """Returns the pod's chain of causes as of now."""
         versions = {"karpenter": ""} if self.autoscaled else {}
         explainer = Explainer(
-            RecordingHeader(versions=versions), heard=self.heard, looked=self.looked
+            RecordingHeader(versions=versions),
+            events_read=self.events_read,
+            autoscalers_read=self.autoscalers_read,
         )
         lines = [*self._lines, *self._lost_claims(), *self._of_pod()]
         lines.sort(key=lambda line: (line.t, _place(line)))

@@ -270,14 +270,14 @@ def _waiting(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
         return model.of_a_daemon_set(_short(pod.message))
     if cluster.autoscaled:
         return _undecided(pod, cluster, end)
-    if not cluster.looked:
+    if not cluster.autoscalers_read:
         return model.unknown_autoscaler(_short(pod.message))
     return model.no_autoscaler(_short(pod.message), too_large)
 
 
 def _undecided(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
     """Returns why a pod waits, if no Event says what an autoscaler decided for it."""
-    old = _OLD if cluster.heard else -1.0
+    old = _OLD if cluster.events_read else -1.0
     cause = model.undecided(_short(pod.message), since=end - pod.since, old=old)
     if cluster.hints is None:
         cluster.hints = _under_way(cluster), _hindered(cluster)

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kwok_operator.causes.crowd import Crowd, PodTerm, SpreadRule
 from kwok_operator.causes.nodematch import FitNode, NodeRules
+from kwok_operator.causes.podsonnodes import PodsOnNodes, PodTerm, SpreadRule
 from kwok_operator.formats import schedulertexts as texts
 from kwok_operator.formats.podparts import selects
 
@@ -37,26 +37,32 @@ class Obstacle:
 class Domains:
     """How many pods each topology domain has, as far as the rules of one waiting pod count them."""
 
-    def __init__(self, crowd: Crowd, rules: NodeRules, nodes: Sequence[FitNode]) -> None:
-        self._pod = pod = crowd.pod
-        self._near: set[Domain] = set()
-        self._apart: set[tuple[int, str]] = set()
-        self._shunned: set[Domain] = set()
+    def __init__(self, pods: PodsOnNodes, rules: NodeRules, nodes: Sequence[FitNode]) -> None:
+        self._pod = pod = pods.pod
+        self._affinity_domains: set[Domain] = set()
+        self._anti_affinity_domains: set[tuple[int, str]] = set()
+        self._unwanted_domains: set[Domain] = set()
         for node in nodes:
-            if not (use := crowd.of_node.get(node.name)):
+            if not (use := pods.of_node.get(node.name)):
                 continue
-            if use.near:
+            if use.affinity_pods:
                 keys = (term.key for term in pod.affinity)
-                self._near |= {(key, node.labels[key]) for key in keys if key in node.labels}
+                self._affinity_domains |= {
+                    (key, node.labels[key]) for key in keys if key in node.labels
+                }
             for place, term in enumerate(pod.anti_affinity):
-                if use.apart[place] and term.key in node.labels:
-                    self._apart.add((place, node.labels[term.key]))
-            self._shunned |= {(key, node.labels[key]) for key in use.shunned if key in node.labels}
-        own = pod.namespace, pod.labels, crowd.namespaces
-        self._first = not self._near and all(term.selects(*own) for term in pod.affinity)
-        self._spread = _spread(crowd, rules, nodes)
+                if use.anti_affinity_pods[place] and term.key in node.labels:
+                    self._anti_affinity_domains.add((place, node.labels[term.key]))
+            self._unwanted_domains |= {
+                (key, node.labels[key]) for key in use.anti_affinity_keys if key in node.labels
+            }
+        own = pod.namespace, pod.labels, pods.namespaces
+        self._first = not self._affinity_domains and all(
+            term.selects(*own) for term in pod.affinity
+        )
+        self._spread = _spread(pods, rules, nodes)
 
-    def uneven(self, node: FitNode) -> Iterator[Obstacle]:
+    def spread_obstacles(self, node: FitNode) -> Iterator[Obstacle]:
         """Yields the first spread rule that the pod would break on a node."""
         for rule, counts in zip(self._pod.spread, self._spread, strict=True):
             if rule.key not in node.labels:
@@ -72,16 +78,16 @@ class Domains:
                 yield Obstacle(texts.SPREAD, f"{detail}, maxSkew is {rule.most_skew}")
                 return
 
-    def apart(self, node: FitNode) -> Iterator[Obstacle]:
+    def affinity_obstacles(self, node: FitNode) -> Iterator[Obstacle]:
         """Yields how a node breaks the affinity or anti-affinity of the pod or of pods on it."""
         if lacks := self._far(node):
             yield Obstacle(texts.POD_AFFINITY, lacks)
             return
         for place, term in enumerate(self._pod.anti_affinity):
-            if (place, node.labels.get(term.key)) in self._apart:
+            if (place, node.labels.get(term.key)) in self._anti_affinity_domains:
                 yield Obstacle(texts.ANTI_AFFINITY, _at(term, node))
                 return
-        for key, value in self._shunned:
+        for key, value in self._unwanted_domains:
             if node.labels.get(key) == value:
                 detail = f"a pod in {key}={value} shuns this one"
                 yield Obstacle(texts.EXISTING_ANTI_AFFINITY, detail)
@@ -94,7 +100,7 @@ class Domains:
                 return f"no label {term.key}"
         for term in self._pod.affinity:
             # The first of several pods that have affinity to each other may go to any node.
-            if (term.key, node.labels[term.key]) not in self._near and not self._first:
+            if (term.key, node.labels[term.key]) not in self._affinity_domains and not self._first:
                 return f"no pod that it wants to be near is in {_domain(term, node)}"
         return ""
 
@@ -107,14 +113,14 @@ def _domain(term: PodTerm, node: FitNode) -> str:
     return f"{term.key}={node.labels[term.key]}"
 
 
-def _spread(crowd: Crowd, rules: NodeRules, nodes: Sequence[FitNode]) -> list[Counter[str]]:
+def _spread(pods: PodsOnNodes, rules: NodeRules, nodes: Sequence[FitNode]) -> list[Counter[str]]:
     """Returns for each spread rule how many pods each domain has, over the eligible nodes."""
-    spread = crowd.pod.spread
+    spread = pods.pod.spread
     counts: list[Counter[str]] = [Counter() for _ in spread]
     for node in nodes if spread else ():
         if not all(rule.key in node.labels for rule in spread):
             continue
-        use = crowd.use(node.name)
+        use = pods.use(node.name)
         for place, (rule, count) in enumerate(zip(spread, counts, strict=True)):
             if _counts(rule, rules, node):
                 count[node.labels[rule.key]] += use.spread[place]

@@ -1,6 +1,6 @@
 """Finds out what keeps a pod off nodes, by the scheduler's filters.
 
-    a pod and its claims, Crowd, nodes  --fit-->  Fit: each reason, on how many nodes, with details
+    a pod, its claims, PodsOnNodes, nodes --fit--> Fit: each reason, on how many nodes, details
 
 The reasons are in the scheduler's own words (schedulertexts.py). As in the scheduler, a node gets
 the reasons of the first filter that rejects it, in the order of the default plugins of Kubernetes
@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from kwok_operator.causes.crowd import ANY_ADDRESS, Crowd, Port
 from kwok_operator.causes.domains import Domains, Obstacle
 from kwok_operator.causes.nodematch import FitNode, NodeRules, unmet_terms
+from kwok_operator.causes.podsonnodes import ANY_ADDRESS, PodsOnNodes, Port
 from kwok_operator.constants import ZONE_LABEL
 from kwok_operator.formats import schedulertexts as texts
 from kwok_operator.formats.podparts import dicts
@@ -80,11 +80,11 @@ class Fit:
         return counts
 
 
-def fit(crowd: Crowd, nodes: Sequence[FitNode], claims: Sequence[FitClaim] = ()) -> Fit:
-    """Checks the waiting pod of `crowd` against each node."""
+def fit(pods: PodsOnNodes, nodes: Sequence[FitNode], claims: Sequence[FitClaim] = ()) -> Fit:
+    """Checks the waiting pod, `pods.pod`, against each node."""
     if problem := next((claim.problem for claim in claims if claim.problem), ""):
         return Fit(len(nodes), pod=problem)
-    filters = _Filters(crowd, nodes, claims)
+    filters = _Filters(pods, nodes, claims)
     kept_off: dict[tuple[str, str], KeptOff] = {}
     takes, example = 0, ""
     for node in nodes:
@@ -103,12 +103,14 @@ def fit(crowd: Crowd, nodes: Sequence[FitNode], claims: Sequence[FitClaim] = ())
 class _Filters:
     """The scheduler's filters for one pod, with the values that are the same for all nodes."""
 
-    def __init__(self, crowd: Crowd, nodes: Sequence[FitNode], claims: Sequence[FitClaim]) -> None:
-        self._crowd = crowd
+    def __init__(
+        self, pods: PodsOnNodes, nodes: Sequence[FitNode], claims: Sequence[FitClaim]
+    ) -> None:
+        self._pods = pods
         self._claims = claims
-        self._rules = NodeRules.of(crowd.pod.spec)
+        self._rules = NodeRules.of(pods.pod.spec)
         self._names = self._rules.named()
-        self._domains = Domains(crowd, self._rules, nodes)
+        self._domains = Domains(pods, self._rules, nodes)
 
     def obstacles(self, node: FitNode) -> list[Obstacle]:
         """Returns the reasons of the first filter that rejects the node; empty if the node takes
@@ -123,8 +125,8 @@ class _Filters:
             self._insufficient,
             self._volumes_elsewhere,
             self._volumes_in_other_zones,
-            self._domains.uneven,
-            self._domains.apart,
+            self._domains.spread_obstacles,
+            self._domains.affinity_obstacles,
         ):
             if obstacles := list(filtered(node)):
                 return obstacles
@@ -148,17 +150,17 @@ class _Filters:
             yield Obstacle(texts.NODE_AFFINITY, unmet)
 
     def _ports_taken(self, node: FitNode) -> Iterator[Obstacle]:
-        used = self._crowd.use(node.name).ports
-        for port in self._crowd.pod.ports:
+        used = self._pods.use(node.name).ports
+        for port in self._pods.pod.ports:
             if any(_conflict(port, other) for other in used):
                 yield Obstacle(texts.PORTS, f"port {port[2]}/{port[1]} is in use")
                 return
 
     def _insufficient(self, node: FitNode) -> Iterator[Obstacle]:
-        use = self._crowd.use(node.name)
+        use = self._pods.use(node.name)
         if use.pods + 1 > (most := node.allocatable.get("pods", 0)):
             yield Obstacle(texts.TOO_MANY_PODS, resource="pods", most=most)
-        for resource, amount in self._crowd.pod.requests.items():
+        for resource, amount in self._pods.pod.requests.items():
             most = node.allocatable.get(resource, 0)
             free = max(most - use.requests.get(resource, 0), 0)
             if amount > free:

@@ -17,9 +17,8 @@ from functools import partial
 from typing import Any, Final
 
 from kwok_operator.causes.aslines import AsLines
-from kwok_operator.causes.crowd import Crowd, PodNeeds
 from kwok_operator.causes.fit import Fit, FitClaim, fit
-from kwok_operator.causes.looks import (
+from kwok_operator.causes.livelines import (
     autoscaler_lines,
     fit_lines,
     group_lines,
@@ -28,6 +27,7 @@ from kwok_operator.causes.looks import (
 )
 from kwok_operator.causes.model import Chain
 from kwok_operator.causes.nodematch import FitNode
+from kwok_operator.causes.podsonnodes import PodNeeds, PodsOnNodes
 from kwok_operator.causes.reading import (
     NAMED,
     NODE,
@@ -77,7 +77,7 @@ class LiveAnswer:
     """The chain of a pod, and lines of text on nodes and autoscalers as they are now."""
 
     chain: Chain
-    looks: tuple[str, ...]
+    live_lines: tuple[str, ...]
 
 
 async def explain_live(client: KubeClient, *, namespace: str, name: str) -> LiveAnswer:
@@ -88,10 +88,10 @@ async def explain_live(client: KubeClient, *, namespace: str, name: str) -> Live
         lines = AsLines(pod, now=milliseconds_of(client.server_clock.now()))
     except ValueError as error:
         raise DecodeError(f"pod {namespace}/{name}: its creationTimestamp {error}") from error
-    return await _Look(reader, lines, pod, namespace, name).answer()
+    return await _LivePod(reader, lines, pod, namespace, name).answer()
 
 
-class _Look:
+class _LivePod:
     """Reads the objects that matter for one pod."""
 
     def __init__(
@@ -102,7 +102,7 @@ class _Look:
         self._pod = pod
         self._namespace = namespace
         self._name = name
-        self._looks: list[str] = []
+        self._live_lines: list[str] = []
         self._events = 0
         self._groups: list[Body] = []
         self._pools: list[Body] = []
@@ -121,7 +121,7 @@ class _Look:
         if result is not None and self._all_pods:
             chain = with_fit(chain, result)
         unknown = (*chain.unknown, *self._reader.unknown)
-        return LiveAnswer(replace(chain, unknown=unknown), tuple(self._looks))
+        return LiveAnswer(replace(chain, unknown=unknown), tuple(self._live_lines))
 
     async def _nothing(self) -> None:
         pass
@@ -139,7 +139,7 @@ class _Look:
         fields = f"involvedObject.kind=Pod,involvedObject.name={self._name}"
         what = "what scheduler and autoscaler said about the pod"
         read = await self._reader.each(path, take, shows=what, fields=fields)
-        self._lines.heard = read
+        self._lines.events_read = read
         if read and not self._events and self._lines.now > _EVENT_TTL:
             self._reader.note(
                 "what scheduler and autoscaler said about the pod: its Events are gone; an API"
@@ -162,7 +162,7 @@ class _Look:
     async def _autoscalers(self) -> None:
         """Reads what shows autoscalers: Karpenter, cluster-autoscaler, and our KwokNodeGroups."""
         answer = await self._reader.get("/apis", shows="which autoscalers there are")
-        apis, self._lines.looked = answer or {}, answer is not None
+        apis, self._lines.autoscalers_read = answer or {}, answer is not None
         served = {
             text_at(group, "name"): {text_at(each, "version") for each in dicts(versions)}
             for group in dicts(apis.get("groups"))
@@ -172,14 +172,14 @@ class _Look:
             what = "what hinders the groups of kwok-operator"
             await self._reader.each(GROUPS_PATH, self._group, shows=what)
             await self._shared_events(f"involvedObject.kind={KIND}")
-            self._looks += group_lines(self._groups)
+            self._live_lines += group_lines(self._groups)
         if "v1" in served.get(_KARPENTER, ()):
             await self._karpenter()
         elif _KARPENTER in served:
             self._reader.note("NodePools and NodeClaims: Karpenter is older than 1.0")
-            self._lines.looked = False
+            self._lines.autoscalers_read = False
         await self._cluster_autoscaler()
-        if self._lines.looked and not self._lines.autoscaled:
+        if self._lines.autoscalers_read and not self._lines.autoscaled:
             self._reader.note(
                 f"whether cluster-autoscaler runs: there is no ConfigMap {STATUS} (it has another"
                 " name with --status-config-map-name, and none with --write-status-configmap=false)"
@@ -196,12 +196,12 @@ class _Look:
 
         what = "what Karpenter's NodePools allow"
         if not await self._reader.each(NODE_POOLS_PATH, take_pool, shows=what):
-            self._lines.looked = False
+            self._lines.autoscalers_read = False
         what = "which nodes Karpenter has requested"
         take = self._lines.claim
         self._lines.claims_read = await self._reader.each(NODE_CLAIMS_PATH, take, shows=what)
         await self._shared_events("involvedObject.kind=NodeClaim")
-        self._looks += pool_lines(self._pools)
+        self._live_lines += pool_lines(self._pools)
 
     async def _cluster_autoscaler(self) -> None:
         what = "cluster-autoscaler's status"
@@ -215,7 +215,7 @@ class _Look:
             if not await self._reader.each(
                 path, take, shows=where, decoder=STATUS_MAP, fields=fields
             ):
-                self._lines.looked = False
+                self._lines.autoscalers_read = False
         for body in maps[:_MOST_STATUSES]:
             namespace = text_at(body, "metadata", "namespace") or _HOME
             status = parse_status(text_at(body, "data", "status"))
@@ -223,7 +223,7 @@ class _Look:
                 self._reader.note(f"{what}: the text in {namespace}/{STATUS} has another form")
                 continue
             self._lines.status(status)
-            self._looks += autoscaler_lines(status, where=f"{namespace}/{STATUS}")
+            self._live_lines += autoscaler_lines(status, where=f"{namespace}/{STATUS}")
             path = f"/api/v1/namespaces/{namespace}/events"
             fields = f"involvedObject.kind=ConfigMap,involvedObject.name={STATUS}"
             why = "why cluster-autoscaler's scale-ups failed"
@@ -246,19 +246,19 @@ class _Look:
         what = "what keeps the pod off which nodes"
         if not await self._reader.each(NODES_PATH, take, shows=what, decoder=NODE):
             return None
-        crowd = Crowd(needs, await self._namespaces(needs))
+        pods = PodsOnNodes(needs, await self._namespaces(needs))
         what = "what other pods take up of the nodes"
         self._all_pods = await self._reader.each(
-            _PODS, crowd.add, shows=what, decoder=PLACED, fields=_PLACED
+            _PODS, pods.add, shows=what, decoder=PLACED, fields=_PLACED
         )
         self._notes()
-        result = fit(crowd, nodes, await self._claims())
+        result = fit(pods, nodes, await self._claims())
         shown = list(fit_lines(result, needs.requests))
         if not self._all_pods:
             shown[0] += " (without regard to other pods)"
         if nominated := text_at(self._pod, "status", "nominatedNodeName"):
             shown.append(f"the scheduler preempts pods on {nominated} for it")
-        self._looks[:0] = shown
+        self._live_lines[:0] = shown
         return result
 
     async def _namespaces(self, needs: PodNeeds) -> dict[str, dict[str, str]]:

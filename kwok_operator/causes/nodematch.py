@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kwok_operator.causes.crowd import REQUIRED
+from kwok_operator.causes.podsonnodes import REQUIRED
 from kwok_operator.formats.podparts import amounts, dicts, meets
 from kwok_operator.formats.untyped import as_list, as_map, as_texts, text_at, value_at
 

@@ -55,8 +55,8 @@ def every_pod(name: str, state: PodState) -> bool:
 
 class Explainer:
     """Reads the lines of a recording, and yields the chains of causes of the pods for which
-    `wanted`, called with the pod's name and first state, is true. For `heard` and `looked` see
-    SeenCluster.
+    `wanted`, called with the pod's name and first state, is true. For `events_read` and
+    `autoscalers_read` see SeenCluster.
     """
 
     def __init__(
@@ -64,12 +64,14 @@ class Explainer:
         header: RecordingHeader,
         *,
         wanted: Wanted = every_pod,
-        heard: bool = True,
-        looked: bool = True,
+        events_read: bool = True,
+        autoscalers_read: bool = True,
     ) -> None:
         self._wanted = wanted
         autoscaled = any("karpenter" in each.lower() for each in header.versions)
-        self._cluster = SeenCluster(autoscaled, heard=heard, looked=looked)
+        self._cluster = SeenCluster(
+            autoscaled, events_read=events_read, autoscalers_read=autoscalers_read
+        )
         self._pods: dict[str, SeenPod] = {}
         self._gone: deque[SeenPod] = deque()
         self._lately: dict[str, SeenPod] = {}

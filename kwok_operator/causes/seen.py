@@ -140,9 +140,9 @@ class SeenPod:
 class SeenCluster:
     autoscaled: bool = False
     """Whether anything has shown that an autoscaler runs."""
-    heard: bool = True
+    events_read: bool = True
     """Whether the Events about pods could be read."""
-    looked: bool = True
+    autoscalers_read: bool = True
     """Whether everything could be read that would show that an autoscaler runs."""
     starts: NodeStarts = field(default_factory=NodeStarts)
     nodes: dict[str, SeenNode] = field(default_factory=dict)

@@ -92,12 +92,12 @@ def _ends_early(t: float) -> None:
 
 
 def _lines(recording: Path, query: str) -> Iterator[str]:
-    from kwok_operator.causes.asked import AskedPods
+    from kwok_operator.causes.podfilter import PodFilter
     from kwok_operator.causes.words import Answers, chain_lines
     from kwok_operator.rehearsal import outputs
 
     exact, alike = _Longest(), _Longest()
-    answers, pods = Answers(), AskedPods(query)
+    answers, pods = Answers(), PodFilter(query)
     for chain in outputs.chains(
         recording,
         wanted=pods.wanted,

@@ -33,9 +33,9 @@ def run_live(pod: str, flags: argparse.Namespace) -> int:
         return 2
     for line in chain_lines(answer.chain):
         print(line)
-    if answer.looks:
+    if answer.live_lines:
         print("now:")
-    for line in answer.looks:
+    for line in answer.live_lines:
         indent = len(line) - len(line.lstrip(" "))
         print(f"  {' ' * indent}{one_line(line, limit=TERMINAL_LINE)}")
     return 0

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
-from kwok_operator.causes.crowd import Crowd, PodNeeds
 from kwok_operator.causes.fit import Fit, FitClaim, fit
 from kwok_operator.causes.nodematch import FitNode
+from kwok_operator.causes.podsonnodes import PodNeeds, PodsOnNodes
 from kwok_operator.formats.schedulertexts import TAINTS, SchedulerText, parse_scheduler_text
 from tests.e2e.api import NODES, Api
 from tests.e2e.bare_cluster import bare_cluster
@@ -69,19 +69,19 @@ def computed(api: Api, name: str) -> Fit:
     pods, _ = api.list("/api/v1/pods")
     pod = next(each for each in pods if each["metadata"]["name"] == name)
     spaces, _ = api.list("/api/v1/namespaces")
-    crowd = Crowd(
+    on_nodes = PodsOnNodes(
         PodNeeds.of(pod),
         {each["metadata"]["name"]: each["metadata"].get("labels", {}) for each in spaces},
     )
     for each in pods:
         if each["metadata"]["name"] != name:
-            crowd.add(each)
+            on_nodes.add(each)
     claims = []
     for volume in pod["spec"].get("volumes", ()):
         if claim := volume.get("persistentVolumeClaim", {}).get("claimName"):
             body = api.get(f"/api/v1/persistentvolumes/{claim}")
             claims.append(FitClaim(claim, affinity=body["spec"]["nodeAffinity"]["required"]))
-    return fit(crowd, [FitNode.of(each) for each in api.list(NODES)[0]], claims)
+    return fit(on_nodes, [FitNode.of(each) for each in api.list(NODES)[0]], claims)
 
 
 def counts(said: SchedulerText) -> dict[str, int]:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.causes.crowd import REQUIRED, Crowd, PodNeeds
 from kwok_operator.causes.fit import NOT_NAMED, Fit, FitClaim, fit
 from kwok_operator.causes.nodematch import FitNode
+from kwok_operator.causes.podsonnodes import REQUIRED, PodNeeds, PodsOnNodes
 from kwok_operator.constants import HOSTNAME_LABEL, ZONE_LABEL
 from kwok_operator.formats import schedulertexts as texts
 
@@ -35,10 +35,10 @@ def pod(*, on: str = "", app: str = "web", namespace: str = "shop", **spec: Any)
 
 def tried(wanted: Json, *there: Json, claims: tuple[FitClaim, ...] = (), nodes: Any = None) -> Fit:
     spaces = {"shop": {"team": "one"}, "bank": {"team": "two"}}
-    crowd = Crowd(PodNeeds.of(wanted), spaces)
+    pods = PodsOnNodes(PodNeeds.of(wanted), spaces)
     for each in there:
-        crowd.add(each)
-    return fit(crowd, nodes or [node("n1"), node("n2", zone="b")], claims)
+        pods.add(each)
+    return fit(pods, nodes or [node("n1"), node("n2", zone="b")], claims)
 
 
 def affinity(kind: str, key: str, **term: Any) -> Json:

@@ -7,7 +7,7 @@ import pytest
 
 from kwok_operator.causes.aslines import AsLines
 from kwok_operator.causes.fit import Fit
-from kwok_operator.causes.looks import autoscaler_lines, group_lines, pool_lines, with_fit
+from kwok_operator.causes.livelines import autoscaler_lines, group_lines, pool_lines, with_fit
 from kwok_operator.causes.model import CauseKind, StepKind
 from kwok_operator.constants import NODE_POOL_LABEL, REQUESTED_AT_ANNOTATION
 from kwok_operator.formats.autoscalertexts import parse_status
@@ -98,7 +98,7 @@ def test_what_was_decided_last_counts(later: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("heard", "now", "kind"),
+    ("events_read", "now", "kind"),
     [
         (True, 10, CauseKind.UNDECIDED),
         (True, 7_200, CauseKind.UNKNOWN),
@@ -106,12 +106,14 @@ def test_what_was_decided_last_counts(later: bool) -> None:
     ],
     ids=["soon", "Events are gone", "Events can't be read"],
 )
-def test_a_decision_that_is_not_shown_is_unknown(heard: bool, now: float, kind: CauseKind) -> None:
+def test_a_decision_that_is_not_shown_is_unknown(
+    events_read: bool, now: float, kind: CauseKind
+) -> None:
     lines = seen(WAITS, now)
     status = parse_status(STATUS)
     assert status is not None
     lines.status(status)
-    lines.heard = heard
+    lines.events_read = events_read
     cause = lines.chain().cause
     assert cause.kind is kind
     assert (kind is CauseKind.UNKNOWN) is ("no more of these" in cause.sentence)

@@ -126,7 +126,7 @@ async def test_it_only_gets_and_lists(server: FakeApiServer) -> None:
     answer = await explained(server)
     assert answer.chain.cause.kind is CauseKind.REFUSED
     assert "right" not in "".join(answer.chain.unknown)
-    shown = "\n".join(answer.looks)
+    shown = "\n".join(answer.live_lines)
     for part in ("8 CPUs", "a: 0 ready of 3, from 0 to 3 nodes", "NodePool default: 0 of 9 cpu"):
         assert part in shown
     assert {seen.verb for seen in server.seen} == {"get"}

@@ -13,8 +13,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from kwok_operator.causes.asked import AskedPods
 from kwok_operator.causes.model import CauseKind, Chain, StepKind
+from kwok_operator.causes.podfilter import PodFilter
 from kwok_operator.causes.recorded import Explainer
 from kwok_operator.cli.main import main
 from kwok_operator.kube.client import KubeClient
@@ -575,8 +575,8 @@ def test_without_the_lines_of_other_pods_the_answer_is_the_same(batch: int, tmp_
         data = content(autoscaled(seed))
         (tmp_path / NAME).write_bytes(data[: len(data) - seed % 3 * 40])
         for asked in ("web-1", "shop/web-", "job/shop/batch", "batch", "default/web-3", "nobody"):
-            pods = AskedPods(asked)
-            whole = [*outputs.chains(tmp_path, wanted=AskedPods(asked).wanted)]
+            pods = PodFilter(asked)
+            whole = [*outputs.chains(tmp_path, wanted=PodFilter(asked).wanted)]
             assert [*outputs.chains(tmp_path, wanted=pods.wanted, skips=pods.skips)] == whole
             skipped += sum(pods.skips(line) is not None for line in data.splitlines())
     assert skipped > 500

@@ -94,17 +94,17 @@ class NodeUse:
     pods: int = 0
     requests: dict[str, float] = field(default_factory=dict)
     ports: set[Port] = field(default_factory=set)
-    near: int = 0
+    affinity_pods: int = 0
     """How many pods on the node all terms of the waiting pod's podAffinity select."""
-    apart: Counter[int] = field(default_factory=Counter)
+    anti_affinity_pods: Counter[int] = field(default_factory=Counter)
     """How many pods on the node each podAntiAffinity term of the pod selects, by its index."""
-    shunned: set[str] = field(default_factory=set)
+    anti_affinity_keys: set[str] = field(default_factory=set)
     """The topology keys of the podAntiAffinity of pods on the node that selects the waiting pod."""
     spread: Counter[int] = field(default_factory=Counter)
     """How many pods on the node each spread rule of the waiting pod selects, by its index."""
 
 
-class Crowd:
+class PodsOnNodes:
     """All pods on nodes, summed up for one waiting pod. `add` must get each of them once."""
 
     def __init__(self, pod: PodNeeds, namespaces: Namespaces) -> None:
@@ -132,7 +132,7 @@ class Crowd:
         own = text_at(metadata, "namespace")
         for term in pod_terms(value_at(spec, "affinity", "podAntiAffinity"), own):
             if term.selects(namespace, labels, self.namespaces):
-                use.shunned.add(term.key)
+                use.anti_affinity_keys.add(term.key)
 
     def _select(self, use: NodeUse, metadata: Mapping[str, Any]) -> None:
         pod = self.pod
@@ -140,9 +140,9 @@ class Crowd:
             return
         namespace, labels = text_at(metadata, "namespace"), as_texts(metadata.get("labels"))
         seen = [t.selects(namespace, labels, self.namespaces) for t in pod.affinity]
-        use.near += bool(seen) and all(seen)
+        use.affinity_pods += bool(seen) and all(seen)
         for place, term in enumerate(pod.anti_affinity):
-            use.apart[place] += term.selects(namespace, labels, self.namespaces)
+            use.anti_affinity_pods[place] += term.selects(namespace, labels, self.namespaces)
         if namespace == pod.namespace and not metadata.get("deletionTimestamp"):
             for place, rule in enumerate(pod.spread):
                 # The scheduler counts no pods for a selector that selects all.

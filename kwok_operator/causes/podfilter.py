@@ -20,7 +20,7 @@ name of the pod that it is about and the component that wrote it.
 """
 
 
-class AskedPods:
+class PodFilter:
     """The pods whose name or workload equals `query`, or whose name begins with it. An empty
     `query` selects all pods.
     """
@@ -32,7 +32,7 @@ class AskedPods:
         """Names of pods whose lines are all decoded: a line of theirs contains the text of the
         query, for example in the workload's name, or has escaped characters that may hide it.
         """
-        self._heard: set[bytes] = set()
+        self._components: set[bytes] = set()
         """Components that wrote Events about other pods. The first Event of each component is
         decoded, as it shows that the component runs.
         """
@@ -48,8 +48,8 @@ class AskedPods:
             return None
         t, pod, about, by = match.groups()
         if pod is None:
-            if about in self._known or by not in self._heard:
-                self._heard.add(by)
+            if about in self._known or by not in self._components:
+                self._components.add(by)
                 return None
         elif pod in self._known or self._text in line or b"\\" in line:
             self._known.add(pod)
