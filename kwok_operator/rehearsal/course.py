@@ -98,7 +98,7 @@ class RunCourse:
         if self._judge.follows and line.t > self.ledger.now:
             self._judge.moves_on(line.t)
         self.ledger.apply(line)
-        self._judge.look(line)
+        self._judge.on_line(line)
         if isinstance(line, _CHANGES):
             self.changed_at = line.t
         elif isinstance(line, EventLine):

@@ -61,7 +61,7 @@ class ProgramWarnings:
         async def show() -> None:
             while self._report is not None:
                 await asyncio.sleep(_LOOK_SECONDS)
-                self.look()
+                self.read_logs()
 
         showing = asyncio.create_task(show())
         try:
@@ -71,9 +71,9 @@ class ProgramWarnings:
             await asyncio.gather(showing, return_exceptions=True)
             if self._report is not None:
                 with suppress(OSError):
-                    self.look()
+                    self.read_logs()
 
-    def look(self) -> None:
+    def read_logs(self) -> None:
         """Reads what was logged since the last time. Raises OSError."""
         for file, program, read in self._files:
             while lines := file.lines():
@@ -90,7 +90,7 @@ class ProgramWarnings:
 
     def begin(self, write: Callable[[RecordedLine], None]) -> None:
         """Begins the run: records all earlier warnings, marked as older than the run."""
-        self.look()
+        self.read_logs()
         self._report = None
         for line in self._counts.due(0.0, every=True, before=True):
             write(line)
@@ -101,6 +101,6 @@ class ProgramWarnings:
         """Reads the logs, and writes the warnings that are due; all of them if this is the `last`
         call.
         """
-        self.look()
+        self.read_logs()
         for line in self._counts.due(t, every=last):
             write(line)

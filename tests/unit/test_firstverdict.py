@@ -18,7 +18,7 @@ import pytest
 from kwok_operator.errors import SettingsError
 from kwok_operator.rehearsal.firstverdict import playing
 from kwok_operator.rehearsal.firstverdict.answers import (
-    ZoneLooks,
+    ZoneObserver,
     all_held,
     answer,
     lines_of,
@@ -126,19 +126,19 @@ def test_a_recording_may_have_pods_before_their_nodes() -> None:
     begin, rest = [each for each in lines if each.t == 0], [each for each in lines if each.t]
     ends = []
     for order in (begin, begin[::-1]):
-        looks = ZoneLooks("x")
+        observer = ZoneObserver("x")
         for each in (*order, *rest):
-            looks.apply(each)
-        ends.append(looks.now())
+            observer.apply(each)
+        ends.append(observer.now())
     assert ends[0] == ends[1]
     assert ends[0].missing.total() == 1
 
 
 def test_pods_of_a_node_that_is_gone_do_not_run() -> None:
-    looks = ZoneLooks("x")
+    observer = ZoneObserver("x")
     for each in (*course(autoscaler=False, placed=2), replace(node(20, "n1"), state=None)):
-        looks.apply(each)
-    assert looks.now().missing.total() == 4
+        observer.apply(each)
+    assert observer.now().missing.total() == 4
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def judged(expect: list[Expectation], lines: Sequence[RecordedLine]) -> tuple[Ju
         if line.t > ledger.now:
             judge.moves_on(line.t)
         ledger.apply(line)
-        judge.look(line)
+        judge.on_line(line)
     return judge, ledger
 
 

@@ -1,7 +1,7 @@
 """Finds out in the runs of a first verdict which pods had no node, and whether that changed.
 
-    lines of a recording  --ZoneLooks-->  counts before the loss, after it, and at the end
-    Judged, ZoneLooks  --answer-->  CopyAnswer  --verdict_md, verdict_json-->  texts
+    lines of a recording  --ZoneObserver-->  counts before the loss, after it, and at the end
+    Judged, ZoneObserver  --answer-->  CopyAnswer  --verdict_md, verdict_json-->  texts
 
 Pods of DaemonSets don't count among the pods that must move: they stay on lost nodes.
 """
@@ -43,7 +43,7 @@ class PodCounts:
 
 
 @dataclass(slots=True)
-class ZoneLooks:
+class ZoneObserver:
     """Reads the recording of a run in which a zone is lost."""
 
     zone: str
@@ -186,17 +186,17 @@ def answer(
         if not judged.passed:
             sentence += f"; in the cluster {facts.bound:,} and {facts.waiting:,}"
         return CopyAnswer(question, judged.passed, sentence, [*missed, *judged.why], seconds)
-    looks = ZoneLooks(question.zone)
+    observer = ZoneObserver(question.zone)
     for line in lines:
-        looks.apply(line)
-    return _about_zone(question, looks, judged, seconds=seconds)
+        observer.apply(line)
+    return _about_zone(question, observer, judged, seconds=seconds)
 
 
 def _about_zone(
-    question: CopyQuestion, looks: ZoneLooks, judged: Judged, *, seconds: float
+    question: CopyQuestion, observer: ZoneObserver, judged: Judged, *, seconds: float
 ) -> CopyAnswer:
-    before, end = looks.before, looks.now()
-    alone = looks.alone or end
+    before, end = observer.before, observer.now()
+    alone = observer.alone or end
     without = alone.tried - before.tried
     placeless, missing = without.total(), end.missing.total()
     said: dict[str, Any] = {
@@ -214,15 +214,19 @@ def _about_zone(
         sentence += f"; without a place: {placeless:,}"
     elif not missing:
         sentence += "; all found another place"
-    if looks.alone is not None:
-        after = None if looks.again is None or missing else max(looks.again - looks.started, 0.0)
+    if observer.alone is not None:
+        after = (
+            None
+            if observer.again is None or missing
+            else max(observer.again - observer.started, 0.0)
+        )
         new = max(end.nodes - alone.nodes, 0)
         said |= {"newNodes": new, "secondsUntilAllRun": after}
         if placeless and after is not None:
             sentence += f"; all ran again {after:.0f} s after cluster-autoscaler had started"
         if placeless or new:
             sentence += f"; new nodes: {new:,}"
-    if missing and (looks.alone is not None or missing != placeless):
+    if missing and (observer.alone is not None or missing != placeless):
         sentence += f"; that don't run again: {missing:,}"
     details = [
         f"{what}: {', '.join(f'{w}: {n:,}' for w, n in counts.most_common(_MOST_NAMED))}"

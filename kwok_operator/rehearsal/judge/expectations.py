@@ -155,7 +155,7 @@ class Judge:
                 case.outcome = self._decide(case, at)
         self._now = t
 
-    def look(self, line: RecordedLine) -> None:
+    def on_line(self, line: RecordedLine) -> None:
         if isinstance(line, EventLine):
             for case in self._events:
                 if case.expectation.event and case.expectation.event.matches(line):

@@ -90,7 +90,7 @@ class FigureScope(ScenarioPart):
         """Returns the scope narrowed by the names that aren't empty."""
         return cls(**{part: name for part, name in by.items() if name})
 
-    def holds(self, place: Place) -> bool:
+    def contains(self, place: Place) -> bool:
         return (
             (not self.namespace or self.namespace == place.namespace)
             and (not self.group or self.group == place.group)

@@ -1,7 +1,7 @@
 """The gangs at one moment of a recording: how long they wait to run together, and to be complete,
 and over how many racks they are spread.
 
-    PodLine     --look--> members of its gang: which run, and in which racks --> waits, share
+    PodLine    --apply--> members of its gang: which run, and in which racks --> waits, share
     JobLine     --------> how many must run at once; how long until it is complete
     PodGroupLine -------> how many must run at once
 
@@ -57,15 +57,15 @@ class _Gang:
     before_the_run: bool
     """Whether its first pod was created before the run."""
     stage: _Stage = _Stage.NEW
-    least: int = 0
+    min_running: int = 0
     """How many pods must run at once, by the pods' own fields; 0 if they don't say."""
     members: dict[str, _Member] = field(default_factory=dict)
     runs: int = 0
     """How many members run or have succeeded, including succeeded ones that were deleted."""
     succeeded: int = 0
-    done: set[str] = field(default_factory=set)
+    succeeded_names: set[str] = field(default_factory=set)
     """Names of members that were deleted after they had succeeded, so that none counts twice."""
-    ran: bool = False
+    has_run: bool = False
     """Whether enough of its pods have run at the same time."""
     racks: Counter[Rack] = field(default_factory=Counter)
     placed: int = 0
@@ -93,10 +93,10 @@ class GangLedger:
         self._rack_of = rack_of
         self._gangs: dict[str, _Gang] = {}
         self._jobs: dict[str, _Job] = {}
-        self._least: dict[str, int] = {}
+        self._min_running: dict[str, int] = {}
         """How many pods of a gang must run at once, by its Job or PodGroup."""
 
-    def look(self, name: str, state: PodState, *, level: str, place: Place, t: float) -> None:
+    def apply(self, name: str, state: PodState, *, level: str, place: Place, t: float) -> None:
         """Applies the present state of a pod; `level` is the one of POD_LEVELS where it counts."""
         gang = self._gangs.get(key := gang_of(state))
         if gang is None:
@@ -106,7 +106,7 @@ class GangLedger:
         succeeded = level == "succeeded"
         held = state.node and not succeeded and level != "failed"
         rack = self._rack_of(state.node) if held else None
-        gang.least = max(gang.least, state.least)
+        gang.min_running = max(gang.min_running, state.least)
         self._becomes(gang, name, _Member(level == "running" or succeeded, succeeded, rack), t)
         self._check(key, gang, t)
 
@@ -119,21 +119,21 @@ class GangLedger:
         self._becomes(gang, name, _Member(done, done), t)
         del gang.members[name]
         if done:
-            gang.done.add(name)
+            gang.succeeded_names.add(name)
         self._check(key, gang, t)
         if not gang.members and gang.stage is not _Stage.WAITS:
             del self._gangs[key]
 
     def pod_group(self, line: PodGroupLine) -> None:
-        least = None if line.state is None else line.state.least
-        self._is_of(line.name, least, line.t)
+        min_running = None if line.state is None else line.state.least
+        self._set_min_running(line.name, min_running, line.t)
 
     def job(self, line: JobLine) -> None:
         """Measures how long a Job takes: from its creation, or the beginning of the run, until it
         is complete.
         """
         job, state, t = self._jobs.get(line.name), line.state, line.t
-        self._is_of(line.name, None if state is None else state.parallelism, t)
+        self._set_min_running(line.name, None if state is None else state.parallelism, t)
         if state is None:
             if job is not None:
                 del self._jobs[line.name]
@@ -163,12 +163,12 @@ class GangLedger:
                 tally.gangs.give_up(name)
                 tally.count("gangs.unfinished", f"{name} at {t:.1f} s")
 
-    def _is_of(self, key: str, least: int | None, t: float) -> None:
+    def _set_min_running(self, key: str, min_running: int | None, t: float) -> None:
         """Sets how many pods of a gang must run at once; None if its Job or PodGroup is gone."""
         gang = self._gangs.get(key)
-        if least is not None:
-            self._least[key] = least
-        elif self._least.pop(key, None) is not None and gang is not None:
+        if min_running is not None:
+            self._min_running[key] = min_running
+        elif self._min_running.pop(key, None) is not None and gang is not None:
             for tally in gang.tallies if gang.stage is _Stage.WAITS else ():
                 tally.gang_waits.give_up(key)
             gang.stage = _Stage.OVER
@@ -178,8 +178,8 @@ class GangLedger:
             self._check(key, gang, t)
 
     def _becomes(self, gang: _Gang, name: str, after: _Member, t: float) -> None:
-        before = gang.members.get(name, _DONE if name in gang.done else _NO_MEMBER)
-        gang.done.discard(name)
+        before = gang.members.get(name, _DONE if name in gang.succeeded_names else _NO_MEMBER)
+        gang.succeeded_names.discard(name)
         gang.members[name] = after
         gang.runs += after.runs - before.runs
         gang.succeeded += after.succeeded - before.succeeded
@@ -201,19 +201,19 @@ class GangLedger:
         Until enough have run at the same time, succeeded pods don't count: they may have run one
         after the other. For gangs that are older than the run, that isn't known, so they count.
         """
-        least = self._least.get(key) or gang.least
-        if gang.stage is _Stage.NEW and (least or not key.startswith(_JOB)):
+        min_running = self._min_running.get(key) or gang.min_running
+        if gang.stage is _Stage.NEW and (min_running or not key.startswith(_JOB)):
             self._wait(key, gang, gang.since)
-        counts_all = gang.ran or (gang.before_the_run and t == 0)
+        counts_all = gang.has_run or (gang.before_the_run and t == 0)
         enough = gang.runs if counts_all else gang.runs - gang.succeeded
-        if gang.stage is _Stage.WAITS and 0 < least <= enough:
-            gang.stage, gang.ran = _Stage.RUNS, True
+        if gang.stage is _Stage.WAITS and 0 < min_running <= enough:
+            gang.stage, gang.has_run = _Stage.RUNS, True
             for tally in gang.tallies:
                 if gang.before_the_run and t == 0:
                     tally.gang_waits.drop(key)
                 else:
                     tally.gang_waits.end(key, t - gang.since)
-        elif gang.stage is _Stage.RUNS and gang.runs < least:
+        elif gang.stage is _Stage.RUNS and gang.runs < min_running:
             self._wait(key, gang, t)
             for tally in gang.tallies:
                 tally.count("gangs.broken", f"{key} at {t:.1f} s")

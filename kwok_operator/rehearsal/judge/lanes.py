@@ -65,7 +65,7 @@ class NodeLanes:
     _early_on: dict[str, list[str]] = field(default_factory=dict)
     """The names of the pods in `_early`, by node."""
 
-    def look(self, line: RecordedLine) -> None:
+    def apply(self, line: RecordedLine) -> None:
         match line:
             case NodeLine():
                 self._node(line)

@@ -138,7 +138,7 @@ class _Replacements:
     """The nodes whose NodeClaim is being disrupted or deleted, each with the step since when."""
     _steps: int = 0
 
-    def looks(self, claim: NodeClaimState) -> None:
+    def apply_claim(self, claim: NodeClaimState) -> None:
         if not (claim.reason or claim.deleting):
             self.leaving.pop(claim.node, None)
         elif claim.node not in self.leaving:
@@ -285,7 +285,7 @@ class ClusterLedger:
             case NodeClaimLine():
                 self.claims.apply(line)
                 if line.state is not None:
-                    self._replacements.looks(line.state)
+                    self._replacements.apply_claim(line.state)
                     if self._node_starts.claim(line.state):
                         self.pods.node_learned(line.state.node)
         self.racks.settle(line.t)
@@ -304,7 +304,7 @@ class ClusterLedger:
         tallies += self._own("group", place.group, wide=self.all)
         tallies += self._own("nodePool", place.node_pool, wide=self.all)
         tallies += self._own("workload", place.workload)
-        tallies += [tally for scope, tally in self._of_scope.items() if scope.holds(place)]
+        tallies += [tally for scope, tally in self._of_scope.items() if scope.contains(place)]
         for tally in tallies:
             tally.known = True
         return tuple(tallies)

@@ -248,7 +248,7 @@ class PodLedger:
             self._gangs.gone(pod.gang, pod.name, t, deleted=False)
         pod.gang = gang
         if gang:
-            self._gangs.look(pod.name, state, level=pod.level, place=pod.place, t=t)
+            self._gangs.apply(pod.name, state, level=pod.level, place=pod.place, t=t)
         if state.claims and state.node:
             for tally in pod.tallies:
                 tally.claiming = True

@@ -22,7 +22,7 @@ RackOf = Callable[[str], Rack | None]
 _ON_EVERY_NODE: Final = "DaemonSet/"
 _UNUSABLE, _FREE, _BUSY = range(3)
 NO_NODES: Final = 0
-HURT: Final = 8
+DEGRADED: Final = 8
 """Is added to the use of a rack in a picture if fewer of its nodes are usable than once were."""
 
 
@@ -101,18 +101,18 @@ class RackLedger:
 
     def picture(self) -> bytes:
         """Returns the use of each of the `racks`: NO_NODES, 1 for no pods, 2 for pods on up to half
-        of the usable nodes, 3 for more of them, 4 for all; plus HURT.
+        of the usable nodes, 3 for more of them, 4 for all; plus DEGRADED.
         """
         return bytes(self._use(rack, most) for rack, most in self._most.items())
 
     def _use(self, rack: Rack, most: int) -> int:
         unusable, free, busy = self._in.get(rack, (0, 0, 0))
-        hurt = HURT if free + busy < most else 0
+        degraded = DEGRADED if free + busy < most else 0
         if not unusable + free + busy:
-            return NO_NODES + hurt
+            return NO_NODES + degraded
         if not busy:
-            return 1 + hurt
-        return (2 if busy <= free else 3 if free else 4) + hurt
+            return 1 + degraded
+        return (2 if busy <= free else 3 if free else 4) + degraded
 
     def node(self, name: str, state: NodeState | None) -> bool:
         """Applies a line about a node. Returns whether the node is in another rack now."""

@@ -38,7 +38,7 @@ class WaitReasons:
     def moves_on(self, ledger: ClusterLedger, t: float) -> None:
         pass
 
-    def look(self, line: RecordedLine, ledger: ClusterLedger) -> None:
+    def on_line(self, line: RecordedLine, ledger: ClusterLedger) -> None:
         for chain in self._explainer.apply(line):
             self._take(chain)
             if ledger.pods.was_slow(chain.pod):
@@ -91,7 +91,7 @@ def place_of(chain: Chain) -> Place:
 
 
 def _holding(scopes: Iterable[FigureScope], place: Place) -> _Scopes:
-    return frozenset(scope for scope in scopes if scope.holds(place))
+    return frozenset(scope for scope in scopes if scope.contains(place))
 
 
 def _worst(answers: Answers) -> tuple[str, ...]:

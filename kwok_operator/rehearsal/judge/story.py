@@ -219,12 +219,12 @@ class Story:
         self.racks = ledger.racks.racks
         self.samples.append(_sample(ledger, ledger.now))
 
-    def look(self, line: RecordedLine, ledger: ClusterLedger) -> None:
-        self.lanes.look(line)
+    def on_line(self, line: RecordedLine, ledger: ClusterLedger) -> None:
+        self.lanes.apply(line)
         match line:
             case WatchLine():
                 detail = f"{line.state} {line.detail}".rstrip()
-                self.look(MarkLine(line.t, f"watch of {line.of}", detail), ledger)
+                self.on_line(MarkLine(line.t, f"watch of {line.of}", detail), ledger)
             case MarkLine():
                 if len(self.marks) < MOST_MARKS:
                     self.marks.append(line)

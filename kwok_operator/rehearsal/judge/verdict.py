@@ -159,7 +159,7 @@ class Follower(Protocol):
     def moves_on(self, ledger: ClusterLedger, t: float) -> None:
         """Is called before `ledger` applies a line of a later time than those before, `t`."""
 
-    def look(self, line: RecordedLine, ledger: ClusterLedger) -> None:
+    def on_line(self, line: RecordedLine, ledger: ClusterLedger) -> None:
         """Is called for each line once `ledger` has applied it."""
 
     def finish(self, ledger: ClusterLedger) -> None:
@@ -179,9 +179,9 @@ def judged(recording: RecordingReader, *, name: str, followers: Sequence[Followe
             for each in (story, *followers):
                 each.moves_on(ledger, line.t)
         ledger.apply(line)
-        judge.look(line)
+        judge.on_line(line)
         for each in (story, *followers):
-            each.look(line, ledger)
+            each.on_line(line, ledger)
         if isinstance(line, EndLine):
             end = line
             break

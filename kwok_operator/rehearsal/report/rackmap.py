@@ -12,7 +12,7 @@ from typing import Final
 
 from kwok_operator.errors import one_line
 from kwok_operator.formats.svg import LinearAxis
-from kwok_operator.rehearsal.judge.rackledger import HURT, NO_NODES, Rack
+from kwok_operator.rehearsal.judge.rackledger import DEGRADED, NO_NODES, Rack
 from kwok_operator.rehearsal.judge.verdict import Judged
 from kwok_operator.rehearsal.report.plots import in_time, time_axis
 
@@ -23,7 +23,7 @@ _ROOM: Final = 420.0
 _LOWEST, _HIGHEST = 3.0, 14.0
 _BETWEEN_NAMES: Final = 12.0
 _NAME: Final = 24
-_USES: Final = {
+_USE_LEGEND: Final = {
     1: ("no pods", "r0"),
     2: ("pods on up to half of its nodes", "r1"),
     3: ("pods on more of them", "r2"),
@@ -48,9 +48,9 @@ def rack_map(judged: Judged) -> Iterator[str]:
         for of, begin, end in _spells(pictures, until=judged.t):
             x, width = across.at(begin), across.at(end) - across.at(begin)
             place = f"M{x:.1f} {(number + 0.5) * row:.1f}h{width:.1f}"
-            if use := of % HURT:
-                strokes[_USES[use][1]].append(place)
-            if of >= HURT:
+            if use := of % DEGRADED:
+                strokes[_USE_LEGEND[use][1]].append(place)
+            if of >= DEGRADED:
                 strokes["hurt"].append(f"M{x:.1f} {(number + 0.85) * row:.1f}h{width:.1f}")
     yield f'<figure><svg class="racks" viewBox="0 0 {_WIDTH} {height:.0f}" role="img"'
     yield ' aria-label="Racks over time">'
@@ -61,7 +61,7 @@ def rack_map(judged: Judged) -> Iterator[str]:
     yield from _times(across, height)
     yield "</svg>"
     yield '<ul class="legend">'
-    for kind, words in [*((kind, words) for words, kind in _USES.values()), _HURT_KEY]:
+    for kind, words in [*((kind, words) for words, kind in _USE_LEGEND.values()), _DEGRADED_KEY]:
         line = f'<path class="{kind}" stroke-width="10" d="M0 5h10"/>'
         key = f'<svg viewBox="0 0 10 10" class="racks">{line}</svg>'
         yield f"<li>{key}{words}</li>"
@@ -70,7 +70,7 @@ def rack_map(judged: Judged) -> Iterator[str]:
         yield f'<p class="small">and {more:,} more racks</p>'
 
 
-_HURT_KEY: Final = ("hurt", "nodes that it had are gone, or can't be used")
+_DEGRADED_KEY: Final = ("hurt", "nodes that it had are gone, or can't be used")
 
 
 def _spells(

@@ -181,7 +181,7 @@ class RunTrace:
         if ledger.now - self._count_at >= _COUNTED or t - ledger.now >= _COUNTED:
             self._count(ledger)
 
-    def look(self, line: RecordedLine, ledger: ClusterLedger) -> None:
+    def on_line(self, line: RecordedLine, ledger: ClusterLedger) -> None:
         """Writes what a line shows, after the ledger has applied it."""
         if self.events.waiting >= _AT_ONCE:
             self._hand_out()

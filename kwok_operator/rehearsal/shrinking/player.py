@@ -296,7 +296,7 @@ def _about(scenario: Scenario, chains: Sequence[Chain]) -> Mapping[int, Sequence
         for each in scenario.expect
     ]
     return {
-        number: [each for each in chains if scope.holds(place_of(each))]
+        number: [each for each in chains if scope.contains(place_of(each))]
         for number, scope in enumerate(scopes)
     }
 

@@ -102,7 +102,7 @@ class TryFollower:
     def moves_on(self, ledger: ClusterLedger, t: float) -> None:
         pass
 
-    def look(self, line: RecordedLine, ledger: ClusterLedger) -> None:
+    def on_line(self, line: RecordedLine, ledger: ClusterLedger) -> None:
         self.chains += self._explainer.apply(line)
         if isinstance(line, _CHANGES) or (
             isinstance(line, EventLine) and any(each.matches(line) for each in self._events)
