@@ -320,9 +320,9 @@ class _Deriver:
         if scalable.spec.get("replicas") is None:
             message = "spec.replicas: is not set; Cluster API's webhook would set it"
             self._report(scalable, "NoReplicas", message, "spec", "replicas", note=True)
-        return Offer((capacity.known, self._hands_on_labels(scalable)))
+        return Offer((capacity.known, self._finds_machine_set(scalable)))
 
-    def _hands_on_labels(self, scalable: Scalable) -> bool:
+    def _finds_machine_set(self, scalable: Scalable) -> bool:
         """Whether CA's flags also select the MachineSet between a MachineDeployment and its
         Machines. If not, CA doesn't find the Machines."""
         if scalable.kind is not Kind.MACHINE_DEPLOYMENT:

@@ -39,19 +39,19 @@ from kwok_operator.clusterapi.machines import (
     selects,
 )
 from kwok_operator.clusterapi.machinewriter import MachineWriter, is_ours
-from kwok_operator.clusterapi.played import (
+from kwok_operator.clusterapi.objectstores import (
+    MachineRecord,
+    MachineStore,
+    ScalableRecord,
+    ScalableStore,
+    machines_decoder,
+    scalables_decoder,
+)
+from kwok_operator.clusterapi.projection import (
     Projection,
     default_replicas,
     labels_annotation,
     project,
-)
-from kwok_operator.clusterapi.playedobjects import (
-    MachineRecord,
-    MachineStore,
-    Played,
-    PlayedStore,
-    machines_decoder,
-    played_decoder,
 )
 from kwok_operator.clusterapi.scalable import Kind, Scalable
 from kwok_operator.clusterapi.scaling import (
@@ -119,7 +119,7 @@ class _Pass:
     the group's."""
 
     group: Group
-    played: Played
+    record: ScalableRecord
     known: _Known
     owner: Owner | None
     seen: Observation
@@ -169,7 +169,7 @@ class Emulation:
             changed=self._soon, lost=self._lost, restored=self._machine_restored
         )
         self.scalables = {
-            kind: PlayedStore(changed=self._scalable_changed)
+            kind: ScalableStore(changed=self._scalable_changed)
             for kind in (Kind.MACHINE_DEPLOYMENT, Kind.MACHINE_SET)
         }
         self._writer = MachineWriter(client=client, store=self.machines, keys=keys, version=version)
@@ -186,7 +186,7 @@ class Emulation:
             scalables = Reflector(
                 client=client,
                 path=self._writer.path(kind.plural),
-                decoder=played_decoder(keys, kind),
+                decoder=scalables_decoder(keys, kind),
                 sink=store_of_kind,
                 on_restored=store_of_kind.forget,
             )
@@ -215,7 +215,7 @@ class Emulation:
 
     def group_changed(self, name: str) -> None:
         """Plans a pass after a change of a group or of one of its Nodes."""
-        if name in self._known or self._played(self._store.get(name)) is not None:
+        if name in self._known or self._record_of(self._store.get(name)) is not None:
             self._wake(name, COALESCING)
 
     def _wake(self, group: str, delay: float) -> None:
@@ -228,11 +228,11 @@ class Emulation:
             self._wake(name, LOOK_AGAIN)
             return
         group = self._store.get(name)
-        played = self._played(group)
-        if self._closing or (group is not None and played is None and name not in self._known):
+        record = self._record_of(group)
+        if self._closing or (group is not None and record is None and name not in self._known):
             return
         await self._sweep(name, group)
-        if group is None or group.deleting or played is None or played.scalable.deleting:
+        if group is None or group.deleting or record is None or record.scalable.deleting:
             self._known.pop(name, None)
             return
         known = self._known.get(name)
@@ -241,21 +241,21 @@ class Emulation:
             known = self._known[name] = _Known(memory, set())
         known.memory.refresh(group)
         try:
-            await self._pass(group, played, known)
+            await self._pass(group, record, known)
         except REFUSED as error:
-            sentence = f"the API server refuses what {played.scalable.id} needs: {error}"
+            sentence = f"the API server refuses what {record.scalable.id} needs: {error}"
             self._recorder.emit(group, "Warning", "EmulationRefused", sentence)
             raise
 
-    async def _pass(self, group: Group, played: Played, known: _Known) -> None:
-        if await self._default(group, played):
+    async def _pass(self, group: Group, record: ScalableRecord, known: _Known) -> None:
+        if await self._default(group, record):
             return
-        owner = await self._owner(group, played)
+        owner = await self._owner(group, record)
         seen = observe(group, known.memory, self._cache)
         await asyncio.sleep(0)  # observing thousands of nodes takes a while; lets other tasks run
-        this = _Pass(group, played, known, owner, seen, _fleet(group, known.memory, seen))
+        this = _Pass(group, record, known, owner, seen, _fleet(group, known.memory, seen))
         if not await self._scale(this) and owner is not None:
-            await self._play(this, owner)
+            await self._sync_machines(this, owner)
 
     def _soon(self, name: str) -> None:
         self._wake(name, COALESCING)
@@ -276,7 +276,7 @@ class Emulation:
             # Without delay, as the client that scales waits for it.
             self._wake(group_name(f"{scalable.namespace}.{name}"), 0.0)
 
-    def _played(self, group: Group | None) -> Played | None:
+    def _record_of(self, group: Group | None) -> ScalableRecord | None:
         """Returns the object from which a group is made; None if its Machines are not simulated."""
         if group is None or constants.MACHINES_ANNOTATION not in group.annotations:
             return None
@@ -303,13 +303,13 @@ class Emulation:
         if any(record.kept for record in left):
             self._wake(name, LOOK_AGAIN)  # patches fail if the Machine has changed meanwhile
 
-    async def _default(self, group: Group, played: Played) -> bool:
+    async def _default(self, group: Group, record: ScalableRecord) -> bool:
         """Writes the defaults that Cluster API's webhook would set, and the annotation with our
         nodes' label.
 
         Returns whether defaults were missing: then this pass can do nothing more.
         """
-        scalable, keys = played.scalable, self._terms.keys
+        scalable, keys = record.scalable, self._terms.keys
         spec: dict[str, Any] = {}
         if scalable.replicas is None:
             before = group.spec.target_size
@@ -320,14 +320,14 @@ class Emulation:
         annotations = {LABELS: labels} if labels != scalable.annotations.get(LABELS) else {}
         if spec or annotations:
             try:
-                await self._writer.amend(played, spec, annotations)
+                await self._writer.amend(record, spec, annotations)
             except (ConflictError, NotFoundError):
                 self._wake(group.name, LOOK_AGAIN)
         return bool(spec)
 
     async def _scale(self, this: _Pass) -> bool:
         """Writes the group's target and the nodes to delete; returns whether it had to write."""
-        replicas = min(this.played.scalable.replicas or 0, MAX_TARGET_SIZE)
+        replicas = min(this.record.scalable.replicas or 0, MAX_TARGET_SIZE)
         wishes = await self._wishes(this, replicas)
         wanted = replicas
         if needs_machines(this.fleet, replicas):
@@ -335,7 +335,7 @@ class Emulation:
         scaled = await self._scale_group(this, wanted, wishes)
         if wanted != replicas:
             try:
-                await self._writer.amend(this.played, {"replicas": wanted}, {})
+                await self._writer.amend(this.record, {"replicas": wanted}, {})
             except (ConflictError, NotFoundError):
                 self._wake(this.group.name, LOOK_AGAIN)
             else:
@@ -348,7 +348,7 @@ class Emulation:
     async def _wishes(self, this: _Pass, replicas: int) -> Machines:
         """Returns which Machines are to be deleted first. If there are fewer replicas than
         instances, it lists the Machines again."""
-        group, fleet, scalable = this.group, this.fleet, this.played.scalable
+        group, fleet, scalable = this.group, this.fleet, this.record.scalable
         machines = self.machines.group(group.name)
         lost = self._deleted.setdefault(group.name, set())
         lost |= {
@@ -369,7 +369,7 @@ class Emulation:
 
     def _without_retries(self, this: _Pass, replicas: int, wishes: Machines) -> int:
         known, now = this.known, self._clock.monotonic()
-        if KARPENTER_MEMBER not in this.played.scalable.labels:
+        if KARPENTER_MEMBER not in this.record.scalable.labels:
             return replicas
         recently = now - known.chosen_at <= RETRIES_WITHIN
         wanted, chosen = without_retries(this.fleet, replicas, wishes, recently=recently)
@@ -379,7 +379,7 @@ class Emulation:
 
     async def _scale_group(self, this: _Pass, replicas: int, wishes: Machines) -> bool:
         group = this.group
-        change = follow(this.fleet, replicas, wishes, order=deletion_order(this.played.scalable))
+        change = follow(this.fleet, replicas, wishes, order=deletion_order(this.record.scalable))
         if change is None:
             return False
         try:
@@ -399,10 +399,10 @@ class Emulation:
         self._wake(group.name, 0.0)
         return True
 
-    async def _owner(self, group: Group, played: Played) -> Owner | None:
+    async def _owner(self, group: Group, record: ScalableRecord) -> Owner | None:
         """Returns the MachineSet that owns the Machines, and creates it if necessary. None if a
         foreign MachineSet has its name."""
-        scalable = played.scalable
+        scalable = record.scalable
         if scalable.kind is Kind.MACHINE_SET:
             return Owner(scalable.name, scalable.uid)
         terms, sets = self._terms, self.scalables[Kind.MACHINE_SET]
@@ -425,10 +425,10 @@ class Emulation:
             return None
         return Owner(existing.scalable.name, existing.scalable.uid)
 
-    async def _play(self, this: _Pass, owner: Owner) -> None:
+    async def _sync_machines(self, this: _Pass, owner: Owner) -> None:
         """Creates, updates and deletes Machines to match the group's instances, and writes the
         counts."""
-        group, seen, scalable, terms = this.group, this.seen, this.played.scalable, self._terms
+        group, seen, scalable, terms = this.group, this.seen, this.record.scalable, self._terms
         labels = machine_labels(scalable, terms.keys, machine_set=owner.name)
         if not selects(scalable, terms.keys, labels):
             sentence = (
@@ -465,7 +465,7 @@ class Emulation:
     ) -> Iterator[Callable[[], Awaitable[None]]]:
         """Yields all writes of Machines in the order of their urgency."""
         terms, writer = self._terms, self._writer
-        group, scalable = this.group, this.played.scalable
+        group, scalable = this.group, this.record.scalable
         machines = self.machines.group(group.name)
         reference = owner_reference(Kind.MACHINE_SET, owner, terms)
 
@@ -491,7 +491,7 @@ class Emulation:
     def _is_outdated(self, this: _Pass, lost: Set[str]) -> bool:
         """Whether the plan of a pass is out of date; `lost` are the deleted Machines that it
         considers."""
-        group, scalable = this.group, self._played(this.group)
+        group, scalable = this.group, self._record_of(this.group)
         now = self._store.get(group.name)
         return (
             self._closing
@@ -499,13 +499,13 @@ class Emulation:
             or now.deleting
             or now.generation != group.generation
             or scalable is None
-            or scalable.generation != this.played.generation
+            or scalable.generation != this.record.generation
             or bool(self._deleted.get(group.name, set()) - lost)
         )
 
     async def _count(self, this: _Pass, owner: Owner) -> None:
         """Writes the counts into the statuses, at most once per STATUS_INTERVAL."""
-        group, played, known, seen = this.group, this.played, this.known, this.seen
+        group, record, known, seen = this.group, this.record, this.known, this.seen
         wait = known.status_at + STATUS_INTERVAL - self._clock.monotonic()
         machines = self.machines.group(group.name)
         counts = MachineCounts(
@@ -513,14 +513,14 @@ class Emulation:
             ready=sum(record.name in machines for record in seen.ready),
             available=sum(r.usable and r.name in machines for r in seen.ready),
         )
-        shown = [played]
-        if played.scalable.kind is Kind.MACHINE_DEPLOYMENT:
-            of_set = self.scalables[Kind.MACHINE_SET].get(played.scalable.namespace, owner.name)
+        shown = [record]
+        if record.scalable.kind is Kind.MACHINE_DEPLOYMENT:
+            of_set = self.scalables[Kind.MACHINE_SET].get(record.scalable.namespace, owner.name)
             shown += [of_set] if of_set is not None else []
         for each in shown:
             status = scalable_status(
                 counts,
-                wanted=played.scalable.replicas or 0,
+                wanted=record.scalable.replicas or 0,
                 generation=each.generation,
                 selector=selector_text(each.scalable, self._terms.keys),
                 before=each.status,
@@ -565,12 +565,12 @@ def _goes_with_others(record: MachineRecord, owner: Owner | None) -> bool:
     return bool(record.owners) and owner is not None and owner.uid not in record.owners
 
 
-def _is_marked(existing: Played) -> bool:
+def _is_marked(existing: ScalableRecord) -> bool:
     """Whether the operator made this MachineSet."""
     return constants.NODE_GROUP_UID_ANNOTATION in existing.scalable.annotations
 
 
-def _is_as_wanted(existing: Played, wanted: Mapping[str, Any]) -> bool:
+def _is_as_wanted(existing: ScalableRecord, wanted: Mapping[str, Any]) -> bool:
     """Whether nothing in this MachineSet has to be corrected."""
     metadata, spec = wanted["metadata"], wanted["spec"]
     return (

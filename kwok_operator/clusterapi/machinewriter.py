@@ -13,12 +13,12 @@ from typing import Any, Final
 from kwok_operator import constants
 from kwok_operator.clusterapi.keys import Keys
 from kwok_operator.clusterapi.machines import MACHINES, Shown, status_patch
-from kwok_operator.clusterapi.playedobjects import (
+from kwok_operator.clusterapi.objectstores import (
     MachineRecord,
     MachineStore,
-    Played,
+    ScalableRecord,
     machines_decoder,
-    played_decoder,
+    scalables_decoder,
 )
 from kwok_operator.clusterapi.scalable import Kind, Scalable
 from kwok_operator.constants import GROUPS_PATH
@@ -44,7 +44,7 @@ class MachineWriter:
         self._store = store
         self._root = f"/apis/{keys.group}/{version}"
         self._machines = machines_decoder(keys)
-        self._played = {kind: played_decoder(keys, kind) for kind in Kind}
+        self._decoders = {kind: scalables_decoder(keys, kind) for kind in Kind}
 
     def path(self, plural: str, namespace: str = "", name: str = "") -> str:
         place = f"/namespaces/{namespace}" if namespace else ""
@@ -168,29 +168,31 @@ class MachineWriter:
         return decode_dict(answer)
 
     async def amend(
-        self, played: Played, spec: Mapping[str, Any], annotations: Mapping[str, str]
+        self, record: ScalableRecord, spec: Mapping[str, Any], annotations: Mapping[str, str]
     ) -> None:
         """Writes fields of a scalable (MachineDeployment or MachineSet). Raises ConflictError if it
         has changed meanwhile."""
         metadata = {
-            "uid": played.scalable.uid,
-            "resourceVersion": str(played.resource_version),
+            "uid": record.scalable.uid,
+            "resourceVersion": str(record.resource_version),
             "annotations": dict(annotations),
         }
         await self._alone(
             "PATCH",
-            self._path_of(played.scalable),
+            self._path_of(record.scalable),
             {"metadata": metadata, "spec": dict(spec)},
             content_type=MERGE_PATCH,
         )
 
-    async def set_status(self, scalable: Scalable, status: Mapping[str, Any]) -> Played | None:
+    async def set_status(
+        self, scalable: Scalable, status: Mapping[str, Any]
+    ) -> ScalableRecord | None:
         body = {"metadata": {"uid": scalable.uid}, "status": dict(status)}
         path = f"{self._path_of(scalable)}/status"
         answer = await self._alone("PATCH", path, body, content_type=MERGE_PATCH)
-        return self._played[scalable.kind].one(answer)
+        return self._decoders[scalable.kind].one(answer)
 
-    async def create_set(self, manifest: Mapping[str, Any]) -> Played | None:
+    async def create_set(self, manifest: Mapping[str, Any]) -> ScalableRecord | None:
         """Creates a MachineSet and returns it; if one of that name exists, returns that one."""
         metadata = manifest["metadata"]
         path = self.path(Kind.MACHINE_SET.plural, metadata["namespace"])
@@ -198,9 +200,11 @@ class MachineWriter:
             answer = await self._alone("POST", path, dict(manifest))
         except ConflictError:
             answer = await self._client.request("GET", f"{path}/{metadata['name']}")
-        return self._played[Kind.MACHINE_SET].one(answer)
+        return self._decoders[Kind.MACHINE_SET].one(answer)
 
-    async def correct_set(self, known: Played, manifest: Mapping[str, Any]) -> Played | None:
+    async def correct_set(
+        self, known: ScalableRecord, manifest: Mapping[str, Any]
+    ) -> ScalableRecord | None:
         """Corrects a MachineSet that the operator made, as its MachineDeployment says. Labels that
         others added stay."""
         metadata = manifest["metadata"]
@@ -213,7 +217,7 @@ class MachineWriter:
         body += [{"op": "add", "path": path, "value": value} for path, value in parts.items()]
         path = self._path_of(known.scalable)
         answer = await self._alone("PATCH", path, body, content_type=JSON_PATCH)
-        return self._played[Kind.MACHINE_SET].one(answer)
+        return self._decoders[Kind.MACHINE_SET].one(answer)
 
     async def _alone(self, method: str, path: str, body: Any, **request: Any) -> bytes:
         params = {"fieldManager": FIELD_MANAGER}

@@ -42,7 +42,7 @@ HIDDEN: Final = "Hidden"
 MOST_HIDDEN: Final = 25
 """The most groups that get an Event with this reason: one annotation can hide all groups from
 CA."""
-_PLAYED: Final = (Kind.MACHINE_DEPLOYMENT, Kind.MACHINE_SET)
+_SIMULATED: Final = (Kind.MACHINE_DEPLOYMENT, Kind.MACHINE_SET)
 
 _Notice = tuple[str, EventType, str, str]
 """An Event: the uid of a group, the type, the reason, the message."""
@@ -125,7 +125,7 @@ class Mirror:
         # this pass has not considered.
         scalables, kinds = self._management.scalables(), self._management.kinds
         if self._settings.mode is Mode.EMULATE:
-            scalables = [each for each in scalables if each.kind in _PLAYED]
+            scalables = [each for each in scalables if each.kind in _SIMULATED]
         templates = self._management.templates(scalables)
         if templates is None:
             return

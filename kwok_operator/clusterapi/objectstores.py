@@ -1,6 +1,6 @@
 """Caches of the simulated objects: MachineDeployments, MachineSets, and the operator's Machines.
 
-    reflector ──replace, upsert, remove──> Scalables, MachineStore ──> Emulation
+    reflector ──replace, upsert, remove──> ScalableStore, MachineStore ──> Emulation
     our own writes ──put, gone──────────────────────^
 
 A Machine is the operator's if its name has a serial and the hash of its group's uid; the label
@@ -177,7 +177,7 @@ def _news(record: MachineRecord) -> tuple[object, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class ScalableRecord:
     """A MachineDeployment or MachineSet, with the parts that are compared before a write."""
 
     scalable: Scalable
@@ -187,7 +187,7 @@ class Played:
     status: Mapping[str, Any] = field(repr=False)
 
 
-def read_played(body: Mapping[str, Any], keys: Keys) -> Played | None:
+def scalable_record(body: Mapping[str, Any], keys: Keys) -> ScalableRecord | None:
     """Reads a MachineDeployment or MachineSet; None if it is malformed."""
     try:
         scalable = read_scalable(body, keys)
@@ -195,7 +195,7 @@ def read_played(body: Mapping[str, Any], keys: Keys) -> Played | None:
         return None
     metadata = as_map(body.get("metadata"))
     version, generation = str(metadata.get("resourceVersion", "")), metadata.get("generation")
-    return Played(
+    return ScalableRecord(
         scalable=scalable,
         resource_version=int(version) if version.isdecimal() else 0,
         generation=generation if isinstance(generation, int) else 0,
@@ -204,22 +204,22 @@ def read_played(body: Mapping[str, Any], keys: Keys) -> Played | None:
     )
 
 
-def played_decoder(keys: Keys, kind: Kind) -> Decoder[Played | None]:
+def scalables_decoder(keys: Keys, kind: Kind) -> Decoder[ScalableRecord | None]:
     # In a list of custom resources each item has its kind; a fake API server in tests may omit it.
-    return Decoder(dict[str, Any], lambda body: read_played({"kind": kind, **body}, keys))
+    return Decoder(dict[str, Any], lambda body: scalable_record({"kind": kind, **body}, keys))
 
 
-class PlayedStore:
+class ScalableStore:
     """The scalables of one kind, by namespace and name; `changed` is called for each change."""
 
     def __init__(self, *, changed: Callable[[Scalable], None]) -> None:
         self._changed = changed
-        self._known: dict[tuple[str, str], Played] = {}
+        self._known: dict[tuple[str, str], ScalableRecord] = {}
 
-    def get(self, namespace: str, name: str) -> Played | None:
+    def get(self, namespace: str, name: str) -> ScalableRecord | None:
         return self._known.get((namespace, name))
 
-    def upsert(self, item: Played | None) -> None:
+    def upsert(self, item: ScalableRecord | None) -> None:
         if item is None:
             return
         key = item.scalable.namespace, item.scalable.name
@@ -233,7 +233,7 @@ class PlayedStore:
         """Prepares for a restored cluster: the next list replaces all that is known."""
         self._known = {key: replace(p, resource_version=0) for key, p in self._known.items()}
 
-    def replace(self, items: Sequence[Played | None], resource_version: int) -> None:
+    def replace(self, items: Sequence[ScalableRecord | None], resource_version: int) -> None:
         before, self._known = self._known, {}
         for item in items:
             if item is not None:
@@ -247,7 +247,7 @@ class PlayedStore:
         for item in self._known.values():
             self._changed(item.scalable)
 
-    def remove(self, item: Played | None) -> None:
+    def remove(self, item: ScalableRecord | None) -> None:
         if item is None:
             return
         key = item.scalable.namespace, item.scalable.name

@@ -19,7 +19,7 @@ from kwok_operator.clusterapi.machines import (
     show_node,
     show_waiting,
 )
-from kwok_operator.clusterapi.playedobjects import MachineRecord
+from kwok_operator.clusterapi.objectstores import MachineRecord
 from kwok_operator.clusterapi.scalable import Scalable
 from kwok_operator.constants import EMULATED_NODE_GROUP, NODE_GROUP_LABEL
 from kwok_operator.nodegroups.autoscaler import Fleet

@@ -29,8 +29,8 @@ from kwok_operator.clusterapi.machines import (
     show_waiting,
     status_patch,
 )
-from kwok_operator.clusterapi.played import Projection, default_replicas, project
-from kwok_operator.clusterapi.playedobjects import MachineRecord
+from kwok_operator.clusterapi.objectstores import MachineRecord
+from kwok_operator.clusterapi.projection import Projection, default_replicas, project
 from kwok_operator.clusterapi.scalable import Scalable, read_scalable
 from kwok_operator.constants import INSTANCE_FINALIZER
 from kwok_operator.nodegroups.naming import is_object_name

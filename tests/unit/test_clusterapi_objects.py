@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from kwok_operator import constants
 from kwok_operator.clusterapi.keys import Keys
 from kwok_operator.clusterapi.machinewriter import is_ours
-from kwok_operator.clusterapi.playedobjects import (
+from kwok_operator.clusterapi.objectstores import (
     MachineRecord,
     MachineStore,
-    PlayedStore,
+    ScalableStore,
     machine_record,
-    read_played,
+    scalable_record,
 )
 from kwok_operator.nodegroups.naming import NodeNames
 
@@ -137,16 +137,16 @@ def test_a_machine_is_ours_by_its_name() -> None:
 def test_anything_can_be_read(metadata: dict[str, Any], status: Any) -> None:
     body = {"kind": "MachineSet", "metadata": metadata, "spec": status, "status": status}
     machine_record(body, KEYS)
-    read_played(body, KEYS)
+    scalable_record(body, KEYS)
 
 
 def test_a_deleted_scalable_is_reported_also_after_a_restore_and_late_events_are_not() -> None:
     seen: list[str] = []
-    store = PlayedStore(changed=lambda scalable: seen.append(scalable.name))
+    store = ScalableStore(changed=lambda scalable: seen.append(scalable.name))
 
     def played(version: int, uid: str = "u") -> Any:
         metadata = {"name": "d", "namespace": "n", "uid": uid, "resourceVersion": str(version)}
-        return read_played({"kind": "MachineDeployment", "metadata": metadata}, KEYS)
+        return scalable_record({"kind": "MachineDeployment", "metadata": metadata}, KEYS)
 
     store.upsert(played(3))
     store.upsert(played(2))

@@ -55,7 +55,7 @@ class Bare(Operator):
         return self.patch(size)
 
 
-class Played(Operator):
+class Emulating(Operator):
     """A MachineDeployment."""
 
     name = MACHINES
@@ -88,7 +88,7 @@ def run(context: Context) -> None:
         flags = options.operator_flags
         actors = {
             BARE: Bare(bench, flags=flags),
-            MACHINES: Played(bench, flags=("--clusterapi=emulate", "--csi-nodes=false", *flags)),
+            MACHINES: Emulating(bench, flags=("--clusterapi=emulate", "--csi-nodes=false", *flags)),
         }
         machines = Observer(bench.api, path=f"{_ROOT}/machines", view=Running())
         try:
@@ -124,7 +124,7 @@ def _turn(
     warm_up(bench, progress, actor)
     for work, target in (("create", size), ("delete", 0)):
         before, cpu = bench.calls(OPERATOR), actor.usage().cpu
-        if isinstance(actor, Played):
+        if isinstance(actor, Emulating):
             machines.expect(lambda view, target=target: view.all_run(target))  # type: ignore[misc]
         timing = timed(
             bench,
@@ -134,7 +134,7 @@ def _turn(
             nodes=size,
         )
         done = timing.done
-        if isinstance(actor, Played):
+        if isinstance(actor, Emulating):
             done = max(done, machines.wait(patience(2 * size)))
         seconds = done - timing.told.began
         context.add(actor.name, "seconds", seconds, work=work, n=size, unit="s", reference=BARE)
