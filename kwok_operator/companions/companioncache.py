@@ -1,8 +1,8 @@
-"""A shelf: a cache of the objects of one kind with our label, watched only while a group has
-companions.
+"""Caches the companions of one kind: the objects with our label. It watches them only while a group
+has companions.
 
-    reflector ──replace, upsert, remove──> Shelf ──> CompanionKeeper
-    our own writes ──put, taken_away─^
+    reflector ──replace, upsert, remove──> CompanionCache ──> CompanionKeeper
+    our own writes ──put, discard──────^
 
 Of each object, it keeps only the fields that show its owner and whether it is up to date.
 """
@@ -35,7 +35,7 @@ TRY_AGAIN_AFTER: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Shelved:
+class CompanionRecord:
     """What is kept of one object; `owner` is the uid in its first ownerReference."""
 
     name: str
@@ -48,12 +48,12 @@ class Shelved:
     deleting: bool
 
 
-def decoder(kind: CompanionKind) -> Decoder[Shelved]:
-    def kept(body: Mapping[str, Any]) -> Shelved:
+def decoder(kind: CompanionKind) -> Decoder[CompanionRecord]:
+    def kept(body: Mapping[str, Any]) -> CompanionRecord:
         metadata = body["metadata"]
         version = str(metadata.get("resourceVersion", ""))
         owners: Sequence[Mapping[str, str]] = metadata.get("ownerReferences") or ({},)
-        return Shelved(
+        return CompanionRecord(
             name=metadata["name"],
             uid=metadata.get("uid", ""),
             version=int(version) if version.isdecimal() else 0,
@@ -67,7 +67,7 @@ def decoder(kind: CompanionKind) -> Decoder[Shelved]:
     return OBJECTS.then(kept)
 
 
-class Shelf:
+class CompanionCache:
     """Caches the companions of one kind. `changed(group)` is called when an object of a group has
     changed."""
 
@@ -83,7 +83,7 @@ class Shelf:
         self.decoder = decoder(kind)
         self._client = client
         self._changed = changed
-        self._groups: dict[str, dict[str, Shelved]] = {}
+        self._groups: dict[str, dict[str, CompanionRecord]] = {}
         self._watch: asyncio.Task[None] | None = None
         self._monotonic = monotonic
         self._trouble: Trouble | None = None
@@ -92,7 +92,7 @@ class Shelf:
         """Whether the watch has trouble, so that its objects may be out of date."""
         self._starting = asyncio.Lock()
 
-    def group(self, name: str) -> Mapping[str, Shelved]:
+    def group(self, name: str) -> Mapping[str, CompanionRecord]:
         return self._groups.get(name, {})
 
     @property
@@ -145,7 +145,7 @@ class Shelf:
                 await asyncio.gather(self._watch, return_exceptions=True)
                 self._watch, self._groups, self._blind = None, {}, False
 
-    def replace(self, items: Sequence[Shelved], resource_version: int) -> None:
+    def replace(self, items: Sequence[CompanionRecord], resource_version: int) -> None:
         """Takes a full list. Objects newer than the list stay."""
         late = [k for kept in self._groups.values() for k in kept.values()]
         groups = set(self._groups)
@@ -155,26 +155,26 @@ class Shelf:
         for name in groups | set(self._groups):
             self._changed(name)
 
-    def upsert(self, item: Shelved) -> None:
+    def upsert(self, item: CompanionRecord) -> None:
         known = self.group(item.group).get(item.name)
         if known is None or known.version < item.version:
             self._groups.setdefault(item.group, {})[item.name] = item
             if known is None or known.digest != item.digest or known.owner != item.owner:
                 self._changed(item.group)
 
-    def remove(self, item: Shelved) -> None:
+    def remove(self, item: CompanionRecord) -> None:
         known = self.group(item.group).get(item.name)
         if known is not None and known.uid == item.uid:
-            self.taken_away(known)
+            self.discard(known)
             self._changed(item.group)
 
-    def put(self, item: Shelved) -> None:
+    def put(self, item: CompanionRecord) -> None:
         """Enters an object that the operator created, or found existing when it tried."""
         known = self.group(item.group).get(item.name)
         if known is None or known.version < item.version:
             self._groups.setdefault(item.group, {})[item.name] = item
 
-    def taken_away(self, item: Shelved) -> None:
+    def discard(self, item: CompanionRecord) -> None:
         """Removes an object that the operator deleted."""
         kept = self._groups.get(item.group, {})
         kept.pop(item.name, None)

@@ -1,10 +1,10 @@
 """Keeps the companions of nodes: each node of a group gets what `spec.template.companions` says.
 
-    NodeCache (uids) ─────┐
-    GroupStore (spec) ────┼──> survey per group ──> Executor ──> CompanionWriter
-    Shelf (what exists) ──┘             └──> verdict, for the group's status
+    NodeCache (uids) ──────────────┐
+    GroupStore (spec) ─────────────┼──> survey per group ──> Executor ──> CompanionWriter
+    CompanionCache (what exists) ──┘             └──> verdict, for the group's status
 
-Level-triggered like the reconciler: a pass compares the nodes with the shelves, which are caches of
+Level-triggered like the reconciler: a pass compares the nodes with the caches of
 companions. So after a crash or somebody's edit it does the same as after a scale-up. If a template
 has no companions any more, the condition in the group's status still shows that some may have to be
 deleted. The garbage collector deletes the companions of nodes that are gone.
@@ -18,6 +18,7 @@ from functools import partial
 from typing import Final
 
 from kwok_operator.cloud.api.cloud import Cloud
+from kwok_operator.companions.companioncache import TRY_AGAIN_AFTER, CompanionCache
 from kwok_operator.companions.copying import ReadCompanions
 from kwok_operator.companions.desired import (
     ABOUT_TO_BE_WRITTEN,
@@ -31,7 +32,6 @@ from kwok_operator.companions.desired import (
     refused,
     taken,
 )
-from kwok_operator.companions.shelf import TRY_AGAIN_AFTER, Shelf
 from kwok_operator.companions.state import GroupCompanions, asks, last_verdict
 from kwok_operator.companions.survey import (
     CompanionWork,
@@ -95,11 +95,15 @@ class CompanionKeeper:
         self._read = read
         self._monotonic = monotonic
         self._wall = wall
-        self._shelves = {
-            kind: Shelf(kind, client=client, changed=self.nodes_changed, monotonic=monotonic)
+        self._kind_caches = {
+            kind: CompanionCache(
+                kind, client=client, changed=self.nodes_changed, monotonic=monotonic
+            )
             for kind in CompanionKind
         }
-        self._writer = CompanionWriter(client=client, shelves=self._shelves, spend=executor.spend)
+        self._writer = CompanionWriter(
+            client=client, caches=self._kind_caches, spend=executor.spend
+        )
         self._states: dict[str, GroupCompanions] = {}
         self._closing = False
 
@@ -227,8 +231,8 @@ class CompanionKeeper:
 
     async def stop(self) -> None:
         """Ends the watches. Call it when no pass runs any more."""
-        for shelf in self._shelves.values():
-            await shelf.stop()
+        for cache in self._kind_caches.values():
+            await cache.stop()
 
     def _state(self, group: Group) -> GroupCompanions:
         state = self._states.get(group.name)
@@ -243,12 +247,12 @@ class CompanionKeeper:
         """Watches all kinds of companions, as objects of an earlier template may exist. Returns the
         trouble that prevents it, or None."""
         wanted = {companion.kind for companion in state.companions}
-        troubles = {kind: await shelf.start() for kind, shelf in self._shelves.items()}
+        troubles = {kind: await cache.start() for kind, cache in self._kind_caches.items()}
         return next((t for kind, t in troubles.items() if t is not None and kind in wanted), None)
 
     async def _stop_unused(self) -> None:
-        for shelf in self._shelves.values():
-            await shelf.stop(unless=lambda: bool(self._states))
+        for cache in self._kind_caches.values():
+            await cache.stop(unless=lambda: bool(self._states))
 
     async def _bring(self, group: Group, state: GroupCompanions) -> Trouble | None:
         now, wall = self._monotonic(), self._now
@@ -256,7 +260,7 @@ class CompanionKeeper:
             group,
             self._cache.group(group.name).values(),
             state.companions,
-            {kind: shelf.group(group.name) for kind, shelf in self._shelves.items()},
+            {kind: cache.group(group.name) for kind, cache in self._kind_caches.items()},
             is_due=lambda key: state.repairs.is_due(key, now=now),
             under_way=state.under_way,
             cloud=self._cloud(group),
@@ -278,7 +282,7 @@ class CompanionKeeper:
                 await self._executor.run(found.work, do, group=group.name, stop=over)
             except _REFUSED:
                 return state.trouble
-            if any(work.beyond(state.taken) for work in found.work):
+            if any(work.writes_beside(state.taken) for work in found.work):
                 self._wake(group.name, state.gathered_for)
         names = frozenset(found.taken | state.taken)
         state.taken.clear()
@@ -312,13 +316,13 @@ class CompanionKeeper:
 
     async def _clear_pools(self, name: str, state: GroupCompanions) -> None:
         """Deletes the companions that a group's nodes shared, before the garbage collector does."""
-        for kind, shelf in self._shelves.items():
-            for each in [k for k in shelf.group(name).values() if k.owner == state.uid]:
+        for kind, cache in self._kind_caches.items():
+            for each in [k for k in cache.group(name).values() if k.owner == state.uid]:
                 with suppress(ForbiddenError):
                     await self._writer.delete(kind, each, first=True)
 
     def _judge(self, group: Group, state: GroupCompanions, trouble: Trouble | None) -> None:
-        left = any(shelf.group(group.name) for shelf in self._shelves.values())
+        left = any(cache.group(group.name) for cache in self._kind_caches.values())
         if state.judge(trouble, left=left, paused=group.spec.paused):
             self._changed(group.name)
 

@@ -1,8 +1,8 @@
 """Compares the companions that nodes have with those that they should have; writes nothing.
 
-    nodes, Companions of the template, objects on the shelves  --survey-->  CompanionSurvey
+    nodes, Companions of the template, objects in the caches  --survey-->  CompanionSurvey
 
-A shelf is a cache of companions. Level-triggered: a survey needs no memory of the survey before.
+Level-triggered: a survey needs no memory of the survey before.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 from kwok_operator.cloud.api.cloud import Cloud
 from kwok_operator.cloud.devices import device_course
+from kwok_operator.companions.companioncache import CompanionRecord
 from kwok_operator.companions.desired import Companion, CompanionKind, CompanionOwner, tainted
-from kwok_operator.companions.shelf import Shelved
 from kwok_operator.nodegroups.client import Group
 from kwok_operator.nodegroups.nodecache import NodeRecord
 
-AllKept = Mapping[CompanionKind, Mapping[str, Shelved]]
+AllKept = Mapping[CompanionKind, Mapping[str, CompanionRecord]]
 
 
 @dataclass(slots=True)
@@ -24,9 +24,9 @@ class CompanionWork:
 
     owner: CompanionOwner
     missing: list[Companion] = field(default_factory=list)
-    stale: list[tuple[CompanionKind, Shelved]] = field(default_factory=list)
+    stale: list[tuple[CompanionKind, CompanionRecord]] = field(default_factory=list)
 
-    def beyond(self, taken: Set[str]) -> bool:
+    def writes_beside(self, taken: Set[str]) -> bool:
         """Whether anything has to be written, apart from companions whose names foreign objects
         have (`taken`)."""
         names = {companion.name(self.owner.base) for companion in self.missing}

@@ -6,8 +6,8 @@ changed, and a ResourceSlice that was edited has another generation.
 
 from collections.abc import Callable, Mapping
 
+from kwok_operator.companions.companioncache import CompanionCache, CompanionRecord
 from kwok_operator.companions.desired import Companion, CompanionKind, CompanionOwner
-from kwok_operator.companions.shelf import Shelf, Shelved
 from kwok_operator.errors import ConflictError, NotFoundError
 from kwok_operator.kube.client import ACCEPT_METADATA, KubeClient
 from kwok_operator.nodegroups.nodewriter import FIELD_MANAGER
@@ -21,17 +21,17 @@ class CompanionWriter:
         self,
         *,
         client: KubeClient,
-        shelves: Mapping[CompanionKind, Shelf],
+        caches: Mapping[CompanionKind, CompanionCache],
         spend: Callable[[], None],
     ) -> None:
         self._client = client
-        self._shelves = shelves
+        self._caches = caches
         self._spend = spend
 
     async def make(self, companion: Companion, owner: CompanionOwner, *, first: bool) -> bool:
         """Creates a companion; returns False if a foreign object has its name."""
-        shelf = self._shelves[companion.kind]
-        known = shelf.group(owner.group).get(companion.name(owner.base))
+        cache = self._caches[companion.kind]
+        known = cache.group(owner.group).get(companion.name(owner.base))
         if known is not None and is_ours(known, owner) and known.digest == companion.digest:
             return True  # made by an earlier try of this job, of which a later request failed
         if not first:
@@ -47,17 +47,17 @@ class CompanionWriter:
             self._spend()
             path = f"{companion.kind.path}/{companion.name(owner.base)}"
             try:
-                found = shelf.decoder.one(await self._client.request("GET", path))
+                found = cache.decoder.one(await self._client.request("GET", path))
             except NotFoundError:
                 return True  # deleted meanwhile: the watch reports it, and the next pass creates it
             if not is_ours(found, owner):
                 return False
-            shelf.put(found)
+            cache.put(found)
         else:
-            shelf.put(shelf.decoder.one(answer))
+            cache.put(cache.decoder.one(answer))
         return True
 
-    async def delete(self, kind: CompanionKind, kept: Shelved, *, first: bool) -> None:
+    async def delete(self, kind: CompanionKind, kept: CompanionRecord, *, first: bool) -> None:
         """Deletes an object, by its uid. It may be gone already."""
         if not first:
             self._spend()
@@ -70,9 +70,9 @@ class CompanionWriter:
             )
         except (NotFoundError, ConflictError):
             pass
-        self._shelves[kind].taken_away(kept)
+        self._caches[kind].discard(kept)
 
 
-def is_ours(kept: Shelved, owner: CompanionOwner) -> bool:
+def is_ours(kept: CompanionRecord, owner: CompanionOwner) -> bool:
     """Whether an object that has a companion's name was made for this owner."""
     return kept.group == owner.group and kept.owner == owner.uid
