@@ -105,7 +105,7 @@ async def _work(client: KubeClient, store: Store, tls: Tls | None, metrics: Shim
         asyncio.get_running_loop().add_signal_handler(number, signalled.set)
     parts = [groups.run(), nodes.run(), _log_ready(store)]
     if tls is not None:
-        parts.append(tls.keep_looking())
+        parts.append(tls.keep_reloading())
     tasks = [asyncio.create_task(part) for part in parts]
     waiting = asyncio.create_task(signalled.wait())
     try:

@@ -43,7 +43,7 @@ from kwok_operator.shim.options import (
 )
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.store import Store
-from kwok_operator.shim.template import NOTHING, FromZero, read_from_zero, template_node
+from kwok_operator.shim.template import NO_OVERLAY, TemplateOverlay, read_overlay, template_node
 from kwok_operator.shim.writer import BusyError, Decide, NotServedError, TargetWriter
 
 logger = logging.getLogger(__name__)
@@ -221,14 +221,14 @@ class CloudProvider:
         place = max(0, topology.next_place or 0) if topology is not None else 0
         known, version = self._templates.get(group.uid), (node_hash, has_node, place)
         if known is None or known[0] != version:
-            from_zero = _from_zero(group)
+            overlay = _overlay(group)
             try:
                 node = template_node(
                     resolved,
                     group=group.name,
                     uid=group.uid,
                     provider_id_prefix=self._store.provider_id_prefix,
-                    from_zero=from_zero.with_a_node() if has_node else from_zero,
+                    overlay=overlay.with_a_node() if has_node else overlay,
                     clusterapi=bool(group.annotations.get(constants.CAPI_NAMESPACE_ANNOTATION)),
                     place=place,
                 )
@@ -413,12 +413,12 @@ def _template_hash(group: Group) -> str:
     return "".join((group.status.template_hash or "", *marks))
 
 
-def _from_zero(group: Group) -> FromZero:
+def _overlay(group: Group) -> TemplateOverlay:
     text = group.annotations.get(constants.FROM_ZERO_ANNOTATION)
     if text is None:
-        return NOTHING
+        return NO_OVERLAY
     try:
-        return read_from_zero(text)
+        return read_overlay(text)
     except ValueError as error:
         logger.warning(
             "its annotation is ignored: group=%s annotation=%s reason=%s",
@@ -426,7 +426,7 @@ def _from_zero(group: Group) -> FromZero:
             constants.FROM_ZERO_ANNOTATION,
             one_line(error, limit=300),
         )
-        return NOTHING
+        return NO_OVERLAY
 
 
 def _no_template(group: Group, why: str) -> RpcError:

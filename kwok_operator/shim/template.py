@@ -1,7 +1,7 @@
 """Builds the Node that cluster-autoscaler takes as a group's template: core/v1 in protobuf.
 
     resolved template --nodegroups.template.render--> JSON of a Node --encode_node--> bytes
-    annotation of the group --read_from_zero--> FromZero, which is laid over the Node
+    annotation of the group --read_overlay--> TemplateOverlay, which is laid over the Node
 
 nodegroups.template says what a node of a group looks like. Here JSON becomes protobuf, for any kind
 of object in kubernetes.proto: fields have the same names in both, so the message's descriptor says
@@ -75,7 +75,7 @@ class TemplateTaint(_Strict):
     effect: str = ""
 
 
-class FromZero(_Strict):
+class TemplateOverlay(_Strict):
     """How the template differs from the group's nodes: labels (None: without that label), all of
     its taints, and amounts, which are all allocatable."""
 
@@ -83,21 +83,21 @@ class FromZero(_Strict):
     taints: tuple[TemplateTaint, ...] | None = None
     capacity: dict[str, Quantity] = {}
 
-    def with_a_node(self) -> "FromZero":
+    def with_a_node(self) -> "TemplateOverlay":
         """Returns a copy without the labels that CA's provider clusterapi takes from an existing
         node instead."""
         labels = {k: v for k, v in self.labels.items() if k not in _SEEN_ON_A_NODE}
         return self.model_copy(update={"labels": labels})
 
 
-NOTHING: Final = FromZero()
+NO_OVERLAY: Final = TemplateOverlay()
 
 
-def read_from_zero(text: str) -> FromZero:
+def read_overlay(text: str) -> TemplateOverlay:
     """Parses the JSON of the annotation on a group (FROM_ZERO_ANNOTATION). Raises ValueError with
     what is wrong."""
     try:
-        return FromZero.model_validate_json(text)
+        return TemplateOverlay.model_validate_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
@@ -110,7 +110,7 @@ def template_node(
     group: str,
     uid: str,
     provider_id_prefix: str,
-    from_zero: FromZero = NOTHING,
+    overlay: TemplateOverlay = NO_OVERLAY,
     clusterapi: bool = False,
     place: int = 0,
 ) -> bytes:
@@ -139,10 +139,10 @@ def template_node(
     if clusterapi:
         for key in _UNKNOWN_TO_CLUSTERAPI - metadata["labels"].keys():
             manifest["metadata"]["labels"].pop(key, None)
-    _lay_over(manifest, from_zero)
+    _lay_over(manifest, overlay)
     if clusterapi:
         _make_room_for_kube_proxy(manifest)
-        if constants.ALIKE_LABEL not in metadata["labels"].keys() | from_zero.labels.keys():
+        if constants.ALIKE_LABEL not in metadata["labels"].keys() | overlay.labels.keys():
             _set_apart_from_nodes(manifest)
     return encode_node(manifest)
 
@@ -181,18 +181,18 @@ def canonical_quantity(value: object) -> str:
     return f"{sign * number}{_DECIMAL_UNITS[exponent]}"
 
 
-def _lay_over(node: dict[str, Any], from_zero: FromZero) -> None:
+def _lay_over(node: dict[str, Any], overlay: TemplateOverlay) -> None:
     labels = node["metadata"]["labels"]
-    for key, value in from_zero.labels.items():
+    for key, value in overlay.labels.items():
         if value is None:
             labels.pop(key, None)
         else:
             labels[key] = value
-    if from_zero.taints is not None:
-        node["spec"]["taints"] = [taint.model_dump() for taint in from_zero.taints]
-    if from_zero.capacity:
+    if overlay.taints is not None:
+        node["spec"]["taints"] = [taint.model_dump() for taint in overlay.taints]
+    if overlay.capacity:
         for part in ("capacity", "allocatable"):
-            node["status"][part] = {**_amounts(node, part), **from_zero.capacity}
+            node["status"][part] = {**_amounts(node, part), **overlay.capacity}
 
 
 def _make_room_for_kube_proxy(node: dict[str, Any]) -> None:

@@ -48,7 +48,7 @@ class Tls:
         """Returns the TLS context for the next connection."""
         return self._current
 
-    def look(self) -> None:
+    def reload_if_changed(self) -> None:
         """Loads the files again if they have changed."""
         now = _stamp(self._certificates)
         if now == self._stamp:
@@ -63,10 +63,10 @@ class Tls:
             self._stamp = now
             logger.info("certificates renewed")
 
-    async def keep_looking(self) -> None:
+    async def keep_reloading(self) -> None:
         while True:
             await asyncio.sleep(CHECK_INTERVAL)
-            self.look()
+            self.reload_if_changed()
 
     def _turned_away(self, error: ssl.SSLError) -> None:
         cause, now = _in_words(error), self._clock()

@@ -140,7 +140,7 @@ async def test_renewed_files_are_taken_over(mounted: Mounted, old: Made, new: Ma
         async with channel(port, old, old) as open_one:
             assert await call(open_one)
             mounted.put(new)
-            tls.look()
+            tls.reload_if_changed()
             assert await gets_in(port, new, new)
             assert not await gets_in(port, new, old), "the old CA counts no more"
             assert not await gets_in(port, old, new), "the old certificate is gone"
@@ -184,7 +184,7 @@ async def test_no_session_is_resumed(
         client = Resuming(port, old, version)
         before = [await asyncio.to_thread(client.connect) for _ in range(2)]
         mounted.put(new, "ca.crt")
-        tls.look()
+        tls.reload_if_changed()
         assert await asyncio.to_thread(client.connect) == "refused"
         assert before == [becomes] * 2
 
@@ -200,8 +200,8 @@ async def test_files_that_do_not_fit_each_other_change_nothing(
         def told() -> int:
             """In two looks."""
             caplog.clear()
-            tls.look()
-            tls.look()
+            tls.reload_if_changed()
+            tls.reload_if_changed()
             return caplog.text.count(sentence)
 
         assert told() == 1
@@ -213,11 +213,11 @@ async def test_files_that_do_not_fit_each_other_change_nothing(
         assert await gets_in(port, old, old)
         mounted.put(new, "tls.key", "ca.crt")
         times = mounted.times()
-        tls.look()
+        tls.reload_if_changed()
         assert await gets_in(port, new, new)
         mounted.put(old)
         mounted.set_times(times)
-        tls.look()
+        tls.reload_if_changed()
         assert await gets_in(port, old, old), "copies may have the times of the old ones"
 
 
@@ -228,7 +228,7 @@ async def test_a_client_that_names_no_server_is_served_the_same(
     tls = Tls(mounted.files)
     async with serving(tls) as port:
         mounted.put(new)
-        tls.look()
+        tls.reload_if_changed()
         context = ssl.create_default_context(cafile=new.path("ca.crt"))
         context.check_hostname = False
         context.load_cert_chain(new.path("client.crt"), new.path("client.key"))
@@ -246,7 +246,7 @@ async def test_it_looks_by_itself(
     monkeypatch.setattr(tls_module, "CHECK_INTERVAL", 0.01)
     tls = Tls(mounted.files)
     async with serving(tls) as port:
-        looking = asyncio.create_task(tls.keep_looking())
+        looking = asyncio.create_task(tls.keep_reloading())
         mounted.put(new)
         while not await gets_in(port, new, new):
             assert not looking.done()
@@ -276,7 +276,7 @@ def test_all_the_same_on_uvloop(
         async with serving(tls) as port:
             assert await asyncio.to_thread(blocking, port, old, old)
             mounted.put(new)
-            tls.look()
+            tls.reload_if_changed()
             assert await asyncio.to_thread(blocking, port, new, new)
             assert not await asyncio.to_thread(blocking, port, new, old)
             assert "client turned away: error=its certificate is refused" in caplog.text
