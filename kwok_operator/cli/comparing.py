@@ -103,10 +103,10 @@ def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
 def run(flags: argparse.Namespace) -> int:
     """Checks the scenarios or plays the comparison, and returns the exit code."""
     from kwok_operator.comparison.autoscalers import unlike_autoscalers
-    from kwok_operator.comparison.course import in_minutes, runs_left, time_left
     from kwok_operator.comparison.fairness import what_differs
     from kwok_operator.comparison.folders import ComparisonFolder
     from kwok_operator.comparison.loading import load_arms
+    from kwok_operator.comparison.rounds import in_minutes, runs_left, time_left
     from kwok_operator.rehearsal.outputs import ignored_folder
 
     given = binaries(flags.binary)

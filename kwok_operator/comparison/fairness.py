@@ -17,8 +17,8 @@ from statistics import fmean
 from typing import Any, Final
 
 from kwok_operator.comparison.autoscalers import unlike_autoscalers
-from kwok_operator.comparison.course import WholeRound, in_vain, repeats_stopped
 from kwok_operator.comparison.plan import ComparisonArm, ComparisonPlan, Registered
+from kwok_operator.comparison.rounds import WholeRound, in_vain, repeats_stopped
 from kwok_operator.errors import one_line
 from kwok_operator.formats.words import names_in_words
 from kwok_operator.formats.yamltext import Path, in_words

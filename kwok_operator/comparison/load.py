@@ -37,13 +37,13 @@ class LoadMeter:
         self._total = 0.0
         self._others = 0.0
         self._last: Ticks | None = None
-        self.look()
+        self.measure()
 
     @property
     def others(self) -> float | None:
         return round(self._others / self._total, 4) if self._total else None
 
-    def look(self) -> None:
+    def measure(self) -> None:
         ticks, ours = self._all(), self._since_last()
         if ticks is not None and self._last is not None:
             total, worked = (now - then for now, then in zip(ticks, self._last, strict=True))
@@ -94,12 +94,12 @@ async def metered() -> AsyncIterator[Callable[[], float | None]]:
     os.environ.setdefault(_MARK, f"{os.getpid()}-{os.urandom(4).hex()}")
     meter = LoadMeter()
 
-    async def keep_looking() -> None:
+    async def keep_measuring() -> None:
         while True:
             await asyncio.sleep(_EVERY)
-            meter.look()
+            meter.measure()
 
-    task = asyncio.create_task(keep_looking())
+    task = asyncio.create_task(keep_measuring())
     try:
         yield lambda: meter.others
     finally:

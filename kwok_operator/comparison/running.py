@@ -19,14 +19,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from kwok_operator import controlplane
-from kwok_operator.comparison.course import (
-    WholeRound,
-    in_minutes,
-    next_round,
-    repeats_stopped,
-    runs_left,
-    time_left,
-)
 from kwok_operator.comparison.fairness import whole_rounds
 from kwok_operator.comparison.folders import ComparisonFolder
 from kwok_operator.comparison.load import metered
@@ -37,6 +29,14 @@ from kwok_operator.comparison.plan import (
     ComparisonPlan,
     PlannedRun,
     checked,
+)
+from kwok_operator.comparison.rounds import (
+    WholeRound,
+    in_minutes,
+    next_round,
+    repeats_stopped,
+    runs_left,
+    time_left,
 )
 from kwok_operator.errors import KwokOperatorError
 from kwok_operator.rehearsal.progress import Report, RunProgress
@@ -66,7 +66,7 @@ async def compare(
         while place.has_round(plan, plan.runs + 1):
             plan = replace(plan, runs=plan.runs + 1)  # runs that were played always count
         playing = _Playing(plan, place, find_program=find_program, report=report)
-        playing.look()
+        playing.load_runs()
         whole = await playing.play_all()
         return playing.result(interrupted=not whole)
 
@@ -107,7 +107,7 @@ class _Playing:
             self._place.write(comparison)
         return comparison
 
-    def look(self) -> None:
+    def load_runs(self) -> None:
         """Loads the runs that are in the folder already. They count like newly played runs."""
         for run in self._plan.round(WARM_UP):
             if played := self._place.played(run):

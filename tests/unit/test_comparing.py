@@ -549,6 +549,6 @@ def test_our_own_load_is_not_somebody_else_s(
     meter = LoadMeter(tmp_path)
     assert meter.others is None
     ticks(1150, 1050, p11=120, p12=1000)
-    meter.look()
+    meter.measure()
     assert meter.others == 0.5
     assert LoadMeter(tmp_path / "none").others is None

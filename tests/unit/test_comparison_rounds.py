@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from kwok_operator.comparison.course import WholeRound, in_minutes, next_round, runs_left, time_left
 from kwok_operator.comparison.plan import ComparisonPlan
+from kwok_operator.comparison.rounds import WholeRound, in_minutes, next_round, runs_left, time_left
 from kwok_operator.comparison.statistics import EffectVerdict, compare_figures
 from tests.fakes.compared import plan
 
