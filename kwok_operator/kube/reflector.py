@@ -204,7 +204,7 @@ class Reflector(Generic[T]):
         while True:
             try:
                 if self._cut:
-                    await self._look()
+                    await self._check_server()
                 if self._version is None:
                     self._version = await self._list()
                 try:
@@ -337,7 +337,7 @@ class Reflector(Generic[T]):
             raise _StreamError("the server ended the watch at once")
         self._cut = lasted < seconds
 
-    async def _look(self) -> None:
+    async def _check_server(self) -> None:
         """Checks whether the server answers, after a silence or an early end; raises an error if
         not.
 

@@ -207,7 +207,7 @@ class Elector:
         return done
 
     async def _take(self) -> bool:
-        await self._look()
+        await self._read_lease()
         if self._candidate.wait(self._clock()) > 0:
             if self._logged != self.holder:
                 self._logged = self.holder
@@ -222,7 +222,7 @@ class Elector:
         except (ConflictError, NotFoundError):
             # The answer to an earlier renewal was lost, or somebody has changed, deleted or taken
             # the Lease.
-            await self._look()
+            await self._read_lease()
             if self.holder != self._candidate.identity:
                 holder = self.holder or "nobody: it was released by somebody else"
                 raise LeadershipLostError(
@@ -241,11 +241,11 @@ class Elector:
         try:
             await self._write(self._candidate.release(wall=self._micro_time()))
         except ConflictError:
-            await self._look()  # a renewal was under way
+            await self._read_lease()  # a renewal was under way
             if self.holder == self._candidate.identity:
                 await self._write(self._candidate.release(wall=self._micro_time()))
 
-    async def _look(self) -> None:
+    async def _read_lease(self) -> None:
         try:
             body = await self._client.request("GET", f"{self._path}/{self._name}")
         except NotFoundError:

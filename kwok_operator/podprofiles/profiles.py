@@ -147,7 +147,7 @@ class Profiles:
                 await asyncio.sleep(GATHER_FOR)
                 self._news.clear()
                 try:
-                    await self._look()
+                    await self._reconcile()
                 except KwokOperatorError as error:
                     logger.warning("pod profiles: %s", error)
                     await asyncio.sleep(TRY_AGAIN_AFTER)
@@ -155,7 +155,7 @@ class Profiles:
         finally:
             await self._namespaces.stop()
 
-    async def _look(self) -> None:
+    async def _reconcile(self) -> None:
         stored = self.objects.all()
         if not stored and not self._leftovers:
             return
