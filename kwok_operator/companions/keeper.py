@@ -102,7 +102,7 @@ class CompanionKeeper:
             for kind in CompanionKind
         }
         self._writer = CompanionWriter(
-            client=client, caches=self._kind_caches, spend=executor.spend
+            client=client, caches=self._kind_caches, count_request=executor.count_request
         )
         self._states: dict[str, GroupCompanions] = {}
         self._closing = False
@@ -256,7 +256,7 @@ class CompanionKeeper:
 
     async def _bring(self, group: Group, state: GroupCompanions) -> Trouble | None:
         now, wall = self._monotonic(), self._now
-        found = survey(
+        result = survey(
             group,
             self._cache.group(group.name).values(),
             state.companions,
@@ -266,29 +266,29 @@ class CompanionKeeper:
             cloud=self._cloud(group),
             now=wall,
         )
-        state.held = found.held
-        state.nodes, state.took = found.nodes, self._monotonic() - now
-        if found.due is not None:
-            self._wake(group.name, max(state.gathered_for, (found.due - wall) / 1_000))
-        state.counts = found.owners, found.owners - len(found.complete)
-        state.complete = found.complete
-        if found.work and not group.spec.paused:
+        state.held = result.held
+        state.nodes, state.took = result.nodes, self._monotonic() - now
+        if result.due is not None:
+            self._wake(group.name, max(state.gathered_for, (result.due - wall) / 1_000))
+        state.counts = result.owners, result.owners - len(result.complete)
+        state.complete = result.complete
+        if result.work and not group.spec.paused:
             if not state.failing:
                 self._judge(group, state, None)
             state.trouble = None
             try:
                 over = partial(self._over, group)
                 do = partial(self._do, group, state)
-                await self._executor.run(found.work, do, group=group.name, stop=over)
+                await self._executor.run(result.work, do, group=group.name, stop=over)
             except _REFUSED:
                 return state.trouble
-            if any(work.writes_beside(state.taken) for work in found.work):
+            if any(work.writes_beside(state.taken) for work in result.work):
                 self._wake(group.name, state.gathered_for)
-        names = frozenset(found.taken | state.taken)
+        names = frozenset(result.taken | state.taken)
         state.taken.clear()
         if names:
             return taken(names)
-        return dropped(frozenset(found.dropped)) if found.dropped else None
+        return dropped(frozenset(result.dropped)) if result.dropped else None
 
     async def _do(self, group: Group, state: GroupCompanions, work: CompanionWork) -> None:
         owner, now = work.owner, self._monotonic()

@@ -14,19 +14,19 @@ from kwok_operator.nodegroups.nodewriter import FIELD_MANAGER
 
 
 class CompanionWriter:
-    """Writes companions, each with one or a few requests. `spend()` is called before each request,
-    to count it, except the `first` of a job, which the executor has counted."""
+    """Writes companions, each with one or a few requests. `count_request()` is called before each
+    request, to count it, except the `first` of a job, which the executor has counted."""
 
     def __init__(
         self,
         *,
         client: KubeClient,
         caches: Mapping[CompanionKind, CompanionCache],
-        spend: Callable[[], None],
+        count_request: Callable[[], None],
     ) -> None:
         self._client = client
         self._caches = caches
-        self._spend = spend
+        self._count_request = count_request
 
     async def make(self, companion: Companion, owner: CompanionOwner, *, first: bool) -> bool:
         """Creates a companion; returns False if a foreign object has its name."""
@@ -35,7 +35,7 @@ class CompanionWriter:
         if known is not None and is_ours(known, owner) and known.digest == companion.digest:
             return True  # made by an earlier try of this job, of which a later request failed
         if not first:
-            self._spend()
+            self._count_request()
         try:
             answer = await self._client.request(
                 "POST",
@@ -44,7 +44,7 @@ class CompanionWriter:
                 body=companion.body(owner),
             )
         except ConflictError:
-            self._spend()
+            self._count_request()
             path = f"{companion.kind.path}/{companion.name(owner.base)}"
             try:
                 found = cache.decoder.one(await self._client.request("GET", path))
@@ -60,7 +60,7 @@ class CompanionWriter:
     async def delete(self, kind: CompanionKind, kept: CompanionRecord, *, first: bool) -> None:
         """Deletes an object, by its uid. It may be gone already."""
         if not first:
-            self._spend()
+            self._count_request()
         try:
             await self._client.request(
                 "DELETE",

@@ -86,7 +86,7 @@ class _Group:
 
 
 @dataclass(eq=False, slots=True)
-class _Run:
+class _Plan:
     group: _Group
     jobs: Iterator[Any]
     call: Callable[[Any], Awaitable[None]]
@@ -136,7 +136,7 @@ class _Run:
 
 @dataclass(eq=False, slots=True)
 class _Job:
-    plan: _Run
+    plan: _Plan
     job: Any
     failures: int = 0
     ticket: int = 0
@@ -163,10 +163,10 @@ class Executor:
         self._sleep = sleep
         self._draw = draw
         self._groups: dict[str, _Group] = {}
-        self._plans: set[_Run] = set()
-        self._turns: deque[_Run] = deque()
+        self._plans: set[_Plan] = set()
+        self._turns: deque[_Plan] = deque()
         """The plans with new jobs, in the order of their turns."""
-        self._retrying: set[_Run] = set()
+        self._retrying: set[_Plan] = set()
         """The plans with jobs to retry."""
         self._turn = 0
         self._queued = 0
@@ -182,9 +182,9 @@ class Executor:
         known = self._groups.get(group)
         return self._pace.throttled or (known is not None and known.pace.throttled)
 
-    def spend(self) -> None:
+    def count_request(self) -> None:
         """Counts one more request of a running call against the limit of requests per second."""
-        self._pace.spend(self._clock())
+        self._pace.count_request(self._clock())
 
     async def run(
         self,
@@ -206,7 +206,7 @@ class Executor:
         `jobs`, and `stop`, must not raise.
         """
         loop = asyncio.get_running_loop()
-        plan = _Run(self._group(group), iter(jobs), call, stop, loop.create_future(), patience)
+        plan = _Plan(self._group(group), iter(jobs), call, stop, loop.create_future(), patience)
         plan.advance()
         if plan.upcoming is _NONE_LEFT:
             return
@@ -392,7 +392,7 @@ class Executor:
         """Returns each active group's share of the limit."""
         return max(1, self._pace.limit // sum(1 for group in self._groups.values() if group.plans))
 
-    def _may_begin(self, plan: _Run, now: float, most: int) -> bool:
+    def _may_begin(self, plan: _Plan, now: float, most: int) -> bool:
         group = plan.group
         return (
             plan.held_until <= now

@@ -30,7 +30,7 @@ class Rate:
         """Returns the seconds until the next call may begin; 0 or less means at once."""
         return self._due - now
 
-    def spend(self, now: float) -> None:
+    def count_request(self, now: float) -> None:
         """Counts a call. If it is not due yet, the next calls wait longer."""
         if self._gap:
             self._due = max(self._due, now - CATCH_UP) + self._gap
@@ -61,12 +61,12 @@ class Pace:
     def begin(self, now: float) -> int:
         """Counts a new call; returns its ticket."""
         self.begun += 1
-        self._rate.spend(now)
+        self._rate.count_request(now)
         return self.begun
 
-    def spend(self, now: float) -> None:
+    def count_request(self, now: float) -> None:
         """Counts one more request of a running call."""
-        self._rate.spend(now)
+        self._rate.count_request(now)
 
     def succeeded(self, now: float) -> bool:
         """Notes a success; returns whether the limit was raised."""

@@ -56,11 +56,11 @@ class ServerClock:
             return
         self._date = date
         try:
-            self.said = said = parsedate_to_datetime(date).timestamp()
+            self.said = server_time = parsedate_to_datetime(date).timestamp()
         except (TypeError, ValueError, OverflowError):
             self.said = None
             return
-        ahead = self._anchor + self._monotonic() - said
+        ahead = self._anchor + self._monotonic() - server_time
         if abs(ahead) <= TOLERANCE or (self._ahead and abs(ahead - self._ahead[0]) > TOLERANCE):
             self._ahead.clear()
         if abs(ahead) > TOLERANCE:
@@ -71,7 +71,7 @@ class ServerClock:
             logger.warning(
                 "this machine's clock is wrong, the API server's is taken: ahead=%.0fs", ahead
             )
-            self._anchor = said - self._monotonic()
+            self._anchor = server_time - self._monotonic()
 
     def now(self) -> datetime:
         """Returns the time of day, with zone UTC."""

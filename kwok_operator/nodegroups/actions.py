@@ -119,17 +119,17 @@ class Actions:
             await step.before_nodes()
         endpoint = await self._endpoint(result.seen) if born_ready else None
         rendered = self._render(group, node, endpoint)
-        made, cache = dict[int, str](), self._parts.cache
+        uid_by_serial, cache = dict[int, str](), self._parts.cache
 
         async def create(serial: int) -> None:
-            # The executor calls this again if a later request failed; `made` has the node then.
-            stored = None if serial in made else await post(serial)
-            if serial not in made:
+            # The executor calls this again if a later request failed. Then the uid is known.
+            stored = None if serial in uid_by_serial else await post(serial)
+            if serial not in uid_by_serial:
                 return
             name = names.name(serial)
             # Steps write what belongs to the node, such as companions, before pods can come.
             for step in result.steps:
-                await step.born(name, uid=made[serial])
+                await step.born(name, uid=uid_by_serial[serial])
             if endpoint is not None:
                 # If the API server refuses, the next pass tries again, and reports it.
                 await self._writer.let_pods_on(name, uid=group.uid, stored=stored)
@@ -158,9 +158,9 @@ class Actions:
                 cache.release(name)
                 result.memory.taken[serial] = name
                 return None
-            made[serial] = stored.node.uid
+            uid_by_serial[serial] = stored.node.uid
             result.memory.seen.add(serial)
-            result.memory.stamped.saw(serial, template_hash_of(stored.node))
+            result.memory.hashed_nodes.note_written(serial, template_hash_of(stored.node))
             self._metrics.node_created(group.name)
             return stored
 
@@ -197,7 +197,7 @@ class Actions:
                 record, wanted, uid=group.uid, carry_over=self._carry_over
             ):
                 self._metrics.node_updated(group.name)
-                result.memory.stamped.saw(record.serial, rendered.hash)
+                result.memory.hashed_nodes.note_written(record.serial, rendered.hash)
 
         await self._executor.run(
             result.plan.update[:WRITES_PER_PASS], update, group=result.group.name, stop=stop

@@ -43,7 +43,7 @@ FIRST_LEASE_WITHIN = 15.0
 """Seconds that kwok has to take the Lease of a group's first node; after thousands of new nodes it
 takes long."""
 
-SILENT = (
+KWOK_MISSING = (
     "No kwok controller keeps the nodes: {why}. Nodes stay NotReady until one runs that manages "
     "nodes with the annotation kwok.x-k8s.io/node=fake."
 )
@@ -71,7 +71,7 @@ class KwokLink:
         self._doubted: set[KubeletEndpoint] = set()
         """Endpoints of other nodes that differ from the scout's. Each makes the operator send one
         scout."""
-        self._teacher: str | None = None
+        self._endpoint_scout: str | None = None
         """The scout whose Lease will show which kwok has the endpoint (its holder); None once the
         Lease is read."""
         self._holder: str | None = None
@@ -90,20 +90,20 @@ class KwokLink:
         """The Lease that is read again and again until it changes, a sign of life.
         `_followed_since` is when it was first read in this state."""
         self._followed_since = float("-inf")
-        self._quiet = 0.0
+        self._unrenewed_seconds = 0.0
         """Seconds for which no followed Lease has changed, added up if another Lease is followed
         instead."""
-        self._untaken: str | None = None
+        self._oldest_unleased: str | None = None
         """If kwok is behind with Leases: the oldest node whose Lease it had not taken yet."""
         self._read_at = float("-inf")
-        """A time just before the followed Lease and that of `_untaken` were last read."""
+        """A time just before the followed Lease and that of `_oldest_unleased` were last read."""
         self._alive_at = float("-inf")
         """The last time at which kwok was certainly alive."""
         self._leaseless_since: float | None = None
-        self.silent: str | None = None
+        self.problem: str | None = None
         """A sentence for users why kwok seems to be missing; None while it is alive or this is
         unknown."""
-        self._silent_by_lease = False
+        self._problem_by_lease = False
 
     async def endpoint(self, nodes: Iterable[str]) -> KubeletEndpoint | None:
         """Returns the endpoint for nodes that are to be created Ready; None if they may not be
@@ -169,7 +169,7 @@ class KwokLink:
             self._next_scout = self._clock() + SCOUT_AGAIN_AFTER
             if not await self._may_live(asked_at, name):
                 patience = f"{SCOUT_ANSWER_WITHIN:g} s"
-                self._set_silent(f"the node {name} was not initialised in {patience}")
+                self._set_problem(f"the node {name} was not initialised in {patience}")
         else:
             await self._find_holder()
         finally:
@@ -202,30 +202,33 @@ class KwokLink:
         self._scouts.clear()
         self._endpoint = endpoint
         self._doubted.add(endpoint)
-        self._teacher = name
+        self._endpoint_scout = name
         self._alive_at = self._clock()
         self._trust()
 
     async def _find_holder(self) -> None:
         # kwok takes a node's Lease before it initialises the node.
-        teacher, self._teacher = self._teacher, None
-        if teacher is not None:
-            lease = await self._lease(teacher)
+        scout, self._endpoint_scout = self._endpoint_scout, None
+        if scout is not None:
+            lease = await self._lease(scout)
             self._holder = lease.holder if lease is not None else None
 
     async def _read_again(self) -> None:
         """Reads the followed Leases again. A change since the last reading shows that kwok is
         alive."""
         started, before = self._clock(), self._followed
-        taken = self._untaken is not None and await self._lease(self._untaken) is not None
+        taken = (
+            self._oldest_unleased is not None
+            and await self._lease(self._oldest_unleased) is not None
+        )
         now = await self._lease(before.name) if before is not None else None
         if before is None or now is None:
             self._followed = None
         elif (now.holder, now.renew_time) != (before.holder, before.renew_time):
             self._followed, self._followed_since, taken = now, started, True
-            self._quiet = 0.0
+            self._unrenewed_seconds = 0.0
         else:
-            self._quiet += started - self._read_at
+            self._unrenewed_seconds += started - self._read_at
         if taken:
             self._alive_at = max(self._alive_at, self._read_at)
         self._read_at = started
@@ -233,12 +236,12 @@ class KwokLink:
     def _judge(self, newest: LeaseView) -> None:
         self._leaseless_since = None
         now, followed = self._clock(), self._followed
-        quiet = min(self._quiet, now - self._alive_at)
+        quiet = min(self._unrenewed_seconds, now - self._alive_at)
         if followed is not None and now - self._followed_since > followed.duration_seconds / 2:
-            if quiet > followed.duration_seconds and not self._silent_by_lease:
+            if quiet > followed.duration_seconds and not self._problem_by_lease:
                 # The sentence names a time, not an age, which would change and be written in each
                 # pass.
-                self._set_silent(
+                self._set_problem(
                     f"the Lease of {followed.name} was last renewed at "
                     f"{followed.renew_time:%Y-%m-%dT%H:%M:%SZ}, for {followed.duration_seconds} s",
                     by_lease=True,
@@ -247,7 +250,7 @@ class KwokLink:
                 followed = None  # Another kwok may have taken over, but not this Lease.
         if followed is None:
             self._followed, self._followed_since = newest, now
-        if self.silent is not None and quiet > newest.duration_seconds:
+        if self.problem is not None and quiet > newest.duration_seconds:
             return
         if self._holder is not None and self._holder != newest.holder:
             logger.info("kwok controller changed: holder=%s before=%s", newest.holder, self._holder)
@@ -264,7 +267,7 @@ class KwokLink:
         if self._leaseless_since is None:
             self._leaseless_since = self._clock()
         if self._clock() - self._leaseless_since >= FIRST_LEASE_WITHIN:
-            self._set_silent(f"nobody has taken the Lease of {node}")
+            self._set_problem(f"nobody has taken the Lease of {node}")
 
     def _send_scout(self) -> None:
         self._endpoint = None
@@ -272,16 +275,16 @@ class KwokLink:
 
     def _trust(self) -> None:
         self._trusted_until = self._clock() + TRUSTED_FOR
-        if self.silent is not None:
+        if self.problem is not None:
             logger.info("kwok controller is back", extra={"over": "kwok"})
-            self.silent, self._silent_by_lease = None, False
+            self.problem, self._problem_by_lease = None, False
 
-    def _set_silent(self, why: str, *, by_lease: bool = False) -> None:
-        if self.silent is None:
+    def _set_problem(self, why: str, *, by_lease: bool = False) -> None:
+        if self.problem is None:
             logger.warning("kwok controller does not answer: %s", why, extra={"trouble": "kwok"})
         self._alive_at = float("-inf")
-        self._silent_by_lease = by_lease
-        self.silent = SILENT.format(why=why)
+        self._problem_by_lease = by_lease
+        self.problem = KWOK_MISSING.format(why=why)
 
     async def _may_live(self, since: float, scout: str) -> bool:
         """Whether kwok may be alive though it did not initialise the scout in time, because it is
@@ -290,7 +293,10 @@ class KwokLink:
             await self._read_again()
         if self._alive_at >= since or await self._lease(scout) is not None:
             return True
-        return self._followed is not None and self._quiet < self._followed.duration_seconds / 2
+        return (
+            self._followed is not None
+            and self._unrenewed_seconds < self._followed.duration_seconds / 2
+        )
 
     async def _newest_lease(self, nodes: Sequence[str]) -> LeaseView | None:
         """Finds the Lease that kwok took last. `nodes` are in the order of their creation.
@@ -299,13 +305,13 @@ class KwokLink:
         newest nodes may have none yet, and the oldest Leases say little.
         """
         found, low, high = None, 0, len(nodes) - 1
-        self._untaken = None
+        self._oldest_unleased = None
         probes = iter((high, 0))
         while low <= high:
             probe = next(probes, (low + high) // 2)
             lease = await self._lease(nodes[probe])
             if lease is None:
-                self._untaken, high = nodes[probe], probe - 1
+                self._oldest_unleased, high = nodes[probe], probe - 1
             else:
                 found, low = lease, probe + 1
         return found

@@ -175,15 +175,15 @@ def _node_network(network: Network, group: str) -> NodeNetwork:
             problem="has no addresses for nodes, as its first and last are not given away",
             remedy="make the range larger",
         )
-    found = NodeNetwork(pods, size, nodes, start=0)
-    if found.places > MOST_PLACES:
+    node_network = NodeNetwork(pods, size, nodes, start=0)
+    if node_network.places > MOST_PLACES:
         raise TemplateError(
             field=f"{FIELD}.blockSize",
             value=size,
             problem="makes more blocks of the range than serials can count",
             remedy=f"write at most {pods.prefix + MOST_PLACES.bit_length() - 1}",
         )
-    return replace(found, start=zlib.crc32(group.encode()) % found.places)
+    return replace(node_network, start=zlib.crc32(group.encode()) % node_network.places)
 
 
 def _range(field: str, text: str) -> Block:

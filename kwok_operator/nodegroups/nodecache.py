@@ -226,7 +226,7 @@ class NodeCache:
         self._strays.pop(group, None)
 
     @property
-    def has_odd(self) -> bool:
+    def has_foreign_nodes(self) -> bool:
         """Whether any node has the label of a group that did not create it."""
         return any(record.serial is None for record in self._nodes.values())
 

@@ -64,8 +64,8 @@ class Stored(NamedTuple):
 
 
 class NodeWriter:
-    """Writes nodes with one or few requests each. `spend` is called for each request after the
-    first, to count it against --max-qps.
+    """Writes nodes with one or few requests each. `count_request` is called for each request after
+    the first, to count it against --max-qps.
 
     `pods_refused(group, sentence)` is called once if the operator may not delete a group's pods.
     """
@@ -75,13 +75,13 @@ class NodeWriter:
         *,
         client: KubeClient,
         cache: NodeCache,
-        spend: Callable[[], None] = lambda: None,
+        count_request: Callable[[], None] = lambda: None,
         pods_refused: Callable[[str, str], None] = lambda group, sentence: None,
     ) -> None:
         self._client = client
         self._cache = cache
-        self._spend = spend
-        self._pods = PodRemover(client=client, spend=spend, refused=pods_refused)
+        self._count_request = count_request
+        self._pods = PodRemover(client=client, count_request=count_request, refused=pods_refused)
 
     async def check(
         self, name: str, body: bytes, *, group: str, uid: str, template_hash: str
@@ -117,7 +117,7 @@ class NodeWriter:
                 "POST", NODES_PATH, params={"fieldManager": FIELD_MANAGER}, body=body
             )
         except ConflictError:
-            self._spend()
+            self._count_request()
             found = await self._read(name)
             if found is None or found.node.deleting or not _is_made_by_us(found.body):
                 logger.info("name is taken: group=%s node=%s", group, name)
@@ -129,7 +129,7 @@ class NodeWriter:
         try:
             _require_marks(stored.node, name, group=group, uid=uid, template_hash=template_hash)
         except AlteredNodeError:
-            self._spend()
+            self._count_request()
             await self._take_back(stored.node, group=group, uid=uid)
             raise
         self._cache.created(group, self._cache.record_of(stored.node))
@@ -158,7 +158,7 @@ class NodeWriter:
             return ""
         lost = _lost_marks(stored.node, group=group, uid=uid)
         if lost and not looking and await self._is_alive(group, uid=uid):
-            self._spend()
+            self._count_request()
             try:
                 stored = await self._put_marks(stored, group=group, uid=uid, label=label)
             except (ConflictError, NotFoundError, *REFUSED) as error:
@@ -185,7 +185,7 @@ class NodeWriter:
             self._cache.settle_stray(group, name)
         return gone
 
-    async def stamp(self, record: NodeRecord, template_hash: str, *, uid: str) -> None:
+    async def restore_hash(self, record: NodeRecord, template_hash: str, *, uid: str) -> None:
         """Restores the annotation with the template's hash on a node. If the API server refuses,
         that is only logged."""
         patch = {"metadata": {"annotations": {constants.TEMPLATE_HASH_ANNOTATION: template_hash}}}
@@ -198,7 +198,7 @@ class NodeWriter:
         """Whether the group exists and is not being deleted. Call it after the node was read: if
         the group's deletion orphaned the node before that, the node must not get its marks
         again."""
-        self._spend()
+        self._count_request()
         try:
             answer = await self._client.request(
                 "GET", f"{constants.GROUPS_PATH}/{group}", accept=ACCEPT_METADATA
@@ -247,12 +247,12 @@ class NodeWriter:
                 if patch is None:
                     self._cache.upsert(self._cache.record_of(node))
                     return None
-                self._spend()
+                self._count_request()
                 try:
                     patched = await self._send_patch(name, "", patch, content_type=JSON_PATCH)
                 except (ConflictError, InvalidError) as error:
                     refusal = error
-                    self._spend()
+                    self._count_request()
                     body, node = await self._get(name)
                 else:
                     self._cache.updated(self._cache.record_of(patched), ready=True, tainted=False)
@@ -307,7 +307,7 @@ class NodeWriter:
         except (ConflictError, InvalidError):
             # The patch contains the uid, which can't change. So the API server refuses it for
             # another node of this name.
-            self._spend()
+            self._count_request()
             stored = await self._read(record.name)
             if stored is None:
                 self._cache.deleted(record.name, gone=True)
@@ -352,7 +352,7 @@ class NodeWriter:
         for subresource, patch in patches:
             guard = {"resourceVersion": str(node.resource_version)}
             body = {**patch, "metadata": {**patch.get("metadata", {}), **guard}}
-            self._spend()
+            self._count_request()
             node = await self._send_patch(node.name, subresource, body)
         return node
 
@@ -424,7 +424,7 @@ class NodeWriter:
 
     async def _reread(self, record: NodeRecord) -> Stored | None:
         """Reads the node again; None if it is gone, or another one has its name."""
-        self._spend()
+        self._count_request()
         stored = await self._read(record.name)
         return stored if stored is not None and stored.node.uid == record.uid else None
 
@@ -438,7 +438,7 @@ class NodeWriter:
     async def _confirm_absence(self, name: str, error: NotFoundError) -> None:
         """Checks by a list whether a node is gone, as a 404 may come from a proxy. Raises
         ServerError if the list has the node."""
-        self._spend()
+        self._count_request()
         answer = await self._client.request(
             "GET",
             NODES_PATH,

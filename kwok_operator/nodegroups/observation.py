@@ -51,7 +51,7 @@ class Openings:
 
 
 @dataclass(slots=True)
-class Stamped:
+class HashedNodes:
     """Remembers which nodes had the hash of the present template. If one of them no longer has it,
     somebody has removed the annotation: the node isn't outdated.
 
@@ -65,7 +65,7 @@ class Stamped:
     serials: dict[int | None, int] = field(default_factory=dict)
     """Serial -> the resourceVersion in which the node was last seen to have the hash."""
 
-    def saw(self, serial: int | None, template_hash: str) -> None:
+    def note_written(self, serial: int | None, template_hash: str) -> None:
         """Notes that the operator has just written a node with this hash."""
         if template_hash == self.template_hash:
             self.serials.setdefault(serial, 0)
@@ -119,14 +119,14 @@ class Memory:
     seen: set[int] = field(default_factory=set)
     taken: dict[int, str] = field(default_factory=dict)
     given_up: set[int] = field(default_factory=set)
-    honoured: frozenset[str] = frozenset()
+    existing_names: frozenset[str] = frozenset()
     """Names in `nodesToDelete` that did stand for an existing node."""
     refusal: str | None = None
     doubted: bool = False
     """Whether the last write of the status failed because the API server did not find the group."""
     openings: Openings = field(default_factory=Openings)
     regains: Openings = field(default_factory=partial(Openings, longest=60.0))
-    stamped: Stamped = field(default_factory=Stamped)
+    hashed_nodes: HashedNodes = field(default_factory=HashedNodes)
     altered: tuple[str, ...] = ()
     """Nodes that exist but have lost their marks (label, uid, owner, template hash)."""
     lost_marks: str = ""
@@ -149,8 +149,8 @@ class Memory:
         Clients that name nodes, above all cluster-autoscaler, leave the names in nodesToDelete for
         a while after the nodes are gone.
         """
-        self.honoured = (self.honoured | (named - frozenset(absent))) & named
-        return tuple(name for name in absent if name not in self.honoured)
+        self.existing_names = (self.existing_names | (named - frozenset(absent))) & named
+        return tuple(name for name in absent if name not in self.existing_names)
 
     def refresh(self, group: Group) -> None:
         """Takes over a status that somebody else has changed since the operator wrote it.
@@ -298,7 +298,7 @@ def observed(
             for serial, record in records.items()
             if record.template_hash != template_hash
             and not record.deleting
-            and not memory.stamped.has_lost(record, template_hash)
+            and not memory.hashed_nodes.has_lost(record, template_hash)
         ]
         if template_hash is not None
         else ()

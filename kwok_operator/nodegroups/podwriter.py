@@ -19,18 +19,18 @@ REMEDY: Final = "kubectl apply -f deploy/components/delete-pods/rbac.yaml"
 
 
 class PodRemover:
-    """Deletes pods. `spend` is called for each request, to count it against --max-qps;
+    """Deletes pods. `count_request` is called for each request, to count it against --max-qps;
     `refused(group, sentence)` at a group's first 403."""
 
     def __init__(
         self,
         *,
         client: KubeClient,
-        spend: Callable[[], None],
+        count_request: Callable[[], None],
         refused: Callable[[str, str], None],
     ) -> None:
         self._client = client
-        self._spend = spend
+        self._count_request = count_request
         self._refused = refused
         self._reported: set[str] = set()
 
@@ -44,7 +44,7 @@ class PodRemover:
                 self._refused(group, _in_words(error))
 
     async def _remove(self, node: str) -> None:
-        self._spend()
+        self._count_request()
         answer = await self._client.request(
             "GET",
             PODS_PATH,
@@ -55,7 +55,7 @@ class PodRemover:
             await self._remove_one(pod["metadata"])
 
     async def _remove_one(self, pod: Mapping[str, Any]) -> None:
-        self._spend()
+        self._count_request()
         try:
             await self._client.request(
                 "DELETE",

@@ -69,7 +69,7 @@ class GroupReporter:
             template_tried=resolution.retry_in is None,
             template_origin=resolution.origin,
             last_template=resolution.why_last,
-            kwok_silent=self._parts.kwok.silent,
+            kwok_silent=self._parts.kwok.problem,
             refusal=result.memory.hindrance,
             rollout=plan.rollout,
             autoscaled=group.spec.autoscaling is not None,

@@ -4,7 +4,7 @@ are gone, or have lost the marks (label, owner) by which the operator recognises
     NodeCache.strays ──GET by name──> gone: forgotten, and made anew (many: by one list)
                                   ├─> altered: put back; until it stays, no node is made
                                   └─> no success: that node is tried again, the pass goes on
-    Stamped ──of its nodes, those without the hash of their template──> altered, too
+    HashedNodes ──of its nodes, those without the hash of their template──> altered, too
 
 Otherwise a webhook that removes the label or the hash of each node would have nodes created without
 end. In a paused group strays are looked for only to free the room of those that are gone.
@@ -107,7 +107,7 @@ class Strays:
             try:
                 if node.name in stripped:
                     lost = TEMPLATE_MARK
-                    await parts.writer.stamp(node, resolution.hash, uid=group.uid)
+                    await parts.writer.restore_hash(node, resolution.hash, uid=group.uid)
                 else:
                     looking = group.spec.paused
                     lost = await parts.writer.regain(
@@ -143,7 +143,7 @@ class Strays:
         nodes = self._parts.cache.group(group.name).values()
         own = [node for node in nodes if node.owner == group.uid]
         strays = self._parts.cache.strays(group.name).values()
-        lost = memory.stamped.lost(resolution.hash, own, strays=strays)
+        lost = memory.hashed_nodes.lost(resolution.hash, own, strays=strays)
         return {node.name: node for node in lost}
 
 

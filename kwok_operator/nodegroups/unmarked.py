@@ -31,7 +31,7 @@ async def find_unmarked(
     groups = {group.uid: group for name in store.names() if (group := store.get(name)) is not None}
     if not groups:
         return []
-    pages = list_nodes(client, labelled=cache.has_odd)
+    pages = list_nodes(client, labelled=cache.has_foreign_nodes)
     return [
         record async for page in pages for record in unmarked(page, groups, read=cache.record_of)
     ]

@@ -110,9 +110,11 @@ class Assembly:
         self._set_up_cache(nodes, clock=clock)
         pace = Pace(most=settings.node_concurrency, qps=settings.max_qps)
         executor = self._executor = executor or Executor(pace, metrics=metrics)
-        spend, refused = executor.spend, self._pods_refused
+        count_request, refused = executor.count_request, self._pods_refused
         self._set_up_clouds(groups=groups, metrics=metrics, clock=clock)
-        writer = NodeWriter(client=nodes, cache=self.cache, spend=spend, pods_refused=refused)
+        writer = NodeWriter(
+            client=nodes, cache=self.cache, count_request=count_request, pods_refused=refused
+        )
         self.recorder = Recorder(client=groups, clock=clock.monotonic, wall=clock.wall)
         self._set_up_sources(groups=groups, nodes=nodes, metrics=metrics, clock=clock)
         self._set_up_profiles(nodes, metrics=metrics, clock=clock)
@@ -366,7 +368,7 @@ class Assembly:
     def _export(self, metrics: Metrics) -> None:
         """Connects /metrics with the values that are computed when it is read."""
         metrics.watch_queue(lambda: self.queue.depth)
-        metrics.watch_kwok(lambda: self.kwok.silent is None)
+        metrics.watch_kwok(lambda: self.kwok.problem is None)
         metrics.watch_total(
             nodes=lambda: len(self.cache),
             limit=self._settings.max_total_nodes,

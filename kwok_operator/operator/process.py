@@ -252,6 +252,6 @@ class Operator:
         remarks = []
         if self._elector is not None and not self._elector.leading:
             remarks.append(f"standby: {self._elector.holder or 'nobody'} leads")
-        if self.parts.kwok.silent is not None:
-            remarks.append(self.parts.kwok.silent)
+        if self.parts.kwok.problem is not None:
+            remarks.append(self.parts.kwok.problem)
         return remarks

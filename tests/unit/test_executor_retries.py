@@ -327,7 +327,7 @@ async def test_requests_on_top_of_a_call_count_for_the_rate() -> None:
     scene = Scene(qps=10.0)
 
     async def call(_: int) -> None:
-        scene.executor.spend()
+        scene.executor.count_request()
 
     await scene.executor.run(JOBS, call, group="web", stop=never)
     assert scene.now == pytest.approx(10.0, abs=0.3)

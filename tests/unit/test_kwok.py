@@ -120,14 +120,14 @@ async def test_nothing_is_known_at_first(world: World, leases: list[str]) -> Non
     world.renew(*leases)
     assert await world.kwok.endpoint(leases) is None
     assert world.kwok.wants_scout()
-    assert world.kwok.silent is None
+    assert world.kwok.problem is None
 
 
 class TestScout:
     async def test_answered_it_teaches_the_endpoint(self, world: World) -> None:
         await taught(world)
         assert await world.kwok.endpoint([]) == ENDPOINT
-        assert world.kwok.silent is None
+        assert world.kwok.problem is None
 
     async def test_kwok_may_answer_before_the_post_does(self, world: World) -> None:
         async def post() -> bool:
@@ -140,9 +140,9 @@ class TestScout:
     async def test_not_answered_kwok_is_silent_and_asked_later(self, world: World) -> None:
         await world.kwok.scout("web-0", posting(world.kwok, "web-0", answer=None))
         assert await world.kwok.endpoint([]) is None
-        assert world.kwok.silent is not None
-        assert "the node web-0 was not initialised in 0.01 s" in world.kwok.silent
-        assert "annotation kwok.x-k8s.io/node=fake" in world.kwok.silent
+        assert world.kwok.problem is not None
+        assert "the node web-0 was not initialised in 0.01 s" in world.kwok.problem
+        assert "annotation kwok.x-k8s.io/node=fake" in world.kwok.problem
         world.seconds += SCOUT_AGAIN_AFTER - 1
         assert not world.kwok.wants_scout()
         world.seconds += 1
@@ -157,17 +157,17 @@ class TestScout:
         await world.kwok.scout("web-3", posting(world.kwok, "web-3", answer=None))
         world.seconds += TRUSTED_FOR
         await world.kwok.look(NODES)
-        assert world.kwok.silent is not None
+        assert world.kwok.problem is not None
         world.renew("web-2")
         world.seconds += LOOK_EVERY
         await world.kwok.look(NODES)
-        assert world.kwok.silent is None
+        assert world.kwok.problem is None
 
     async def test_answered_late_it_teaches_all_the_same(self, world: World) -> None:
         await world.kwok.scout("web-0", posting(world.kwok, "web-0", answer=None))
         world.seconds += 60.0
         world.kwok.initialised("web-0", ENDPOINT, group="web", first_sight=False)
-        assert world.kwok.silent is None
+        assert world.kwok.problem is None
         assert await world.kwok.endpoint([]) == ENDPOINT
         assert world.kwok.wants_scout()
 
@@ -182,7 +182,7 @@ class TestScout:
             return True
 
         await world.kwok.scout("web-3", post)
-        assert world.kwok.silent is None
+        assert world.kwok.problem is None
         assert not world.kwok.wants_scout()
 
     async def test_not_answered_kwok_may_still_be_renewing(self, world: World) -> None:
@@ -190,18 +190,18 @@ class TestScout:
         world.renew(*NODES)
         await world.kwok.look(NODES)
         for _ in range(2):
-            assert world.kwok.silent is None
+            assert world.kwok.problem is None
             await world.kwok.scout("web-3", posting(world.kwok, "web-3", answer=None))
             await world.pass_by(DURATION / 2, renewing=False)
-        assert world.kwok.silent is not None
-        assert "web-3 was not initialised" in world.kwok.silent
+        assert world.kwok.problem is not None
+        assert "web-3 was not initialised" in world.kwok.problem
 
     async def test_whose_name_is_taken_is_not_waited_for(self, world: World) -> None:
         async def post() -> bool:
             return False
 
         await world.kwok.scout("web-0", post)
-        assert world.kwok.silent is None
+        assert world.kwok.problem is None
         assert world.kwok.wants_scout()
         # The node of that name is somebody else's and teaches nothing.
         world.kwok.initialised("web-0", ENDPOINT, group="web", first_sight=True)
@@ -213,7 +213,7 @@ class TestScout:
 
         with pytest.raises(ApiUnreachableError):
             await world.kwok.scout("web-0", post)
-        assert world.kwok.silent is None
+        assert world.kwok.problem is None
         assert world.kwok.wants_scout()
 
 
@@ -233,25 +233,25 @@ class TestLease:
         world.kwoks_clock += timedelta(seconds=ahead)
         await taught(world)
         await world.pass_by(100.0, renewing=True)
-        assert (await world.kwok.endpoint(NODES), world.kwok.silent) == (ENDPOINT, None)
+        assert (await world.kwok.endpoint(NODES), world.kwok.problem) == (ENDPOINT, None)
         await world.pass_by(DURATION, renewing=False)
         assert await world.kwok.endpoint(NODES) is None
-        assert world.kwok.silent is None
+        assert world.kwok.problem is None
         await world.pass_by(DURATION, renewing=False)
-        assert world.kwok.silent is not None
+        assert world.kwok.problem is not None
 
     async def test_a_clock_that_is_put_right_is_no_sign_of_death(self, world: World) -> None:
         await taught(world)
         await world.pass_by(100.0, renewing=True)
         world.kwoks_clock -= timedelta(hours=1)
         await world.pass_by(100.0, renewing=True)
-        assert (await world.kwok.endpoint(NODES), world.kwok.silent) == (ENDPOINT, None)
+        assert (await world.kwok.endpoint(NODES), world.kwok.problem) == (ENDPOINT, None)
 
     async def test_the_first_sight_of_it_shows_nothing(self, world: World) -> None:
         """After a restart: kwok may be gone for an hour, or have renewed it a moment ago."""
         world.renew(*NODES)
         await world.kwok.look(NODES)
-        assert world.kwok.silent is None
+        assert world.kwok.problem is None
         await taught(world)
         world.seconds += TRUSTED_FOR
         assert await world.kwok.endpoint(NODES) == ENDPOINT
@@ -263,7 +263,7 @@ class TestLease:
         world.seconds += 3_600
         world.renew(*NODES)
         assert await world.kwok.endpoint(NODES) is None
-        assert world.kwok.silent is None
+        assert world.kwok.problem is None
         assert world.kwok.wants_scout()
 
     async def test_unchanged_kwok_is_silent_until_it_renews(self, world: World) -> None:
@@ -272,16 +272,16 @@ class TestLease:
         world.seconds += TRUSTED_FOR
         await world.kwok.look(NODES)
         await world.pass_by(DURATION, renewing=False)
-        assert world.kwok.silent is None
+        assert world.kwok.problem is None
         await world.pass_by(DURATION, renewing=False)
         assert await world.kwok.endpoint(NODES) is None
-        before = world.kwok.silent
+        before = world.kwok.problem
         assert "the Lease of web-2 was last renewed at 2026-01-02T03:20:45Z" in str(before)
         # It is part of the status, which is only written when it changes.
         await world.pass_by(300.0, renewing=False)
-        assert world.kwok.silent == before
+        assert world.kwok.problem == before
         await world.pass_by(DURATION / 2, renewing=True)
-        assert (await world.kwok.endpoint(NODES), world.kwok.silent) == (ENDPOINT, None)
+        assert (await world.kwok.endpoint(NODES), world.kwok.problem) == (ENDPOINT, None)
         assert world.kwok.wants_scout()
 
     @pytest.mark.parametrize("alive", [True, False])
@@ -291,28 +291,28 @@ class TestLease:
         await taught(world)
         world.renew(*groups)
         ended = world.seconds
-        while world.kwok.silent is None and world.seconds < ended + 10 * DURATION:
+        while world.kwok.problem is None and world.seconds < ended + 10 * DURATION:
             world.seconds += 1
             now = int(world.seconds)
             if alive:
                 world.renew(*groups[now % 10 :: 10])
             await world.kwok.look([groups[now % len(groups)]])
-        assert (world.kwok.silent is None) == alive
+        assert (world.kwok.problem is None) == alive
         assert alive or world.seconds - ended <= 1.5 * DURATION
         for _ in range(DURATION):
             world.seconds += 1
             world.renew("another-0")
             await world.kwok.look(["another-0"])
-        assert world.kwok.silent is None
+        assert world.kwok.problem is None
 
     async def test_in_time_it_says_more_than_a_scout(self, world: World) -> None:
         world.renew(*NODES)
         await world.kwok.look(NODES)
         await world.pass_by(0.8 * DURATION, renewing=False)
         await world.kwok.scout("web-3", posting(world.kwok, "web-3", answer=None))
-        assert "was not initialised" in str(world.kwok.silent)
+        assert "was not initialised" in str(world.kwok.problem)
         await world.pass_by(DURATION, renewing=False)
-        assert "was last renewed at" in str(world.kwok.silent)
+        assert "was last renewed at" in str(world.kwok.problem)
 
     async def test_of_a_node_that_is_gone_it_shows_nothing(self, world: World) -> None:
         world.renew(*NODES)
@@ -320,9 +320,9 @@ class TestLease:
         del world.leases["web-2"]
         world.seconds += 3_600
         await world.kwok.look(NODES[:2])
-        assert world.kwok.silent is None
+        assert world.kwok.problem is None
         await world.pass_by(DURATION + TRUSTED_FOR, renewing=False)
-        assert world.kwok.silent is not None
+        assert world.kwok.problem is not None
 
     @pytest.mark.parametrize("leases", [{}, dict.fromkeys(NODES, ("kwok-a", 1, None))], ids=bool)
     async def test_untaken_kwok_is_silent(self, world: World, leases: dict[str, Any]) -> None:
@@ -331,16 +331,16 @@ class TestLease:
         await world.kwok.look(NODES)
         world.seconds += FIRST_LEASE_WITHIN - 1
         await world.kwok.look(NODES)
-        assert world.kwok.silent is None
+        assert world.kwok.problem is None
         world.seconds += 1
         await world.kwok.look(NODES)
-        assert "nobody has taken the Lease of web-0" in str(world.kwok.silent)
+        assert "nobody has taken the Lease of web-0" in str(world.kwok.problem)
 
     @pytest.mark.parametrize("quiet", [0.75, 2], ids=["untold", "told"])
     async def test_one_look_for_all_while_quiet(self, world: World, quiet: float) -> None:
         await taught(world)
         await world.pass_by(quiet * DURATION + TRUSTED_FOR, renewing=False)
-        assert (world.kwok.silent is not None, world.kwok.alive) == (quiet > 1, False)
+        assert (world.kwok.problem is not None, world.kwok.alive) == (quiet > 1, False)
         world.seconds += LOOK_EVERY
         world.asked.clear()
         world.latency = LOOK_EVERY
@@ -349,14 +349,14 @@ class TestLease:
         world.renew("web-0", "web-2")
         world.seconds += LOOK_EVERY
         await world.kwok.look(NODES)
-        assert world.kwok.silent is None
+        assert world.kwok.problem is None
 
     async def test_a_kwok_that_takes_none_is_known_by_its_answers(self, world: World) -> None:
         await world.kwok.scout("web-0", posting(world.kwok, "web-0", answer=ENDPOINT))
         for _ in range(3):
             world.seconds += FIRST_LEASE_WITHIN
             await world.kwok.look(NODES)
-        assert world.kwok.silent is None
+        assert world.kwok.problem is None
 
     async def test_a_kwok_that_is_behind_is_known_by_what_it_takes(self, world: World) -> None:
         # It takes Leases in the order of nodes, and renews none meanwhile.
@@ -379,14 +379,14 @@ class TestLease:
             world.seconds += DURATION / 4
             world.renew("web-2")
             await world.kwok.look(NODES)
-        assert world.kwok.silent is None
+        assert world.kwok.problem is None
 
     async def test_an_api_server_without_an_answer_is_not_kwoks_silence(self, world: World) -> None:
         world.unreachable = True
         await world.kwok.look([])  # nothing to ask about
         with pytest.raises(ApiUnreachableError):
             await world.kwok.look(NODES)
-        assert world.kwok.silent is None
+        assert world.kwok.problem is None
 
 
 class TestAnotherKwok:
@@ -398,7 +398,7 @@ class TestAnotherKwok:
         world.renew(*NODES, holder="kwok-b")
         assert await world.kwok.endpoint(NODES) is None
         assert world.kwok.wants_scout()
-        assert world.kwok.silent is None
+        assert world.kwok.problem is None
         await taught(world, endpoint=OTHER, holder="kwok-b")
         for _ in range(20):
             world.seconds += TRUSTED_FOR
@@ -459,4 +459,4 @@ async def test_a_hung_lease_blocks_nobody(world: World, monkeypatch: pytest.Monk
     world.hangs = True
     await asyncio.gather(*(world.kwok.look([node]) for node in NODES))
     assert len(world.asked) == 1
-    assert not world.kwok.alive and world.kwok.silent is None
+    assert not world.kwok.alive and world.kwok.problem is None

@@ -73,7 +73,7 @@ class World:
             changed=lambda _: None, initialised=lambda *_, **__: None, read_mark=read_mark
         )
         self.spent = 0
-        self.writer = NodeWriter(client=client, cache=self.cache, spend=self._spend)
+        self.writer = NodeWriter(client=client, cache=self.cache, count_request=self._spend)
 
     def _spend(self) -> None:
         self.spent += 1

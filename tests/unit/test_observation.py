@@ -11,7 +11,7 @@ from kwok_operator.nodegroups.api.status import KwokNodeGroupStatus
 from kwok_operator.nodegroups.client import Group
 from kwok_operator.nodegroups.naming import NodeNames
 from kwok_operator.nodegroups.nodecache import NodeCache, record_of
-from kwok_operator.nodegroups.observation import Memory, Observation, Stamped, observe, observed
+from kwok_operator.nodegroups.observation import HashedNodes, Memory, Observation, observe, observed
 from kwok_operator.nodegroups.plan import ObservedGroup
 from kwok_operator.nodegroups.serials import Batch
 
@@ -260,14 +260,14 @@ def test_a_name_that_was_there_is_no_mistake_when_it_is_gone() -> None:
 
 
 def test_which_nodes_have_lost_the_hash_of_their_template() -> None:
-    stamped, version = Stamped(), 1
+    hashed, version = HashedNodes(), 1
 
     def lost(template_hash: str, *of: str) -> list[int | None]:
         nodes = [
             node(NAMES.name(serial), template=each, version=version)
             for serial, each in enumerate(of)
         ]
-        return [r.serial for r in stamped.lost(template_hash, [*map(record_of, nodes)])]
+        return [r.serial for r in hashed.lost(template_hash, [*map(record_of, nodes)])]
 
     assert lost("one", "one", "one", "") == []
     assert lost("one", "one", "", "") == [1]
@@ -275,7 +275,7 @@ def test_which_nodes_have_lost_the_hash_of_their_template() -> None:
     assert lost("two", "one", "", "two") == [], "those are outdated"
     assert lost("one", "one", "one", "two") == []
     assert lost("one", "two", "odd", "two") == [1]
-    stamped.saw(2, "one")
+    hashed.note_written(2, "one")
     assert lost("one", "one", "one", "") == [2]
     version = 7
     assert lost("one", "one", "one", "odd") == [2]

@@ -125,7 +125,7 @@ def test_no_stretch_of_time_has_more_than_the_rate(per_second: float, gaps: list
     for gap in gaps:
         now += gap / per_second
         now = max(now, now + rate.wait(now))
-        rate.spend(now)
+        rate.count_request(now)
         begun.append(now)
     for i, start in enumerate(begun):
         for count, end in enumerate(begun[i:], start=1):
@@ -136,7 +136,7 @@ def test_no_stretch_of_time_has_more_than_the_rate(per_second: float, gaps: list
 def test_the_rate_is_reached_by_those_who_wake_late(per_second: float) -> None:
     rate, now, count = Rate(per_second), 0.0, 0
     while now < 100.0:
-        rate.spend(now)
+        rate.count_request(now)
         count += 1
         wait = rate.wait(now)
         now += wait + 0.001 if wait > 0 else 0.0  # a timer is a millisecond late
@@ -153,6 +153,6 @@ def test_no_rate_is_no_wait() -> None:
 def test_requests_on_top_are_made_up_for() -> None:
     pace = Pace(most=4, qps=10.0)
     pace.begin(100.0)
-    pace.spend(100.0)
-    pace.spend(100.0)
+    pace.count_request(100.0)
+    pace.count_request(100.0)
     assert pace.wait(100.0) == pytest.approx(0.3 - CATCH_UP)

@@ -15,7 +15,7 @@ class World:
         self.server = server
         self.told: list[tuple[str, str]] = []
         self.spent = 0
-        self.remover = PodRemover(client=client, spend=self._spend, refused=self._refused)
+        self.remover = PodRemover(client=client, count_request=self._spend, refused=self._refused)
 
     def _spend(self) -> None:
         self.spent += 1
