@@ -153,7 +153,7 @@ def _made(
     node_pools = reading.bounds.node_pools
     pools, about_pools = node_pools.finish(grouped.labels)
     placement, about_places = placement_of(
-        imported.standing, nth=grouped.nth, barriers=grouped.barriers
+        imported.locations, nth=grouped.nth, barriers=grouped.barriers
     )
     notes = [*reading.notes, *grouped.notes, *about_pools, *imported.notes, *about_places]
     read = {"Node": grouped.read, **imported.read}
@@ -166,7 +166,7 @@ def _made(
             [group for group in grouped.groups if group.name in scaled],
             ca_names=ca_names,
             nth=grouped.nth,
-            workloads=imported.standing,
+            workloads=imported.locations,
             anonymizer=anonymizer,
         )
 

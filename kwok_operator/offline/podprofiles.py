@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kwok_operator.constants import PROFILE_KIND
-from kwok_operator.importing.pods.allow import TEXTS, Schema, keep
+from kwok_operator.importing.pods.allow import TEXTS, Schema, copy_allowed
 from kwok_operator.offline.files import Files, Finding, FoundObject
 from kwok_operator.podprofiles.api import KwokPodProfileSpec
 from kwok_operator.podprofiles.compile import Profile
@@ -82,7 +82,7 @@ class _Forecaster:
         self._result = PodForecast(findings=list(files.findings))
         self._specs = {profile.name: spec for profile, spec in self._sound()}
         self._labels = {
-            each.name: keep(each.value.get("metadata"), _LABELS).fields.get("labels", {})
+            each.name: copy_allowed(each.value.get("metadata"), _LABELS).fields.get("labels", {})
             for each in files.others
             if each.value["kind"] == "Namespace"
         }
@@ -108,7 +108,11 @@ class _Forecaster:
         """Returns the fields of a workload that decide about its pods. Values that the API server
         refuses become findings."""
         bare = workload.value["kind"] == "Pod"
-        kept = keep(workload.value, _POD) if bare else keep(workload.value.get("spec"), _WORKLOAD)
+        kept = (
+            copy_allowed(workload.value, _POD)
+            if bare
+            else copy_allowed(workload.value.get("spec"), _WORKLOAD)
+        )
         for unfit in kept.unfit:
             path = tuple(filter(None, ("" if bare else "spec", *unfit.split("."))))
             message = f"{'.'.join(path)}: is nothing that the API server takes; see kubectl explain"

@@ -67,7 +67,7 @@ def read(
             workloads.add(kind, body)
     grouped = nodes.finish()
     imported = workloads.finish(places=grouped.places)
-    placement, notes = placement_of(imported.standing, nth=grouped.nth, barriers=grouped.barriers)
+    placement, notes = placement_of(imported.locations, nth=grouped.nth, barriers=grouped.barriers)
     return [*grouped.manifests, *imported.manifests], placement, notes
 
 

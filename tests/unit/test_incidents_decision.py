@@ -21,12 +21,12 @@ from kwok_operator.formats.autoscalertexts import GroupRefusal, ScaleUp
 from kwok_operator.formats.yamltext import load_documents
 from kwok_operator.importing.anonymous import Anonymizer
 from kwok_operator.importing.importer import run_import
-from kwok_operator.importing.incidents.decision import CourseEnd, Decision, decide
+from kwok_operator.importing.incidents.decision import Decision, WindowEnd, decide
 from kwok_operator.importing.incidents.logfiles import read_logs
 from kwok_operator.importing.incidents.replaycopy import copy_of
 from kwok_operator.importing.incidents.replaying import ReplayCopy, replay_of
 from kwok_operator.importing.notes import Ref
-from kwok_operator.importing.pods.standing import Standing
+from kwok_operator.importing.pods.podlocations import PodLocations
 from kwok_operator.importing.settings import ImportSettings
 from kwok_operator.rehearsal.scenario.expectation import Expectation
 from kwok_operator.reporter import Reporter
@@ -125,14 +125,14 @@ def test_the_decision_is_what_happened_from_the_moment_on_until_other_pods_came(
 
     assert decision.at == AT
     assert [plan.groups for plan in decision.scale_ups] == [(ScaleUp("a", 2, 5, 10),)]
-    assert decision.scale_ups[0].others == frozenset()
+    assert decision.scale_ups[0].alternatives == frozenset()
     assert decision.refusals == {
         "shop/huge-1": (
             GroupRefusal("Insufficient cpu", 2),
             GroupRefusal("max node group size reached", 1),
         )
     }
-    assert decision.ended is CourseEnd.OTHER_PODS
+    assert decision.ended is WindowEnd.OTHER_PODS
     assert not decision.problems
 
 
@@ -552,9 +552,9 @@ def test_an_import_writes_a_scenario_that_expects_the_decision(
 def test_pods_are_called_after_what_makes_them_in_the_copy() -> None:
     gathered = Ref("ReplicaSet", "data", "replicaset-capped-1")
     workloads = {
-        gathered: Standing(waiting=["capped-1-x"]),
-        Ref("Deployment", "imported-kube-system", "dns"): Standing(),
-        Ref("Pod", "shop", "alone"): Standing(waiting=["alone"]),
+        gathered: PodLocations(waiting=["capped-1-x"]),
+        Ref("Deployment", "imported-kube-system", "dns"): PodLocations(),
+        Ref("Pod", "shop", "alone"): PodLocations(waiting=["alone"]),
     }
     copy = copy_of([], ca_names=[], nth={}, workloads=workloads)
 

@@ -247,25 +247,25 @@ class LogReader:
         if not self._about_the_program(said):
             self._about_a_loop(said)
 
-    def _about_the_program(self, said: LogLine) -> bool:
+    def _about_the_program(self, line: LogLine) -> bool:
         # The version and flags of a process that started later don't count.
-        late = self.at is not None and said.at + self.shift > self.at + _SLACK
-        if match := _FLAG.fullmatch(said.text):
+        late = self.at is not None and line.at + self.shift > self.at + _SLACK
+        if match := _FLAG.fullmatch(line.text):
             if not late or not self.version:
                 self.flags[match[1].replace("_", "-")] = match[2]
                 self._flags_named = True
-        elif _OPTIONS[0].match(said.text):
+        elif _OPTIONS[0].match(line.text):
             if not self._flags_named and not (late and self.flags):
-                self.flags = _options(said.text)
-        elif match := _VERSION.fullmatch(said.text):
+                self.flags = _options(line.text)
+        elif match := _VERSION.fullmatch(line.text):
             self.version = self.version if late and self.version else match[1]
-        elif said.text.startswith(_SNAPSHOT):
-            self._snapshot(said.at)
-        elif match := _EVENT.fullmatch(said.text):
+        elif line.text.startswith(_SNAPSHOT):
+            self._snapshot(line.at)
+        elif match := _EVENT.fullmatch(line.text):
             self.detailed = True
-            if self._wanted(said.at):
+            if self._wanted(line.at):
                 about = "/".join(match[part] for part in ("kind", "namespace", "name"))
-                self.events.append(LoggedEvent(said.at, about, match["reason"], match["message"]))
+                self.events.append(LoggedEvent(line.at, about, match["reason"], match["message"]))
         else:
             return False
         return True

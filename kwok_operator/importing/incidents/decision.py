@@ -37,7 +37,7 @@ FULL: Final = "max node group size reached"
 BACKOFF: Final = "in backoff after failed scale-up"
 
 
-class CourseEnd(StrEnum):
+class WindowEnd(StrEnum):
     """Why loops after this one don't count any more."""
 
     SETTLED = "settled"
@@ -55,13 +55,13 @@ class PlannedScaleUp:
 
     at: float
     groups: tuple[ScaleUp, ...]
-    others: frozenset[str] | None = frozenset()
+    alternatives: frozenset[str] | None = frozenset()
     """Groups that CA might as well have chosen; None if the log doesn't show them."""
     excluded: frozenset[str] = frozenset()
     """Groups that CA could not choose."""
     pods: frozenset[str] = frozenset()
     """The pods whose Events are about this scale-up, as NAMESPACE/NAME. CA logs these at -v=4."""
-    several: bool = False
+    merged: bool = False
     """Whether this stands for several scale-ups, the first of them before the moment. In a copy all
     pods are pending at the start, so CA may make a single scale-up.
     """
@@ -96,7 +96,7 @@ class Decision:
     """Whether it is known for all pending pods what CA did about them."""
     named: frozenset[str] = frozenset()
     """All groups that the log names."""
-    ended: CourseEnd = CourseEnd.LOG
+    ended: WindowEnd = WindowEnd.LOG
     problems: tuple[str, ...] = ()
     """What is missing in the log, as sentences."""
 
@@ -106,11 +106,11 @@ class Decision:
 
 
 @dataclass(slots=True)
-class _Course:
+class _LoopWindow:
     """The loops that count, and why they ended."""
 
     loops: list[Loop] = field(default_factory=list)
-    ended: CourseEnd = CourseEnd.LOG
+    ended: WindowEnd = WindowEnd.LOG
 
 
 def decide(
@@ -128,28 +128,28 @@ def decide(
     problems = [] if reader is None else _about_the_log(reader)
     log = LogReader(at=at, near=0.0) if reader is None else reader
     at = None if at is None else at - log.shift
-    said = [replace(event, at=event.at - log.shift) for event in events] + list(log.events)
-    said.sort(key=lambda event: event.at)
+    logged_events = [replace(event, at=event.at - log.shift) for event in events] + list(log.events)
+    logged_events.sort(key=lambda event: event.at)
     loops = list(log.loops)
-    course = _course(loops, at, pending)
-    if course.loops:
-        begin, end = course.loops[0].at, course.loops[-1].at + _EVENTS_LATE
+    window = _window(loops, at, pending)
+    if window.loops:
+        begin, end = window.loops[0].at, window.loops[-1].at + _EVENTS_LATE
     else:
-        begin = end = at if at is not None else said[-1].at if said else 0.0
+        begin = end = at if at is not None else logged_events[-1].at if logged_events else 0.0
         problems += [_elsewhere(log, at)] if loops else []
-    near = [event for event in said if begin - BEFORE <= event.at <= end]
-    if not course.loops and not near:
+    near = [event for event in logged_events if begin - BEFORE <= event.at <= end]
+    if not window.loops and not near:
         return Decision(problems=(*problems, "neither the log nor Events say what was decided"))
     former = [loop for loop in loops if begin - BEFORE <= loop.at < begin]
-    every = [*former, *course.loops]
-    waiting = _waiting(course.loops, pending)
-    plans = _plans(former, course.loops, near, waiting)
+    every = [*former, *window.loops]
+    waiting = _waiting(window.loops, pending)
+    plans = _plans(former, window.loops, near, waiting)
     refusals = _refusals(near, waiting)
     known = {pod for plan in plans for pod in plan.pods} | refusals.keys() | set(housed)
-    full = any(loop.full for loop in course.loops)
-    failures, backed_off = _failures(former, course.loops)
-    removed = {node: pods for loop in course.loops for node, pods in loop.removed.items()}
-    kept, removable = _nodes(former, course.loops, removed)
+    full = any(loop.full for loop in window.loops)
+    failures, backed_off = _failures(former, window.loops)
+    removed = {node: pods for loop in window.loops for node, pods in loop.removed.items()}
+    kept, removable = _nodes(former, window.loops, removed)
     return Decision(
         at=begin + log.shift,
         version=log.version,
@@ -162,10 +162,10 @@ def decide(
         removable=removable,
         failures=failures,
         backed_off=backed_off,
-        errors=tuple(dict.fromkeys(each for loop in course.loops for each in loop.errors)),
+        errors=tuple(dict.fromkeys(each for loop in window.loops for each in loop.errors)),
         accounted=waiting is not None and (full or waiting <= known),
         named=_named(plans, every),
-        ended=course.ended,
+        ended=window.ended,
         problems=tuple(problems),
     )
 
@@ -195,31 +195,31 @@ def _elsewhere(reader: LogReader, at: float | None) -> str:
     return f"the log begins {reader.first - at:,.0f} s after the snapshot was taken"
 
 
-def _course(loops: Sequence[Loop], at: float | None, pending: Iterable[str] | None) -> _Course:
+def _window(loops: Sequence[Loop], at: float | None, pending: Iterable[str] | None) -> _LoopWindow:
     if not loops:
-        return _Course()
+        return _LoopWindow()
     first = _first(loops, at)
     if first is None:
-        return _Course()
+        return _LoopWindow()
     known = None if pending is None else set(pending)
-    course = _Course()
+    window = _LoopWindow()
     helped = False
     for loop in loops[first:]:
         if loop.at > loops[first].at + HORIZON:
-            course.ended = CourseEnd.HORIZON
+            window.ended = WindowEnd.HORIZON
             break
         if known is None and loop.pods:
             known = set(loop.pods) if not loop.more_pods else None
         others = loop.pods - known if known is not None and not loop.more_pods else set()
-        if course.loops and (others or _changed(course.loops, loop)):
-            course.ended = CourseEnd.OTHER_PODS
+        if window.loops and (others or _changed(window.loops, loop)):
+            window.ended = WindowEnd.OTHER_PODS
             break
-        course.loops.append(loop)
+        window.loops.append(loop)
         helped |= bool(loop.plan or loop.sizes)
         if (helped or loop.pods) and loop.no_pods:
-            course.ended = CourseEnd.SETTLED
+            window.ended = WindowEnd.SETTLED
             break
-    return course
+    return window
 
 
 def _changed(before: Sequence[Loop], loop: Loop) -> bool:
@@ -307,14 +307,14 @@ def _merged(
     for group in sorted(early):
         own = [plan for plan in every if group in {up.group for up in plan.groups}]
         ups = [up for plan in own for up in plan.groups if up.group == group]
-        others = [plan.others for plan in own if plan.others is not None]
+        others = [plan.alternatives for plan in own if plan.alternatives is not None]
         whole = PlannedScaleUp(
             own[0].at,
             (replace(ups[0], after=ups[-1].after),),
             frozenset().union(*others) if len(others) == len(own) else None,
             frozenset.intersection(*(plan.excluded for plan in own)),
             frozenset().union(*(plan.pods for plan in own)),
-            several=True,
+            merged=True,
         )
         merged.append(whole)
     return tuple(merged)

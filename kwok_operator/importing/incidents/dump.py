@@ -152,7 +152,7 @@ class _Dump:
             for (ref, reason, detail), count in sorted(self._noted.items())
         ]
         if self._snapshot:
-            reading.nodes.leave_out_others(self._snapshot, Reason.NOT_IN_SNAPSHOT)
+            reading.nodes.keep_only(self._snapshot, Reason.NOT_IN_SNAPSHOT)
         self._facts.taken = self._facts.taken or self._newest
 
     def _add_bounds(self, dumped: DumpedObject) -> bool:

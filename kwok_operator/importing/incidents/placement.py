@@ -1,6 +1,6 @@
 """Makes the placement of an import: on which nodes its pods are when a rehearsal starts.
 
-    Standing of each workload, and the nth node of its group by name
+    the PodLocations of each workload, and the nth node of its group by name
         --placement_of-->  ImportedPlacement  --renamed, with --anonymize-->  --as_json-->  the file
 
 placement.json has the form of a scenario's field `placement`, whose fields are in
@@ -17,13 +17,13 @@ from kwok_operator.formats.times import format_time, parse_time
 from kwok_operator.importing.ledger import WRITER
 from kwok_operator.importing.nodes.nthnode import NodeBarrier, NthNode
 from kwok_operator.importing.notes import Note, Reason, Ref
-from kwok_operator.importing.pods.standing import Standing
+from kwok_operator.importing.pods.podlocations import PodLocations
 
 FORMAT: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class StandingPods:
+class WorkloadPlacement:
     """The pods of a workload, or one pod without an owner. `on` counts them by node; `ordinals` has
     a StatefulSet's pods. `pending` has the creation times of pods without a node; empty if unknown.
     """
@@ -38,7 +38,7 @@ class StandingPods:
 class ImportedPlacement:
     """The nodes of all pods, and what kept pods off single nodes."""
 
-    pods: Sequence[StandingPods]
+    pods: Sequence[WorkloadPlacement]
     barriers: Mapping[NthNode, NodeBarrier]
 
     @property
@@ -55,7 +55,7 @@ class ImportedPlacement:
             return NthNode(rename(Ref(KIND, "", nth.group)).name, nth.number)
 
         pods = [
-            StandingPods(
+            WorkloadPlacement(
                 rename(each.ref),
                 {node(nth): count for nth, count in each.on.items()},
                 {ordinal: node(nth) for ordinal, nth in each.ordinals.items()},
@@ -71,30 +71,30 @@ class ImportedPlacement:
 
 
 def placement_of(
-    standing: Mapping[Ref, Standing],
+    locations: Mapping[Ref, PodLocations],
     *,
     nth: Mapping[str, NthNode],
     barriers: Mapping[NthNode, NodeBarrier],
 ) -> tuple[ImportedPlacement, list[Note]]:
     """Returns the placement, and notes on pods that were pending, or whose node isn't imported."""
     pods, notes = [], []
-    for ref, stood in sorted(standing.items()):
+    for ref, located in sorted(locations.items()):
         on = Counter[NthNode]()
-        for name, count in stood.nodes.items():
+        for name, count in located.nodes.items():
             if name in nth:
                 on[nth[name]] += count
-        ordinals = {n: nth[name] for n, name in sorted(stood.ordinals.items()) if name in nth}
-        bound = stood.nodes.total() + sum(map(bool, stood.ordinals.values()))
+        ordinals = {n: nth[name] for n, name in sorted(located.ordinals.items()) if name in nth}
+        bound = located.nodes.total() + sum(map(bool, located.ordinals.values()))
         lost = bound - on.total() - len(ordinals)
         if lost:
             notes.append(Note(ref, Reason.STOOD_ELSEWHERE, count=lost))
-        since = sorted(map(_time, stood.pending))
+        since = sorted(map(_time, located.pending))
         if since:
             oldest = min(filter(None, since), default="")
             detail = f"the oldest since {oldest}" if oldest else ""
             notes.append(Note(ref, Reason.PENDING, detail=detail, count=len(since)))
         if on or ordinals or since:
-            pods.append(StandingPods(ref, dict(sorted(on.items())), ordinals, since))
+            pods.append(WorkloadPlacement(ref, dict(sorted(on.items())), ordinals, since))
     return ImportedPlacement(pods, dict(sorted(barriers.items()))), notes
 
 
@@ -117,7 +117,7 @@ def _barrier(barrier: NodeBarrier) -> dict[str, Any]:
     )
 
 
-def _pods(pods: StandingPods) -> Iterator[tuple[str, Any]]:
+def _pods(pods: WorkloadPlacement) -> Iterator[tuple[str, Any]]:
     yield "what", f"{pods.ref.kind.lower()}/{pods.ref.name}"
     yield "namespace", pods.ref.namespace
     if pods.on:

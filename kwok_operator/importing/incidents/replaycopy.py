@@ -1,6 +1,6 @@
 """Maps cluster-autoscaler's names of groups, nodes and pods to those in the copy of the cluster.
 
-    Grouped, Standing of workloads, Anonymizer if names are to be hidden  --copy_of-->  ReplayCopy
+    Grouped, PodLocations of workloads, Anonymizer if names are hidden  --copy_of-->  ReplayCopy
 
 Nodes and pods get new names in the copy, so their names are patterns: * stands for any characters,
 ? for one.
@@ -18,8 +18,8 @@ from kwok_operator.importing.incidents.replaying import ReplayCopy
 from kwok_operator.importing.nodes.bounds import ImportedGroup, members_of
 from kwok_operator.importing.nodes.nthnode import NthNode
 from kwok_operator.importing.notes import Ref
+from kwok_operator.importing.pods.podlocations import PodLocations
 from kwok_operator.importing.pods.shape import namespace_there
-from kwok_operator.importing.pods.standing import Standing
 from kwok_operator.nodegroups.naming import pattern_of_node
 
 _PUBLIC: Final = frozenset(
@@ -42,7 +42,7 @@ def copy_of(
     *,
     ca_names: Iterable[str],
     nth: Mapping[str, NthNode],
-    workloads: Mapping[Ref, Standing],
+    workloads: Mapping[Ref, PodLocations],
     anonymizer: Anonymizer | None = None,
 ) -> ReplayCopy:
     """Returns the names in the copy. `ca_names` are the names of groups in cluster-autoscaler."""
@@ -83,25 +83,25 @@ class _Names:
         return text if text in _PUBLIC else ""
 
 
-def _pods(workloads: Mapping[Ref, Standing], named: _Names) -> Callable[[str], str]:
+def _pods(workloads: Mapping[Ref, PodLocations], named: _Names) -> Callable[[str], str]:
     """Returns a function that maps NAMESPACE/NAME of a pod to the pattern for all pods of its
     workload; empty if no known workload may have created the pod.
     """
     known = {(ref.namespace, ref.name): ref for ref in workloads}
-    made = {
-        (r.namespace, name): r for r, standing in workloads.items() for name in standing.waiting
+    workload_by_pending_pod = {
+        (r.namespace, name): r for r, locations in workloads.items() for name in locations.waiting
     }
 
     def pattern(pod: str) -> str:
         namespace, _, name = pod.partition("/")
-        there = namespace_there(namespace)
-        if (there, name) in known:  # a pod without an owner
-            ref = named.ref(known[there, name])
+        namespace_in_copy = namespace_there(namespace)
+        if (namespace_in_copy, name) in known:  # a pod without an owner
+            ref = named.ref(known[namespace_in_copy, name])
             return f"{ref.namespace}/{ref.name}"
-        maker = made.get((there, name))
+        maker = workload_by_pending_pod.get((namespace_in_copy, name))
         while name and maker is None:  # the pod was created after the workload was read
             name = name.rpartition("-")[0]
-            maker = known.get((there, name))
+            maker = known.get((namespace_in_copy, name))
         if maker is None:
             return ""
         ref = named.ref(maker)

@@ -19,9 +19,9 @@ from kwok_operator.formats.words import few_names
 from kwok_operator.importing.incidents.decision import (
     BACKOFF,
     FULL,
-    CourseEnd,
     Decision,
     PlannedScaleUp,
+    WindowEnd,
 )
 from kwok_operator.importing.incidents.scenario import ScenarioParts
 
@@ -201,17 +201,17 @@ def _scale_ups(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
     possible: set[str] = set(refused)
     begun = _begun(decision)
     for plan in decision.scale_ups:
-        others = _others(plan, decision, copy)
+        alternatives = _alternatives(plan, decision, copy)
         chosen = {up.group for up in plan.groups}
-        possible |= chosen | others
+        possible |= chosen | alternatives
         about = sorted({pattern for pod in plan.pods if (pattern := copy.pod(pod))})[:_MOST_NAMES]
         # A pod for which the cloud has refused a node gets no second Event within five minutes.
-        left = others if chosen <= refused else others | refused
+        left = alternatives if chosen <= refused else alternatives | refused
         for up in plan.groups:
             if up.group not in copy.groups or _is_larger(up.group, begun, copy):
                 continue
             parts = _triggered(up, plan, left, copy, begun)
-            if parts and (about or left == others):
+            if parts and (about or left == alternatives):
                 names = [name for group in left for name in copy.groups.get(group, ())]
                 chance = f" or, by chance, of {few_names(names)}" if names else ""
                 event: dict[str, Any] = {"reason": TRIGGERED, "message": parts}
@@ -223,12 +223,12 @@ def _scale_ups(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
                     | ({"about": [f"Pod/{each}" for each in about]} if about else {}),
                     "atLeast": 1,
                 }
-            there = copy.groups.get(up.group, ())
-            same = len(there) == 1 and copy.sizes.get(there[0]) == begun[up.group]
-            if same and not others and (plan.several or left):
-                bound = "atMost" if plan.several else "atLeast"
-                yield {"figure": "nodes.max", "of": {"group": there[0]}, bound: up.after}
-    if decision.ended is CourseEnd.SETTLED:
+            groups_in_copy = copy.groups.get(up.group, ())
+            same = len(groups_in_copy) == 1 and copy.sizes.get(groups_in_copy[0]) == begun[up.group]
+            if same and not alternatives and (plan.merged or left):
+                bound = "atMost" if plan.merged else "atLeast"
+                yield {"figure": "nodes.max", "of": {"group": groups_in_copy[0]}, bound: up.after}
+    if decision.ended is WindowEnd.SETTLED:
         yield from _final_sizes(decision, copy, refused)
     if not decision.accounted:
         return
@@ -246,17 +246,17 @@ def _scale_ups(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
         }
 
 
-def _others(plan: PlannedScaleUp, decision: Decision, copy: ReplayCopy) -> frozenset[str]:
+def _alternatives(plan: PlannedScaleUp, decision: Decision, copy: ReplayCopy) -> frozenset[str]:
     """Returns the groups that CA may as well choose."""
-    if plan.others is not None:
-        return plan.others
+    if plan.alternatives is not None:
+        return plan.alternatives
     return frozenset(copy.groups) - plan.excluded - {up.group for up in plan.groups}
 
 
 def _triggered(
     up: ScaleUp,
     plan: PlannedScaleUp,
-    others: frozenset[str],
+    alternatives: frozenset[str],
     copy: ReplayCopy,
     begun: Mapping[str, int],
 ) -> list[str]:
@@ -266,7 +266,7 @@ def _triggered(
     own, size = up.after - up.before, copy.sizes.get(names[0], 0) if names else 0
     if up.before < 0:
         parts = [f"{{{names[0]} {size}->{up.after} "]
-    elif len(names) == 1 and size == begun[up.group] and not plan.several:
+    elif len(names) == 1 and size == begun[up.group] and not plan.merged:
         # If CA balanced groups, any of them may get one node more than the others.
         near = sorted({own} | {each for each in added if abs(each - own) <= 1})
         parts = [f"{{{names[0]} {up.before}->{up.before + each} " for each in near]
@@ -274,7 +274,7 @@ def _triggered(
         parts = [f"{{{name} {copy.sizes.get(name, 0)}->" for name in names]
     parts += [
         f"{{{name} {copy.sizes.get(name, 0)}->"
-        for group in sorted(others)
+        for group in sorted(alternatives)
         for name in copy.groups.get(group, ())
     ]
     return parts[:_MOST_NAMES]
@@ -299,7 +299,9 @@ def _is_larger(group: str, begun: Mapping[str, int], copy: ReplayCopy) -> bool:
 def _final_sizes(decision: Decision, copy: ReplayCopy, refused: set[str]) -> Iterator[Expected]:
     """Yields expectations on the largest sizes that groups reached, once no pod was pending."""
     plans = decision.scale_ups
-    if any(_others(plan, decision, copy) or len(plan.groups) > 1 or plan.several for plan in plans):
+    if any(
+        _alternatives(plan, decision, copy) or len(plan.groups) > 1 or plan.merged for plan in plans
+    ):
         return
     ups = [up for plan in plans for up in plan.groups if up.group not in refused]
     begun = _begun(decision)
@@ -329,9 +331,11 @@ def _refusals(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
     pods: dict[tuple[str, tuple[tuple[str, ...], ...]], int] = Counter()
     for pod, reasons in decision.refusals.items():
         about = copy.pod(pod)
-        said: list[tuple[str, ...]] = []
-        for each in reasons:
-            text = "".join(takewhile(str.isprintable, copy.text(each.reason)))[:_MOST_TEXT].rstrip()
+        reasons_of_pod: list[tuple[str, ...]] = []
+        for refusal in reasons:
+            text = "".join(takewhile(str.isprintable, copy.text(refusal.reason)))[
+                :_MOST_TEXT
+            ].rstrip()
             if not text or (
                 text == BACKOFF and not (pod in backing and refused & copy.groups.keys())
             ):
@@ -339,12 +343,14 @@ def _refusals(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
             # When CA backs off from a group, its reason changes to that during a run.
             unsure = lacking + (0 if text == FULL else len(refused))
             if text == BACKOFF or (text == FULL and full & copy.groups.keys() and not alike):
-                said.append((text,))
-            elif each.groups > unsure:
-                counts = range(each.groups - unsure, each.groups + unsure + 1)
-                said.append(tuple(f"{count} {text}" for count in counts) if alike else (text,))
-        if about and said:
-            pods[about, tuple(said)] += 1
+                reasons_of_pod.append((text,))
+            elif refusal.groups > unsure:
+                counts = range(refusal.groups - unsure, refusal.groups + unsure + 1)
+                reasons_of_pod.append(
+                    tuple(f"{count} {text}" for count in counts) if alike else (text,)
+                )
+        if about and reasons_of_pod:
+            pods[about, tuple(reasons_of_pod)] += 1
     for (about, reasons_of), count in sorted(pods.items())[:_MOST_EXPECTED]:
         for texts in reasons_of:
             numbered = texts[0][:1].isdigit()
@@ -458,7 +464,7 @@ def _differs(decision: Decision, copy: ReplayCopy) -> Iterator[str]:
         yield f"these flags are not given to it: {', '.join(given)}"
     if decision.flags.get("expander", "").startswith(("priority", "grpc")):
         yield "its expander needs a ConfigMap or a server, which the copy hasn't"
-    if any(_others(plan, decision, copy) for plan in decision.scale_ups):
+    if any(_alternatives(plan, decision, copy) for plan in decision.scale_ups):
         yield "its expander may have chosen by chance, so any of the groups that were left will do"
     if decision.failures or decision.backed_off:
         yield "the cloud refuses what it refused then, but from the beginning"

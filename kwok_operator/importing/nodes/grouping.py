@@ -134,7 +134,7 @@ class Nodes:
         node = self._node(text_at(body, "metadata", "name") or group, body)
         self._templates[group] = replace(node, names=node.names | {group})
 
-    def leave_out_others(self, names: Collection[str], reason: Reason) -> None:
+    def keep_only(self, names: Collection[str], reason: Reason) -> None:
         """Leaves out all nodes whose names are not in `names`, for this reason."""
         for name in self._nodes.keys() - set(names):
             self._nodes[name] = replace(self._nodes[name], dropped=reason)

@@ -18,7 +18,7 @@ from kwok_operator.formats.quantity import parse_quantity
 from kwok_operator.formats.untyped import as_list, as_map, as_texts, text_at
 from kwok_operator.importing.nodes.pools import TYPE_KEYS, ZONE_KEYS, capacity_type
 from kwok_operator.importing.notes import Note, Reason, Ref
-from kwok_operator.importing.pods.allow import INT_OR_TEXT, QUANTITIES, Schema, keep
+from kwok_operator.importing.pods.allow import INT_OR_TEXT, QUANTITIES, Schema, copy_allowed
 from kwok_operator.nodegroups.naming import is_object_name
 
 KIND: Final = "NodePool"
@@ -182,7 +182,7 @@ class _Pool:
     def _requirements(self, inner: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         path = "spec.template.spec.requirements"
         for each in as_list(inner.get("requirements")):
-            kept = keep({"requirement": each}, {"requirement": _REQUIREMENT})
+            kept = copy_allowed({"requirement": each}, {"requirement": _REQUIREMENT})
             requirement = kept.fields.get("requirement") or {}
             key, operator = requirement.get("key"), requirement.get("operator")
             if not key or not operator:
@@ -204,7 +204,7 @@ class _Pool:
         return key in self.known or not of_cloud
 
     def _kept(self, value: Any, schema: Mapping[str, Schema], path: str) -> dict[str, Any]:
-        kept = keep(value, schema)
+        kept = copy_allowed(value, schema)
         for unfit in kept.unfit:
             self._note(Reason.INVALID_FIELD, f"{path}.{unfit}".rstrip("."))
         return kept.fields

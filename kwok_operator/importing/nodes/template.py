@@ -183,7 +183,7 @@ def _resources(
     shape: dict[str, Any] = {}
     reserved: dict[str, str] = {}
     others: dict[str, str] = {}
-    said: set[str] = set()
+    expressed: set[str] = set()
     for name, text in sorted(capacity.items()):
         whole, rest = parse_quantity(text), parse_quantity(allocatable.get(name, text))
         if name in _FIELDS and rest <= whole:
@@ -196,12 +196,14 @@ def _resources(
             others[name] = text
         else:
             continue
-        said.add(name)
+        expressed.add(name)
     if reserved:
         shape["reserved"] = reserved
     if others:
         shape["resources"] = others
-    left = [{k: v for k, v in each.items() if k not in said} for each in (capacity, allocatable)]
+    left = [
+        {k: v for k, v in each.items() if k not in expressed} for each in (capacity, allocatable)
+    ]
     return shape, left[0], left[1]
 
 

@@ -39,7 +39,7 @@ class _Unfit(Exception):
     pass
 
 
-def keep(value: object, schema: Mapping[str, Schema]) -> Kept:
+def copy_allowed(value: object, schema: Mapping[str, Schema]) -> Kept:
     """Copies the fields of `value` that `schema` names. The copy shares nothing with the original.
     Never raises.
     """

@@ -10,7 +10,7 @@ from typing import Any, Final
 from kwok_operator.constants import HOSTNAME_LABEL, NODE_GROUP_LABEL
 from kwok_operator.formats.untyped import as_list, text_at, value_at
 from kwok_operator.importing.notes import Note, Reason, Ref
-from kwok_operator.importing.pods.allow import TEXTS, Schema, keep
+from kwok_operator.importing.pods.allow import TEXTS, Schema, copy_allowed
 from kwok_operator.importing.pods.fields import NODE_SELECTOR, PREFERRED, REQUIRED
 from kwok_operator.importing.pods.shape import namespace_there
 
@@ -50,14 +50,14 @@ class Volumes:
 
     def add_volume(self, name: str, body: Mapping[str, Any]) -> list[str]:
         """Adds a PersistentVolume. Returns the fields that could not be read."""
-        kept = keep(body.get("spec"), _OF_A_VOLUME)
+        kept = copy_allowed(body.get("spec"), _OF_A_VOLUME)
         affinity = kept.fields.get("nodeAffinity", {}).get("required", {})
         terms = [
             [*term.get("matchExpressions", ()), *term.get("matchFields", ())]
             for term in affinity.get("nodeSelectorTerms", ())
         ]
         terms = [term for term in terms if term]
-        labels = keep(body.get("metadata"), {"labels": TEXTS}).fields.get("labels", {})
+        labels = copy_allowed(body.get("metadata"), {"labels": TEXTS}).fields.get("labels", {})
         if not terms:
             zones = [
                 {"key": key, "operator": "In", "values": labels[key].split("__")}
@@ -75,7 +75,7 @@ class Volumes:
 
     def add_claim(self, namespace: str, name: str, body: Mapping[str, Any]) -> list[str]:
         """Adds a PersistentVolumeClaim. Returns the fields that could not be read."""
-        kept = keep(body.get("spec"), {"volumeName": str})
+        kept = copy_allowed(body.get("spec"), {"volumeName": str})
         if kept.fields.get("volumeName"):
             self._bind(namespace, name, kept.fields["volumeName"], again=True)
         return kept.unfit

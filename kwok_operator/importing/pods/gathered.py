@@ -18,7 +18,7 @@ from kwok_operator.importing.notes import Note, Reason, Ref
 from kwok_operator.importing.pods.binding import NAME_FIELD, Places, bind_to_groups, require
 from kwok_operator.importing.pods.fields import LABELS_OF_ONE_POD, REQUIRED
 from kwok_operator.importing.pods.objects import Manifest, manifest_of
-from kwok_operator.importing.pods.standing import Standing
+from kwok_operator.importing.pods.podlocations import PodLocations
 from kwok_operator.nodegroups.naming import is_object_name
 
 IMPORTED_LABEL: Final = "kwok-operator.io/imported"
@@ -42,7 +42,7 @@ class _Alike:
     labels: dict[str, str]
     annotations: dict[str, str]
     notes: list[Note]
-    standing: Standing
+    locations: PodLocations
     nodes: set[str]
     """The nodes of static pods, even if the pods are not bound yet."""
     count: int = 1
@@ -51,7 +51,7 @@ class _Alike:
 
     def add(self, others: "_Alike") -> None:
         self.count += others.count
-        self.standing.merge(others.standing)
+        self.locations.merge(others.locations)
         self.nodes |= others.nodes
         self.notes += [note for note in others.notes if note not in self.notes]
         keys = self.labels.keys() | others.labels.keys()
@@ -76,31 +76,31 @@ class Gathered:
         ref: Ref,
         manifest: Manifest,
         notes: list[Note],
-        standing: Standing,
+        locations: PodLocations,
         *,
         owner: tuple[str, str],
     ) -> None:
         new = Ref("ReplicaSet", ref.namespace, owner[1])
-        self._add(new, manifest, notes, standing, owner=owner)
+        self._add(new, manifest, notes, locations, owner=owner)
 
     def add_static(
-        self, ref: Ref, manifest: Manifest, notes: list[Note], standing: Standing, *, node: str
+        self, ref: Ref, manifest: Manifest, notes: list[Note], locations: PodLocations, *, node: str
     ) -> None:
         name = ref.name.removesuffix(f"-{node}")
         new = Ref("DaemonSet", ref.namespace, name)
-        self._add(new, manifest, notes, standing, owner=("Node", name), nodes={node})
+        self._add(new, manifest, notes, locations, owner=("Node", name), nodes={node})
 
     def add_daemon(
         self,
         ref: Ref,
         manifest: Manifest,
         notes: list[Note],
-        standing: Standing,
+        locations: PodLocations,
         *,
         of: str,
         node: str,
     ) -> None:
-        """Adds a pod of the DaemonSet `of`, which could not be read; with an empty `standing`, a
+        """Adds a pod of the DaemonSet `of`, which could not be read; with an empty `locations`, a
         pod that a node like `node` would get. Pods of all shapes count as one DaemonSet, as an
         update may be under way.
         """
@@ -110,21 +110,21 @@ class Gathered:
         if not any(affinity.values()):
             manifest["spec"].pop("affinity", None)
         new, owner = Ref("DaemonSet", ref.namespace, of), ("DaemonSet", of)
-        self._add(new, manifest, notes, standing, owner=owner, nodes={node}, shape=_ANY_SHAPE)
+        self._add(new, manifest, notes, locations, owner=owner, nodes={node}, shape=_ANY_SHAPE)
 
     def add_numbered(
-        self, ref: Ref, manifest: Manifest, notes: list[Note], standing: Standing, *, of: str
+        self, ref: Ref, manifest: Manifest, notes: list[Note], locations: PodLocations, *, of: str
     ) -> None:
         """Adds a pod of the StatefulSet `of`, which could not be read."""
         new, owner = Ref("StatefulSet", ref.namespace, of), ("StatefulSet", of)
-        self._add(new, manifest, notes, standing, owner=owner, shape=_ANY_SHAPE)
+        self._add(new, manifest, notes, locations, owner=owner, shape=_ANY_SHAPE)
 
     def _add(
         self,
         ref: Ref,
         manifest: Manifest,
         notes: list[Note],
-        standing: Standing,
+        locations: PodLocations,
         *,
         owner: tuple[str, str],
         nodes: Collection[str] = (),
@@ -139,26 +139,28 @@ class Gathered:
             labels={key: labels[key] for key in labels if key not in LABELS_OF_ONE_POD},
             annotations=metadata.get("annotations", {}),
             notes=[replace(note, ref=ref) for note in notes],
-            standing=standing,
+            locations=locations,
             nodes=set(nodes),
-            count=standing.count,
+            count=locations.count,
         )
         shape = _hash(spec) if shape is None else shape
         _merge(self._pods, (ref.kind, ref.namespace, *owner, shape), one)
 
     def finish(
         self, places: Places, *, taken: frozenset[Ref]
-    ) -> tuple[dict[Ref, Manifest], dict[Ref, Standing], list[Note]]:
+    ) -> tuple[dict[Ref, Manifest], dict[Ref, PodLocations], list[Note]]:
         """Returns the manifests, the nodes that their pods were on, and notes. No manifest gets a
         name in `taken`.
         """
-        made: dict[Ref, Manifest] = {}
-        standing: dict[Ref, Standing] = {}
+        manifests: dict[Ref, Manifest] = {}
+        locations: dict[Ref, PodLocations] = {}
         notes: list[Note] = []
         everywhere = {g for (key, _), own in places.items() if key == NAME_FIELD for g in own}
         for key, alike in sorted(self._bound(places).items(), key=_first):
             kind, namespace, of_kind, name, shape = key
-            while (ref := Ref(kind, namespace, _name(of_kind, name, shape))) in taken | made.keys():
+            while (
+                ref := Ref(kind, namespace, _name(of_kind, name, shape))
+            ) in taken | manifests.keys():
                 shape = hashlib.sha256(shape).digest()
             if kind == "DaemonSet":
                 groups = sorted({g for n in alike.nodes for g in places.get((NAME_FIELD, n), ())})
@@ -176,8 +178,8 @@ class Gathered:
                 Note(ref, Reason.LABELS_DIFFER, f"metadata.labels.{key}", count=alike.count)
                 for key in alike.differ
             ]
-            made[ref], standing[ref] = _manifest(ref, alike), alike.standing
-        return made, standing, notes
+            manifests[ref], locations[ref] = _manifest(ref, alike), alike.locations
+        return manifests, locations, notes
 
     def _bound(self, places: Places) -> dict[_Key, _Alike]:
         """Returns the pods with groups in place of the nodes to which they were bound. Pods that a
@@ -190,10 +192,10 @@ class Gathered:
             nodes, differ = set(alike.nodes), set(alike.differ)
             ref = Ref(kind, namespace, name)
             notes = alike.notes + bind_to_groups(spec, places=places, ref=ref)
-            standing = Standing()
-            standing.merge(alike.standing)
+            locations = PodLocations()
+            locations.merge(alike.locations)
             copy = replace(
-                alike, spec=spec, notes=notes, standing=standing, nodes=nodes, differ=differ
+                alike, spec=spec, notes=notes, locations=locations, nodes=nodes, differ=differ
             )
             if len(notes) > len(alike.notes) and shape != _ANY_SHAPE:
                 shape = _hash(spec)
@@ -227,7 +229,7 @@ def _manifest(ref: Ref, alike: _Alike) -> Manifest:
         metadata["annotations"] = alike.annotations
     own: dict[str, Any] = {"replicas": alike.count} if ref.kind == "ReplicaSet" else {}
     if ref.kind == "StatefulSet":
-        first, last = min(alike.standing.ordinals), max(alike.standing.ordinals)
+        first, last = min(alike.locations.ordinals), max(alike.locations.ordinals)
         # Fewer if ordinals are so far apart that they can't be of one StatefulSet.
         replicas = min(last - first + 1, _MOST_GAPS * alike.count)
         own = {"replicas": replicas, "serviceName": ref.name}

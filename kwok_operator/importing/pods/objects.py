@@ -10,7 +10,7 @@ from typing import Any, Final
 from kwok_operator.formats.untyped import as_list, as_map, text_at, value_at
 from kwok_operator.importing.kinds import KINDS
 from kwok_operator.importing.notes import Note, Reason, Ref
-from kwok_operator.importing.pods.allow import keep
+from kwok_operator.importing.pods.allow import copy_allowed
 from kwok_operator.importing.pods.binding import require_node
 from kwok_operator.importing.pods.fields import (
     LABELS_OF_A_JOB,
@@ -199,7 +199,7 @@ def _priority_class(body: Mapping[str, Any], ref: Ref, _: bool) -> Cleaned:
     if ref.name.startswith(_SYSTEM_CLASSES):
         return None, []
     metadata, notes = kept_metadata(body.get("metadata"), ref=ref)
-    kept = keep(body, PRIORITY_CLASS)
+    kept = copy_allowed(body, PRIORITY_CLASS)
     if "value" not in kept.fields:
         return None, [Note(ref, Reason.INVALID_FIELD, field="value", dropped=True)]
     return manifest_of(ref, metadata, **kept.fields), notes
@@ -207,7 +207,7 @@ def _priority_class(body: Mapping[str, Any], ref: Ref, _: bool) -> Cleaned:
 
 def _runtime_class(body: Mapping[str, Any], ref: Ref, _: bool) -> Cleaned:
     metadata, notes = kept_metadata(body.get("metadata"), ref=ref)
-    kept = keep(body, RUNTIME_CLASS)
+    kept = copy_allowed(body, RUNTIME_CLASS)
     notes += [Note(ref, Reason.INVALID_FIELD, field=path) for path in kept.unfit]
     return manifest_of(ref, metadata, handler="fake", **kept.fields), notes
 

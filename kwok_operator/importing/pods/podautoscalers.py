@@ -15,7 +15,7 @@ from kwok_operator.formats.quantity import parse_quantity
 from kwok_operator.formats.untyped import as_list, as_map, text_at, value_at
 from kwok_operator.importing.kinds import KINDS
 from kwok_operator.importing.notes import Note, Reason, Ref
-from kwok_operator.importing.pods.allow import Schema, keep
+from kwok_operator.importing.pods.allow import Schema, copy_allowed
 
 USAGE: Final = {name: f"kwok.x-k8s.io/usage-{name}" for name in ("cpu", "memory")}
 """Annotations of a pod, by resource, from which kwok's own ClusterResourceUsage takes its usage."""
@@ -72,7 +72,7 @@ class PodAutoscalers:
         """Returns the manifests and notes. The pods of their workloads get annotations with their
         usage.
         """
-        made: dict[Ref, dict[str, Any]] = {}
+        manifests: dict[Ref, dict[str, Any]] = {}
         notes: list[Note] = []
         for ref, scaled in self._scaled.items():
             if scaled is None or scaled.target not in workloads:
@@ -83,7 +83,7 @@ class PodAutoscalers:
             template["metadata"]["annotations"] = (
                 template["metadata"].get("annotations", {}) | usage
             )
-            made[ref] = {
+            manifests[ref] = {
                 "apiVersion": KINDS[ref.kind].api_version,
                 "kind": ref.kind,
                 "metadata": {"name": ref.name, "namespace": ref.namespace},
@@ -92,7 +92,7 @@ class PodAutoscalers:
             notes.append(Note(scaled.target, Reason.HPA_USAGE, "metadata.annotations"))
             if not scaled.whole:
                 notes.append(Note(ref, Reason.HPA_METRICS, "spec.metrics"))
-        return made, notes
+        return manifests, notes
 
 
 def _read(ref: Ref, body: Mapping[str, Any]) -> _Scaled | None:
@@ -101,7 +101,7 @@ def _read(ref: Ref, body: Mapping[str, Any]) -> _Scaled | None:
     kind, name = text_at(target, "kind"), text_at(target, "name")
     if kind not in _SCALED or target.get("apiVersion") != KINDS[kind].api_version:
         return None
-    spec = keep(body.get("spec"), _SPEC).fields
+    spec = copy_allowed(body.get("spec"), _SPEC).fields
     given = spec.get("metrics", [])
     seen = _usage(body)
     metrics = [

@@ -12,7 +12,7 @@ from kwok_operator.formats.untyped import text_at
 
 
 @dataclass(slots=True)
-class Standing:
+class PodLocations:
     """The pods of one workload. `nodes` counts them by the name of their node; `ordinals` has the
     nodes of a StatefulSet's pods, which `nodes` doesn't count, empty for pending pods; `pending`
     has the creation times (RFC 3339; empty if unknown) of pods without a node, and `waiting` their
@@ -40,7 +40,7 @@ class Standing:
     def count(self) -> int:
         return self.nodes.total() + len(self.ordinals) + len(self.pending)
 
-    def merge(self, others: "Standing") -> None:
+    def merge(self, others: "PodLocations") -> None:
         self.nodes += others.nodes
         self.ordinals |= others.ordinals
         self.pending += others.pending

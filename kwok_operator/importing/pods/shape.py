@@ -11,7 +11,7 @@ from typing import Any, Final
 from kwok_operator.constants import GUARD_TAINT_EFFECT, GUARD_TAINT_KEY, GUARD_TAINT_VALUE
 from kwok_operator.formats.untyped import as_list, as_map, text_at
 from kwok_operator.importing.notes import Note, Reason, Ref
-from kwok_operator.importing.pods.allow import TEXTS, Kept, keep
+from kwok_operator.importing.pods.allow import TEXTS, Kept, copy_allowed
 from kwok_operator.importing.pods.fields import (
     ANNOTATIONS,
     CONTAINER,
@@ -53,7 +53,7 @@ def pod_shape(
     container that requests nothing.
     """
     body = as_map(spec)
-    kept = keep(body, POD)
+    kept = copy_allowed(body, POD)
     shape = kept.fields
     rename_namespaces(shape, namespace_there)
     _unmerge(shape)
@@ -62,14 +62,14 @@ def pod_shape(
         if body.get(part) is not None and not isinstance(body[part], list):
             kept.unfit.append(part)
         image = {"image"} if keep_images else set()
-        made = []
+        containers = []
         for index, container in enumerate(as_list(body.get(part))):
             one, unfit = _container(
                 container, on_host=body.get("hostNetwork") is True, keep_images=keep_images
             )
             if part == "containers":
                 one.pop("restartPolicy", None)  # older API servers accept it only for sidecars
-            made.append({"name": f"{prefix}{index}", **one})
+            containers.append({"name": f"{prefix}{index}", **one})
             kept.unfit += [f"{part}[].{path}" for path in unfit]
             of_one = _lost_fields(
                 as_map(container),
@@ -77,8 +77,8 @@ def pod_shape(
                 unnamed=UNNAMED_OF_CONTAINERS | image,
             )
             lost |= {f"{part}[].{name}" for name in of_one}
-        if made:
-            shape[part] = made
+        if containers:
+            shape[part] = containers
     shape.setdefault("containers", [{"name": "c0", "image": IMAGE}])
     shape["automountServiceAccountToken"] = False
     shape["enableServiceLinks"] = False
@@ -155,7 +155,7 @@ def _lost_fields(
 def _container(
     container: object, *, on_host: bool, keep_images: bool
 ) -> tuple[dict[str, Any], list[str]]:
-    kept = keep(container, CONTAINER)
+    kept = copy_allowed(container, CONTAINER)
     if container is None:
         kept.unfit.append("")
     made: dict[str, Any] = {"image": IMAGE}
@@ -189,7 +189,7 @@ def kept_metadata(
     """Returns the labels, except those in `without`, and the annotations that schedulers and
     autoscalers read; and notes.
     """
-    kept = keep(metadata, {"labels": TEXTS})
+    kept = copy_allowed(metadata, {"labels": TEXTS})
     made: dict[str, Any] = {}
     labels = {k: v for k, v in kept.fields.get("labels", {}).items() if k not in without}
     if labels:
@@ -197,7 +197,7 @@ def kept_metadata(
     annotations = as_map(metadata).get("annotations")
     if isinstance(annotations, Mapping):
         annotations = {k: v for k, v in annotations.items() if ANNOTATIONS.fullmatch(str(k))}
-    texts = keep({"annotations": annotations}, {"annotations": TEXTS})
+    texts = copy_allowed({"annotations": annotations}, {"annotations": TEXTS})
     kept.unfit += texts.unfit
     if annotations and not texts.unfit:
         made["annotations"] = annotations
@@ -217,5 +217,5 @@ def spec_of(
     body: Mapping[str, Any], fields: Mapping[str, Any], *, ref: Ref
 ) -> tuple[dict[str, Any], list[Note]]:
     """Returns the fields of an object's spec that `fields` names; and notes."""
-    kept = keep(body.get("spec"), fields)
+    kept = copy_allowed(body.get("spec"), fields)
     return kept.fields, _invalid(ref, kept, prefix="spec.")

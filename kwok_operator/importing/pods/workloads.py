@@ -16,7 +16,7 @@ from kwok_operator.formats.untyped import as_list, text_at, value_at
 from kwok_operator.importing.kinds import HPA, KINDS
 from kwok_operator.importing.notes import Note, Reason, Ref
 from kwok_operator.importing.pods.admitted import Admitted
-from kwok_operator.importing.pods.allow import keep
+from kwok_operator.importing.pods.allow import copy_allowed
 from kwok_operator.importing.pods.binding import (
     NAME_FIELD,
     Places,
@@ -37,8 +37,8 @@ from kwok_operator.importing.pods.objects import (
     manifest_of,
 )
 from kwok_operator.importing.pods.podautoscalers import PodAutoscalers
+from kwok_operator.importing.pods.podlocations import PodLocations
 from kwok_operator.importing.pods.shape import MOVED, namespace_there
-from kwok_operator.importing.pods.standing import Standing
 
 _CONTROLLERS: Final = frozenset(
     "Deployment StatefulSet DaemonSet ReplicaSet ReplicationController Job CronJob".split()
@@ -62,13 +62,13 @@ _PATH_OF_A_POD: Final[Mapping[str, tuple[str, ...]]] = {
 @dataclass(frozen=True, slots=True)
 class Imported:
     """The result: `manifests` in an order in which they can be applied; `read` counts objects by
-    kind; `standing` has the nodes that the pods of a workload were on.
+    kind; `locations` has the nodes that the pods of a workload were on.
     """
 
     manifests: list[Manifest]
     notes: list[Note]
     read: dict[str, int]
-    standing: Mapping[Ref, Standing]
+    locations: Mapping[Ref, PodLocations]
 
 
 @dataclass(slots=True)
@@ -93,7 +93,7 @@ class Workloads:
         """The controllers by uid: the objects that they create need no manifests. A Deployment's
         ReplicaSet counts as the Deployment.
         """
-        self._standing: defaultdict[Ref, Standing] = defaultdict(Standing)
+        self._locations: defaultdict[Ref, PodLocations] = defaultdict(PodLocations)
         self._terminating = set[str]()
         self._controllers_read = set[str]()
         self._not_whole = set[str]()
@@ -171,8 +171,8 @@ class Workloads:
         self._plain |= self._missing_priorities()
         workloads = dict(self._made)
         notes = list(self._notes)
-        made, standing, of_made = self._gathered.finish(places, taken=frozenset(workloads))
-        standing = {r: s for r, s in self._standing.items() if r in workloads} | standing
+        made, locations, of_made = self._gathered.finish(places, taken=frozenset(workloads))
+        locations = {r: s for r, s in self._locations.items() if r in workloads} | locations
         workloads |= {ref: _Workload(manifest) for ref, manifest in made.items()}
         notes += of_made
         for ref, workload in workloads.items():
@@ -197,25 +197,25 @@ class Workloads:
         every = plain | {ref: workload.manifest for ref, workload in workloads.items()}
         order = sorted(every, key=lambda ref: (rank[ref.kind], ref))
         manifests = [every[ref] for ref in order]
-        return Imported(manifests, sorted(notes, key=_order), dict(self._read), standing)
+        return Imported(manifests, sorted(notes, key=_order), dict(self._read), locations)
 
     def _add_controller(self, ref: Ref, body: Mapping[str, Any], uid: str) -> None:
         if ref.kind not in self._not_whole:
             self._controllers_read.add(ref.kind)
         owner = _owner(body)
-        made = owner is not None and self._makes(owner, ref.kind)
+        is_managed = owner is not None and self._makes(owner, ref.kind)
         workload = ref
-        if owner is not None and made and ref.kind == "ReplicaSet":
+        if owner is not None and is_managed and ref.kind == "ReplicaSet":
             workload = Ref("Deployment", ref.namespace, owner.name)
         if uid:
             self._owners[uid] = workload
         of_pods = value_at(body, "spec", "template", "spec")
-        if uid and ref.kind in _MAKERS["Pod"] and (_replicas(body) or not made):
+        if uid and ref.kind in _MAKERS["Pod"] and (_replicas(body) or not is_managed):
             self._admitted.declared(uid, workload, of_pods)
-        if owner is not None and ref.kind == "ReplicaSet" and (made or not _replicas(body)):
+        if owner is not None and ref.kind == "ReplicaSet" and (is_managed or not _replicas(body)):
             return  # without replicas it is one that a Deployment keeps for a rollback
         manifest, notes = clean_object(ref.kind, body, keep_images=self._keep_images)
-        if manifest is not None and owner is not None and not made:
+        if manifest is not None and owner is not None and not is_managed:
             notes.append(Note(ref, Reason.OWNER_UNKNOWN, detail=owner.kind))
         self._notes += notes
         if manifest is not None:
@@ -250,11 +250,11 @@ class Workloads:
             self._admitted.seen(owner.uid, spec)
             workload = self._owners[owner.uid]
             of_set = workload.name if workload.kind == "StatefulSet" else ""
-            self._standing[workload].add(body, of_set=of_set)
+            self._locations[workload].add(body, of_set=of_set)
             return
         if owner is not None and self._is_of_a_deployment(ref, owner, body):
             name = owner.name.rpartition("-")[0]
-            self._standing[Ref("Deployment", ref.namespace, name)].add(body)
+            self._locations[Ref("Deployment", ref.namespace, name)].add(body)
             return
         if (
             owner is not None
@@ -270,23 +270,23 @@ class Workloads:
         if owner is None:
             self._notes += notes
             self._made[ref] = _Workload(manifest, claims=claims_of(spec))
-            self._standing[ref].add(body)
+            self._locations[ref].add(body)
             return
         of_set = owner.name if owner.is_known and owner.kind == "StatefulSet" else ""
-        standing = Standing()
-        standing.add(body, of_set=of_set)
+        locations = PodLocations()
+        locations.add(body, of_set=of_set)
         for name in claims_of(spec):
             notes += _bind(manifest["spec"], self._volumes.of_claim(ref.namespace, name), ref)
         if owner.kind == "Node":
-            self._gathered.add_static(ref, manifest, notes, standing, node=node or owner.name)
+            self._gathered.add_static(ref, manifest, notes, locations, node=node or owner.name)
         elif owner.is_known and owner.kind == "DaemonSet":
             node = node or _node_wanted(spec)
-            self._gathered.add_daemon(ref, manifest, notes, standing, of=owner.name, node=node)
-        elif standing.ordinals:
-            self._gathered.add_numbered(ref, manifest, notes, standing, of=of_set)
+            self._gathered.add_daemon(ref, manifest, notes, locations, of=owner.name, node=node)
+        elif locations.ordinals:
+            self._gathered.add_numbered(ref, manifest, notes, locations, of=of_set)
         else:
             known_as = (owner.kind, owner.name)
-            self._gathered.add_owned(ref, manifest, notes, standing, owner=known_as)
+            self._gathered.add_owned(ref, manifest, notes, locations, owner=known_as)
 
     def add_expected(self, body: Mapping[str, Any], node: str) -> None:
         """Adds a pod of a DaemonSet that could not be read, which an autoscaler expects on each new
@@ -303,7 +303,9 @@ class Workloads:
             return
         manifest, notes = clean_object("Pod", body, keep_images=self._keep_images)
         if manifest is not None:
-            self._gathered.add_daemon(ref, manifest, notes, Standing(), of=owner.name, node=node)
+            self._gathered.add_daemon(
+                ref, manifest, notes, PodLocations(), of=owner.name, node=node
+            )
 
     def _place(self, ref: Ref, workload: _Workload, places: Places) -> list[Note]:
         """Gives a workload's pods the requests that they got on admission, and binds them to the
@@ -369,7 +371,7 @@ def _owner(body: Mapping[str, Any]) -> _Owner | None:
     references = as_list(value_at(body, "metadata", "ownerReferences"))
     schema = {"apiVersion": str, "kind": str, "name": str, "uid": str, "controller": bool}
     for reference in references:
-        fields = keep(reference, schema).fields
+        fields = copy_allowed(reference, schema).fields
         if fields.get("controller") and len(fields) == len(schema):
             return _Owner(fields["apiVersion"], fields["kind"], fields["name"], fields["uid"])
     return None
@@ -388,7 +390,7 @@ def _node_wanted(spec: object) -> str:
 
 
 def _replicas(body: Mapping[str, Any]) -> int:
-    replicas: int = keep(body.get("spec"), {"replicas": int}).fields.get("replicas", 1)
+    replicas: int = copy_allowed(body.get("spec"), {"replicas": int}).fields.get("replicas", 1)
     return replicas
 
 

@@ -125,19 +125,21 @@ def simkube_lines(
     yield where, Header(start=int(start * 1_000))
     for kind in TRACED:
         recorder.begin(kind)
-        for each in happenings:
-            if each.at == start and each.type == "MODIFIED" and each.kind == kind:
-                lines = recorder.listed(kind, each.body, at=0.0)
-                yield from ((each.place, line) for line in lines)
+        for happening in happenings:
+            if happening.at == start and happening.type == "MODIFIED" and happening.kind == kind:
+                lines = recorder.listed(kind, happening.body, at=0.0)
+                yield from ((happening.place, line) for line in lines)
         list(recorder.end(kind, at=0.0))
-    for each in happenings:
-        at = each.at - start
-        if each.type == _ENDED:
-            key = Key(each.kind, *_named(each.body))
-            yield each.place, Event(at, Happening.END, key, phase="Succeeded")
+    for happening in happenings:
+        at = happening.at - start
+        if happening.type == _ENDED:
+            key = Key(happening.kind, *_named(happening.body))
+            yield happening.place, Event(at, Happening.END, key, phase="Succeeded")
         elif at > 0:
-            lines = recorder.observed(each.kind, {"type": each.type, "object": each.body}, at=at)
-            yield from ((each.place, line) for line in lines)
+            lines = recorder.observed(
+                happening.kind, {"type": happening.type, "object": happening.body}, at=at
+            )
+            yield from ((happening.place, line) for line in lines)
     yield where, Stop(happenings[-1].at - start)
 
 
