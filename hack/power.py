@@ -137,8 +137,8 @@ def _decisions(random: Random, pairs: int) -> tuple[dict[str, list[float]], dict
 
 def tables(times: int, pairs: Sequence[int] = PAIRS) -> Iterator[str]:
     # The same figures are turned round beside each planted change.
-    turned = lru_cache(maxsize=4 * OTHERS)(permutation._turned)
-    with mock.patch.object(permutation, "_turned", turned):
+    signed_sums = lru_cache(maxsize=4 * OTHERS)(permutation._signed_sums)
+    with mock.patch.object(permutation, "_signed_sums", signed_sums):
         yield from _table_of_waits(times, pairs)
         yield from _table_of_counts(times, pairs)
     yield from _table_of_alarms(3 * times, pairs)

@@ -23,21 +23,21 @@ def unlike_autoscalers(arms: Sequence[ComparisonArm]) -> tuple[bool, str] | None
         for each in arm.scenario.processes
         if each.cluster_autoscaler is not None and each.cluster_autoscaler.values is FlagSet.FAST
     ]
-    said = []
+    sentences = []
     if fast:
-        said.append(
+        sentences.append(
             f"{names_in_words(fast)} has cluster-autoscaler with values: fast, which shortens its"
             " delays; those of Karpenter can't be set (it looks for savings every 10 s, and waits"
             " 15 s before it acts), so waits and node-hours favour cluster-autoscaler: values:"
             " production has its own delays"
         )
     else:
-        said.append("each has its own delays, of which Karpenter's can't be set")
+        sentences.append("each has its own delays, of which Karpenter's can't be set")
     karpenters = [each for arm in having for each in arm.scenario.karpenters.values()]
     if any(each.node_pools is None for each in karpenters):
-        said.append(
+        sentences.append(
             "Karpenter keeps the maxSize of all groups of a NodePool together, cluster-autoscaler"
             " that of each group"
         )
     unlike = [f"Karpenter of {arm.name} {each}" for arm in having for each in arm.unlike]
-    return not fast and not unlike, "; ".join([*said, *unlike])
+    return not fast and not unlike, "; ".join([*sentences, *unlike])

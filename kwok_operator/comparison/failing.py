@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Final
 
 from kwok_operator.comparison import words
-from kwok_operator.comparison.permutation import Against, Bound
+from kwok_operator.comparison.permutation import Bound, BoundTest
 from kwok_operator.comparison.statistics import DIFFERENCES, Effect, EffectVerdict
 from kwok_operator.errors import SettingsError, one_line
 from kwok_operator.formats.words import nearest, shown
@@ -135,7 +135,7 @@ def bound_of(condition: FailCondition) -> Bound:
 def judged(
     condition: FailCondition,
     effect: Effect | None,
-    beside: Mapping[Bound, Against],
+    beside: Mapping[Bound, BoundTest],
     *,
     both_died: int = 0,
 ) -> FailOutcome:
@@ -152,19 +152,19 @@ def judged(
         return FailOutcome(condition, undecided, why)
     moved = effect.difference if effect.change is None else effect.change
     goes_there = effect.verdict in DIFFERENCES and ((moved or 0.0) > 0) is bound.more
-    said = f"{words.change(effect)} ({words.interval(effect)})"
+    detail = f"{words.change(effect)} ({words.interval(effect)})"
     if goes_there and (beside[bound].beyond or not condition.bound):
-        said += f"; {lacks}" if lacking else ""
-        return FailOutcome(condition, FailAnswer.HOLDS, f"{effect.verdict.value}, {said}")
+        detail += f"; {lacks}" if lacking else ""
+        return FailOutcome(condition, FailAnswer.HOLDS, f"{effect.verdict.value}, {detail}")
     if lacking:
         return FailOutcome(condition, undecided, lacks)
     if condition.bound and not beside[bound].within:
-        why = f"{said}; more --runs or a quieter machine would narrow that"
+        why = f"{detail}; more --runs or a quieter machine would narrow that"
         return FailOutcome(condition, FailAnswer.NOISY, why)
     if effect.verdict in DIFFERENCES:
-        return FailOutcome(condition, FailAnswer.HOLDS_NOT, f"{effect.verdict.value}, {said}")
+        return FailOutcome(condition, FailAnswer.HOLDS_NOT, f"{effect.verdict.value}, {detail}")
     missed = "" if condition.bound else _missed(effect, bound)
-    return FailOutcome(condition, FailAnswer.HOLDS_NOT, f"no difference seen, {said}{missed}")
+    return FailOutcome(condition, FailAnswer.HOLDS_NOT, f"no difference seen, {detail}{missed}")
 
 
 def _missed(effect: Effect, bound: Bound) -> str:

@@ -192,18 +192,18 @@ def fairness_checks(
         unlike = sum(
             len({getattr(run, field_name) for run in each}) > 1 for each in rounds.values()
         )
-        held, said = not unlike, f"differ in {unlike} {of}" if unlike else f"the same in all {of}"
+        held, detail = not unlike, f"differ in {unlike} {of}" if unlike else f"the same in all {of}"
         if field_name == "arrivals" and missing:
-            said += f"; up to {max(missing):,} pods did not come, in {len(missing)} runs"
+            detail += f"; up to {max(missing):,} pods did not come, in {len(missing)} runs"
             held = False
         if field_name == "start":
             nothing = not any(run.start for each in rounds.values() for run in each)
             of_what = "nothing is there" if nothing else "targets of groups, Karpenter's nodes"
-            said = f"{of_what}: {said}"
-        yield FairnessCheck(what, held, said)
+            detail = f"{of_what}: {detail}"
+        yield FairnessCheck(what, held, detail)
     if lacked := [run.lacked for facts in arms for run in facts.values() if run.lacked]:
-        said = f"up to {max(lacked):,} fewer than counted were there, in {len(lacked)} runs"
-        yield FairnessCheck("machines that steps take", False, said)
+        detail = f"up to {max(lacked):,} fewer than counted were there, in {len(lacked)} runs"
+        yield FairnessCheck("machines that steps take", False, detail)
     if kinds := unlike_autoscalers(plan.arms):
         yield FairnessCheck("autoscalers", *kinds)
     yield _came(rounds.values())
@@ -214,12 +214,12 @@ def fairness_checks(
     loads = [[run.others for run in facts.values() if run.others is not None] for facts in arms]
     if all(loads):
         means = [*map(fmean, loads)]
-        each = [
+        shares = [
             f"{mean * 100:.0f} % {'' if n else 'of the processors '}in {arm.name}"
             for n, (mean, arm) in enumerate(zip(means, plan.arms, strict=True))
         ]
-        said = f"others used {', '.join(each)}"
-        yield FairnessCheck("machine load", max(means) - min(means) <= _UNLIKE, said)
+        detail = f"others used {', '.join(shares)}"
+        yield FairnessCheck("machine load", max(means) - min(means) <= _UNLIKE, detail)
     yield _order(plan, arms)
     yield _quiet(plan, arms)
 

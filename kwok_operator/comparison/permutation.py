@@ -60,7 +60,7 @@ class Paired:
     b: tuple[float, ...]
     moves: tuple[float, ...]
     """For each pair, log(b / a) if all values are positive, else b - a."""
-    places: tuple[int, ...]
+    pair_indices: tuple[int, ...]
     """The index of each of these pairs among all pairs."""
     logs: bool
     lacking: int
@@ -79,7 +79,7 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class Against:
+class BoundTest:
     """The result of comparing a change with a bound."""
 
     beyond: bool
@@ -149,7 +149,7 @@ def paired(a: Sequence[float | None], b: Sequence[float | None]) -> Paired | str
         a=tuple(x for x, _ in both),
         b=tuple(y for _, y in both),
         moves=tuple(math.log(y) - math.log(x) if logs else y - x for x, y in both),
-        places=tuple(having),
+        pair_indices=tuple(having),
         logs=logs,
         lacking=sum((x is None) is not (y is None) for x, y in zip(a, b, strict=False)),
     )
@@ -167,12 +167,12 @@ def reaches(
     """
     fewest = fewest_pairs(rivals)
     large = {name: each for name, each in pairs.items() if len(each.moves) >= fewest}
-    total = 1 + max((each.places[-1] for each in large.values()), default=0)
+    total = 1 + max((each.pair_indices[-1] for each in large.values()), default=0)
     counts = {
         name: 1.0 if name in first else _DECIDED if name in decided else _LIGHTER for name in large
     }
     ways = {
-        name: [*map(abs, _turned(each.moves, each.places, total, counts[name], rivals))]
+        name: [*map(abs, _signed_sums(each.moves, each.pair_indices, total, counts[name], rivals))]
         for name, each in large.items()
     }
     return {
@@ -200,9 +200,9 @@ def _more_pairs(
     return max(hiding.bit_length() - _allowed(len(ways[name]), rivals).bit_length() + 1, 0)
 
 
-def against(
+def compare_with_bounds(
     pairs: Mapping[str, Paired | str], bounds: Collection[Bound], *, rivals: int = 1
-) -> dict[Bound, Against]:
+) -> dict[Bound, BoundTest]:
     """Compares changes with bounds, for figures with enough pairs. If no true change is beyond its
     bound, the chance of reporting any is at most 1 in 128, over all rivals.
     """
@@ -212,16 +212,16 @@ def against(
         for bound in bounds
         if isinstance(paired := pairs.get(bound.figure), Paired) and len(paired.moves) >= fewest
     }
-    total = 1 + max((paired.places[-1] for _, paired in large.values()), default=0)
+    total = 1 + max((paired.pair_indices[-1] for _, paired in large.values()), default=0)
     # The test is one-sided, so each combination and its opposite count separately.
     ways = {
         bound: [*sums, *(-each for each in sums)]
         for bound, (beside, paired) in large.items()
-        for sums in [_turned(beside, paired.places, total, 1.0, rivals)]
+        for sums in [_signed_sums(beside, paired.pair_indices, total, 1.0, rivals)]
     }
     needed = _step_by_step(ways, rivals)
     return {
-        bound: Against(
+        bound: BoundTest(
             beyond=Reach(ways[bound][0], max(needed[bound], 0.0)).enough,
             within=fmean(beside) + studentt.quantile(OUTSIDE, len(beside) - 1) * error(beside) <= 0,
         )
@@ -260,7 +260,7 @@ def _step_by_step(ways: Mapping[_Key, Sequence[float]], rivals: int) -> dict[_Ke
     return bars
 
 
-def _turned(
+def _signed_sums(
     moves: Sequence[float], places: Sequence[int], total: int, counts: float, rivals: int
 ) -> list[float]:
     """Returns how far the pairs move together in each combination of flipped signs.

@@ -38,38 +38,38 @@ class WholeRound:
     """Whether other programs kept the machine busy during at least one run of the round."""
 
 
-def next_round(plan: ComparisonPlan, there: Rounds) -> tuple[int, int] | None:
+def next_round(plan: ComparisonPlan, rounds: Rounds) -> tuple[int, int] | None:
     """Returns the round to play next and its attempt; None if all rounds have been played."""
     for number in range(1, plan.runs + 1):
-        if number not in there:
+        if number not in rounds:
             return number, 1
     # A whole round is repeated: a single repeated run would not be comparable with the others.
-    return next(((number, 2) for number in _to_repeat(plan, there)), None)
+    return next(((number, 2) for number in _to_repeat(plan, rounds)), None)
 
 
-def in_vain(there: Rounds) -> int:
+def in_vain(rounds: Rounds) -> int:
     """Returns how many rounds were repeated on a machine that was busy again."""
-    return sum(each.busy and each.attempt > 1 for each in there.values())
+    return sum(each.busy and each.attempt > 1 for each in rounds.values())
 
 
-def repeats_stopped(plan: ComparisonPlan, there: Rounds) -> bool:
-    return plan.repeat_busy and in_vain(there) >= _IN_VAIN
+def repeats_stopped(plan: ComparisonPlan, rounds: Rounds) -> bool:
+    return plan.repeat_busy and in_vain(rounds) >= _IN_VAIN
 
 
-def _to_repeat(plan: ComparisonPlan, there: Rounds) -> list[int]:
-    if not plan.repeat_busy or repeats_stopped(plan, there):
+def _to_repeat(plan: ComparisonPlan, rounds: Rounds) -> list[int]:
+    if not plan.repeat_busy or repeats_stopped(plan, rounds):
         return []
-    return [number for number, each in sorted(there.items()) if each.busy and each.attempt == 1]
+    return [number for number, each in sorted(rounds.items()) if each.busy and each.attempt == 1]
 
 
-def runs_left(plan: ComparisonPlan, there: Rounds, *, cold: bool) -> Iterator[PlannedRun]:
+def runs_left(plan: ComparisonPlan, rounds: Rounds, *, cold: bool) -> Iterator[PlannedRun]:
     """Yields the runs that are still to be played, with repeats that are likely. With `cold`, a
     warm-up round comes first.
     """
-    missing = [number for number in range(1, plan.runs + 1) if number not in there]
-    again = _to_repeat(plan, there)
-    if not any(each.attempt > 1 and not each.busy for each in there.values()):
-        again = again[: _IN_VAIN - in_vain(there)]  # until one repeat helps, assume that none will
+    missing = [number for number in range(1, plan.runs + 1) if number not in rounds]
+    again = _to_repeat(plan, rounds)
+    if not any(each.attempt > 1 and not each.busy for each in rounds.values()):
+        again = again[: _IN_VAIN - in_vain(rounds)]  # until one repeat helps, assume that none will
     if cold and (missing or again):
         yield from plan.round(WARM_UP)
     for number in missing:

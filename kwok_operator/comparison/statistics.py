@@ -23,8 +23,8 @@ from kwok_operator.comparison import permutation, studentt
 from kwok_operator.comparison.permutation import (
     BY_CHANCE,
     OUTSIDE,
-    Against,
     Bound,
+    BoundTest,
     Paired,
     Reach,
     fewest_pairs,
@@ -133,10 +133,10 @@ def against_bounds(
     bounds: Collection[Bound],
     *,
     rivals: int = 1,
-) -> dict[Bound, Against]:
+) -> dict[Bound, BoundTest]:
     """Returns how each change compares with its bounds; without figures that can't be compared."""
     names = {bound.figure for bound in bounds} & a.keys() & b.keys()
-    return permutation.against(
+    return permutation.compare_with_bounds(
         {name: permutation.paired(a[name], b[name]) for name in names}, bounds, rivals=rivals
     )
 
