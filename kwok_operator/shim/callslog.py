@@ -43,11 +43,11 @@ class CallsLog:
     def close(self) -> None:
         os.close(self._file)
 
-    def around(self, handlers: Mapping[str, Handler]) -> dict[str, Handler]:
+    def wrap(self, handlers: Mapping[str, Handler]) -> dict[str, Handler]:
         """Returns the handlers, by the same paths, wrapped so that their calls are logged."""
-        return {path: self._around(path, handler) for path, handler in handlers.items()}
+        return {path: self._wrap(path, handler) for path, handler in handlers.items()}
 
-    def _around(self, path: str, handler: Handler) -> Handler:
+    def _wrap(self, path: str, handler: Handler) -> Handler:
         method = path.rpartition("/")[2]
 
         def call(request: bytes) -> bytes | Awaitable[bytes]:

@@ -1,6 +1,6 @@
 """Computes options, GPU types and pod prices for cluster-autoscaler (CA).
 
-    CA's defaults + spec.autoscaling.options  --merged_options, gives_way-->  options, or none
+    CA's defaults + spec.autoscaling.options --merged_options, should_hide_options--> options
     spec.autoscaling, status.resolvedTemplate  --gpu_labels, gpu_types-->  the label, the types
     a pod's requests  --pod_cost_hourly-->  what they cost at usual prices
 
@@ -45,7 +45,9 @@ def merged_options(defaults: GroupOptions, wanted: autoscaling.AutoscalingOption
     return replace(defaults, **changes)
 
 
-def gives_way(store: Store, group: Group, *, defaults: GroupOptions, wanted: GroupOptions) -> bool:
+def should_hide_options(
+    store: Store, group: Group, *, defaults: GroupOptions, wanted: GroupOptions
+) -> bool:
     """Whether the shim should answer with no options for a moment, so that CA uses its own flags
     instead of the group's options.
 

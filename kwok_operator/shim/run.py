@@ -56,11 +56,11 @@ async def run(settings: ShimSettings) -> None:
         provider = CloudProvider(store=store, writer=writer)
         calls, trouble = provider.handlers(), _trouble(settings, store, metrics)
         if trouble is not None:
-            calls = trouble.around(calls)
+            calls = trouble.wrap(calls)
         if settings.calls_log:
             log = _calls_log(settings.calls_log)
             stack.callback(log.close)
-            calls = log.around(calls)
+            calls = log.wrap(calls)
         served = {**calls, **health_handlers(lambda: store.synced)}
         server = GrpcServer(served, observe=metrics.call)
         health = HealthServer(

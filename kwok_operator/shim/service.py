@@ -35,11 +35,11 @@ from kwok_operator.shim import messages
 from kwok_operator.shim.grpcwire import Handler, RpcError, StatusCode
 from kwok_operator.shim.instancestates import UNKNOWN, InstanceStates
 from kwok_operator.shim.options import (
-    gives_way,
     gpu_labels,
     gpu_types,
     merged_options,
     pod_cost_hourly,
+    should_hide_options,
 )
 from kwok_operator.shim.proto import externalgrpc_pb2 as pb
 from kwok_operator.shim.store import Store
@@ -249,7 +249,7 @@ class CloudProvider:
         if options is None or not options.model_fields_set:
             raise RpcError(StatusCode.UNIMPLEMENTED, "the group sets no autoscaling.options")
         wanted = merged_options(defaults, options)
-        if gives_way(self._store, group, defaults=defaults, wanted=wanted):
+        if should_hide_options(self._store, group, defaults=defaults, wanted=wanted):
             raise RpcError(StatusCode.UNIMPLEMENTED, "a node of the group is still starting")
         return messages.options(wanted)
 

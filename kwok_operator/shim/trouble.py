@@ -1,6 +1,6 @@
 """Simulates trouble of the cloud's API: calls that are late, fail, or get no answer.
 
-    handlers ──ApiTrouble.around──> handlers that first ask the plan: pass, wait, fail, say nothing
+    handlers ──ApiTrouble.wrap──> handlers that first ask the plan: pass, wait, fail, say nothing
 
 It shows how cluster-autoscaler (CA) copes with such trouble. It needs the shim's flag
 --api-trouble, and groups with spec.cloud.apiTrouble. A call about a group is affected if that group
@@ -84,15 +84,15 @@ class ApiTrouble:
         self._calls: Counter[tuple[str, str]] = Counter()
         self._stopping = asyncio.Event()
 
-    def around(self, handlers: Mapping[str, Handler]) -> dict[str, Handler]:
+    def wrap(self, handlers: Mapping[str, Handler]) -> dict[str, Handler]:
         """Returns wrapped handlers, by the same paths."""
-        return {path: self._around(path, handler) for path, handler in handlers.items()}
+        return {path: self._wrap(path, handler) for path, handler in handlers.items()}
 
     def stop(self) -> None:
         """Ends all waits: late calls are answered now, calls without an answer fail."""
         self._stopping.set()
 
-    def _around(self, path: str, handler: Handler) -> Handler:
+    def _wrap(self, path: str, handler: Handler) -> Handler:
         rpc = path.rpartition("/")[2]
         if not any(rule.name in (ANY, rpc) for rule in self._plan.rpcs):
             return handler

@@ -47,7 +47,7 @@ def answered(_: bytes) -> bytes:
 
 async def asked(log: CallsLog, method: str, handler: Handler, request: bytes = b"") -> Any:
     """What the caller gets: bytes or a code."""
-    (call,) = log.around({f"/p.Service/{method}": handler}).values()
+    (call,) = log.wrap({f"/p.Service/{method}": handler}).values()
     try:
         answer: bytes | Awaitable[bytes] = call(request)
         return answer if isinstance(answer, bytes) else await answer

@@ -196,7 +196,7 @@ class Trouble:
             store=self.shim.store,
             count=lambda rpc, kind: self.counted.update([(rpc, kind)]),
         )
-        self.calls = self.trouble.around(self.shim.calls)
+        self.calls = self.trouble.wrap(self.shim.calls)
 
     async def call(self, name: str, request: bytes = b"") -> bytes:
         return await called(self.calls, name, request)
@@ -300,8 +300,8 @@ async def served(
     calls: Any, trouble: ApiTrouble
 ) -> AsyncIterator[tuple[GrpcServer, grpc.aio.Channel]]:
     """A server with these calls, and a client of it."""
-    around: dict[str, Handler] = trouble.around(calls)
-    server = GrpcServer(around)
+    wrapped: dict[str, Handler] = trouble.wrap(calls)
+    server = GrpcServer(wrapped)
     port = await server.listen_tcp("127.0.0.1", 0)
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         yield server, channel
@@ -332,7 +332,7 @@ class TestWrites:
     """What an increase has done, when cluster-autoscaler hears an error."""
 
     async def test_after_an_error_nothing_has_happened(self, story: Story) -> None:
-        calls = troubled(story, {"name": "*", "errors": [BUSY]}).around(story.calls)
+        calls = troubled(story, {"name": "*", "errors": [BUSY]}).wrap(story.calls)
         with pytest.raises(RpcError, match="the cloud is busy") as error:
             await called(calls, "NodeGroupIncreaseSize", increase(3))
         assert error.value.code is StatusCode.UNAVAILABLE
@@ -359,7 +359,7 @@ class TestWrites:
         trouble = troubled(story, rule)
         trouble.stop()
         with pytest.raises(RpcError, match="no answer"):
-            await called(trouble.around(story.calls), "NodeGroupIncreaseSize", increase(1_000))
+            await called(trouble.wrap(story.calls), "NodeGroupIncreaseSize", increase(1_000))
 
     async def test_a_latency_beyond_the_deadline_writes_nothing(self, story: Story) -> None:
         late = {"name": "NodeGroupIncreaseSize", "latency": {"fixed": "60s"}}
