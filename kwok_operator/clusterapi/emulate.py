@@ -510,33 +510,33 @@ class Emulation:
         machines = self.machines.group(group.name)
         counts = MachineCounts(
             replicas=sum(not machine.deleting for machine in machines.values()),
-            ready=sum(record.name in machines for record in seen.ready),
+            ready=sum(node.name in machines for node in seen.ready),
             available=sum(r.usable and r.name in machines for r in seen.ready),
         )
         shown = [record]
         if record.scalable.kind is Kind.MACHINE_DEPLOYMENT:
             of_set = self.scalables[Kind.MACHINE_SET].get(record.scalable.namespace, owner.name)
             shown += [of_set] if of_set is not None else []
-        for each in shown:
+        for scalable_record in shown:
             status = scalable_status(
                 counts,
                 wanted=record.scalable.replicas or 0,
-                generation=each.generation,
-                selector=selector_text(each.scalable, self._terms.keys),
-                before=each.status,
+                generation=scalable_record.generation,
+                selector=selector_text(scalable_record.scalable, self._terms.keys),
+                before=scalable_record.status,
                 now=self._clock.now(),
             )
-            if all(each.status.get(key) == value for key, value in status.items()):
+            if all(scalable_record.status.get(key) == value for key, value in status.items()):
                 continue
             if wait > 0:
                 self._wake(group.name, wait)
                 return
             known.status_at = self._clock.monotonic()
             try:
-                written = await self._writer.set_status(each.scalable, status)
+                written = await self._writer.set_status(scalable_record.scalable, status)
             except (ConflictError, NotFoundError):
                 continue
-            self.scalables[each.scalable.kind].upsert(written)
+            self.scalables[scalable_record.scalable.kind].upsert(written)
 
 
 async def _make(call: Callable[[], Awaitable[None]]) -> None:

@@ -173,12 +173,12 @@ def compile_companions(
     Raises TemplateError with the field, the value and the remedy.
     """
     companions, gpu = template.companions or Companions(), template.shape.gpu
-    found, base = [], longest_name(group)
+    csi_nodes, base = [], longest_name(group)
     if companions.csi_node is not None:
         _check_node_ids(companions.csi_node, base=base)
-        found.append(_csi_node([driver.dump() for driver in companions.csi_node.drivers]))
+        csi_nodes.append(_csi_node([driver.dump() for driver in companions.csi_node.drivers]))
     elif copied is not None and copied.csi_drivers is not None:
-        found.append(_csi_node([_with_short_id(each, base) for each in copied.csi_drivers]))
+        csi_nodes.append(_csi_node([_with_short_id(each, base) for each in copied.csi_drivers]))
     slices = [
         each
         for part in companions.resource_slices
@@ -196,7 +196,7 @@ def compile_companions(
     if copied is not None:
         drivers = frozenset(s.spec["driver"] for s in slices)
         slices += copied.slices(without=drivers, tainted=tainted, base=base)
-    return tuple([*found, *map(_resource_slice, slices)])
+    return tuple([*csi_nodes, *map(_resource_slice, slices)])
 
 
 def _check_node_ids(wanted: CsiNode, *, base: str) -> None:

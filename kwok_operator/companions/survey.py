@@ -73,29 +73,29 @@ def survey(
     `is_due(repair_key)` says whether a repair may be tried now. Nodes whose uid is in `under_way`
     are just getting theirs.
     """
-    found, bases = CompanionSurvey(), dict[str, str]()
+    result, bases = CompanionSurvey(), dict[str, str]()
     of_nodes = [companion for companion in companions if not companion.shared]
     pools = [companion for companion in companions if companion.shared]
     for node in nodes:
         if node.owner == group.uid and not node.deleting:
             bases[node.uid] = node.name
             owner = CompanionOwner(node.name, node.uid, group.name)
-            made = node.created * 1_000
-            wanted, due = wanted_now(group, node.serial, of_nodes, cloud, made=made, now=now)
-            found.due = min((at for at in (found.due, due) if at is not None), default=None)
-            _compare(owner, wanted, kept, found, is_due, under_way)
-            if len(wanted) < len(of_nodes) and node.name in found.complete:
-                found.complete.discard(node.name)
-                found.held += 1
-    found.nodes = len(bases)
+            created_ms = node.created * 1_000
+            wanted, due = wanted_now(group, node.serial, of_nodes, cloud, made=created_ms, now=now)
+            result.due = min((at for at in (result.due, due) if at is not None), default=None)
+            _compare(owner, wanted, kept, result, is_due, under_way)
+            if len(wanted) < len(of_nodes) and node.name in result.complete:
+                result.complete.discard(node.name)
+                result.held += 1
+    result.nodes = len(bases)
     base = group.names.prefix.rstrip("-")
     bases[group.uid] = base
     if pools:
         owner = CompanionOwner(base, group.uid, group.name, is_group=True)
-        _compare(owner, pools, kept, found, is_due, under_way)
-    if found.right < sum(map(len, kept.values())):
-        found.work += _superfluous(group, companions, kept, bases)
-    return found
+        _compare(owner, pools, kept, result, is_due, under_way)
+    if result.right < sum(map(len, kept.values())):
+        result.work += _superfluous(group, companions, kept, bases)
+    return result
 
 
 def wanted_now(
@@ -139,29 +139,29 @@ def _compare(
     owner: CompanionOwner,
     companions: Sequence[Companion],
     kept: AllKept,
-    found: CompanionSurvey,
+    result: CompanionSurvey,
     is_due: Callable[[str], bool],
     under_way: Set[str],
 ) -> None:
     work, right = CompanionWork(owner), 0
     for companion in companions:
-        each = kept[companion.kind].get(companion.name(owner.base))
-        if each is None:
+        existing = kept[companion.kind].get(companion.name(owner.base))
+        if existing is None:
             work.missing.append(companion)
-        elif each.owner != owner.uid:
-            found.taken.add(each.name)
-        elif each.digest == companion.digest and not each.deleting:
-            found.dropped |= companion.gated - each.gated
+        elif existing.owner != owner.uid:
+            result.taken.add(existing.name)
+        elif existing.digest == companion.digest and not existing.deleting:
+            result.dropped |= companion.gated - existing.gated
             right += 1
-        elif not each.deleting and is_due(repair_key(companion, owner)):
-            work.stale.append((companion.kind, each))
+        elif not existing.deleting and is_due(repair_key(companion, owner)):
+            work.stale.append((companion.kind, existing))
             work.missing.append(companion)
-    found.owners += 1
-    found.right += right
+    result.owners += 1
+    result.right += right
     if right == len(companions):
-        found.complete.add(owner.base)
+        result.complete.add(owner.base)
     if work.missing and owner.uid not in under_way:
-        found.work.append(work)
+        result.work.append(work)
 
 
 def _superfluous(

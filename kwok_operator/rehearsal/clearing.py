@@ -210,25 +210,27 @@ class Clearing:
         for_others = False
         patience = _Patience()
         while True:
-            there = [each for each in await look(kinds) if each.turn is turn]
-            if not there and kinds is all_kinds:
+            remaining = [each for each in await look(kinds) if each.turn is turn]
+            if not remaining and kinds is all_kinds:
                 return []
             without = _WITHOUT_KARPENTER if self._karpenter_lives() else 0
             if time.monotonic() > self._until - without and for_others:
-                return [f"{each}{refused.get(str(each), '')}" for each in there]
+                return [f"{each}{refused.get(str(each), '')}" for each in remaining]
             for_others = time.monotonic() - began > _OTHERS_HAVE
-            self._nodes |= {each.metadata["name"] for each in there if each.resource.kind == "Node"}
-            refused |= await self._delete(there, for_others=for_others)
-            stuck = patience.over(there)
+            self._nodes |= {
+                each.metadata["name"] for each in remaining if each.resource.kind == "Node"
+            }
+            refused |= await self._delete(remaining, for_others=for_others)
+            stuck = patience.over(remaining)
             if not self._karpenter_lives():
                 await self._release([each for each in stuck if each.is_held_by_karpenter])
-            if there and time.monotonic() - reported_at > _REPORT_SECONDS:
+            if remaining and time.monotonic() - reported_at > _REPORT_SECONDS:
                 reported_at = time.monotonic()
-                self._report(f"waiting until these are gone: {in_words(map(str, there))}")
+                self._report(f"waiting until these are gone: {in_words(map(str, remaining))}")
             # Owners may have created more objects before they were deleted, so all kinds are listed
             # again at the end.
-            kinds = list({each.resource: None for each in there}) or all_kinds
-            await asyncio.sleep(_LOOK_SECONDS if there else 0)
+            kinds = list({each.resource: None for each in remaining}) or all_kinds
+            await asyncio.sleep(_LOOK_SECONDS if remaining else 0)
 
     async def _delete(self, made: Iterable[_Made], *, for_others: bool) -> dict[str, str]:
         """Deletes the objects; with `for_others` also those that controllers should have deleted.
@@ -281,25 +283,25 @@ class Clearing:
         belong to another operator.
         """
         kinds = list(kinds)
-        made = await self._labelled(kinds)
+        objects = await self._labelled(kinds)
         if not self._claimed:
-            return made
+            return objects
         groups = next((each for each in kinds if each.path() == GROUPS_PATH), None)
         foreign = set()
         if groups is not None:
             everything = await self._made(groups, "")
-            made += await self._made(groups, DERIVED_LABEL)
-            ours = {each.metadata["name"] for each in made if each.resource.kind == KIND}
+            objects += await self._made(groups, DERIVED_LABEL)
+            ours = {each.metadata["name"] for each in objects if each.resource.kind == KIND}
             foreign = {each.metadata["name"] for each in everything} - ours
         nodes = next((each for each in kinds if each.path() == NODES_PATH), None)
         if nodes is not None:
-            made += [
+            objects += [
                 each
                 for each in await self._made(nodes, NODE_GROUP_LABEL)
                 if group_of_node(each.metadata["labels"], each.metadata.get("annotations") or {})
                 not in foreign
             ]
-        return made
+        return objects
 
     async def _delete_stranded_pods(self, served: ApiResources) -> None:
         """Deletes pods on nodes of ours that are gone, as Kubernetes takes long to do that."""

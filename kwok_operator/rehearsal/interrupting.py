@@ -66,22 +66,22 @@ class Interrupter:
         ApiUnreachableError.
         """
         interrupts = isinstance(step, InterruptStep)
-        there = await self._machines(*_selectors(step, of_groups=self._of_groups))
-        there = [each for each in there if step.group in (None, each.group)]
+        machines = await self._machines(*_selectors(step, of_groups=self._of_groups))
+        machines = [each for each in machines if step.group in (None, each.group)]
         if interrupts:
-            there = [each for each in there if each.simulated or each.claim]
-        if not there and step.count is not None:
+            machines = [each for each in machines if each.simulated or each.claim]
+        if not machines and step.count is not None:
             raise CommandError(
                 "no machine is there to take; let the step come later, or name others"
             )
-        some = drawn(there, step, seed=self._seed, what=f"timeline/{number}")
+        some = drawn(machines, step, seed=self._seed, what=f"timeline/{number}")
         if isinstance(step, InterruptStep):
             notices = await self._notices(step, {each.group for each in some})
             await self.interrupt([(each, notices[each.group]) for each in some])
         else:
             await self._each(some, self._lose)
         short = f"; {step.count} were to go" if len(some) < (step.count or 0) else ""
-        return f"{len(some)} of {len(there)} machines{short}"
+        return f"{len(some)} of {len(machines)} machines{short}"
 
     async def keep(self) -> NoReturn:
         """Loses machines that Karpenter hasn't drained when their notice is over. Never returns."""

@@ -333,7 +333,7 @@ async def testbed(
         kubectl = AsyncKubectl(program, environment)
         connection = await load_connection(kubeconfig=str(kubeconfig))
         client = await stack.enter_async_context(KubeClient(connection=connection))
-        made = Testbed(
+        bed = Testbed(
             kubectl=kubectl,
             client=client,
             environment=environment,
@@ -347,27 +347,27 @@ async def testbed(
             check_cluster=own.check if own is not None else lambda: None,
             cluster=own,
         )
-        clearing = Clearing(client, report=report, karpenter_lives=made.karpenter_lives)
+        clearing = Clearing(client, report=report, karpenter_lives=bed.karpenter_lives)
         if not settings.own_cluster:
-            made.borrowed = BorrowedCluster(client, kubectl, scenario, folder=made.folder)
+            bed.borrowed = BorrowedCluster(client, kubectl, scenario, folder=bed.folder)
         await stack.enter_async_context(
-            _installed(made, scenario, clearing=clearing, keep=settings.keep, kept=kept)
+            _installed(bed, scenario, clearing=clearing, keep=settings.keep, kept=kept)
         )
         flags = dict(scenario.cluster.flags.get(Component.OPERATOR, {}))
         if scenario.operators_seed:
             flags["cloud-seed"] = scenario.operators_seed
-        operator = await _operator(made, flags)
+        operator = await _operator(bed, flags)
         if settings.demo and settings.keep:
             stack.push_async_callback(operator.leave, while_there=kubeconfig)
         else:
             stack.push_async_callback(lambda: to_its_end(operator.stop()))
-        if made.borrowed is not None and not settings.keep:
+        if bed.borrowed is not None and not settings.keep:
             # While the operator still runs, as it deletes nodes fastest.
             stack.push_async_callback(clear, clearing, BEFORE_THE_OPERATOR, report=report)
-        stack.push_async_callback(lambda: to_its_end(made.end(keep=settings.keep)))
-        if made.borrowed is not None and not settings.keep and scenario.karpenters:
-            stack.push_async_callback(_clear_karpenter, made, scenario, clearing, report=report)
-        yield made
+        stack.push_async_callback(lambda: to_its_end(bed.end(keep=settings.keep)))
+        if bed.borrowed is not None and not settings.keep and scenario.karpenters:
+            stack.push_async_callback(_clear_karpenter, bed, scenario, clearing, report=report)
+        yield bed
 
 
 async def _clear_karpenter(
@@ -431,7 +431,7 @@ async def _programs(scenario: Scenario, find_program: FindProgram) -> dict[str, 
 
 @asynccontextmanager
 async def _installed(
-    made: Testbed,
+    bed: Testbed,
     scenario: Scenario,
     *,
     clearing: Clearing,
@@ -441,14 +441,14 @@ async def _installed(
     """Installs the CRDs and the operator's rights; in a borrowed cluster, removes them after the
     block.
     """
-    kubectl, borrowed = made.kubectl, made.borrowed
+    kubectl, borrowed = bed.kubectl, bed.borrowed
     if borrowed is not None:
-        made.report("looking at what is in the cluster")
+        bed.report("looking at what is in the cluster")
     applied = await read_objects(
-        kubectl, sources_of(scenario), folder=made.folder, label=scenario.name
+        kubectl, sources_of(scenario), folder=bed.folder, label=scenario.name
     )
-    wanted = await _to_install(made, needed_rights(scenario, applied))
-    wanted += await made.crds_of_autoscalers(scenario)
+    wanted = await _to_install(bed, needed_rights(scenario, applied))
+    wanted += await bed.crds_of_autoscalers(scenario)
     if borrowed is None:
         wanted += hold_stages() if scenario.has_outages else []
         if kept is None:
@@ -458,9 +458,9 @@ async def _installed(
             await apply_list(kubectl, missing)
         yield
         return
-    wanted += await made.crds_of_karpenter(scenario)
+    wanted += await bed.crds_of_karpenter(scenario)
     async with borrow(
-        borrowed, wanted, applied=applied, clearing=clearing, keep=keep, report=made.report
+        borrowed, wanted, applied=applied, clearing=clearing, keep=keep, report=bed.report
     ):
         await wait_for_crds(kubectl, wanted)
         yield
@@ -484,22 +484,22 @@ async def _to_install(made: Testbed, rights: OptionalRights) -> list[Manifest]:
     return manifests(rights.needed | possible)
 
 
-async def _operator(made: Testbed, flags: Mapping[str, str]) -> Program:
-    token = await made.kubectl(
+async def _operator(bed: Testbed, flags: Mapping[str, str]) -> Program:
+    token = await bed.kubectl(
         "create", "token", _OPERATOR, f"--namespace={_OPERATOR}", f"--duration={_TOKEN_FOR}"
     )
-    config = json.loads(await made.kubectl("config", "view", "--minify", "--raw", "-o", "json"))
+    config = json.loads(await bed.kubectl("config", "view", "--minify", "--raw", "-o", "json"))
     (context,) = config["contexts"]
     config["users"] = [{"name": _OPERATOR, "user": {"token": token.strip()}}]
     context["context"] |= {"user": _OPERATOR, "namespace": _OPERATOR}
-    path = made.kubeconfig.with_name("operator.kubeconfig")
+    path = bed.kubeconfig.with_name("operator.kubeconfig")
     path.touch(mode=0o600)
     path.write_text(yaml.safe_dump(config), encoding="utf-8")
     address = _free_address()
     given = [f"--{name}={value}" for name, value in flags.items()]
     command = [*_OURS, "run", *_LOG_FLAGS, f"--kubeconfig={path}", f"--listen={address}", *given]
-    operator = Program("the operator", log=made.logs / OPERATOR_LOG)
-    await operator.start(command, env=made.environment, cwd=made.folder)
+    operator = Program("the operator", log=bed.logs / OPERATOR_LOG)
+    await operator.start(command, env=bed.environment, cwd=bed.folder)
     try:
         await operator.wait_until_ready(answers(f"http://{address}/readyz"), within=_READY_WITHIN)
     except BaseException:

@@ -82,15 +82,15 @@ def rehearse(
     command += [f"--binary={name}={path}" for name, path in binaries.items()]
     command += [f"--arm={arm}"] if arm is not None else []
     process = processes.start([*command, "--", str(scenario)], cwd=cwd, stderr=subprocess.STDOUT)
-    said = []
+    output = []
     try:
         for line in process.stdout or ():
-            said.append(line)
+            output.append(line)
             sys.stdout.write(line)
         status = process.wait()
     finally:
         processes.end(process)
     if status not in _JUDGED:
-        raise RehearseError(f"{scenario} can't be played:\n{''.join(said).strip()}")
+        raise RehearseError(f"{scenario} can't be played:\n{''.join(output).strip()}")
     verdict = json.loads((folder / "verdict.json").read_text(encoding="utf-8"))
     return Rehearsed(verdict, folder)

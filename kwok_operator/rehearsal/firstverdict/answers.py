@@ -199,7 +199,7 @@ def _about_zone(
     alone = observer.alone or end
     without = alone.tried - before.tried
     placeless, missing = without.total(), end.missing.total()
-    said: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "podsInZone": before.in_zone,
         "withoutPlace": placeless,
         "workloadsWithoutPlace": dict(without.most_common()),
@@ -221,7 +221,7 @@ def _about_zone(
             else max(observer.again - observer.started, 0.0)
         )
         new = max(end.nodes - alone.nodes, 0)
-        said |= {"newNodes": new, "secondsUntilAllRun": after}
+        facts |= {"newNodes": new, "secondsUntilAllRun": after}
         if placeless and after is not None:
             sentence += f"; all ran again {after:.0f} s after cluster-autoscaler had started"
         if placeless or new:
@@ -242,8 +242,8 @@ def _about_zone(
         if count > 0:
             details.append(f"{what}: {count:,}")
     if end.in_zone and end.in_zone == before.in_zone:
-        return CopyAnswer(question, None, "no pod left the zone", details, seconds, said)
-    return CopyAnswer(question, not missing, sentence, details, seconds, said)
+        return CopyAnswer(question, None, "no pod left the zone", details, seconds, facts)
+    return CopyAnswer(question, not missing, sentence, details, seconds, facts)
 
 
 def all_held(answers: Iterable[CopyAnswer]) -> bool:

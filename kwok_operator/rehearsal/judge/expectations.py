@@ -186,29 +186,34 @@ class Judge:
         bound, or has reached it if the only bound is `atLeast`.
         """
         case = self._cases[number]
-        each = case.expectation
+        expectation = case.expectation
         if case.outcome is not None:
             return True
-        if self._never_seen(each.of):
+        if self._never_seen(expectation.of):
             return False
         if case.broken is not None:
             return True
-        if each.kind == "wait" or each.when != "end" or not each.measured.rises(each.of):
+        if (
+            expectation.kind == "wait"
+            or expectation.when != "end"
+            or not expectation.measured.rises(expectation.of)
+        ):
             return False
         read = case.read(self._now)
         if read.value is None:
             return False
-        most = each.equals if each.at_most is None else each.at_most
+        most = expectation.equals if expectation.at_most is None else expectation.at_most
         value = read.value
-        if each.measured.waits is not None:
+        if expectation.measured.waits is not None:
             # A wait that hasn't ended may later become one that can't end, which doesn't count.
             value = max(
-                (seconds for seconds, _ in each.measured.waits(case.tally).longest), default=0
+                (seconds for seconds, _ in expectation.measured.waits(case.tally).longest),
+                default=0,
             )
-        beyond = most is not None and value > most and each.is_broken_by(read)
-        reached = each.bounds.keys() == {"atLeast"} and each.holds(value)
+        beyond = most is not None and value > most and expectation.is_broken_by(read)
+        reached = expectation.bounds.keys() == {"atLeast"} and expectation.holds(value)
         # An unended wait may make the value incomplete later, and then the expectation fails.
-        return beyond or (reached and each.measured.lacks is None and not read.incomplete)
+        return beyond or (reached and expectation.measured.lacks is None and not read.incomplete)
 
     def finish(self, t: float) -> list[ExpectationOutcome]:
         """Decides the remaining expectations at `t`, the end of the recording. Returns all

@@ -102,8 +102,8 @@ def _why_not(judged: Judged, by: str, name: str) -> Iterator[str]:
     if launched := story.launched[by, name]:
         claims = "1 NodeClaim" if launched == 1 else f"{launched:,} NodeClaims"
         yield f"Karpenter launched {claims} for it, and no node came"
-    if said := judged.refusals.get(name):
-        yield from _reasons(said)
+    if refusals := judged.refusals.get(name):
+        yield from _reasons(refusals)
         return
     codes = story.requests.get(name, Counter[str]())
     if refused := [code for code in codes if code != "OK"]:
@@ -117,8 +117,8 @@ def _why_not(judged: Judged, by: str, name: str) -> Iterator[str]:
         bad = [f"{kind} is {wrong}" for kind, wrong in _BAD if group.conditions.get(kind) == wrong]
         if bad:
             yield f"at the end {names_in_words(bad)}"
-        if said := judged.refusals.get(""):
-            listed = ", ".join(_reasons(said))
+        if refusals := judged.refusals.get(""):
+            listed = ", ".join(_reasons(refusals))
             yield f"of some groups, which it doesn't name, the autoscaler says: {listed}"
 
 

@@ -41,7 +41,7 @@ Kept = Callable[[Path], bool]
 class ShrinkLevel:
     """Parts that are left out together, or numbers that are lowered together."""
 
-    words: str
+    description: str
     parts: Callable[[Doc], Sequence[Part]] = lambda doc: ()
     amounts: Callable[[Doc], Sequence[Amount]] = lambda doc: ()
 
@@ -85,8 +85,8 @@ def _steps(doc: Doc) -> list[Part]:
                 for n, step in enumerate(as_list(doc.get("timeline")))
                 if process.get("name") in (step.get("start"), step.get("stop"))
             )
-            words = f"the process {process.get('name')}"
-            parts.append(Part(words, (("processes", number), *acts)))
+            description = f"the process {process.get('name')}"
+            parts.append(Part(description, (("processes", number), *acts)))
     return parts
 
 
@@ -217,8 +217,10 @@ def _named(doc: Doc, root: Path, place: Path) -> str:
     return f"{in_words(place[len(root) :])} of {whose}"
 
 
-def _deep(words: str, roots: Callable[[Doc], Iterator[tuple[Path, Kept]]]) -> list[ShrinkLevel]:
-    return [ShrinkLevel(words, parts=_fields(roots, depth)) for depth in range(_DEPTHS)]
+def _deep(
+    description: str, roots: Callable[[Doc], Iterator[tuple[Path, Kept]]]
+) -> list[ShrinkLevel]:
+    return [ShrinkLevel(description, parts=_fields(roots, depth)) for depth in range(_DEPTHS)]
 
 
 LEVELS: Final[Sequence[ShrinkLevel]] = (

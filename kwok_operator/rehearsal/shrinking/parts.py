@@ -29,21 +29,21 @@ _GROUPS: Final = (KIND, POOL_KIND)
 class Part:
     """A part to leave out: all of its paths in the document, and its description."""
 
-    words: str
+    description: str
     paths: tuple[Path, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Amount:
     """A number to lower, which is at all of these paths, and its description. `least` is the lowest
-    that makes sense; `each` is by how much the value at the paths changes for one less.
+    that makes sense; `step` is by how much the value at the paths changes for one less.
     """
 
-    words: str
+    description: str
     paths: tuple[Path, ...]
     value: int
     least: int
-    each: int = 1
+    step: int = 1
 
 
 def at(value: Any, path: Path) -> Any:
@@ -105,7 +105,7 @@ def _without(value: Any, gone: frozenset[Path], here: Path) -> Any:
 
 def with_numbers(doc: Doc, amounts: Mapping[Amount, int]) -> Doc:
     """Returns the document with other numbers, and with no more in its placement than exists."""
-    new = {path: n * amount.each for amount, n in amounts.items() for path in amount.paths}
+    new = {path: n * amount.step for amount, n in amounts.items() for path in amount.paths}
     changed: Doc = _with(doc, new, ())
     return tidied(changed)
 
@@ -200,8 +200,8 @@ _USED: Final[Mapping[str, Callable[[Doc], Iterator[str]]]] = {
 def _placed(doc: Doc) -> Doc:
     """Removes pods and nodes that don't exist from the placement."""
     placement = doc["placement"]
-    made = {identity(each): each for _, each in applied(doc)}
-    sizes = {name: _size(each) for (kind, _, name), each in made.items() if kind == KIND}
+    applied_objects = {identity(each): each for _, each in applied(doc)}
+    sizes = {name: _size(each) for (kind, _, name), each in applied_objects.items() if kind == KIND}
 
     def is_there(node: str) -> bool:
         group, _, number = node.rpartition("/")
@@ -212,7 +212,7 @@ def _placed(doc: Doc) -> Doc:
         kind, _, name = str(each.get("what", "")).partition("/")
         namespace = each.get("namespace", "default")
         owner = next(
-            (one for (k, ns, n), one in made.items()
+            (one for (k, ns, n), one in applied_objects.items()
              if (k.lower(), ns or "default", n) == (kind, namespace, name)),
             None,
         )  # fmt: skip
@@ -274,8 +274,8 @@ def amounts_of_pods(doc: Doc) -> list[Amount]:
         size, count = each.get("each") or 1, each.get("count", 1)
         if isinstance(count, int) and isinstance(size, int) and count > size:
             place: Path = ("workloads", number, "count")
-            words = f"pods of the workload {each.get('name')}"
-            amounts.append(Amount(words, (place,), count // size, 1, size))
+            description = f"pods of the workload {each.get('name')}"
+            amounts.append(Amount(description, (place,), count // size, 1, size))
     return amounts
 
 

@@ -155,7 +155,7 @@ class Shrinker:
             await self._drive(
                 minimized(parts),
                 only,
-                lambda kept: f"{len(parts) - len(kept)} of {len(parts)} {level.words}",
+                lambda kept: f"{len(parts) - len(kept)} of {len(parts)} {level.description}",
             )
         if amounts := {each: each.value for each in level.amounts(doc)}:
 
@@ -167,7 +167,7 @@ class Shrinker:
                 lower,
                 lambda numbers: (
                     f"{sum(amounts.values()) - sum(numbers.values())} of"
-                    f" {sum(amounts.values())} {level.words}"
+                    f" {sum(amounts.values())} {level.description}"
                 ),
             )
 
@@ -175,12 +175,12 @@ class Shrinker:
         self,
         tries: Generator[T, bool, T],
         doc_of: Callable[[T], Doc],
-        words: Callable[[T], str],
+        describe: Callable[[T], str],
     ) -> None:
         with suppress(StopIteration):
-            each = next(tries)
+            attempt = next(tries)
             while True:
-                doc = doc_of(each)
+                doc = doc_of(attempt)
                 began, runs = self.now(), self.runs
                 holds = await self._holds(doc)
                 if holds:
@@ -190,8 +190,8 @@ class Shrinker:
                     self.smaller(doc)
                 took = f"{self.now() - began:.0f} s" if self.runs > runs else "not played"
                 verdict = "the same" if holds else "not the same"
-                self.report(f"without {words(each)}: {verdict} ({took}); {self.left}")
-                each = tries.send(holds)
+                self.report(f"without {describe(attempt)}: {verdict} ({took}); {self.left}")
+                attempt = tries.send(holds)
 
     @property
     def left(self) -> str:
