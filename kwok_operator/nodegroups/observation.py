@@ -91,11 +91,11 @@ class HashedNodes:
         living = [r for r in records if r.serial is not None and not r.deleting]
         if any(r.resource_version < self.serials.get(r.serial, 0) for r in living):
             self.serials = {}
-        stamped = {r.serial: r.resource_version for r in living if r.template_hash == template_hash}
-        missing = self.serials.keys() - stamped.keys()
+        hashed = {r.serial: r.resource_version for r in living if r.template_hash == template_hash}
+        missing = self.serials.keys() - hashed.keys()
         lost = [r for r in living if self.has_lost(r, template_hash)]
         left = missing.intersection(r.serial for r in (*lost, *strays))
-        self.serials = stamped | {serial: self.serials[serial] for serial in left}
+        self.serials = hashed | {serial: self.serials[serial] for serial in left}
         return lost
 
 
