@@ -65,8 +65,10 @@ class Outages:
     def begin(
         self, step: OutageStep, groups: Mapping[str, Any], *, units: Collection[str] = ()
     ) -> list[OutageChange]:
-        """Returns what the step changes, once the groups are as in `groups`, by name; `units` are
-        those that it takes out. Raises CommandError if no group is there.
+        """Notes that the step has begun, and returns the changes to make; sends nothing.
+
+        `groups` are the groups as they are now, by name: `end` restores what their fields have
+        here. `units` are those that the step takes out. Raises CommandError if no group has any.
         """
         changes = _changes_of(step, groups, units)
         for path, fields, own in changes:

@@ -187,7 +187,9 @@ class TopologyStep(GroupStep):
                 self.wake(group.name, NEXT_PLACE_DELAY)
 
     def waits_for_next(self, domain: str, *, apart: str) -> bool:
-        """Whether another group shows the next free place of this domain."""
+        """Whether a group of the domain, other than `apart`, is autoscaled and has no nodes: then
+        cluster-autoscaler reads the next free place from its status.
+        """
         return any(
             group.name != apart and self.shows_next(group) for group, _ in self._of_domain(domain)
         )
