@@ -10,7 +10,6 @@ from their last passes, or from their status and nodes before the first; nothing
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -38,7 +37,6 @@ from kwok_operator.cloud.summary import (
 )
 from kwok_operator.cloud.terms import in_force
 from kwok_operator.cloud.units import ALONE, NO_OUTAGE, Outage, Units
-from kwok_operator.errors import TemplateError
 from kwok_operator.formats.quantity import parse_quantity
 from kwok_operator.formats.times import parse_time
 from kwok_operator.nodegroups.api.status import ConditionType, KwokNodeGroupStatus, Verdict
@@ -46,6 +44,7 @@ from kwok_operator.nodegroups.client import Group
 from kwok_operator.nodegroups.groupstore import GroupStore
 from kwok_operator.nodegroups.nodecache import NodeCache
 from kwok_operator.nodegroups.observation import Memory, Observation
+from kwok_operator.nodegroups.places import NO_PLACES
 from kwok_operator.nodegroups.plan import Plan
 from kwok_operator.nodegroups.serials import compact
 from kwok_operator.nodegroups.status import batches_of
@@ -253,10 +252,10 @@ class Clouds:
         since = _outage_since(status, now=now)
         if cloud.outage or pools:
             return verdict, Outage(since)
-        with suppress(TemplateError):
-            if (layout := Layout.of(group.spec.template, group=group.name)) is not None:
-                return verdict, Outage.of_units(since, cloud, layout)
-        return verdict, Outage(since, places=())
+        layout = Layout.in_use(group.spec.template, status.resolved_template, group=group.name)
+        if layout is None:
+            return verdict, Outage(since, places=NO_PLACES)
+        return verdict, Outage.of_units(since, cloud, layout)
 
     def _pools_out(self, cloud: Cloud) -> list[str]:
         pools = self.pools.known

@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 
 from kwok_operator.cloud.api.cloud import Cloud
 from kwok_operator.formats.untyped import as_map, value_at
-from kwok_operator.nodegroups.places import NodePlace
+from kwok_operator.nodegroups.places import NodePlace, PlaceRanges
 from kwok_operator.topology.layout import Layout
 
 
@@ -20,7 +20,7 @@ class Outage:
     the units with these places of its topology's domain."""
 
     since: int | None = None
-    places: tuple[range, ...] | None = None
+    places: PlaceRanges | None = None
     domain: str = ""
 
     @classmethod
@@ -30,9 +30,7 @@ class Outage:
 
     def began(self, place: int | None) -> int | None:
         """Returns since when an instance in this place is in the outage, None if it isn't."""
-        if self.places is None:
-            return self.since
-        return self.since if any(place in unit for unit in self.places) else None
+        return self.since if self.places is None or place in self.places else None
 
 
 NO_OUTAGE: Final = Outage()

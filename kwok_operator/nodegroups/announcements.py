@@ -13,6 +13,7 @@ from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec, UpdateStra
 from kwok_operator.nodegroups.api.status import (
     ALL_ARRIVED,
     FAILURES,
+    UNIT_OUTAGE,
     Condition,
     ConditionType,
     KwokNodeGroupStatus,
@@ -144,12 +145,18 @@ def _begun(
         if not (worth or missing) or condition.reason in said:
             continue
         before = old.get(condition.type)
-        if before is None or (before.status, before.reason) != (condition.status, condition.reason):
+        if before is None or _differs(before, condition):
             said.add(condition.reason)
             warning = missing or (condition.type, condition.status) in _WARNINGS
             reason = _OUTAGE if condition.type == ConditionType.OUTAGE else condition.reason
             kind: EventType = "Warning" if warning else "Normal"
             yield condition.reason, kind, reason, condition.message
+
+
+def _differs(before: Condition, now: Condition) -> bool:
+    """Whether a condition begins anew; if other units are out than before, it does."""
+    other_units = now.reason == UNIT_OUTAGE and before.message != now.message
+    return other_units or (before.status, before.reason) != (now.status, now.reason)
 
 
 def _ended(

@@ -7,8 +7,11 @@ means, and which node gets which, is not decided here (topology/).
 """
 
 import re
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Set
+from collections.abc import Iterable, Set
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final, NamedTuple, Self
 
 MOST_PLACES_OF_A_DOMAIN: Final = 10_000_000
@@ -30,6 +33,32 @@ class NodePlace(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.domain}/{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceRanges:
+    """Numbers of places in a domain, as ranges that ascend and don't overlap."""
+
+    ranges: tuple[range, ...] = ()
+
+    @classmethod
+    def union(cls, ranges: Iterable[range]) -> Self:
+        """Returns the places that are in any of these ranges."""
+        merged = list[range]()
+        for each in sorted(ranges, key=attrgetter("start")):
+            if merged and each.start <= merged[-1].stop:
+                each = range(merged[-1].start, max(merged.pop().stop, each.stop))
+            merged.append(each)
+        return cls(tuple(merged))
+
+    def __contains__(self, place: int | None) -> bool:
+        if place is None:
+            return False
+        before = bisect_right(self.ranges, place, key=attrgetter("start"))
+        return before > 0 and place in self.ranges[before - 1]
+
+
+NO_PLACES: Final = PlaceRanges()
 
 
 class OccupiedPlaces:

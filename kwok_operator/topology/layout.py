@@ -8,7 +8,8 @@ levels makes another template, a place doesn't. Whoever has a node's template an
 out its labels: the operator, the shim, an update in place.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -21,9 +22,10 @@ from kwok_operator.constants import (
     ZONE_LABEL,
 )
 from kwok_operator.errors import TemplateError
+from kwok_operator.formats.untyped import as_map, value_at
 from kwok_operator.nodegroups.api.template import Template
 from kwok_operator.nodegroups.cleaning import Node
-from kwok_operator.nodegroups.places import MOST_PLACES_OF_A_DOMAIN, NodePlace
+from kwok_operator.nodegroups.places import MOST_PLACES_OF_A_DOMAIN, NodePlace, PlaceRanges
 from kwok_operator.topology.api import long_form, numbers_of
 
 FIELD: Final = "spec.template.topology"
@@ -104,9 +106,9 @@ class Layout:
         first = sum(number * size for number, size in zip(numbers, sizes, strict=False))
         return range(first, first + sizes[len(numbers) - 1])
 
-    def units(self, values: Iterable[str]) -> tuple[range, ...]:
+    def units(self, values: tuple[str, ...]) -> PlaceRanges:
         """Returns the places in all units whose labels have these values."""
-        return tuple(unit for unit in map(self.unit, values) if unit is not None)
+        return _units(self, values)
 
     @property
     def text(self) -> str:
@@ -118,6 +120,19 @@ class Layout:
         """Returns the layout in a node's annotations; None if the operator can't have written
         it."""
         return _parsed(str(annotations.get(TOPOLOGY_ANNOTATION) or ""))
+
+    @classmethod
+    def in_use(
+        cls, template: Template, resolved: Mapping[str, Any] | None, *, group: str
+    ) -> "Layout | None":
+        """Returns the layout by which a group's nodes stand: that of its resolved template, as an
+        edit of the spec may be refused; that of the spec if there is none yet.
+        """
+        layout = cls.read(as_map(value_at(resolved, "metadata", "annotations")))
+        if layout is None:
+            with suppress(TemplateError):
+                layout = cls.of(template, group=group)
+        return layout
 
     def labels(self, place: int) -> dict[str, str]:
         """Returns the labels of a node in this place."""
@@ -186,6 +201,12 @@ class Layout:
 def _is_number(text: str, end: int) -> bool:
     """Whether this is a number as values have it, below `end`."""
     return text.isdigit() and str(int(text)) == text and int(text) < end
+
+
+@lru_cache(maxsize=1_000)
+def _units(layout: Layout, values: tuple[str, ...]) -> PlaceRanges:
+    units = map(layout.unit, values)
+    return PlaceRanges.union(unit for unit in units if unit is not None)
 
 
 @lru_cache(maxsize=1_000)

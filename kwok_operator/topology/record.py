@@ -9,12 +9,12 @@ as those of nodes that went one by one from the last, are one batch with the pla
 
 import struct
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, count, pairwise
 from typing import Final
 
 from kwok_operator.nodegroups.api.autoscaling import MAX_TARGET_SIZE
 from kwok_operator.nodegroups.api.status import KwokNodeGroupStatus
-from kwok_operator.nodegroups.places import MOST_PLACES_OF_A_DOMAIN
+from kwok_operator.nodegroups.places import MOST_PLACES_OF_A_DOMAIN, NO_PLACES, PlaceRanges
 from kwok_operator.nodegroups.serials import deflated, inflated, pack, unpack
 from kwok_operator.nodegroups.status import batches_of
 from kwok_operator.topology.api import PlacedBatch, TopologyStatus
@@ -26,20 +26,19 @@ _MOST_BYTES: Final = 4 * MAX_TARGET_SIZE
 
 
 def fill(
-    serials: Iterable[int], taken: Container[int], *, out: Sequence[range] = ()
+    serials: Iterable[int], taken: Container[int], *, out: PlaceRanges = NO_PLACES
 ) -> dict[int, int]:
     """Gives each of these serials, in this order, the lowest place that is not taken, and not in a
     unit that is `out`."""
     return dict(zip(serials, _free(taken, out), strict=False))
 
 
-def _free(taken: Container[int], out: Sequence[range]) -> Iterator[int]:
-    place = 0
-    while True:
-        unit = next((unit for unit in out if place in unit), None)
-        if unit is None and place not in taken:
-            yield place
-        place = place + 1 if unit is None else unit.stop
+def _free(taken: Container[int], out: PlaceRanges) -> Iterator[int]:
+    first = 0
+    for unit in out.ranges:
+        yield from (place for place in range(first, unit.start) if place not in taken)
+        first = unit.stop
+    yield from (place for place in count(first) if place not in taken)
 
 
 def dump(domain: str, placed: Mapping[int, int], *, next_place: int | None) -> TopologyStatus:

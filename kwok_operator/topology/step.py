@@ -27,6 +27,7 @@ from kwok_operator.nodegroups.nodecache import NodeCache
 from kwok_operator.nodegroups.nodewriter import NodeWriter
 from kwok_operator.nodegroups.observation import Memory, Observation, Openings
 from kwok_operator.nodegroups.parts import Clock
+from kwok_operator.nodegroups.places import NO_PLACES, PlaceRanges
 from kwok_operator.nodegroups.plan import Plan
 from kwok_operator.nodegroups.steps import GroupStep, StepPass, StepReport, Stop, Write
 from kwok_operator.nodegroups.template import template_hash
@@ -52,6 +53,8 @@ class GroupPlaces:
     domain: str = ""
     nodes: dict[int, int] = field(default_factory=dict)
     promised: dict[int, int] = field(default_factory=dict)
+    layout: Layout | None = None
+    """That of the template in the last pass."""
     astray: frozenset[int] = frozenset()
     """Serials of nodes whose annotation is gone, or says another place."""
     tries: Openings = field(default_factory=Openings)
@@ -131,6 +134,11 @@ class TopologyStep(GroupStep):
         return wanted if place is None else marked(wanted, *layout.marks(place))
 
     def forget(self, name: str) -> None:
+        if (gone := self._standing.get(name)) is not None:
+            # Its places are free again, and so are the units that were out for it.
+            for group, _ in self._of_domain(gone.domain):
+                if self.shows_next(group):
+                    self.wake(group.name, NEXT_PLACE_DELAY)
         for known in (self._standing, self._layouts, self._admitted, self._clashing):
             known.pop(name, None)
         self._clear_the_way(name, None)
@@ -169,15 +177,17 @@ class TopologyStep(GroupStep):
         """Whether a node of this name is known now."""
         return node in self._cache
 
-    def out(self, domain: str) -> tuple[range, ...]:
+    def out(self, domain: str) -> PlaceRanges:
         """Returns the places in units that are out for a group of the domain: none gets a new node
         there, as no cloud gives machines in a rack without power."""
-        found = list[range]()
-        for group, _ in self._of_domain(domain):
-            cloud, layout = group.spec.cloud, self._layout(group)
-            if cloud is not None and cloud.outage_units and layout and layout.domain == domain:
-                found += layout.units(cloud.outage_units)
-        return tuple(found)
+        units = set[PlaceRanges]()
+        for group in map(self._store.get, self._store.names()):
+            if group is None or group.spec.cloud is None or not group.spec.cloud.outage_units:
+                continue
+            layout = self._layout_in_use(group)
+            if layout is not None and layout.domain == domain:
+                units.add(layout.units(group.spec.cloud.outage_units))
+        return PlaceRanges.union(unit for some in units for unit in some.ranges)
 
     def show_next(self, domain: str, place: int, *, apart: str) -> None:
         """Has the other groups show the next free place, where cluster-autoscaler reads it."""
@@ -226,6 +236,13 @@ class TopologyStep(GroupStep):
                 layout = Layout.of(group.spec.template, group=group.name)
             known = self._layouts[group.name] = (version, layout)
         return known[1]
+
+    def _layout_in_use(self, group: Group) -> Layout | None:
+        """Returns the layout by which a group's nodes stand, also before its first pass."""
+        known = self._standing.get(group.name)
+        if known is not None and known.uid == group.uid and known.layout is not None:
+            return known.layout
+        return Layout.in_use(group.spec.template, group.status.resolved_template, group=group.name)
 
     def _rank(self, group: Group, layout: Layout | None) -> tuple[bool, str]:
         """Orders groups whose layouts don't agree: first come those that use theirs already."""
@@ -278,7 +295,7 @@ class TopologyPass(StepPass):
         self._marking: dict[int, int] = {}
         """The places of nodes whose annotation is to be written, by serial."""
         self._new = False
-        self._out: tuple[range, ...] = ()
+        self._out = NO_PLACES
 
     async def revise(
         self, plan: Plan, *, template: Node | None, reporting: bool, stop: Stop
@@ -292,6 +309,7 @@ class TopologyPass(StepPass):
             self._status = None
             return plan
         known = self._step.standing(self._group)
+        known.layout = layout
         before = recorded_places(self._memory.status, domain=layout.domain)
         self._look(known, layout.domain, before)
         taken = self._step.taken(layout.domain, apart=self._group.name)

@@ -69,10 +69,15 @@ async def test_an_outage_keeps_instances_away_until_it_is_over(world: Clouded) -
     assert world.condition("Provisioned") == ("True", "AllArrived")
 
 
+def held_racks(world: Clouded) -> list[str]:
+    """The racks of nodes that aren't Ready, one for each node."""
+    there = [node["metadata"]["labels"] for node in world.nodes]
+    return sorted(labels[RACK] for labels in there if HOLD_LABEL in labels)
+
+
 async def test_a_rack_is_out_and_its_replacements_stand_elsewhere(world: Clouded) -> None:
     def held() -> list[str]:
-        there = [node["metadata"]["labels"] for node in world.nodes]
-        return sorted(labels[RACK] for labels in there if HOLD_LABEL in labels)
+        return held_racks(world)
 
     def racks() -> Counter[str]:
         return Counter(node["metadata"]["labels"][RACK] for node in world.nodes)
@@ -105,6 +110,27 @@ async def test_a_rack_is_out_and_its_replacements_stand_elsewhere(world: Clouded
     await world.settled(6)
     assert (racks()[second], held()) == (1, [])
     assert world.condition("Outage") == ("False", "NoOutage")
+
+
+async def test_racks_are_out_by_the_levels_that_nodes_have(world: Clouded) -> None:
+    """An edit of the levels is refused here, as another group has the old ones."""
+
+    def racks_of(size: int) -> dict[str, Any]:
+        return {"topology": {"domain": "pool", "levels": [{"label": RACK, "of": size}]}}
+
+    world.server.serve(STAGES, kind="Stage")
+    world.server.create(STAGES, {"metadata": {"name": HOLD_STAGE}})
+    world.make(4, {"flapping": None}, template=racks_of(2))
+    await world.settled(4)
+    world.server.patch(GROUPS, NAME, {"spec": {"cloud": {"outageUnits": ["pool-1"]}}})
+    await until(lambda: held_racks(world) == ["pool-1"] * 2)
+    other = {"targetSize": 1, "template": racks_of(2)}
+    world.server.create(GROUPS, {"metadata": {"name": "other"}, "spec": other})
+    await until(lambda: len(world.server.objects(NODES)) == 5)
+    world.server.patch(GROUPS, NAME, {"spec": {"template": racks_of(3)}})
+    await until(lambda: world.condition("TemplateResolved")[0] == "False")
+    world.server.patch(GROUPS, NAME, {"spec": {"cloud": {"outageUnits": ["pool-0"]}}})
+    await until(lambda: held_racks(world) == ["pool-0"] * 2)
 
 
 async def test_what_was_decided_about_a_node_is_written_on_it_and_taken_back(

@@ -34,7 +34,7 @@ from kwok_operator.nodegroups.client import Group
 from kwok_operator.nodegroups.groupstore import GroupStore
 from kwok_operator.nodegroups.nodecache import NodeCache, NodeRecord
 from kwok_operator.nodegroups.observation import Memory, observe, observed
-from kwok_operator.nodegroups.places import NodePlace
+from kwok_operator.nodegroups.places import NodePlace, PlaceRanges
 from kwok_operator.nodegroups.plan import make_plan
 from kwok_operator.topology.api import MAX_LEVELS, MAX_UNIT, SHORT_NAMES, TopologyStatus
 from kwok_operator.topology.layout import Layout
@@ -493,3 +493,16 @@ def test_no_two_nodes_ever_stand_in_one_place() -> None:
     run_state_machine_as_test(
         Racks, settings=settings(deadline=None, max_examples=30, stateful_step_count=30)
     )
+
+
+@given(
+    st.lists(
+        st.builds(lambda at, size: range(at, at + size), st.integers(0, 30), st.integers(1, 9))
+    )
+)
+def test_places_get_the_lowest_ones_outside_of_all_ranges(ranges: list[range]) -> None:
+    out, taken = PlaceRanges.union(ranges), {3, 4}
+    dark = set().union(*ranges)
+    assert [place for place in range(50) if place in out] == sorted(dark)
+    free = (place for place in itertools.count() if place not in dark | taken)
+    assert fill(range(9), taken, out=out) == dict(zip(range(9), free, strict=False))
