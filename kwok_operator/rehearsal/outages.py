@@ -10,10 +10,11 @@ as they are.
 
 import asyncio
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from kwok_operator.cloud.api.cloud import MAX_OUTAGE_UNITS
 from kwok_operator.cloud.draws import InstanceSeed
 from kwok_operator.constants import (
     GROUPS_PATH,
@@ -22,6 +23,7 @@ from kwok_operator.constants import (
     POOLS_PATH,
     ZONE_LABEL,
 )
+from kwok_operator.errors import NotFoundError
 from kwok_operator.formats.untyped import as_list, as_map, text_at, value_at
 from kwok_operator.formats.words import names_in_words
 from kwok_operator.kube.client import ACCEPT_METADATA_LIST, MERGE_PATCH, KubeClient
@@ -29,6 +31,7 @@ from kwok_operator.rehearsal.kubectl import CommandError
 from kwok_operator.rehearsal.scenario.applied import layouts_of, zone_in
 from kwok_operator.rehearsal.scenario.timeline import OutageStep, UnitsStep
 from kwok_operator.topology.api import long_form
+from kwok_operator.topology.layout import Layout
 
 _RETRIES: Final = 3
 _MOST_AT_ONCE: Final = 20
@@ -38,29 +41,35 @@ _UNITS: Final = "outageUnits"
 
 class OutageChange(NamedTuple):
     """The path of a group or pool, and fields of its outage with their new values. `units` are
-    those that the step itself takes out."""
+    those that the step itself takes out; `uid` is the group's."""
 
     path: str
     fields: Mapping[str, Any]
     units: tuple[str, ...] = ()
+    uid: str = ""
 
     @property
     def spec(self) -> Mapping[str, Any]:
         """The merge patch of its spec; what is null in it is removed."""
         return self.fields if self.path.startswith(POOLS_PATH) else {"cloud": self.fields}
 
+    @property
+    def holds(self) -> list[tuple[str, str, str, str]]:
+        """What is out until the last step that holds it ends: path, uid, field, unit or nothing."""
+        each = [(_UNITS, unit) for unit in self.units] or [(field, "") for field in self.fields]
+        return [(self.path, self.uid, field, unit) for field, unit in each]
+
 
 class Outages:
     """The outages of one run. Where several steps take out the same, it comes back, as it was
-    before the first, when the last of them ends.
+    before the first, when the last of them ends. Units that others name in a group stay.
     """
 
     def __init__(self) -> None:
-        self._steps = Counter[tuple[str, str]]()
-        """How many steps hold a field, by path and field."""
-        self._units = Counter[tuple[str, str]]()
-        """How many steps take out a unit, by path and the value of its label."""
-        self._before: dict[tuple[str, str], Any] = {}
+        self._steps = Counter[tuple[str, str, str, str]]()
+        """How many steps hold something."""
+        self._before: dict[tuple[str, str, str, str], Any] = {}
+        """The value of a field before the first of these steps; whether a unit was out by it."""
 
     def begin(
         self, step: OutageStep, groups: Mapping[str, Any], *, units: Collection[str] = ()
@@ -68,47 +77,78 @@ class Outages:
         """Notes that the step has begun, and returns the changes to make; sends nothing.
 
         `groups` are the groups as they are now, by name: `end` restores what their fields have
-        here. `units` are those that the step takes out. Raises CommandError if no group has any.
+        here. `units` are those that the step takes out. Raises CommandError if no group has any,
+        or if a group would have too many.
         """
-        changes = _changes_of(step, groups, units)
-        for path, fields, own in changes:
-            body = groups.get(path.rpartition("/")[2])
-            for field in fields:
-                # Later on, it may be seen as a step before has left it.
-                has_before = step.zone is not None or step.topology is not None
-                before = value_at(body, "spec", "cloud", field) if has_before else False
-                self._before.setdefault((path, field), before)
-                self._steps[path, field] += 1
-            self._units.update((path, unit) for unit in own)
-        return [self._with_others(each) if each.units else each for each in changes]
-
-    def end(self, begun: Iterable[OutageChange]) -> list[OutageChange]:
-        """Returns what to change at the end of a step that has begun with these changes."""
-        changes = []
-        for path, fields, own in begun:
-            self._steps.subtract((path, field) for field in fields)
-            self._units.subtract((path, unit) for unit in own)
-            over = {f: self._before[path, f] for f in fields if not self._steps[path, f]}
-            if over:
-                changes.append(OutageChange(path, over))
-            elif own:
-                changes.append(self._with_others(OutageChange(path, {}, own)))
+        changes = [
+            each._replace(uid=_uid(_at(groups, each.path)))
+            for each in _changes_of(step, groups, units)
+        ]
+        has_before = step.zone is not None or step.topology is not None
+        for each in changes:
+            body = _at(groups, each.path)
+            for hold in each.holds:
+                before = value_at(body, "spec", "cloud", hold[2]) if has_before else False
+                before = hold[3] in as_list(before) if each.units else before
+                self._before.setdefault(hold, before)
+                self._steps[hold] += 1
+        changes = [self._with_units(each, groups) if each.units else each for each in changes]
+        for each in changes:
+            if each.units and (count := len(each.fields[_UNITS])) > MAX_OUTAGE_UNITS:
+                raise CommandError(
+                    f"{count} units of the group {_name(each.path)} would be out at once, and at"
+                    f" most {MAX_OUTAGE_UNITS} can; let another step end before, or name wider units"
+                )
         return changes
 
-    def out(self, groups: Mapping[str, Any]) -> set[str]:
-        """Returns the units that are out, by a step or by the groups as they are in `groups`."""
-        named = (value_at(body, "spec", "cloud", _UNITS) for body in groups.values())
-        return {unit for (_, unit), steps in self._units.items() if steps}.union(
-            *(as_list(each) for each in named)
-        )
+    def end(self, begun: Iterable[OutageChange], groups: Mapping[str, Any]) -> list[OutageChange]:
+        """Returns what to change at the end of a step that has begun with these changes.
 
-    def _with_others(self, change: OutageChange) -> OutageChange:
-        """Returns the change with all units of the group that are out now."""
-        before = self._before[change.path, _UNITS] or []
-        held = {
-            unit for (path, unit), steps in self._units.items() if steps and path == change.path
-        }
-        return change._replace(fields={_UNITS: [*before, *sorted(held.difference(before))]})
+        `groups` are the groups as they are now: those that were deleted since aren't changed, nor
+        are others of their names.
+        """
+        changes = []
+        for each in begun:
+            self._steps.subtract(each.holds)
+            over = {h: self._before.pop(h) for h in each.holds if not self._steps[h]}
+            if not _is_there(each, groups):
+                continue
+            if each.units:
+                back = {unit for (*_, unit), before in over.items() if not before}
+                changes.append(self._with_units(each, groups, back))
+            elif over:
+                fields = {field: before for (_, _, field, _), before in over.items()}
+                changes.append(each._replace(fields=fields))
+        return changes
+
+    def _with_units(
+        self, change: OutageChange, groups: Mapping[str, Any], back: Collection[str] = ()
+    ) -> OutageChange:
+        """Returns the change with all units of the group that are out now, without those that come
+        `back`."""
+        live = as_list(value_at(_at(groups, change.path), "spec", "cloud", _UNITS))
+        of_group = (change.path, change.uid, _UNITS)
+        held = {hold[3] for hold, steps in self._steps.items() if steps and hold[:3] == of_group}
+        out = [unit for unit in live if unit not in back]
+        return change._replace(fields={_UNITS: [*out, *sorted(held.difference(out))] or None})
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _at(groups: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    return as_map(groups.get(_name(path))) if path.startswith(GROUPS_PATH) else {}
+
+
+def _uid(group: Mapping[str, Any]) -> str:
+    return text_at(group, "metadata", "uid")
+
+
+def _is_there(change: OutageChange, groups: Mapping[str, Any]) -> bool:
+    """Whether the change is of a pool, or its group still exists and is the same."""
+    body = _at(groups, change.path)
+    return change.path.startswith(POOLS_PATH) or (bool(body) and _uid(body) == change.uid)
 
 
 def _changes_of(
@@ -119,23 +159,79 @@ def _changes_of(
     if step.group is not None:
         return [OutageChange(f"{GROUPS_PATH}/{step.group}", {"outage": True})]
     if step.topology is not None:
-        return _changes_of_units(groups, units)
+        return _changes_of_units(groups, units, step.topology.level)
     there = sorted(name for name, body in groups.items() if zone_of(body) == step.zone)
     if not there:
         raise CommandError(f"no group makes nodes in the zone {step.zone}; name another zone")
     return [OutageChange(f"{GROUPS_PATH}/{name}", _GONE) for name in there]
 
 
-def _changes_of_units(groups: Mapping[str, Any], units: Collection[str]) -> list[OutageChange]:
+def _changes_of_units(
+    groups: Mapping[str, Any], units: Collection[str], level: str | None
+) -> list[OutageChange]:
     changes, left = list[OutageChange](), set(units)
     for name, layout in sorted(layouts_of(_specs(groups)).items()):
-        own = tuple(sorted(unit for unit in units if layout.unit(unit) is not None))
+        own = tuple(sorted(unit for unit in units if _has_unit(layout, unit, level)))
         left.difference_update(own)
         if own:
             changes.append(OutageChange(f"{GROUPS_PATH}/{name}", {_UNITS: own}, own))
     if left:
         raise CommandError(f"no group has the unit {min(left)} in its topology; name another one")
     return changes
+
+
+def _has_unit(layout: Layout, unit: str, level: str | None) -> bool:
+    """Whether the layout has this unit, in the level if one is given: another domain's unit may
+    have its name."""
+    places = layout.unit(unit)
+    if places is None or level is None:
+        return places is not None
+    return layout.labels(places.start).get(long_form(level)) == unit
+
+
+def standing_units(
+    labels: Iterable[Mapping[str, Any]], groups: Mapping[str, Any], level: str
+) -> set[str]:
+    """Returns the units of a level in which a node stands that isn't out, by the nodes' labels."""
+    layouts, label = layouts_of(_specs(groups)), long_form(level)
+    out, units = _out_places(groups, layouts), set[str]()
+    for each in labels:
+        name, value = text_at(each, NODE_GROUP_LABEL), text_at(each, label)
+        layout = layouts.get(name)
+        if layout is None or _is_out(groups[name]) or not _has_unit(layout, value, level):
+            continue
+        narrowest = layout.unit(text_at(each, layout.layers[-1].labels[0]))
+        if narrowest is None or not any(narrowest.start in unit for unit in out[layout.domain]):
+            units.add(value)
+    return units
+
+
+def units_back(changes: Iterable[OutageChange], groups: Mapping[str, Any]) -> list[str]:
+    """Returns which units of steps' changes aren't out any more in `groups`, as changed by them."""
+    layouts, units = layouts_of(_specs(groups)), set[str]()
+    out = _out_places(groups, layouts)
+    held = set[str]()
+    for each in changes:
+        layout = layouts.get(_name(each.path))
+        if layout is None or _is_out(_at(groups, each.path)):
+            continue
+        for unit in each.units:
+            (places,) = layout.units([unit]) or (range(0),)
+            is_out = any(places.start in o and len(places) <= len(o) for o in out[layout.domain])
+            (held if is_out else units).add(unit)
+    return sorted(units - held)
+
+
+def _is_out(group: Mapping[str, Any]) -> bool:
+    return value_at(group, "spec", "cloud", "outage") is True
+
+
+def _out_places(groups: Mapping[str, Any], layouts: Mapping[str, Layout]) -> dict[str, list[range]]:
+    """Returns the places that are out, by domain."""
+    out = defaultdict[str, list[range]](list)
+    for name, layout in layouts.items():
+        out[layout.domain] += layout.units(as_list(value_at(groups[name], "spec", "cloud", _UNITS)))
+    return out
 
 
 def zone_of(group: Mapping[str, Any]) -> str:
@@ -173,25 +269,41 @@ class OutagePlayer:
         self._outages = Outages()
         self._turn = asyncio.Lock()
         """Of two patches of one group's units, the later one must be the last."""
+        self._slots = asyncio.Semaphore(_MOST_AT_ONCE)
 
-    async def begin(self, number: int, step: OutageStep, groups: Mapping[str, Any]) -> BegunOutage:
+    async def begin(self, number: int, step: OutageStep) -> BegunOutage:
         """Begins step `number` of the timeline. Raises CommandError if there is nothing to take
         out, ApiError, ApiUnreachableError.
         """
         async with self._turn:
-            units, short = tuple[str, ...](), ""
+            groups, units, short = await self._groups(), tuple[str, ...](), ""
             what = step.group or step.pool or f"zone {step.zone}"
             if step.topology is not None:
                 units, short = await self._units(number, step.topology, groups)
                 what = names_in_words(units)
             changes = self._outages.begin(step, groups, units=units)
-            await self._change(changes)
+            await asyncio.gather(*map(self._change, changes))
         return BegunOutage(what, short, changes)
 
-    async def end(self, begun: BegunOutage) -> None:
-        """Ends an outage. Raises ApiError, ApiUnreachableError."""
+    async def end(self, begun: BegunOutage) -> str:
+        """Ends an outage, and returns what came back. Raises ApiError, ApiUnreachableError."""
         async with self._turn:
-            await self._change(self._outages.end(begun.changes))
+            changes = self._outages.end(begun.changes, await self._groups())
+            with_gone = await asyncio.gather(*map(self._change, changes), return_exceptions=True)
+            for each in with_gone:
+                # Whoever deletes a group or a pool ends its outage.
+                if isinstance(each, BaseException) and not isinstance(each, NotFoundError):
+                    raise each
+            if any(each.units for each in begun.changes):
+                back = names_in_words(units_back(changes, await self._groups()))
+            else:
+                back = begun.what if any(not each.fields["outage"] for each in changes) else ""
+        return back or f"nothing comes back: {begun.what} is still out otherwise, or deleted"
+
+    async def _groups(self) -> dict[str, Any]:
+        """Returns the groups as they are now: a watch may still show them as before a change."""
+        answer = json.loads(await self._client.request("GET", GROUPS_PATH, retries=_RETRIES))
+        return {text_at(body, "metadata", "name"): body for body in answer["items"]}
 
     async def _units(
         self, number: int, step: UnitsStep, groups: Mapping[str, Any]
@@ -199,35 +311,27 @@ class OutagePlayer:
         """Returns the units that a step takes out, and what is to be said if they are too few."""
         if step.level is None:
             return tuple(sorted({*step.values} if step.values else ())), ""
-        label = long_form(step.level)
         answer = await self._client.request(
             "GET",
             NODES_PATH,
-            params={"labelSelector": f"{NODE_GROUP_LABEL},{label}"},
+            params={"labelSelector": f"{NODE_GROUP_LABEL},{long_form(step.level)}"},
             accept=ACCEPT_METADATA_LIST,
             retries=_RETRIES,
         )
-        layouts = layouts_of(_specs(groups)).values()
-        values = {text_at(n, "metadata", "labels", label) for n in json.loads(answer)["items"]}
-        there = {v for v in values if any(each.unit(v) is not None for each in layouts)}
-        there -= self._outages.out(groups)
+        labels = (as_map(value_at(n, "metadata", "labels")) for n in json.loads(answer)["items"])
+        there = standing_units(labels, groups, step.level)
         if not there:
             what = f"no node of a group stands in a unit of {step.level} that isn't out yet"
             raise CommandError(f"{what}; let the step come later, or name another level")
         units = drawn_units(there, step, seed=self._seed, what=f"timeline/{number}")
         return units, f"; {step.count} were to be" if len(units) < step.count else ""
 
-    async def _change(self, changes: Iterable[OutageChange]) -> None:
-        slots = asyncio.Semaphore(_MOST_AT_ONCE)
-
-        async def one(each: OutageChange) -> None:
-            async with slots:
-                await self._client.request(
-                    "PATCH",
-                    each.path,
-                    body={"spec": each.spec},
-                    content_type=MERGE_PATCH,
-                    retries=_RETRIES,
-                )
-
-        await asyncio.gather(*map(one, changes))
+    async def _change(self, change: OutageChange) -> None:
+        async with self._slots:
+            await self._client.request(
+                "PATCH",
+                change.path,
+                body={"spec": change.spec},
+                content_type=MERGE_PATCH,
+                retries=_RETRIES,
+            )

@@ -417,12 +417,11 @@ class Rehearsal:
             self._say(step.say)
         try:
             if step.outage is not None:
-                begun = await self._outages.begin(number, step.outage, self._recorder.groups)
+                begun = await self._outages.begin(number, step.outage)
                 course.mark("outage begins", f"{begun.what}{begun.short}")
                 if step.outage.span is not None:
                     await asyncio.sleep(step.outage.span)
-                    await self._outages.end(begun)
-                    course.mark("outage ends", begun.what)
+                    course.mark("outage ends", await self._outages.end(begun))
                 return
             if step.start is not None:
                 (process,) = (p for p in self._scenario.processes if p.name == step.start)

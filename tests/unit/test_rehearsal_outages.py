@@ -55,7 +55,7 @@ def test_a_group_is_out_until_the_last_step_that_took_it_out_ends(seed: int) -> 
             begun[number] = outages.begin(step, groups(clouds), units=own)
             patch(begun[number])
         else:
-            patch(outages.end(begun.pop(draws.choice(list(begun)))))
+            patch(outages.end(begun.pop(draws.choice(list(begun))), groups(clouds)))
         for name in ("g", "h"):
             holds = any(steps[n] in ({"group": name}, {"zone": "a"}) for n in begun)
             assert bool(clouds[name].get("outage")) == holds

@@ -354,8 +354,8 @@ async def test_an_outage_of_racks_takes_those_that_have_nodes(
         spec = {"template": {"topology": topology} if topology else {}, "cloud": {"stock": 3}}
         server.create(GROUPS, {"metadata": {"name": name}, "spec": spec})
     for number, value in enumerate(["pool-0", "pool-0", "other-3", "somebody-s"]):
-        node = of_a_group(f"n{number}", **{rack: value})
-        server.create(NODES, node)
+        group = "c" if value == "other-3" else "a"
+        server.create(NODES, of_a_group(f"n{number}", **{rack: value, NODE_GROUP_LABEL: group}))
 
     def outage(seconds: str = "300ms", **topology: Any) -> list[dict[str, Any]]:
         return [{"at": "0s", "outage": {"topology": topology, "for": seconds}}]
