@@ -97,7 +97,7 @@ class Outages:
             if each.units and (count := len(each.fields[_UNITS])) > MAX_OUTAGE_UNITS:
                 raise CommandError(
                     f"{count} units of the group {_name(each.path)} would be out at once, and at"
-                    f" most {MAX_OUTAGE_UNITS} can; let another step end before, or name wider units"
+                    f" most {MAX_OUTAGE_UNITS} can; end another step before, or name wider units"
                 )
         return changes
 

@@ -2,12 +2,21 @@
 
 import json
 import random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from kwok_operator.constants import GROUPS_PATH, ZONE_LABEL
-from kwok_operator.rehearsal.outages import OutageChange, Outages, drawn_units, zone_of
+from kwok_operator.constants import GROUPS_PATH, NODE_GROUP_LABEL, ZONE_LABEL
+from kwok_operator.errors import NotFoundError
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.rehearsal.kubectl import CommandError
+from kwok_operator.rehearsal.outages import (
+    OutageChange,
+    OutagePlayer,
+    Outages,
+    drawn_units,
+    zone_of,
+)
 from kwok_operator.rehearsal.scenario.timeline import OutageStep, UnitsStep
 
 CLOUDS: dict[str, dict[str, Any]] = {
@@ -84,3 +93,130 @@ def test_a_group_without_a_status_is_in_the_zone_of_its_template() -> None:
         {},
     ]
     assert [zone_of({"spec": spec}) for spec in specs] == ["a", "a", ""]
+
+
+BLOCK, RACK = "example.com/block", "example.com/rack"
+BLOCKS = [{"label": BLOCK, "of": 2}, {"label": RACK, "of": 2}]
+
+
+class Cluster:
+    """Groups, and nodes in racks, as an API server has them."""
+
+    def __init__(self, **groups: dict[str, Any]) -> None:
+        self.groups, self.nodes = groups, list[dict[str, Any]]()
+        self.player = OutagePlayer(cast(KubeClient, self), seed="1")
+
+    async def request(self, method: str, path: str, **more: Any) -> bytes:
+        if method == "GET":
+            items = list(self.groups.values()) if path == GROUPS_PATH else self.nodes
+            return json.dumps({"items": items}).encode()
+        name = path.rpartition("/")[2]
+        if name not in self.groups:
+            raise NotFoundError(status=404, reason="NotFound", message=name)
+        cloud = self.groups[name]["spec"].get("cloud", {}) | more["body"]["spec"].get("cloud", {})
+        self.groups[name]["spec"]["cloud"] = {k: v for k, v in cloud.items() if v is not None}
+        return b"{}"
+
+    def add_nodes(self, group: str, *racks: str) -> None:
+        for rack in racks:
+            labels = {BLOCK: rack.rpartition("-")[0], RACK: rack, NODE_GROUP_LABEL: group}
+            self.nodes.append({"metadata": {"labels": labels}})
+
+    def cloud(self, group: str = "g") -> dict[str, Any]:
+        cloud: dict[str, Any] = self.groups[group]["spec"]["cloud"]
+        return cloud
+
+
+def racked(name: str, domain: str = "pool", levels: Any = BLOCKS, **cloud: Any) -> dict[str, Any]:
+    topology = {"domain": domain, "levels": levels}
+    metadata = {"name": name, "uid": f"uid-{name}"}
+    return {"metadata": metadata, "spec": {"template": {"topology": topology}, "cloud": cloud}}
+
+
+def units(*values: str) -> OutageStep:
+    return OutageStep.model_validate({"topology": {"values": values}})
+
+
+def drawn(level: str) -> OutageStep:
+    return OutageStep.model_validate({"topology": {"level": level, "count": 100}})
+
+
+async def test_only_racks_in_which_a_node_is_not_out_are_drawn() -> None:
+    cluster = Cluster(
+        g=racked("g", outageUnits=["pool-0"]), h=racked("h"), out=racked("out", outage=True)
+    )
+    cluster.add_nodes("g", "pool-0-0", "pool-1-0", "pool-3-0")
+    cluster.add_nodes("h", "pool-0-1", "pool-1-1")
+    cluster.add_nodes("out", "pool-1-0", "pool-2-0")
+    begun = await cluster.player.begin(0, drawn(RACK))
+    assert begun.what == "pool-1-0, pool-1-1, pool-3-0"
+    with pytest.raises(CommandError, match="that isn't out yet"):
+        await cluster.player.begin(1, drawn(BLOCK))
+
+
+async def test_a_level_leaves_another_domain_with_a_unit_of_that_name() -> None:
+    row = [{"label": "example.com/row", "of": 8}]
+    cluster = Cluster(g=racked("g", "a"), h=racked("h", "a-0", row))
+    cluster.add_nodes("g", "a-0-1")
+    await cluster.player.begin(0, drawn(RACK))
+    assert cluster.cloud("g") == {"outageUnits": ["a-0-1"]} and cluster.cloud("h") == {}
+
+
+async def test_units_that_others_name_before_and_during_a_step_stay() -> None:
+    cluster = Cluster(g=racked("g", outageUnits=["pool-0"]))
+    await cluster.player.end(await cluster.player.begin(0, units("pool-1")))
+    cluster.cloud()["outageUnits"] = ["pool-2"]
+    begun = await cluster.player.begin(1, units("pool-1", "pool-0"))
+    assert cluster.cloud()["outageUnits"] == ["pool-2", "pool-0", "pool-1"]
+    cluster.cloud()["outageUnits"] += ["pool-3"]
+    assert await cluster.player.end(begun) == "pool-0, pool-1"
+    assert cluster.cloud()["outageUnits"] == ["pool-2", "pool-3"]
+
+
+async def test_an_edit_between_two_outages_of_a_zone_stays() -> None:
+    cluster = Cluster(g=racked("g", stock=3))
+    cluster.groups["g"]["status"] = {"resolvedTemplate": LABELS}
+    for stock in (3, 7):
+        cluster.cloud()["stock"] = stock
+        await cluster.player.end(await cluster.player.begin(0, OutageStep(zone="a")))
+        assert cluster.cloud() == {"stock": stock}
+
+
+@pytest.mark.parametrize("step", [units("pool-0"), OutageStep(zone="a"), OutageStep(group="g")])
+async def test_a_group_that_was_deleted_or_made_anew_is_left_alone(step: OutageStep) -> None:
+    cluster = Cluster(g=racked("g", stock=3), h=racked("h", stock=3))
+    for body in cluster.groups.values():
+        body["status"] = {"resolvedTemplate": LABELS}
+    begun = await cluster.player.begin(0, step)
+    del cluster.groups["h"]
+    anew = racked("g", outage=True, stock=5, outageUnits=["pool-0"])
+    anew["metadata"]["uid"] = "another"
+    cluster.groups["g"] = json.loads(json.dumps(anew))
+    assert "nothing comes back" in await cluster.player.end(begun)
+    assert cluster.groups == {"g": anew}
+
+
+async def test_a_pool_may_be_deleted_during_its_outage() -> None:
+    cluster = Cluster(p={"metadata": {"name": "p"}, "spec": {}})
+    begun = await cluster.player.begin(0, OutageStep(pool="p"))
+    del cluster.groups["p"]
+    assert await cluster.player.end(begun) == "p"
+
+
+async def test_the_end_names_only_what_came_back() -> None:
+    cluster = Cluster(g=racked("g"), h=racked("h", outageUnits=["pool-0-1"]))
+    wide = await cluster.player.begin(0, units("pool-1"))
+    racks = await cluster.player.begin(1, units("pool-0-0", "pool-0-1", "pool-1-0"))
+    again = await cluster.player.begin(2, units("pool-0-0"))
+    await cluster.player.begin(3, units("pool-1-1"))
+    assert "nothing comes back: pool-0-0" in await cluster.player.end(again)
+    assert await cluster.player.end(racks) == "pool-0-0"
+    assert await cluster.player.end(wide) == "pool-1"
+
+
+async def test_too_many_units_of_a_group_are_refused_before_it_is_changed() -> None:
+    cluster = Cluster(g=racked("g"))
+    await cluster.player.begin(0, units(*(f"pool-{n}" for n in range(60))))
+    with pytest.raises(CommandError, match="120 units of the group g would be out at once"):
+        await cluster.player.begin(1, units(*(f"pool-{n}" for n in range(60, 120))))
+    assert len(cluster.cloud()["outageUnits"]) == 60

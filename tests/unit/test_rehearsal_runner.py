@@ -377,6 +377,10 @@ async def test_an_outage_of_racks_takes_those_that_have_nodes(
     two = await play_on(place, timeline=[*outage("1s", level=rack), *outage("1s", level=rack)])
     begun = [mark.detail for mark in two.story.marks if mark.what == "outage begins"]
     assert sorted(begun) == ["other-3", "pool-0"]
+    later = {"outage": {"topology": {"level": rack, "count": 2}, "for": "50ms"}}
+    row = await play_on(place, timeline=[later] * 4)
+    begun = [mark.detail for mark in row.story.marks if mark.what == "outage begins"]
+    assert begun == ["other-3, pool-0"] * 4
 
 
 def of_a_group(name: str, **more: str) -> dict[str, Any]:
