@@ -12,8 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from kwok_operator.formats.untyped import as_list, as_map, text_at, value_at
 from kwok_operator.importing import publicnames as public
 from kwok_operator.importing.notes import Note, Reason, Ref
+from kwok_operator.topology.api import labels_of, long_form
 
 _HASH_LENGTH: Final = 12
 """The length of a hash in base32 characters: 60 bits, enough to keep a million names different."""
@@ -31,6 +33,8 @@ other content.
 _NO_NAMES: Final = frozenset({"metrics", "behavior"})
 """Fields of a HorizontalPodAutoscaler of which only numbers and Kubernetes' own words are kept."""
 _KEYS: Final = frozenset({"topologyKey", "matchLabelKeys", "mismatchLabelKeys", "gpuLabel"})
+_LEVELS: Final = frozenset({"label", "also", "unit", "nodeLabel"})
+"""Fields with a label of a level of racks, or a short form of one."""
 _AS_IT_IS: Final = frozenset(
     """apiVersion kind type operator effect protocol restartPolicy preemptionPolicy scopeName scopes
     whenUnsatisfiable nodeAffinityPolicy nodeTaintsPolicy podManagementPolicy concurrencyPolicy
@@ -40,7 +44,8 @@ _AS_IT_IS: Final = frozenset(
     zone instanceType arch os cpu memory ephemeralStorage hourly gpuTypes order""".split()
 )
 _NAMES: Final = frozenset(
-    """name namespace namespaces priorityClassName runtimeClassName serviceName values""".split()
+    """name namespace namespaces priorityClassName runtimeClassName serviceName values
+    domain""".split()
 )
 """Fields whose values are names of objects, even if they look like a number or the word true."""
 _ORDERING: Final = frozenset({"Gt", "Lt", "Gte", "Lte"})
@@ -82,11 +87,19 @@ class Anonymizer:
     table: dict[str, str] = field(default_factory=dict, repr=False)
     _hashes: dict[str, str] = field(default_factory=dict, repr=False)
     _ordered: set[str] = field(default_factory=set, repr=False)
+    _domains: dict[str, set[str]] = field(default_factory=dict, repr=False)
+    """The labels of the racks of each domain."""
 
     def manifests(self, manifests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Renames the names in manifests. Pass all at once: if any of them compares the values of a
-        label as numbers (Gt, Lt), these numbers stay in all.
+        label as numbers (Gt, Lt), these numbers stay in all. Numbers of racks stay, too.
         """
+        for manifest in manifests:
+            if topology := as_map(value_at(manifest, "spec", "template", "topology")):
+                domain = topology.get("domain") or text_at(manifest, "metadata", "name")
+                levels = map(as_map, as_list(topology.get("levels")))
+                labels = {label for level in levels for label in labels_of(level)}
+                self._domains.setdefault(domain, set()).update(map(long_form, labels))
         self._ordered.update(key for manifest in manifests for key in _compared(manifest))
         return [self._object(manifest) for manifest in manifests]
 
@@ -129,7 +142,24 @@ class Anonymizer:
             return key
         return f"{self.hash(domain)}.example/{self.hash(name)}" if slash else self.hash(key)
 
+    def level(self, label: str) -> str:
+        """Returns the anonymous label of a level, which other objects write in its long form."""
+        return self.label_key(long_form(label))
+
+    def unit(self, value: str, *, label: str = "") -> str:
+        """Returns the anonymous value of a unit such as a rack: its domain's name changes."""
+        domains = [
+            domain
+            for domain, labels in self._domains.items()
+            if (not label or label in labels)
+            and re.fullmatch(r"(-[0-9]+)+", value.removeprefix(domain))
+        ]
+        domain = max(domains, key=len, default="")
+        return f"{self.name(domain)}{value[len(domain) :]}" if domain else self.hash(value)
+
     def label_value(self, key: str, value: str) -> str:
+        if any(key in labels for labels in self._domains.values()):
+            return self.unit(value, label=key)
         if key in public.KEYS_OF_NAMES:
             return self.name(value)
         if key == _POD_OF_A_SET and (of_set := _NUMBERED.fullmatch(value)):
@@ -209,6 +239,10 @@ class Anonymizer:
             return value
         if name in _KEYS:
             return self.label_key(value)
+        if name in _LEVELS:
+            return self.level(value)
+        if name == "outageUnits":
+            return self.unit(value)
         if name == "hostIP":
             return self.address(value)
         return value if name not in _NAMES and public.is_harmless(value) else self.name(value)

@@ -208,7 +208,7 @@ async def test_the_end_names_only_what_came_back() -> None:
     wide = await cluster.player.begin(0, units("pool-1"))
     racks = await cluster.player.begin(1, units("pool-0-0", "pool-0-1", "pool-1-0"))
     again = await cluster.player.begin(2, units("pool-0-0"))
-    await cluster.player.begin(3, units("pool-1-1"))
+    await cluster.player.begin(3, units("pool-1-0"))
     assert "nothing comes back: pool-0-0" in await cluster.player.end(again)
     assert await cluster.player.end(racks) == "pool-0-0"
     assert await cluster.player.end(wide) == "pool-1"

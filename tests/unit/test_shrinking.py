@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from kwok_operator.errors import SettingsError
 from kwok_operator.importing.anonymous import Anonymizer
+from kwok_operator.rehearsal.scenario.applied import layouts_of
 from kwok_operator.rehearsal.scenario.expectation import Expectation
 from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.shrinking.documents import in_yaml, read_again
@@ -407,3 +408,39 @@ def test_no_name_is_left_in_a_hidden_document() -> None:
     assert found["expect"][2]["event"]["message"] == ["{" + name + " 0->"]
     with pytest.raises(SettingsError, match="command"):
         hidden(scenario(timeline=[{"run": {"command": ["a"]}}]), Anonymizer(b"k" * 32))
+
+
+@pytest.mark.parametrize("domain", [None, "canary", "canary-7", "7"])
+def test_racks_are_hidden_as_the_same_racks(domain: str | None) -> None:
+    name, also, prefix = "canary-cart", "canary.io/also", domain or "canary-cart"
+    racked = group(name, 2)
+    levels = [{"label": "kueue/rack", "of": 2}, {"label": "canary.io/x", "also": [also], "of": 2}]
+    topology = {"levels": levels} | ({"domain": domain} if domain else {})
+    racked["spec"]["template"]["topology"] = topology
+    racked["spec"]["cloud"] = {"unit": "canary.io/x", "outageUnits": [f"{prefix}-0-1"]}
+    pods = {"cloud.provider.com/topology-rack": f"{prefix}-3", also: f"{prefix}-0-1"}
+    found = hidden(
+        scenario(
+            racked,
+            deployment("canary-web", nodeSelector=pods),
+            timeline=[
+                {"outage": {"topology": {"level": "kueue/rack"}}},
+                {"outage": {"topology": {"values": [f"{prefix}-0-1"]}}},
+                {"lose": {"selector": f"canary.io/x={prefix}-0-1"}},
+            ],
+        ),
+        Anonymizer(b"k" * 32),
+    )
+    assert "canary" not in str(found)
+    made, web = (each["object"] for each in found["apply"])
+    (layout,) = layouts_of({made["metadata"]["name"]: made["spec"]}).values()
+    first, second = (layer.labels[0] for layer in layout.layers)
+    assert found["timeline"][0]["outage"]["topology"]["level"] == first
+    (unit,) = found["timeline"][1]["outage"]["topology"]["values"]
+    assert layout.unit(unit) == range(2, 4)
+    assert made["spec"]["cloud"] == {"unit": second, "outageUnits": [unit]}
+    assert found["timeline"][2]["lose"]["selector"] == f"{second}={unit}"
+    wanted = web["spec"]["template"]["spec"]["nodeSelector"]
+    assert {*wanted} == {first, layout.layers[1].labels[1]}
+    assert wanted.items() <= {**layout.labels(2), first: wanted[first]}.items()
+    assert layout.unit(wanted[first]) == range(12, 16)

@@ -111,7 +111,7 @@ class _Hider:
                 place = f"{first}{more}{self._name(namespace) if more else ''}"
                 return f"{place}{slash}{self._made_of(name) or self._name(name)}"
             case "level" | "levels", str():
-                return self._anonymizer.label_key(value)
+                return self._anonymizer.level(value)
             case "pod", dict():
                 return {self._anonymizer.resource(name): amount for name, amount in value.items()}
             case "program", str():
