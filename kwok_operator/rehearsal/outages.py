@@ -207,19 +207,19 @@ def standing_units(
 
 
 def units_back(changes: Iterable[OutageChange], groups: Mapping[str, Any]) -> list[str]:
-    """Returns which units of steps' changes aren't out any more in `groups`, as changed by them."""
-    layouts, units = layouts_of(_specs(groups)), set[str]()
+    """Returns the units of changes that aren't out any more in `groups`, as these are now."""
+    layouts, back, held = layouts_of(_specs(groups)), set[str](), set[str]()
     out = _out_places(groups, layouts)
-    held = set[str]()
     for each in changes:
         layout = layouts.get(_name(each.path))
-        if layout is None or _is_out(_at(groups, each.path)):
+        if layout is None or _is_out(groups[_name(each.path)]):
             continue
         for unit in each.units:
-            (places,) = layout.units([unit]) or (range(0),)
-            is_out = any(places.start in o and len(places) <= len(o) for o in out[layout.domain])
-            (held if is_out else units).add(unit)
-    return sorted(units - held)
+            # An edit of the levels may have left none of this value.
+            places, wider = layout.unit(unit) or range(0), out[layout.domain]
+            is_out = any(places.start in o and len(places) <= len(o) for o in wider if places)
+            (held if is_out else back).add(unit)
+    return sorted(back - held)
 
 
 def _is_out(group: Mapping[str, Any]) -> bool:
@@ -289,9 +289,9 @@ class OutagePlayer:
         """Ends an outage, and returns what came back. Raises ApiError, ApiUnreachableError."""
         async with self._turn:
             changes = self._outages.end(begun.changes, await self._groups())
-            with_gone = await asyncio.gather(*map(self._change, changes), return_exceptions=True)
-            for each in with_gone:
-                # Whoever deletes a group or a pool ends its outage.
+            answers = await asyncio.gather(*map(self._change, changes), return_exceptions=True)
+            for each in answers:
+                # A deleted group or pool has no outage to end.
                 if isinstance(each, BaseException) and not isinstance(each, NotFoundError):
                     raise each
             if any(each.units for each in begun.changes):
