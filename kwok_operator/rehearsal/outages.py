@@ -217,7 +217,7 @@ def units_back(changes: Iterable[OutageChange], groups: Mapping[str, Any]) -> li
         for unit in each.units:
             # An edit of the levels may have left none of this value.
             places, wider = layout.unit(unit) or range(0), out[layout.domain]
-            is_out = any(places.start in o and len(places) <= len(o) for o in wider if places)
+            is_out = any(places[0] in o and places[-1] in o for o in wider if places)
             (held if is_out else back).add(unit)
     return sorted(back - held)
 
@@ -230,7 +230,8 @@ def _out_places(groups: Mapping[str, Any], layouts: Mapping[str, Layout]) -> dic
     """Returns the places that are out, by domain."""
     out = defaultdict[str, list[range]](list)
     for name, layout in layouts.items():
-        out[layout.domain] += layout.units(as_list(value_at(groups[name], "spec", "cloud", _UNITS)))
+        units = as_list(value_at(groups[name], "spec", "cloud", _UNITS))
+        out[layout.domain] += layout.units(tuple(map(str, units))).ranges
     return out
 
 
