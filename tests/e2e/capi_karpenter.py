@@ -80,9 +80,10 @@ class Standin:
         free = [m for m in machines if MEMBER not in m["metadata"]["labels"] and not _goes(m)]
         pods = len(self._api.names(path_of("pods")))
         needed = -(-pods // self._pods) - len(claimed)
-        if needed > len(free):
-            body = self._provider.get("machinedeployments", self._name)
-            body["spec"]["replicas"] += needed - len(free)
+        body = self._provider.get("machinedeployments", self._name)
+        # The Machines of the loop before may be still to come.
+        if body["spec"]["replicas"] < len(claimed) + needed:
+            body["spec"]["replicas"] = len(claimed) + needed
             self._put("machinedeployments", body)
         for machine in free[: max(0, needed)]:
             machine["metadata"]["labels"][MEMBER] = ""
