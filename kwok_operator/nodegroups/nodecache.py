@@ -205,10 +205,9 @@ class NodeCache:
         """Returns the places of a topology domain in which nodes stand; strays of group `apart` are
         left out."""
         held = self._places.of(domain)
-        away = [
-            self.places_of_strays(group, domain=domain) for group in self._strays if group != apart
-        ]
-        return held | frozenset[int]().union(*away) if away else held
+        groups = (group for group in self._strays if group != apart)
+        away = frozenset[int]().union(*(self.places_of_strays(g, domain=domain) for g in groups))
+        return held | away if away else held
 
     def places_of_strays(self, group: str, *, domain: str) -> frozenset[int]:
         """Returns where the strays of a group stand, if they exist."""

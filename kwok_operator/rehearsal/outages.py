@@ -311,7 +311,7 @@ class OutagePlayer:
     ) -> tuple[tuple[str, ...], str]:
         """Returns the units that a step takes out, and what is to be said if they are too few."""
         if step.level is None:
-            return tuple(sorted({*step.values} if step.values else ())), ""
+            return tuple(sorted(set(step.values or ()))), ""
         answer = await self._client.request(
             "GET",
             NODES_PATH,

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from operator import lt
 from typing import Any, Final
 
 from kwok_operator.constants import (
@@ -98,8 +99,7 @@ class Layout:
     def unit(self, value: str) -> range | None:
         """Returns the places in the unit whose label has this value; None if there is no such
         unit."""
-        of = [layer.of for layer in self.layers]
-        numbers = numbers_of(value, domain=self.domain, of=of)
+        numbers = self._numbers(value)
         if numbers is None:
             return None
         sizes = self.sizes
@@ -108,7 +108,7 @@ class Layout:
 
     def units(self, values: tuple[str, ...]) -> PlaceRanges:
         """Returns the places in all units whose labels have these values."""
-        return _units(self, values)
+        return _places_in(self, values)
 
     @property
     def text(self) -> str:
@@ -177,13 +177,15 @@ class Layout:
             return False
         if len(self.domain) > len(other.domain):
             return other._is_mistakable(theirs, self, mine)
-        tail = other.domain.removeprefix(self.domain).split("-")
+        above = [] if self.domain == other.domain else self._numbers(other.domain)
         return (
-            other.domain.startswith(self.domain)
-            and tail[0] == ""
-            and len(tail) - 1 == mine - theirs
-            and all(map(_is_number, tail[1:], self._units))
+            above is not None and len(above) == mine - theirs and all(map(lt, above, self._units))
         )
+
+    def _numbers(self, value: str) -> list[int] | None:
+        """Returns the numbers in a unit's value, from the widest level on; None if it is none."""
+        of = [layer.of for layer in self.layers]
+        return numbers_of(value, domain=self.domain, of=of)
 
     @property
     def _units(self) -> tuple[int, ...]:
@@ -198,13 +200,8 @@ class Layout:
             yield value
 
 
-def _is_number(text: str, end: int) -> bool:
-    """Whether this is a number as values have it, below `end`."""
-    return text.isdigit() and str(int(text)) == text and int(text) < end
-
-
 @lru_cache(maxsize=1_000)
-def _units(layout: Layout, values: tuple[str, ...]) -> PlaceRanges:
+def _places_in(layout: Layout, values: tuple[str, ...]) -> PlaceRanges:
     units = map(layout.unit, values)
     return PlaceRanges.union(unit for unit in units if unit is not None)
 

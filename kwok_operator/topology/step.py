@@ -136,9 +136,8 @@ class TopologyStep(GroupStep):
     def forget(self, name: str) -> None:
         if (gone := self._standing.get(name)) is not None:
             # Its places are free again, and so are the units that were out for it.
-            for group, _ in self._of_domain(gone.domain):
-                if self.shows_next(group):
-                    self.wake(group.name, NEXT_PLACE_DELAY)
+            for group in self._showing_next(gone.domain, apart=name):
+                self.wake(group.name, NEXT_PLACE_DELAY)
         for known in (self._standing, self._layouts, self._admitted, self._clashing):
             known.pop(name, None)
         self._clear_the_way(name, None)
@@ -191,22 +190,23 @@ class TopologyStep(GroupStep):
 
     def show_next(self, domain: str, place: int, *, apart: str) -> None:
         """Has the other groups show the next free place, where cluster-autoscaler reads it."""
-        for group, _ in self._of_domain(domain):
+        for group in self._showing_next(domain, apart=apart):
             shown = group.status.topology.next_place if group.status.topology else None
-            if group.name != apart and self.shows_next(group) and shown != place:
+            if shown != place:
                 self.wake(group.name, NEXT_PLACE_DELAY)
 
     def waits_for_next(self, domain: str, *, apart: str) -> bool:
         """Whether a group of the domain, other than `apart`, is autoscaled and has no nodes: then
         cluster-autoscaler reads the next free place from its status.
         """
-        return any(
-            group.name != apart and self.shows_next(group) for group, _ in self._of_domain(domain)
-        )
+        return next(self._showing_next(domain, apart=apart), None) is not None
 
-    def shows_next(self, group: Group) -> bool:
-        """Whether cluster-autoscaler knows a group's nodes by the next free place only."""
-        return group.spec.autoscaling is not None and not group.status.replicas
+    def _showing_next(self, domain: str, *, apart: str) -> Iterator[Group]:
+        """Yields the groups of a domain, other than `apart`, whose nodes cluster-autoscaler knows
+        by the next free place only."""
+        for group, _ in self._of_domain(domain):
+            if group.name != apart and group.spec.autoscaling and not group.status.replicas:
+                yield group
 
     def _clear_the_way(self, name: str, layout: Layout | None) -> None:
         """Has groups tried again in whose way another layout of this group was."""
