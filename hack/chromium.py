@@ -151,9 +151,12 @@ class BrowserPage:
         )
 
     async def painted(self) -> None:
-        """Waits until what has changed is drawn."""
+        """Waits until what has changed is drawn: for two frames, as observers of sizes run at the
+        end of one, and may have the next one draw.
+        """
         await self.look(
-            "new Promise((done) => setTimeout(() => requestAnimationFrame(() => done()), 50))"
+            "new Promise((done) => setTimeout(() => requestAnimationFrame(() =>"
+            " requestAnimationFrame(() => done())), 50))"
         )
 
     async def mouse(self, kind: str, x: float, y: float) -> None:

@@ -94,7 +94,7 @@ async function makeLanes() {
     canvas.height = height * pxRatio();
     canvas.style.height = `${height}px`;
     spacer.style.height = `${Math.max(order.length * ROW + AXIS - height, 0)}px`;
-    paint();
+    draw(); // a new size empties the canvas: a frame later would be a flicker
   }
   function paint() {
     if (waiting) return;
