@@ -11,7 +11,7 @@ as they are.
 import asyncio
 import json
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from typing import Any, Final, NamedTuple
 
 from kwok_operator.cloud.api.cloud import MAX_OUTAGE_UNITS
@@ -170,7 +170,7 @@ def _changes_of_units(
     groups: Mapping[str, Any], units: Collection[str], level: str | None
 ) -> list[OutageChange]:
     changes, left = list[OutageChange](), set(units)
-    for name, layout in sorted(layouts_of(_specs(groups)).items()):
+    for name, layout in sorted(_layouts(groups).items()):
         own = tuple(sorted(unit for unit in units if _has_unit(layout, unit, level)))
         left.difference_update(own)
         if own:
@@ -190,15 +190,21 @@ def _has_unit(layout: Layout, unit: str, level: str | None) -> bool:
 
 
 def standing_units(
-    labels: Iterable[Mapping[str, Any]], groups: Mapping[str, Any], level: str
+    labels: Iterable[Mapping[str, Any]],
+    groups: Mapping[str, Any],
+    level: str,
+    *,
+    pools_out: Set[str],
 ) -> set[str]:
     """Returns the units of a level in which a node stands that isn't out, by the nodes' labels."""
-    layouts, label = layouts_of(_specs(groups)), long_form(level)
+    layouts, label = _layouts(groups), long_form(level)
     out, units = _out_places(groups, layouts), set[str]()
     for each in labels:
         name, value = text_at(each, NODE_GROUP_LABEL), text_at(each, label)
         layout = layouts.get(name)
-        if layout is None or _is_out(groups[name]) or not _has_unit(layout, value, level):
+        if layout is None or not _has_unit(layout, value, level):
+            continue
+        if _is_out(groups[name], pools_out):
             continue
         narrowest = layout.unit(text_at(each, layout.layers[-1].labels[0]))
         if narrowest is None or not any(narrowest.start in unit for unit in out[layout.domain]):
@@ -206,13 +212,15 @@ def standing_units(
     return units
 
 
-def units_back(changes: Iterable[OutageChange], groups: Mapping[str, Any]) -> list[str]:
+def units_back(
+    changes: Iterable[OutageChange], groups: Mapping[str, Any], *, pools_out: Set[str]
+) -> list[str]:
     """Returns the units of changes that aren't out any more in `groups`, as these are now."""
-    layouts, back, held = layouts_of(_specs(groups)), set[str](), set[str]()
+    layouts, back, held = _layouts(groups), set[str](), set[str]()
     out = _out_places(groups, layouts)
     for each in changes:
         layout = layouts.get(_name(each.path))
-        if layout is None or _is_out(groups[_name(each.path)]):
+        if layout is None or _is_out(groups[_name(each.path)], pools_out):
             continue
         for unit in each.units:
             # An edit of the levels may have left none of this value.
@@ -222,8 +230,12 @@ def units_back(changes: Iterable[OutageChange], groups: Mapping[str, Any]) -> li
     return sorted(back - held)
 
 
-def _is_out(group: Mapping[str, Any]) -> bool:
-    return value_at(group, "spec", "cloud", "outage") is True
+def _is_out(group: Mapping[str, Any], pools_out: Set[str]) -> bool:
+    """Whether all of a group is out, by its own outage or by a pool that it draws from."""
+    cloud = as_map(value_at(group, "spec", "cloud"))
+    return cloud.get("outage") is True or not pools_out.isdisjoint(
+        as_list(cloud.get("capacityPools"))
+    )
 
 
 def _out_places(groups: Mapping[str, Any], layouts: Mapping[str, Layout]) -> dict[str, list[range]]:
@@ -243,8 +255,16 @@ def zone_of(group: Mapping[str, Any]) -> str:
     return resolved or zone_in(as_map(group.get("spec")))
 
 
-def _specs(groups: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    return {name: as_map(body.get("spec")) for name, body in groups.items()}
+def _layouts(groups: Mapping[str, Any]) -> dict[str, Layout]:
+    """Returns the layout by which the nodes of each group stand, by the group's name: that of its
+    resolved template, as an edit of the spec may be refused; else that of the spec.
+    """
+    layouts = layouts_of({name: as_map(body.get("spec")) for name, body in groups.items()})
+    for name, body in groups.items():
+        resolved = value_at(body, "status", "resolvedTemplate", "metadata", "annotations")
+        if (layout := Layout.read(as_map(resolved))) is not None:
+            layouts[name] = layout
+    return layouts
 
 
 def drawn_units(there: Iterable[str], step: UnitsStep, *, seed: str, what: str) -> tuple[str, ...]:
@@ -283,27 +303,37 @@ class OutagePlayer:
                 units, short = await self._units(number, step.topology, groups)
                 what = names_in_words(units)
             changes = self._outages.begin(step, groups, units=units)
-            await asyncio.gather(*map(self._change, changes))
+            # A group may have been deleted since; one that was never there is the step's mistake.
+            await self._change_all(changes, may_lack=lambda each: bool(_at(groups, each.path)))
         return BegunOutage(what, short, changes)
 
     async def end(self, begun: BegunOutage) -> str:
         """Ends an outage, and returns what came back. Raises ApiError, ApiUnreachableError."""
         async with self._turn:
             changes = self._outages.end(begun.changes, await self._groups())
-            answers = await asyncio.gather(*map(self._change, changes), return_exceptions=True)
-            for each in answers:
-                # A deleted group or pool has no outage to end.
-                if isinstance(each, BaseException) and not isinstance(each, NotFoundError):
-                    raise each
+            # A deleted group or pool has no outage to end.
+            await self._change_all(changes, may_lack=lambda _: True)
             if any(each.units for each in begun.changes):
-                back = names_in_words(units_back(changes, await self._groups()))
+                groups = await self._groups()
+                out = await self._pools_out(groups)
+                back = names_in_words(units_back(changes, groups, pools_out=out))
             else:
                 back = begun.what if any(not each.fields["outage"] for each in changes) else ""
         return back or f"nothing comes back: {begun.what} is still out otherwise, or deleted"
 
     async def _groups(self) -> dict[str, Any]:
         """Returns the groups as they are now: a watch may still show them as before a change."""
-        answer = json.loads(await self._client.request("GET", GROUPS_PATH, retries=_RETRIES))
+        return await self._by_name(GROUPS_PATH)
+
+    async def _pools_out(self, groups: Mapping[str, Any]) -> frozenset[str]:
+        """Returns the names of the pools that are out now; asks only if a group draws from any."""
+        if not any(value_at(body, "spec", "cloud", "capacityPools") for body in groups.values()):
+            return frozenset()
+        pools = await self._by_name(POOLS_PATH)
+        return frozenset(n for n, body in pools.items() if value_at(body, "spec", "outage") is True)
+
+    async def _by_name(self, path: str) -> dict[str, Any]:
+        answer = json.loads(await self._client.request("GET", path, retries=_RETRIES))
         return {text_at(body, "metadata", "name"): body for body in answer["items"]}
 
     async def _units(
@@ -320,12 +350,25 @@ class OutagePlayer:
             retries=_RETRIES,
         )
         labels = (as_map(value_at(n, "metadata", "labels")) for n in json.loads(answer)["items"])
-        there = standing_units(labels, groups, step.level)
+        out = await self._pools_out(groups)
+        there = standing_units(labels, groups, step.level, pools_out=out)
         if not there:
             what = f"no node of a group stands in a unit of {step.level} that isn't out yet"
             raise CommandError(f"{what}; let the step come later, or name another level")
         units = drawn_units(there, step, seed=self._seed, what=f"timeline/{number}")
         return units, f"; {step.count} were to be" if len(units) < step.count else ""
+
+    async def _change_all(
+        self, changes: Sequence[OutageChange], *, may_lack: Callable[[OutageChange], bool]
+    ) -> None:
+        """Sends all changes. Raises the first error, but not that a group or pool is gone which
+        `may_lack` allows.
+        """
+        answers = await asyncio.gather(*map(self._change, changes), return_exceptions=True)
+        for change, answer in zip(changes, answers, strict=True):
+            gone = isinstance(answer, NotFoundError) and may_lack(change)
+            if isinstance(answer, BaseException) and not gone:
+                raise answer
 
     async def _change(self, change: OutageChange) -> None:
         async with self._slots:

@@ -6,7 +6,13 @@ from typing import Any, cast
 
 import pytest
 
-from kwok_operator.constants import GROUPS_PATH, NODE_GROUP_LABEL, ZONE_LABEL
+from kwok_operator.constants import (
+    GROUPS_PATH,
+    NODE_GROUP_LABEL,
+    POOLS_PATH,
+    TOPOLOGY_ANNOTATION,
+    ZONE_LABEL,
+)
 from kwok_operator.errors import NotFoundError
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.rehearsal.kubectl import CommandError
@@ -104,12 +110,17 @@ class Cluster:
 
     def __init__(self, **groups: dict[str, Any]) -> None:
         self.groups, self.nodes = groups, list[dict[str, Any]]()
+        self.pools = dict[str, dict[str, Any]]()
+        self.deleted_late = ""
         self.player = OutagePlayer(cast(KubeClient, self), seed="1")
 
     async def request(self, method: str, path: str, **more: Any) -> bytes:
         if method == "GET":
-            items = list(self.groups.values()) if path == GROUPS_PATH else self.nodes
-            return json.dumps({"items": items}).encode()
+            pools = [{"metadata": {"name": n}, "spec": spec} for n, spec in self.pools.items()]
+            items = {GROUPS_PATH: list(self.groups.values()), POOLS_PATH: pools}
+            answer = json.dumps({"items": items.get(path, self.nodes)}).encode()
+            self.groups.pop(self.deleted_late, None)
+            return answer
         name = path.rpartition("/")[2]
         if name not in self.groups:
             raise NotFoundError(status=404, reason="NotFound", message=name)
@@ -220,3 +231,32 @@ async def test_too_many_units_of_a_group_are_refused_before_it_is_changed() -> N
     with pytest.raises(CommandError, match="120 units of the group g would be out at once"):
         await cluster.player.begin(1, units(*(f"pool-{n}" for n in range(60, 120))))
     assert len(cluster.cloud()["outageUnits"]) == 60
+
+
+async def test_racks_are_those_in_use_while_an_edit_of_levels_is_refused() -> None:
+    cluster = Cluster(g=racked("g", levels=[{"label": "example.com/row", "of": 9}]))
+    annotations = {TOPOLOGY_ANNOTATION: f"pool {BLOCK}=2 {RACK}=2"}
+    cluster.groups["g"]["status"] = {"resolvedTemplate": {"metadata": {"annotations": annotations}}}
+    cluster.add_nodes("g", "pool-0-1")
+    begun = await cluster.player.begin(0, drawn(RACK))
+    assert cluster.cloud() == {"outageUnits": ["pool-0-1"]}
+    assert await cluster.player.end(begun) == "pool-0-1"
+
+
+async def test_a_group_that_is_deleted_while_a_step_begins_is_skipped() -> None:
+    cluster = Cluster(g=racked("g"), h=racked("h"))
+    cluster.deleted_late = "g"
+    begun = await cluster.player.begin(0, units("pool-0"))
+    assert cluster.cloud("h") == {"outageUnits": ["pool-0"]}
+    assert await cluster.player.end(begun) == "pool-0"
+    with pytest.raises(NotFoundError):
+        await cluster.player.begin(1, OutageStep(group="g"))
+
+
+async def test_racks_of_a_group_whose_pool_is_out_are_not_drawn() -> None:
+    cluster = Cluster(g=racked("g", capacityPools=["a", "b"]), h=racked("h", capacityPools=["a"]))
+    cluster.pools = {"a": {}, "b": {"outage": True}}
+    cluster.add_nodes("g", "pool-0-0", "pool-1-0")
+    cluster.add_nodes("h", "pool-0-1", "pool-1-0")
+    begun = await cluster.player.begin(0, drawn(RACK))
+    assert begun.what == "pool-0-1, pool-1-0"
