@@ -62,6 +62,8 @@ class ObservedCloud:
     out: Outage
     outage: Verdict
     nodes: DesiredNodes
+    nodes_out: int
+    """How many nodes are in an outage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,9 @@ class Clouds:
         self._known: dict[str, _Known] = {}
         self.pools: Pools
         """Set after construction, as each of the two needs the other."""
+        self.places_of: Callable[[Group, str], Mapping[int, int]] = lambda *_: {}
+        """Returns the recorded places of a group's nodes in a domain, by serial. Set after
+        construction, too."""
 
     def forget(self, name: str) -> None:
         """Forgets a group that is gone: what it held of pools is free."""
@@ -144,8 +149,11 @@ class Clouds:
             marks = {s: mark_on(r.mark) for s, r in seen.records.items()}
         cloud = cloud or _PERFECT
         cap = cloud.interruptions.at_a_time if cloud.interruptions else None
-        nodes = known.upkeep.find(marks, at_a_time=cap, out=_nodes_out(out, seen), now=now)
-        return ObservedCloud(now=now, cloud=cloud, out=out, outage=verdict, nodes=nodes)
+        nodes_out = self._nodes_out(group, out, seen)
+        nodes = known.upkeep.find(marks, at_a_time=cap, out=nodes_out, now=now)
+        return ObservedCloud(
+            now=now, cloud=cloud, out=out, outage=verdict, nodes=nodes, nodes_out=len(nodes_out)
+        )
 
     def in_force(self, group: Group) -> Cloud | None:
         seed = group_seed(self._seed, group=group.name) if self._seed else None
@@ -256,6 +264,18 @@ class Clouds:
         if layout is None:
             return verdict, Outage(since, places=NO_PLACES)
         return verdict, Outage.of_units(since, cloud, layout)
+
+    def _nodes_out(self, group: Group, out: Outage, seen: Observation) -> dict[int, int]:
+        """Returns since when nodes are in an outage, by serial. What is recorded of a node's place
+        counts more than its annotation, which anybody can edit."""
+        if out.since is None:
+            return {}
+        if out.places is None:
+            return dict.fromkeys(seen.records, out.since)
+        said = {s: r.place for s, r in seen.records.items() if r.place is not None}
+        places = {s: place.number for s, place in said.items() if place.domain == out.domain}
+        places |= self.places_of(group, out.domain)
+        return {s: out.since for s in seen.records if out.began(places.get(s)) is not None}
 
     def _pools_out(self, cloud: Cloud) -> list[str]:
         pools = self.pools.known
@@ -491,17 +511,6 @@ def _deletion_delay(group: Group, cloud: Cloud, serial: int, units: Units) -> in
     """Returns by how much the deletion of a node is put off; of a unit's nodes all or none are."""
     unit = units.number(cloud, serial)
     return deletion_delay(cloud, instance_seed(cloud, group=group.name, serial=serial, unit=unit))
-
-
-def _nodes_out(out: Outage, seen: Observation) -> dict[int, int]:
-    """Returns since when nodes are in an outage, by serial."""
-    if out.since is None:
-        return {}
-    if out.places is None:
-        return dict.fromkeys(seen.records, out.since)
-    places = {s: r.place for s, r in seen.records.items() if r.place is not None}
-    there = {s: place.number for s, place in places.items() if place.domain == out.domain}
-    return {s: out.since for s, place in there.items() if out.began(place) is not None}
 
 
 def _outage_since(status: KwokNodeGroupStatus, *, now: int) -> int:

@@ -155,7 +155,12 @@ class CloudPass(StepPass):
             return StepReport(decision.failed)
         # Instances requested before spec.cloud was removed still follow it.
         shown = cloud is not None or decision.status.instances
-        return StepReport(decision.failed, conditions if shown else {}, {"cloud": decision.status})
+        return StepReport(
+            decision.failed,
+            self._observed.nodes_out,
+            conditions if shown else {},
+            {"cloud": decision.status},
+        )
 
     def after_status(self) -> float | None:
         step, notices = self._step, dict[str, list[str]]()

@@ -59,6 +59,7 @@ class GroupReporter:
             updated=seen.count_updated(resolution.hash),
             pending=len(plan.pending),
             failed=len(plan.pending) if result.memory.refusal else failed,
+            out=sum(report.out for report in reports),
             leaving=len(plan.delete),
             terminating=seen.held,
             foreign=seen.foreign,

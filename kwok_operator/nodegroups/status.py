@@ -44,7 +44,7 @@ class Facts:
 
     Counts are nodes. `ready` are usable and have all their companions. `leaving` are to be deleted
     and still exist, `terminating` have been deleted and are held by a finalizer. `foreign` look
-    like the group's nodes and are not.
+    like the group's nodes and are not. `out` are in an outage.
 
     `template_error` is the sentence why the template can't be used, `template_reason` the word for
     it; without `template_tried` the API server has not answered yet whether it can.
@@ -79,6 +79,7 @@ class Facts:
     kwok_silent: str | None = None
     refusal: str | None = None
     rollout: Rollout | None = None
+    out: int = 0
     autoscaled: bool = False
     hindrance: tuple[str, str] | None = None
     known_from_one: bool = False
@@ -227,7 +228,7 @@ def _ready(facts: Facts, stalled: Verdict) -> Verdict:
         return Verdict(False, stalled.reason, stalled.message)
     if facts.ready < facts.replicas:
         out = facts.conditions.get(ConditionType.OUTAGE)
-        if out and out.status:
+        if out and out.status and facts.out:
             return Verdict(False, "Outage", f"{counts}. {out.message}")
         companions = facts.conditions.get(ConditionType.COMPANIONS_PRESENT)
         if companions and not companions.status:

@@ -48,10 +48,11 @@ class FirstWrite(Protocol):
 class StepReport:
     """What a step adds to the status: conditions, and whole fields by their Python names.
 
-    `failed` counts instances that could not be created.
+    `failed` counts instances that could not be created, `out` the nodes that are in an outage.
     """
 
     failed: int = 0
+    out: int = 0
     conditions: Mapping[ConditionType, Verdict] = field(default_factory=dict)
     fields: Mapping[str, Any] = field(default_factory=dict)
 

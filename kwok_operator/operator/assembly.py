@@ -188,6 +188,7 @@ class Assembly:
             wake=self.wake,
             try_anew=self._try_template,
         )
+        self.clouds.places_of = topology.places_of
         return CompanionStep(self.companions), topology, cloud
 
     def set_up_clusterapi(self, settings: ClusterApiSettings, management: KubeClient) -> None:

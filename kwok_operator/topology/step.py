@@ -172,6 +172,14 @@ class TopologyStep(GroupStep):
         """Returns the places of nodes that have vanished, and may exist after all."""
         return self._cache.places_of_strays(group.name, domain=domain)
 
+    def places_of(self, group: Group, domain: str) -> Mapping[int, int]:
+        """Returns the places of a group's nodes in a domain, by serial, whatever their annotations
+        say. A node that is new since the last pass has the place that it was promised."""
+        known = self._standing.get(group.name)
+        if known is None or known.uid != group.uid or known.domain != domain:
+            return {}
+        return known.promised | known.nodes
+
     def is_there(self, node: str) -> bool:
         """Whether a node of this name is known now."""
         return node in self._cache

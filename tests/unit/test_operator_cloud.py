@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from kwok_operator.cloud.clouds import ObservedCloud
 from kwok_operator.constants import (
     DELETE_AT_ANNOTATION,
     HOLD_LABEL,
     HOLD_STAGE,
     LIFE_ANNOTATION,
+    PLACE_ANNOTATION,
     REQUESTED_AT_ANNOTATION,
 )
 from kwok_operator.formats.times import parse_time
@@ -199,3 +201,48 @@ async def test_what_goes_badly_together_is_reported_when_it_is_new(world: Cloude
     options = {"options": {"scaleDownUnneededTime": "1m"}}
     world.make(1, {"readinessDelay": {"fixed": "0s"}}, autoscaling=options)
     await until(lambda: world.last_caution == "Caution")
+
+
+async def test_an_edited_place_never_releases_a_node_of_a_rack_that_is_out(
+    world: Clouded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology = {"topology": {"levels": [{"label": RACK, "of": 2}]}}
+    world.server.serve(STAGES, kind="Stage")
+    world.server.create(STAGES, {"metadata": {"name": HOLD_STAGE}})
+    world.make(4, {"flapping": None}, template=topology)
+    await world.settled(4)
+    world.server.patch(GROUPS, NAME, {"spec": {"cloud": {"outageUnits": [f"{NAME}-0"]}}})
+    await until(lambda: held_racks(world) == [f"{NAME}-0"] * 2)
+    await until(lambda: world.condition("Ready") == ("False", "Outage"))
+    held = next(n for n in world.nodes if HOLD_LABEL in n["metadata"]["labels"])
+    name, place = held["metadata"]["name"], held["metadata"]["annotations"][PLACE_ANNOTATION]
+    observe, out = world.parts.clouds.observe, list[int]()
+
+    def observed(*given: Any, now: int) -> ObservedCloud | None:
+        cloud = observe(*given, now=now)
+        out.append(cloud.nodes_out if cloud is not None else 0)
+        return cloud
+
+    monkeypatch.setattr(world.parts.clouds, "observe", observed)
+    edit = {"metadata": {"annotations": {PLACE_ANNOTATION: f"{NAME}/3"}}}
+    world.server.patch(NODES, name, edit)
+
+    def annotations() -> Json:
+        found: Json = world.server.objects(NODES)[name]["metadata"]["annotations"]
+        return found
+
+    await until(lambda: annotations()[PLACE_ANNOTATION] == place)
+    assert set(out) == {2}
+    assert held_racks(world) == [f"{NAME}-0"] * 2
+
+
+async def test_only_nodes_in_an_outage_are_not_ready_because_of_it(world: Clouded) -> None:
+    topology = {"topology": {"levels": [{"label": RACK, "of": 2}]}}
+    world.server.serve(STAGES, kind="Stage")
+    world.server.create(STAGES, {"metadata": {"name": HOLD_STAGE}})
+    never = {"neverReady": {"serials": "0"}}
+    world.make(2, {"failures": never, "outageUnits": [f"{NAME}-7"]}, template=topology)
+    await until(lambda: world.condition("Ready") == ("False", "NodesNotReady"))
+    assert world.condition("Outage") == ("True", UNIT_OUTAGE)
+    world.server.patch(GROUPS, NAME, {"spec": {"cloud": {"outageUnits": [f"{NAME}-0"]}}})
+    await until(lambda: world.condition("Ready") == ("False", "Outage"))
