@@ -47,7 +47,7 @@ class FieldProblem:
 
 def check_group(manifest: Mapping[str, Any]) -> list[FieldProblem]:
     """Returns all mistakes of a KwokNodeGroup's manifest; none means that it can be applied."""
-    return _check_whole(manifest, constants.KIND)
+    return [*_check_whole(manifest, constants.KIND), *_check_units_of_generated(manifest)]
 
 
 def check_pool(manifest: Mapping[str, Any]) -> list[FieldProblem]:
@@ -76,6 +76,21 @@ def _without_rules(schema: Any) -> Any:
 def _check_whole(manifest: Mapping[str, Any], kind: str) -> list[FieldProblem]:
     problems = [*_check_header(manifest), *_check_metadata(manifest.get("metadata"), kind)]
     return problems + list(_check(_without_nulls(manifest), schema_of(kind), (), kind))
+
+
+def _check_units_of_generated(manifest: Mapping[str, Any]) -> Iterator[FieldProblem]:
+    """Checks that a group whose name the API server makes names no units by that name: it is their
+    domain, and nobody knows it in advance."""
+    metadata = value_at(manifest, "metadata")
+    if not value_at(metadata, "generateName") or value_at(metadata, "name") is not None:
+        return
+    domain = value_at(manifest, "spec", "template", "topology", "domain")
+    if value_at(manifest, "spec", "cloud", "outageUnits") and not domain:
+        yield _problem(
+            ("spec", "cloud", "outageUnits"),
+            "units are named by the group's name, which metadata.generateName leaves open; write"
+            " metadata.name, or template.topology.domain",
+        )
 
 
 def _without_nulls(value: Any) -> Any:

@@ -189,7 +189,7 @@ class Topology(ApiModel):
 def _names_units(group: Mapping[str, Any]) -> bool:
     spec = group.get("spec") or {}
     topology = (spec.get("template") or {}).get("topology") or {"levels": []}
-    # Without a name, as in the file of an object that gets a generated one, no domain is known.
+    # Without a name no domain is known: schema/check.py refuses units in such a file.
     domain = topology.get("domain") or group.get("metadata", {}).get("name")
     of = [level["of"] for level in topology["levels"]]
     values = (spec.get("cloud") or {}).get("outageUnits", ())

@@ -46,7 +46,8 @@ def patience(nodes: int) -> float:
 
 def all_usable(size: int) -> Callable[[Sight], bool]:
     """Whether there are so many nodes, and all of them are usable."""
-    return lambda sight: sight.present == size and sight.count[USABLE] == size
+    # A watch that begins anew shows no node at first.
+    return lambda sight: sight.synced and sight.present == size and sight.count[USABLE] == size
 
 
 def timed(
@@ -65,6 +66,7 @@ def timed(
         patience(nodes), tick=lambda sight: progress.tick(f"{sight}, to be {size:,}")
     )
     time.sleep(_STABLE_SECONDS)
+    bench.nodes.wait_synced()
     sight = bench.nodes.sight
     if sight.present != size:
         raise Unfinished(f"there were {size} nodes for a moment, then {sight.present}")

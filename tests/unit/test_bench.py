@@ -28,6 +28,7 @@ from tests.bench.observer import (
 from tests.bench.options import parse
 from tests.bench.procfs import Usage
 from tests.bench.procfs import parse as parse_usage
+from tests.bench.runs import all_usable
 
 FACTS = {"machine": {"cores": 2}, "versions": {"kwok": "v1"}}
 CASES = {"scale": "up and down", "one": "one more"}
@@ -217,7 +218,10 @@ class TestSight:
     def test_it_is_synced_at_the_bookmark(self) -> None:
         bookmark = b'{"type":"BOOKMARK","object":{"metadata":{"annotations":{"%s":"true"}}}}'
         assert not self.see(bookmark % b"other").synced
-        assert self.see(bookmark % b"k8s.io/initial-events-end").synced
+        synced = self.see(bookmark % b"k8s.io/initial-events-end")
+        assert synced.synced
+        assert all_usable(0)(synced)
+        assert not all_usable(0)(synced.anew())
 
     def test_an_error_ends_the_watch(self) -> None:
         for view in (Sight(NODE_STATES), Targets()):

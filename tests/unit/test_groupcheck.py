@@ -36,6 +36,15 @@ def test_each_mistake_is_reported_once(name: str, wrong: tuple[Manifest, str]) -
     assert sentence.startswith(("metadata", "spec"))
 
 
+@pytest.mark.parametrize(("domain", "findings"), [({}, 1), ({"domain": "pool"}, 0)])
+def test_units_by_a_generated_name_are_refused(domain: Manifest, findings: int) -> None:
+    manifest = manifests.out("pool-0", **domain)
+    manifest["metadata"] = {"generateName": "pool-"}
+    found = sentences(manifest)
+    assert len(found) == findings
+    assert all("which metadata.generateName leaves open" in sentence for sentence in found)
+
+
 FIELD = "there is no such field"
 
 
