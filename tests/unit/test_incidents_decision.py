@@ -95,27 +95,112 @@ def as_json(line: str) -> str:
     return json.dumps({"ts": at * 1000, "caller": "file.go:67", "msg": text + "\n", "v": 0})
 
 
-WRAPPED: dict[str, Callable[[str], str]] = {
-    "kubectl logs --timestamps": lambda line: f"2026-11-26T12:00:{line[12:21]}123Z {line}",
-    "kubectl logs --prefix": lambda line: f"[pod/ca-7d9f/ca] {line}",
-    "stern, coloured": lambda line: f"\x1b[32mca-7d9f\x1b[0m ca {line}",
-    "containerd": lambda line: f"2026-11-26T12:00:{line[12:21]}123Z stderr F {line}",
-    "docker": lambda line: json.dumps({"log": line + "\n", "stream": "stderr", "time": "x"}),
+def stamp(line: str) -> str:
+    return f"2026-11-26T12:00:{line[12:21]}123Z"
+
+
+def in_pieces(line: str) -> list[str]:
+    return [line[at : at + 16_384] for at in range(0, len(line), 16_384)]
+
+
+def by_cri(line: str, own: str) -> str:
+    *more, last = in_pieces(own)
+    pieces = [*((part, "P") for part in more), (last, "F")]
+    return "\n".join(f"{stamp(line)} stderr {flag} {part}" for part, flag in pieces)
+
+
+def by_docker(line: str, own: str) -> str:
+    parts = ({"log": part, "stream": "stderr", "time": "x"} for part in in_pieces(own + "\n"))
+    return "\n".join(json.dumps(part, separators=(",", ":")) for part in parts)
+
+
+def structured(line: str) -> str:
+    at = line.index("] ") + 2
+    return line[:at] + json.dumps(line[at:])
+
+
+PROGRAMS: dict[str, Callable[[str], str]] = {
+    "text": lambda line: line,
+    "--add-dir-header": lambda line: line.replace("file.go", "core/file.go"),
+    "structured text": structured,
     "--logging-format=json": as_json,
-    "a store": lambda line: json.dumps({"textPayload": line, "severity": "INFO"}),
-    "beside other programs": lambda line: f"{line}\n{klog(30, 'Wrote a lease')}\n  at x.go:1",
 }
+TOOLS: dict[str, Callable[[str, str], str]] = {
+    "nothing": lambda _, own: own,
+    "kubectl logs --timestamps": lambda line, own: f"{stamp(line)} {own}",
+    "kubectl logs --prefix": lambda _, own: f"[pod/ca-7d9f/ca] {own}",
+    "stern, coloured": lambda _, own: f"\x1b[32mca-7d9f\x1b[0m ca {own}",
+    "a container runtime (CRI)": by_cri,
+    "docker": by_docker,
+    "fluent-bit": lambda _, own: json.dumps({"log": own, "kubernetes": {"pod_name": "ca"}}),
+    "a store": lambda _, own: json.dumps({"textPayload": own, "severity": "INFO"}),
+    "a store, printed over lines": lambda line, own: json.dumps(
+        [{"message": own, "time": stamp(line)}], indent=2
+    ),
+    "beside other programs": lambda _, own: f"{own}\n{klog(30, 'Wrote a lease')}\n  at x.go:1",
+}
+FILES: dict[str, Callable[[str], bytes]] = {
+    "plain": str.encode,
+    "gzip": lambda text: gzip.compress(text.encode()),
+    "Windows": lambda text: text.replace("\n", "\r\n").encode("utf-8-sig"),
+    "PowerShell": lambda text: text.replace("\n", "\r\n").encode("utf-16"),
+    "rotated within a line": lambda text: b"lity 1.36.1\n" + text.encode(),
+}
+MANY = " ".join(f"{{many-{n}-{'x' * 180} 0->1 (max: 3)}}" for n in range(90))
+LONG = [
+    *LOG[:-4],
+    klog(40.2, f"Final scale-up plan: [{MANY}]"),
+    klog(
+        40.2, f"Pod shop/huge-1 can't be scheduled on vast, predicate checking error: {'x' * 10**6}"
+    ),
+    *LOG[-4:],
+]
 
 
-@pytest.mark.parametrize("form", WRAPPED)
-def test_a_decision_is_the_same_whatever_tools_put_around_the_lines(
-    tmp_path: Path, form: str
+@pytest.mark.parametrize(
+    ("tool", "file"),
+    [*((tool, "plain") for tool in TOOLS), *(("a container runtime (CRI)", f) for f in FILES)],
+)
+def test_a_decision_is_the_same_whatever_is_around_the_lines(
+    tmp_path: Path, tool: str, file: str
 ) -> None:
-    wrapped = decided(tmp_path, [WRAPPED[form](line) for line in LOG])
+    path, plain = tmp_path / "log", decided(tmp_path, LONG)
+    for program, written in PROGRAMS.items():
+        lines = (TOOLS[tool](line, written(line)) for line in LONG)
+        path.write_bytes(FILES[file]("\n".join(lines) + "\n"))
+        reader, problems = read_logs([path], at=AT, near=AT)
+        assert decide(reader, at=AT) == plain, program
+        assert problems == []
+    assert (plain.version, plain.flags["max-nodes-total"]) == ("1.36.1", "40")
+    assert {f"many-89-{'x' * 180}", "vast"} <= plain.named
 
-    assert wrapped == decided(tmp_path, LOG)
-    assert wrapped.version == "1.36.1"
-    assert wrapped.flags["max-nodes-total"] == "40"
+
+@pytest.mark.parametrize("form", [str, as_json])
+def test_decisions_in_fields_are_a_problem_and_not_silence(
+    tmp_path: Path, form: Callable[[str], str]
+) -> None:
+    begin = form(klog(30, "Starting main loop"))
+    if form is as_json:
+        lost = as_json(klog(30.4, "Final plan")).replace("}", ', "plan": "a 2->5"}')
+        lost = lost.replace("Final plan", "Scale-up: final plan")
+    else:
+        lost = klog(30.4, '"Scale-up: final plan" plan="a 2->5"')
+    decision = decided(tmp_path, [*BEGIN, begin, lost])
+    assert decision.known
+    assert "1 lines about decisions have fields" in decision.problems[0]
+
+
+@pytest.mark.parametrize("full", ["", ": 40. Current number of ready nodes: 40"])
+def test_a_full_cluster_explains_all_pods(tmp_path: Path, full: str) -> None:
+    lines = [*DECIDED[:2], klog(30.2, f"Max total nodes in cluster reached{full}")]
+    assert decided(tmp_path, lines).accounted
+
+
+def test_objects_of_json_in_one_line_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "export.json"
+    path.write_text(json.dumps([{"textPayload": line} for line in LOG]))
+    with pytest.raises(SettingsError, match=r"export\.json: has no line of cluster-autoscaler"):
+        read_logs([path], at=AT, near=AT)
 
 
 def test_the_decision_is_what_happened_from_the_moment_on_until_other_pods_came(

@@ -10,7 +10,7 @@ have any size: loops more than `KEEP` seconds from the moment of interest are dr
 
 import re
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kwok_operator.formats.autoscalertexts import ScaleUp, scale_ups
@@ -133,8 +133,8 @@ _BEGINS: Final = (
     rb"|Disabling scale-up|Failed to scale)"
 )
 _OF_INTEREST: Final = (
-    re.compile(rb"\.go:[0-9]+\] " + _BEGINS),
-    re.compile(rb'"msg": ?"' + _BEGINS),
+    re.compile(rb'\.go:[0-9]+\] (?:\\*")?' + _BEGINS),
+    re.compile(rb'msg\\*": ?\\*"' + _BEGINS),  # JSON in JSON is escaped
 )
 """Bytes that a line of interest contains: a first, fast check, as most lines are of no interest.
 Both patterns begin with plain text, for which the regex engine searches fast.
@@ -222,6 +222,8 @@ class LogReader:
     """Whether the log was written with -v=4."""
     relevant: int = 0
     """The number of lines that cluster-autoscaler may have written, and that matter."""
+    fields: int = 0
+    """The number of these that have fields, and whose message alone means nothing here."""
     least: dict[str, int] = field(default_factory=dict)
     """Minimum sizes of groups, as far as the log has them."""
     most: dict[str, int] = field(default_factory=dict)
@@ -240,12 +242,12 @@ class LogReader:
         said = read_line(line.decode("utf-8", "replace"), near=self.near)
         if said is None:
             return
-        said = LogLine(said.at, said.text[:_MOST_TEXT])
+        said = replace(said, text=said.text[:_MOST_TEXT])
         self.relevant += 1
         self.first = said.at if self.first is None else min(self.first, said.at)
         self.last = said.at if self.last is None else max(self.last, said.at)
-        if not self._about_the_program(said):
-            self._about_a_loop(said)
+        known = self._about_the_program(said) or self._about_a_loop(said)
+        self.fields += said.fields and not known
 
     def _about_the_program(self, line: LogLine) -> bool:
         # The version and flags of a process that started later don't count.
@@ -278,7 +280,7 @@ class LogReader:
         if abs(self.at - begun - zone) <= _SLACK and abs(zone) <= _MOST_AHEAD:
             self.shift, self._fits = zone, zone == 0
 
-    def _about_a_loop(self, said: LogLine) -> None:
+    def _about_a_loop(self, said: LogLine) -> bool:
         if match := _LOOP.match(said.text):
             self.detailed |= not match[1]
             if not match[1] or not self.loops or self.loops[-1].total is not None:
@@ -289,7 +291,10 @@ class LogReader:
         elif self.loops and self._wanted(said.at):
             if said.text.startswith(_PLAN):
                 self.most |= {up.group: up.maximum for up in scale_ups(said.text)}
-            _read(self.loops[-1], said.text)
+            return _read(self.loops[-1], said.text)
+        else:
+            return False
+        return True
 
     def _begin(self, at: float) -> None:
         self.loops.append(Loop(at))
@@ -324,15 +329,18 @@ def _options(text: str) -> dict[str, str]:
     return flags
 
 
-def _read(loop: Loop, text: str) -> None:
-    """Adds the content of a line to the loop in which it was logged."""
+def _read(loop: Loop, text: str) -> bool:
+    """Adds the content of a line to the loop in which it was logged. Returns whether it has any."""
     readers = (_read_pods, _read_groups, _read_scale_up, _read_nodes)
     if any(read(loop, text) for read in readers):
-        return
+        return True
     if match := _BACKOFF.fullmatch(text):
         loop.failures.append(CloudFailure(match[1], match[3], match[4]))
     elif match := _SCALE_UP_ERROR.fullmatch(text):
         loop.errors.append(match[1])
+    else:
+        return False
+    return True
 
 
 def _read_pods(loop: Loop, text: str) -> bool:
@@ -345,7 +353,7 @@ def _read_pods(loop: Loop, text: str) -> bool:
             loop.unfit[match[1], match[2]] = match[3]
     elif text == "No unschedulable pods":
         loop.no_pods = True
-    elif text == "Max total nodes in cluster reached":
+    elif text.startswith("Max total nodes in cluster reached"):
         loop.full = True
     else:
         return False

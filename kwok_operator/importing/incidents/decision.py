@@ -179,6 +179,11 @@ def _about_the_log(reader: LogReader) -> list[str]:
             "the log was not written with -v=4: groups that were not chosen, and the"
             " reasons, are missing"
         )
+    if reader.fields:
+        problems.append(
+            f"{reader.fields:,} lines about decisions have fields, such as key=value, which this"
+            " version of kwok-operator doesn't read: what they say is missing"
+        )
     if not reader.flags:
         problems.append("the log doesn't begin with cluster-autoscaler's flags: they are unknown")
     if not reader.version:

@@ -13,7 +13,7 @@ from typing import Final
 from kwok_operator.errors import SettingsError
 from kwok_operator.formats.jsonlines import unzipped
 from kwok_operator.importing.incidents.calog import LogReader
-from kwok_operator.importing.incidents.loglines import MAX_LINE, read_line
+from kwok_operator.importing.incidents.loglines import MAX_LINE, read_line, whole_lines
 from kwok_operator.userfiles import chunks
 
 _AT_ONCE: Final = 1_000
@@ -52,7 +52,7 @@ def reading_logs(
 
         before = reader.relevant
         try:
-            for number, line in enumerate(_lines(path, damaged, given=given)):
+            for number, line in enumerate(whole_lines(_lines(path, damaged, given=given))):
                 reader.add(line)
                 if number % _AT_ONCE == 0 or not line:
                     yield
