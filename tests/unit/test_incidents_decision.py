@@ -175,6 +175,13 @@ def test_a_decision_is_the_same_whatever_is_around_the_lines(
     assert {f"many-89-{'x' * 180}", "vast"} <= plain.named
 
 
+def test_the_line_after_a_piece_whose_rest_is_lost_is_read(tmp_path: Path) -> None:
+    lost = f"{stamp(LOG[0])} stderr P {klog(30.3, 'Wrote a lea')}"
+    by_runtime = [by_cri(line, line) for line in LOG]
+    lines = [part for line in by_runtime for part in (lost, line)]
+    assert decided(tmp_path, lines) == decided(tmp_path, LOG)
+
+
 @pytest.mark.parametrize("form", [str, as_json])
 def test_decisions_in_fields_are_a_problem_and_not_silence(
     tmp_path: Path, form: Callable[[str], str]

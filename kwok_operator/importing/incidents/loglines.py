@@ -73,7 +73,9 @@ class _Piece(NamedTuple):
 _CRI: Final = re.compile(rb"(\S+ std(?:out|err) )([PF])( )(.*)", re.DOTALL)
 _DOCKER: Final = re.compile(rb'(\{"log":")(.*)(","stream":".*)', re.DOTALL)
 _SPLIT: Final = 16 * 1024
+"""Docker splits texts of more bytes; containerd marks the pieces of its own."""
 _BEGIN: Final = re.compile(rb'[IWEF][01][0-9][0-3][0-9] |\{\\*"ts\\*":')
+"""How a line of a Kubernetes program begins."""
 
 
 def whole_lines(lines: Iterable[bytes]) -> Iterator[bytes]:
