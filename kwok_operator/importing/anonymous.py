@@ -58,6 +58,10 @@ _OF_A_CLASS: Final = re.compile(
 )
 """A resource of a ResourceQuota that is about one StorageClass or DeviceClass."""
 _POD_OF_A_SET: Final = "statefulset.kubernetes.io/pod-name"
+_LEVEL_OF_KUEUE: Final = re.compile(
+    r"kueue\.x-k8s\.io/podset-(slice-)?(required|preferred)-topology"
+)
+"""Annotations of pods whose value is the label of a level."""
 _NUMBERED: Final = re.compile(r"(.+)-([0-9]{1,9})")
 _OWN_WORDS: Final = (
     *(Reason.NOT_SCHEDULING, Reason.PARTLY_DONE, Reason.BOUNDS_WIDENED, Reason.AS_ADMITTED),
@@ -162,6 +166,8 @@ class Anonymizer:
             return self.unit(value, label=key)
         if key in public.KEYS_OF_NAMES:
             return self.name(value)
+        if _LEVEL_OF_KUEUE.fullmatch(key):
+            return self.label_key(value)
         if key == _POD_OF_A_SET and (of_set := _NUMBERED.fullmatch(value)):
             return f"{self.name(of_set[1])}-{of_set[2]}"  # as the controller will call it
         if public.is_public_value(key, value) or (key in self._ordered and _is_integer(value)):

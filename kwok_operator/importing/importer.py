@@ -27,7 +27,7 @@ from kwok_operator.importing.kinds import HPA, KINDS
 from kwok_operator.importing.ledger import Ledger, Unread, ledger_of
 from kwok_operator.importing.nodes import nodepools
 from kwok_operator.importing.nodes.prices import Prices, read_prices
-from kwok_operator.importing.notes import Note
+from kwok_operator.importing.notes import Note, Reason
 from kwok_operator.importing.reading import Reading
 from kwok_operator.importing.settings import ImportSettings
 from kwok_operator.reporter import Reporter
@@ -60,6 +60,10 @@ async def run_import(
         decision = await read_decision(settings.logs, reading, reporter=reporter)
         # There is no await from here on, so a signal can't interrupt the writing.
         manifests, notes, read, placement, copied = _made(reading, settings, prices)
+        for flags in sorted({n.detail for n in notes if n.reason is Reason.SEVERAL_RACKS}):
+            reporter.say(
+                one_line(f"a group has nodes of several racks; to keep racks apart: {flags}")
+            )
         unread, anonymizer = reading.unread, None
         if settings.anonymize:
             names = Names(settings.output, settings.anonymize_table)

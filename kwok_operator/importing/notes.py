@@ -74,6 +74,11 @@ class Reason(StrEnum):
         "NodesDiffer",
         "nodes of the group had another value, or none; all get the template's",
     )
+    SEVERAL_RACKS = (
+        "SeveralRacks",
+        "nodes of the group are in several racks by this label, and all get the label of one; two"
+        " --group-by, of the pool's label and of this one, keep racks apart",
+    )
     LABEL_DROPPED = (
         "LabelDropped",
         "nodes had this label, which belongs to a machine; pods that select a value of it get the"

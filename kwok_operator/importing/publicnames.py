@@ -39,16 +39,16 @@ _TERMS: Final = frozenset(
     enforce eni ephemeral evict eviction exclude external failure family fault fpga from
     gaudi gb gce generation gke gpu group has host hostname hypervisor i915 iaas iam ibm id
     identity image impending imported index infra initialized instance instancegroup
-    instancepool internal interruptible ip job k8s karpenter kernel kops kubelet kubernetes
+    instancepool internal interruptible ip job k8s karpenter kernel kops kubelet kueue kubernetes
     kvm launch lifecycle lke load local logging machine magnum major managed manufacturer
     max member memory metadata mig mode model name net netd network neuron neuroncore
     neurondevice no node nodeclass nodegroup nodename nodepool not nvme oci of oke os part
-    per plan pod pods policy pool prefer present pressure priority private product
+    per plan pod pods podset policy pool prefer preferred present pressure priority private product
     properties provider provisioner provisioning queue rack ready region registered release
-    replayed reservation rke role runtime safe scale scalesetpriority scaling scheduling
-    security server service shared sigs size sku source spot stack state statefulset storage
+    replayed required reservation rke role runtime safe scale scalesetpriority scaling scheduling
+    security server service shared sigs size sku slice source spot stack state statefulset storage
     storageprofile storagetier strategy subblock subnet template termination tier tke to
-    topology tpu trunk tun type unavailable uninitialized unreachable unschedulable up
+    topology tpu trunk tun type unavailable unconstrained uninitialized unreachable unschedulable up
     utilization variant vendor version vhost vke vm volumes vpc windows worker xe zone""".split()
 )
 """Public words in keys and resources below these domains. Any other word may be a team or a

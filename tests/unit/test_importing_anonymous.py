@@ -193,6 +193,16 @@ def test_what_is_public_stays() -> None:
     }
 
 
+@pytest.mark.parametrize("which", ["required", "preferred", "slice-required"])
+def test_kueue_places_pods_by_the_label_that_nodes_have(which: str) -> None:
+    key = f"kueue.x-k8s.io/podset-{which}-topology"
+    pod = made("Pod")
+    pod["metadata"]["annotations"] = {key: "canary.io/rack"}
+    renamed, _ = anonymize([pod], key=KEY)
+    label = Anonymizer(KEY).label_key("canary.io/rack")
+    assert renamed[0]["metadata"]["annotations"] == {key: label}
+
+
 def test_the_same_name_everywhere() -> None:
     renamed, _ = anonymize(MANIFESTS, key=KEY)
     namespace = of(renamed, "Namespace")["metadata"]["name"]

@@ -318,6 +318,18 @@ def test_the_template_is_the_most_common_node_and_differences_are_reported() -> 
     ]
 
 
+def test_racks_of_one_pool_are_reported_with_the_flags_that_keep_them_apart() -> None:
+    racks = {f"{rack}{number}": rack for rack in "ab" for number in range(3)}
+    bodies = [in_pool(name, rack=rack, serial=name) for name, rack in racks.items()]
+    found = grouped(*bodies)
+    (note,) = (note for note in found.notes if note.reason is Reason.SEVERAL_RACKS)
+    assert (note.field, note.count) == ("metadata.labels[rack]", 3)
+    assert note.detail == "--group-by eks.amazonaws.com/nodegroup --group-by rack"
+    apart = grouped(*bodies, group_by=note.detail.split()[1::2])
+    assert sizes(apart) == {"web-a": 3, "web-b": 3}
+    assert told(apart, Reason.SEVERAL_RACKS) == []
+
+
 def test_what_most_nodes_lack_the_template_lacks() -> None:
     found = grouped(*map(in_pool, "abc"), in_pool("d", zz="1"), in_pool("e", zz="1"))
     assert "zz" not in found.manifests[0]["spec"]["template"]["shape"]["labels"]

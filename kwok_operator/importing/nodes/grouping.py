@@ -25,6 +25,7 @@ from kwok_operator.importing.nodes.pools import (
     Pool,
     capacity_type,
     instance_type,
+    is_of_racks,
     names_of,
     names_of_scaling_group,
     pool_of,
@@ -383,7 +384,7 @@ class _Grouping:
             self.notes.append(Note(ref, Reason.NO_PRICE, field="spec.price", detail=what))
         elif price is None and pool in self.bounds.node_pools:
             self.notes.append(Note(ref, Reason.PRICE_NEEDED, field="spec.price"))
-        self.notes += _differences(ref, members, kept)
+        self.notes += self._differences(ref, members, kept)
         self.notes += _lost_labels(ref, members)
         self.notes += _state_notes(ref, members)
         return {
@@ -392,6 +393,30 @@ class _Grouping:
             "metadata": {"name": name},
             "spec": spec,
         }
+
+    def _differences(self, ref: Ref, members: Sequence[_Node], kept: Kept) -> Iterator[Note]:
+        template = _parts(kept)
+        count: Counter[str] = Counter()
+        for text, nodes in Counter(node.kept for node in members).items():
+            parts = _parts(json.loads(text)) if text else {}
+            for path in sorted(parts.keys() | template.keys()) if text else ():
+                if parts.get(path) != template.get(path):
+                    count[path] += nodes
+        # Templates of cluster-autoscaler make the groups, whatever --group-by says.
+        racks = {} if self.templates else {f"metadata.labels[{k}]": k for k in _racks(members)}
+        for path, nodes in sorted(count.items()):
+            if path in racks:
+                flags = " ".join(f"--group-by {k}" for k in (*self._keys(members), racks[path]))
+                yield Note(ref, Reason.SEVERAL_RACKS, field=path, detail=flags, count=nodes)
+            else:
+                yield Note(ref, Reason.NODES_DIFFER, field=path, count=nodes)
+
+    def _keys(self, members: Sequence[_Node]) -> Sequence[str]:
+        """Returns the keys that --group-by needs to keep the pools of these nodes."""
+        if self.group_by:
+            return self.group_by
+        pool = pool_of(members[0].labels, members[0].annotations)
+        return [pool.source] if pool else []
 
     def _price(self, kept: Kept) -> str | None:
         if self.prices is None:
@@ -458,16 +483,15 @@ def _state_notes(ref: Ref, members: Sequence[_Node]) -> Iterator[Note]:
             yield Note(ref, reason, "spec.targetSize", few_names(names), len(names))
 
 
-def _differences(ref: Ref, members: Sequence[_Node], kept: Kept) -> Iterator[Note]:
-    template = _parts(kept)
-    count: Counter[str] = Counter()
-    for text, nodes in Counter(node.kept for node in members).items():
-        parts = _parts(json.loads(text)) if text else {}
-        for path in sorted(parts.keys() | template.keys()) if text else ():
-            if parts.get(path) != template.get(path):
-                count[path] += nodes
-    for path, nodes in sorted(count.items()):
-        yield Note(ref, Reason.NODES_DIFFER, field=path, count=nodes)
+def _racks(members: Sequence[_Node]) -> set[str]:
+    """Returns the labels by which the nodes of a group are in several racks, with two nodes and
+    more in each on average.
+    """
+    values: dict[str, Counter[str]] = defaultdict(Counter)
+    for node in members:
+        for key in filter(is_of_racks, node.labels):
+            values[key][node.labels[key]] += 1
+    return {key for key, racks in values.items() if 1 < len(racks) <= racks.total() // 2}
 
 
 def _lost_labels(ref: Ref, members: Sequence[_Node]) -> Iterator[Note]:

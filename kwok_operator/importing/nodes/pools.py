@@ -18,6 +18,7 @@ from kwok_operator import constants
 from kwok_operator.formats.quantity import parse_quantity
 from kwok_operator.importing.nodes.template import Kept
 from kwok_operator.nodegroups.naming import group_name
+from kwok_operator.topology.api import SHORT_NAMES
 
 ZONE_KEYS: Final = (constants.ZONE_LABEL, "failure-domain.beta.kubernetes.io/zone")
 TYPE_KEYS: Final = (constants.INSTANCE_TYPE_LABEL, "beta.kubernetes.io/instance-type")
@@ -83,6 +84,8 @@ _MEMORY_TOLERANCE: Final = Fraction(15, 1000)
 """The relative difference of memory within a pool, as in cluster-autoscaler."""
 _FEW_VALUES: Final = 3
 _OF_A_PLACE = re.compile(r"(.*[/-])?(zone|region|zone-id)")
+_RACKS: Final = frozenset(SHORT_NAMES.values())
+_OF_RACKS = re.compile(r"(.*[./_-])?(rack|block|row|leaf|spine)")
 _NOT_COMPARED = re.compile(r"memory|ephemeral-storage|attachable-volumes-.*")
 _HASH_LENGTH: Final = 5
 
@@ -125,6 +128,12 @@ def pool_of(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Pool |
 
 def zone(labels: Mapping[str, str]) -> str:
     return _first(labels, ZONE_KEYS)
+
+
+def is_of_racks(label: str) -> bool:
+    """Whether a label says in which rack, block or the like a node is."""
+    known = label in _RACKS or _OF_RACKS.fullmatch(label)
+    return bool(known) and not _OF_A_PLACE.fullmatch(label)
 
 
 def capacity_type(labels: Mapping[str, str]) -> str:

@@ -165,9 +165,10 @@ ANNOTATIONS: Final = re.compile(
     r"cluster-autoscaler\.kubernetes\.io/.+|karpenter\.sh/.+|descheduler\.alpha\.kubernetes\.io/.+"
     r"|descheduler\.kubernetes\.io/.+|controller\.kubernetes\.io/pod-deletion-cost"
     r"|scheduling\.(k8s|volcano)\.(io|sh)/.+|pod-group\.scheduling\..+"
+    r"|kueue\.x-k8s\.io/podset-.+"
 )
-"""Annotations of a pod that cluster-autoscaler, Karpenter, the descheduler and gang schedulers
-read.
+"""Annotations of a pod that cluster-autoscaler, Karpenter, the descheduler, gang schedulers
+and Kueue read.
 """
 LABELS_OF_A_NAMESPACE_THAT_REFUSE: Final = re.compile(r"pod-security\.kubernetes\.io/.+")
 LABELS_OF_ONE_POD: Final = frozenset(
