@@ -70,16 +70,33 @@ class BigCluster:
         return max(1, self.deployments // 10)
 
     def snapshot(self) -> Iterator[str]:
-        """Pieces of what cluster-autoscaler's /snapshotz would say, a node at a time."""
+        """Pieces of what cluster-autoscaler's /snapshotz would say, a node at a time, without
+        spaces. It has no managedFields.
+        """
         yield '{"NodeList":['
         for number in range(self.nodes):
             pods = [self.pod(each) for each in range(number, self.pods, self.nodes)]
-            yield "," * bool(number) + json.dumps({"Node": self.node(number), "Pods": pods})
-        times = {f"{each}Timestamp": "2026-01-01T00:00:00Z" for each in ("Start", "End")}
-        groups = {f"group-{n}": self.node(n) for n in range(min(self.nodes, _POOLS * len(_ZONES)))}
-        templates = {name: {"Node": node, "Pods": None} for name, node in groups.items()}
-        rest = {"UnscheduledPodsCanBeScheduled": None, **times, "TemplateNodes": templates}
-        yield "]," + json.dumps(rest)[1:]
+            yield "," * bool(number) + _in_snapshot(self.node(number), pods)
+        yield '],"UnscheduledPodsCanBeScheduled":null'
+        yield "".join(f',"{each}Timestamp":"2026-01-01T00:00:00.5Z"' for each in ("Start", "End"))
+        yield ',"TemplateNodes":{'
+        for number in range(min(self.nodes, _POOLS * len(_ZONES))):
+            yield "," * bool(number) + f'"group-{number}":{self._template(number)}'
+        yield "}}"
+
+    def _template(self, number: int) -> str:
+        """A copy of a node of the group, with copies of DaemonSets' pods."""
+        name, node = f"template-node-for-group-{number}-{number:019}", self.node(number)
+        node["metadata"] |= {"name": name, "uid": f"template-uid-{number}"}
+        node["metadata"]["labels"] |= {
+            "cluster-autoscaler.kubernetes.io/template-node": "true",
+            "kubernetes.io/hostname": name,
+        }
+        pods = [self.pod(each * self.nodes + number) for each in range(self.daemons)]
+        for pod in pods:
+            pod["metadata"]["name"] += f"-{number:019}"
+            pod["spec"]["nodeName"] = name
+        return _in_snapshot(node, pods)
 
     def listed(self) -> Iterator[str]:
         """Pieces of what `kubectl get nodes,pods -A -o yaml` would say. So that it takes minutes
@@ -201,6 +218,12 @@ def _as_item(kind: str, body: Json) -> str:
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     text: str = yaml.dump([{"apiVersion": "v1", "kind": kind, **body}], Dumper=dumper)
     return text
+
+
+def _in_snapshot(node: Json, pods: list[Json]) -> str:
+    for each in (node, *pods):
+        each["metadata"].pop("managedFields", None)
+    return json.dumps({"Node": node, "Pods": pods}, separators=(",", ":"))
 
 
 def _namespace(number: int) -> str:

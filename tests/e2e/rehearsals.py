@@ -42,10 +42,12 @@ def is_there(cluster: str) -> bool:
     return cluster in names(settings=settings) or bool(processes.running(directory))
 
 
-def play(path: Path, output: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+def play(
+    path: Path, output: Path, *flags: str, patience: float = 400
+) -> subprocess.CompletedProcess[str]:
     # As people give it: relative to where they are, which is not where the scenario is.
     command = [*COMMAND, str(path), f"--output={os.path.relpath(output)}", *flags]
-    return subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=patience, check=False)
 
 
 def autoscaler_in(directory: Path) -> dict[str, Any]:

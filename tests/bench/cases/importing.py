@@ -3,6 +3,8 @@ and of a file with the same nodes and pods, as cluster-autoscaler's snapshot has
 
 No control plane takes part. `beyond pacing` is the time that remains when each request has had its
 tenth of a second; it contains what the made-up API server takes for its answers.
+
+The ceiling of a file is a process that only reads it, by `json.load`.
 """
 
 import json
@@ -26,6 +28,7 @@ from tests.bench.procfs import Usage, usage
 
 IMPORT: Final = "import"
 PER_SECOND: Final = 10
+_LOAD: Final = "import json, sys; json.load(open(sys.argv[1]))"
 
 
 def run(context: Context) -> None:
@@ -50,9 +53,17 @@ def _of_a_file(context: Context, folder: Path) -> None:
     with file.open("w") as out:
         for piece in BigCluster(options.import_nodes, options.import_pods).snapshot():
             out.write(piece)
+    least, bare = _measured(context, ["-c", _LOAD, str(file)])
     seconds, used = _imported(context, ["--from", str(file)], folder)
-    size = file.stat().st_size / 1e6
-    _add(context, "import a snapshot", seconds, used, folder, (("size", size, "MB"),))
+    more = (
+        ("size", file.stat().st_size / 1e6, "MB"),
+        ("json.load, seconds", least, "s"),
+        ("json.load, CPU", bare.cpu, "s"),
+        ("json.load, peak memory", bare.peak, "MB"),
+        ("seconds by json.load's", seconds / least, "x"),
+        ("peak memory by json.load's", used.peak / bare.peak, "x"),
+    )
+    _add(context, "import a snapshot", seconds, used, folder, more)
 
 
 def _add(
@@ -92,11 +103,14 @@ def _kubeconfig(url: str, folder: Path) -> str:
 
 
 def _imported(context: Context, source: Sequence[str], folder: Path) -> tuple[float, Usage]:
-    command = ["-m", "kwok_operator", "import", *source]
+    output = str(folder / "out")
+    return _measured(context, ["-m", "kwok_operator", "import", *source, "--output", output])
+
+
+def _measured(context: Context, command: Sequence[str]) -> tuple[float, Usage]:
+    """Runs Python, and returns seconds and usage."""
     begun = time.monotonic()
-    process = subprocess.Popen(
-        [sys.executable, *command, "--output", folder / "out"], cwd=ROOT, stdout=subprocess.DEVNULL
-    )
+    process = subprocess.Popen([sys.executable, *command], cwd=ROOT, stdout=subprocess.DEVNULL)
     used = usage(process.pid)
     while process.poll() is None:
         try:
@@ -105,7 +119,7 @@ def _imported(context: Context, source: Sequence[str], folder: Path) -> tuple[fl
             break
         time.sleep(0.1)
     if process.wait():
-        context.note(f"failed: import ended with {process.returncode}")
+        context.note(f"failed: {' '.join(command[:3])} ended with {process.returncode}")
     return time.monotonic() - begun, used
 
 
