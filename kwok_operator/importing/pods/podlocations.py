@@ -41,7 +41,7 @@ class PodLocations:
         return self.nodes.total() + len(self.ordinals) + len(self.pending)
 
     def merge(self, others: "PodLocations") -> None:
-        self.nodes += others.nodes
+        self.nodes.update(others.nodes)  # += looks at all nodes each time
         self.ordinals |= others.ordinals
         self.pending += others.pending
         self.waiting += others.waiting
