@@ -130,9 +130,8 @@ class Emulation:
     """Simulates the Machines of the groups in `store` once `begin` is called; a standby only runs
     `watches`.
 
-    `client` is for the cluster of the groups. `group_seen(body, gone)` is called with a group that
-    was written. `sure()` says whether groups and Nodes are known as of the same time; after an
-    outage they are not, until both are listed again.
+    `client` is for the cluster of the groups. `sure()` says whether groups and Nodes are known as
+    of the same time; after an outage they are not, until both are listed again.
     """
 
     def __init__(
@@ -145,7 +144,6 @@ class Emulation:
         clouds: Clouds,
         executor: Executor,
         recorder: Recorder,
-        group_seen: Callable[[Mapping[str, Any], bool], None],
         sure: Callable[[], bool],
         draw: Callable[[], float] = random.random,
     ) -> None:
@@ -155,13 +153,12 @@ class Emulation:
         self._clouds = clouds
         self._executor = executor
         self._recorder = recorder
-        self._group_seen = group_seen
         self._sure = sure
         self._clock = Clock(time.monotonic, client.server_clock.now)
         self._queue = WorkQueue(self.reconcile, draw=draw, wish=store.wish)
         self._known: dict[str, _Known] = {}
         self._deleted: dict[str, set[str]] = {}
-        self._begun = self._closing = False
+        self._closing = False
         keys, version = terms.keys, terms.version
         self.api_group = keys.group
         self.consent = Consent(client=client, group=keys.group)
@@ -204,9 +201,9 @@ class Emulation:
         too, if they have Machines left."""
         for reflector in self.reflectors:
             await reflector.synced.wait()
-        self._begun = True
+        self._queue.open()
         for name in {*self.machines.groups(), *self._store.names()}:
-            self._wake(name, 0.0)
+            self._queue.add(name)
 
     async def close(self) -> None:
         """Starts no more writes, and waits for those in flight."""
@@ -216,16 +213,12 @@ class Emulation:
     def group_changed(self, name: str) -> None:
         """Plans a pass after a change of a group or of one of its Nodes."""
         if name in self._known or self._record_of(self._store.get(name)) is not None:
-            self._wake(name, COALESCING)
-
-    def _wake(self, group: str, delay: float) -> None:
-        if self._begun:
-            self._queue.add(group, delay=delay)
+            self._queue.add(name, COALESCING)
 
     async def reconcile(self, name: str) -> None:
         """Makes one pass over a group. Raises KwokOperatorError if it has to be tried again."""
         if not (all(each.version for each in self.reflectors) and self._sure()):
-            self._wake(name, LOOK_AGAIN)
+            self._queue.add(name, LOOK_AGAIN)
             return
         group = self._store.get(name)
         record = self._record_of(group)
@@ -258,7 +251,7 @@ class Emulation:
             await self._sync_machines(this, owner)
 
     def _soon(self, name: str) -> None:
-        self._wake(name, COALESCING)
+        self._queue.add(name, COALESCING)
 
     def _lost(self, group: str, name: str) -> None:
         self._deleted.setdefault(group, set()).add(name)
@@ -274,7 +267,7 @@ class Emulation:
         owner = scalable.deployment or scalable.name
         for name in {owner, scalable.name}:
             # Without delay, as the client that scales waits for it.
-            self._wake(group_name(f"{scalable.namespace}.{name}"), 0.0)
+            self._queue.add(group_name(f"{scalable.namespace}.{name}"), 0.0)
 
     def _record_of(self, group: Group | None) -> ScalableRecord | None:
         """Returns the object from which a group is made; None if its Machines are not simulated."""
@@ -301,7 +294,7 @@ class Emulation:
             self._deleted.pop(name, None)
         await self._executor.run(left, self._writer.remove, group=name, stop=lambda: self._closing)
         if any(record.kept for record in left):
-            self._wake(name, LOOK_AGAIN)  # patches fail if the Machine has changed meanwhile
+            self._queue.add(name, LOOK_AGAIN)  # patches fail if the Machine has changed meanwhile
 
     async def _default(self, group: Group, record: ScalableRecord) -> bool:
         """Writes the defaults that Cluster API's webhook would set, and the annotation with our
@@ -322,7 +315,7 @@ class Emulation:
             try:
                 await self._writer.amend(record, spec, annotations)
             except (ConflictError, NotFoundError):
-                self._wake(group.name, LOOK_AGAIN)
+                self._queue.add(group.name, LOOK_AGAIN)
         return bool(spec)
 
     async def _scale(self, this: _Pass) -> bool:
@@ -337,7 +330,7 @@ class Emulation:
             try:
                 await self._writer.amend(this.record, {"replicas": wanted}, {})
             except (ConflictError, NotFoundError):
-                self._wake(this.group.name, LOOK_AGAIN)
+                self._queue.add(this.group.name, LOOK_AGAIN)
             else:
                 words = (
                     "replicas put back, as Karpenter chose fewer Machines: group=%s from=%d to=%d"
@@ -384,7 +377,7 @@ class Emulation:
             return False
         try:
             # Stored before the watch reports it, as the next pass must see the group as it is now.
-            self._group_seen(await self._writer.scale(group, change), False)
+            self._store.seen(await self._writer.scale(group, change), False)
         except NotFoundError:
             return True
         except InvalidError:
@@ -392,11 +385,11 @@ class Emulation:
                 raise
             # Usually the group has just changed, and the watch will report it.
             this.known.refused_at = group.generation
-            self._wake(group.name, LOOK_AGAIN)
+            self._queue.add(group.name, LOOK_AGAIN)
             return True
         logger.info("scaled: group=%s target=%d", group.name, change.target)
         # Without delay: Karpenter waits for the deletionTimestamps of the Machines.
-        self._wake(group.name, 0.0)
+        self._queue.add(group.name, 0.0)
         return True
 
     async def _owner(self, group: Group, record: ScalableRecord) -> Owner | None:
@@ -416,7 +409,7 @@ class Emulation:
                 f" and has the name of {scalable.id}'s: no Machines are made; delete it"
             )
             self._recorder.emit(group, "Warning", "MachineSetTaken", sentence)
-            self._wake(group.name, TAKEN_RECHECK)
+            self._queue.add(group.name, TAKEN_RECHECK)
             return None
         if existing is not None and not _is_as_wanted(existing, wanted):
             existing = await self._writer.correct_set(existing, wanted)
@@ -457,7 +450,7 @@ class Emulation:
             stop=lambda: self._is_outdated(this, lost),
         )
         if calls:
-            self._wake(group.name, 0.0)
+            self._queue.add(group.name, 0.0)
         await self._count(this, owner)
 
     def _calls(
@@ -529,7 +522,7 @@ class Emulation:
             if all(scalable_record.status.get(key) == value for key, value in status.items()):
                 continue
             if wait > 0:
-                self._wake(group.name, wait)
+                self._queue.add(group.name, wait)
                 return
             known.status_at = self._clock.monotonic()
             try:

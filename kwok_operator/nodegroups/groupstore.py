@@ -1,6 +1,11 @@
 """The groups that exist, and those that existed until a moment ago.
 
-    kopf events, listings ──> GroupStore ──> reconciler
+    kopf's events ──> GroupStore ──> the queue, and others in `changed`
+    listings now and then ──┘
+
+A group that can't be read is treated as not seen: the operator neither works on it nor deletes its
+nodes. An event with an older version than the known one is late, or the cluster was restored from a
+backup; a list that is begun after the event shows which.
 
 A new group may have a name before the deletion of the old group of that name is reported, so groups
 are distinguished by uid. A deleted group is kept for a while as *retired*: while it is remembered,
@@ -8,11 +13,23 @@ the operator deletes its nodes. Nodes that remain after that are left to Kuberne
 collector.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+from kwok_operator.errors import KwokOperatorError, NotFoundError
 from kwok_operator.nodegroups.api.nodegroup import DeletedNodePods
-from kwok_operator.nodegroups.client import Group, Skipped, UnreadableGroup, log_unreadable
+from kwok_operator.nodegroups.client import (
+    Group,
+    Skipped,
+    UnreadableGroup,
+    log_unreadable,
+    read_group,
+)
+
+logger = logging.getLogger(__name__)
 
 RETIRED_FOR = 60.0
 """Seconds for which a deleted group is remembered, because nodes of it may still turn up."""
@@ -51,6 +68,18 @@ class GroupStore:
         """The highest resourceVersion of a group seen so far."""
         self.complete: Callable[[Group], Group] = lambda group: group
         """Adds the settings that a group's spec leaves open; called before the group is stored."""
+        self.changed: list[Callable[[str], None]] = []
+        """Called in turn with the name of a group that an event has changed."""
+        self.doubted = asyncio.Event()
+        """Set while something suggests that the known groups are wrong: all groups are listed
+        soon."""
+        self._looked_into = False
+
+    @property
+    def sure(self) -> bool:
+        """Whether the known groups may be acted on. False while a list that was requested because
+        of a doubt is due or under way."""
+        return not self.doubted.is_set() and not self._looked_into
 
     def get(self, name: str) -> Group | None:
         return self._groups.get(name)
@@ -81,6 +110,22 @@ class GroupStore:
 
     def __len__(self) -> int:
         return len(self._groups)
+
+    def seen(self, body: Mapping[str, Any], gone: bool) -> bool:
+        """Stores a group that a watch reports, and calls `changed`. Returns whether the group
+        differs from what was known."""
+        group = read_group(body)
+        if gone:
+            self.remove(name=group.name, uid=group.uid, version=group.resource_version)
+        else:
+            known = self._groups.get(group.name)
+            if known is not None and known.resource_version > group.resource_version:
+                self.doubted.set()
+            if not self.put(group):
+                return False
+        for changed in self.changed:
+            changed(group.name)
+        return True
 
     def put(self, group: Group | UnreadableGroup) -> bool:
         """Stores a group; returns False if this or a newer version is known already."""
@@ -133,6 +178,38 @@ class GroupStore:
         oldest = self._clock() - RETIRED_FOR
         self._retired = {uid: r for uid, r in self._retired.items() if r.since > oldest}
         return [r for r in self._retired.values() if r.name == name]
+
+    async def list_anew(
+        self, listing: Callable[[], Awaitable[tuple[list[Group | UnreadableGroup], int]]]
+    ) -> set[str] | None:
+        """Lists all groups, to learn what a watch may have missed. `listing` returns them and the
+        resourceVersion of the list.
+
+        Returns the names of all stored groups and of those that are gone; None if the groups can't
+        be listed.
+        """
+        doubted, before = self.doubted.is_set(), self.newest
+        self.doubted.clear()
+        self._looked_into = doubted
+        try:
+            groups, version = await listing()
+        except NotFoundError:
+            return None  # the CRD is gone; the garbage collector deletes the nodes
+        except KwokOperatorError as error:
+            if doubted:
+                self.doubted.set()  # tried again; other requests report the trouble
+            else:
+                logger.warning("resync failed: error=%s", error)
+            return None
+        finally:
+            self._looked_into = False
+        restored = version < before
+        if restored:
+            logger.warning("the cluster was restored: version=%d before=%d", version, before)
+            # The list may have replaced what the watch reported meanwhile, so another list follows.
+            self.doubted.set()
+        gone = self.replace(groups, version=version, restored=restored)
+        return gone | set(self._groups)
 
     def replace(
         self, listed: Sequence[Group | UnreadableGroup], *, version: int, restored: bool = False

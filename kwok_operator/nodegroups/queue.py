@@ -2,6 +2,7 @@
 
     add(key) ──> due time per key ──> one task per key ──> handle(key)
 
+Until `open` is called, and after `close`, `add` does nothing.
 A key (name of a group) is never handled twice at once: if it is added while it runs, it runs again
 afterwards. Keys don't wait for each other; the executor bounds the load on the API server. If the
 handler raises an error, the key is tried again with a growing delay, and no sooner than the API
@@ -51,15 +52,19 @@ class WorkQueue:
         self._pauses: dict[str, tuple[float, float]] = {}
         """Key that was tried `anew` -> until when it can't be tried so again, and how long that
         pause is."""
-        self._closed = False
+        self.is_open = False
 
-    def add(self, key: str, *, delay: float = 0.0, anew: bool = False) -> None:
+    def open(self) -> None:
+        """Lets keys in from now on."""
+        self.is_open = True
+
+    def add(self, key: str, delay: float = 0.0, *, anew: bool = False) -> None:
         """Handles `key` in `delay` seconds, or sooner if that is planned already.
 
         A key that failed waits longer. `anew` says that the cause of the failure may be gone, and
         cuts this wait short.
         """
-        if self._closed:
+        if not self.is_open:
             return
         loop = asyncio.get_running_loop()
         if anew:
@@ -75,7 +80,7 @@ class WorkQueue:
     async def close(self, *, grace: float) -> None:
         """Starts nothing any more; waits up to `grace` seconds for running handlers, then
         cancels them."""
-        self._closed = True
+        self.is_open = False
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()

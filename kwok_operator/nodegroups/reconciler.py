@@ -23,6 +23,7 @@ from kwok_operator.errors import (
     ConflictError,
     DecodeError,
     KwokOperatorError,
+    NotLeadingError,
     TemplateError,
 )
 from kwok_operator.formats.times import format_exact_time, format_time, milliseconds_of
@@ -49,6 +50,9 @@ from kwok_operator.nodegroups.templates import Resolution
 
 logger = logging.getLogger(__name__)
 
+UNSURE_RECHECK = 0.1
+"""Seconds until the next look at a group while it is unknown whether groups and nodes are up to
+date."""
 NOT_READY_RECHECK = 5.0
 LEFTOVER_RECHECK = 1.0
 DOUBT_RECHECK = 1.0
@@ -60,14 +64,14 @@ _VERBS = {"DELETE": "delete", "PATCH": "update"}
 
 class Reconciler:
     """Brings groups to their target. `wake(name, delay)` schedules another pass over a group;
-    `doubt()` has all groups listed soon, to learn which still exist."""
+    `sure()` says whether the known groups and nodes may be acted on."""
 
     def __init__(
-        self, parts: Parts, *, wake: Callable[[str, float], None], doubt: Callable[[], None]
+        self, parts: Parts, *, wake: Callable[[str, float], None], sure: Callable[[], bool]
     ) -> None:
         self._parts = parts
         self._wake = wake
-        self._doubt = doubt
+        self._sure = sure
         self._memories: dict[str, Memory] = {}
         self._gpu_labels: dict[str, str] = {}
         """Group's name -> the GPU label that it sets; empty while all groups set the same."""
@@ -87,8 +91,15 @@ class Reconciler:
     async def reconcile(self, name: str) -> None:
         """Makes one pass over a group: compares the wanted nodes with the existing ones, and acts.
         Raises KwokOperatorError if it has to be tried again."""
-        with self._parts.metrics.reconciling(self._parts.clock.monotonic):
-            await self._look_at(name)
+        if not self._sure():
+            self._wake(name, UNSURE_RECHECK)
+            return
+        try:
+            with self._parts.metrics.reconciling(self._parts.clock.monotonic):
+                await self._look_at(name)
+        except NotLeadingError as error:
+            # The program is ending, so neither a retry nor an Event is of use.
+            logger.debug("not reconciled: group=%s error=%s", name, error)
 
     async def _look_at(self, name: str) -> None:
         parts = self._parts
@@ -111,7 +122,7 @@ class Reconciler:
         except GroupDoubtedError:
             # A 404 is no proof that the group is gone. Only a list or the watch can say so; then
             # the group's nodes are deleted.
-            self._doubt()
+            self._parts.store.doubted.set()
             if memory.doubted:
                 raise
             memory.doubted = True

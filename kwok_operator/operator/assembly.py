@@ -14,9 +14,8 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from typing import Any
 
 from kwok_operator import constants
 from kwok_operator.cloud.clouds import Clouds
@@ -31,7 +30,7 @@ from kwok_operator.clusterapi.settings import ClusterApiSettings, Mode
 from kwok_operator.companions.copying import read_companions
 from kwok_operator.companions.keeper import CompanionKeeper
 from kwok_operator.companions.step import CompanionStep
-from kwok_operator.errors import KwokOperatorError, NotLeadingError
+from kwok_operator.errors import KwokOperatorError
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.events import Recorder
 from kwok_operator.kube.executor import Executor
@@ -40,9 +39,8 @@ from kwok_operator.kube.gathering import GATHER, GATHER_AT_REST
 from kwok_operator.kube.pacing import Pace
 from kwok_operator.kube.reflector import Reflector
 from kwok_operator.nodegroups.budget import NodeBudget
-from kwok_operator.nodegroups.client import UnreadableGroup
+from kwok_operator.nodegroups.client import Group, UnreadableGroup
 from kwok_operator.nodegroups.groupstore import GroupStore
-from kwok_operator.nodegroups.intake import Intake
 from kwok_operator.nodegroups.kwok import KwokLink
 from kwok_operator.nodegroups.nodecache import NodeCache, NodeRecord
 from kwok_operator.nodegroups.nodewriter import NodeWriter
@@ -70,8 +68,6 @@ WAKE_COALESCING = 0.05
 """Seconds within which changes of a group's nodes are handled in one pass."""
 DOUBT = 0.5
 """If the known groups may be out of date, all are listed after so many seconds."""
-LOOK_AGAIN = 0.1
-"""A group that waits for such a list is looked at again after so many seconds."""
 CONFIGMAPS_PAGE = 20
 """Objects per page of a list. A ConfigMap may have 1 MiB, and a page is decoded at once."""
 
@@ -103,10 +99,12 @@ class Assembly:
         """Has kopf list again everything that it watches."""
         self._draw = draw
         clock = clock or Clock(time.monotonic, nodes.server_clock.now)
-        self.begun, self._listed = False, asyncio.Event()
-        self._kopf_listed = asyncio.Event()
+        self._listed, self._kopf_listed = asyncio.Event(), asyncio.Event()
         self._doubted_at = 0.0
         self.store = GroupStore(clock=time.monotonic, unreadable=self._unreadable)
+        self.queue = WorkQueue(
+            lambda name: self.reconciler.reconcile(name), draw=draw, wish=self.store.wish
+        )
         self._set_up_cache(nodes, clock=clock)
         pace = Pace(most=settings.node_concurrency, qps=settings.max_qps)
         executor = self._executor = executor or Executor(pace, metrics=metrics)
@@ -120,7 +118,7 @@ class Assembly:
         self._set_up_profiles(nodes, metrics=metrics, clock=clock)
         self._set_up_companions(nodes, clock=clock)
         self.status = StatusWriter(client=groups)
-        self.budget = NodeBudget(limit=settings.max_total_nodes, freed=self.wake_anew)
+        self.budget = NodeBudget(limit=settings.max_total_nodes, freed=self._wake_anew)
         self._steps = self._make_steps(nodes, writer=writer, metrics=metrics, clock=clock)
         self._templates = Templates(
             writer=writer,
@@ -130,12 +128,13 @@ class Assembly:
             clock=clock.monotonic,
             draw=draw,
         )
-        self.reconciler = self._make_reconciler(writer, metrics=metrics, clock=clock)
-        self.intake = Intake(
-            store=self.store, status=self.status, cache=self.cache, budget=self.budget
-        )
-        self.queue = WorkQueue(self._reconcile, draw=draw, wish=self.store.wish)
+        self.reconciler: Reconciler = self._make_reconciler(writer, metrics=metrics, clock=clock)
         self.node_reflector = self._node_reflector(nodes)
+        self.store.changed = [
+            self.queue.add,
+            self.companions.group_changed,
+            self.provider.group_changed,
+        ]
         self._export(metrics)
 
     def _make_reconciler(self, writer: NodeWriter, *, metrics: Metrics, clock: Clock) -> Reconciler:
@@ -154,7 +153,7 @@ class Assembly:
             steps=self._steps,
             provider_id_prefix=self._settings.provider_id_prefix,
         )
-        return Reconciler(parts, wake=self.wake, doubt=self.resync_soon)
+        return Reconciler(parts, wake=self.queue.add, sure=self._is_sure)
 
     def _set_up_cache(self, client: KubeClient, *, clock: Clock) -> None:
         self.kwok = KwokLink(
@@ -185,7 +184,7 @@ class Assembly:
             writer=writer,
             executor=self._executor,
             clock=clock,
-            wake=self.wake,
+            wake=self.queue.add,
             try_anew=self._try_template,
         )
         self.clouds.places_of = topology.places_of
@@ -201,6 +200,7 @@ class Assembly:
             client=self._groups,
             recorder=self.recorder,
         )
+        self.store.changed.append(self.mirror.group_changed)
         if settings.mode is Mode.EMULATE:
             self.playing = Emulation(
                 EmulationTerms(
@@ -215,22 +215,27 @@ class Assembly:
                 clouds=self.clouds,
                 executor=self._executor,
                 recorder=self.recorder,
-                group_seen=self.group_seen,
                 sure=self._is_sure,
                 draw=self._draw,
             )
+            self.store.changed.append(self.playing.group_changed)
 
     async def take_over(self) -> None:
         """Lists and stores all existing objects, and books the nodes that an earlier operator
         granted to groups."""
         await self._list_followed(all_or_none=True)
-        await self.intake.take_over()
+        groups, _ = await self.status.groups()
+        for group in groups:
+            self.store.put(group)
+            target = group.status.target_size if isinstance(group, Group) else None
+            held = max(target or 0, self.cache.count(group.name))
+            self.budget.grant(group.name, held, wants_more=False)
 
     def kopf_listed(self, again: bool) -> None:
         """Called when kopf has listed a kind; `again` says whether it had listed it before. No
         event reports what was deleted before the watch, so the operator lists the kind, too."""
         if again:
-            self.resync_soon()
+            self.store.doubted.set()
         else:
             self._kopf_listed.set()
 
@@ -271,42 +276,23 @@ class Assembly:
         """Starts the work on groups, at once on all known ones. `unmarked`, nodes that lost the
         marks of their group, become strays: the reconciler looks for them and restores the
         marks."""
-        self.begun = self.cache.keeps_strays = True
+        self.cache.keeps_strays = True
+        self.queue.open()
+        self.companion_queue.open()
         for record in unmarked:
             self.cache.lost(record)
         for name in self.store.names():
-            self.wake(name)
+            self.queue.add(name)
             self.companions.group_changed(name)
-
-    def wake(self, name: str, delay: float = 0.0) -> None:
-        """Schedules a pass over a group in `delay` seconds."""
-        if self.begun:
-            self.queue.add(name, delay=delay)
 
     def _try_template(self, name: str) -> None:
         """Schedules a pass over a group that tries its template anew."""
         self._templates.forget(name)
-        self.wake(name)
+        self.queue.add(name)
 
-    def wake_anew(self, name: str) -> None:
+    def _wake_anew(self, name: str) -> None:
         """Schedules a pass at once, even over a group that failed, as the cause may be gone."""
-        if self.begun:
-            self.queue.add(name, anew=True)
-
-    def group_seen(self, body: Mapping[str, Any], gone: bool) -> None:
-        """Stores a group that a watch reports, and schedules a pass over it."""
-        if self.intake.seen(body, gone):
-            name = body["metadata"]["name"]
-            self.wake(name)
-            self.companions.group_changed(name)
-            self.provider.group_changed(name)
-            for part in (self.mirror, self.playing):
-                if part is not None:
-                    part.group_changed(name)
-
-    def resync_soon(self) -> None:
-        """Has all groups listed soon, as a watch may have missed something."""
-        self.intake.doubted.set()
+        self.queue.add(name, anew=True)
 
     def _unreadable(self, group: UnreadableGroup) -> None:
         sentence = f"{group.why}; it stays as it was last read, if it was"
@@ -319,16 +305,16 @@ class Assembly:
             pause = self._settings.resync_interval * random.uniform(0.8, 1.2)
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
-                    await self.intake.doubted.wait()
+                    await self.store.doubted.wait()
                 await asyncio.sleep(DOUBT)
             try:
                 await self._look_at_all()
             except Exception:
-                self.intake.doubted.set()
+                self.store.doubted.set()
                 raise
 
     async def _look_at_all(self) -> None:
-        names = await self.intake.list_anew()
+        names = await self.store.list_anew(self.status.groups)
         if names is None:
             return
         await self._list_followed()
@@ -391,17 +377,13 @@ class Assembly:
             store=self.store,
             cache=self.cache,
             executor=self._executor,
-            wake=self._wake_companions,
-            changed=self.wake,
+            wake=self.companion_queue.add,
+            changed=self.queue.add,
             cloud=lambda group: self.clouds.in_force(group),
             read=lambda source: read_companions(self.sources, source),
             monotonic=clock.monotonic,
             wall=lambda: clock.wall().timestamp(),
         )
-
-    def _wake_companions(self, name: str, delay: float) -> None:
-        if self.begun:
-            self.companion_queue.add(name, delay=delay)
 
     def _set_up_clouds(self, *, groups: KubeClient, metrics: Metrics, clock: Clock) -> None:
         """Sets up the simulated clouds, and the KwokCapacityPools that they share."""
@@ -437,7 +419,7 @@ class Assembly:
             local=link,
             secrets=groups,
             namespace=self._namespace,
-            wake=self.wake_anew,
+            wake=self._wake_anew,
             fleet_changed=lambda: self.provider.changed(),
             clock=clock.monotonic,
         )
@@ -462,7 +444,7 @@ class Assembly:
     def _nodes_restarted(self, path: str, cause: str) -> None:
         self._metrics.watch_restarted(path, cause)
         if not self.node_reflector.version:
-            self.intake.doubted.set()
+            self.store.doubted.set()
             heard = self.node_reflector.last_contact
             if heard != self._doubted_at:  # once per outage, not at each list that fails
                 self._doubted_at = heard
@@ -475,26 +457,16 @@ class Assembly:
     def _doubt_all(self) -> None:
         """Has everything listed again: the API server may have missed our watches, or was
         restored."""
-        self.intake.doubted.set()
+        self.store.doubted.set()
         self.list_followed_anew()
 
     def _is_sure(self) -> bool:
         """Whether groups and nodes may be acted on. After an outage they may be from different
         times, until both are listed."""
-        return self.intake.sure and bool(self.node_reflector.version)
-
-    async def _reconcile(self, name: str) -> None:
-        if not self._is_sure():
-            self.wake(name, LOOK_AGAIN)
-            return
-        try:
-            await self.reconciler.reconcile(name)
-        except NotLeadingError as error:
-            # The program is ending, so neither a retry nor an Event is of use.
-            logger.debug("not reconciled: group=%s error=%s", name, error)
+        return self.store.sure and bool(self.node_reflector.version)
 
     def _nodes_changed(self, group: str) -> None:
-        self.wake(group, WAKE_COALESCING)
+        self.queue.add(group, WAKE_COALESCING)
         self.companions.nodes_changed(group)
         if self.playing is not None:
             self.playing.group_changed(group)
@@ -509,7 +481,7 @@ class Assembly:
 
     def _pools_changed(self, pools: Collection[str]) -> None:
         for name in self.clouds.naming(pools):
-            self.wake_anew(name)
+            self._wake_anew(name)
 
     def _pods_refused(self, name: str, sentence: str) -> None:
         group = self.store.get(name)
@@ -519,4 +491,4 @@ class Assembly:
             logger.warning("PodsNotDeleted: group=%s %s", name, sentence)
 
     def _at_rest(self) -> bool:
-        return self.begun and not self.queue.busy(within=NOT_READY_RECHECK)
+        return self.queue.is_open and not self.queue.busy(within=NOT_READY_RECHECK)

@@ -235,7 +235,7 @@ class Operator:
         self.end(error)
 
     def _leads(self) -> bool:
-        return self.parts.begun and (self._elector is None or self._elector.leading)
+        return self.parts.queue.is_open and (self._elector is None or self._elector.leading)
 
     def problem(self) -> str | None:
         """Returns why the process should be restarted, or None."""

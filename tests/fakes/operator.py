@@ -21,6 +21,7 @@ from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.events import Recorder
 from kwok_operator.kube.executor import Executor
 from kwok_operator.kube.pacing import Pace
+from kwok_operator.nodegroups import reconciler
 from kwok_operator.nodegroups.groupstore import GroupStore
 from kwok_operator.nodegroups.naming import NodeNames
 from kwok_operator.nodegroups.nodecache import NodeCache
@@ -229,7 +230,8 @@ def _without_waits() -> ExitStack:
     stack = ExitStack()
     for where, fields in (
         (handlers, {"BACKOFFS": (0.01,) * 10_000, "LOGIN_PAUSE": 0.0}),
-        (assembly, {"DOUBT": 0.0, "WAKE_COALESCING": 0.0, "LOOK_AGAIN": 0.01}),
+        (assembly, {"DOUBT": 0.0, "WAKE_COALESCING": 0.0}),
+        (reconciler, {"UNSURE_RECHECK": 0.01}),
         (process, {"SHUTDOWN_GRACE": 1.0, "LAST_EVENTS_WITHIN": 0.0}),
         (preflight, {"check_permissions": AsyncMock(), "_CRD_POLL": 0.01}),
         (Recorder, {"run": _nothing}),

@@ -32,9 +32,9 @@ async def test_a_group_that_goes_before_its_first_pass_gives_its_room_back(
     parts = begun.parts
     begun.server.create(GROUPS, {"metadata": {"name": "web"}, "spec": {"targetSize": 7}})
     body = begun.server.patch(GROUPS, "web", {"status": {"targetSize": 7}}, subresource="status")
-    await parts.intake.take_over()
+    await parts.take_over()
     assert parts.budget.granted == 7
-    parts.group_seen(body, True)
+    parts.store.seen(body, True)
     await until(lambda: not parts.budget.granted)
 
 
@@ -64,19 +64,19 @@ async def test_a_mended_cause_is_tried_at_once(
         passes.append(name)
         raise TooManyRequestsError("not now", status=429, retry_after=60.0)
 
-    monkeypatch.setattr(parts.reconciler, "reconcile", reconcile)
+    monkeypatch.setattr(parts.reconciler, "_look_at", reconcile)
     spec: dict[str, Any] = {
         "template": {"from": {"configMap": {"name": "templates"}}},
         "cloud": {"capacityPools": ["stock"]},
     }
     begun.server.create(GROUPS, {"metadata": {"name": "web"}, "spec": spec})
-    await parts.intake.take_over()
+    await parts.take_over()
     group = parts.store.get("web")
     assert group is not None
     await parts.sources.find(group)
-    parts.wake("web")
+    parts.queue.add("web")
     await until(lambda: passes)
-    parts.wake("web")
+    parts.queue.add("web")
     mend(parts)
     await until(lambda: len(passes) == 2)
 
@@ -88,7 +88,7 @@ async def test_a_foreign_node_that_can_not_be_read_stops_no_resync(
     body = server.create(GROUPS, {"metadata": {"name": "web"}, "spec": {"targetSize": 1}})
     name = NodeNames.of("web", body["metadata"]["uid"]).name(0)
     server.create(NODES, {"metadata": {"name": name}})
-    parts.group_seen(body, False)
+    parts.store.seen(body, False)
     await until(lambda: name in str(server.objects(GROUPS)["web"].get("status")))
     begun.operator._spawn("recheck", parts.recheck())
     server.answer(b"[]", verb="get", resource="nodes", name=name)
@@ -99,8 +99,8 @@ async def test_a_foreign_node_that_can_not_be_read_stops_no_resync(
     await until(lambda: not server._faults)
     # One that takes long to be read keeps no doubt waiting, in which no group is worked on.
     begun.operator._spawn("resync", parts.resync())
-    parts.resync_soon()
-    await until(lambda: parts.intake.sure)
+    parts.store.doubted.set()
+    await until(lambda: parts.store.sure)
     released.set()
     server.delete(NODES, name)
     await parts._look_at_all()

@@ -104,7 +104,7 @@ async def test_a_crd_that_goes_and_comes_back_is_followed_again(world: World, pa
     world.server.end_watches()
     await until(lambda: world.ends)
     if path != GROUPS:  # without it the operator works
-        await until(lambda: world.parts.begun)
+        await until(lambda: world.parts.queue.is_open)
     world.server.serve(path, kind=FOLLOWED[path])
     make(world, "late", path)
     await watched_again(world)
@@ -130,7 +130,7 @@ async def test_a_missing_crd_is_no_outage(
 
 async def test_an_unlisted_kind_blocks_none(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.server.fail(403, times=1000, verb="list", resource="configmaps")
-    world.parts.resync_soon()
+    world.parts.store.doubted.set()
     await until(lambda: "listing failed" in caplog.text)
     world.server.patch(GROUPS, "web", {"spec": {"targetSize": 3}})
     await world.settled(3)
@@ -221,7 +221,7 @@ async def test_a_group_that_nests_too_deep_is_listed_beside_others(world: World)
 async def test_a_failed_resync_is_repeated(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     keep_only = AsyncMock(side_effect=[KwokOperatorError("not now"), None])
     monkeypatch.setattr(world.parts.sources, "keep_only", keep_only)
-    world.parts.resync_soon()
+    world.parts.store.doubted.set()
     await until(lambda: keep_only.await_count == 2)
     await knows(world, "web", "batch")
 

@@ -81,7 +81,7 @@ async def test_what_follows_is_heard_as_before(standby: Standby) -> None:
 async def test_nothing_is_worked_on_before_it_begins(standby: Standby) -> None:
     standby.make("web-1")
     await until(lambda: len(standby.known()) == 2)
-    standby.parts.wake("web")
+    standby.parts.queue.add("web")
     assert standby.parts.queue.depth == 0
     assert {verb for verb, _ in standby.server.calls} == {"list", "watch"}
 
@@ -110,17 +110,17 @@ async def test_no_work_before_lists(standby: Standby, monkeypatch: pytest.Monkey
     passes: list[bool] = []
 
     async def reconcile(name: str) -> None:
-        passes.append(standby.parts.intake.doubted.is_set())
+        passes.append(standby.parts.store.doubted.is_set())
 
-    monkeypatch.setattr(standby.parts.reconciler, "reconcile", reconcile)
+    monkeypatch.setattr(standby.parts.reconciler, "_look_at", reconcile)
     standby.parts.begin()
     await standby.server.stop()
-    await until(standby.parts.intake.doubted.is_set)
-    standby.parts.wake("web")
+    await until(standby.parts.store.doubted.is_set)
+    standby.parts.queue.add("web")
     await until(lambda: standby.parts.queue.depth == 1)
     await standby.server.start()
     await until(lambda: standby.known() == {"web-0"} and standby.parts.node_reflector.version > 0)
     assert passes == []
-    await standby.parts.intake.list_anew()
+    await standby.parts.store.list_anew(standby.parts.status.groups)
     await until(lambda: passes == [False])
     await standby.parts.queue.close(grace=1.0)

@@ -78,7 +78,9 @@ def now() -> float:
 
 
 def queue_of(work: Handler, *, drawn: float = 1.0) -> WorkQueue:
-    return WorkQueue(work, draw=lambda: drawn)
+    queue = WorkQueue(work, draw=lambda: drawn)
+    queue.open()
+    return queue
 
 
 async def begun(*, lasts: float = 0.0, adds: list[tuple[float, float]]) -> list[float]:
@@ -219,6 +221,7 @@ class TestErrors:
         wish = 1
         work = Work(lasts=1.0, fails=lambda: True)
         queue = WorkQueue(work, draw=lambda: 1.0, wish=lambda _: wish)
+        queue.open()
         queue.add("a")
         await asyncio.sleep(mended_at)
         wish = 1 if anew else 2
@@ -340,6 +343,7 @@ async def test_a_key_that_is_due_much_later_makes_nobody_busy() -> None:
         await asyncio.sleep(1)
 
     queue = WorkQueue(handle, draw=lambda: 0.5)
+    queue.open()
     assert not queue.busy(within=5)
     queue.add("a", delay=60)
     assert not queue.busy(within=5)
