@@ -8,9 +8,11 @@ import pytest
 
 from kwok_operator.constants import NODE_GROUP_LABEL, TEMPLATE_HASH_ANNOTATION
 from kwok_operator.nodegroups import reconciler
+from kwok_operator.nodegroups.nodecache import UNHEARD_OF
+from kwok_operator.nodegroups.plan import NO_ADDRESSES
 from tests.fakes.apiserver import GROUPS, NODES, Seen
 from tests.fakes.operator import NAME, Json, World
-from tests.fakes.store import Change
+from tests.fakes.store import Change, Refused
 from tests.fakes.waiting import until
 from tests.fakes.wire import Watcher
 
@@ -186,3 +188,31 @@ async def test_many_that_have_their_label_again_are_not_taken_for_gone(
     await world.settled(30)
     assert set(world.server.objects(NODES)) == first
     assert world.server.calls["create", "nodes"] == creates
+
+
+@pytest.mark.parametrize("status", [500, 403])
+async def test_addresses_of_a_node_that_may_exist_are_held_for_a_while(
+    world: World, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(reconciler, "NO_ADDRESSES_RECHECK", 0.05)
+
+    def create(name: str) -> None:
+        spec = {"targetSize": 1, "template": {"network": {"podCIDR": "10.0.0.0/24"}}}
+        world.server.create(GROUPS, {"metadata": {"name": name}, "spec": spec})
+
+    def says(name: str, text: str) -> bool:
+        return text in str(world.server.objects(GROUPS)[name].get("status"))
+
+    def fail(body: Json, dry_run: bool) -> None:
+        if body["metadata"]["name"].startswith("first") and not dry_run:
+            raise Refused(status, "Injected", "no")
+
+    world.server.admit = fail
+    create("first")
+    await until(lambda: says("first", "to create nodes"))
+    world.server.delete(GROUPS, "first")
+    create("second")
+    if status == 500:  # a proxy may have sent it, after the API server had created the node
+        await until(lambda: says("second", NO_ADDRESSES))
+        world.later += UNHEARD_OF
+    await until(lambda: len(world.server.objects(NODES)) == 11)
