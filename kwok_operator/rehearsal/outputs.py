@@ -23,7 +23,6 @@ from typing import IO, Any, Final
 from kwok_operator.causes.model import Chain
 from kwok_operator.causes.recorded import Explainer, Wanted, every_pod
 from kwok_operator.errors import SettingsError
-from kwok_operator.rehearsal.judge.reasons import WaitReasons
 from kwok_operator.rehearsal.judge.recording import (
     EndLine,
     RecordedLine,
@@ -33,6 +32,7 @@ from kwok_operator.rehearsal.judge.recording import (
 )
 from kwok_operator.rehearsal.judge.verdict import (
     Judged,
+    WaitReasons,
     judged,
     junit_xml,
     verdict_json,

@@ -7,13 +7,16 @@ came to its end. It has failed if it was interrupted, died, or its recording was
 """
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Final, Protocol
 from xml.sax.saxutils import escape, quoteattr
 
 from kwok_operator.causes.model import Chain
+from kwok_operator.causes.recorded import Explainer
+from kwok_operator.causes.words import Answers
 from kwok_operator.errors import TERMINAL_LINE, one_line
 from kwok_operator.formats.words import few_names, names_in_words
 from kwok_operator.rehearsal.judge.expectations import (
@@ -26,6 +29,7 @@ from kwok_operator.rehearsal.judge.figures import (
     FIGURES,
     FigureReading,
     FigureScope,
+    Place,
     Tally,
     rounded,
 )
@@ -53,7 +57,12 @@ _MEANT: Final = frozenset({"settled", "condition", "atMost", "decided"})
 _MOST_WARNINGS: Final = 30
 """The most warnings that are shown, as each may be long."""
 _MOST_ORPHANS: Final = 20
+_MOST_CAUSES: Final = 3
+"""The most causes that a failed verdict names: nobody reads more at a terminal."""
+_ALL_PODS: Final = FigureScope()
 _NOT_IN_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+_Scopes = frozenset[FigureScope]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +173,85 @@ class Follower(Protocol):
 
     def finish(self, ledger: ClusterLedger) -> None:
         """Is called after the last line."""
+
+
+class WaitReasons:
+    """Finds out why pods waited, while a recording is judged.
+
+        line --Explainer--> chains --> Answers by the expectations that they are about
+                                  └--> the slowest pods' chains, and each group's refusals
+    """
+
+    def __init__(self, header: RecordingHeader) -> None:
+        self._explainer = Explainer(header)
+        scopes = {scope for each in header.expect if (scope := pod_scope(each)) is not None}
+        self._scopes_of = lru_cache(maxsize=4_096)(lambda place: _holding(scopes, place))
+        self._answers = defaultdict[_Scopes, Answers](Answers)
+        """Answers by the scopes that contain their pods; only the end shows which are needed."""
+        self._slow: dict[str, Chain] = {}
+        self._refusals = defaultdict[str, Counter[str]](Counter)
+
+    def moves_on(self, ledger: ClusterLedger, t: float) -> None:
+        pass
+
+    def on_line(self, line: RecordedLine, ledger: ClusterLedger) -> None:
+        for chain in self._explainer.apply(line):
+            self._take(chain)
+            if ledger.pods.was_slow(chain.pod):
+                self._keep(chain)
+
+    def finish(self, ledger: ClusterLedger) -> None:
+        slowest = {pod.name for pod in ledger.pods.slowest(ledger.now)}
+        self._slow = {name: chain for name, chain in self._slow.items() if name in slowest}
+        for chain in self._explainer.finish(ledger.now):
+            self._take(chain)
+            if chain.pod in slowest:
+                self._keep(chain)
+
+    def added_to(self, judged: Judged) -> Judged:
+        """Returns the verdict with the reasons added."""
+        failed = {pod_scope(each.expectation) for each in judged.outcomes if not each.held}
+        scopes = {scope for scope in failed if scope is not None}
+        about = {_ALL_PODS} if judged.broken_off else scopes
+        return replace(
+            judged,
+            why=_worst(self._of(about)),
+            why_of={scope: _worst(self._of({scope})) for scope in scopes},
+            answers=tuple(self._of({_ALL_PODS}).lines()),
+            chains=self._slow,
+            refusals=self._refusals,
+        )
+
+    def _take(self, chain: Chain) -> None:
+        self._answers[self._scopes_of(place_of(chain))].add(chain)
+        for refusal in chain.cause.refusals:
+            for group in refusal.names or ("",):
+                self._refusals[group][refusal.reason] += 1
+
+    def _keep(self, chain: Chain) -> None:
+        if chain.pod not in self._slow or self._slow[chain.pod].waited < chain.waited:
+            self._slow[chain.pod] = chain
+
+    def _of(self, scopes: set[FigureScope]) -> Answers:
+        """Returns the answers about all pods that any of the scopes contains."""
+        answers = Answers()
+        for holding, each in self._answers.items():
+            if _ALL_PODS in scopes or holding & scopes:
+                answers.join(each)
+        return answers
+
+
+def place_of(chain: Chain) -> Place:
+    """Returns where the pod of a chain belongs, to compare it with a FigureScope."""
+    return Place(chain.workload, chain.pod.partition("/")[0], rehearsed=chain.rehearsed)
+
+
+def _holding(scopes: Iterable[FigureScope], place: Place) -> _Scopes:
+    return frozenset(scope for scope in scopes if scope.contains(place))
+
+
+def _worst(answers: Answers) -> tuple[str, ...]:
+    return tuple(answers.worst(most=_MOST_CAUSES))
 
 
 def judged(recording: RecordingReader, *, name: str, followers: Sequence[Follower] = ()) -> Judged:

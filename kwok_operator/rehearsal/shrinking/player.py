@@ -28,8 +28,7 @@ from kwok_operator.formats.autoscalertexts import NOT_TRIGGERED, TRIGGERED
 from kwok_operator.importing.incidents.calog import LogReader, Loop
 from kwok_operator.rehearsal import outputs
 from kwok_operator.rehearsal.judge.figures import FigureScope
-from kwok_operator.rehearsal.judge.reasons import place_of
-from kwok_operator.rehearsal.judge.verdict import judged
+from kwok_operator.rehearsal.judge.verdict import judged, place_of
 from kwok_operator.rehearsal.keptcluster import KeptCluster, kept_cluster
 from kwok_operator.rehearsal.kubectl import AsyncKubectl
 from kwok_operator.rehearsal.logs import log_of
