@@ -7,8 +7,8 @@ from collections.abc import Awaitable
 from typing import Any, Final
 
 from kwok_operator.errors import ConflictError, KwokOperatorError
-from kwok_operator.rehearsal.course import RunCourse
 from kwok_operator.rehearsal.programs import Program, ProgramError
+from kwok_operator.rehearsal.recorder import RunCourse
 from kwok_operator.rehearsal.scenario.arrivals import arrivals_of
 from kwok_operator.rehearsal.scenario.manifests import manifest
 from kwok_operator.rehearsal.scenario.model import Scenario

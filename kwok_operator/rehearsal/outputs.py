@@ -52,7 +52,7 @@ SUMMARY: Final = "summary.md"
 TRACE: Final = "trace.json.gz"
 _MADE: Final = (TRACE, SUMMARY, REPORT, JUNIT, VERDICT, RECORDING)
 _CHUNK: Final = 2**16
-_GZIP: Final = 31
+GZIP: Final = 31
 """zlib's number for gzip with a header; it has no time in it, so a trace gets the same bytes."""
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _LIVE: Final = Path(__file__).parent / "report" / "live"
@@ -76,7 +76,7 @@ def judge(path: Path) -> Judged:
     """Judges a recording, explains why pods waited, and makes its trace, reading it once. Raises
     SettingsError or RecordingError.
     """
-    pack: Any = zlib.compressobj(wbits=_GZIP)
+    pack: Any = zlib.compressobj(wbits=GZIP)
     packed: list[bytes] = []
     with opened(path) as recording:
         reasons = WaitReasons(recording.header)

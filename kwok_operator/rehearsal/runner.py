@@ -31,7 +31,6 @@ from kwok_operator.rehearsal import outputs
 from kwok_operator.rehearsal.arriving import TRACE, arrive, make_namespaces
 from kwok_operator.rehearsal.beginning import header_of, until_steady
 from kwok_operator.rehearsal.calls import ShimCalls
-from kwok_operator.rehearsal.course import RunCourse
 from kwok_operator.rehearsal.interrupting import Interrupter
 from kwok_operator.rehearsal.judge.clocks import ClockOffset, DatedAnswer, moved_by
 from kwok_operator.rehearsal.judge.observed import StampClock
@@ -45,7 +44,7 @@ from kwok_operator.rehearsal.outages import OutagePlayer
 from kwok_operator.rehearsal.placing import place
 from kwok_operator.rehearsal.programs import ProgramError
 from kwok_operator.rehearsal.progress import Report, Say, Show, in_lines
-from kwok_operator.rehearsal.recorder import RunRecorder
+from kwok_operator.rehearsal.recorder import RunCourse, RunRecorder
 from kwok_operator.rehearsal.scenario.expectation import (
     DEFAULT_WAIT,
     AtTime,

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.rehearsal.course import RunCourse
 from kwok_operator.rehearsal.judge.recording import EventLine, RecordingHeader, WaitLine
 from kwok_operator.rehearsal.progress import Report, RunProgress, Show, in_lines, screen
+from kwok_operator.rehearsal.recorder import RunCourse
 from kwok_operator.rehearsal.scenario.expectation import ScenarioCondition
 from tests.fakes.rehearsed import gone, node, pod
 
