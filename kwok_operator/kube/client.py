@@ -220,7 +220,7 @@ class KubeClient:
         limits: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
         if self._watches is None:
-            self._watches = self._new_session(limit=0)
+            self._watches = self._new_session()
         for login in (1, 2):
             status, started = 0, self._clock()
             try:
@@ -256,7 +256,7 @@ class KubeClient:
     ) -> bytes:
         """Makes one request, with a second login after a 401."""
         if self._requests is None:
-            self._requests = self._new_session(limit=0)
+            self._requests = self._new_session()
         limits = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_TIMEOUT)
         logged_in_again, resent = False, not resend
         while True:
@@ -322,9 +322,9 @@ class KubeClient:
             allow_redirects=False,  # the token must not reach another server
         )
 
-    def _new_session(self, *, limit: int) -> aiohttp.ClientSession:
+    def _new_session(self) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=limit, keepalive_timeout=KEEPALIVE),
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": USER_AGENT, "Accept-Encoding": self._encoding},
             read_bufsize=READ_BUFFER,

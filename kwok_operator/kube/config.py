@@ -16,8 +16,7 @@ impersonation of more than a user, a uid and one group.
 import base64
 import functools
 import os
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,7 +39,6 @@ async def load_connection(
     flag: str = "--kubeconfig",
     environ: Mapping[str, str] | None = None,
     service_account: Path = SERVICE_ACCOUNT,
-    clock: Callable[[], float] = time.time,
 ) -> ApiConnection:
     """Finds the API server to use, and logs in there. With `in_cluster`, it must be that of this
     pod.
@@ -63,7 +61,7 @@ async def load_connection(
         load = functools.partial(_from_pod, service_account, env)
     else:
         load = functools.partial(_from_files, kubeconfig_paths(kubeconfig, env, flag), context, env)
-    return ApiConnection(await load(), load=load, clock=clock)
+    return ApiConnection(await load(), load=load)
 
 
 async def _from_pod(service_account: Path, env: Mapping[str, str]) -> Endpoint:

@@ -26,7 +26,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
 from kwok_operator.errors import (
@@ -39,6 +39,7 @@ from kwok_operator.errors import (
     NotFoundError,
     UnauthorizedError,
 )
+from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.decode import Decoder
 from kwok_operator.kube.gathering import GATHER
 from kwok_operator.kube.retry import retry_delay
@@ -90,30 +91,6 @@ class Sink(Protocol[T_contra]):
         """Called with an object that is gone, or no longer selected."""
 
 
-class Client(Protocol):
-    """The part of KubeClient that is used here."""
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        timeout: float = ...,  # noqa: ASYNC109
-    ) -> bytes: ...
-
-    def lines(
-        self,
-        path: str,
-        params: Mapping[str, str],
-        *,
-        timeout: float | None = None,
-        inactivity: float = ...,
-        on_open: Callable[[], None] | None = None,
-        gather_for: Callable[[], float] = ...,
-    ) -> AsyncGenerator[bytes, None]: ...
-
-
 class _StreamError(Exception):
     """The watch was open, but brought nothing usable."""
 
@@ -124,7 +101,7 @@ class Reflector(Generic[T]):
     def __init__(
         self,
         *,
-        client: Client,
+        client: KubeClient,
         path: str,
         sink: Sink[T],
         decoder: Decoder[T],

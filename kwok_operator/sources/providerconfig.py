@@ -159,16 +159,16 @@ class _Reader:
         if field.rpartition(".")[2] not in self._meant:
             self._problem("MissingKey", field, problem)
 
-    def _section(self, parent: Mapping[str, Any], key: str, *, at: str = "") -> dict[str, Any]:
+    def _section(self, parent: Mapping[str, Any], key: str) -> dict[str, Any]:
         value = parent.get(key)
         if value is None:
             return {}
         if not isinstance(value, dict):
-            self._invalid(f"{at}{key}", value, "must be an object of keys and values")
-            self._meant.update(_KEYS.get(f"{at}{key}", ()))
+            self._invalid(key, value, "must be an object of keys and values")
+            self._meant.update(_KEYS.get(key, ()))
             return {}
         if key != "kwok":
-            self._check_keys(value, f"{at}{key}")
+            self._check_keys(value, key)
         return value
 
     def _invalid(self, field: str, value: object, problem: str) -> None:

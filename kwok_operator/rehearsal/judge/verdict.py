@@ -178,8 +178,8 @@ class Follower(Protocol):
 class WaitReasons:
     """Finds out why pods waited, while a recording is judged.
 
-        line --Explainer--> chains --> Answers by the expectations that they are about
-                                  └--> the slowest pods' chains, and each group's refusals
+    line --Explainer--> chains --> Answers by the expectations that they are about
+                              └--> the slowest pods' chains, and each group's refusals
     """
 
     def __init__(self, header: RecordingHeader) -> None:
