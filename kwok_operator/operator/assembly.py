@@ -115,7 +115,8 @@ class Assembly:
         )
         self.recorder = Recorder(client=groups, clock=clock.monotonic, wall=clock.wall)
         self._set_up_sources(groups=groups, nodes=nodes, metrics=metrics, clock=clock)
-        self._set_up_profiles(nodes, metrics=metrics, clock=clock)
+        # In the nodes' cluster, as its kwok carries out their Stages.
+        self.profiles = Profiles(client=nodes, recorder=self.recorder, now=clock.now)
         self._set_up_companions(nodes, clock=clock)
         self.status = StatusWriter(client=groups)
         self.budget = NodeBudget(limit=settings.max_total_nodes, freed=self._wake_anew)
@@ -130,11 +131,8 @@ class Assembly:
         )
         self.reconciler: Reconciler = self._make_reconciler(writer, metrics=metrics, clock=clock)
         self.node_reflector = self._node_reflector(nodes)
-        self.store.changed = [
-            self.queue.add,
-            self.companions.group_changed,
-            self.provider.group_changed,
-        ]
+        changed = self.store.changed
+        changed += [self.queue.add, self.companions.group_changed, self.provider.group_changed]
         self._export(metrics)
 
     def _make_reconciler(self, writer: NodeWriter, *, metrics: Metrics, clock: Clock) -> Reconciler:
@@ -362,10 +360,6 @@ class Assembly:
             waiting=lambda: self.budget.waiting,
         )
         metrics.watch_contact(constants.NODES_PATH, lambda: self.node_reflector.last_contact)
-
-    def _set_up_profiles(self, client: KubeClient, *, metrics: Metrics, clock: Clock) -> None:
-        """Sets up pod profiles in the nodes' cluster, as its kwok carries out their Stages."""
-        self.profiles = Profiles(client=client, recorder=self.recorder, now=clock.now)
 
     def _set_up_companions(self, client: KubeClient, *, clock: Clock) -> None:
         """Sets up companions, in the nodes' cluster and with the nodes' executor."""

@@ -201,7 +201,7 @@ def _scale_ups(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
     possible: set[str] = set(refused)
     begun = _begun(decision)
     for plan in decision.scale_ups:
-        alternatives = _alternatives(plan, decision, copy)
+        alternatives = _alternatives(plan, copy)
         chosen = {up.group for up in plan.groups}
         possible |= chosen | alternatives
         about = sorted({pattern for pod in plan.pods if (pattern := copy.pod(pod))})[:_MOST_NAMES]
@@ -246,7 +246,7 @@ def _scale_ups(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
         }
 
 
-def _alternatives(plan: PlannedScaleUp, decision: Decision, copy: ReplayCopy) -> frozenset[str]:
+def _alternatives(plan: PlannedScaleUp, copy: ReplayCopy) -> frozenset[str]:
     """Returns the groups that CA may as well choose."""
     if plan.alternatives is not None:
         return plan.alternatives
@@ -299,9 +299,7 @@ def _is_larger(group: str, begun: Mapping[str, int], copy: ReplayCopy) -> bool:
 def _final_sizes(decision: Decision, copy: ReplayCopy, refused: set[str]) -> Iterator[Expected]:
     """Yields expectations on the largest sizes that groups reached, once no pod was pending."""
     plans = decision.scale_ups
-    if any(
-        _alternatives(plan, decision, copy) or len(plan.groups) > 1 or plan.merged for plan in plans
-    ):
+    if any(_alternatives(plan, copy) or len(plan.groups) > 1 or plan.merged for plan in plans):
         return
     ups = [up for plan in plans for up in plan.groups if up.group not in refused]
     begun = _begun(decision)
@@ -464,7 +462,7 @@ def _differs(decision: Decision, copy: ReplayCopy) -> Iterator[str]:
         yield f"these flags are not given to it: {', '.join(given)}"
     if decision.flags.get("expander", "").startswith(("priority", "grpc")):
         yield "its expander needs a ConfigMap or a server, which the copy hasn't"
-    if any(_alternatives(plan, decision, copy) for plan in decision.scale_ups):
+    if any(_alternatives(plan, copy) for plan in decision.scale_ups):
         yield "its expander may have chosen by chance, so any of the groups that were left will do"
     if decision.failures or decision.backed_off:
         yield "the cloud refuses what it refused then, but from the beginning"

@@ -164,7 +164,7 @@ class Nodes:
             },
             kept=once(kept := "" if dropped else _kept(body), kept),
             names=once(group_names := frozenset(names), group_names),
-            states=_states(metadata, spec, taints, as_map(body.get("status"))),
+            states=_states(spec, taints, as_map(body.get("status"))),
             dropped=dropped,
         )
 
@@ -461,7 +461,6 @@ def _read(node: _Node) -> Kept | None:
 
 
 def _states(
-    metadata: Mapping[str, Any],
     spec: Mapping[str, Any],
     taints: Sequence[Mapping[str, Any]],
     status: Mapping[str, Any],
