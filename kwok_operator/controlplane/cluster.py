@@ -18,13 +18,15 @@ from kwok_operator.controlplane.kubectl import Kubectl, KubectlError
 from kwok_operator.controlplane.stopping import go_on
 
 _ASK_SECONDS = 15
+_WAIT_SECONDS = 3
+"""How long one kubectl waits, as components that have ended are only noticed afterwards."""
 _USABLE_SECONDS = 300.0
 """Three clusters that started at once on a slow disk took 64 s. A long limit costs nothing, as a
 component that ends is noticed before."""
 _POLL_SECONDS = 0.1
 _GAVE_UP = "failed to wait for apiserver being healthy"
 """What kube-controller-manager logs before it exits because kube-apiserver takes more than 20 s."""
-_DEFAULT_ACCOUNT = ("get", "--raw", "/api/v1/namespaces/default/serviceaccounts/default")
+_DEFAULT_ACCOUNT = ("wait", "serviceaccount/default", "--namespace=default", "--for=create")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,17 +104,20 @@ class Cluster:
         """Wait until the API server is ready, the default ServiceAccount exists, which every pod
         needs, and `manifests` have been applied, if any. kwokctl waits for none of these
         reliably."""
-        questions: list[tuple[str, ...]] = [(), _DEFAULT_ACCOUNT]
+        # One kubectl waits for the account, which a controller makes a second after its start: one
+        # for each look would take the CPU that the components need.
+        steps: list[tuple[str, ...]] = [(*_DEFAULT_ACCOUNT, f"--timeout={_WAIT_SECONDS}s"), ()]
         if manifests is not None:
-            questions.append(("apply", f"--filename={manifests}"))
+            # To validate, kubectl would have the API server build its whole OpenAPI document.
+            steps.insert(0, ("apply", "--validate=false", f"--filename={manifests}"))
         deadline = time.monotonic() + _USABLE_SECONDS
         failure: str | None = None
         while time.monotonic() < deadline:
             go_on()
             self.check()
-            failures = (self._failure(*question) for question in questions)
-            failure = next((text for text in failures if text is not None), None)
-            if failure is None:
+            while steps and (failure := self._failure(*steps[0])) is None:
+                steps.pop(0)
+            if not steps:
                 return
             time.sleep(_POLL_SECONDS)
         raise ClusterError(

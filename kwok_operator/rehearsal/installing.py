@@ -61,16 +61,29 @@ def crds(manifests: Iterable[Manifest]) -> list[Manifest]:
 
 
 async def install(kubectl: AsyncKubectl, manifests: Sequence[Manifest]) -> None:
-    """Installs the manifests in a cluster of the rehearsal's own."""
+    """Installs the manifests in a cluster of the rehearsal's own, and waits until their CRDs are
+    established.
+    """
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": REHEARSAL_NAMESPACE}}
     rest = [namespace, *(m for m in manifests if m["kind"] != CRD)]
-    for some in (crds(manifests), rest):
-        await apply_list(kubectl, some)
+    await apply_list(kubectl, [*crds(manifests), *rest])
+    await wait_for_crds(kubectl, manifests)
 
 
-async def apply_list(kubectl: AsyncKubectl, manifests: Sequence[Manifest]) -> None:
+async def apply_list(
+    kubectl: AsyncKubectl, manifests: Sequence[Manifest], *, strictly: bool = False
+) -> None:
+    """Applies manifests. `strictly` is for people's own: unknown fields are errors. For that,
+    kubectl has the API server build its whole OpenAPI document, a second of CPU after each change
+    of a CRD.
+    """
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [*manifests]})
-    await kubectl("apply", "--server-side", "--force-conflicts", "--filename=-", stdin=text)
+    flags = (
+        "--server-side",
+        "--force-conflicts",
+        f"--validate={'strict' if strictly else 'false'}",
+    )
+    await kubectl("apply", *flags, "--filename=-", stdin=text)
 
 
 async def wait_for_crds(kubectl: AsyncKubectl, manifests: Iterable[Manifest]) -> None:

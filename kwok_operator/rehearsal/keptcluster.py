@@ -16,7 +16,7 @@ from typing import Final
 
 from kwok_operator import controlplane
 from kwok_operator.formats.manifests import Manifest
-from kwok_operator.rehearsal.installing import install, manifests, wait_for_crds
+from kwok_operator.rehearsal.installing import install, manifests
 from kwok_operator.rehearsal.kubectl import AsyncKubectl
 from kwok_operator.rehearsal.scenario.model import Component, Scenario
 from kwok_operator.signals import to_its_end
@@ -101,6 +101,5 @@ async def kept_cluster(scenario: Scenario) -> AsyncIterator[KeptCluster]:
             environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
             kubectl = AsyncKubectl(cluster.kubectl, environment)
             await install(kubectl, kept.installed)
-            await wait_for_crds(kubectl, kept.installed)
             await kept.note()
             yield kept

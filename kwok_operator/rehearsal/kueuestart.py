@@ -77,7 +77,7 @@ class KueuePlace:
     async def apply(self, name: str, wanted: Kueue) -> None:
         """Applies the objects of the scenario, which its webhooks check."""
         if objects := await self._read(name, wanted.objects):
-            await apply_list(self.kubectl, objects)
+            await apply_list(self.kubectl, objects, strictly=True)
 
     async def _read(self, name: str, sources: Iterable[ApplySource]) -> list[Manifest]:
         return await read_objects(self.kubectl, sources, folder=self.folder, label=name)

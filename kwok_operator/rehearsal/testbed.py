@@ -453,7 +453,6 @@ async def _installed(
         wanted += hold_stages() if scenario.has_outages else []
         if kept is None:
             await install(kubectl, wanted)
-            await wait_for_crds(kubectl, wanted)
         elif missing := kept.to_install(wanted):
             await apply_list(kubectl, missing)
         yield

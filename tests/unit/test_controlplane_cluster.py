@@ -43,7 +43,7 @@ def calls(settings: Settings) -> list[str]:
 def test_what_kwokctl_is_given(tmp_path: Path, settings: Settings) -> None:
     cluster = create("one", settings=settings, extra_args=["--heartbeat-factor", "1"])
     [call] = calls(settings)
-    assert call.startswith("create cluster --name one --runtime binary --wait 60s --config ")
+    assert call.startswith("create cluster --name one --runtime binary --config ")
     assert call.endswith(" --heartbeat-factor 1")
     assert f"--kwok-controller-binary {tmp_path / 'path' / 'kwok'} " in call
     assert f"--etcd-binary {tmp_path / 'path' / 'etcd'} " in call
@@ -100,6 +100,7 @@ def test_limits_are_raised_and_kwok_manages_its_nodes_alone(settings: Settings, 
     }
     for component in ("kube-controller-manager", "kube-scheduler"):
         assert (flags.get(component) == {"kube-api-qps", "kube-api-burst"}) is ours
+    assert (flags.get("etcd") == {"unsafe-no-fsync"}) is ours
     assert [each["kind"] for each in others] == ["KwokConfiguration"] * ours
 
 
