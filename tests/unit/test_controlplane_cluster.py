@@ -66,7 +66,8 @@ def test_kwoks_own_stages_are_applied(tmp_path: Path, settings: Settings) -> Non
     crds = "--enable-crds=Stage,ClusterResourceUsage,ResourceUsage,Metric"
     assert made == f"{asked.replace('discarded', 'kubeconfig')} {crds}"
     assert asked.endswith("--heartbeat-factor 2")
-    (applied,) = (tmp_path / "silent-applied").read_text(encoding="utf-8").splitlines()
+    failed, applied = (tmp_path / "silent-applied").read_text(encoding="utf-8").splitlines()
+    assert failed == applied
     file = applied.rpartition("--filename=")[2]
     stages = list(yaml.safe_load_all(Path(file).read_text(encoding="utf-8")))
     assert [(s["kind"], s["metadata"]["name"]) for s in stages] == [
