@@ -40,12 +40,12 @@ def scenario(directory: Path) -> Path:
     path = directory / "two.yaml"
     given = {
         # Without any node the scheduler tries again at times of its own, not when nodes come.
-        "apply": [{"object": group("full", 1, template=SMALL)}, late("6s")],
+        "apply": [{"object": group("full", 1, template=SMALL)}, late("4s")],
         "workloads": [{"name": "web", "kind": "Pods", "count": 6, "pods": {"cpu": "1500m"}}],
         "timeline": [{"at": "0s", "scale": {"what": "kng/a", "replicas": 3}}],
         "until": {"condition": {"figure": "pods.running", "atLeast": 6}, "atMost": "90s"},
         "expect": [{"figure": "pods.running", "equals": 6}],
-        "arms": {"a": {}, "b": {"apply": [late("8s")]}},
+        "arms": {"a": {}, "b": {"apply": [late("6s")]}},
     }
     path.write_text(yaml.safe_dump(given))
     return path

@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,17 +15,21 @@ from kwok_operator.controlplane import delete, processes
 from kwok_operator.controlplane.settings import KUBECONFIG_VARIABLE
 from kwok_operator.rehearsal.settings import DEMO_CLUSTER
 from tests.e2e.kubectl import Kubectl, eventually
+from tests.e2e.rehearsals import cluster_of, is_there
 
 ROOT = Path(__file__).resolve().parents[2]
+COMMAND = (sys.executable, "-m", "kwok_operator", "rehearse", "--demo")
+
+
+def environment() -> dict[str, str]:
+    return {key: value for key, value in os.environ.items() if key != KUBECONFIG_VARIABLE}
 
 
 def demo(output: Path, *flags: str) -> subprocess.CompletedProcess[str]:
-    environ = {key: value for key, value in os.environ.items() if key != KUBECONFIG_VARIABLE}
-    command = [sys.executable, "-m", "kwok_operator", "rehearse", "--demo", f"--output={output}"]
     return subprocess.run(
-        [*command, *flags],
+        [*COMMAND, f"--output={output}", *flags],
         cwd=ROOT,
-        env=environ,
+        env=environment(),
         capture_output=True,
         text=True,
         timeout=600,
@@ -38,12 +43,20 @@ def operators_of(kubeconfig: Path) -> list[str]:
     return [line for line in lines if f"--kubeconfig={kubeconfig.parent}/" in line]
 
 
-def test_it_shows_the_whole_tour_and_leaves_nothing(tmp_path: Path) -> None:
+@pytest.fixture
+def kept_cluster() -> Iterator[None]:
+    """Deletes the cluster that a demo has left. No two tests may leave one at a time."""
+    yield
+    delete(DEMO_CLUSTER)
+
+
+@pytest.mark.usefixtures("kept_cluster")
+def test_it_shows_the_whole_tour_and_what_it_leaves_works(tmp_path: Path) -> None:
     autoscaler = tmp_path / "cluster-autoscaler"
     player = f'cd {ROOT}; exec {shlex.quote(sys.executable)} -m tests.e2e.autoscaler_program "$@"'
     autoscaler.write_text(f"#!/bin/sh\n{player}\n")
     autoscaler.chmod(0o755)
-    played = demo(tmp_path / "out", f"--binary=cluster-autoscaler={autoscaler}")
+    played = demo(tmp_path / "out", "--keep", f"--binary=cluster-autoscaler={autoscaler}")
 
     assert played.returncode == 0, played.stderr + played.stdout
     for line in (
@@ -62,20 +75,7 @@ def test_it_shows_the_whole_tour_and_leaves_nothing(tmp_path: Path) -> None:
         assert re.search(pattern, played.stderr), pattern
     assert "\x1b" not in played.stderr, "it is no terminal"
     assert played.stdout.count("held   ") == 7 and "FAILED" not in played.stdout
-    assert "go on running" not in played.stdout
 
-
-@pytest.fixture
-def kept_cluster() -> Iterator[None]:
-    """Deletes the cluster that a demo has left. No two tests may leave one at a time."""
-    yield
-    delete(DEMO_CLUSTER)
-
-
-@pytest.mark.usefixtures("kept_cluster")
-def test_what_it_leaves_works_until_the_cluster_is_deleted(tmp_path: Path) -> None:
-    played = demo(tmp_path / "out", "--keep")
-    assert played.returncode == 0, played.stderr + played.stdout
     assert "The cluster and the operator go on running." in played.stdout
     (kubeconfig,) = map(Path, re.findall(r"export KUBECONFIG=(\S+)", played.stdout))
     directories = re.findall(r'export PATH="(\S+):\$PATH"', played.stdout)
@@ -93,3 +93,23 @@ def test_what_it_leaves_works_until_the_cluster_is_deleted(tmp_path: Path) -> No
         lambda: operators_of(kubeconfig), lambda left: not left, describe="no operator is left"
     )
     assert not kubeconfig.exists()
+
+
+def test_it_leaves_nothing_without_keep(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [*COMMAND, f"--output={tmp_path / 'out'}"],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        said = []
+        for line in process.stdout:
+            said.append(line)
+            if line.startswith("1. The operator runs"):
+                process.send_signal(signal.SIGINT)
+    text = "".join(said)
+    assert process.returncode == 130, text
+    assert "go on running" not in text
+    assert not is_there(cluster_of(text))
