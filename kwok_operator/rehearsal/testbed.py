@@ -484,10 +484,12 @@ async def _to_install(made: Testbed, rights: OptionalRights) -> list[Manifest]:
 
 
 async def _operator(bed: Testbed, flags: Mapping[str, str]) -> Program:
-    token = await bed.kubectl(
-        "create", "token", _OPERATOR, f"--namespace={_OPERATOR}", f"--duration={_TOKEN_FOR}"
+    place = f"--namespace={_OPERATOR}"
+    token, view = await asyncio.gather(
+        bed.kubectl("create", "token", _OPERATOR, place, f"--duration={_TOKEN_FOR}"),
+        bed.kubectl("config", "view", "--minify", "--raw", "--output=json"),
     )
-    config = json.loads(await bed.kubectl("config", "view", "--minify", "--raw", "-o", "json"))
+    config = json.loads(view)
     (context,) = config["contexts"]
     config["users"] = [{"name": _OPERATOR, "user": {"token": token.strip()}}]
     context["context"] |= {"user": _OPERATOR, "namespace": _OPERATOR}
