@@ -7,6 +7,7 @@ texts come from, nor how objects get into a cluster.
 """
 
 import copy
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -120,3 +121,13 @@ def is_rolled_out(deployment: Mapping[str, Any]) -> bool:
     counts = [status.get(key, 0) for key in ("replicas", "updatedReplicas", "availableReplicas")]
     seen = status.get("observedGeneration", 0) >= metadata.get("generation", 0)
     return bool(seen and counts == [wanted] * 3)
+
+
+def as_stream(manifests: Iterable[Mapping[str, Any]]) -> str:
+    """Returns the objects as JSON values that follow one another, for kubectl to apply.
+
+    It is no List: kubectl 1.36 has the API server validate single objects. For a List it validates
+    by itself, and for that the API server builds its whole OpenAPI document, which takes a second
+    of CPU after each change of a CRD.
+    """
+    return "\n".join(json.dumps(each, default=str) for each in manifests)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from kwok_operator.constants import NODE_GROUP_LABEL
 from kwok_operator.errors import KwokOperatorError, one_line
+from kwok_operator.formats.manifests import as_stream
 from kwok_operator.rehearsal.judge.recording import NodeState
 from kwok_operator.rehearsal.kubectl import CommandError, run
 from kwok_operator.rehearsal.scenario.linepattern import LinePattern
@@ -60,7 +61,7 @@ async def apply(testbed: Testbed, sources: Sequence[ApplySource]) -> None:
 
 async def _apply_objects(testbed: Testbed, objects: Sequence[dict[str, Any]]) -> None:
     if objects:
-        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
+        text = as_stream(objects)
         await testbed.kubectl(*_APPLY, "--filename=-", stdin=text, within=_APPLY_WITHIN)
 
 

@@ -13,7 +13,7 @@ from kwok_operator.constants import (
     POOL_KIND,
 )
 from kwok_operator.errors import KwokOperatorError
-from kwok_operator.formats.manifests import Manifest
+from kwok_operator.formats.manifests import Manifest, as_stream
 from kwok_operator.formats.untyped import as_list, as_map
 from kwok_operator.formats.words import shown
 from kwok_operator.formats.yamltext import load_documents
@@ -50,7 +50,7 @@ class Groups:
         __tracebackhide__ = True
         objects = manifests(groups)
         self._made |= {(each["kind"], each["metadata"]["name"]): each for each in objects}
-        self._kubectl("apply", "--server-side", "--filename=-", stdin=_list(objects))
+        self._kubectl("apply", "--server-side", "--filename=-", stdin=as_stream(objects))
         names = [each["metadata"]["name"] for each in objects if each["kind"] == KIND]
         if within is not None and names:
             self._wait(names, within)
@@ -65,7 +65,7 @@ class Groups:
         if not self._made:
             return
         objects = [*self._made.values()]
-        self._kubectl("delete", "--ignore-not-found", "--filename=-", stdin=_list(objects))
+        self._kubectl("delete", "--ignore-not-found", "--filename=-", stdin=as_stream(objects))
         names = [name for kind, name in self._made if kind == KIND]
         if names:
             # kubectl's default is half a minute, in which about 10,000 nodes are deleted.
@@ -149,7 +149,3 @@ def _not_ready(group: Mapping[str, Any]) -> list[str]:
 
 def _of(names: list[str]) -> str:
     return f"{NODE_GROUP_LABEL} in ({','.join(names)})"
-
-
-def _list(objects: list[Manifest]) -> str:
-    return json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}, default=str)

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from kwok_operator.controlplane import kubectl
 from kwok_operator.controlplane.kubectl import KubectlError
+from kwok_operator.formats.manifests import as_stream
 from tests.e2e.api import Api, ApiError, Refused, path_of
 
 T = TypeVar("T")
@@ -61,7 +62,9 @@ class Kubectl(kubectl.Kubectl):
 
 
 def as_text(manifest: Manifest) -> str:
-    return manifest if isinstance(manifest, str) else json.dumps(manifest)
+    if isinstance(manifest, str):
+        return manifest
+    return as_stream(manifest["items"] if manifest["kind"] == "List" else [manifest])
 
 
 def eventually(

@@ -1,5 +1,6 @@
 """The manifests of `kwok-operator install`: order, image, and when they are there."""
 
+import json
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from kwok_operator.errors import ManifestError
 from kwok_operator.formats.manifests import (
     Manifest,
+    as_stream,
     identity,
     image_name,
     in_order,
@@ -100,3 +102,9 @@ def test_texts_are_read_document_by_document() -> None:
 def test_what_is_no_object_is_reported_with_its_place(text: str) -> None:
     with pytest.raises(ManifestError, match="file: document 1 is no object"):
         read_manifests(text, where="file")
+
+
+def test_objects_for_kubectl_are_no_list() -> None:
+    given = [manifest("ConfigMap", data={"a": "1\n2"}), manifest("Secret")]
+    lines = as_stream(given).splitlines()
+    assert [json.loads(line) for line in lines] == given
