@@ -125,6 +125,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
 
 
+def preload() -> None:
+    """Imports all that `run` and `shim` need, for processes that are forked from this one."""
+    import kwok_operator.operator.run
+    import kwok_operator.shim.run  # noqa: F401
+
+    _parser()
+    with suppress(ImportError):
+        import uvloop  # noqa: F401
+
+
 def _validate(flags: argparse.Namespace) -> int:
     from kwok_operator.cli.validate import run, run_convert
     from kwok_operator.clusterapi.settings import terms

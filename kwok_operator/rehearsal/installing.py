@@ -10,6 +10,7 @@ objects need. In a borrowed cluster, the rehearsal's account must be allowed to 
 import itertools
 import json
 from collections.abc import Collection, Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,7 +52,8 @@ def hold_stages() -> list[Manifest]:
     return [m for m in _packaged("cloud") if m["kind"] == "Stage"]
 
 
-def _packaged(name: str) -> list[Manifest]:
+@cache
+def _packaged(name: str) -> Sequence[Manifest]:
     path = _MANIFESTS / f"{name}.yaml"
     return read_manifests(path.read_text(encoding="utf-8"), where=path.name)
 

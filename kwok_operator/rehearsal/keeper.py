@@ -18,12 +18,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 _CHILD_SUBREAPER: Final = 36
 """prctl(2): orphans of our descendants become our children, even if they left the process group."""
-_DEATH_SIGNAL: Final = 1
+DEATH_SIGNAL: Final = 1
 """prctl(2): the signal that the program gets when the keeper, its parent, ends."""
 MOST_BYTES: Final = 64 << 20
 """The most bytes of output that are kept."""
@@ -36,26 +37,50 @@ _NOT_STARTED: Final = 127
 _LONGEST_PATH: Final = 4096
 
 
+class KeptProgram(Protocol):
+    """What the keeper needs of the process that it has started."""
+
+    pid: int
+    returncode: int | None
+
+    def wait(self) -> int: ...
+
+
 def main(argv: list[str]) -> int:
     """Runs the program. Returns its exit status, or 128 plus the signal that killed it."""
-    grace, command = float(argv[0]), argv[1:]
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # Otherwise the program would inherit SIG_IGN, and ignore SIGTERM.
-        signal.signal(number, lambda *_: None)
+    command = argv[1:]
     # Looked up before the fork: the child does no more than it has to.
-    prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else lambda *_: 0
-    prctl(_CHILD_SUBREAPER, 1)
-    try:
-        program = subprocess.Popen(
+    prctl = _prctl()
+
+    def start() -> KeptProgram:
+        return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
             restore_signals=True,
-            preexec_fn=lambda: prctl(_DEATH_SIGNAL, signal.SIGKILL),
+            preexec_fn=lambda: prctl(DEATH_SIGNAL, signal.SIGKILL),
         )
+
+    try:
+        return keep(start, float(argv[0]))
     except OSError as error:
         print(f"{command[0]}: {error.strerror or error}", file=sys.stderr)
         return _NOT_STARTED
+
+
+def _prctl() -> Callable[..., object]:
+    return ctypes.CDLL(None).prctl if sys.platform == "linux" else lambda *_: 0
+
+
+def keep(start: Callable[[], KeptProgram], grace: float) -> int:
+    """Starts a program in a session of its own, and keeps it. Returns as main does. Raises OSError
+    if it can't be started.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # Otherwise the program would inherit SIG_IGN, and ignore SIGTERM.
+        signal.signal(number, lambda *_: None)
+    _prctl()(_CHILD_SUBREAPER, 1)
+    program = start()
     ender = threading.Thread(target=_end, args=(program, grace), daemon=True)
     ender.start()
     if stat.S_ISREG(os.fstat(1).st_mode):
@@ -65,7 +90,7 @@ def main(argv: list[str]) -> int:
     return status if status >= 0 else 128 - status
 
 
-def _end(program: "subprocess.Popen[bytes]", grace: float) -> None:
+def _end(program: KeptProgram, grace: float) -> None:
     word = os.read(0, _LONGEST_PATH)
     at_once = bool(word)
     if word.startswith(b"/"):

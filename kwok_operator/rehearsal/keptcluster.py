@@ -18,6 +18,7 @@ from kwok_operator import controlplane
 from kwok_operator.formats.manifests import Manifest
 from kwok_operator.rehearsal.installing import install, manifests
 from kwok_operator.rehearsal.kubectl import AsyncKubectl
+from kwok_operator.rehearsal.preloading import Preloaded
 from kwok_operator.rehearsal.scenario.model import Component, Scenario
 from kwok_operator.signals import to_its_end
 
@@ -32,6 +33,10 @@ class KeptCluster:
         self.installed = installed
         self._rewinder = controlplane.Rewinder(cluster)
         self._is_used = False
+        self.commands = Preloaded()
+        """Starts the operator and the shim of each rehearsal."""
+        self.version = ""
+        """The version of Kubernetes, once it is known."""
 
     async def note(self) -> None:
         """Notes the present state as that of a new cluster. Raises ControlPlaneError."""
@@ -39,6 +44,7 @@ class KeptCluster:
 
     async def fresh(self) -> None:
         """Resets the cluster to the noted state. Raises ControlPlaneError."""
+        await self.commands.start()
         if self._is_used:
             # A thread can't be cancelled, and must not start components of a cluster that is gone.
             await to_its_end(asyncio.to_thread(self._rewinder.rewind))
@@ -100,6 +106,10 @@ async def kept_cluster(scenario: Scenario) -> AsyncIterator[KeptCluster]:
             afterwards.callback(kept.reap)
             environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
             kubectl = AsyncKubectl(cluster.kubectl, environment)
+            await kept.commands.start()
             await install(kubectl, kept.installed)
             await kept.note()
-            yield kept
+            try:
+                yield kept
+            finally:
+                await kept.commands.stop()

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 from urllib.parse import urlsplit, urlunsplit
 
 from kwok_operator.errors import KwokOperatorError
@@ -38,34 +38,79 @@ class ProgramError(KwokOperatorError):
     """A program didn't start, didn't get ready, or ended when it should not have."""
 
 
+class Launched(Protocol):
+    """A process that keeps a program, and ends with it."""
+
+    @property
+    def returncode(self) -> int | None: ...
+
+    async def wait(self) -> int: ...
+
+
+class Launch(Protocol):
+    """Starts a program with its keeper, which gets `stdin`."""
+
+    async def __call__(
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: Path,
+        grace: float,
+        stdin: int,
+        log: int,
+    ) -> Launched: ...
+
+
+async def launched(
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+    grace: float,
+    stdin: int,
+    log: int,
+) -> Launched:
+    """Starts a new keeper, which starts the program."""
+    return await asyncio.create_subprocess_exec(
+        *KEEPER,
+        str(grace),
+        *command,
+        cwd=cwd,
+        env=dict(env),
+        stdin=stdin,
+        stdout=log,
+        stderr=log,
+        # Ctrl-C must reach only this process.
+        start_new_session=True,
+    )
+
+
 class Program:
     """A program beside the rehearsal. `name` is its name in messages."""
 
     def __init__(self, name: str, *, log: Path) -> None:
         self.name = name
         self.log = log
-        self._keeper: asyncio.subprocess.Process | None = None
+        self._keeper: Launched | None = None
         self._pipe = -1
 
     async def start(
-        self, command: Sequence[str], *, env: Mapping[str, str], cwd: Path, grace: float = GRACE
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: Path,
+        grace: float = GRACE,
+        launch: Launch = launched,
     ) -> None:
         """Starts the program, with an empty log. Raises ProgramError."""
         read, write = os.pipe()
         try:
             with self.log.open("a+b") as log:
                 log.truncate(0)
-                self._keeper = await asyncio.create_subprocess_exec(
-                    *KEEPER,
-                    str(grace),
-                    *command,
-                    cwd=cwd,
-                    env=dict(env),
-                    stdin=read,
-                    stdout=log,
-                    stderr=log,
-                    # Ctrl-C must reach only this process.
-                    start_new_session=True,
+                self._keeper = await launch(
+                    command, env=env, cwd=cwd, grace=grace, stdin=read, log=log.fileno()
                 )
         except BaseException as error:
             os.close(write)

@@ -109,6 +109,8 @@ class Testbed:
     """The cluster of the rehearsal's own; None for a borrowed one."""
     borrowed: BorrowedCluster | None = None
     """The borrowed cluster; None if the rehearsal has its own."""
+    kept: KeptCluster | None = None
+    """The kept cluster, if it is one."""
     say: Say = lambda line, style="": None
     """Shows a line of the scenario's texts and commands."""
     programs: dict[str, Program] = field(default_factory=dict)
@@ -147,6 +149,14 @@ class Testbed:
         await self._run(program, command, process, given=given)
         if ready is not None:
             await program.wait_until_ready(ready, within=within)
+
+    async def start_ours(self, program: Program, *arguments: str) -> None:
+        """Starts a command of kwok-operator. Raises ProgramError, ClusterError."""
+        if (kept := self.kept) is None:
+            await program.start([*_OURS, *arguments], env=self.environment, cwd=self.folder)
+        else:
+            launch = kept.commands.launch
+            await program.start(arguments, env=self.environment, cwd=self.folder, launch=launch)
 
     async def _run(
         self,
@@ -291,7 +301,7 @@ class Testbed:
             flags.append(f"--api-trouble={trouble}")
         shim = Program(f"the shim of {name}", log=self.logs / log_of_shim(name))
         self._beside.setdefault(name, []).append(shim)
-        await shim.start([*_OURS, "shim", *flags], env=self.environment, cwd=self.folder)
+        await self.start_ours(shim, "shim", *flags)
         await shim.wait_until_ready(answers(f"http://{health}/readyz"), within=_READY_WITHIN)
         config = self.logs / f"{name}.cloud-config.yaml"
         config.write_text(json.dumps({"address": listen}), encoding="utf-8")
@@ -340,12 +350,13 @@ async def testbed(
             kubeconfig=kubeconfig,
             folder=settings.scenario.absolute().parent,
             logs=logs,
-            versions={**await _versions(kubectl), **await _programs(scenario, find_program)},
+            versions={**await _versions(kubectl, kept), **await _programs(scenario, find_program)},
             find_program=find_program,
             report=report,
             say=say or (lambda line, style="": report(line)),
             check_cluster=own.check if own is not None else lambda: None,
             cluster=own,
+            kept=kept,
         )
         clearing = Clearing(client, report=report, karpenter_lives=bed.karpenter_lives)
         if not settings.own_cluster:
@@ -411,9 +422,14 @@ async def _cluster(
     return cluster.kubectl, cluster.kubeconfig, cluster
 
 
-async def _versions(kubectl: AsyncKubectl) -> dict[str, str]:
+async def _versions(kubectl: AsyncKubectl, kept: KeptCluster | None) -> dict[str, str]:
+    if kept is not None and kept.version:
+        return {"kubernetes": kept.version}
     versions = json.loads(await kubectl("version", "--output=json"))
-    return {"kubernetes": str(versions.get("serverVersion", {}).get("gitVersion", ""))}
+    version = str(versions.get("serverVersion", {}).get("gitVersion", ""))
+    if kept is not None:
+        kept.version = version
+    return {"kubernetes": version}
 
 
 async def _programs(scenario: Scenario, find_program: FindProgram) -> dict[str, str]:
@@ -483,24 +499,37 @@ async def _to_install(made: Testbed, rights: OptionalRights) -> list[Manifest]:
     return manifests(rights.needed | possible)
 
 
-async def _operator(bed: Testbed, flags: Mapping[str, str]) -> Program:
-    place = f"--namespace={_OPERATOR}"
-    token, view = await asyncio.gather(
-        bed.kubectl("create", "token", _OPERATOR, place, f"--duration={_TOKEN_FOR}"),
-        bed.kubectl("config", "view", "--minify", "--raw", "--output=json"),
+async def _write_operators_kubeconfig(bed: Testbed, path: Path) -> None:
+    """Writes the kubeconfig of the operator's service account. It outlasts what resets a kept
+    cluster, as the account does.
+    """
+    token, shown = await asyncio.gather(
+        bed.kubectl(
+            "create", "token", _OPERATOR, f"--namespace={_OPERATOR}", f"--duration={_TOKEN_FOR}"
+        ),
+        bed.kubectl("config", "view", "--minify", "--raw", "-o", "json"),
     )
-    config = json.loads(view)
+    config = json.loads(shown)
     (context,) = config["contexts"]
     config["users"] = [{"name": _OPERATOR, "user": {"token": token.strip()}}]
     context["context"] |= {"user": _OPERATOR, "namespace": _OPERATOR}
-    path = bed.kubeconfig.with_name("operator.kubeconfig")
+    await asyncio.to_thread(_write_secretly, path, yaml.safe_dump(config))
+
+
+def _write_secretly(path: Path, text: str) -> None:
     path.touch(mode=0o600)
-    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
+
+
+async def _operator(bed: Testbed, flags: Mapping[str, str]) -> Program:
+    path = bed.kubeconfig.with_name("operator.kubeconfig")
+    if bed.kept is None or not path.exists():
+        await _write_operators_kubeconfig(bed, path)
     address = _free_address()
     given = [f"--{name}={value}" for name, value in flags.items()]
-    command = [*_OURS, "run", *_LOG_FLAGS, f"--kubeconfig={path}", f"--listen={address}", *given]
+    flags_of_run = [*_LOG_FLAGS, f"--kubeconfig={path}", f"--listen={address}", *given]
     operator = Program("the operator", log=bed.logs / OPERATOR_LOG)
-    await operator.start(command, env=bed.environment, cwd=bed.folder)
+    await bed.start_ours(operator, "run", *flags_of_run)
     try:
         await operator.wait_until_ready(answers(f"http://{address}/readyz"), within=_READY_WITHIN)
     except BaseException:
