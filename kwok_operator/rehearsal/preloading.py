@@ -47,6 +47,11 @@ class Preloaded:
                 start_new_session=True,
             )
 
+    @property
+    def pid(self) -> int | None:
+        """The PID of the process; None before its start."""
+        return self._process.pid if self._process is not None else None
+
     async def stop(self) -> None:
         """Ends the process. Commands that it has started go on until their keepers end them."""
         if self._socket is not None:
@@ -74,6 +79,7 @@ class Preloaded:
             socket.send_fds(self._socket, [json.dumps(message).encode()], [stdin, log, write])
         except OSError as error:
             os.close(read)
+            await self.stop()
             raise ClusterError(f"the process that starts commands has ended: {error}") from error
         finally:
             os.close(write)

@@ -64,7 +64,7 @@ def deployment(name: str, *, replicas: int = 10, **spec: Any) -> dict[str, Any]:
 
 
 def scenario() -> dict[str, Any]:
-    """Five workloads with 50 pods, and four groups in three zones. Of `ledger`, one pod may be in
+    """Three workloads with 30 pods, and three groups in two zones. Of `ledger`, one pod may be in
     each zone.
     """
     term = {
@@ -74,11 +74,11 @@ def scenario() -> dict[str, Any]:
     apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     objects = [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}},
-        *(group(name, 2, f"zone-{name[-1]}") for name in ("p-a", "p-b", "p-c", "q-a")),
+        *(group(name, 2, f"zone-{name[-1]}") for name in ("p-a", "p-b", "q-a")),
     ]
-    later = [deployment(f"noise-{n}", terminationGracePeriodSeconds=5) for n in range(4)]
+    later = [deployment(f"noise-{n}", terminationGracePeriodSeconds=5) for n in range(2)]
     later.insert(
-        2, deployment("ledger", affinity=apart, priorityClassName="system-cluster-critical")
+        1, deployment("ledger", affinity=apart, priorityClassName="system-cluster-critical")
     )
     budget = {
         "apiVersion": "policy/v1",
@@ -90,7 +90,7 @@ def scenario() -> dict[str, Any]:
         "apply": [{"object": each} for each in (*objects, budget, *later)],
         "timeline": [{"at": 0, "cordon": {"group": "q-a", "count": 1}}],
         "until": {"settledFor": "2s", "atMost": "2m"},
-        "expect": [PENDING, {"figure": "nodes.ready", "equals": 8}],
+        "expect": [PENDING, {"figure": "nodes.ready", "equals": 6}],
     }
 
 
@@ -124,10 +124,11 @@ def test_a_scenario_is_the_same_as_one_document(path: Path, tmp_path: Path) -> N
         assert len(text.splitlines()) <= 300
 
 
-def test_one_cause_among_fifty_pods_is_what_is_left(tmp_path: Path) -> None:
+@pytest.mark.timeout(PATIENCE)
+def test_one_cause_among_thirty_pods_is_what_is_left(tmp_path: Path) -> None:
     path, output = tmp_path / "noisy.yaml", tmp_path / "out"
     path.write_text(yaml.safe_dump(scenario()))
-    spent = shrink(path, output, "--keeps=pods.pending", "--runs=4")
+    spent = shrink(path, output, "--keeps=pods.pending", "--runs=3")
     assert spent.returncode == 3, spent.stdout + spent.stderr
     assert (output / "shrunk.yaml").exists()
     tried = (output / "tries.jsonl").read_text()
@@ -177,13 +178,13 @@ async def test_nothing_of_a_try_reaches_the_next(tmp_path: Path) -> None:
         for number in range(2):
             found = await _played(played, kept, tmp_path / str(number))
             assert not found.broken_off
-            assert [outcome.value for outcome in found.outcomes] == [7, 8]
+            assert [outcome.value for outcome in found.outcomes] == [8, 6]
             assert kubectl.json("get", "events", "-A")["items"]
             pids += [kept.cluster.pid(name) for name in REMEMBERED]
             nodes = kubectl.json("get", "nodes")["items"]
             names.append(sorted(node["metadata"]["name"] for node in nodes))
         # Serials begin anew; the letters before them are those of the group's UID.
-        assert [[name[-6:] for name in some] for some in names] == [["000000", "000001"] * 4] * 2
+        assert [[name[-6:] for name in some] for some in names] == [["000000", "000001"] * 3] * 2
         assert len(set(pids)) == 2 * len(REMEMBERED)
         await kept.fresh()
         assert kept.differences() == []
