@@ -22,15 +22,16 @@ Tries = Generator[T, bool, T]
 """Yields what to try, is sent the answer, and returns the smallest."""
 
 
-def minimized(items: Sequence[T]) -> Tries[tuple[T, ...]]:
+def minimized(items: Sequence[T], *, singly: bool = False) -> Tries[tuple[T, ...]]:
     """Returns items of which none can be left out alone: each such try was answered with False.
 
-    The empty tuple is tried first, as mostly nothing of a kind is needed.
+    The empty tuple is tried first, as mostly nothing of a kind is needed. With `singly`, for items
+    that are probably all needed, each is left out alone, without larger tries before.
     """
     left = tuple(items)
-    if not left or (yield ()):
+    if not left or (not singly and (yield ())):
         return ()
-    pieces = 2
+    pieces = len(left) if singly else 2
     while len(left) > 1:
         parts = _split(left, pieces)
         for part in parts if pieces == 2 else ():
@@ -48,7 +49,7 @@ def minimized(items: Sequence[T]) -> Tries[tuple[T, ...]]:
                 if pieces >= len(left):
                     break
                 pieces = min(2 * pieces, len(left))
-    return left
+    return () if singly and len(left) == 1 and (yield ()) else left
 
 
 def _split(items: tuple[T, ...], pieces: int) -> list[tuple[T, ...]]:
@@ -58,12 +59,15 @@ def _split(items: tuple[T, ...], pieces: int) -> list[tuple[T, ...]]:
     return [items[a:b] for a, b in pairwise(ends)]
 
 
-def lowered(numbers: Mapping[K, int], least: Mapping[K, int]) -> Tries[dict[K, int]]:
+def lowered(
+    numbers: Mapping[K, int], least: Mapping[K, int], *, singly: bool = False
+) -> Tries[dict[K, int]]:
     """Returns the numbers, each between its `least` and its first value.
 
     It first tries to set all of them to their least, then as many as possible. Then it lowers each
     of the others alone, by bisection, until the next lower value is answered with False. Bisection
-    assumes that larger numbers have the property wherever smaller ones do.
+    assumes that larger numbers have the property wherever smaller ones do. With `singly`, for
+    numbers that are probably the least already, the next lower value of each is tried at once.
     """
     now = dict(numbers)
     large = tuple(key for key in numbers if numbers[key] > least[key])
@@ -71,11 +75,15 @@ def lowered(numbers: Mapping[K, int], least: Mapping[K, int]) -> Tries[dict[K, i
     def only(kept: tuple[K, ...]) -> dict[K, int]:
         return {key: least[key] if key in large and key not in kept else now[key] for key in now}
 
-    needed = yield from _translated(minimized(large), only)
+    needed = large if singly else (yield from _translated(minimized(large), only))
     now = only(needed)
     for key in needed:
         # `low` is too low, and `high` is not.
         low, high = least[key], now[key]
+        if singly:
+            if not (yield {**now, key: high - 1}):
+                continue
+            low, high = low - 1, high - 1
         while high - low > 1:
             middle = (low + high) // 2
             if (yield {**now, key: middle}):

@@ -8,13 +8,15 @@ decides a try; if not, either no try may end early, or the majority of up to thr
 try may end once it was quiet for somewhat longer than any pause of the smallest so far, which saves
 most for a scenario with a long settledFor. So after all levels, the smallest is played once to the
 end of its run. If that disagrees, all levels are repeated by majority, and without ending tries
-early. The levels are repeated until none leaves out anything more.
+early. The levels are repeated until none leaves out anything more: then each part alone, as most
+are needed.
 """
 
 import time
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Final, TypeVar
 
 from kwok_operator.errors import KwokOperatorError
@@ -90,10 +92,10 @@ class Shrinker:
         self._began = self.now()
         with suppress(_Spent):
             await self._begin()
-            while True:
+            for passed in count():
                 before = self.smallest
                 for level in LEVELS:
-                    await self._reduce(level)
+                    await self._reduce(level, again=passed > 0 and not self.patient)
                 if self.smallest == before:
                     return True
                 if not await self._decided(self.smallest, None):
@@ -145,7 +147,7 @@ class Shrinker:
     def _quiet(self) -> float | None:
         return None if self.patient else self._pause * _LONGER + _MORE
 
-    async def _reduce(self, level: ShrinkLevel) -> None:
+    async def _reduce(self, level: ShrinkLevel, *, again: bool) -> None:
         doc = self.smallest
         if parts := tuple(level.parts(doc)):
 
@@ -153,7 +155,7 @@ class Shrinker:
                 return without(doc, (each for each in parts if each not in kept))
 
             await self._drive(
-                minimized(parts),
+                minimized(parts, singly=again),
                 only,
                 lambda kept: f"{len(parts) - len(kept)} of {len(parts)} {level.description}",
             )
@@ -163,7 +165,7 @@ class Shrinker:
                 return with_numbers(doc, numbers)
 
             await self._drive(
-                lowered(amounts, {each: each.least for each in amounts}),
+                lowered(amounts, {each: each.least for each in amounts}, singly=again),
                 lower,
                 lambda numbers: (
                     f"{sum(amounts.values()) - sum(numbers.values())} of"
