@@ -30,7 +30,7 @@ from tests.e2e.rehearsals import cluster_of, is_there, karpenter_in, kueue_in
 
 COMMAND = [sys.executable, "-m", "kwok_operator", "shrink"]
 PATIENCE = 900.0
-TOLERATIONS = [{"key": "kwok-provider", "operator": "Exists"}]
+TOLERATIONS = [{"operator": "Exists"}]
 PRIORITY = "system-cluster-critical"
 PENDING = {"figure": "pods.pending", "equals": 0}
 REMEMBERED = ("kube-scheduler", "kube-controller-manager", "kwok-controller")
@@ -64,7 +64,7 @@ def deployment(name: str, *, replicas: int = 10, **spec: Any) -> dict[str, Any]:
 
 
 def scenario() -> dict[str, Any]:
-    """Three workloads with 30 pods, and three groups in two zones. Of `ledger`, one pod may be in
+    """Three workloads with 24 pods, and three groups in two zones. Of `ledger`, one pod may be in
     each zone.
     """
     term = {
@@ -78,7 +78,10 @@ def scenario() -> dict[str, Any]:
     ]
     later = [deployment(f"noise-{n}", terminationGracePeriodSeconds=5) for n in range(2)]
     later.insert(
-        1, deployment("ledger", affinity=apart, priorityClassName="system-cluster-critical")
+        1,
+        deployment(
+            "ledger", replicas=4, affinity=apart, priorityClassName="system-cluster-critical"
+        ),
     )
     budget = {
         "apiVersion": "policy/v1",
@@ -125,7 +128,7 @@ def test_a_scenario_is_the_same_as_one_document(path: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.timeout(PATIENCE)
-def test_one_cause_among_thirty_pods_is_what_is_left(tmp_path: Path) -> None:
+def test_one_cause_among_many_pods_is_what_is_left(tmp_path: Path) -> None:
     path, output = tmp_path / "noisy.yaml", tmp_path / "out"
     path.write_text(yaml.safe_dump(scenario()))
     spent = shrink(path, output, "--keeps=pods.pending", "--runs=3")
@@ -178,7 +181,7 @@ async def test_nothing_of_a_try_reaches_the_next(tmp_path: Path) -> None:
         for number in range(2):
             found = await _played(played, kept, tmp_path / str(number))
             assert not found.broken_off
-            assert [outcome.value for outcome in found.outcomes] == [8, 6]
+            assert [outcome.value for outcome in found.outcomes] == [2, 6]
             assert kubectl.json("get", "events", "-A")["items"]
             pids += [kept.cluster.pid(name) for name in REMEMBERED]
             nodes = kubectl.json("get", "nodes")["items"]
