@@ -115,7 +115,8 @@ def incidents() -> Iterator[Incident]:
         ],
         says=r"not enough pod disruption budget to move shop/session",
         keeps=["{figure: nodes.final, of: {group: sessions}, equals: 2}"],
-        cause="minAvailable",
+        # Kubernetes allows no disruption, either, by a budget without minAvailable.
+        cause="kind: PodDisruptionBudget",
     )
     yield Incident(
         "stock-out",
