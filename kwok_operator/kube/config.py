@@ -16,7 +16,8 @@ impersonation of more than a user, a uid and one group.
 import base64
 import functools
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,6 +40,7 @@ async def load_connection(
     flag: str = "--kubeconfig",
     environ: Mapping[str, str] | None = None,
     service_account: Path = SERVICE_ACCOUNT,
+    clock: Callable[[], float] = time.time,
 ) -> ApiConnection:
     """Finds the API server to use, and logs in there. With `in_cluster`, it must be that of this
     pod.
@@ -61,7 +63,7 @@ async def load_connection(
         load = functools.partial(_from_pod, service_account, env)
     else:
         load = functools.partial(_from_files, kubeconfig_paths(kubeconfig, env, flag), context, env)
-    return ApiConnection(await load(), load=load)
+    return ApiConnection(await load(), load=load, clock=clock)
 
 
 async def _from_pod(service_account: Path, env: Mapping[str, str]) -> Endpoint:

@@ -64,7 +64,7 @@ class Kubectl(kubectl.Kubectl):
 def as_text(manifest: Manifest) -> str:
     if isinstance(manifest, str):
         return manifest
-    return as_stream(manifest["items"] if manifest["kind"] == "List" else [manifest])
+    return as_stream(manifest["items"] if manifest.get("kind") == "List" else [manifest])
 
 
 def eventually(

@@ -415,5 +415,6 @@ def test_a_group_is_not_ready_for_the_reason_for_which_instances_do_not_come() -
 
 def test_in_an_outage_nodes_are_not_ready_because_of_it() -> None:
     out = {ConditionType.OUTAGE: Verdict(True, "SpecOutage", "spec.cloud.outage is true.")}
-    assert verdict("Ready", ready=1, conditions=out) == ("False", "Outage")
+    assert verdict("Ready", ready=1, out=1, conditions=out) == ("False", "Outage")
+    assert verdict("Ready", ready=1, conditions=out) == ("False", "NodesNotReady")
     assert verdict("Ready", conditions=out) == ("True", "Ready")
