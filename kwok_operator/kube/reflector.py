@@ -108,6 +108,7 @@ class Reflector(Generic[T]):
         params: Mapping[str, str] | None = None,
         page_size: int = 250,
         inactivity: float = INACTIVITY,
+        away_after: float = AWAY_AFTER,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         draw: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.monotonic,
@@ -119,6 +120,7 @@ class Reflector(Generic[T]):
         optional: bool = False,
     ) -> None:
         """`gather_for()` returns the seconds for which events may be gathered now (gathering.py).
+        After `away_after` seconds an answer to the check after a cut is late.
 
         An `optional` resource need not be served: then the sink gets an empty list, of version 0,
         and nothing is reported until it has been served once. `on_page` gets each page of a list,
@@ -139,6 +141,7 @@ class Reflector(Generic[T]):
         self._decoder = decoder
         self._page_size = page_size
         self._inactivity = inactivity
+        self._away_after = away_after
         self._sleep = sleep
         self._draw = draw
         self._clock = clock
@@ -324,7 +327,7 @@ class Reflector(Generic[T]):
         self._opened_at = None
         answer = await self._client.request("GET", self._path, params={"limit": "1"})
         self._cut = False
-        late = self._clock() - self._ended_at > AWAY_AFTER
+        late = self._clock() - self._ended_at > self._away_after
         if late or self._decoder.page(answer).resource_version < self.version:
             self._version = None
 

@@ -87,6 +87,10 @@ _LATER: Final = {BUDGETS_PATH: 0.01, NODE_CLAIMS_PATH: -0.02}
 """Seconds by which some kinds are read later than others. An eviction must be recorded before the
 budget that it has lowered, and a NodeClaim's disruption before the node that replaces it.
 """
+_AWAY_AFTER: Final = 10.0
+"""On a busy machine the API server ends watches that lag, and answers seconds later. Nobody
+restores its store in so short a time, and what a new list lacks is missing in the verdict.
+"""
 _BEFORE: Final = -0.001
 """The time for objects of the first list, in seconds: they are older than the run."""
 FLUSH_SECONDS: Final = 2.0
@@ -479,6 +483,7 @@ class RunRecorder:
             sink=sink,
             decoder=DECODER,
             optional=path in _OPTIONAL,
+            away_after=_AWAY_AFTER,
             on_trouble=in_trouble,
             gather_for=lambda: self._until_all_look(_LATER.get(path, 0.0)),
         )

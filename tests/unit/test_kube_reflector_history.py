@@ -72,11 +72,16 @@ async def test_refused_after_a_cut(server: FakeApiServer, start: Start, sink: Na
     assert sink.replaced == 2
 
 
-@pytest.mark.parametrize(("seconds", "lists"), [(0.9, 1), (1.1, 2)])
-async def test_a_late_answer_lists_anew(start: Start, seconds: float, lists: int) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "given", "lists"),
+    [(0.9, {}, 1), (1.1, {}, 2), (1.1, {"away_after": 2.0}, 1), (2.1, {"away_after": 2.0}, 2)],
+)
+async def test_a_late_answer_lists_anew(
+    start: Start, seconds: float, given: dict[str, float], lists: int
+) -> None:
     script = Script(silent)
     script.look_seconds = seconds
-    start(client=script, clock=lambda: script.now)
+    start(client=script, clock=lambda: script.now, **given)
     await until(script.done.is_set)
     assert (script.looks, script.lists) == (1, lists)
 
