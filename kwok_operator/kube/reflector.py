@@ -120,15 +120,13 @@ class Reflector(Generic[T]):
         optional: bool = False,
     ) -> None:
         """`gather_for()` returns the seconds for which events may be gathered now (gathering.py).
-        After `away_after` seconds an answer to the check after a cut is late.
-
-        An `optional` resource need not be served: then the sink gets an empty list, of version 0,
-        and nothing is reported until it has been served once. `on_page` gets each page of a list,
-        before the sink's replace() gets all of it. `on_trouble` is called with a sentence about a
-        trouble, and with None when it is over. `on_restart(path, cause)` is called each time a
-        watch or a list has ended: "closed" by the server as requested, "expired" history, or
-        "failed". `on_restored` is called when versions have started again below those seen, before
-        the new list is passed on.
+        After `away_after` seconds an answer to the check after a cut is late. An `optional`
+        resource need not be served: then the sink gets an empty list, of version 0, and nothing is
+        reported until it has been served once. `on_page` gets each page of a list, before the
+        sink's replace() gets all of it. `on_trouble` is called with a sentence about a trouble, and
+        with None when it is over. `on_restart(path, cause)` is called each time a watch or a list
+        has ended: "closed" by the server as requested, "expired" history, or "failed".
+        `on_restored` is called when versions go back, before the new list is passed on.
         """
         self.synced = asyncio.Event()
         """Set once the sink has received the first full list, and never cleared."""
