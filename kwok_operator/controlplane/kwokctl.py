@@ -64,9 +64,6 @@ _CLIENTS = ("kube-controller-manager", "kube-scheduler")
 # kwokctl's --disable-qps-limits is not used: it also switches off the API server's priority and
 # fairness.
 _RAISED_CLIENT_LIMITS = {"kube-api-qps": "1000", "kube-api-burst": "2000"}
-# No data of these clusters is used after a crash of the machine, against which fsync protects, and
-# on a slow disk it takes seconds.
-_NO_FSYNC = {"unsafe-no-fsync": "true"}
 _RAISED_KWOK_LIMITS = {
     "apiVersion": _CONFIG_API,
     "kind": "KwokConfiguration",
@@ -143,7 +140,6 @@ def configuration(
 
     `raised_limits` raises the default limits of Kubernetes' clients, so that nothing waits for
     them: 20 requests a second of each controller, 50 of the scheduler, four pods at a time of kwok.
-    Neither does etcd wait for the disk then.
     With `first_port` the components' ports are the first free ones from there on, else kwokctl
     chooses. `flags` win over all of that.
     """
@@ -154,7 +150,6 @@ def configuration(
     documents = [_CONFIGURATION | {"options": options, "componentsPatches": patches}]
     if raised_limits:
         patches += [_patch(component, _RAISED_CLIENT_LIMITS) for component in _CLIENTS]
-        patches.append(_patch("etcd", _NO_FSYNC))
         documents.append(_RAISED_KWOK_LIMITS)
     patches += [_patch(component, those) for component, those in flags.items()]
     return "---\n".join(json.dumps(each, indent=2) + "\n" for each in documents)

@@ -101,7 +101,6 @@ def test_limits_are_raised_and_kwok_manages_its_nodes_alone(settings: Settings, 
     }
     for component in ("kube-controller-manager", "kube-scheduler"):
         assert (flags.get(component) == {"kube-api-qps", "kube-api-burst"}) is ours
-    assert (flags.get("etcd") == {"unsafe-no-fsync"}) is ours
     assert [each["kind"] for each in others] == ["KwokConfiguration"] * ours
 
 
