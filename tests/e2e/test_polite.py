@@ -33,6 +33,8 @@ QUIET_SAMPLES = 150
 SETTLES_IN = 3.0
 """Seconds in which the others (kwok, the controller manager) see to the last nodes."""
 BETWEEN_SAMPLES = 0.01
+LONGEST_LAG = 0.05
+"""Seconds of CPU. What other programs cause is in one round; what the operator does, in each."""
 APF = "flowcontrol.apiserver.k8s.io/v1"
 LEVEL = "kwok-operator-tight"
 
@@ -223,10 +225,10 @@ def test_operator_yields_and_others_do_not_feel_it(
 ) -> None:
     rounds = []
     with tight(kubectl):
-        operator = harness.start()
         apply_group(kubectl, group_name, targetSize=2)
-        wait_ready(kubectl, group_name)
         for _ in range(ROUNDS):
+            operator = harness.start()  # the longest lag is that of a process
+            wait_ready(kubectl, group_name)
             before = quiet(other)
             scale(kubectl, group_name, SIZE)
             until_ready(other, SIZE)
@@ -235,7 +237,8 @@ def test_operator_yields_and_others_do_not_feel_it(
             busy = measured(other)
             time.sleep(SETTLES_IN)
             rounds.append(Round(before, busy, quiet(other)))
-            if rounds[-1].unfelt:
+            lag = sample(operator, 'event_loop_lag_longest_seconds{clock="cpu"}')
+            if rounds[-1].unfelt and lag < LONGEST_LAG:
                 break
         wait_ready(kubectl, group_name)
         assert refusals(kubectl) > 0
@@ -243,7 +246,7 @@ def test_operator_yields_and_others_do_not_feel_it(
         assert 1 <= sample(operator, "node_write_limit") < DEFAULT_NODE_CONCURRENCY
         slowed = [line for line in operator.log().splitlines() if "asks to slow down" in line]
         assert 1 <= len(slowed) <= ROUNDS, "not for each node"
-        assert sample(operator, 'event_loop_lag_longest_seconds{clock="cpu"}') < 0.1
+        assert lag < LONGEST_LAG
         told_of_no_error(kubectl, operator, group_name)
         assert "Throttled" in {event["reason"] for event in events_of(kubectl, group_name)}
     assert rounds[-1].unfelt, rounds
