@@ -10,12 +10,11 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Final
 
 from kwok_operator.controlplane import ClusterError
-from kwok_operator.rehearsal.programs import Launched
+from kwok_operator.rehearsal.programs import Launch, Launched
 
 _SERVER: Final = (sys.executable, "-P", "-m", "kwok_operator.cli.preloaded")
 _UNKNOWN: Final = 255
@@ -59,24 +58,20 @@ class Preloaded:
         if self._process is not None:
             await self._process.wait()
 
-    async def launch(
-        self,
-        command: Sequence[str],
-        *,
-        env: Mapping[str, str],
-        cwd: Path,
-        grace: float,
-        stdin: int,
-        log: int,
-    ) -> Launched:
+    async def launch(self, wanted: Launch) -> Launched:
         """Starts a command of kwok-operator, given by its arguments. Raises ClusterError."""
         before = self._environment
-        changed = {name: text for name, text in env.items() if before.get(name) != text}
-        message = {"arguments": [*command], "cwd": str(cwd), "env": changed, "grace": grace}
+        message = {
+            "arguments": [*wanted.command],
+            "cwd": str(wanted.cwd),
+            "env": {name: text for name, text in wanted.env.items() if before.get(name) != text},
+            "grace": wanted.grace,
+        }
         read, write = os.pipe()
         try:
             assert self._socket is not None
-            socket.send_fds(self._socket, [json.dumps(message).encode()], [stdin, log, write])
+            fds = [wanted.stdin, wanted.log, write]
+            socket.send_fds(self._socket, [json.dumps(message).encode()], fds)
         except OSError as error:
             os.close(read)
             await self.stop()

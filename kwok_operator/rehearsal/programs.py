@@ -12,6 +12,7 @@ import re
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 from urllib.parse import urlsplit, urlunsplit
@@ -47,40 +48,29 @@ class Launched(Protocol):
     async def wait(self) -> int: ...
 
 
-class Launch(Protocol):
-    """Starts a program with its keeper, which gets `stdin`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """What to start, with its keeper: `stdin` is the keeper's, `grace` in seconds."""
 
-    async def __call__(
-        self,
-        command: Sequence[str],
-        *,
-        env: Mapping[str, str],
-        cwd: Path,
-        grace: float,
-        stdin: int,
-        log: int,
-    ) -> Launched: ...
+    command: Sequence[str]
+    env: Mapping[str, str]
+    cwd: Path
+    grace: float
+    stdin: int
+    log: int
 
 
-async def launched(
-    command: Sequence[str],
-    *,
-    env: Mapping[str, str],
-    cwd: Path,
-    grace: float,
-    stdin: int,
-    log: int,
-) -> Launched:
+async def launched(wanted: Launch) -> Launched:
     """Starts a new keeper, which starts the program."""
     return await asyncio.create_subprocess_exec(
         *KEEPER,
-        str(grace),
-        *command,
-        cwd=cwd,
-        env=dict(env),
-        stdin=stdin,
-        stdout=log,
-        stderr=log,
+        str(wanted.grace),
+        *wanted.command,
+        cwd=wanted.cwd,
+        env=dict(wanted.env),
+        stdin=wanted.stdin,
+        stdout=wanted.log,
+        stderr=wanted.log,
         # Ctrl-C must reach only this process.
         start_new_session=True,
     )
@@ -102,16 +92,17 @@ class Program:
         env: Mapping[str, str],
         cwd: Path,
         grace: float = GRACE,
-        launch: Launch = launched,
+        launch: Callable[[Launch], Awaitable[Launched]] = launched,
     ) -> None:
         """Starts the program, with an empty log. Raises ProgramError."""
         read, write = os.pipe()
         try:
             with self.log.open("a+b") as log:
                 log.truncate(0)
-                self._keeper = await launch(
-                    command, env=env, cwd=cwd, grace=grace, stdin=read, log=log.fileno()
+                wanted = Launch(
+                    command=command, env=env, cwd=cwd, grace=grace, stdin=read, log=log.fileno()
                 )
+                self._keeper = await launch(wanted)
         except BaseException as error:
             os.close(write)
             if isinstance(error, OSError | ValueError):
