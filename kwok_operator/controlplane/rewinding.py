@@ -21,7 +21,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -41,6 +41,8 @@ _NEVER_KEPT: Final = "/registry/events/"
 """Events expire, so they are no part of a state that is put back."""
 _OPERATIONS: Final = 100
 """The most operations of one transaction: less than etcd's --max-txn-ops, which is 128."""
+_CHARACTERS: Final = 1_300_000
+"""The most base64 of one transaction: as bytes, less than etcd's --max-request-bytes, 1.5 MiB."""
 _REQUEST_SECONDS: Final = 30.0
 _ROUNDS: Final = 20
 _READY_SECONDS: Final = 30.0
@@ -80,8 +82,8 @@ class Rewinder:
         for _ in range(_ROUNDS):
             if not (operations := list(self._differing())):
                 break
-            for first in range(0, len(operations), _OPERATIONS):
-                self._request("txn", {"success": operations[first : first + _OPERATIONS]})
+            for transaction in _transactions(operations):
+                self._request("txn", {"success": transaction})
             if any("request_put" in each for each in operations):
                 self._recognise()
         else:
@@ -195,6 +197,22 @@ class Rewinder:
                     f" {_READY_SECONDS:g} s; the logs: {self._directory / 'logs'}"
                 )
             time.sleep(_POLL_SECONDS)
+
+
+def _transactions(
+    operations: Iterable[Mapping[str, Any]],
+) -> Iterator[list[Mapping[str, Any]]]:
+    """Splits the operations so that etcd accepts each part as one transaction."""
+    part, size = list[Mapping[str, Any]](), 0
+    for each in operations:
+        more = len(each.get("request_put", {}).get("value", ""))
+        if part and (len(part) == _OPERATIONS or size + more > _CHARACTERS):
+            yield part
+            part, size = [], 0
+        part.append(each)
+        size += more
+    if part:
+        yield part
 
 
 def _command(pid: int) -> list[str]:

@@ -3,8 +3,10 @@
     kept_cluster(scenario): make it -> install the CRDs and rights -> note the state
       fresh(): nothing has been played since, or the state is put back (controlplane/rewinding.py)
 
-Its version and the flags of its components are those of the scenario. The operator, the shim and
-the scenario's processes aren't kept: each rehearsal starts its own.
+If all rehearsals begin with the same objects, the first one notes the state again once the cluster
+is steady, so that the others need not wait for nodes and pods. Its version and the flags of its
+components are those of the scenario. The operator, the shim and the scenario's processes aren't
+kept: each rehearsal starts its own.
 """
 
 import asyncio
@@ -26,11 +28,23 @@ _PORTS: Final = (20_000, 30_000)
 
 
 class KeptCluster:
-    """A control plane that is kept. `installed` are the operator's manifests that it has."""
+    """A control plane that is kept. `installed` are the operator's manifests that it has.
 
-    def __init__(self, cluster: controlplane.Cluster, installed: Sequence[Manifest]) -> None:
+    With `same_beginning`, all rehearsals apply the same, and begin once the cluster is steady.
+    """
+
+    def __init__(
+        self,
+        cluster: controlplane.Cluster,
+        installed: Sequence[Manifest],
+        *,
+        same_beginning: bool = False,
+    ) -> None:
         self.cluster = cluster
         self.installed = installed
+        self.has_begun = False
+        """Whether the noted state is that of a steady cluster, with all that rehearsals apply."""
+        self._same_beginning = same_beginning
         self._rewinder = controlplane.Rewinder(cluster)
         self._is_used = False
         self.commands = Preloaded()
@@ -41,6 +55,14 @@ class KeptCluster:
     async def note(self) -> None:
         """Notes the present state as that of a new cluster. Raises ControlPlaneError."""
         await asyncio.to_thread(self._rewinder.note)
+
+    async def note_beginning(self) -> None:
+        """Notes the present state as the beginning of all rehearsals, if they have the same.
+        Raises ControlPlaneError.
+        """
+        if self._same_beginning:
+            await self.note()
+            self.has_begun = True
 
     async def fresh(self) -> None:
         """Resets the cluster to the noted state. Raises ControlPlaneError."""
@@ -91,8 +113,11 @@ def making_of(
 
 
 @asynccontextmanager
-async def kept_cluster(scenario: Scenario) -> AsyncIterator[KeptCluster]:
-    """Makes a control plane for rehearsals of this scenario and of others with the same `cluster`.
+async def kept_cluster(
+    scenario: Scenario, *, same_beginning: bool = False
+) -> AsyncIterator[KeptCluster]:
+    """Makes a control plane for rehearsals of this scenario and of others with the same `cluster`;
+    with `same_beginning`, of others that have the same `apply` and `placement`, too.
 
     Raises KwokOperatorError, ControlPlaneError.
     """
@@ -101,7 +126,7 @@ async def kept_cluster(scenario: Scenario) -> AsyncIterator[KeptCluster]:
     first_port = random.SystemRandom().randrange(*_PORTS)
     with ExitStack() as afterwards:
         async with making_of(scenario, "shrink", first_port=first_port) as cluster:
-            kept = KeptCluster(cluster, manifests(()))
+            kept = KeptCluster(cluster, manifests(()), same_beginning=same_beginning)
             # The processes of its components are waited for once they have been ended.
             afterwards.callback(kept.reap)
             environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}

@@ -407,6 +407,7 @@ class RunRecorder:
         self._groups = _Kind[GroupState](
             lambda body, _, __: self._group(body), self._write_group, now=now
         )
+        self._pods = self._of_pods(clock, counts)
         budgets = _Kind[BudgetState](
             lambda body, _, __: self._budget(body), self._write_budget, now=now, counts=counts
         )
@@ -422,8 +423,8 @@ class RunRecorder:
             **({} if marked_only else self._of_pod_groups()),
             GROUPS_PATH: self._groups,
             NODES_PATH: self._nodes,
-            PODS_PATH: (pods := self._of_pods(clock, counts)),
-            EVENTS_PATH: _Events(write=write, now=now, pod_named=pods.named),
+            PODS_PATH: self._pods,
+            EVENTS_PATH: _Events(write=write, now=now, pod_named=self._pods.named),
             BUDGETS_PATH: budgets,
             JOBS_PATH: self._of_jobs(clock, counts),
         }
@@ -436,6 +437,11 @@ class RunRecorder:
     def nodes(self) -> Mapping[str, NodeState]:
         """The nodes that exist now, by name."""
         return self._nodes.states
+
+    @property
+    def pods(self) -> Mapping[str, PodState]:
+        """The pods that exist now, by NAMESPACE/NAME."""
+        return self._pods.states
 
     def node_pools(self) -> Mapping[str, float]:
         """For each NodePool, after how many seconds without a change Karpenter may consolidate its

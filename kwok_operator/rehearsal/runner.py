@@ -35,7 +35,12 @@ from kwok_operator.rehearsal.interrupting import Interrupter
 from kwok_operator.rehearsal.judge.clocks import ClockOffset, DatedAnswer, moved_by
 from kwok_operator.rehearsal.judge.observed import StampClock
 from kwok_operator.rehearsal.judge.recording import EndLine, RecordingHeader, WaitLine
-from kwok_operator.rehearsal.judge.settling import in_words, still_to_come
+from kwok_operator.rehearsal.judge.settling import (
+    in_words,
+    on_dark_nodes,
+    ready_in_outage,
+    still_to_come,
+)
 from kwok_operator.rehearsal.karpenterclouds import KarpenterClouds
 from kwok_operator.rehearsal.keptcluster import KeptCluster
 from kwok_operator.rehearsal.kubectl import CommandError
@@ -136,16 +141,21 @@ async def play(
 
 async def _set_up(ready: Testbed, scenario: Scenario, warnings: ProgramWarnings) -> None:
     """Does what comes before the clock starts. Raises KwokOperatorError."""
-    ready.report("applying what is there at the beginning")
-    await make_namespaces(ready, scenario)
-    applying = partial(apply, ready, scenario.apply)
-    if scenario.placement is not None:
-        within = scenario.steady_within
-        await place(ready, scenario.placement, apply=applying, within=within)
+    within, kept = scenario.steady_within, ready.kept
+    if kept is not None and kept.has_begun:
+        await until_steady(ready, within=within, tried=True)
     else:
-        await applying()
-        if scenario.apply and scenario.begin is Begin.STEADY:
-            await until_steady(ready, within=scenario.steady_within)
+        ready.report("applying what is there at the beginning")
+        await make_namespaces(ready, scenario)
+        applying = partial(apply, ready, scenario.apply)
+        if scenario.placement is not None:
+            await place(ready, scenario.placement, apply=applying, within=within)
+        else:
+            await applying()
+            if scenario.apply and scenario.begin is Begin.STEADY:
+                await until_steady(ready, within=within)
+        if kept is not None:
+            await kept.note_beginning()
     for process in scenario.processes:
         if process.starts is Starts.AT_ONCE:
             ready.report(f"starting {process.name}")
@@ -358,9 +368,15 @@ class Rehearsal:
     def _still_to_come(self, quiet: float) -> str:
         if self._interrupter.going_on:
             return "the end of machines that have notice"
-        ledger = self._course.ledger
+        ledger, nodes = self._course.ledger, self._recorder.nodes
+        evicts_after = self._scenario.evicts_after
         return still_to_come(
             quiet=quiet,
+            ready_in_outage=ready_in_outage(self._recorder.groups, nodes),
+            on_dark_nodes=(
+                0 if evicts_after is None else on_dark_nodes(self._recorder.pods, nodes)
+            ),
+            evicts_after=evicts_after,
             under_way=round(ledger.all.claims["underWay"].value),
             left_over=ledger.left_over(),
             gathers=self._scenario.gathers_pods if ledger.all.pods["pending"].value else None,

@@ -1,6 +1,7 @@
 """Putting back what etcd holds, on an etcd that is a dictionary."""
 
 import base64
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,7 @@ class FakeEtcd(Rewinder):
                 ]
             }
         assert len(body["success"]) <= 128
+        assert len(json.dumps(body)) * 3 / 4 < 1.5 * 1024**2
         for operation in body["success"]:
             ((name, given),) = operation.items()
             if name == "request_put":
@@ -106,6 +108,15 @@ def test_thousands_of_objects_are_deleted_in_few_requests() -> None:
     etcd.change({f"/registry/configmaps/b/{number}": "x" for number in range(3_000)}, ())
     etcd.rewind()
     assert len(etcd.holds) == 300
+
+
+def test_many_large_objects_are_put_back_in_requests_that_etcd_accepts() -> None:
+    pods = {f"/registry/pods/a/{number}": "x" * 20_000 for number in range(150)}
+    etcd = FakeEtcd({**pods, "/registry/secrets/a/large": "x" * 1_000_000})
+    etcd.note()
+    etcd.change({}, list(etcd.holds))
+    etcd.rewind()
+    assert etcd.differences() == []
 
 
 def test_a_program_that_goes_on_writing_is_noticed() -> None:

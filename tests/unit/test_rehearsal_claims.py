@@ -18,6 +18,7 @@ from kwok_operator.rehearsal.judge.settling import (
     COLLECTION_SECONDS,
     CONSOLIDATION_SECONDS,
     LOOK_SECONDS,
+    OUTAGE_SECONDS,
     in_words,
     still_to_come,
 )
@@ -148,12 +149,26 @@ async def test_a_recorder_on_a_borrowed_cluster_needs_no_rights_to_karpenters_ki
         (COLLECTION_SECONDS, {"left_over": 2}, [], ""),
         (20.0, {"gathers": 15.0}, [], "a batch of pods, which should come within 5 s"),
         (25.0, {"gathers": 15.0}, [], ""),
+        (
+            10.0,
+            {"ready_in_outage": 3},
+            [],
+            f"within {OUTAGE_SECONDS - 10:g} s",
+        ),
+        (OUTAGE_SECONDS, {"ready_in_outage": 3}, [], ""),
+        (1.0, {"on_dark_nodes": 3}, [], ""),
+        (10.0, {"on_dark_nodes": 3, "evicts_after": 2.0}, [], f"within {OUTAGE_SECONDS - 8:g} s"),
+        (OUTAGE_SECONDS + 2, {"on_dark_nodes": 3, "evicts_after": 2.0}, [], ""),
     ],
 )
 def test_what_a_quiet_run_waits_for(
     quiet: float, waits: dict[str, Any], after: list[float], says: str
 ) -> None:
-    waits = {"under_way": 0, "left_over": 0, "gathers": None, **waits}
+    waits = dict.fromkeys(("under_way", "left_over", "ready_in_outage", "on_dark_nodes"), 0) | {
+        "gathers": None,
+        "evicts_after": None,
+        **waits,
+    }
     found = still_to_come(quiet=quiet, consolidates_after=after, **waits)
     assert says in found
     assert bool(found) is bool(says)

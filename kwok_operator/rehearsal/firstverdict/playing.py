@@ -167,7 +167,9 @@ class FirstVerdictPlayer:
             problems = "; ".join(str(each) for each in read.findings[:3])
             raise SettingsError(f"{path} can't be played: {problems}")
         if self._kept is None:
-            self._kept = await self._stack.enter_async_context(kept_cluster(read.scenario))
+            self._kept = await self._stack.enter_async_context(
+                kept_cluster(read.scenario, same_beginning=True)
+            )
         return await rehearse(
             read.scenario,
             settings,

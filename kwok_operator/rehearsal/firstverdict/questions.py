@@ -32,9 +32,15 @@ _SOON: Final[Mapping[str, Mapping[str, str]]] = {
 }
 """Flags of the control plane: pods leave NotReady nodes after 2 s, not 300, and many at a time."""
 _STANDS: Final = {"settledFor": "5s", "atMost": "2m"}
+_QUIET: Final = "15s"
+"""Longer than the scheduler waits until it tries a pod again."""
 _PODS_PER_SECOND: Final = 50
 """Pods that a small machine evicts and schedules again in one second. On a busy machine, the first
 pod leaves 40 s after the outage began.
+"""
+_ACTS_WITHIN: Final = "35s"
+"""A cluster-autoscaler looks every ten seconds. When it has done nothing for so long after its
+start or its last action, it won't.
 """
 _MOST_NAMED: Final = 50
 _KINDS: Final = {
@@ -145,7 +151,7 @@ def _lost(facts: CopyFacts, zone: str, *, processes: list[dict[str, Any]] | None
     lost: dict[str, Any] = {
         "teaches": f"whether all pods find a place when the zone {zone} is lost",
         "timeline": [{"at": "0s", "outage": {"zone": zone}}],
-        "until": {"settledFor": f"{moves}s", "atMost": f"{4 * moves}s"},
+        "until": {"settledFor": _QUIET, "atMost": f"{4 * moves}s"},
         "expect": [{"figure": "pods.pending", "atMost": facts.waiting}],
     }
     if processes is None:
@@ -155,6 +161,5 @@ def _lost(facts: CopyFacts, zone: str, *, processes: list[dict[str, Any]] | None
     ]
     lost["processes"] = [{**process, "starts": "byTimeline"}]
     lost["timeline"].append({"start": process["name"], "delay": f"{moves}s"})
-    # The time before the autoscaler started counts as quiet, too.
-    lost["until"] = {"settledFor": f"{moves + 15}s", "atMost": f"{5 * moves}s"}
+    lost["until"] = {"settledFor": _ACTS_WITHIN, "atMost": f"{5 * moves}s"}
     return lost

@@ -1,18 +1,23 @@
 """Decides what a quiet run still waits for before it counts as settled.
 
-    NodeClaims, pods without their node, NodePools with nodes  --still_to_come-->  a clause, or
-                                                                                   nothing
+    outages, NodeClaims, pods without their node, NodePools with nodes
+        --still_to_come-->  a clause, or nothing
 
 Karpenter is quiet before it acts: while a machine boots, before it consolidates, and between its
-periodic checks. So are the controllers that collect what a lost node leaves behind.
+periodic checks. So are the controllers that collect what a lost node leaves behind, and those that
+evict the pods of a node in an outage.
 
 The other things that a run waits for are put into words here, too.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from kwok_operator.formats.untyped import value_at
+from kwok_operator.rehearsal.judge.recording import NodeState, PodState
+
+_OUTAGE: Final = ("spec", "cloud", "outage")
 POLL_SECONDS: Final = 10.0
 """Seconds until Karpenter checks a pending pod again (provisioning/controller.go), and what it may
 disrupt (disruption/controller.go, pollingPeriod).
@@ -33,10 +38,19 @@ every 2 min (nodeclaim/garbagecollection/controller.go); Kubernetes checks pods 
 gives a node 40 s to come back (podgc/gc_controller.go).
 """
 
+OUTAGE_SECONDS: Final = 60.0
+"""Seconds until the nodes of a group in an outage are NotReady, and until Kubernetes evicts pods
+beyond the time that they tolerate: the controllers check every few seconds, and were seen to take
+40 s on a busy machine.
+"""
+
 
 def still_to_come(
     *,
     quiet: float,
+    ready_in_outage: int,
+    on_dark_nodes: int,
+    evicts_after: float | None,
     under_way: int,
     left_over: int,
     gathers: float | None,
@@ -44,10 +58,18 @@ def still_to_come(
 ) -> str:
     """Returns what a run still waits for after `quiet` seconds without a change; empty for nothing.
 
-    `left_over` is the number of pods and NodeClaims whose node is gone. `gathers` is for how many
-    seconds Karpenter collects pending pods; None without such pods, or without Karpenter.
+    `ready_in_outage` is the number of nodes that are Ready though their group is in an outage,
+    `on_dark_nodes` that of pods to evict on nodes that aren't, and `evicts_after` after how many
+    seconds Kubernetes does; None if that isn't known. `left_over` is the number of pods and
+    NodeClaims whose node is gone. `gathers` is for how many seconds Karpenter collects pending
+    pods; None without such pods, or without Karpenter.
     `consolidates_after` has consolidateAfter of each NodePool with nodes; infinity for Never.
     """
+    if ready_in_outage and (left := OUTAGE_SECONDS - quiet) > 0:
+        return f"the outage of nodes that are Ready, which should come within {left:,.0f} s"
+    if on_dark_nodes and evicts_after is not None:
+        if (left := evicts_after + OUTAGE_SECONDS - quiet) > 0:
+            return f"the eviction of pods in an outage, which should come within {left:,.0f} s"
     if under_way:
         return f"{under_way:,} NodeClaim{'s' if under_way > 1 else ''} under way"
     if left_over and (left := COLLECTION_SECONDS - quiet) > 0:
@@ -60,6 +82,20 @@ def still_to_come(
     ]
     left = max(every, default=0.0) - quiet
     return f"what Karpenter may do next, within {left:,.0f} s" if left > 0 else ""
+
+
+def ready_in_outage(groups: Mapping[str, object], nodes: Mapping[str, NodeState]) -> int:
+    """Counts the nodes that are Ready though their group, by its object, has an outage."""
+    out = {name for name, body in groups.items() if value_at(body, *_OUTAGE) is True}
+    return sum(node.ready and node.group in out for node in nodes.values()) if out else 0
+
+
+def on_dark_nodes(pods: Mapping[str, PodState], nodes: Mapping[str, NodeState]) -> int:
+    """Counts the pods on nodes that aren't Ready. Those of DaemonSets stay there, so they aren't
+    counted.
+    """
+    dark = {name for name, node in nodes.items() if not node.ready}
+    return sum(p.node in dark and not p.workload.startswith("DaemonSet/") for p in pods.values())
 
 
 def in_words(

@@ -205,6 +205,17 @@ class Scenario(ScenarioPart):
         return any(step.outage is not None for step in self.timeline)
 
     @property
+    def evicts_after(self) -> float | None:
+        """After how many seconds Kubernetes evicts the pods of a NotReady node, if the scenario
+        says so; None if it doesn't.
+        """
+        flags = self.cluster.flags.get(Component.API_SERVER, {})
+        try:
+            return float(flags["default-not-ready-toleration-seconds"])
+        except (KeyError, ValueError):
+            return None
+
+    @property
     def karpenters(self) -> dict[str, Karpenter]:
         """The processes that are Karpenter, by name."""
         return {each.name: each.karpenter for each in self.processes if each.karpenter is not None}
