@@ -91,11 +91,12 @@ def ready_in_outage(groups: Mapping[str, object], nodes: Mapping[str, NodeState]
 
 
 def on_dark_nodes(pods: Mapping[str, PodState], nodes: Mapping[str, NodeState]) -> int:
-    """Counts the pods on nodes that aren't Ready. Those of DaemonSets stay there, so they aren't
-    counted.
-    """
+    """Counts the pods to evict on nodes that aren't Ready. Those of DaemonSets stay there."""
     dark = {name for name, node in nodes.items() if not node.ready}
-    return sum(p.node in dark and not p.workload.startswith("DaemonSet/") for p in pods.values())
+    return sum(
+        pod.node in dark and not pod.deleting and not pod.workload.startswith("DaemonSet/")
+        for pod in pods.values()
+    )
 
 
 def in_words(
