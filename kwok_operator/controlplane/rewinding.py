@@ -37,8 +37,11 @@ _OF_THE_API_SERVER: Final = tuple(
     for what in ("masterleases/", "peerserverleases/", "leases/kube-system/apiserver-")
 )
 """Keys that a running API server writes for itself, every few seconds."""
-_NEVER_KEPT: Final = "/registry/events/"
-"""Events expire, so they are no part of a state that is put back."""
+_NEVER_KEPT: Final = ("/registry/events/", "/registry/leases/kube-node-lease/")
+"""Prefixes of keys that are no part of a state that is put back: Events expire, and kwok makes the
+Leases of nodes. If it starts and these exist, it may try to create them and then ignore the nodes
+for 50 s, as it does not wait until its informer has listed them (node_lease_controller.go, sync).
+"""
 _OPERATIONS: Final = 100
 """The most operations of one transaction: less than etcd's --max-txn-ops, which is 128."""
 _CHARACTERS: Final = 1_300_000
@@ -115,11 +118,12 @@ class Rewinder:
                 self._kept[key] = (kv["value"], _revision(kv))
 
     def _differing(self) -> Iterator[Mapping[str, Any]]:
-        """Yields the etcd operations that undo all differences, and delete all Events."""
+        """Yields the etcd operations that undo all differences, and delete what is never kept."""
         used = {_resource(key) for key in self._kept}
-        emptied = {_NEVER_KEPT}
-        if self._request("range", {**_range(_NEVER_KEPT), "limit": 1}).get("kvs"):
-            yield {"request_delete_range": _range(_NEVER_KEPT)}
+        emptied = set(_NEVER_KEPT)
+        for prefix in _NEVER_KEPT:
+            if self._request("range", {**_range(prefix), "limit": 1}).get("kvs"):
+                yield {"request_delete_range": _range(prefix)}
         for key in self.differences():
             resource = _resource(key)
             if key in self._kept:
@@ -134,7 +138,7 @@ class Rewinder:
         answer = self._request("range", {**_range(_ALL), "keys_only": not values})
         for kv in answer.get("kvs", ()):
             key = base64.b64decode(kv["key"]).decode()
-            if not key.startswith((*_OF_THE_API_SERVER, _NEVER_KEPT)):
+            if not key.startswith((*_OF_THE_API_SERVER, *_NEVER_KEPT)):
                 yield key, kv
 
     def _request(self, what: str, body: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kwok_operator.controlplane import Cluster, ClusterError, Rewinder
 
 OWN = "/registry/leases/kube-system/apiserver-x"
+NOT_KEPT = ("/registry/events/", "/registry/leases/kube-node-lease/")
 KEYS = st.sampled_from(
     [
         *(f"/registry/pods/default/{name}" for name in "abc"),
@@ -21,6 +22,7 @@ KEYS = st.sampled_from(
         *(f"/registry/services/{kind}/default/a" for kind in ("specs", "endpoints")),
         *(f"/registry/kwok-operator.io/{kind}/a" for kind in ("kwoknodegroups", "others")),
         *("/registry/events/default/a", "/registry/events/shop/b", "/registry/health", OWN),
+        "/registry/leases/kube-node-lease/a",
     ]
 )
 
@@ -87,7 +89,7 @@ CONTENTS = st.dictionaries(KEYS, st.sampled_from("xyz"))
 
 
 @given(CONTENTS, CONTENTS, st.sets(KEYS))
-def test_all_is_as_it_was_but_events_and_what_the_api_server_renews(
+def test_all_is_as_it_was_but_events_node_leases_and_what_the_api_server_renews(
     before: dict[str, str], put: dict[str, str], delete: set[str]
 ) -> None:
     etcd = FakeEtcd(before)
@@ -96,7 +98,7 @@ def test_all_is_as_it_was_but_events_and_what_the_api_server_renews(
         etcd.change(put, delete)
         own = etcd.values().get(OWN)
         etcd.rewind()
-        kept = {key: value for key, value in before.items() if "/events/" not in key}
+        kept = {key: value for key, value in before.items() if not key.startswith(NOT_KEPT)}
         assert {**etcd.values(), OWN: own} == {**kept, OWN: own}
         assert etcd.values().get(OWN) == own
         assert etcd.differences() == []
