@@ -235,6 +235,18 @@ async def test_a_scenario_that_shows_it_only_late_is_shrunk_with_patience(tmp_pa
     assert named(found.smallest).keys() == {"shop", "planted", "c"} and not found.by_majority
 
 
+async def test_an_early_run_that_dies_by_chance_is_played_again(tmp_path: Path) -> None:
+    class Dies(Runs):
+        async def play(self, doc: Doc, quiet: float | None) -> Symptom:
+            found = await super().play(doc, quiet)
+            first = quiet is not None and self.of.total() == 2
+            return Symptom("autoscaler has ended") if first else found
+
+    found = shrinker(Dies(planted), tmp_path)
+    assert await found.shrink()
+    assert not found.patient and not found.by_majority
+
+
 async def test_a_reason_can_be_chosen(tmp_path: Path) -> None:
     both = Symptom(outcomes=FAILS.outcomes, reasons=(FAILS.reasons[0] | OTHERWISE.reasons[0],))
 

@@ -111,7 +111,10 @@ class Shrinker:
         if symptoms[0].broken_off:
             raise ShrinkError(f"the scenario as it is can't be judged: {symptoms[0].broken_off}")
         self._pause = symptoms[0].pause
-        symptoms.append(await self._try(self.smallest, self._quiet))
+        early = await self._try(self.smallest, self._quiet)
+        if early.broken_off:  # by chance, such as an autoscaler that a busy machine starts too late
+            early = await self._try(self.smallest, self._quiet)
+        symptoms.append(early)
         if not agree(symptoms[0], symptoms[1]):
             symptoms.append(await self._try(self.smallest, None))
             # If only the run that ended early is different, no other may end early.
