@@ -37,8 +37,8 @@ leave NotReady nodes after 2 s, not 300, and many at a time.
 _STANDS: Final = {"settledFor": "5s", "atMost": "2m"}
 _QUIET: Final = "15s"
 """Longer than the scheduler waits until it tries a pod again."""
-_PODS_PER_SECOND: Final = 50
-"""Pods that a small machine evicts and schedules again in one second."""
+_PODS_PER_SECOND: Final = 25
+"""Pods that a small and busy machine evicts and schedules again in one second."""
 _FIRST_LEAVES: Final = 25
 """Seconds until the first pods leave, on a busy machine."""
 _ACTS_WITHIN: Final = "35s"
