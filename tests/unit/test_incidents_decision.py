@@ -7,6 +7,7 @@ import asyncio
 import gzip
 import io
 import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -308,6 +309,23 @@ def test_a_hostile_line_takes_no_time_and_gives_a_scenario_that_can_be_played(
     creation = {"probability": "1", "class": "Other"}
     patch = {"spec": {"cloud": {"failures": {"creation": [creation]}}}}
     assert parts.steps == [{"patch": {"what": "kng/a", "patch": patch}}]
+
+
+def test_a_log_whose_newest_lines_come_first_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"ca\.log: its newest lines come first"):
+        decided(tmp_path, LOG[::-1])
+
+
+def test_what_is_cut_off_a_long_line_is_a_problem(tmp_path: Path) -> None:
+    plan = " ".join(f"{{a-group-with-a-long-name-{n} 1->2 (max: 3)}}" for n in range(900))
+    decision = decided(tmp_path, [*LOG[:-1], klog(50.2, f"Final scale-up plan: [{plan}]")])
+    assert any(each.startswith("1 lines about decisions are longer") for each in decision.problems)
+
+
+def test_a_line_that_may_begin_at_many_places_takes_no_time(tmp_path: Path) -> None:
+    began = time.process_time()
+    decided(tmp_path, [*LOG, 'msg":"' * 40_000])
+    assert time.process_time() - began < 5
 
 
 def test_a_file_that_is_no_log_is_refused_with_its_name(tmp_path: Path) -> None:

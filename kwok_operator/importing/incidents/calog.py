@@ -23,7 +23,7 @@ _PRUNE_EVERY: Final = 200
 _MOST_NAMES: Final = 10_000
 """The most names of each sort that are kept of a loop."""
 _MOST_EVENTS: Final = 100_000
-_MOST_TEXT: Final = 20_000
+MOST_TEXT: Final = 20_000
 """The most characters of a message that are read: enough for a plan for hundreds of groups."""
 _ZONE: Final = 900.0
 """All time zones differ by multiples of this."""
@@ -129,7 +129,7 @@ _BEGINS: Final = (
     rb"(?:Starting main loop|Found [0-9]+ |Creating new static|Trigger Enabled|FLAG: --"
     rb"|Cluster Autoscaler |Event\(v1|Pod \S+ (?:is unsch|can't be sch)|[0-9]+ other pods are"
     rb"|Skipping |Max total nodes|[Nn]ode |No (?:pod can|unsch)|Expanding Node|priority expander: "
-    rb"|Best option|Final scale-up|Scale-up|ScaleUpTo|Scale-down: removing|\S+ was unneeded"
+    rb"|Best option|Final scale-up|Scale-up|ScaleUpTo|Scale-down: removing|\S{1,300} was unneeded"
     rb"|Disabling scale-up|Failed to scale)"
 )
 _OF_INTEREST: Final = (
@@ -224,6 +224,10 @@ class LogReader:
     """The number of lines that cluster-autoscaler may have written, and that matter."""
     fields: int = 0
     """The number of these that have fields, and whose message alone means nothing here."""
+    cut: int = 0
+    """The number of these that are longer than what is read of a message."""
+    backwards: int = 0
+    """How many more of these are older than the one before than are younger."""
     least: dict[str, int] = field(default_factory=dict)
     """Minimum sizes of groups, as far as the log has them."""
     most: dict[str, int] = field(default_factory=dict)
@@ -234,6 +238,7 @@ class LogReader:
     """
     _fits: bool = False
     _begun: int = 0
+    _before: float = 0.0
     _flags_named: bool = False
 
     def add(self, line: bytes) -> None:
@@ -242,8 +247,11 @@ class LogReader:
         said = read_line(line.decode("utf-8", "replace"), near=self.near)
         if said is None:
             return
-        said = replace(said, text=said.text[:_MOST_TEXT])
         self.relevant += 1
+        self.cut += len(said.text) > MOST_TEXT
+        self.backwards += (said.at < self._before) - (said.at > self._before)
+        self._before = said.at
+        said = replace(said, text=said.text[:MOST_TEXT])
         self.first = said.at if self.first is None else min(self.first, said.at)
         self.last = said.at if self.last is None else max(self.last, said.at)
         known = self._about_the_program(said) or self._about_a_loop(said)

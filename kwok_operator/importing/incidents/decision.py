@@ -22,7 +22,13 @@ from kwok_operator.formats.autoscalertexts import (
     refused,
     triggered,
 )
-from kwok_operator.importing.incidents.calog import CloudFailure, LoggedEvent, LogReader, Loop
+from kwok_operator.importing.incidents.calog import (
+    MOST_TEXT,
+    CloudFailure,
+    LoggedEvent,
+    LogReader,
+    Loop,
+)
 
 HORIZON: Final = 900.0
 """For how many seconds after the moment loops count: mostly beyond --scale-down-unneeded-time."""
@@ -183,6 +189,11 @@ def _about_the_log(reader: LogReader) -> list[str]:
         problems.append(
             f"{reader.fields:,} lines about decisions have fields, such as key=value, which this"
             " version of kwok-operator doesn't read: what they say is missing"
+        )
+    if reader.cut:
+        problems.append(
+            f"{reader.cut:,} lines about decisions are longer than {MOST_TEXT:,} characters: what"
+            " they say after these is missing"
         )
     if not reader.flags:
         problems.append("the log doesn't begin with cluster-autoscaler's flags: they are unknown")

@@ -29,8 +29,8 @@ def read_logs(
     paths: Iterable[Path], *, at: float | None, near: float
 ) -> tuple[LogReader, list[str]]:
     """Reads all files in the order of their times. Returns the reader, and sentences on what could
-    not be read. Raises SettingsError if a file can't be opened, or no file has a line of such a
-    log.
+    not be read. Raises SettingsError if a file can't be opened, has its newest lines first, or no
+    file has a line of such a log.
     """
     reader, problems = LogReader(at=at, near=near), list[str]()
     for _ in reading_logs(paths, reader, problems, given=True):
@@ -50,7 +50,7 @@ def reading_logs(
         def damaged(problem: str, path: Path = path) -> None:
             problems.append(f"--log: {path}: {problem}; what is before that was read")
 
-        before = reader.relevant
+        before, reader.backwards = reader.relevant, 0
         try:
             for number, line in enumerate(whole_lines(_lines(path, damaged, given=given))):
                 reader.add(line)
@@ -58,6 +58,10 @@ def reading_logs(
                     yield
         except OSError as error:
             raise SettingsError(f"--log: {path}: {error.strerror or error}") from error
+        if reader.backwards > 0:
+            raise SettingsError(
+                f"--log: {path}: its newest lines come first; turn it round, such as with `tac`"
+            )
         if reader.relevant == before:
             problems.append(f"--log: {path}: has no line of cluster-autoscaler")
     if reader.first is None:
