@@ -396,6 +396,16 @@ def test_no_name_is_left_after_anonymize(tmp_path: Path) -> None:
         assert words.isdisjoint(names), words & set(names)
 
 
+def test_an_output_in_the_folder_that_is_read_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "all.json").write_text(json.dumps(listed(CLUSTER)))
+    flags = ("--from", str(tmp_path), "--output", str(tmp_path / "out"), "--anonymize")
+    made = []
+    for _ in range(2):
+        assert run(*flags) == 0
+        made.append(written(tmp_path / "out", "ledger.json", "ledger.md"))
+    assert made[0] == made[1]
+
+
 def test_an_autoscaler_of_a_dump_sees_what_it_saw(tmp_path: Path) -> None:
     cpu: dict[str, Any] = {"name": "cpu", "current": {"averageValue": "350m"}}
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}

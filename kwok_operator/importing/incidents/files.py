@@ -18,6 +18,7 @@ from kwok_operator.formats.jsonstream import json_pieces
 from kwok_operator.formats.pieces import DocumentPiece, Streamed
 from kwok_operator.formats.yamlstream import yaml_pieces
 from kwok_operator.importing.dumpfacts import DumpForm
+from kwok_operator.importing.ledger import WRITER
 from kwok_operator.userfiles import chunks
 
 _TEXTS: Final = (".json", ".yaml", ".yml")
@@ -27,6 +28,8 @@ _BOMS: Final = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _TAR: Final = slice(257, 262), b"ustar"
+_HEAD: Final = 200
+"""Bytes at the beginning of a file, in which an import names itself."""
 _ZIP: Final = b"PK\x03\x04"
 
 
@@ -50,8 +53,15 @@ def _walked(path: Path) -> Iterator[Path]:
 
 
 def may_have_objects(path: Path) -> bool:
-    """Whether a file in a folder may contain objects, by its name. Others are logs and the like."""
-    return path.name.removesuffix(".gz").endswith(_TEXTS)
+    """Whether a file in a folder may contain objects, by its name. Others are logs and the like,
+    or the output of an import, which would double what it was made of.
+    """
+    if not path.name.removesuffix(".gz").endswith(_TEXTS):
+        return False
+    try:
+        return WRITER.encode() not in next(chunks(path), b"")[:_HEAD]
+    except OSError:
+        return True  # reading it reports the error
 
 
 def form_of_folder(path: Path) -> DumpForm | None:
