@@ -585,6 +585,21 @@ def test_a_node_is_kept_until_it_is_unneeded(tmp_path: Path, word: str) -> None:
     assert list(decided(tmp_path, [*lines, *later]).kept) == ["c-1"]
 
 
+def test_a_node_that_is_being_deleted_is_not_kept(tmp_path: Path) -> None:
+    text = "Skipping a-1 from delete consideration - the node is currently being deleted"
+    decision = decided(tmp_path, [*NODES[:3], klog(30.2, text)])
+    assert (decision.kept, decision.removable) == ({}, {"a-1"})
+
+
+def test_no_event_is_expected_of_a_scale_up_to_the_minimum(tmp_path: Path) -> None:
+    lines = [*NODES[:3], klog(30.2, "Scale-up: setting group a size to 5")]
+    assert replay_of(decided(tmp_path, lines), COPY).expect[0] == {
+        "figure": "nodes.max",
+        "of": {"group": "a"},
+        "equals": 5,
+    }
+
+
 def test_nodes_have_patterns_of_their_names_in_the_copy(tmp_path: Path) -> None:
     nodes = {"a-1": "a-????-000000", "a-2": "a-????-000001", "c-1": "c-????-000000"}
     expect = replay_of(decided(tmp_path, NODES), replace(COPY, nodes=nodes)).expect

@@ -115,7 +115,10 @@ _KEPT: Final = (
     ),
 )
 _MIN_SIZE: Final = re.compile(r"Skipping (\S+) - node group min size reached")
-_UNNEEDED: Final = re.compile(r"(?:[Nn]ode )?(\S+) (?:was unneeded for .*|may be removed)")
+_UNNEEDED: Final = re.compile(
+    r"(?:[Nn]ode |Skipping )?(\S+) (?:was unneeded for .*|may be removed"
+    r"|from delete consideration - the node is currently being deleted)"
+)
 _SIZES: Final = re.compile(
     r"ScaleUpToNodeGroupMinSize: NodeGroup (\S+), TargetSize [0-9]{1,7}, MinSize ([0-9]{1,7}),"
     r" MaxSize ([0-9]{1,7})"

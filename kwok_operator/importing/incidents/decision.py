@@ -71,6 +71,8 @@ class PlannedScaleUp:
     """Whether this stands for several scale-ups, the first of them before the moment. In a copy all
     pods are pending at the start, so CA may make a single scale-up.
     """
+    to_minimum: bool = False
+    """Whether no pod was pending: a group had less than its minimum. No Event is about this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +299,12 @@ def _plans(
             times[ups] = event.at
     plans = [
         PlannedScaleUp(
-            loop.at, plan, rated_alike(loop), _excluded(loop), frozenset(pods_of.get(plan, ()))
+            loop.at,
+            plan,
+            frozenset() if loop.no_pods else rated_alike(loop),
+            _excluded(loop),
+            frozenset(pods_of.get(plan, ())),
+            to_minimum=loop.no_pods,
         )
         for loop in loops
         if (plan := loop.plan or tuple(_of_sizes(loop)))

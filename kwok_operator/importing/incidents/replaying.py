@@ -208,7 +208,8 @@ def _scale_ups(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
         # A pod for which the cloud has refused a node gets no second Event within five minutes.
         left = alternatives if chosen <= refused else alternatives | refused
         for up in plan.groups:
-            if up.group not in copy.groups or _is_larger(up.group, begun, copy):
+            unknown = up.group not in copy.groups or _is_larger(up.group, begun, copy)
+            if unknown or plan.to_minimum:
                 continue
             parts = _triggered(up, plan, left, copy, begun)
             if parts and (about or left == alternatives):
