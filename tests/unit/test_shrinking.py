@@ -273,11 +273,18 @@ def test_tries_of_something_else_are_refused(tmp_path: Path) -> None:
 
 
 def test_tries_are_those_of_the_files_that_a_scenario_names(tmp_path: Path) -> None:
-    files = ("trace.csv", "load.py", "step.sh")
+    files = ("trace.csv", "load.py", "step.sh", "types.json", "kueue.yaml")
     made = {
         "name": "it",
         "workloads": [{"name": "web", "arrivals": {"trace": files[0]}}],
-        "processes": [{"name": "load", "command": ["python3", files[1], "--fast"]}],
+        "processes": [
+            {"name": "load", "command": ["python3", files[1], "--fast"]},
+            {
+                "name": "karpenter",
+                "karpenter": {"nodePools": ["pools.yaml"], "instanceTypesFrom": files[3]},
+            },
+            {"name": "kueue", "kueue": {"configuration": files[4]}},
+        ],
         "timeline": [{"at": "1s", "run": {"command": ["bash", files[2]]}}],
         "expect": [PENDING],
     }
@@ -420,6 +427,26 @@ def test_no_name_is_left_in_a_hidden_document() -> None:
     assert found["expect"][2]["event"]["message"] == ["{" + name + " 0->"]
     with pytest.raises(SettingsError, match="command"):
         hidden(scenario(timeline=[{"run": {"command": ["a"]}}]), Anonymizer(b"k" * 32))
+
+
+def test_selectors_select_the_same_in_a_hidden_document() -> None:
+    selector = "acme/a in (b, c),acme/d notin (e),!acme/f,acme/g,acme/h!=i,acme/k = l"
+    doc = scenario(
+        timeline=[{"cordon": {"selector": selector}}],
+        workloads=[{"name": "web", "labels": {"acme/a": "b"}}],
+    )
+    anonymizer = Anonymizer(b"k" * 32)
+    found = hidden(doc, anonymizer)
+
+    def key(name: str) -> str:
+        return anonymizer.label_key(f"acme/{name}")
+
+    b, c, e, i, last = map(anonymizer.hash, "bceil")
+    assert found["workloads"][0]["labels"] == {key("a"): b}
+    assert found["timeline"][0]["cordon"]["selector"] == (
+        f"{key('a')} in ({b},{c}),{key('d')} notin ({e}),!{key('f')},{key('g')},"
+        f"{key('h')}!={i},{key('k')}={last}"
+    )
 
 
 @pytest.mark.parametrize("domain", [None, "canary", "canary-7", "7"])

@@ -22,7 +22,10 @@ _NAMES: Final = frozenset({"namespace", "group", "pool", "nodePool", "start", "s
 _AS_IT_IS: Final = frozenset({"figure", "zone", "kubernetes", "kind", "reason", "type", "from"})
 _OWN: Final = frozenset({"operator", "shim"})
 _WORD: Final = re.compile(r"[^\s:,=/{}()\[\]'\"]+")
-_SELECTED: Final = re.compile(r"([-._/a-zA-Z0-9]+)( *!?==? *)([-._a-zA-Z0-9]+)")
+_SELECTED: Final = re.compile(
+    r"([-._/a-zA-Z0-9]+)(?: *(!?==?) *([-._a-zA-Z0-9]*)| +((?:not)?in) *\(([^)]*)\))?"
+)
+"""A requirement of a selector: a=b, a in (b, c), or a label that must be there, or must not."""
 
 
 def hidden(doc: Doc, anonymizer: Anonymizer) -> Doc:
@@ -97,6 +100,9 @@ class _Hider:
             case "pods" | "patch", dict() if "what" not in value:
                 (renamed,) = self._anonymizer.manifests([value])
                 return renamed
+            case "labels", dict():
+                (renamed,) = self._anonymizer.manifests([{"labels": value}])
+                return renamed["labels"]
             case "placement", dict():
                 return self._placement(value)
             case "selector", str():
@@ -140,9 +146,12 @@ class _Hider:
         return self._anonymizer.name(text)
 
     def _selected(self, match: re.Match[str]) -> str:
-        key, sign, value = match[1], match[2], match[3]
-        renamed = self._anonymizer.label_value(key, value)
-        return f"{self._anonymizer.label_key(key)}{sign}{renamed}"
+        key, sign, value, word, values = match.groups()
+        renamed = self._anonymizer.label_key(key)
+        if word:
+            every = (self._anonymizer.label_value(key, each.strip()) for each in values.split(","))
+            return f"{renamed} {word} ({','.join(every)})"
+        return f"{renamed}{sign}{self._anonymizer.label_value(key, value)}" if sign else renamed
 
     def _placement(self, placement: Mapping[str, Any]) -> Doc:
         def node(place: str) -> str:

@@ -181,12 +181,15 @@ async def _shrunk(
 
 
 def hashes_of_files(scenario: Scenario, folder: Path) -> dict[str, str]:
-    """Returns a hash of each file that the scenario reads besides what it applies: traces, and
-    arguments of commands.
+    """Returns a hash of each file that the scenario reads besides what it applies: traces,
+    arguments of commands, and what Karpenter and Kueue are given.
     """
     named = [each.arrivals.trace for each in scenario.workloads]
     named += [word for each in scenario.processes for word in each.command or ()]
     named += [word for step in scenario.timeline if step.run for word in step.run.command]
+    named += [each.karpenter.types_file for each in scenario.processes if each.karpenter]
+    kueues = [each.kueue for each in scenario.processes if each.kueue]
+    named += [name for each in kueues for name in (each.manifests, each.configuration)]
     digests = {}
     for name in filter(None, named):
         with suppress(OSError, ValueError):
