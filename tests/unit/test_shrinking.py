@@ -16,7 +16,7 @@ from kwok_operator.rehearsal.scenario.applied import layouts_of
 from kwok_operator.rehearsal.scenario.expectation import Expectation
 from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.shrinking.documents import in_yaml, read_again
-from kwok_operator.rehearsal.shrinking.hiding import hidden
+from kwok_operator.rehearsal.shrinking.hiding import hidden, still_readable
 from kwok_operator.rehearsal.shrinking.keeps import expectations
 from kwok_operator.rehearsal.shrinking.parts import Doc, Part, applied, at, tidied, without
 from kwok_operator.rehearsal.shrinking.pytestfile import pytest_file
@@ -447,6 +447,23 @@ def test_selectors_select_the_same_in_a_hidden_document() -> None:
         f"{key('a')} in ({b},{c}),{key('d')} notin ({e}),!{key('f')},{key('g')},"
         f"{key('h')}!={i},{key('k')}={last}"
     )
+
+
+def test_what_may_still_have_names_in_a_hidden_document_is_listed() -> None:
+    autoscaler = {"binary": "/home/ann/ca", "flags": {"cluster-name": "acme", "v": 4}}
+    doc = scenario(
+        group("web", 1),
+        processes=[{"name": "ca", "clusterAutoscaler": autoscaler}],
+        cluster={"flags": {"kube-scheduler": {"config": "/home/ann/s"}}},
+        expect=[{"event": {"reason": "Failed", "message": ["web of acme"]}, "atLeast": 1}],
+    )
+    anonymizer = Anonymizer(b"k" * 32)
+    assert {*still_readable(hidden(doc, anonymizer))} == {
+        "processes[0].clusterAutoscaler.binary: /home/ann/ca",
+        "processes[0].clusterAutoscaler.flags.cluster-name: acme",
+        "cluster.flags.kube-scheduler.config: /home/ann/s",
+        f"expect[0].event.message: {anonymizer.name('web')} of acme",
+    }
 
 
 @pytest.mark.parametrize("domain", [None, "canary", "canary-7", "7"])

@@ -4,11 +4,12 @@
 
 importing/anonymous.py renames objects. This module renames the rest of a scenario that refers to
 them: what figures are narrowed to, what steps and places are about, and names in flags and texts.
-Texts for people are left out. Commands can't be made anonymous.
+Texts for people are left out. Commands can't be made anonymous. Of flags, paths and texts of
+Events, only names of objects are replaced, so `still_readable` lists these for the user to check.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from kwok_operator.errors import SettingsError
@@ -20,6 +21,19 @@ _FLAG: Final = "--anonymize"
 _TEXTS: Final = frozenset({"teaches", "say", "currency"})
 _NAMES: Final = frozenset({"namespace", "group", "pool", "nodePool", "start", "stop"})
 _AS_IT_IS: Final = frozenset({"figure", "zone", "kubernetes", "kind", "reason", "type", "from"})
+_FREE: Final = frozenset(
+    (
+        "binary",
+        "crds",
+        "manifests",
+        "configuration",
+        "instanceTypesFrom",
+        "message",
+        "source",
+        "wait",
+    )
+)
+"""Fields whose texts may have names that no object of the scenario has."""
 _OWN: Final = frozenset({"operator", "shim"})
 _WORD: Final = re.compile(r"[^\s:,=/{}()\[\]'\"]+")
 _SELECTED: Final = re.compile(
@@ -40,6 +54,23 @@ def hidden(doc: Doc, anonymizer: Anonymizer) -> Doc:
         for key, value in doc.items()
         if key not in _TEXTS
     }
+
+
+def still_readable(value: Any, at: str = "") -> Iterator[str]:
+    """Yields each text of a hidden document in which only names of objects were replaced, as
+    PATH: TEXT.
+    """
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            free = key in _FREE or at.endswith("flags") or ".flags." in at
+            path = f"{at}.{key}" if at else key
+            if free and isinstance(part, str | list):
+                yield from (f"{path}: {text}" for text in as_list(part) or [part] if text)
+            elif key != "object":
+                yield from still_readable(part, path)
+    elif isinstance(value, list):
+        for number, part in enumerate(value):
+            yield from still_readable(part, f"{at}[{number}]")
 
 
 def _refuse_commands(doc: Doc) -> None:

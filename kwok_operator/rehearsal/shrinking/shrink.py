@@ -32,7 +32,7 @@ from kwok_operator.rehearsal.shrinking.documents import (
     inlined,
     read_again,
 )
-from kwok_operator.rehearsal.shrinking.hiding import hidden
+from kwok_operator.rehearsal.shrinking.hiding import hidden, still_readable
 from kwok_operator.rehearsal.shrinking.keeps import expectations
 from kwok_operator.rehearsal.shrinking.parts import Doc
 from kwok_operator.rehearsal.shrinking.player import TryPlayer
@@ -119,6 +119,10 @@ def _anonymous(doc: Doc, settings: ShrinkSettings, report: Report) -> tuple[Doc,
     names = Names(settings.folder, settings.table)
     doc = hidden(doc, names.anonymizer)
     names.save()
+    if texts := [*still_readable(doc)]:
+        report("only names of objects are replaced in these; read them before you share the result")
+        for each in texts:
+            report(f"  {each}")
     table = names.anonymizer.table
     return doc, lambda line: report(_HASH.sub(lambda match: table.get(match[0], match[0]), line))
 
