@@ -19,6 +19,7 @@ from kwok_operator.cli.main import main
 from kwok_operator.formats.times import parse_time
 from kwok_operator.importing.dumpfacts import DumpForm
 from kwok_operator.importing.incidents.dump import read_dump
+from kwok_operator.importing.incidents.files import DumpError, files_in
 from kwok_operator.importing.incidents.spool import Spool
 from kwok_operator.importing.pods.objects import clean_object
 from kwok_operator.importing.reading import Reading
@@ -579,3 +580,12 @@ async def test_namespaces_that_are_not_wanted_are_left_out_of_all(tmp_path: Path
     await read_dump([tmp_path / "snapshot"], reading, reporter=Reporter(io.StringIO()))
     assert reading.facts.pending == []
     assert reading.workloads.finish(places=reading.nodes.finish().places).manifests == []
+
+
+def test_a_folder_that_cannot_be_listed_is_no_empty_one(tmp_path: Path) -> None:
+    folder = tmp_path / "dump"
+    folder.mkdir()
+    files, _ = files_in(folder)
+    folder.rmdir()
+    with pytest.raises(DumpError, match="dump: No such file"):
+        next(files)

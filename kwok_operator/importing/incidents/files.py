@@ -47,7 +47,10 @@ def files_in(path: Path) -> tuple[Iterator[Path], bool]:
 
 
 def _walked(path: Path) -> Iterator[Path]:
-    for folder, folders, names in os.walk(path):
+    def refuse(error: OSError) -> None:
+        raise DumpError(f"--from: {error.filename}: {error.strerror}; make it readable, or move it")
+
+    for folder, folders, names in os.walk(path, onerror=refuse):
         folders.sort()
         yield from (Path(folder, name) for name in sorted(names))
 
