@@ -64,10 +64,14 @@ class Fault:
     """Whether the request has its effect before the connection is cut."""
     released: asyncio.Event | None = None
     body: bytes | None = None
+    times: int = 1
 
     def hits(self, seen: Seen) -> bool:
-        pairs = ((self.verb, seen.verb), (self.resource, seen.resource), (self.name, seen.name))
-        return all(wanted in ("", there) for wanted, there in pairs)
+        return (
+            self.verb in ("", seen.verb)
+            and self.resource in ("", seen.resource)
+            and self.name in ("", seen.name)
+        )
 
 
 def _place(port: int) -> socket.socket:
@@ -189,7 +193,8 @@ class FakeApiServer:
 
     def fail(self, status: int, *, times: int = 1, **which: Any) -> None:
         """Answer the next requests with this status; see `Fault` for the rest."""
-        self._faults += [Fault(status=status, **which) for _ in range(times)]
+        if times:
+            self._faults.append(Fault(status=status, times=times, **which))
 
     def heal(self) -> None:
         """What was to fail doesn't any more."""
@@ -197,7 +202,8 @@ class FakeApiServer:
 
     def cut(self, *, times: int = 1, **which: Any) -> None:
         """Cut the connections of the next requests without an answer."""
-        self._faults += [Fault(cut=True, **which) for _ in range(times)]
+        if times:
+            self._faults.append(Fault(cut=True, times=times, **which))
 
     def hold(self, **which: Any) -> asyncio.Event:
         """Make the next request wait until the event is set."""
@@ -261,7 +267,9 @@ class FakeApiServer:
             return refusal(401, "Unauthorized", "Unauthorized")
         fault = next((fault for fault in self._faults if fault.hits(seen)), None)
         if fault is not None:
-            self._faults.remove(fault)
+            fault.times -= 1
+            if not fault.times:
+                self._faults.remove(fault)
             if fault.released is not None:
                 await fault.released.wait()
             if fault.carried_out:
