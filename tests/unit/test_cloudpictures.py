@@ -1,13 +1,15 @@
 """The samples of the simulated cloud, and the pictures that docs/cloud.md has of them."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 import yaml
 
-from hack.cloudpictures.__main__ import DIRECTORY, generate, main
+from hack.cloudpictures import __main__ as pictures
+from hack.cloudpictures.__main__ import DIRECTORY, main
 from hack.cloudpictures.scenes import SAMPLES, SCENES
 from kwok_operator.cloud.states import State
 from kwok_operator.offline.validation import validate
@@ -17,11 +19,16 @@ NAMES: Final = [scene.sample for scene in SCENES]
 
 
 @pytest.fixture(scope="module")
-def made() -> dict[str, bytes]:
-    return generate()
+def made() -> Iterator[dict[str, bytes]]:
+    """They are made once, which takes seconds."""
+    made = pictures.generate()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pictures, "generate", lambda: made)
+        yield made
 
 
 class TestTheFiles:
+    @pytest.mark.usefixtures("made")
     def test_what_is_committed_is_fresh(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["--check"]) == 0, capsys.readouterr().err
 
