@@ -72,7 +72,7 @@ def never_begins(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def play_into(folder: Path) -> None:
     await rehearse(
-        Scenario.model_validate({"name": "it", "expect": EXPECT}),
+        Scenario.model_validate({"name": "it", "until": {"settledFor": "1s"}, "expect": EXPECT}),
         RehearseSettings(scenario=folder / "it.yaml"),
         folder=folder,
         find_program=lambda name: None,
