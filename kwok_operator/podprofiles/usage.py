@@ -58,11 +58,12 @@ def without_usage(profiles: Sequence[Profile]) -> set[str]:
     """Returns the names of profiles whose usage is left out, as it would make the expression too
     long."""
     ranked = sorted(profiles, key=lambda profile: profile.rank)
+    included = {name: {profile.name for profile in _included(name, ranked)} for name in RESOURCES}
     return {
         profile.name
         for name in RESOURCES
         for profile in ranked
-        if _use(profile, name) and profile not in _included(name, ranked)
+        if _use(profile, name) and profile.name not in included[name]
     }
 
 
