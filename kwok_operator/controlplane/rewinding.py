@@ -79,6 +79,10 @@ class Rewinder:
         """Notes the present state, to which `rewind` will return."""
         self._kept = {key: (kv["value"], _revision(kv)) for key, kv in self._read(values=True)}
 
+    def count(self) -> int:
+        """Returns how many objects there are, with those that are never kept."""
+        return int(self._request("range", {**_range(_ALL), "count_only": True}).get("count", 0))
+
     def rewind(self) -> None:
         """Returns the cluster to the state that was noted, and waits until it works again."""
         self._end_components()

@@ -25,6 +25,8 @@ from kwok_operator.rehearsal.scenario.model import Component, Scenario
 from kwok_operator.signals import to_its_end
 
 _PORTS: Final = (20_000, 30_000)
+_MOST_OBJECTS: Final = 30_000
+"""A beginning with more objects isn't noted, as all are kept in memory: 10 kB each."""
 
 
 class KeptCluster:
@@ -57,10 +59,12 @@ class KeptCluster:
         await asyncio.to_thread(self._rewinder.note)
 
     async def note_beginning(self) -> None:
-        """Notes the present state as the beginning of all rehearsals, if they have the same.
-        Raises ControlPlaneError.
+        """Notes the present state as the beginning of all rehearsals, if they have the same and it
+        isn't too large. Raises ControlPlaneError.
         """
-        if self._same_beginning:
+        if not self._same_beginning:
+            return
+        if await asyncio.to_thread(self._rewinder.count) <= _MOST_OBJECTS:
             await self.note()
             self.has_begun = True
 
