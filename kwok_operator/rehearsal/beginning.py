@@ -39,6 +39,7 @@ the last node.
 _REPORT_SECONDS: Final = 5.0
 _RETRIED_SECONDS: Final = 11.0
 """Seconds. The scheduler retries a pod at most 10 s after a new node (podMaxBackoffSeconds)."""
+_RUNNING_WITHIN: Final = 60.0
 _PODS_PATH: Final = "/api/v1/pods"
 _CONTROLLERS: Final = {
     "Deployment": "/apis/apps/v1/deployments",
@@ -99,6 +100,18 @@ async def until_steady(
             reported, reported_at = str(under_way), now
             testbed.report(f"waiting until the cluster is steady: {under_way}")
         await asyncio.sleep(max(_LOOK_SECONDS, 2 * (now - looked)))
+
+
+async def until_running(testbed: Testbed) -> None:
+    """Returns once no pod that has a node is Pending, or after _RUNNING_WITHIN: profiles may delay
+    pods for longer. Raises the errors of KubeClient.
+    """
+    deadline = time.monotonic() + _RUNNING_WITHIN
+    placed = "status.phase=Pending,spec.nodeName!="
+    while time.monotonic() < deadline:
+        if not await _objects(testbed, _PODS_PATH, fieldSelector=placed, limit="1"):
+            return
+        await asyncio.sleep(_LOOK_SECONDS)
 
 
 async def header_of(testbed: Testbed, scenario: Scenario) -> RecordingHeader:

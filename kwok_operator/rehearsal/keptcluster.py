@@ -13,7 +13,7 @@ import asyncio
 import os
 import random
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, suppress
 from typing import Final
 
 from kwok_operator import controlplane
@@ -46,7 +46,7 @@ class KeptCluster:
         self.installed = installed
         self.has_begun = False
         """Whether the noted state is that of a steady cluster, with all that rehearsals apply."""
-        self._same_beginning = same_beginning
+        self.same_beginning = same_beginning
         self._rewinder = controlplane.Rewinder(cluster)
         self._is_used = False
         self.commands = Preloaded()
@@ -59,14 +59,13 @@ class KeptCluster:
         await asyncio.to_thread(self._rewinder.note)
 
     async def note_beginning(self) -> None:
-        """Notes the present state as the beginning of all rehearsals, if they have the same and it
-        isn't too large. Raises ControlPlaneError.
+        """Notes the present state as the beginning of all rehearsals, if it isn't too large. Where
+        that fails, the next rehearsal applies all anew.
         """
-        if not self._same_beginning:
-            return
-        if await asyncio.to_thread(self._rewinder.count) <= _MOST_OBJECTS:
-            await self.note()
-            self.has_begun = True
+        with suppress(controlplane.ControlPlaneError):
+            if await asyncio.to_thread(self._rewinder.count) <= _MOST_OBJECTS:
+                await self.note()
+                self.has_begun = True
 
     async def fresh(self) -> None:
         """Resets the cluster to the noted state. Raises ControlPlaneError."""

@@ -29,15 +29,15 @@ from kwok_operator.errors import (
 )
 from kwok_operator.rehearsal import outputs
 from kwok_operator.rehearsal.arriving import TRACE, arrive, make_namespaces
-from kwok_operator.rehearsal.beginning import header_of, until_steady
+from kwok_operator.rehearsal.beginning import header_of, until_running, until_steady
 from kwok_operator.rehearsal.calls import ShimCalls
 from kwok_operator.rehearsal.interrupting import Interrupter
 from kwok_operator.rehearsal.judge.clocks import ClockOffset, DatedAnswer, moved_by
 from kwok_operator.rehearsal.judge.observed import StampClock
 from kwok_operator.rehearsal.judge.recording import EndLine, RecordingHeader, WaitLine
 from kwok_operator.rehearsal.judge.settling import (
+    displaced,
     in_words,
-    on_dark_nodes,
     ready_in_outage,
     still_to_come,
 )
@@ -154,7 +154,8 @@ async def _set_up(ready: Testbed, scenario: Scenario, warnings: ProgramWarnings)
             await applying()
             if scenario.apply and scenario.begin is Begin.STEADY:
                 await until_steady(ready, within=within)
-        if kept is not None:
+        if kept is not None and kept.same_beginning:
+            await until_running(ready)
             await kept.note_beginning()
     for process in scenario.processes:
         if process.starts is Starts.AT_ONCE:
@@ -339,13 +340,18 @@ class Rehearsal:
                     with suppress(TimeoutError):
                         await asyncio.wait_for(self._arrived.wait(), _ANSWER_SECONDS)
                     return self._end_of("condition", "")
-            elif until.settled is not None and not self._busy:
-                quiet = self._quiet
-                self._more = self._still_to_come(quiet) if quiet >= until.settled else ""
-                settled = quiet >= until.settled and not self._more
-                if settled and not self._recorder.trouble and self._is_answered:
-                    return "settled", ""
+            elif until.settled is not None and not self._busy and self._is_settled(until.settled):
+                return "settled", ""
         return self._end_of("atMost", f"after {until.at_most:g} s")
+
+    def _is_settled(self, seconds: float) -> bool:
+        """Whether nothing has changed for so long, nothing is still to come, and changes would have
+        been seen.
+        """
+        quiet = self._quiet
+        self._more = self._still_to_come(quiet) if quiet >= seconds else ""
+        settled = quiet >= seconds and not self._more
+        return settled and not self._recorder.trouble and self._is_answered
 
     @property
     def _quiet(self) -> float:
@@ -373,9 +379,7 @@ class Rehearsal:
         return still_to_come(
             quiet=quiet,
             ready_in_outage=ready_in_outage(self._recorder.groups, nodes),
-            on_dark_nodes=(
-                0 if evicts_after is None else on_dark_nodes(self._recorder.pods, nodes)
-            ),
+            displaced=0 if evicts_after is None else displaced(self._recorder.pods, nodes),
             evicts_after=evicts_after,
             under_way=round(ledger.all.claims["underWay"].value),
             left_over=ledger.left_over(),
@@ -421,6 +425,9 @@ class Rehearsal:
         else:
             if number:
                 await self._done[number - 1].wait()
+            if step.settled_for is not None:
+                while not self._is_settled(step.settled_for):  # noqa: ASYNC110 - time passes
+                    await asyncio.sleep(_LOOK_SECONDS)
             await asyncio.sleep(step.delay)
         self._unplayed.pop(number)
         await self._do(number, step)

@@ -19,7 +19,7 @@ from kwok_operator.cli.main import main
 from kwok_operator.formats.times import parse_time
 from kwok_operator.importing.dumpfacts import DumpForm
 from kwok_operator.importing.incidents.dump import read_dump
-from kwok_operator.importing.incidents.files import DumpError, files_in
+from kwok_operator.importing.incidents.files import DumpError, files_in, may_have_objects
 from kwok_operator.importing.incidents.spool import Spool
 from kwok_operator.importing.pods.objects import clean_object
 from kwok_operator.importing.reading import Reading
@@ -589,3 +589,20 @@ def test_a_folder_that_cannot_be_listed_is_no_empty_one(tmp_path: Path) -> None:
     folder.rmdir()
     with pytest.raises(DumpError, match="dump: No such file"):
         next(files)
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        ("# Written by kwok-operator import, which replaces it\nkind: Node\n", False),
+        ('{\n  "writer": "kwok-operator import",\n', False),
+        ("kind: Deployment\nmetadata: {annotations: {cause: kwok-operator import}}\n", True),
+        ('{"kind": "PodList", "note": "kwok-operator import --from x"}', True),
+    ],
+)
+def test_only_the_files_of_an_import_are_left_out_of_a_folder(
+    tmp_path: Path, text: str, counts: bool
+) -> None:
+    path = tmp_path / "file.yaml"
+    path.write_text(text)
+    assert may_have_objects(path) == counts

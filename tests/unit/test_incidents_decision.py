@@ -316,6 +316,13 @@ def test_a_log_whose_newest_lines_come_first_is_refused(tmp_path: Path) -> None:
         decided(tmp_path, LOG[::-1])
 
 
+def test_lines_may_be_swapped_and_an_older_file_may_come_after(tmp_path: Path) -> None:
+    whole, other = decided(tmp_path, LOG), tmp_path / "other.log"
+    other.write_text(f"{LOG[1]}\n{LOG[0]}\n")
+    reader, problems = read_logs([tmp_path / "ca.log", other], at=AT, near=AT + 86_400)
+    assert (decide(reader, at=AT), problems) == (whole, [])
+
+
 def test_what_is_cut_off_a_long_line_is_a_problem(tmp_path: Path) -> None:
     plan = " ".join(f"{{a-group-with-a-long-name-{n} 1->2 (max: 3)}}" for n in range(900))
     decision = decided(tmp_path, [*LOG[:-1], klog(50.2, f"Final scale-up plan: [{plan}]")])

@@ -156,15 +156,16 @@ async def test_a_recorder_on_a_borrowed_cluster_needs_no_rights_to_karpenters_ki
             f"within {OUTAGE_SECONDS - 10:g} s",
         ),
         (OUTAGE_SECONDS, {"ready_in_outage": 3}, [], ""),
-        (1.0, {"on_dark_nodes": 3}, [], ""),
-        (10.0, {"on_dark_nodes": 3, "evicts_after": 2.0}, [], f"within {OUTAGE_SECONDS - 8:g} s"),
-        (OUTAGE_SECONDS + 2, {"on_dark_nodes": 3, "evicts_after": 2.0}, [], ""),
+        (1.0, {"displaced": 3}, [], ""),
+        (10.0, {"displaced": 3, "evicts_after": 2.0}, [], f"within {OUTAGE_SECONDS - 8:g} s"),
+        (OUTAGE_SECONDS + 2, {"displaced": 3, "evicts_after": 2.0}, [], ""),
+        (1.0, {"displaced": 3, "evicts_after": 86_400.0}, [], ""),
     ],
 )
 def test_what_a_quiet_run_waits_for(
     quiet: float, waits: dict[str, Any], after: list[float], says: str
 ) -> None:
-    waits = dict.fromkeys(("under_way", "left_over", "ready_in_outage", "on_dark_nodes"), 0) | {
+    waits = dict.fromkeys(("under_way", "left_over", "ready_in_outage", "displaced"), 0) | {
         "gathers": None,
         "evicts_after": None,
         **waits,

@@ -406,6 +406,18 @@ async def test_what_a_late_step_does_is_waited_for(testbed: tuple[FakeApiServer,
     assert found.end.reason == "settled" and found.end.t >= 1.5
 
 
+async def test_a_step_may_wait_until_nothing_changes(
+    testbed: tuple[FakeApiServer, Testbed],
+) -> None:
+    steps = [
+        {"at": "1s", "interrupt": {"group": "none", "share": 0.5}},
+        {"interrupt": {"group": "none", "share": 0.5}, "settledFor": "1s"},
+    ]
+    until = {"settledFor": "500ms", "atMost": "60s"}
+    found = await play_on(testbed[1], timeline=steps, until=until)
+    assert found.end.reason == "settled" and found.end.t >= 2.5
+
+
 async def test_a_machine_that_can_t_be_lost_ends_the_run(
     testbed: tuple[FakeApiServer, Testbed],
 ) -> None:

@@ -204,6 +204,7 @@ def share(bound: object, figure: str = "utilisation.cpu") -> dict[str, Any]:
         ("timeline", [{"at": "9000h", "stop": "x"}], "timeline[0].at", "longer than 7 days"),
         ("timeline", [{"at": "3s", "stop": "x", "delay": "1s"}], "timeline[0]", "add it to at"),
         ("timeline", [{"at": "3s", "after": RUNNING, "stop": "x"}], "timeline[0]", "at and after"),
+        ("timeline", [{"at": "3s", "stop": "x", "settledFor": "1s"}], "timeline[0]", "at or after"),
         (
             "timeline",
             [{"run": {"command": ["x"], "prints": "("}}],

@@ -455,6 +455,7 @@ def test_what_may_still_have_names_in_a_hidden_document_is_listed() -> None:
         group("web", 1),
         processes=[{"name": "ca", "clusterAutoscaler": autoscaler}],
         cluster={"flags": {"kube-scheduler": {"config": "/home/ann/s"}}},
+        timeline=[{"outage": {"topology": {"values": ["acme-r1"]}}}],
         expect=[{"event": {"reason": "Failed", "message": ["web of acme"]}, "atLeast": 1}],
     )
     anonymizer = Anonymizer(b"k" * 32)
@@ -462,6 +463,7 @@ def test_what_may_still_have_names_in_a_hidden_document_is_listed() -> None:
         "processes[0].clusterAutoscaler.binary: /home/ann/ca",
         "processes[0].clusterAutoscaler.flags.cluster-name: acme",
         "cluster.flags.kube-scheduler.config: /home/ann/s",
+        "timeline[0].outage.topology.values: acme-r1",
         f"expect[0].event.message: {anonymizer.name('web')} of acme",
     }
 

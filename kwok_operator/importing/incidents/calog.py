@@ -230,7 +230,9 @@ class LogReader:
     cut: int = 0
     """The number of these that are longer than what is read of a message."""
     backwards: int = 0
-    """How many more of these are older than the one before than are younger."""
+    """How many more of the file's lines are older than the one before than are younger."""
+    previous: float | None = None
+    """When the previous of the file's lines was written."""
     least: dict[str, int] = field(default_factory=dict)
     """Minimum sizes of groups, as far as the log has them."""
     most: dict[str, int] = field(default_factory=dict)
@@ -241,7 +243,6 @@ class LogReader:
     """
     _fits: bool = False
     _begun: int = 0
-    _before: float = 0.0
     _flags_named: bool = False
 
     def add(self, line: bytes) -> None:
@@ -252,8 +253,9 @@ class LogReader:
             return
         self.relevant += 1
         self.cut += len(said.text) > MOST_TEXT
-        self.backwards += (said.at < self._before) - (said.at > self._before)
-        self._before = said.at
+        if self.previous is not None:
+            self.backwards += (said.at < self.previous) - (said.at > self.previous)
+        self.previous = said.at
         said = replace(said, text=said.text[:MOST_TEXT])
         self.first = said.at if self.first is None else min(self.first, said.at)
         self.last = said.at if self.last is None else max(self.last, said.at)

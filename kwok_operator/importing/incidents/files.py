@@ -8,6 +8,7 @@ The first bytes show whether a file is compressed, and whether it is JSON or YAM
 import codecs
 import itertools
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -29,7 +30,10 @@ _BOMS: Final = (
 )
 _TAR: Final = slice(257, 262), b"ustar"
 _HEAD: Final = 200
-"""Bytes at the beginning of a file, in which an import names itself."""
+_OF_AN_IMPORT: Final = re.compile(
+    rb'(?:# Written by |\s*\{\s*"writer":\s*")' + re.escape(WRITER.encode()) + rb"\b"
+)
+"""How the files begin that an import has written."""
 _ZIP: Final = b"PK\x03\x04"
 
 
@@ -62,7 +66,7 @@ def may_have_objects(path: Path) -> bool:
     if not path.name.removesuffix(".gz").endswith(_TEXTS):
         return False
     try:
-        return WRITER.encode() not in next(chunks(path), b"")[:_HEAD]
+        return _OF_AN_IMPORT.match(next(chunks(path), b"")[:_HEAD]) is None
     except OSError:
         return True  # reading it reports the error
 

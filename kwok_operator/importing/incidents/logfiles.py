@@ -17,6 +17,8 @@ from kwok_operator.importing.incidents.loglines import MAX_LINE, read_line, whol
 from kwok_operator.userfiles import chunks
 
 _AT_ONCE: Final = 1_000
+_REVERSED: Final = 3
+"""From so many lines on, the order of a file's lines is no accident."""
 _FIRST_LINES: Final = 1_000
 """A file is sorted by the first time in this many lines."""
 
@@ -50,7 +52,7 @@ def reading_logs(
         def damaged(problem: str, path: Path = path) -> None:
             problems.append(f"--log: {path}: {problem}; what is before that was read")
 
-        before, reader.backwards = reader.relevant, 0
+        before, reader.backwards, reader.previous = reader.relevant, 0, None
         try:
             for number, line in enumerate(whole_lines(_lines(path, damaged, given=given))):
                 reader.add(line)
@@ -58,7 +60,7 @@ def reading_logs(
                     yield
         except OSError as error:
             raise SettingsError(f"--log: {path}: {error.strerror or error}") from error
-        if reader.backwards > 0:
+        if reader.backwards >= _REVERSED:
             raise SettingsError(
                 f"--log: {path}: its newest lines come first; turn it round, such as with `tac`"
             )

@@ -243,7 +243,9 @@ def _about_zone(
             details.append(f"{what}: {count:,}")
     if end.in_zone and end.in_zone == before.in_zone:
         return CopyAnswer(question, None, "no pod left the zone", details, seconds, facts)
-    return CopyAnswer(question, not missing, sentence, details, seconds, facts)
+    # Pods that had a node, but didn't run yet before the loss, aren't among the missing.
+    held = not missing and (observer.alone is not None or not placeless)
+    return CopyAnswer(question, held, sentence, details, seconds, facts)
 
 
 def all_held(answers: Iterable[CopyAnswer]) -> bool:

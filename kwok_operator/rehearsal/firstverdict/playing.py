@@ -49,6 +49,10 @@ VERDICT: Final = "verdict.md"
 _IN_JSON: Final = "verdict.json"
 _LEAST_STEADY: Final = 60
 """Seconds that a cluster always has to become steady, even if the time limit is over."""
+_OLDEST: Final = 540.0
+"""Seconds after which the next question gets a new cluster: cluster-autoscaler takes nodes that are
+NotReady, and are older than 15 minutes, for broken ones.
+"""
 _FIELDS: Final = ("teaches", "cluster", "apply", "placement", "processes", "timeline", "until")
 Around = Callable[[RehearseSettings], LocalSurroundings]
 
@@ -84,6 +88,8 @@ class FirstVerdictPlayer:
     binaries: Mapping[str, Path] = field(default_factory=dict)
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     _kept: KeptCluster | None = None
+    _made: float = 0.0
+    """When the kept cluster was made, on the monotonic clock."""
 
     async def play(self) -> FirstVerdict:
         """Plays all rehearsals. Raises KwokOperatorError if the copy can't be played as it is."""
@@ -166,7 +172,11 @@ class FirstVerdictPlayer:
         if read.scenario is None or read.findings:
             problems = "; ".join(str(each) for each in read.findings[:3])
             raise SettingsError(f"{path} can't be played: {problems}")
+        if self._kept is not None and time.monotonic() - self._made > _OLDEST:
+            await self._stack.aclose()
+            self._kept = None
         if self._kept is None:
+            self._made = time.monotonic()
             self._kept = await self._stack.enter_async_context(
                 kept_cluster(read.scenario, same_beginning=True)
             )

@@ -17,6 +17,7 @@ from typing import Any, Final
 from kwok_operator.formats.untyped import as_list, as_map, value_at
 from kwok_operator.nodegroups.naming import is_object_name
 from kwok_operator.rehearsal.scenario.applied import zone_in
+from kwok_operator.rehearsal.scenario.parts import seconds_of
 
 AS_IT_STANDS: Final = "as-it-stands"
 AUTOSCALER: Final = "autoscaler"
@@ -36,15 +37,15 @@ leave NotReady nodes after 2 s, not 300, and many at a time.
 """
 _STANDS: Final = {"settledFor": "5s", "atMost": "2m"}
 _QUIET: Final = "15s"
-"""Longer than the scheduler waits until it tries a pod again."""
-_PODS_PER_SECOND: Final = 25
-"""Pods that a small and busy machine evicts and schedules again in one second."""
-_FIRST_LEAVES: Final = 25
-"""Seconds until the first pods leave, on a busy machine."""
-_ACTS_WITHIN: Final = "35s"
-"""A cluster-autoscaler looks every ten seconds. When it has done nothing for so long after its
-start or its last action, it won't.
+"""Longer than the scheduler waits until it tries a pod again, which is at most 10 s."""
+_PODS_PER_SECOND: Final = 10
+"""Pods that even a very busy machine evicts and schedules again in one second."""
+_ACTS_WITHIN: Final = 25.0
+"""Seconds beyond its scan-interval and new-pod-scale-up-delay within which cluster-autoscaler acts.
+When it has done nothing for so long after its start or its last action, it won't.
 """
+_DELAYS: Final = {"scan-interval": "10s", "new-pod-scale-up-delay": "0s"}
+"""Flags of cluster-autoscaler that set when it acts, with their defaults."""
 _MOST_NAMED: Final = 50
 _KINDS: Final = {
     kind.lower(): kind
@@ -150,11 +151,11 @@ def _as_it_stood(facts: CopyFacts) -> Iterator[Mapping[str, Any]]:
 def _lost(facts: CopyFacts, zone: str, *, processes: list[dict[str, Any]] | None) -> dict[str, Any]:
     """Returns the scenario's fields on the loss of a zone; without `processes`, no autoscaler."""
     share = facts.zones[zone] / max(facts.nodes, 1)
-    moves = _FIRST_LEAVES + ceil(facts.bound * share / _PODS_PER_SECOND)
+    longest = 180 + ceil(facts.bound * share / _PODS_PER_SECOND)
     lost: dict[str, Any] = {
         "teaches": f"whether all pods find a place when the zone {zone} is lost",
         "timeline": [{"at": "0s", "outage": {"zone": zone}}],
-        "until": {"settledFor": _QUIET, "atMost": f"{120 + 4 * moves}s"},
+        "until": {"settledFor": _QUIET, "atMost": f"{longest}s"},
         "expect": [{"figure": "pods.pending", "atMost": facts.waiting}],
     }
     if processes is None:
@@ -163,6 +164,19 @@ def _lost(facts: CopyFacts, zone: str, *, processes: list[dict[str, Any]] | None
         0
     ]
     lost["processes"] = [{**process, "starts": "byTimeline"}]
-    lost["timeline"].append({"start": process["name"], "delay": f"{moves}s"})
-    lost["until"] = {"settledFor": _ACTS_WITHIN, "atMost": f"{120 + 5 * moves}s"}
+    # The pods without a place are counted at its start.
+    lost["timeline"].append({"start": process["name"], "settledFor": _QUIET})
+    settled = _ACTS_WITHIN + _delay(as_map(value_at(process, "clusterAutoscaler", "flags")))
+    lost["until"] = {"settledFor": f"{settled:g}s", "atMost": f"{2 * longest + ceil(settled)}s"}
     return lost
+
+
+def _delay(flags: Mapping[str, Any]) -> float:
+    """Returns after how many seconds cluster-autoscaler acts by its flags."""
+    seconds = 0.0
+    for name, default in _DELAYS.items():
+        try:
+            seconds += seconds_of(flags.get(name, default))
+        except ValueError:
+            seconds += seconds_of(default)
+    return seconds

@@ -49,7 +49,7 @@ def still_to_come(
     *,
     quiet: float,
     ready_in_outage: int,
-    on_dark_nodes: int,
+    displaced: int,
     evicts_after: float | None,
     under_way: int,
     left_over: int,
@@ -59,17 +59,17 @@ def still_to_come(
     """Returns what a run still waits for after `quiet` seconds without a change; empty for nothing.
 
     `ready_in_outage` is the number of nodes that are Ready though their group is in an outage,
-    `on_dark_nodes` that of pods to evict on nodes that aren't, and `evicts_after` after how many
-    seconds Kubernetes does; None if that isn't known. `left_over` is the number of pods and
+    `displaced` that of pods to evict or to place in an outage, and `evicts_after` after how many
+    seconds Kubernetes evicts; None if that isn't known. `left_over` is the number of pods and
     NodeClaims whose node is gone. `gathers` is for how many seconds Karpenter collects pending
     pods; None without such pods, or without Karpenter.
     `consolidates_after` has consolidateAfter of each NodePool with nodes; infinity for Never.
     """
     if ready_in_outage and (left := OUTAGE_SECONDS - quiet) > 0:
         return f"the outage of nodes that are Ready, which should come within {left:,.0f} s"
-    if on_dark_nodes and evicts_after is not None:
+    if displaced and evicts_after is not None and evicts_after <= OUTAGE_SECONDS:
         if (left := evicts_after + OUTAGE_SECONDS - quiet) > 0:
-            return f"the eviction of pods in an outage, which should come within {left:,.0f} s"
+            return f"new places for pods in an outage, which should come within {left:,.0f} s"
     if under_way:
         return f"{under_way:,} NodeClaim{'s' if under_way > 1 else ''} under way"
     if left_over and (left := COLLECTION_SECONDS - quiet) > 0:
@@ -90,11 +90,14 @@ def ready_in_outage(groups: Mapping[str, object], nodes: Mapping[str, NodeState]
     return sum(node.ready and node.group in out for node in nodes.values()) if out else 0
 
 
-def on_dark_nodes(pods: Mapping[str, PodState], nodes: Mapping[str, NodeState]) -> int:
-    """Counts the pods to evict on nodes that aren't Ready. Those of DaemonSets stay there."""
+def displaced(pods: Mapping[str, PodState], nodes: Mapping[str, NodeState]) -> int:
+    """Counts the pods on nodes that aren't Ready, and those without a node that no scheduler has
+    tried to place yet. Pods of DaemonSets stay where they are.
+    """
     dark = {name for name, node in nodes.items() if not node.ready}
     return sum(
-        pod.node in dark and not pod.deleting and not pod.workload.startswith("DaemonSet/")
+        (pod.node in dark if pod.node else not pod.why)
+        and not pod.workload.startswith("DaemonSet/")
         for pod in pods.values()
     )
 

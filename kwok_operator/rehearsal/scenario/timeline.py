@@ -280,6 +280,11 @@ class Step(ScenarioPart):
         description="When this holds for the first time. Example: {figure: pods.running, atLeast:"
         " 50}.",
     )
+    settled_for: PositiveSpan | None = Field(
+        default=None,
+        description="Without at and after: once nothing has changed for so long after the step"
+        " before it. Example: 15s.",
+    )
     delay: Span = Field(default=0.0, description="Without at: so much later. Default: 0s.")
     say: Line | None = Field(
         default=None, description="What is printed before it: a title, and lines that explain it."
@@ -309,6 +314,8 @@ class Step(ScenarioPart):
     def _one(self) -> "Step":
         if self.at is not None and self.after is not None:
             raise ValueError("has at and after; keep one of them")
+        if self.settled_for is not None and (self.at is not None or self.after is not None):
+            raise ValueError("has settledFor, and at or after; keep one of them")
         require_one(self, *_ACTIONS)
         if self.at is not None and "delay" in self.model_fields_set:
             raise ValueError("delay is for a step without at; add it to at")

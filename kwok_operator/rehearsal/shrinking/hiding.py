@@ -23,14 +23,8 @@ _NAMES: Final = frozenset({"namespace", "group", "pool", "nodePool", "start", "s
 _AS_IT_IS: Final = frozenset({"figure", "zone", "kubernetes", "kind", "reason", "type", "from"})
 _FREE: Final = frozenset(
     (
-        "binary",
-        "crds",
-        "manifests",
-        "configuration",
-        "instanceTypesFrom",
-        "message",
-        "source",
-        "wait",
+        *("binary", "crds", "manifests", "configuration", "instanceTypesFrom", "path"),
+        *("message", "source", "wait", "values"),
     )
 )
 """Fields whose texts may have names that no object of the scenario has."""
