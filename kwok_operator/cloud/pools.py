@@ -6,8 +6,8 @@
 
 `changed` (Assembly._pools_changed) wakes the groups that draw from the pools.
 
-A pool's status is counted again each time, from what the passes have found, and is only shown. One
-thing is read back from it: the condition says when an outage began, also after a restart.
+A pool's status is computed anew each time, from what the passes have found. The operator reads one
+thing back from it: the condition says, also after a restart, when an outage began.
 
 If the CRD is not installed, there are no pools.
 """

@@ -111,8 +111,9 @@ def born(
 ) -> bytes:
     """Returns the JSON of a new Node; `body` is the JSON that its template makes.
 
-    If `body` has what a Ready node needs, the Node can be made Ready later without kwok. `life` is
-    as drawn, `desired` is of the time of the write, `now` is RFC 3339.
+    `life` is what was drawn for the Node, `desired` is how the Node should be now, `now` is RFC
+    3339. If `body` has what a Ready node needs (conditions, kubelet's address), the operator can
+    make the Node Ready later without kwok.
     """
     shown = shown_text(desired, hold)
     if life.is_perfect and shown == READY and desired.ready:

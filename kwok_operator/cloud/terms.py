@@ -3,10 +3,11 @@
     spec.cloud now + record in status  --revise-->  record to write, with the batches
     record  --History-->  the cloud in force at the start of a try
 
-A try to create an instance follows the spec that was in force when it began, despite later edits.
-So while instances are outstanding, status records the part of the spec that decides on them, each
-edit with the time from which it holds. Batches need no reference to it: they are dated. With none
-outstanding there is no record; what was decided about nodes is on the nodes (`life`).
+A try to create an instance follows the spec that was in force when the try began, despite later
+edits. So while instances are outstanding, status records the part of the spec that decides on them,
+once for each edit, with the time from which the edit holds. A batch names no edit: its date says
+which edit holds. While no instance is outstanding, status has no such record. What was decided
+about existing nodes is in their annotations (`life`).
 """
 
 import json

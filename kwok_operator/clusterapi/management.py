@@ -187,7 +187,8 @@ class Management:
         return CapiTemplates(templates, trouble) if settled else None
 
     async def run(self) -> None:
-        """Follows everything until cancelled; a second call starts from scratch."""
+        """Follows all scalables and their templates until cancelled. A second call lists them all
+        again."""
         self._templates.clear()
         self._reflectors.clear()
         async with asyncio.TaskGroup() as self._tasks:

@@ -33,8 +33,9 @@ class Projection:
     """Which of a group's Machines to write, by name.
 
     `create`: missing Machines; `delete`: those whose instance is gone, also if our finalizer keeps
-    them; `end`: those whose instance is being deleted, which takes a while; `relabel`: those that
-    lack a label or their owner; `show`: the statuses to write, with the uids of their Nodes.
+    them; `end`: those whose instance is being deleted: they get a deletionTimestamp at once, and
+    our finalizer keeps them until the Node is gone; `relabel`: those that lack a label or their
+    owner; `show`: the statuses to write, with the uids of their Nodes.
     """
 
     create: tuple[str, ...]

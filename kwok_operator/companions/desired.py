@@ -169,8 +169,9 @@ def compile_companions(
     """Returns the companions that each node gets, and those that a group's nodes share.
 
     No two have the same name. With `tainted`, slices leave room for taints that devices get later.
-    `copied` companions are used only if the template itself has no CSINode, or not their driver.
-    Raises TemplateError with the field, the value and the remedy.
+    A `copied` CSINode is used only if the template has none, `copied` ResourceSlices of a driver
+    only if the template has none of this driver. Raises TemplateError with the field, the value and
+    the remedy.
     """
     companions, gpu = template.companions or Companions(), template.shape.gpu
     csi_nodes, base = [], longest_name(group)
@@ -254,8 +255,11 @@ def gated_of(kind: CompanionKind, body: Mapping[str, Any]) -> frozenset[str]:
 
 
 def digest_of(kind: CompanionKind, body: Mapping[str, Any]) -> str:
-    """Returns the digest of an object in the API server: that of the Companion from which it was
-    made, unless somebody has changed the object."""
+    """Returns the digest of an object in the API server.
+
+    It is the digest of the Companion from which the object was made, unless somebody has changed
+    the object.
+    """
     metadata, spec = body["metadata"], body.get("spec") or {}
     if kind is CompanionKind.RESOURCE_SLICE:
         first = metadata.get("generation") in (None, 1)

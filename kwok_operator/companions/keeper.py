@@ -121,8 +121,11 @@ class CompanionKeeper:
 
     def verdict(self, group: Group, *, nodes: int) -> Verdict | None:
         """Returns the condition CompanionsPresent; None for a group that neither wants companions
-        nor has any. If the last pass has seen fewer nodes than the group has now, it says that the
-        rest are being written."""
+        nor has any.
+
+        If the condition is True, but the group has more nodes than the last pass saw, it becomes
+        Unknown: the companions of the new nodes are still to be written.
+        """
         state = self._states.get(group.name)
         if state is None or state.uid != group.uid:
             return last_verdict(group)
