@@ -45,7 +45,7 @@ class NodeBudget:
             self._wake(but=name)
 
     def release(self, name: str) -> None:
-        """Returns the nodes that were granted to a deleted group, so that other groups may have
+        """Gives up the nodes that were granted to a deleted group, so that other groups may have
         them."""
         self._waiting.discard(name)
         if self._granted.pop(name, 0):

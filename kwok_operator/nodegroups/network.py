@@ -69,8 +69,8 @@ class NodeNetwork:
 class HeldBlocks:
     """The pod blocks of existing nodes, by the node's name.
 
-    Counts are kept for each block size that was queried once, so that a query takes the same time
-    for any number of nodes.
+    From the first query for a block size on, its counts are kept up to date, so that a query takes
+    the same time for any number of nodes.
     """
 
     def __init__(self) -> None:

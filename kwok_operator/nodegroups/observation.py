@@ -143,8 +143,9 @@ class Memory:
         return f"Nodes may be altered and can't be put right: {few_names(self.unmended)}. {error}"
 
     def never_there(self, named: Set[str], *, absent: Sequence[str]) -> tuple[str, ...]:
-        """Returns those of the `absent` names in `nodesToDelete` whose node never existed, probably
-        by mistake; the nodes of the others have been deleted.
+        """Returns those of the `absent` names in `nodesToDelete` for which this process has seen
+        no node, and no request for one: probably they were named by mistake. The nodes of the other
+        names have been deleted.
 
         Clients that name nodes, above all cluster-autoscaler, leave the names in nodesToDelete for
         a while after the nodes are gone.
@@ -153,10 +154,10 @@ class Memory:
         return tuple(name for name in absent if name not in self.existing_names)
 
     def refresh(self, group: Group) -> None:
-        """Takes over a status that somebody else has changed since the operator wrote it.
+        """Takes over the group's status if the group has changed since the operator's last write.
 
-        If the group is older than the one last seen, the cluster was restored, and the status with
-        it.
+        The status of a group with a lower resourceVersion than before is taken over, too: then the
+        cluster was restored from a backup.
         """
         restored = group.resource_version < self.group_version
         self.group_version = group.resource_version

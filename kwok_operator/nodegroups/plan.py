@@ -7,8 +7,9 @@ makes a new plan from what it observes and remembers none, so a plan can be thro
 instant: what must survive is in `Plan.batches` and `Plan.next_serial`, which are written before the
 first node is.
 
-Two later places change a plan's numbers: reconciler.py cuts `create` by the number of strays, and
-cloud/clouds.py replaces `create` and `delete`.
+Three later places change a plan: reconciler.py cuts `create` by the number of strays,
+topology/step.py leaves out instances whose place a vanished node may still have, and
+cloud/clouds.py replaces `batches`, `create` and `delete`.
 """
 
 from bisect import bisect_left, bisect_right
@@ -239,9 +240,10 @@ def max_unavailable(text: str, *, target: int) -> int:
 def _leaving(
     spec: KwokNodeGroupSpec, observed: ObservedGroup, staying: list[int], *, count: int
 ) -> list[int]:
-    """Returns `count` serials to delete in `scaleDown.order`; serials count up with age.
+    """Returns `count` serials to delete in `scaleDown.order`.
 
-    Those that a RollingUpdate is going to delete anyway come first.
+    The oldest node has the lowest serial. Those that a RollingUpdate is going to delete anyway come
+    first.
     """
     if count <= 0:
         return []

@@ -1,6 +1,10 @@
 """One pass over one group: observe, decide, record, act.
 
-    observe ──> plan ──> status (new requests are recorded first) ──> execution ──> again
+    template ──> prepare ──> strays ──> observe ──> plan
+             ──> status (new requests are recorded first) ──> execution ──> again
+
+steps.py shows when a pass calls the methods of each feature; `prepare` is the first of them.
+strays.py handles nodes that vanished from the watch.
 
 Level-triggered: a pass needs no reason and no memory of the pass before. It ends when there is
 nothing left to do, or when the group changes meanwhile: then the next pass plans anew. A pass can

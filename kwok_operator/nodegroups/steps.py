@@ -143,7 +143,7 @@ class GroupStep:
         return wanted
 
     def cautions(self, spec: KwokNodeGroupSpec) -> Sequence[str]:
-        """Returns warnings about settings that are valid one by one, but go badly together."""
+        """Returns warnings about settings that are each valid, but conflict with each other."""
         return ()
 
     def shown_by_nodes_only(self, spec: KwokNodeGroupSpec) -> bool:

@@ -1,4 +1,5 @@
-"""Chooses the real node that a template is copied from: the newest one that a source describes.
+"""Chooses the real node that a template is copied from: the newest usable one (Ready, not
+cordoned, with capacity) that a source describes.
 
 The `digest` of a node changes with the parts that get into a template, and not with heartbeats.
 """

@@ -85,7 +85,7 @@ class Provider:
         self._summary = ""
 
     def changed(self) -> None:
-        """Requests a pass, as something that passes read has changed."""
+        """Requests a pass over all groups. Call it when something that a pass reads has changed."""
         self._dirty.set()
 
     def configmap_changed(self, name: str) -> None:

@@ -1,7 +1,7 @@
 """What a place means: the labels of a node that stands there, and who stands there with it.
 
     spec.template.topology, the group's name  --Layout.of-->  Layout  --labels-->  labels
-    Layout  --text-->  an annotation of the template's node  --parse-->  Layout
+    Layout  --text-->  an annotation of the template's node  --read-->  Layout
 
 The template's node has the layout in an annotation, and no value of its labels: an edit of the
 levels makes another template, a place doesn't. Whoever has a node's template and its place can work
@@ -148,8 +148,8 @@ class Layout:
         return self.labels(place), {PLACE_ANNOTATION: str(NodePlace(self.domain, place))}
 
     def described_in(self, node: Node) -> Node:
-        """Returns the node with this layout in an annotation, and without labels of the place that
-        the node it was copied from has."""
+        """Returns the node with this layout in an annotation, and without labels of the layout's
+        levels, which the copied real node may have had."""
         metadata = {**node["metadata"]}
         own = {label for layer in self.layers for label in layer.labels}
         metadata["labels"] = {k: v for k, v in metadata["labels"].items() if k not in own}
