@@ -8,8 +8,8 @@ is not positive, differences replace ratios. A difference is reported only if co
 would hardly ever show it (`permutation`), and if its interval doesn't contain 0.
 
 So at most 1 in 100 comparisons of A with A reports a difference in any figure, whatever the
-distribution, if the two runs of a pair are exchangeable: either order of the two is as likely. The
-simulations are in docs/decisions/024.
+distribution, if the two runs of a pair are exchangeable: both orders of the two are equally likely.
+The simulations are in docs/decisions/024.
 """
 
 import math

@@ -1,4 +1,7 @@
-"""The schemas in CRDs that users bring, and their fields, by which a version is recognized."""
+"""Reads the schemas of CRDs, and their fields.
+
+By the fields, a rehearsal notices CRDs of another version than the program (Karpenter, Kueue).
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any

@@ -2,8 +2,9 @@
 
 The operator doesn't manage these nodes. The n-th node of a group gets the life that the operator
 would draw for its serial number n, so that cluster-autoscaler and Karpenter meet the same
-interruptions. Karpenter deletes a node as soon as it has drained it after the notice. So the notice
-comes when the operator's node would be gone: then the cloud takes equally many machines from both.
+interruptions. Karpenter drains a node after the notice, and deletes it at once. So the notice comes
+when the cloud would take the operator's node away. This way the cloud takes equally many machines
+under cluster-autoscaler and under Karpenter.
 """
 
 from collections import Counter

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from kwok_operator.rehearsal.judge.recording import NodeClaimState, NodeState
 
 POD_LEVELS: Final = ("pending", "running", "succeeded", "failed", "orphaned", "gone")
-"""The levels of pods. Every pod counts in exactly one of them."""
+"""The levels of pods. Every pod counts in exactly one of them. PodLedger (podledger.py) decides
+which."""
 NODE_LEVELS: Final[Mapping[str, Callable[["NodeState"], bool]]] = {
     "total": lambda node: True,
     "ready": lambda node: node.ready,

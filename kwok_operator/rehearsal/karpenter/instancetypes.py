@@ -59,8 +59,10 @@ class InstanceType:
         }
 
     def values_of(self, key: str) -> frozenset[str]:
-        """Returns the values of a label that Karpenter knows for the type itself; of labels of
-        offerings, these are only the zone and the capacity type.
+        """Returns the values that the type itself has for a label.
+
+        Of the labels of its offerings, only the zone and the capacity type count; for the others
+        there are no values.
         """
         values = [self.labels.get(key, ())]
         if key in (CAPACITY_TYPE_LABEL, ZONE_LABEL):

@@ -240,7 +240,8 @@ def _colour(line: PlotLine) -> str:
 
 
 def live(plots: Sequence[TimePlot]) -> Iterator[dict[str, Any]]:
-    """Yields a script's data for each plot, as JSON. All lines must have the same times."""
+    """Yields the data of each plot, as JSON, from which the report's script draws it. All lines of
+    all plots must have the same times."""
     for plot in plots:
         lines = [
             {

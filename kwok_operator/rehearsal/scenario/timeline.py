@@ -135,7 +135,8 @@ class NodesStep(ScenarioPart):
 
 
 class MachinesStep(ScenarioPart):
-    """Machines of a group, of a NodePool, or that have labels; which ones, the seed decides."""
+    """Machines of a group, of a NodePool, or with the given labels. If `count` or `share` limits
+    their number, the scenario's seed decides which ones."""
 
     group: Line | None = Field(
         default=None,

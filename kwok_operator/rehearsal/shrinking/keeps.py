@@ -1,4 +1,5 @@
-"""Decides which expectations a shrinking keeps: those that --keeps names, by text or in full.
+"""Decides which expectations a shrinking keeps: --keeps names them by number, by figure or by a
+part of their text, or has a new one in full.
 
 texts, Scenario --expectations--> the expectations, of the scenario or new ones
 """

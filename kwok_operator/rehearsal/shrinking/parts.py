@@ -4,8 +4,8 @@
              --with_numbers--^
 
 A document is a scenario as YAML, which contains all objects that it applies. levels.py decides the
-order in which parts are tried. Objects that nothing uses without a part are left out with it: see
-`tidied`.
+order in which parts are tried. When a part is left out, namespaces, classes and pools that only
+this part used are left out, too: see `tidied`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -2,13 +2,13 @@
 
     document --> Scenario --keptcluster.py, runner.py--> recording --symptom.py--> Symptom
 
-A run ends as soon as nothing that may come can change how the expectations come out, or once it has
-been quiet for as long as the caller says, if that is less than the scenario wants. If the control
-plane itself fails, another one is made, and the document is played again.
+A run ends as soon as nothing that may still happen can change the results of the expectations. It
+also ends once nothing has happened for `settledFor`, or for the shorter time that the caller gives.
+If the control plane itself fails, another one is made, and the document is played again.
 
-cluster-autoscaler logs more than it would, so that it is known why it does something. In runs that
-may end early its loops follow each other faster, and it removes nodes sooner, as it must be waited
-for.
+cluster-autoscaler logs at -v=4 or more, so that its log says why it does something. In runs that
+may end early, it has a shorter scan-interval and shorter delays before scale-downs, because each
+run must last until it has had time to act.
 """
 
 import asyncio
