@@ -1,4 +1,6 @@
-"""Facts of an incident from snapshots and logs of cluster-autoscaler (CA), beyond objects."""
+"""What an import keeps of a dump besides the imported objects: cluster-autoscaler's node groups,
+pending pods, Events and logs.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

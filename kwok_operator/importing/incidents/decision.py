@@ -44,7 +44,7 @@ BACKOFF: Final = "in backoff after failed scale-up"
 
 
 class WindowEnd(StrEnum):
-    """Why loops after this one don't count any more."""
+    """Why the window of loops that count for a decision ends."""
 
     SETTLED = "settled"
     """No pod is pending for which CA could do anything."""

@@ -24,8 +24,10 @@ FORMAT: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class WorkloadPlacement:
-    """The pods of a workload, or one pod without an owner. `on` counts them by node; `ordinals` has
-    a StatefulSet's pods. `pending` has the creation times of pods without a node; empty if unknown.
+    """The pods of a workload, or one pod without an owner.
+
+    `on` counts them by node; `ordinals` maps the ordinals of a StatefulSet's pods to their nodes.
+    `pending` has the creation time of each pod without a node, "" if the time is unknown.
     """
 
     ref: Ref

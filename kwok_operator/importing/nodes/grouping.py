@@ -78,9 +78,12 @@ _MAX_VALUE: Final = 253
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """The groups that nodes have become. `places` gives the groups for each name and label of a
-    node; `read` is the number of Nodes; `labels` are the labels of the nodes of each group; `nth`
-    maps the names of nodes to group and number; `barriers` has what keeps pods off single nodes.
+    """The groups that nodes have become.
+
+    `places` maps each name and label of a node to the groups whose nodes had it (pods/binding.py);
+    `read` is the number of objects that were read; `labels` has the labels of each group's
+    template; `nth` maps the names of nodes to group and number; `barriers` has what keeps pods off
+    single nodes.
     """
 
     groups: Sequence[ImportedGroup]

@@ -1,4 +1,6 @@
-"""Tables for `keep`: the fields of pods and workloads that decide scheduling and scaling."""
+"""Tables for `copy_allowed`: the fields of pods and workloads that decide their scheduling and
+scaling.
+"""
 
 import re
 from typing import Final

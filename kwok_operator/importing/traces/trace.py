@@ -105,7 +105,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The recording ended here as intended."""
+    """The last line of a trace that was not cut off."""
 
     at: float
 
