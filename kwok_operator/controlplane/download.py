@@ -139,7 +139,8 @@ def kwokctl_url(*, version: str, platform: tuple[str, str], environ: Mapping[str
 def release_urls(
     kwokctl: Path, *, kubernetes: str, etcd: str, environ: Mapping[str, str]
 ) -> dict[str, str]:
-    """Ask kwokctl where the binaries of these versions are released, by tool name."""
+    """Ask kwokctl where the binaries of these versions are released. Return the URL of each tool,
+    by the tool's name."""
     with tempfile.TemporaryDirectory() as empty:
         # Run in an empty directory: if a cluster existed there, kwokctl would name its local files.
         env = {

@@ -138,7 +138,8 @@ def _started(
 
 
 def delete(name: str = DEFAULT_NAME, *, settings: Settings | None = None) -> None:
-    """Remove a cluster, its processes and its files. It is no error if there is none."""
+    """Remove a cluster, its processes and its files. It is no error if there is none. A borrowed
+    cluster is left alone."""
     settings = settings or Settings.from_environ(os.environ)
     if settings.borrowed_kubeconfig is not None:
         return
@@ -157,7 +158,8 @@ def removal(name: str) -> str:
 
 
 def names(*, settings: Settings | None = None) -> list[str]:
-    """Name the clusters that were created from this cache, running or not."""
+    """Return the names of the clusters that have files in the cache of `settings`, running or
+    not."""
     settings = settings or Settings.from_environ(os.environ)
     return sorted(path.name for path in (settings.cache / "clusters").glob("*/"))
 

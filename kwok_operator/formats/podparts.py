@@ -73,12 +73,13 @@ def workload(metadata: Mapping[str, Any]) -> str:
 
 
 def gang(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> tuple[str, int]:
-    """Returns the gang (pods that must run together) of a pod, as Kind/NAMESPACE/NAME, from its
-    fields, labels or annotations; and how many of its pods must run at once, 0 if the pod doesn't
-    say. ("", 0) without a gang; a Job whose pods name none is a gang, too.
+    """Returns a pod's gang (pods that must run together) as Kind/NAMESPACE/NAME, and how many of
+    the gang's pods must run at once.
 
-    In this order: scheduling.k8s.io (core/v1 PodSchedulingGroup), coscheduling of scheduler-plugins
-    (apis/scheduling/v1alpha1), Volcano (apis/scheduling/v1beta1), Kueue's groups of plain pods
+    The pod's fields, labels or annotations name the gang; without one, the answer is ("", 0). The
+    number is 0 if the pod doesn't give it. These APIs count, in this order: scheduling.k8s.io
+    (core/v1 PodSchedulingGroup), coscheduling of scheduler-plugins (apis/scheduling/v1alpha1),
+    Volcano (apis/scheduling/v1beta1), Kueue's groups of plain pods
     (pkg/controller/jobs/pod/constants), LeaderWorkerSet (api/leaderworkerset/v1).
     """
     labels, notes = as_map(metadata.get("labels")), as_map(metadata.get("annotations"))

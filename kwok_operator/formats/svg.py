@@ -57,8 +57,10 @@ def short_number(value: float) -> str:
 
 
 def steps_path(points: Sequence[tuple[float, float]]) -> str:
-    """Returns the path of a line in steps: each value lasts until the next one. Invisible parts are
-    left out."""
+    """Returns the path of a line in steps: each value lasts until the next one.
+
+    The path leaves out changes that vanish when coordinates are rounded to 0.1.
+    """
     path: list[str] = []
     last_x, last_y = "", ""
     for x, y in points:

@@ -48,8 +48,8 @@ def nearest(word: str, known: Collection[str]) -> str | None:
 class Problem:
     """A problem: `reason` is one word for programs, `message` a sentence: field, value, remedy.
 
-    `blocks` means that something could not be read. Then nothing may be removed because it seems to
-    be missing.
+    `blocks` means that a part of the config could not be read or used, or a group not be written.
+    Then sources/provider.py neither removes nor marks the groups that are no longer derived.
     """
 
     reason: str

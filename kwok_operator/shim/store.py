@@ -88,7 +88,7 @@ class Store:
         return group if group is not None and self._is_served(group) else None
 
     def all_served(self) -> Iterator[Group]:
-        """Yields the groups that CA may drive, by name."""
+        """Yields the groups that CA may scale, in the order of their names."""
         return (self._groups[n] for n in sorted(self._groups) if self._is_served(self._groups[n]))
 
     def known(self, name: str) -> Group | None:

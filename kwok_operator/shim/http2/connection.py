@@ -36,7 +36,7 @@ class DataReceived(NamedTuple):
 
 
 class StreamReset(NamedTuple):
-    """The stream is over: the client cancelled it, or broke a rule on it."""
+    """The stream is over: the client cancelled it, or violated the protocol on it."""
 
     stream_id: int
     code: ErrorCode | int
