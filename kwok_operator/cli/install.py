@@ -4,8 +4,8 @@
     --clusterapi-crds --> clusterapi/crds.py --> objects
     objects --as_yaml--> standard output
     objects --apply-->   server-side apply as MANAGER; one line for each
-    objects --remove-->  deletes those that MANAGER has applied: CRDs first, while an operator is
-                         there that deletes nodes fast; the namespace last
+    objects --remove-->  deletes those that MANAGER has applied: CRDs first, then the nodes of
+                         groups; the namespace last
 
 The manifests are those of deploy/, rendered by `make manifests`. Before anything is written, the
 cluster is checked for every kind of object. A namespace that existed before is neither changed nor
@@ -22,7 +22,7 @@ import yaml
 
 from kwok_operator.cli.install_settings import CRDS, DIRECTORY, InstallSettings, overlays
 from kwok_operator.clusterapi.crds import emulated_crds, is_marked
-from kwok_operator.constants import NODE_GROUP_LABEL, NODES_PATH
+from kwok_operator.constants import API_GROUP, KIND, NODE_GROUP_LABEL, NODES_PATH, PLURAL
 from kwok_operator.errors import (
     ApiError,
     ConflictError,
@@ -45,7 +45,7 @@ from kwok_operator.formats.manifests import (
     reference,
     with_image,
 )
-from kwok_operator.kube.client import APPLY, KubeClient
+from kwok_operator.kube.client import ACCEPT_METADATA_LIST, APPLY, KubeClient
 from kwok_operator.kube.config import load_connection
 from kwok_operator.kube.decode import decode_dict
 
@@ -53,6 +53,8 @@ MANAGER: Final = "kwok-operator-install"
 """The field manager that `kubectl get --show-managed-fields` shows for applied objects."""
 
 _POLL: Final = 0.5
+_AT_ONCE: Final = 20
+_CRD_OF_GROUPS: Final = f"{PLURAL}.{API_GROUP}"
 _RETRIES: Final = 3
 _DUMPER: Final[Any] = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
@@ -216,8 +218,8 @@ class Installer:
         deleted = [manifest for manifest in first if await self._delete(manifest)]
         for manifest in deleted:
             await self._until(manifest, lambda crd: crd is None, "is still there")
-        if deleted:
-            await self._wait_for_nodes()
+        if any(name_of(crd) == _CRD_OF_GROUPS for crd in deleted):
+            await self._delete_nodes()
         for manifest in rest:
             if await self._delete(manifest) and manifest["kind"] == "Namespace":
                 await self._until(manifest, lambda namespace: namespace is None, "is still there")
@@ -254,20 +256,48 @@ class Installer:
             with suppress(NotFoundError):
                 await self._client.get_json(path, {"limit": "1"}, retries=_RETRIES)
 
-    async def _wait_for_nodes(self) -> None:
-        """Waits until the nodes of groups are gone, at most `timeout` seconds: the operator deletes
-        them fast, the garbage collector slowly.
+    async def _delete_nodes(self) -> None:
+        """Deletes the nodes of groups, which are gone with their CRD, and waits for their end, at
+        most `timeout` seconds. The operator deletes them, too, until it notices that the CRD is
+        gone. The garbage collector may not: it no longer knows the kind of their owners.
         """
-        params = {"labelSelector": NODE_GROUP_LABEL, "limit": "1"}
-        waited = 0.0
-        while (await self._client.get_json(NODES_PATH, params, retries=_RETRIES))["items"]:
+        waited, slots = 0.0, asyncio.Semaphore(_AT_ONCE)
+        while left := await self._nodes_of_groups():
             if not waited:
-                self._say("waiting until the nodes of the groups are gone")
+                self._say("deleting the nodes of the groups")
             if waited >= self._timeout:
-                self._say("nodes are still there: the cluster's garbage collector goes on")
+                self._say("nodes are still there: something keeps them, such as a finalizer")
                 return
+            await asyncio.gather(*(self._delete_node(metadata, slots) for metadata in left))
             await self._sleep(_POLL)
             waited += _POLL
+
+    async def _nodes_of_groups(self) -> list[dict[str, Any]]:
+        """Returns the metadata of the nodes that a group owns. Those that `--cascade=orphan` has
+        kept have no owner.
+        """
+        answer = await self._client.request(
+            "GET",
+            NODES_PATH,
+            params={"labelSelector": NODE_GROUP_LABEL},
+            accept=ACCEPT_METADATA_LIST,
+            retries=_RETRIES,
+        )
+        every = (node["metadata"] for node in decode_dict(answer)["items"] or ())
+        return [
+            metadata
+            for metadata in every
+            if any(owner.get("kind") == KIND for owner in metadata.get("ownerReferences") or ())
+        ]
+
+    async def _delete_node(self, metadata: dict[str, Any], slots: asyncio.Semaphore) -> None:
+        if metadata.get("deletionTimestamp"):
+            return
+        body = {"preconditions": {"uid": metadata["uid"]}}
+        path = f"{NODES_PATH}/{metadata['name']}"
+        async with slots:
+            with suppress(NotFoundError, ConflictError):
+                await self._client.request("DELETE", path, body=body, retries=_RETRIES)
 
     async def _until(
         self,

@@ -260,17 +260,41 @@ async def test_what_others_applied_is_not_removed() -> None:
         assert writes(server) == []
 
 
-async def test_remove_waits_for_the_nodes_but_not_for_ever() -> None:
+def node_of(owner: str, name: str, *finalizers: str) -> Manifest:
+    owners = [{"apiVersion": "kwok-operator.io/v1alpha1", "kind": owner, "name": "g", "uid": "u"}]
+    labels = {"kwok-operator.io/node-group": "g"}
+    metadata = {"name": name, "labels": labels, "finalizers": [*finalizers]}
+    return {"metadata": metadata | ({"ownerReferences": owners} if owner else {})}
+
+
+async def test_remove_deletes_the_nodes_of_groups_and_no_others() -> None:
     async with ApplyingApiServer("ops") as server:
         await applied(server)
-        label = {"kwok-operator.io/node-group": "g"}
-        server.create(NODES, {"metadata": {"name": "g-1", "labels": label}})
+        for name, owner in (("g-1", "KwokNodeGroup"), ("kept", ""), ("theirs", "Other")):
+            server.create(NODES, node_of(owner, name))
         said = await removed(server)
-        assert said[1:3] == [
-            "waiting until the nodes of the groups are gone",
-            "nodes are still there: the cluster's garbage collector goes on",
-        ]
+        assert said[1] == "deleting the nodes of the groups"
+        assert server.objects(NODES).keys() == {"kept", "theirs"}
         assert said[-1] == f"{NAMES[0]} deleted"
+
+
+async def test_remove_waits_for_a_node_that_is_kept_but_not_for_ever() -> None:
+    async with ApplyingApiServer("ops") as server:
+        await applied(server)
+        server.create(NODES, node_of("KwokNodeGroup", "g-1", "example.com/kept"))
+        said = await removed(server)
+        assert "nodes are still there: something keeps them, such as a finalizer" in said
+        assert said[-1] == f"{NAMES[0]} deleted"
+
+
+async def test_nodes_stay_where_only_the_crds_of_cluster_api_go() -> None:
+    async with ApplyingApiServer("ops") as server:
+        await applied(server, emulated_crds())
+        server.create(NODES, node_of("KwokNodeGroup", "g-1"))
+        said = Said()
+        async with KubeClient(connection=server.connection()) as client:
+            await said.installer(client).remove(emulated_crds())
+        assert server.objects(NODES).keys() == {"g-1"}
 
 
 def test_the_crds_of_cluster_api_come_alone(capsys: pytest.CaptureFixture[str]) -> None:
