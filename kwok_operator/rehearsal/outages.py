@@ -349,7 +349,8 @@ class OutagePlayer:
             accept=ACCEPT_METADATA_LIST,
             retries=_RETRIES,
         )
-        labels = (as_map(value_at(n, "metadata", "labels")) for n in json.loads(answer)["items"])
+        nodes = as_list(json.loads(answer).get("items"))  # an empty list is null
+        labels = (as_map(value_at(node, "metadata", "labels")) for node in nodes)
         out = await self._pools_out(groups)
         there = standing_units(labels, groups, step.level, pools_out=out)
         if not there:

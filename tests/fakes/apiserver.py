@@ -388,7 +388,9 @@ class FakeApiServer:
             page = [partial(item) for item in page]
         kind = "PartialObjectMetadata" if metadata_only else collection.kind
         api_version = "meta.k8s.io/v1" if metadata_only else collection.api_version
-        return {"kind": f"{kind}List", "apiVersion": api_version, "metadata": meta, "items": page}
+        # An empty list of metadata is null, and only that.
+        found = page or (None if metadata_only else [])
+        return {"kind": f"{kind}List", "apiVersion": api_version, "metadata": meta, "items": found}
 
     async def _watch(
         self, request: web.Request, collection: Collection, metadata_only: bool
