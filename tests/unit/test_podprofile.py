@@ -112,8 +112,8 @@ def test_without_usage_there_is_no_object() -> None:
 def test_usage_without_room_is_reported_and_the_others_keep_theirs() -> None:
     """Of an expression that is too long, or too deep, kwok makes nothing at all."""
     use = {"usage": {"cpu": {"constant": "250m"}}}
-    far = [Profile.of(f"far{n}", spec_of(), namespaces=[f"far{n}"]) for n in range(100)]
-    near = [Profile.of(f"near{n:03}", spec_of(**use), namespaces=["x"]) for n in range(92)]
+    far = [Profile.of(f"far{n}", spec_of(), namespaces=[f"far{n}"]) for n in range(200)]
+    near = [Profile.of(f"near{n:03}", spec_of(**use), namespaces=["x"]) for n in range(120)]
     assert without_usage([*far, *near]) == {profile.name for profile in near[90:]}
     found = compile_usage([*far, *near])
     assert found is not None
