@@ -22,7 +22,7 @@ import yaml
 
 from kwok_operator.cli.install_settings import CRDS, DIRECTORY, InstallSettings, overlays
 from kwok_operator.clusterapi.crds import emulated_crds, is_marked
-from kwok_operator.constants import API_GROUP, KIND, NODE_GROUP_LABEL, NODES_PATH, PLURAL
+from kwok_operator.constants import API_GROUP, KIND, NODE_GROUP_LABEL, PLURAL
 from kwok_operator.errors import (
     ApiError,
     ConflictError,
@@ -45,9 +45,10 @@ from kwok_operator.formats.manifests import (
     reference,
     with_image,
 )
-from kwok_operator.kube.client import ACCEPT_METADATA_LIST, APPLY, KubeClient
+from kwok_operator.kube.client import APPLY, KubeClient
 from kwok_operator.kube.config import load_connection
 from kwok_operator.kube.decode import decode_dict
+from kwok_operator.kube.resources import NODES
 
 MANAGER: Final = "kwok-operator-install"
 """The field manager that `kubectl get --show-managed-fields` shows for applied objects."""
@@ -276,17 +277,9 @@ class Installer:
         """Returns the metadata of the nodes that a group owns. Those that `--cascade=orphan` has
         kept have no owner.
         """
-        answer = await self._client.request(
-            "GET",
-            NODES_PATH,
-            params={"labelSelector": NODE_GROUP_LABEL},
-            accept=ACCEPT_METADATA_LIST,
-            retries=_RETRIES,
-        )
-        every = (node["metadata"] for node in decode_dict(answer)["items"] or ())
         return [
             metadata
-            for metadata in every
+            for metadata in await NODES.metadata(self._client, labelSelector=NODE_GROUP_LABEL)
             if any(owner.get("kind") == KIND for owner in metadata.get("ownerReferences") or ())
         ]
 
@@ -294,7 +287,7 @@ class Installer:
         if metadata.get("deletionTimestamp"):
             return
         body = {"preconditions": {"uid": metadata["uid"]}}
-        path = f"{NODES_PATH}/{metadata['name']}"
+        path = NODES.path(name=metadata["name"])
         async with slots:
             with suppress(NotFoundError, ConflictError):
                 await self._client.request("DELETE", path, body=body, retries=_RETRIES)

@@ -34,6 +34,10 @@ class ApiResource(NamedTuple):
         return [item["metadata"] for item in json.loads(answer).get("items") or ()]
 
 
+NODES: Final = ApiResource("", "v1", "nodes", "Node", namespaced=False, verbs=frozenset())
+"""Nodes, whose path is known without discovery."""
+
+
 class ApiResources:
     """The kinds that one API server serves."""
 

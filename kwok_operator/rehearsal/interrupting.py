@@ -6,7 +6,6 @@ node. Nodes that aren't drained when the notice is over are lost.
 """
 
 import asyncio
-import json
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
@@ -24,7 +23,8 @@ from kwok_operator.constants import (
 )
 from kwok_operator.errors import ConflictError, NotFoundError
 from kwok_operator.formats.untyped import text_at
-from kwok_operator.kube.client import ACCEPT_METADATA_LIST, MERGE_PATCH, KubeClient
+from kwok_operator.kube.client import MERGE_PATCH, KubeClient
+from kwok_operator.kube.resources import NODES
 from kwok_operator.rehearsal.kubectl import CommandError
 from kwok_operator.rehearsal.machines import (
     Machine,
@@ -108,16 +108,9 @@ class Interrupter:
 
     async def _machines(self, *selectors: str) -> list[Machine]:
         """Returns the machines whose Nodes have these labels, except those under notice."""
-        answer = await self._client.request(
-            "GET",
-            NODES_PATH,
-            params={"labelSelector": ",".join(selectors)},
-            accept=ACCEPT_METADATA_LIST,
-            retries=_RETRIES,
-        )
+        nodes = await NODES.metadata(self._client, labelSelector=",".join(selectors))
         now = _now()
-        nodes = json.loads(answer).get("items") or ()
-        machines = [read_machine(each["metadata"], now=now) for each in nodes]
+        machines = [read_machine(metadata, now=now) for metadata in nodes]
         noticed = {machine.uid for _, machine in self._ends}
         return [each for each in machines if each and each.uid not in noticed]
 

@@ -19,14 +19,14 @@ from kwok_operator.cloud.draws import InstanceSeed
 from kwok_operator.constants import (
     GROUPS_PATH,
     NODE_GROUP_LABEL,
-    NODES_PATH,
     POOLS_PATH,
     ZONE_LABEL,
 )
 from kwok_operator.errors import NotFoundError
 from kwok_operator.formats.untyped import as_list, as_map, text_at, value_at
 from kwok_operator.formats.words import names_in_words
-from kwok_operator.kube.client import ACCEPT_METADATA_LIST, MERGE_PATCH, KubeClient
+from kwok_operator.kube.client import MERGE_PATCH, KubeClient
+from kwok_operator.kube.resources import NODES
 from kwok_operator.rehearsal.kubectl import CommandError
 from kwok_operator.rehearsal.scenario.applied import layouts_of, zone_in
 from kwok_operator.rehearsal.scenario.timeline import OutageStep, UnitsStep
@@ -342,15 +342,9 @@ class OutagePlayer:
         """Returns the units that a step takes out, and what is to be said if they are too few."""
         if step.level is None:
             return tuple(sorted(set(step.values or ()))), ""
-        answer = await self._client.request(
-            "GET",
-            NODES_PATH,
-            params={"labelSelector": f"{NODE_GROUP_LABEL},{long_form(step.level)}"},
-            accept=ACCEPT_METADATA_LIST,
-            retries=_RETRIES,
-        )
-        nodes = as_list(json.loads(answer).get("items"))  # an empty list is null
-        labels = (as_map(value_at(node, "metadata", "labels")) for node in nodes)
+        selector = f"{NODE_GROUP_LABEL},{long_form(step.level)}"
+        nodes = await NODES.metadata(self._client, labelSelector=selector)
+        labels = (as_map(node.get("labels")) for node in nodes)
         out = await self._pools_out(groups)
         there = standing_units(labels, groups, step.level, pools_out=out)
         if not there:
