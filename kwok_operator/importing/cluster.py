@@ -147,18 +147,18 @@ class ClusterClient:
             "timeoutSeconds": str(_WATCH_SECONDS),
         }
         await self._turn()
-        heard = time.monotonic()
         lines = self._client.lines(
-            path, params, inactivity=_SILENCE, on_open=opened, gather_for=lambda: 0.0
+            path,
+            params,
+            inactivity=_SILENCE,
+            silence_ends=False,
+            on_open=opened,
+            gather_for=lambda: 0.0,
         )
         try:
             async with aclosing(lines):
                 async for line in lines:
-                    heard = time.monotonic()
                     yield _event(line, path=path)
-            if time.monotonic() - heard >= _SILENCE:
-                server, cause = self._client.connection.server, "no answer in time"
-                raise ApiUnreachableError(server=server, cause=cause, method="GET", path=path)
         except KwokOperatorError as error:
             raise _unreadable(path, error, verb="watch") from error
 

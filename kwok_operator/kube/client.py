@@ -179,6 +179,7 @@ class KubeClient:
         *,
         timeout: float | None = None,  # noqa: ASYNC109 - of the whole stream
         inactivity: float = 70.0,
+        silence_ends: bool = True,
         on_open: Callable[[], None] | None = None,
         gather_for: Callable[[], float] = lambda: GATHER,
     ) -> AsyncGenerator[bytes, None]:
@@ -187,9 +188,9 @@ class KubeClient:
         After each read, further events are gathered for `gather_for()` seconds (gathering.py). An
         API server sends a bookmark each minute, so 70 s of silence mean a dead connection.
 
-        Raises ApiError if the watch is refused, ApiUnreachableError if it can't be opened or is
-        cut. A line that was cut off is dropped. Close the iterator (`contextlib.aclosing`) when
-        leaving it early.
+        Raises ApiError if the watch is refused, ApiUnreachableError if it can't be opened, is cut
+        or, without `silence_ends`, is silent for `inactivity` seconds. A line that was cut off is
+        dropped. Close the iterator (`contextlib.aclosing`) when leaving it early.
         """
         limits = aiohttp.ClientTimeout(
             total=timeout, sock_connect=CONNECT_TIMEOUT, sock_read=inactivity
@@ -208,7 +209,7 @@ class KubeClient:
                         yield line
                     await gather(connection.transport if connection else None, gather_for())
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            if opened and isinstance(error, TimeoutError):
+            if opened and silence_ends and isinstance(error, TimeoutError):
                 return
             raise self._unreachable(error, method="WATCH", path=path) from error
 
