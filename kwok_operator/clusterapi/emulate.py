@@ -144,10 +144,12 @@ class Emulation:
         clouds: Clouds,
         executor: Executor,
         recorder: Recorder,
+        wake: Callable[[str], None],
         sure: Callable[[], bool],
         draw: Callable[[], float] = random.random,
     ) -> None:
         self._terms = terms
+        self._wake = wake
         self._store = store
         self._cache = cache
         self._clouds = clouds
@@ -377,7 +379,8 @@ class Emulation:
             return False
         try:
             # Stored before the watch reports it, as the next pass must see the group as it is now.
-            self._store.seen(await self._writer.scale(group, change), False)
+            if self._store.seen(await self._writer.scale(group, change), False):
+                self._wake(group.name)
         except NotFoundError:
             return True
         except InvalidError:

@@ -1,6 +1,6 @@
 """The groups that exist, and those that existed until a moment ago.
 
-    kopf's events ──> GroupStore ──> the queue, and others in `changed`
+    kopf's events ──> GroupStore ──> companions, and others in `changed`
     listings now and then ──┘
 
 A group that can't be read is treated as not seen: the operator neither works on it nor deletes its

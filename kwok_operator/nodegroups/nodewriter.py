@@ -1,14 +1,13 @@
-"""Creates, changes and deletes single nodes, and interprets the API server's answers.
+"""Reads, changes and deletes single nodes, and interprets the API server's answers.
 
-A 404 on a delete or a 409 on a create is a result, not an error. Every answer updates the cache.
-The executor calls all methods but `check` and the reads; these make each request once, because
-after a 429, a 5xx or no answer the executor repeats the whole call. That is harmless: a second POST
-finds the node of the first by its name, and a second DELETE finds nothing.
+A 404 on a delete is a result, not an error. Every answer updates the cache. The executor calls all
+methods but `check` and the reads; these make each request once, because after a 429, a 5xx or no
+answer the executor repeats the whole call. That is harmless: a second DELETE finds nothing.
+creation.py creates nodes.
 """
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from kwok_operator import constants
@@ -18,7 +17,6 @@ from kwok_operator.errors import (
     REFUSED,
     AlteredNodeError,
     ApiError,
-    ApiUnreachableError,
     BadRequestError,
     ConflictError,
     ForbiddenError,
@@ -38,7 +36,7 @@ from kwok_operator.kube.client import (
 from kwok_operator.kube.decode import NODES, NodeView, decode_dict
 from kwok_operator.nodegroups.cleaning import Node
 from kwok_operator.nodegroups.inplace import Patch, after, make_patches
-from kwok_operator.nodegroups.naming import NodeNames, group_of_node
+from kwok_operator.nodegroups.naming import group_of_node
 from kwok_operator.nodegroups.nodecache import NodeCache, NodeRecord
 from kwok_operator.nodegroups.podwriter import PodRemover
 from kwok_operator.nodegroups.template import owner_reference
@@ -101,48 +99,7 @@ class NodeWriter:
             )
         except ConflictError:
             return  # the name is taken; the API server checks that only after the node's fields
-        _require_marks(NODES.one(answer), name, group=group, uid=uid, template_hash=template_hash)
-
-    async def create(
-        self, name: str, body: bytes, *, group: str, uid: str, template_hash: str
-    ) -> Stored | None:
-        """Creates a node. Returns None if its name belongs to a node that the operator did not
-        make.
-
-        Raises AlteredNodeError if a webhook removed the marks of the node's group or template. Such
-        a node is deleted again, or the group would create nodes without end.
-        """
-        try:
-            answer = await self._client.request(
-                "POST", NODES_PATH, params={"fieldManager": FIELD_MANAGER}, body=body
-            )
-        except ConflictError:
-            self._count_request()
-            found = await self._read(name)
-            if found is None or found.node.deleting or not _is_made_by_us(found.body):
-                logger.info("name is taken: group=%s node=%s", group, name)
-                return None
-            # If the answer to an earlier POST was lost, its node may have the previous template.
-            stored, template_hash = found, template_hash_of(found.node)
-        else:
-            stored = Stored(answer, NODES.one(answer))
-        try:
-            _require_marks(stored.node, name, group=group, uid=uid, template_hash=template_hash)
-        except AlteredNodeError:
-            self._count_request()
-            await self._take_back(stored.node, group=group, uid=uid)
-            raise
-        self._cache.created(group, self._cache.record_of(stored.node))
-        return stored
-
-    async def _take_back(self, node: NodeView, *, group: str, uid: str) -> None:
-        record = self._cache.record_of(node)
-        try:
-            await self._delete(record, {"uid": node.uid}, retries=_RETRIES)
-        except (ApiError, ApiUnreachableError) as error:
-            serial = NodeNames.of(group, uid).serial(node.name)
-            self._cache.lost(replace(record, group=group, owner=uid, serial=serial))
-            logger.warning("not deleted: group=%s node=%s error=%s", group, node.name, error)
+        require_marks(NODES.one(answer), name, group=group, uid=uid, template_hash=template_hash)
 
     async def regain(
         self, stray: NodeRecord, *, group: str, uid: str, label: str, looking: bool = False
@@ -152,7 +109,7 @@ class NodeWriter:
 
         Returns the names of the lost marks as text; "" if there are none, or the node is gone.
         """
-        stored = await self._read(stray.name)
+        stored = await self.read(stray.name)
         if stored is None or stored.node.deleting or not _may_be(stored.node, stray, uid=uid):
             self._cache.settle_stray(group, stray.name)
             return ""
@@ -308,7 +265,7 @@ class NodeWriter:
             # The patch contains the uid, which can't change. So the API server refuses it for
             # another node of this name.
             self._count_request()
-            stored = await self._read(record.name)
+            stored = await self.read(record.name)
             if stored is None:
                 self._cache.deleted(record.name, gone=True)
             elif stored.node.uid == record.uid:
@@ -376,7 +333,7 @@ class NodeWriter:
 
     async def delete(self, record: NodeRecord, *, pods: bool) -> None:
         """Deletes a node without a drain; with `pods` also its pods, afterwards."""
-        refusal = await self._delete(record, {"uid": record.uid})
+        refusal = await self.delete_once(record, {"uid": record.uid})
         if refusal is not None and await self._reread(record) is not None:
             raise refusal  # the node is still the same: a webhook refuses its deletion
         if pods:
@@ -391,7 +348,7 @@ class NodeWriter:
         version = str(record.resource_version)
         for _ in range(_ORPHANING_TRIES):
             preconditions = {"uid": record.uid, "resourceVersion": version}
-            if await self._delete(record, preconditions) is None:
+            if await self.delete_once(record, preconditions) is None:
                 if pods:
                     await self._pods.remove(record.name, group=record.group)
                 return
@@ -400,7 +357,7 @@ class NodeWriter:
                 return
             version = str(stored.node.resource_version)
 
-    async def _delete(
+    async def delete_once(
         self, record: NodeRecord, preconditions: Mapping[str, str], *, retries: int = 0
     ) -> ConflictError | None:
         """Deletes a node; returns the ConflictError if a precondition doesn't hold."""
@@ -425,7 +382,7 @@ class NodeWriter:
     async def _reread(self, record: NodeRecord) -> Stored | None:
         """Reads the node again; None if it is gone, or another one has its name."""
         self._count_request()
-        stored = await self._read(record.name)
+        stored = await self.read(record.name)
         return stored if stored is not None and stored.node.uid == record.uid else None
 
     async def _forget(self, name: str, error: NotFoundError) -> None:
@@ -456,9 +413,9 @@ class NodeWriter:
             ) from error
 
     async def exists(self, name: str) -> bool:
-        return await self._read(name, retries=_RETRIES) is not None
+        return await self.read(name, retries=_RETRIES) is not None
 
-    async def _read(self, name: str, *, retries: int = 0) -> Stored | None:
+    async def read(self, name: str, *, retries: int = 0) -> Stored | None:
         """Reads a node; None if it is gone, which a list confirms."""
         try:
             return await self._get(name, retries=retries)
@@ -471,7 +428,7 @@ class NodeWriter:
         return Stored(body, NODES.one(body))
 
 
-def _require_marks(node: NodeView, name: str, *, group: str, uid: str, template_hash: str) -> None:
+def require_marks(node: NodeView, name: str, *, group: str, uid: str, template_hash: str) -> None:
     """Raises AlteredNodeError if a node lacks the marks of its group (label, annotations, owner) or
     template (hash)."""
     lost = _lost_marks(node, group=group, uid=uid)
@@ -505,12 +462,6 @@ def _lost_marks(node: NodeView, *, group: str, uid: str) -> list[str]:
         "the ownerReference to the KwokNodeGroup": uid in node.owner_uids,
     }
     return [mark for mark, there in marks.items() if not there]
-
-
-def _is_made_by_us(body: bytes) -> bool:
-    """Whether managedFields has an entry of the operator, which no webhook removes."""
-    written = decode_dict(body)["metadata"].get("managedFields") or ()
-    return any(entry.get("manager") == FIELD_MANAGER for entry in written)
 
 
 def _belongs(node: NodeView, *, uid: str) -> bool:

@@ -36,6 +36,7 @@ from kwok_operator.nodegroups.actions import Actions, deletes_pods
 from kwok_operator.nodegroups.announcements import announce_slowness
 from kwok_operator.nodegroups.autoscalable import disagreement
 from kwok_operator.nodegroups.client import Group
+from kwok_operator.nodegroups.creation import NodeCreation, NodePoster
 from kwok_operator.nodegroups.network import NodeNetwork
 from kwok_operator.nodegroups.nodecache import NodeRecord
 from kwok_operator.nodegroups.observation import (
@@ -49,6 +50,7 @@ from kwok_operator.nodegroups.parts import Parts, PassResult
 from kwok_operator.nodegroups.plan import NO_ADDRESSES, NODE_LIMIT, Places, Plan, make_plan
 from kwok_operator.nodegroups.reporting import GroupReporter, progress_interval
 from kwok_operator.nodegroups.statuswriter import GroupDoubtedError
+from kwok_operator.nodegroups.steps import Write
 from kwok_operator.nodegroups.strays import Strays
 from kwok_operator.nodegroups.templates import Resolution
 
@@ -71,7 +73,12 @@ class Reconciler:
     `sure()` says whether the known groups and nodes may be acted on."""
 
     def __init__(
-        self, parts: Parts, *, wake: Callable[[str, float], None], sure: Callable[[], bool]
+        self,
+        parts: Parts,
+        poster: NodePoster,
+        *,
+        wake: Callable[[str, float], None],
+        sure: Callable[[], bool],
     ) -> None:
         self._parts = parts
         self._wake = wake
@@ -83,6 +90,7 @@ class Reconciler:
         self._at_work = 0
         """The number of groups whose nodes are being created, deleted or patched."""
         self._actions = Actions(parts)
+        self._creation = NodeCreation(parts, poster)
         self._reporter = GroupReporter(parts)
         self._strays = Strays(parts)
         self._sweeps = Openings()
@@ -313,14 +321,37 @@ class Reconciler:
         group, memory = result.group, result.memory
         try:
             async with self._working(group, memory, result.resolution):
-                await self._actions.carry_out(
-                    result, opening=opening, stop=lambda: self._interrupted(group)
-                )
+                await self._carry_out(result, opening)
             memory.refusal = None
         except FAILED_REQUEST as error:
             memory.refusal = _in_words(error)
             self._parts.templates.forget(group.name)
             raise
+
+    async def _carry_out(self, result: PassResult, opening: list[NodeRecord]) -> None:
+        """Makes all writes of a plan. If some fail with one of FAILED_REQUEST, it raises the first
+        of these errors at the end."""
+        plan, node, actions = result.plan, result.resolution.node, self._actions
+        writes: list[Write] = []
+        if plan.delete:
+            writes.append(partial(actions.delete, result))
+        if opening:
+            writes.append(partial(actions.let_pods_on, result, opening))
+        writes += [write for step in result.steps for write in step.writes]
+        if node is not None and plan.create:
+            writes.append(partial(self._creation.create, result, node))
+        if node is not None and plan.update:
+            writes.append(partial(actions.update, result, node))
+        first: KwokOperatorError | None = None
+        for write in writes:
+            if self._interrupted(result.group):
+                break
+            try:
+                await write(lambda: self._interrupted(result.group))
+            except FAILED_REQUEST as error:
+                first = first or error
+        if first is not None:
+            raise first
 
     @asynccontextmanager
     async def _working(

@@ -40,6 +40,7 @@ from kwok_operator.kube.pacing import Pace
 from kwok_operator.kube.reflector import Reflector
 from kwok_operator.nodegroups.budget import NodeBudget
 from kwok_operator.nodegroups.client import Group, UnreadableGroup
+from kwok_operator.nodegroups.creation import NodePoster
 from kwok_operator.nodegroups.groupstore import GroupStore
 from kwok_operator.nodegroups.kwok import KwokLink
 from kwok_operator.nodegroups.nodecache import NodeCache, NodeRecord
@@ -131,8 +132,7 @@ class Assembly:
         )
         self.reconciler: Reconciler = self._make_reconciler(writer, metrics=metrics, clock=clock)
         self.node_reflector = self._node_reflector(nodes)
-        changed = self.store.changed
-        changed += [self.queue.add, self.companions.group_changed, self.provider.group_changed]
+        self.store.changed += [self.companions.group_changed, self.provider.group_changed]
         self._export(metrics)
 
     def _make_reconciler(self, writer: NodeWriter, *, metrics: Metrics, clock: Clock) -> Reconciler:
@@ -151,7 +151,13 @@ class Assembly:
             steps=self._steps,
             provider_id_prefix=self._settings.provider_id_prefix,
         )
-        return Reconciler(parts, wake=self.queue.add, sure=self._is_sure)
+        poster = NodePoster(
+            client=self._nodes,
+            cache=self.cache,
+            writer=writer,
+            count_request=self._executor.count_request,
+        )
+        return Reconciler(parts, poster, wake=self.queue.add, sure=self._is_sure)
 
     def _set_up_cache(self, client: KubeClient, *, clock: Clock) -> None:
         self.kwok = KwokLink(
@@ -213,6 +219,7 @@ class Assembly:
                 clouds=self.clouds,
                 executor=self._executor,
                 recorder=self.recorder,
+                wake=self.queue.add,
                 sure=self._is_sure,
                 draw=self._draw,
             )

@@ -1,7 +1,7 @@
 """The operator's handlers for kopf: its start, its end, and its reaction to each event.
 
     kopf ──> login, startup, cleanup ──> Operator (process.py): starts and stops the parts
-      ├────> events of groups ──> GroupStore ──> the queue of passes
+      ├────> events of groups ──> GroupStore, and the queue of passes
       └────> events of pools, profiles, ConfigMaps ──> Assembly: wakes the groups concerned
 
 Handlers of events only store the object and put names into a queue; passes do the work, comparing
@@ -88,7 +88,10 @@ def problem(memo: kopf.Memo, **_: Any) -> str | None:
 @kopf.on.event(API_GROUP, API_VERSION, PLURAL)
 async def on_group(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
     """Stores the group and puts its name into the queue: a pass looks at it."""
-    _operator(memo).parts.store.seen(*_seen(event))
+    parts = _operator(memo).parts
+    body, gone = _seen(event)
+    if parts.store.seen(body, gone):
+        parts.queue.add(body["metadata"]["name"])
 
 
 @kopf.on.event(API_GROUP, API_VERSION, POOL_PLURAL)

@@ -27,6 +27,7 @@ from kwok_operator.formats.times import parse_time
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.decode import NODES as NODE_DECODER
 from kwok_operator.nodegroups.api.template import GuardTaint, Template
+from kwok_operator.nodegroups.creation import NodePoster
 from kwok_operator.nodegroups.naming import NodeNames
 from kwok_operator.nodegroups.nodecache import NodeCache, NodeRecord
 from kwok_operator.nodegroups.nodewriter import NodeWriter
@@ -74,6 +75,9 @@ class World:
         )
         self.spent = 0
         self.writer = NodeWriter(client=client, cache=self.cache, count_request=self._spend)
+        self.poster = NodePoster(
+            client=client, cache=self.cache, writer=self.writer, count_request=self._spend
+        )
 
     def _spend(self) -> None:
         self.spent += 1
@@ -90,7 +94,7 @@ class World:
         template_hash = json.loads(made)["metadata"]["annotations"][
             constants.TEMPLATE_HASH_ANNOTATION
         ]
-        stored = await self.writer.create(
+        stored = await self.poster.create(
             NAME, made, group=GROUP, uid=UID, template_hash=template_hash
         )
         assert await self.writer.let_pods_on(NAME, uid=UID, stored=stored) is None

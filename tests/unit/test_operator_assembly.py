@@ -35,6 +35,7 @@ async def test_a_group_that_goes_before_its_first_pass_gives_its_room_back(
     await parts.take_over()
     assert parts.budget.granted == 7
     parts.store.seen(body, True)
+    parts.queue.add("web")
     await until(lambda: not parts.budget.granted)
 
 
@@ -89,6 +90,7 @@ async def test_a_foreign_node_that_can_not_be_read_stops_no_resync(
     name = NodeNames.of("web", body["metadata"]["uid"]).name(0)
     server.create(NODES, {"metadata": {"name": name}})
     parts.store.seen(body, False)
+    parts.queue.add("web")
     await until(lambda: name in str(server.objects(GROUPS)["web"].get("status")))
     begun.operator._spawn("recheck", parts.recheck())
     server.answer(b"[]", verb="get", resource="nodes", name=name)

@@ -1,0 +1,248 @@
+"""Creates nodes: which, from what, and with one POST each.
+
+    PassResult (a plan, and what it was made from)  --NodeCreation-->  names, bodies, addresses
+        --executor: many at once-->  NodePoster  --POST-->  the API server
+
+A 409 is a result, not an error: the name may be that of a node that an earlier POST created, whose
+answer was lost. It need not remember which nodes were left undone: the next plan is made from the
+nodes that exist then.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Final
+
+from kwok_operator import constants
+from kwok_operator.constants import NODES_PATH
+from kwok_operator.errors import (
+    REFUSED,
+    AlteredNodeError,
+    ApiError,
+    ApiUnreachableError,
+    ConflictError,
+    KwokOperatorError,
+)
+from kwok_operator.kube.client import KubeClient
+from kwok_operator.kube.decode import NODES, NodeView, decode_dict
+from kwok_operator.nodegroups.cleaning import Node
+from kwok_operator.nodegroups.client import Group
+from kwok_operator.nodegroups.naming import NodeNames
+from kwok_operator.nodegroups.network import NodeNetwork
+from kwok_operator.nodegroups.nodecache import NodeCache
+from kwok_operator.nodegroups.nodewriter import (
+    FIELD_MANAGER,
+    NodeWriter,
+    Stored,
+    require_marks,
+    template_hash_of,
+)
+from kwok_operator.nodegroups.observation import Observation
+from kwok_operator.nodegroups.parts import Parts, PassResult
+from kwok_operator.nodegroups.steps import FirstWrite, Stop
+from kwok_operator.nodegroups.template import KubeletEndpoint, NodeTemplate, render
+
+logger = logging.getLogger(__name__)
+
+WRITES_PER_PASS: Final = 2_000
+"""The most nodes that one pass creates, and the most that it patches. The next pass then checks
+whether more are still wanted."""
+_RETRIES: Final = 4
+"""How often a request is retried that the executor doesn't repeat."""
+
+
+class NodePoster:
+    """Creates single nodes. `count_request` is called for each request after the first, to count it
+    against --max-qps.
+
+    The executor calls `create`, which makes each request once, because after a 429, a 5xx or no
+    answer the executor repeats the whole call. A second POST finds the node of the first.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: KubeClient,
+        cache: NodeCache,
+        writer: NodeWriter,
+        count_request: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._client = client
+        self._cache = cache
+        self._writer = writer
+        self._count_request = count_request
+
+    async def create(
+        self, name: str, body: bytes, *, group: str, uid: str, template_hash: str
+    ) -> Stored | None:
+        """Creates a node. Returns None if its name belongs to a node that the operator did not
+        make.
+
+        Raises AlteredNodeError if a webhook removed the marks of the node's group or template. Such
+        a node is deleted again, or the group would create nodes without end.
+        """
+        try:
+            answer = await self._client.request(
+                "POST", NODES_PATH, params={"fieldManager": FIELD_MANAGER}, body=body
+            )
+        except ConflictError:
+            self._count_request()
+            found = await self._writer.read(name)
+            if found is None or found.node.deleting or not _is_made_by_us(found.body):
+                logger.info("name is taken: group=%s node=%s", group, name)
+                return None
+            # If the answer to an earlier POST was lost, its node may have the previous template.
+            stored, template_hash = found, template_hash_of(found.node)
+        else:
+            stored = Stored(answer, NODES.one(answer))
+        try:
+            require_marks(stored.node, name, group=group, uid=uid, template_hash=template_hash)
+        except AlteredNodeError:
+            self._count_request()
+            await self._take_back(stored.node, group=group, uid=uid)
+            raise
+        self._cache.created(group, self._cache.record_of(stored.node))
+        return stored
+
+    async def _take_back(self, node: NodeView, *, group: str, uid: str) -> None:
+        record = self._cache.record_of(node)
+        try:
+            await self._writer.delete_once(record, {"uid": node.uid}, retries=_RETRIES)
+        except (ApiError, ApiUnreachableError) as error:
+            serial = NodeNames.of(group, uid).serial(node.name)
+            self._cache.lost(replace(record, group=group, owner=uid, serial=serial))
+            logger.warning("not deleted: group=%s node=%s error=%s", group, node.name, error)
+
+
+class NodeCreation:
+    """Creates the nodes of plans."""
+
+    def __init__(self, parts: Parts, poster: NodePoster) -> None:
+        self._parts = parts
+        self._poster = poster
+
+    async def create(self, result: PassResult, node: Node, stop: Stop) -> None:
+        """Creates the nodes that a plan adds, of the template `node`. Raises one of FAILED_REQUEST
+        if some could not be created."""
+        group, plan, names = result.group, result.plan, result.seen.names
+        asked_at = {s: b.requested_at for b in plan.batches for s in b}
+        born_ready = group.spec.template.are_born_ready
+        for step in result.steps:
+            await step.before_nodes()
+        endpoint = await self._endpoint(result.seen) if born_ready else None
+        rendered = rendered_for(self._parts, group, node, endpoint)
+        uid_by_serial, cache = dict[int, str](), self._parts.cache
+
+        async def create(serial: int) -> None:
+            # The executor calls this again if a later request failed. Then the uid is known.
+            stored = None if serial in uid_by_serial else await post(serial)
+            if serial not in uid_by_serial:
+                return
+            name = names.name(serial)
+            # Steps write what belongs to the node, such as companions, before pods can come.
+            for step in result.steps:
+                await step.born(name, uid=uid_by_serial[serial])
+            if endpoint is not None:
+                # If the API server refuses, the next pass tries again, and reports it.
+                await self._parts.writer.let_pods_on(name, uid=group.uid, stored=stored)
+
+        async def post(serial: int) -> Stored | None:
+            name, ready, now = names.name(serial), endpoint is not None, self._parts.clock.now()
+            births = _births(result, node, serial)
+            ready &= all(birth.keeps_ready_parts for birth in births)
+            if rendered.network and not cache.claim(rendered.network, name, serial):
+                result.memory.given_up.add(serial)
+                return None
+            body = rendered.body(
+                name, requested_at=asked_at[serial], now=now, ready=ready, serial=serial
+            )
+            for birth in births:
+                body = birth.body(body, now=now)
+            try:
+                stored = await self._poster.create(
+                    name, body, group=group.name, uid=group.uid, template_hash=rendered.hash
+                )
+            except KwokOperatorError as error:
+                if rendered.network:
+                    self._give_back(name, error)
+                raise
+            if stored is None:
+                cache.release(name)
+                result.memory.taken[serial] = name
+                return None
+            uid_by_serial[serial] = stored.node.uid
+            result.memory.seen.add(serial)
+            result.memory.hashed_nodes.note_written(serial, template_hash_of(stored.node))
+            self._parts.metrics.node_created(group.name)
+            return stored
+
+        first = _first_ready(result, node) if born_ready else None
+        if endpoint is None and first is not None and self._parts.kwok.wants_scout():
+            await self._scout(result, first, create, stop)
+        else:
+            await self._parts.executor.run(
+                plan.create[:WRITES_PER_PASS], create, group=result.group.name, stop=stop
+            )
+
+    async def _scout(
+        self, result: PassResult, first: int, create: Callable[[int], Awaitable[None]], stop: Stop
+    ) -> None:
+        """Creates one node as kwok's scout: without Ready, to see whether kwok answers. The next
+        pass creates the other nodes, and knows the answer."""
+
+        async def post() -> bool:
+            await self._parts.executor.run([first], create, group=result.group.name, stop=stop)
+            return first in result.memory.seen
+
+        async with self._parts.kwok.scouting:
+            if self._parts.kwok.wants_scout() and await self._endpoint(result.seen) is None:
+                await self._parts.kwok.scout(result.seen.names.name(first), post)
+
+    def _give_back(self, name: str, error: KwokOperatorError) -> None:
+        """Releases the addresses that were reserved for a node whose creation failed. If the API
+        server gave no answer, the node may exist: then they are released later."""
+        if isinstance(error, REFUSED):
+            self._parts.cache.release(name)
+        else:
+            # Without an answer from the API server the node may exist.
+            self._parts.cache.unheard_of(name, now=self._parts.clock.monotonic())
+
+    async def _endpoint(self, seen: Observation) -> KubeletEndpoint | None:
+        return await self._parts.kwok.endpoint(record.name for record in seen.ready)
+
+
+def rendered_for(
+    parts: Parts, group: Group, node: Node, endpoint: KubeletEndpoint | None
+) -> NodeTemplate:
+    """Returns the template as nodes of the group are made from it now."""
+    return render(
+        node,
+        group=group.name,
+        uid=group.uid,
+        provider_id_prefix=parts.provider_id_prefix,
+        endpoint=endpoint,
+        nodes=parts.budget.granted,
+        machines=group.annotations.get(constants.MACHINES_ANNOTATION, ""),
+        network=NodeNetwork.of(group.spec.template.network, group=group.name),
+    )
+
+
+def _births(result: PassResult, node: Node, serial: int) -> list[FirstWrite]:
+    capacity = node["status"]["capacity"]
+    births = (step.birth(serial, capacity) for step in result.steps)
+    return [birth for birth in births if birth is not None]
+
+
+def _first_ready(result: PassResult, node: Node) -> int | None:
+    """Returns the first of the new serials whose node kwok may make Ready at once; None if there is
+    none. A simulated cloud delays some nodes."""
+    for serial in result.plan.create:
+        if all(birth.ready for birth in _births(result, node, serial)):
+            return serial
+    return None
+
+
+def _is_made_by_us(body: bytes) -> bool:
+    """Whether managedFields has an entry of the operator, which no webhook removes."""
+    written = decode_dict(body)["metadata"].get("managedFields") or ()
+    return any(entry.get("manager") == FIELD_MANAGER for entry in written)
