@@ -19,7 +19,7 @@ from kwok_operator.cli.main import main
 from kwok_operator.formats.times import parse_time
 from kwok_operator.importing.dumpfacts import DumpForm
 from kwok_operator.importing.incidents.dump import read_dump
-from kwok_operator.importing.incidents.files import DumpError, files_in, may_have_objects
+from kwok_operator.importing.incidents.files import DumpError, files_in
 from kwok_operator.importing.incidents.spool import Spool
 from kwok_operator.importing.pods.objects import clean_object
 from kwok_operator.importing.reading import Reading
@@ -591,18 +591,26 @@ def test_a_folder_that_cannot_be_listed_is_no_empty_one(tmp_path: Path) -> None:
         next(files)
 
 
+@pytest.mark.parametrize("name", ["file.yaml", "file.yaml.gz"])
 @pytest.mark.parametrize(
-    ("text", "counts"),
+    ("text", "read_again"),
     [
-        ("# Written by kwok-operator import, which replaces it\nkind: Node\n", False),
+        ("# Written by kwok-operator import, which replaces it\n", False),
         ('{\n  "writer": "kwok-operator import",\n', False),
-        ("kind: Deployment\nmetadata: {annotations: {cause: kwok-operator import}}\n", True),
-        ('{"kind": "PodList", "note": "kwok-operator import --from x"}', True),
+        ("# of kwok-operator import\n", True),
+        ('{"note": "kwok-operator import --from x",\n', True),
     ],
 )
-def test_only_the_files_of_an_import_are_left_out_of_a_folder(
-    tmp_path: Path, text: str, counts: bool
+async def test_a_folder_s_files_of_an_import_are_named_but_not_read(
+    tmp_path: Path, name: str, text: str, read_again: bool
 ) -> None:
-    path = tmp_path / "file.yaml"
-    path.write_text(text)
-    assert may_have_objects(path) == counts
+    (tmp_path / "nodes.json").write_text(json.dumps(listed([node("n1")])))
+    content = text + json.dumps(node("n2")).removeprefix("{" if text.startswith("{") else "")
+    pack = gzip.compress if name.endswith(".gz") else bytes
+    (tmp_path / name).write_bytes(pack(content.encode()))
+    reading = await read(tmp_path)
+    [group] = reading.nodes.finish(bounds=reading.bounds).manifests
+    assert group["spec"]["targetSize"] == (2 if read_again else 1)
+    assert [each.path for each in reading.unread if each.kind == "File"] == (
+        [] if read_again else [name]
+    )

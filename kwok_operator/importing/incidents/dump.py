@@ -34,6 +34,7 @@ from kwok_operator.importing.incidents.files import (
     files_in,
     form_of_folder,
     is_log_of_autoscaler,
+    is_output_of_import,
     may_have_objects,
     pieces_of,
 )
@@ -64,6 +65,7 @@ _OPENSHIFT: Final = "machine.openshift.io"
 _MOST_EVENTS: Final = 100_000
 _WRITERS: Final = ("cluster-autoscaler", "karpenter", "scheduler")
 """Parts of the names of components whose Events are kept."""
+_OUTPUT: Final = "an import has written it; it was left out, as it would count its objects twice"
 _FORMS: Final = (
     "a debugging snapshot of cluster-autoscaler (/snapshotz), the output of `kubectl cluster-info"
     " dump`, a must-gather folder, or of `kubectl get -o yaml` or json; logs go to --log"
@@ -108,7 +110,10 @@ class _Dump:
             if form := form_of_folder(inside):
                 self._facts.forms[path] = form
             if not is_folder or may_have_objects(file):
-                await self._file(file, path, name=str(inside))
+                if is_folder and is_output_of_import(file):
+                    self._unread(str(inside), _OUTPUT, needed=False)
+                else:
+                    await self._file(file, path, name=str(inside))
             elif is_log_of_autoscaler(path, inside):
                 self._facts.logs.append(file)
 

@@ -60,15 +60,17 @@ def _walked(path: Path) -> Iterator[Path]:
 
 
 def may_have_objects(path: Path) -> bool:
-    """Whether a file in a folder may contain objects, by its name. Others are logs and the like,
-    or the output of an import, which would double what it was made of.
-    """
-    if not path.name.removesuffix(".gz").endswith(_TEXTS):
-        return False
+    """Whether a file in a folder may contain objects, by its name. Others are logs and the like."""
+    return path.name.removesuffix(".gz").endswith(_TEXTS)
+
+
+def is_output_of_import(path: Path) -> bool:
+    """Whether an import has written the file. Read again, it would double what it was made of."""
     try:
-        return _OF_AN_IMPORT.match(next(chunks(path), b"")[:_HEAD]) is None
-    except OSError:
-        return True  # reading it reports the error
+        data = unzipped(chunks(path), damaged=DumpError, on_cut=lambda: None)
+        return _OF_AN_IMPORT.match(next(data, b"")[:_HEAD]) is not None
+    except (OSError, DumpError):
+        return False  # reading it reports the error
 
 
 def form_of_folder(path: Path) -> DumpForm | None:
