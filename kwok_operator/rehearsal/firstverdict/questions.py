@@ -17,7 +17,7 @@ from typing import Any, Final
 from kwok_operator.formats.untyped import as_list, as_map, value_at
 from kwok_operator.nodegroups.naming import is_object_name
 from kwok_operator.rehearsal.scenario.applied import zone_in
-from kwok_operator.rehearsal.scenario.parts import seconds_of
+from kwok_operator.rehearsal.scenario.autoscaler import delay_of
 
 AS_IT_STANDS: Final = "as-it-stands"
 AUTOSCALER: Final = "autoscaler"
@@ -44,8 +44,6 @@ _ACTS_WITHIN: Final = 25.0
 """Seconds beyond its scan-interval and new-pod-scale-up-delay within which cluster-autoscaler acts.
 When it has done nothing for so long after its start or its last action, it won't.
 """
-_DELAYS: Final = {"scan-interval": "10s", "new-pod-scale-up-delay": "0s"}
-"""Flags of cluster-autoscaler that set when it acts, with their defaults."""
 _MOST_NAMED: Final = 50
 _KINDS: Final = {
     kind.lower(): kind
@@ -166,17 +164,9 @@ def _lost(facts: CopyFacts, zone: str, *, processes: list[dict[str, Any]] | None
     lost["processes"] = [{**process, "starts": "byTimeline"}]
     # The pods without a place are counted at its start.
     lost["timeline"].append({"start": process["name"], "settledFor": _QUIET})
-    settled = _ACTS_WITHIN + _delay(as_map(value_at(process, "clusterAutoscaler", "flags")))
+    flags = as_map(value_at(process, "clusterAutoscaler", "flags"))
+    settled = _ACTS_WITHIN + sum(
+        delay_of(each, flags) for each in ("scan-interval", "new-pod-scale-up-delay")
+    )
     lost["until"] = {"settledFor": f"{settled:g}s", "atMost": f"{2 * longest + ceil(settled)}s"}
     return lost
-
-
-def _delay(flags: Mapping[str, Any]) -> float:
-    """Returns after how many seconds cluster-autoscaler acts by its flags."""
-    seconds = 0.0
-    for name, default in _DELAYS.items():
-        try:
-            seconds += seconds_of(flags.get(name, default))
-        except ValueError:
-            seconds += seconds_of(default)
-    return seconds

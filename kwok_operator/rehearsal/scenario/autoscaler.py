@@ -6,9 +6,10 @@ ClusterAutoscaler of a scenario, paths and addresses --autoscaler_flags--> argum
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from kwok_operator.constants import ALIKE_LABEL
+from kwok_operator.rehearsal.scenario.parts import seconds_of
 from kwok_operator.rehearsal.scenario.process import ClusterAutoscaler, FlagSet
 
 FAST: Final[Mapping[str, str]] = MappingProxyType(
@@ -30,6 +31,15 @@ FAST: Final[Mapping[str, str]] = MappingProxyType(
 """The flags of the set `fast` in docs/cluster-autoscaler.md. The other set, `production`, is empty:
 cluster-autoscaler then has its defaults.
 """
+DELAYS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "scan-interval": "10s",
+        "new-pod-scale-up-delay": "0s",
+        "scale-down-unneeded-time": "10m",
+        "scale-down-delay-after-add": "10m",
+    }
+)
+"""The flags that set when cluster-autoscaler checks the cluster and acts, with their defaults."""
 
 _GIVEN: Final = "given by the rehearsal"
 _LOGGED: Final = "not for a rehearsal, which reads warnings in the log"
@@ -45,6 +55,14 @@ GIVEN_FLAGS: Final[Mapping[str, str]] = MappingProxyType(
 OPERATOR_FLAGS: Final[Mapping[str, str]] = MappingProxyType(
     dict.fromkeys("kubeconfig listen log-format".split(), _GIVEN) | {"log-level": _LOGGED}
 )
+
+
+def delay_of(name: str, flags: Mapping[str, Any]) -> float:
+    """Returns the value of one of DELAYS, in seconds: its default if `flags` has no valid one."""
+    try:
+        return float(seconds_of(flags.get(name, DELAYS[name])))
+    except ValueError:
+        return float(seconds_of(DELAYS[name]))
 
 
 def autoscaler_flags(

@@ -34,7 +34,7 @@ from kwok_operator.rehearsal.kubectl import AsyncKubectl
 from kwok_operator.rehearsal.logs import log_of
 from kwok_operator.rehearsal.progress import Report
 from kwok_operator.rehearsal.runner import play
-from kwok_operator.rehearsal.scenario.autoscaler import FAST
+from kwok_operator.rehearsal.scenario.autoscaler import FAST, delay_of
 from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.scenario.parts import seconds_of
 from kwok_operator.rehearsal.scenario.process import ClusterAutoscaler, FlagSet
@@ -50,12 +50,6 @@ _STEADY_AT_LEAST: Final = 30.0
 """Seconds that a try always gets to become steady."""
 _LEAST_QUIET: Final = 4.0
 """The fewest seconds for which a try must be quiet."""
-_DELAYS: Final = {
-    "scan-interval": "10s",
-    "scale-down-unneeded-time": "10m",
-    "scale-down-delay-after-add": "10m",
-}
-"""Flags of cluster-autoscaler that set when it checks and acts, with their defaults."""
 _OF_NODES: Final = ("nodes", "instances", "churn", "utilisation", "cost")
 _OF_SCALE_UPS: Final = frozenset(
     ("nodes.max", "instances.max", "churn.created", TRIGGERED, NOT_TRIGGERED)
@@ -259,10 +253,9 @@ def _least_quiet(scenario: Scenario) -> float:
 
 
 def _delays(autoscaler: ClusterAutoscaler) -> dict[str, float]:
-    """Returns the values of the flags in _DELAYS, in seconds and in their order."""
+    """Returns the delays of _SOONER's flags, in seconds and in their order."""
     given = FAST if autoscaler.values is FlagSet.FAST else {}
-    flags = {**_DELAYS, **given, **autoscaler.flags}
-    return {name: _seconds(flags[name], name) for name in _DELAYS}
+    return {name: delay_of(name, {**given, **autoscaler.flags}) for name in _SOONER}
 
 
 def _sooner(autoscaler: ClusterAutoscaler, first: ClusterAutoscaler | None) -> dict[str, str]:
@@ -276,16 +269,9 @@ def _sooner(autoscaler: ClusterAutoscaler, first: ClusterAutoscaler | None) -> d
     return {
         name: text
         for name, text in _SOONER.items()
-        if delays[name] > _seconds(text, name)
+        if delays[name] > seconds_of(text)
         and (name == "scan-interval" or delays[name] <= given[name])
     }
-
-
-def _seconds(text: str, name: str) -> float:
-    try:
-        return float(seconds_of(text))
-    except ValueError:
-        return float(seconds_of(_DELAYS[name]))
 
 
 def _about(scenario: Scenario, chains: Sequence[Chain]) -> Mapping[int, Sequence[Chain]]:
