@@ -124,64 +124,18 @@ class NodeCreation:
     async def create(self, result: PassResult, node: Node, stop: Stop) -> None:
         """Creates the nodes that a plan adds, of the template `node`. Raises one of FAILED_REQUEST
         if some could not be created."""
-        group, plan, names = result.group, result.plan, result.seen.names
-        asked_at = {s: b.requested_at for b in plan.batches for s in b}
-        born_ready = group.spec.template.are_born_ready
+        born_ready = result.group.spec.template.are_born_ready
         for step in result.steps:
             await step.before_nodes()
         endpoint = await self._endpoint(result.seen) if born_ready else None
-        rendered = rendered_for(self._parts, group, node, endpoint)
-        uid_by_serial, cache = dict[int, str](), self._parts.cache
-
-        async def create(serial: int) -> None:
-            # The executor calls this again if a later request failed. Then the uid is known.
-            stored = None if serial in uid_by_serial else await post(serial)
-            if serial not in uid_by_serial:
-                return
-            name = names.name(serial)
-            # Steps write what belongs to the node, such as companions, before pods can come.
-            for step in result.steps:
-                await step.born(name, uid=uid_by_serial[serial])
-            if endpoint is not None:
-                # If the API server refuses, the next pass tries again, and reports it.
-                await self._parts.writer.let_pods_on(name, uid=group.uid, stored=stored)
-
-        async def post(serial: int) -> Stored | None:
-            name, ready, now = names.name(serial), endpoint is not None, self._parts.clock.now()
-            births = _births(result, node, serial)
-            ready &= all(birth.keeps_ready_parts for birth in births)
-            if rendered.network and not cache.claim(rendered.network, name, serial):
-                result.memory.given_up.add(serial)
-                return None
-            body = rendered.body(
-                name, requested_at=asked_at[serial], now=now, ready=ready, serial=serial
-            )
-            for birth in births:
-                body = birth.body(body, now=now)
-            try:
-                stored = await self._poster.create(
-                    name, body, group=group.name, uid=group.uid, template_hash=rendered.hash
-                )
-            except KwokOperatorError as error:
-                if rendered.network:
-                    self._give_back(name, error)
-                raise
-            if stored is None:
-                cache.release(name)
-                result.memory.taken[serial] = name
-                return None
-            uid_by_serial[serial] = stored.node.uid
-            result.memory.seen.add(serial)
-            result.memory.hashed_nodes.note_written(serial, template_hash_of(stored.node))
-            self._parts.metrics.node_created(group.name)
-            return stored
-
-        first = _first_ready(result, node) if born_ready else None
+        planned = _PlannedNodes(self._parts, self._poster, result, node, endpoint)
+        first = planned.first_ready() if born_ready else None
         if endpoint is None and first is not None and self._parts.kwok.wants_scout():
-            await self._scout(result, first, create, stop)
+            await self._scout(result, first, planned.create, stop)
         else:
+            serials = result.plan.create[:WRITES_PER_PASS]
             await self._parts.executor.run(
-                plan.create[:WRITES_PER_PASS], create, group=result.group.name, stop=stop
+                serials, planned.create, group=result.group.name, stop=stop
             )
 
     async def _scout(
@@ -198,6 +152,87 @@ class NodeCreation:
             if self._parts.kwok.wants_scout() and await self._endpoint(result.seen) is None:
                 await self._parts.kwok.scout(result.seen.names.name(first), post)
 
+    async def _endpoint(self, seen: Observation) -> KubeletEndpoint | None:
+        return await self._parts.kwok.endpoint(record.name for record in seen.ready)
+
+
+class _PlannedNodes:
+    """The nodes that one plan adds, by serial. With an `endpoint` they are born Ready."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        poster: NodePoster,
+        result: PassResult,
+        node: Node,
+        endpoint: KubeletEndpoint | None,
+    ) -> None:
+        self._parts = parts
+        self._poster = poster
+        self._result = result
+        self._capacity = node["status"]["capacity"]
+        self._born_ready = endpoint is not None
+        self._rendered = rendered_for(parts, result.group, node, endpoint)
+        self._requested_at = {s: batch.requested_at for batch in result.plan.batches for s in batch}
+        self._uids: dict[int, str] = {}
+
+    async def create(self, serial: int) -> None:
+        """Creates a node, with what steps write beside it. The executor calls this again if a
+        request failed; then the uid is known if it wasn't the POST."""
+        stored = None if serial in self._uids else await self._post(serial)
+        if serial not in self._uids:
+            return
+        result, name = self._result, self._result.seen.names.name(serial)
+        # Steps write what belongs to the node, such as companions, before pods can come.
+        for step in result.steps:
+            await step.born(name, uid=self._uids[serial])
+        if self._born_ready:
+            # If the API server refuses, the next pass tries again, and reports it.
+            await self._parts.writer.let_pods_on(name, uid=result.group.uid, stored=stored)
+
+    async def _post(self, serial: int) -> Stored | None:
+        group, memory, rendered = self._result.group, self._result.memory, self._rendered
+        name, births = self._result.seen.names.name(serial), self._births(serial)
+        now = self._parts.clock.now()
+        if rendered.network and not self._parts.cache.claim(rendered.network, name, serial):
+            memory.given_up.add(serial)
+            return None
+        ready = self._born_ready and all(birth.keeps_ready_parts for birth in births)
+        body = rendered.body(
+            name, requested_at=self._requested_at[serial], now=now, ready=ready, serial=serial
+        )
+        for birth in births:
+            body = birth.body(body, now=now)
+        try:
+            stored = await self._poster.create(
+                name, body, group=group.name, uid=group.uid, template_hash=rendered.hash
+            )
+        except KwokOperatorError as error:
+            if rendered.network:
+                self._give_back(name, error)
+            raise
+        if stored is None:
+            self._parts.cache.release(name)
+            memory.taken[serial] = name
+            return None
+        self._uids[serial] = stored.node.uid
+        memory.seen.add(serial)
+        memory.hashed_nodes.note_written(serial, template_hash_of(stored.node))
+        self._parts.metrics.node_created(group.name)
+        return stored
+
+    def first_ready(self) -> int | None:
+        """Returns the first of the new serials whose node kwok may make Ready at once; None if
+        there is none. A simulated cloud delays some nodes."""
+        for serial in self._result.plan.create:
+            if all(birth.ready for birth in self._births(serial)):
+                return serial
+        return None
+
+    def _births(self, serial: int) -> list[FirstWrite]:
+        births = (step.birth(serial, self._capacity) for step in self._result.steps)
+        return [birth for birth in births if birth is not None]
+
     def _give_back(self, name: str, error: KwokOperatorError) -> None:
         """Releases the addresses that were reserved for a node whose creation failed. If the API
         server gave no answer, the node may exist: then they are released later."""
@@ -206,9 +241,6 @@ class NodeCreation:
         else:
             # Without an answer from the API server the node may exist.
             self._parts.cache.unheard_of(name, now=self._parts.clock.monotonic())
-
-    async def _endpoint(self, seen: Observation) -> KubeletEndpoint | None:
-        return await self._parts.kwok.endpoint(record.name for record in seen.ready)
 
 
 def rendered_for(
@@ -225,21 +257,6 @@ def rendered_for(
         machines=group.annotations.get(constants.MACHINES_ANNOTATION, ""),
         network=NodeNetwork.of(group.spec.template.network, group=group.name),
     )
-
-
-def _births(result: PassResult, node: Node, serial: int) -> list[FirstWrite]:
-    capacity = node["status"]["capacity"]
-    births = (step.birth(serial, capacity) for step in result.steps)
-    return [birth for birth in births if birth is not None]
-
-
-def _first_ready(result: PassResult, node: Node) -> int | None:
-    """Returns the first of the new serials whose node kwok may make Ready at once; None if there is
-    none. A simulated cloud delays some nodes."""
-    for serial in result.plan.create:
-        if all(birth.ready for birth in _births(result, node, serial)):
-            return serial
-    return None
 
 
 def _is_made_by_us(body: bytes) -> bool:
