@@ -162,6 +162,11 @@ def test_units_are_named_as_the_topology_names_them(topology: dict[str, Any]) ->
             "byTimeline",
         ),
         ({"timeline": [SCALE | {"at": "11m"}]}, "timeline[0].at", "raise until.atMost"),
+        (
+            {"timeline": [{"scale": SCALE["scale"], "settledFor": "11m"}]},
+            "timeline[0].settledFor",
+            "raise until.atMost",
+        ),
         ({"until": {"settledFor": "9m", "atMost": "5m"}}, "until.settledFor", "lower it"),
         ({"expect": [RUNNING | {"when": {"at": "1h"}}]}, "expect[0].when", "after the end"),
         ({"workloads": arriving(rate="1/m")}, "workloads[0].arrivals", "end after 2,940 s"),

@@ -196,6 +196,8 @@ def _times(scenario: Scenario) -> Iterator[FieldProblem]:
             yield problem(("timeline", number, "at"), f"{step.at:g} s {late}")
         if step.delay > end:
             yield problem(("timeline", number, "delay"), f"{step.delay:g} s {late}")
+        if step.settled_for is not None and step.settled_for > end:
+            yield problem(("timeline", number, "settledFor"), f"{step.settled_for:g} s {late}")
     for number, each in enumerate(scenario.expect):
         if not isinstance(each.when, str) and each.when.at > end:
             yield problem(("expect", number, "when"), f"{each.when.at:g} s {late}")
