@@ -108,6 +108,8 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
+    """What happened to one pod until it ran, step by step, and the cause of its wait."""
+
     pod: str
     """The pod, as NAMESPACE/NAME."""
     workload: str

@@ -83,11 +83,12 @@ def follow(
 def without_retries(
     fleet: Fleet, replicas: int, machines: Machines, *, recently: bool
 ) -> tuple[int, bool]:
-    """Returns the replicas that Karpenter wants, and whether it has chosen Machines to delete.
+    """Returns the replicas without Karpenter's repeated reductions, and whether Karpenter has
+    annotated Machines that still exist. `recently`: whether it had shortly before.
 
-    Karpenter annotates each Machine that it deletes, and may lower the replicas again for the same
-    Machine until it sees its deletionTimestamp. So while it chooses Machines, or `recently` has, no
-    other Machine is deleted.
+    Karpenter annotates a Machine that it deletes, and lowers the replicas. It may lower them again
+    for the same Machine until it sees the Machine's deletionTimestamp. So after an annotation, the
+    result counts at least all Machines that aren't annotated.
     """
     alive = frozenset(_alive(fleet).values())
     chosen = alive & machines.annotated

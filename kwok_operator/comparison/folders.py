@@ -120,8 +120,11 @@ class ComparisonFolder:
         return registered
 
     def register(self, plan: ComparisonPlan) -> ComparisonPlan:
-        """Registers what the plan judges. If runs that count are over, the earlier registration
-        stays. Returns the plan to play. Raises SettingsError.
+        """Writes into registered.json which runs, figures and conditions will be judged, and the
+        seed of the order. Once a run that isn't a warm-up is over, the file stays as it is, and
+        replaces these of the plan.
+
+        Returns the plan to play. Raises SettingsError.
         """
         before = self.registered(plan)
         if before is not None and self._has_seen_any:

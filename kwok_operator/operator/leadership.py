@@ -89,7 +89,8 @@ class Fence:
 
 
 class Elector:
-    """Takes the Lease, holds it, releases it. `client` is only for the Lease, and has no fence.
+    """Takes the Lease, renews it, and releases it. `fence` refuses the writes of a replica that
+    doesn't lead; `client` must be one that it doesn't check.
 
     `identity` is this replica's, unlike any other's; `wall` returns the time of day.
     """

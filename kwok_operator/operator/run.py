@@ -34,7 +34,8 @@ async def run(settings: RunSettings, clusterapi: ClusterApiSettings | None = Non
     fence = Fence()
     check = fence.check if settings.leader_elect else None
     async with AsyncExitStack() as stack:
-        # The third client is for the Lease: no fence stops it, and it waits for no other request.
+        # The third client is for the Lease and the first checks: the fence doesn't stop it, and it
+        # waits for no request of the others.
         groups, nodes, own = [
             await stack.enter_async_context(
                 KubeClient(

@@ -84,9 +84,11 @@ JQ_DEFINITIONS: Final = (
 
 
 def jq_draw(key: DrawKey) -> str:
-    """Returns jq for `draw`, whose input is the number.
+    """Returns a jq expression that does what `draw` does with this key. Its input (`.`) is the
+    number that `number_of` or `number_of_try` made of a text.
 
-    Rounds are written one by one: as a loop over an array they take gojq three times as long.
+    It has the code of each round of the Feistel network, one after the other: gojq takes three
+    times as long for a loop over an array.
     """
     rounds = f"(. % {RANGE}) as $a | ((. - $a) / {RANGE}) as $b"
     low, high = "$a", "$b"

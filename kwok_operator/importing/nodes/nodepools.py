@@ -153,8 +153,11 @@ class _Pool:
         }
 
     def fits(self, manifest: Mapping[str, Any], nodes: Iterable[Mapping[str, str]]) -> bool:
-        """Whether the NodePool, which had no node, can make nodes with such labels. It can't if a
-        requirement was left out: without it, a NodePool for GPUs would make any node.
+        """Whether to keep a NodePool that had no node: whether its requirements allow one of
+        `nodes`, which are the labels of the imported groups' nodes.
+
+        Returns False if the import left out a requirement: a NodePool for GPUs, for instance, would
+        then make nodes without GPUs, too.
         """
         if any(note.reason is Reason.REQUIREMENT_UNKNOWN for note in self.notes):
             return False

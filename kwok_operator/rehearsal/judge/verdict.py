@@ -242,7 +242,7 @@ class WaitReasons:
 
 
 def place_of(chain: Chain) -> Place:
-    """Returns where the pod of a chain belongs, to compare it with a FigureScope."""
+    """Returns the namespace and the workload of the pod, which a FigureScope may contain."""
     return Place(chain.workload, chain.pod.partition("/")[0], rehearsed=chain.rehearsed)
 
 
