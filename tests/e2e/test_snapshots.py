@@ -72,7 +72,7 @@ POOLS: Final = {
 FLAGS: Final = {
     "leader-elect": "false",
     "namespace": SYSTEM,
-    "v": "4",
+    "v": "1",
     "scan-interval": "2s",
     "debugging-snapshot-enabled": "true",
     "scale-down-enabled": "false",
