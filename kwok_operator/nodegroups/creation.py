@@ -32,6 +32,7 @@ from kwok_operator.nodegroups.network import NodeNetwork
 from kwok_operator.nodegroups.nodecache import NodeCache
 from kwok_operator.nodegroups.nodewriter import (
     FIELD_MANAGER,
+    RETRIES,
     NodeWriter,
     Stored,
     require_marks,
@@ -47,8 +48,6 @@ logger = logging.getLogger(__name__)
 WRITES_PER_PASS: Final = 2_000
 """The most nodes that one pass creates, and the most that it patches. The next pass then checks
 whether more are still wanted."""
-_RETRIES: Final = 4
-"""How often a request is retried that the executor doesn't repeat."""
 
 
 class NodePoster:
@@ -107,7 +106,7 @@ class NodePoster:
     async def _take_back(self, node: NodeView, *, group: str, uid: str) -> None:
         record = self._cache.record_of(node)
         try:
-            await self._writer.delete_once(record, {"uid": node.uid}, retries=_RETRIES)
+            await self._writer.delete_once(record, {"uid": node.uid}, retries=RETRIES)
         except (ApiError, ApiUnreachableError) as error:
             serial = NodeNames.of(group, uid).serial(node.name)
             self._cache.lost(replace(record, group=group, owner=uid, serial=serial))

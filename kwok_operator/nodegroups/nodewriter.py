@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 FIELD_MANAGER = "kwok-operator"
 """The name in managedFields for our writes; without it, the API server takes the User-Agent's."""
-_RETRIES = 4
+RETRIES = 4
 """How often a request is retried that the executor doesn't repeat."""
 _UPDATE_TRIES = 5
 _ORPHANING_TRIES = 5
@@ -401,7 +401,7 @@ class NodeWriter:
             NODES_PATH,
             params={"fieldSelector": f"metadata.name={name}"},
             accept=ACCEPT_METADATA_LIST,
-            retries=_RETRIES,
+            retries=RETRIES,
         )
         if NODES.page(answer).items:
             raise ServerError(
@@ -413,7 +413,7 @@ class NodeWriter:
             ) from error
 
     async def exists(self, name: str) -> bool:
-        return await self.read(name, retries=_RETRIES) is not None
+        return await self.read(name, retries=RETRIES) is not None
 
     async def read(self, name: str, *, retries: int = 0) -> Stored | None:
         """Reads a node; None if it is gone, which a list confirms."""
