@@ -2,13 +2,16 @@
 
 import asyncio
 import signal
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeVar
 
 _NUMBERS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 T = TypeVar("T")
+
+_ends: list[Callable[[], None]] = []
+"""What a signal does, in the blocks that have been entered: the innermost one handles it."""
 
 
 @contextmanager
@@ -18,7 +21,8 @@ def cancelled_by_signals() -> Iterator[None]:
 
     If the block catches the CancelledError, the task continues as if it had never been cancelled.
     SIGINT works even if it was ignored at the start, as for commands that a script starts with `&`.
-    SIGHUP, which a closed terminal sends, stays ignored if it was, as under nohup.
+    SIGHUP, which a closed terminal sends, stays ignored if it was, as under nohup. Blocks may be
+    nested.
     """
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
@@ -36,13 +40,17 @@ def cancelled_by_signals() -> Iterator[None]:
     with suppress(NotImplementedError, ValueError, RuntimeError):  # works in the main thread only
         for number in before:
             loop.add_signal_handler(number, end)
+    _ends.append(end)
     try:
         yield
     finally:
+        _ends.pop()
         with suppress(NotImplementedError, ValueError, RuntimeError):
             for number in before:
                 loop.remove_signal_handler(number)
                 signal.signal(number, before[number])
+                if _ends:
+                    loop.add_signal_handler(number, _ends[-1])
         if ended:
             task.uncancel()
 

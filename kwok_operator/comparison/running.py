@@ -1,7 +1,11 @@
-"""Plays a comparison: one run after the other, each a rehearsal on its own cluster.
+"""Plays a comparison: one run after the other, each a rehearsal on a cluster that is as new.
 
     ComparisonPlan --> registered.json
     next_round --> its runs --rehearse--> runs/ --compared--> comparison.json, .html, .md
+
+Arms with the same version of Kubernetes and the same flags of its components share a control plane,
+which is reset before each run (keptcluster.py). With other arms each run makes its own, as a second
+one that is idle would take time from the first.
 
 Runs that are in the folder already aren't played again, so an interrupted comparison can be
 continued. Each start, also a continuation, plays a warm-up round first. The result files are
@@ -15,6 +19,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,10 +44,12 @@ from kwok_operator.comparison.rounds import (
     time_left,
 )
 from kwok_operator.errors import KwokOperatorError
+from kwok_operator.rehearsal.keptcluster import KeptCluster, kept_cluster, same_control_plane
 from kwok_operator.rehearsal.progress import Report, RunProgress
 from kwok_operator.rehearsal.rehearse import rehearse
 from kwok_operator.rehearsal.settings import RehearseSettings
 from kwok_operator.rehearsal.testbed import FindProgram
+from kwok_operator.signals import cancelled_by_signals
 
 FindProgramOf = Callable[[ComparisonArm], FindProgram]
 """Returns the function that finds an arm's programs. Each arm may have its own programs."""
@@ -91,6 +98,8 @@ class _Playing:
         self._over: set[str] = set()
         """The folders of runs that are over, or won't be played."""
         self._took: dict[str, list[float]] = {arm.name: [] for arm in plan.arms}
+        self._stack = AsyncExitStack()
+        self._kept: KeptCluster | None = None
 
     def _rounds(self) -> dict[int, WholeRound]:
         return whole_rounds(
@@ -133,6 +142,12 @@ class _Playing:
 
     async def play_all(self) -> bool:
         """Plays all runs that are missing. Returns False if it was interrupted."""
+        # A signal may come between two runs, too, and then a kept cluster must be deleted.
+        with cancelled_by_signals():
+            async with self._stack:
+                return await self._play_all()
+
+    async def _play_all(self) -> bool:
         stopped = False
         while (step := next_round(self._plan, self._rounds())) is not None:
             if self._cold and not await self._play(WARM_UP, 1):
@@ -182,6 +197,7 @@ class _Playing:
                     find_program=find,
                     report=lambda line: self._report(f"  {line}"),
                     show=_show_nothing,
+                    kept=await self._cluster(),
                 )
             except asyncio.CancelledError:
                 return None
@@ -209,6 +225,14 @@ class _Playing:
             busy = "; the machine was busy with something else" if facts.busy else ""
             self._report(f"run {run.folder}: {how}, {played.seconds:g} s{busy}")
         return played
+
+    async def _cluster(self) -> KeptCluster | None:
+        """Returns the control plane that all runs share; None if each run makes its own."""
+        first, *others = (arm.scenario for arm in self._plan.arms)
+        shared = controlplane.CAN_REWIND and all(same_control_plane(first, b) for b in others)
+        if shared and self._kept is None:
+            self._kept = await self._stack.enter_async_context(kept_cluster(first, "comparison"))
+        return self._kept
 
     def _which(self, run: PlannedRun) -> str:
         if run.pair == WARM_UP:

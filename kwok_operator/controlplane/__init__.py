@@ -26,7 +26,7 @@ from kwok_operator.controlplane.lifecycle import (
     revive,
 )
 from kwok_operator.controlplane.ownership import Choices, async_temporary, temporary
-from kwok_operator.controlplane.rewinding import Rewinder
+from kwok_operator.controlplane.rewinding import CAN_REWIND, Rewinder
 from kwok_operator.controlplane.settings import (
     DEFAULT_KUBERNETES_VERSION,
     PORTS_VARIABLE,
@@ -38,6 +38,7 @@ from kwok_operator.controlplane.toolsets import known_versions
 from kwok_operator.reporter import Reporter
 
 __all__ = [
+    "CAN_REWIND",
     "COMPONENTS",
     "DEFAULT_KUBERNETES_VERSION",
     "DEFAULT_NAME",

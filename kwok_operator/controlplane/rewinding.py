@@ -18,6 +18,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -29,6 +30,8 @@ from kwok_operator.controlplane import processes
 from kwok_operator.controlplane.cluster import Cluster
 from kwok_operator.controlplane.errors import ClusterError
 
+CAN_REWIND: Final = sys.platform == "linux"
+"""Whether a cluster can be put back on this machine: it needs /proc."""
 _RESTARTED: Final = ("kube-controller-manager", "kube-scheduler", "kwok-controller")
 _PORT_FLAGS: Final = ("--secure-port=", "--server-address=")
 _ALL: Final = "/registry/"

@@ -97,11 +97,6 @@ def making_of(
     first_port: int | None = None,
 ) -> AbstractAsyncContextManager[controlplane.Cluster]:
     """Returns the context in which a control plane exists as the scenario wants it."""
-    flags = {
-        component.value: dict(given)
-        for component, given in scenario.cluster.flags.items()
-        if component is not Component.OPERATOR
-    }
     version = {"KUBERNETES_VERSION": v} if (v := scenario.cluster.kubernetes) else {}
     ports = {controlplane.PORTS_VARIABLE: str(first_port)} if first_port else {}
     # With Stages as objects, so that pod profiles take effect.
@@ -111,13 +106,28 @@ def making_of(
         numbered=numbered,
         settings=controlplane.Settings.from_environ({**ports, **os.environ, **version}),
         stages=True,
-        flags=flags,
+        flags=_flags(scenario),
     )
+
+
+def _flags(scenario: Scenario) -> dict[str, dict[str, str]]:
+    """Returns the flags of the control plane's components. The operator isn't one of them."""
+    return {
+        component.value: dict(given)
+        for component, given in scenario.cluster.flags.items()
+        if component is not Component.OPERATOR
+    }
+
+
+def same_control_plane(one: Scenario, other: Scenario) -> bool:
+    """Returns whether both scenarios can be played on one control plane."""
+    same_version = one.cluster.kubernetes == other.cluster.kubernetes
+    return same_version and _flags(one) == _flags(other)
 
 
 @asynccontextmanager
 async def kept_cluster(
-    scenario: Scenario, *, same_beginning: bool = False
+    scenario: Scenario, prefix: str, *, same_beginning: bool = False
 ) -> AsyncIterator[KeptCluster]:
     """Makes a control plane for rehearsals of this scenario and of others with the same `cluster`;
     with `same_beginning`, of others that have the same `apply` and `placement`, too.
@@ -128,7 +138,7 @@ async def kept_cluster(
     # being restarted.
     first_port = random.SystemRandom().randrange(*_PORTS)
     with ExitStack() as afterwards:
-        async with making_of(scenario, "shrink", first_port=first_port) as cluster:
+        async with making_of(scenario, prefix, first_port=first_port) as cluster:
             kept = KeptCluster(cluster, manifests(()), same_beginning=same_beginning)
             # The processes of its components are waited for once they have been ended.
             afterwards.callback(kept.reap)

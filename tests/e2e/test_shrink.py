@@ -175,7 +175,7 @@ def _interrupted(path: Path, output: Path) -> None:
 
 async def test_nothing_of_a_try_reaches_the_next(tmp_path: Path) -> None:
     played = Scenario.model_validate({"name": "noisy", **scenario()})
-    async with kept_cluster(played) as kept:
+    async with kept_cluster(played, "shrink") as kept:
         kubectl = Kubectl(program=kept.cluster.kubectl, kubeconfig=kept.cluster.kubeconfig)
         before, pids, names = _everything(kubectl), [], []
         for number in range(2):

@@ -2,7 +2,8 @@
 
 import gzip
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -63,10 +64,17 @@ class FakeRehearse:
     """The run that is interrupted; counted from 1."""
     seeds: list[str] = field(default_factory=list)
     order: list[str] = field(default_factory=list)
+    clusters: list[str | None] = field(default_factory=list)
+    """The kept cluster of each run; None for one that makes its own."""
+
+    @asynccontextmanager
+    async def keep(self, scenario: Scenario, prefix: str) -> AsyncIterator[str]:
+        yield f"{prefix}-{len(set(self.clusters))}"
 
     async def __call__(
-        self, scenario: Scenario, settings: Any, *, folder: Path, **_: Any
+        self, scenario: Scenario, settings: Any, *, folder: Path, kept: Any = None, **_: Any
     ) -> Judged:
+        self.clusters.append(kept)
         name = folder.name.rpartition("-")[2]
         self.order.append(folder.name)
         self.seeds.append(scenario.draws_from)

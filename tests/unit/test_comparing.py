@@ -28,6 +28,7 @@ ORDER = "10"
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeRehearse:
     found = FakeRehearse()
     monkeypatch.setattr(running, "rehearse", found)
+    monkeypatch.setattr(running, "kept_cluster", found.keep)
     monkeypatch.setattr("kwok_operator.controlplane.find_tools", lambda *_, **__: None)
     return found
 
@@ -70,6 +71,23 @@ def test_runs_are_played_in_turn(path: Path, fake: FakeRehearse) -> None:
     assert {each["what"] for each in found["differs"]} == {"until", "kubernetes"}
     for name in ("comparison.html", "summary.md", "runs/2-b/report.html", "runs/2-b/verdict.json"):
         assert (path.parent / "out" / name).is_file()
+
+
+@pytest.mark.parametrize(
+    ("cluster", "shared"),
+    [
+        ({"flags": {"kwok-operator": {"node-workers": 4}}}, True),
+        ({"flags": {"kube-scheduler": {"v": "4"}}}, False),
+        ({"kubernetes": "1.35"}, False),
+    ],
+    ids=["operator's flags", "scheduler's flags", "version"],
+)
+def test_arms_with_one_control_plane_share_it(
+    path: Path, fake: FakeRehearse, cluster: dict[str, Any], shared: bool
+) -> None:
+    write(path, scenario(arms={"a": {}, "b": {"cluster": cluster}}, workloads=FOUR))
+    assert compare(path) == 0
+    assert fake.clusters == ["comparison-0" if shared else None] * 4
 
 
 def test_three_arms_are_played_in_rounds(

@@ -591,6 +591,14 @@ async def test_a_terminal_that_is_closed_is_an_interrupt_but_behind_nohup(ignore
         signal.signal(signal.SIGHUP, before)
 
 
+async def test_a_signal_after_an_inner_block_reaches_the_outer_one() -> None:
+    with pytest.raises(asyncio.CancelledError), cancelled_by_signals():
+        with cancelled_by_signals():
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(60)
+
+
 def test_what_nobody_reads_any_more_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     read, write = os.pipe()
     os.close(read)

@@ -178,7 +178,7 @@ class FirstVerdictPlayer:
         if self._kept is None:
             self._made = time.monotonic()
             self._kept = await self._stack.enter_async_context(
-                kept_cluster(read.scenario, same_beginning=True)
+                kept_cluster(read.scenario, "rehearsal", same_beginning=True)
             )
         return await rehearse(
             read.scenario,

@@ -226,7 +226,8 @@ class TryPlayer:
 
     async def _cluster(self) -> KeptCluster:
         if self._kept is None:
-            self._kept = await self._stack.enter_async_context(kept_cluster(self._scenario))
+            keeping = kept_cluster(self._scenario, "shrink")
+            self._kept = await self._stack.enter_async_context(keeping)
         return self._kept
 
 
