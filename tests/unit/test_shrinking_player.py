@@ -45,7 +45,7 @@ class Played:
         self.fails: list[Exception] = []
 
     @asynccontextmanager
-    async def made(self, _: Scenario) -> AsyncIterator[Any]:
+    async def made(self, _: Scenario, __: str) -> AsyncIterator[Any]:
         self.clusters += 1
         yield self
 
