@@ -1,4 +1,4 @@
-"""`kwok-operator compare`, as people run it: two arms, each run on a cluster of its own."""
+"""`kwok-operator compare`, as people run it: arms whose runs share a control plane."""
 
 import json
 import subprocess
@@ -57,7 +57,7 @@ def compare(path: Path, output: Path) -> subprocess.CompletedProcess[str]:
 
 
 def kill_after_a_run(path: Path, output: Path) -> str:
-    """Kills it in its second run; returns the cluster that it had then."""
+    """Kills it in its second run; returns its cluster."""
     command = [*COMMAND, f"--output={output}", str(path)]
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
@@ -69,7 +69,7 @@ def kill_after_a_run(path: Path, output: Path) -> str:
             if sum("rehearsing" in each for each in said) == 2:
                 break
         process.kill()
-    return cluster_of("".join(said[len(said) // 2 :]))
+    return cluster_of("".join(said))
 
 
 def told(output: Path) -> dict[str, Any]:
