@@ -16,6 +16,7 @@ arms each of the two rivals has 1 in 256, for which 9 pairs are just enough.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -249,7 +250,7 @@ def _step_by_step(ways: Mapping[_Key, Sequence[float]], rivals: int) -> dict[_Ke
     rarest = _allowed(len(most), rivals)
     of_so_many: dict[_Key, list[float]] = {}
     for name in sorted(ways, key=lambda each: ways[each][0]):
-        of_so_many[name] = most = [*map(max, most, ways[name])]
+        of_so_many[name] = most = [x if x > y else y for x, y in zip(most, ways[name], strict=True)]
     bars: dict[_Key, float] = {}
     bar, reached = math.inf, True
     for name in reversed(of_so_many):
@@ -265,21 +266,32 @@ def _signed_sums(
 ) -> list[float]:
     """Returns how far the pairs move together in each combination of flipped signs.
 
-    The first combination flips no sign. A Walsh transform computes all of them: combination w flips
-    pair p if w and the bit mask of p have an odd number of bits in common. With more pairs than
-    bits, only some combinations are tested; these form a group, as the test requires.
+    The first combination flips no sign. With more pairs than bits, only some combinations are
+    tested; these form a group, as the test requires.
     """
     bits = min(total - 1, _BITS + _doublings(rivals))
     columns = _columns(bits)
     largest = max(map(abs, moves)) or 1.0
     norm = math.sqrt(math.fsum((move / largest) ** 2 for move in moves)) * largest / counts or 1.0
-    sums = [0.0] * (1 << bits)
+    of_mask: dict[int, float] = defaultdict(float)
     for place, move in zip(places, moves, strict=True):
-        sums[columns[place % len(columns)]] += move / norm
-    for _ in range(bits):
-        one, other = sums[::2], sums[1::2]
-        sums = [*map(add, one, other), *map(sub, one, other)]
-    return sums
+        of_mask[columns[place % len(columns)]] += move / norm
+    return _walsh(of_mask, bits)
+
+
+def _walsh(values: Mapping[int, float], bits: int) -> list[float]:
+    """Returns the Walsh transform of the values at these bit masks: in its element w, the sign of a
+    value is flipped if w and the value's mask have an odd number of bits in common.
+
+    Most masks have one bit: so most halves are constant, and it takes a few passes, not `bits`.
+    """
+    if not any(values):
+        return [values.get(0, 0.0)] * (1 << bits)
+    top = 1 << bits - 1
+    without = {mask: value for mask, value in values.items() if not mask & top}
+    having = {mask ^ top: value for mask, value in values.items() if mask & top}
+    one, other = _walsh(without, bits - 1), _walsh(having, bits - 1)
+    return [*map(add, one, other), *map(sub, one, other)]
 
 
 def error(values: Sequence[float]) -> float:
