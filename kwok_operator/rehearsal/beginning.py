@@ -62,8 +62,9 @@ async def until_steady(
     """Returns once the cluster is steady. Raises TestbedError if it isn't after `within` seconds,
     and the errors of KubeClient.
 
-    Without a scheduler, `bind` replaces it, and pods that it doesn't bind aren't waited for.
-    `tried` means that all nodes existed before the scheduler saw any pod.
+    Without a scheduler, `bind` replaces it, and pods that it doesn't bind aren't waited for. With
+    `tried`, all nodes existed before the scheduler saw any pod, so pods that it has refused aren't
+    waited for.
     """
     began, nodes_came, reported, steady = time.monotonic(), None, "", 0
     reported_at = -_REPORT_SECONDS

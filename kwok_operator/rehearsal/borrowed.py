@@ -265,7 +265,6 @@ async def clear(clearing: Clearing, turns: Iterable[Turn], *, report: Report) ->
 
 
 async def _clear(clearing: Clearing, turns: Iterable[Turn], *, report: Report) -> bool:
-    """Deletes what the rehearsal created, and reports what is left. Returns whether all is gone."""
     try:
         left = await clearing.clear(turns)
     except KwokOperatorError as error:

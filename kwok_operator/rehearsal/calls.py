@@ -29,8 +29,8 @@ class ShimCalls:
         self._files: dict[Path, FollowedFile] = {}
 
     def look(self) -> None:
-        """Records the calls that were logged since the last time. Incomplete lines are left for
-        later.
+        """Records the calls that were logged since the previous call of this method. The rest of a
+        file after its last line break is left for the next call.
         """
         for path in sorted(self._folder.glob(f"*{self.SUFFIX}")):
             for line in self._files.setdefault(path, FollowedFile(path)).lines():

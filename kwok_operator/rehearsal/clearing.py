@@ -2,9 +2,10 @@
 
     labelled objects --turn by turn--> deleted --> waited for --> what is left, in words
 
-The garbage collector, the operator and kwok delete what our objects have caused. If they haven't
-after some seconds, or don't run any more, it is deleted here. Objects are recognised by their label
-only, so the same code clears up after a rehearsal that was killed.
+The garbage collector, the operator and kwok delete what exists only because of our objects, such as
+pods of a Deployment. What they haven't deleted after some seconds, perhaps because they no longer
+run, is deleted here. Objects are recognised by their label only, so the same code clears up after a
+rehearsal that was killed.
 """
 
 import asyncio
@@ -92,7 +93,9 @@ class _Made(NamedTuple):
         return self.is_going and _FINALIZER in (self.metadata.get("finalizers") or ())
 
     async def has_machine(self, client: KubeClient) -> bool:
-        """Whether it stands for a cloud's machine, which only that cloud's Karpenter can end."""
+        """Whether a real cloud's machine belongs to this object, a NodeClaim or Node: then only
+        that cloud's Karpenter can end the machine.
+        """
         try:
             spec = (await client.get_json(self._path)).get("spec")
         except NotFoundError:
@@ -137,7 +140,9 @@ class _Patience:
         self._last = time.monotonic()
 
     def over(self, there: Iterable[_Made]) -> list[_Made]:
-        """Returns the objects whose deletion takes too long, if no other was removed meanwhile."""
+        """Returns the objects that have been in deletion for too long; empty while others are still
+        being removed, as then the deletion goes on.
+        """
         now = time.monotonic()
         going = {each.metadata["uid"]: each for each in there if each.is_going}
         if self._going.keys() - going.keys():
@@ -233,7 +238,7 @@ class Clearing:
             await asyncio.sleep(_LOOK_SECONDS if remaining else 0)
 
     async def _delete(self, made: Iterable[_Made], *, for_others: bool) -> dict[str, str]:
-        """Deletes the objects; with `for_others` also those that controllers should have deleted.
+        """Deletes the objects; without `for_others`, not those that a controller should delete.
         Returns why some can't be deleted.
         """
         due = []
@@ -279,8 +284,8 @@ class Clearing:
         """Returns labelled objects, groups made from a provider config, and nodes whose group
         doesn't exist or is the rehearsal's.
 
-        If the cluster has no namespace of a rehearsal, it returns only labelled objects: the others
-        belong to another operator.
+        If the cluster has no namespace of a rehearsal, it returns only labelled objects, as groups
+        and nodes without the label belong to another operator then.
         """
         kinds = list(kinds)
         objects = await self._labelled(kinds)
@@ -322,8 +327,8 @@ class Clearing:
                 return
 
     async def _keep_kinds_in_use(self, served: ApiResources) -> None:
-        """Removes our label from CRDs of which others have objects: these would be deleted with the
-        CRD.
+        """Removes our label from CRDs that others have objects of: Kubernetes deletes a CRD's
+        objects with the CRD.
         """
         crds = served.named("customresourcedefinitions", "apiextensions.k8s.io")
         for crd in await self._made(crds, REHEARSAL_LABEL) if crds is not None else ():

@@ -1,6 +1,7 @@
 """Reads the schemas of CRDs, and their fields.
 
-By the fields, a rehearsal notices CRDs of another version than the program (Karpenter, Kueue).
+A rehearsal compares the fields to notice CRDs of another version than the program that uses them
+(Karpenter, Kueue).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +22,9 @@ def schemas_of(crd: Mapping[str, Any]) -> Iterable[tuple[tuple[str, str], Mappin
 
 
 def fields_of(schema: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the path of each field of a schema, and with it each value that it may have only."""
+    """Yields the path of each field of a schema. For a field with an `enum`, also yields its path
+    followed by each allowed value.
+    """
     rest = [("", schema)]
     while rest:
         at, within = rest.pop()

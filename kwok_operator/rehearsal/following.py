@@ -12,8 +12,8 @@ _MOST_BYTES: Final = 1 << 20
 
 
 class FollowedFile:
-    """A growing file. If it is written anew, reading starts at its beginning; if its middle is cut
-    out (keeper.py), at its end.
+    """A growing file. If the file is written anew, reading starts at its beginning. If the file's
+    middle is cut out, as keeper.py does with a large log, reading goes on at its end.
     """
 
     def __init__(self, path: Path) -> None:

@@ -43,12 +43,14 @@ def manifests(components: Collection[str]) -> list[Manifest]:
 
 
 def rights_of(*components: str) -> list[Manifest]:
-    """Returns the roles and bindings of these deploy components."""
+    """Returns the roles and bindings that the components of these names in deploy/components
+    consist of.
+    """
     return [m for m in _packaged("rights") if component_of(m) in components]
 
 
 def hold_stages() -> list[Manifest]:
-    """Returns the Stages that stop kwok from making Ready the nodes that are to be NotReady."""
+    """Returns the Stages that keep kwok from making nodes Ready that are to be NotReady."""
     return [m for m in _packaged("cloud") if m["kind"] == "Stage"]
 
 
@@ -75,9 +77,9 @@ async def install(kubectl: AsyncKubectl, manifests: Sequence[Manifest]) -> None:
 async def apply_list(
     kubectl: AsyncKubectl, manifests: Sequence[Manifest], *, strictly: bool = False
 ) -> None:
-    """Applies manifests. `strictly` is for people's own: unknown fields are errors. For that,
-    kubectl has the API server build its whole OpenAPI document, a second of CPU after each change
-    of a CRD.
+    """Applies manifests. With `strictly`, for manifests that people wrote, unknown fields are
+    errors. To check fields, kubectl requests the whole OpenAPI document, which the API server
+    builds in a second of CPU after each change of a CRD.
     """
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [*manifests]})
     flags = (

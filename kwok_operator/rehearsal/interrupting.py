@@ -1,4 +1,5 @@
-"""Interrupts machines, as a cloud that reclaims spot machines, or loses them, as failing hardware.
+"""Interrupts machines, as a cloud does that reclaims spot machines; or loses machines, as happens
+when hardware fails.
 
 A node of a KwokNodeGroup gets the annotations by which its simulated cloud ends it with notice. For
 a node of Karpenter the NodeClaim is deleted, as Karpenter itself does at a notice: it drains the
@@ -59,8 +60,8 @@ class Interrupter:
         return bool(self._ends)
 
     async def play(self, number: int, step: MachinesStep) -> str:
-        """Plays step `number` of the timeline. Returns how many machines it took, of how many, in
-        words.
+        """Plays step `number` of the timeline. Returns in words how many machines it took, and of
+        how many.
 
         Raises CommandError if the step takes a number of machines and there is none, and ApiError,
         ApiUnreachableError.

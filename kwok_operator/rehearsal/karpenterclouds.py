@@ -4,7 +4,8 @@
     an outage of all these groups       -->  Ready=False of each class, so Karpenter makes no node
     groups that are added or changed    -->  a caveat, as Karpenter has its instance types by then
 
-A KWOKNodeClass of Karpenter isn't for certain groups, so an outage of only some has no effect.
+A KWOKNodeClass of Karpenter applies to the nodes of all groups, so an outage of only some groups
+has no effect.
 """
 
 import asyncio
@@ -189,8 +190,9 @@ def _is_out(group: Mapping[str, Any]) -> bool:
 
 
 def _unheeded(before: KwokNodeGroupSpec, now: KwokNodeGroupSpec) -> Iterator[str]:
-    """Yields the changed fields that have no effect on Karpenter's nodes. An outage has one;
-    targetSize is about other nodes, and cluster-autoscaler may change it.
+    """Yields the changed fields that have no effect on Karpenter's nodes. Leaves out outages, which
+    have an effect, and targetSize, which is about the operator's own nodes and may be changed by
+    cluster-autoscaler.
     """
     changed = differences(before.dump(), now.dump())
     one, other = ((each.cloud or Cloud()).dump() for each in (before, now))

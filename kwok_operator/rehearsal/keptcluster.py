@@ -59,8 +59,8 @@ class KeptCluster:
         await asyncio.to_thread(self._rewinder.note)
 
     async def note_beginning(self) -> None:
-        """Notes the present state as the beginning of all rehearsals, if it isn't too large. Where
-        that fails, the next rehearsal applies all anew.
+        """Notes the present state as the beginning of all rehearsals, unless it has too many
+        objects. If noting fails, the next rehearsal applies all objects anew.
         """
         with suppress(controlplane.ControlPlaneError):
             if await asyncio.to_thread(self._rewinder.count) <= _MOST_OBJECTS:

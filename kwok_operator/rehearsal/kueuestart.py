@@ -125,7 +125,9 @@ class PreparedKueue:
                 path.write_bytes(content)
 
     async def _is_asked(self) -> bool:
-        """Whether a Job passes all webhooks, and Kueue's, if it has one, has suspended it."""
+        """Whether a Job passes all webhooks in a dry run, and, if Kueue suspends new Jobs, has been
+        suspended by its webhook.
+        """
         pod = {"restartPolicy": "Never", "containers": [{"name": "none", "image": "none"}]}
         job = {
             "apiVersion": "batch/v1",
@@ -143,8 +145,9 @@ class PreparedKueue:
         return suspended or not self.setup.suspends_jobs
 
     async def withdraw(self) -> None:
-        """Has nothing call the webhooks any more, once the manager has ended and the cluster is
-        kept. Raises KwokOperatorError.
+        """Deletes the configurations of Kueue's webhooks and the conversion of its CRDs. This is
+        for a cluster that is kept after the manager has ended: its API server would call the
+        webhooks in vain. Raises KwokOperatorError.
         """
         for each in self.setup.webhooks:
             await self.place.kubectl("delete", each["kind"], each["metadata"]["name"])

@@ -74,7 +74,7 @@ class ProgramWarnings:
                     self.read_logs()
 
     def read_logs(self) -> None:
-        """Reads what was logged since the last time. Raises OSError."""
+        """Reads what was logged since the previous call. Raises OSError."""
         for file, program, read in self._files:
             while lines := file.lines():
                 for text, trouble, over in map(read, lines):

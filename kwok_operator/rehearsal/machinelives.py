@@ -2,9 +2,10 @@
 
 The operator doesn't manage these nodes. The n-th node of a group gets the life that the operator
 would draw for its serial number n, so that cluster-autoscaler and Karpenter meet the same
-interruptions. Karpenter drains a node after the notice, and deletes it at once. So the notice comes
-when the cloud would take the operator's node away. This way the cloud takes equally many machines
-under cluster-autoscaler and under Karpenter.
+interruptions. When a node gets its notice, Karpenter drains it and deletes it at once, before the
+notice is over. So Karpenter's nodes get their notice only at the moment when the cloud would take
+away the operator's node. This way the cloud takes equally many machines under cluster-autoscaler
+and under Karpenter.
 """
 
 from collections import Counter
@@ -28,7 +29,9 @@ class _Lived:
 
 @dataclass(slots=True)
 class NodeLives:
-    """When each existing node will be interrupted. That is drawn when a node is first seen."""
+    """Knows when each existing node will be interrupted. That time is drawn when the node is first
+    seen.
+    """
 
     _lived: dict[str, _Lived] = field(default_factory=dict)
     _numbers: Counter[str] = field(default_factory=Counter)

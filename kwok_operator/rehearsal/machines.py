@@ -91,8 +91,9 @@ def drawn(
 
 
 def noticed_now(machine: Machine, *, notice: int, now: int) -> dict[str, str]:
-    """Returns the annotations by which the operator gives a Node notice now, and deletes it when
-    the notice is over; both in milliseconds. Other decisions about the node stay.
+    """Returns annotations for a Node. They tell the operator that the cloud gives notice `now`, and
+    that the node ends after `notice`; both are in milliseconds. The other values drawn for the
+    node's life stay.
     """
     life = machine.life or replace(PERFECT, born=now)
     end = End(max(0, now - life.born) + notice, notice, INTERRUPTED)

@@ -40,8 +40,9 @@ _UNITS: Final = "outageUnits"
 
 
 class OutageChange(NamedTuple):
-    """The path of a group or pool, and fields of its outage with their new values. `units` are
-    those that the step itself takes out; `uid` is the group's."""
+    """The path of a group or pool, and fields of its outage with their new values. `units` are the
+    units that the step itself takes out; `uid` is the uid of the group.
+    """
 
     path: str
     fields: Mapping[str, Any]
@@ -55,14 +56,17 @@ class OutageChange(NamedTuple):
 
     @property
     def holds(self) -> list[tuple[str, str, str, str]]:
-        """What is out until the last step that holds it ends: path, uid, field, unit or nothing."""
+        """What the change takes out, as tuples of path, uid, field and unit (empty for a field
+        without units). Each stays out until the last step that takes it out ends.
+        """
         each = [(_UNITS, unit) for unit in self.units] or [(field, "") for field in self.fields]
         return [(self.path, self.uid, field, unit) for field, unit in each]
 
 
 class Outages:
-    """The outages of one run. Where several steps take out the same, it comes back, as it was
-    before the first, when the last of them ends. Units that others name in a group stay.
+    """The outages of one run. If several steps take out the same thing, it stays out until the last
+    of these steps ends; then it is as it was before the first. Units that were out for another
+    reason than a step stay out.
     """
 
     def __init__(self) -> None:
@@ -104,8 +108,8 @@ class Outages:
     def end(self, begun: Iterable[OutageChange], groups: Mapping[str, Any]) -> list[OutageChange]:
         """Returns what to change at the end of a step that has begun with these changes.
 
-        `groups` are the groups as they are now: those that were deleted since aren't changed, nor
-        are others of their names.
+        `groups` are the groups as they are now. If a group was deleted after the step's beginning,
+        neither it nor a new group of its name is changed.
         """
         changes = []
         for each in begun:
@@ -181,8 +185,9 @@ def _changes_of_units(
 
 
 def _has_unit(layout: Layout, unit: str, level: str | None) -> bool:
-    """Whether the layout has this unit, in the level if one is given: another domain's unit may
-    have its name."""
+    """Whether the layout has this unit; if a level is given, whether the unit is in that level.
+    (Layouts of other domains may have a unit of the same name in another level.)
+    """
     places = layout.unit(unit)
     if places is None or level is None:
         return places is not None
@@ -196,7 +201,9 @@ def standing_units(
     *,
     pools_out: Set[str],
 ) -> set[str]:
-    """Returns the units of a level in which a node stands that isn't out, by the nodes' labels."""
+    """Returns the units of a level, such as racks, in which at least one node stands that isn't
+    out. `labels` are the labels of each node.
+    """
     layouts, label = _layouts(groups), long_form(level)
     out, units = _out_places(groups, layouts), set[str]()
     for each in labels:
@@ -339,7 +346,9 @@ class OutagePlayer:
     async def _units(
         self, number: int, step: UnitsStep, groups: Mapping[str, Any]
     ) -> tuple[tuple[str, ...], str]:
-        """Returns the units that a step takes out, and what is to be said if they are too few."""
+        """Returns the units that a step takes out, and a clause for the report if they are fewer
+        than the step wants.
+        """
         if step.level is None:
             return tuple(sorted(set(step.values or ()))), ""
         selector = f"{NODE_GROUP_LABEL},{long_form(step.level)}"
@@ -356,8 +365,8 @@ class OutagePlayer:
     async def _change_all(
         self, changes: Sequence[OutageChange], *, may_lack: Callable[[OutageChange], bool]
     ) -> None:
-        """Sends all changes. Raises the first error, but not that a group or pool is gone which
-        `may_lack` allows.
+        """Sends all changes. Raises the first error. That a group or pool is gone is no error if
+        `may_lack` returns True for its change.
         """
         answers = await asyncio.gather(*map(self._change, changes), return_exceptions=True)
         for change, answer in zip(changes, answers, strict=True):

@@ -241,7 +241,7 @@ def page_script() -> PageScript:
 
 
 def put(path: Path, text: str) -> Path:
-    """Writes a file at once: readers see the old content or the new one, never half of it."""
+    """Writes a file in one step: readers see either the old content or the new one."""
     return _replaced(path.parent, _encoded({path.name: text}))[0]
 
 

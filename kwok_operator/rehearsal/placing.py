@@ -44,8 +44,8 @@ async def place(
     """Calls `apply`, and returns once pods are bound by the placement, the scheduler runs, and the
     cluster is steady.
 
-    Raises TestbedError if either takes more than `within` seconds, and what `apply` and the control
-    plane raise.
+    Raises TestbedError if that takes more than `within` seconds; also raises the errors of `apply`
+    and of the control plane.
     """
     placer = _Placer(testbed, _read(testbed, placement))
     async with _without_scheduler(testbed):

@@ -2,7 +2,8 @@
 
     Program ── pipe ──> keeper.py ──> the program ──> its log, a file
 
-The pipe closes when we end, even if we are killed; then the keeper ends the program.
+The pipe closes when the rehearsal's process ends, even if it is killed; then the keeper ends the
+program.
 """
 
 import asyncio
@@ -154,7 +155,9 @@ class Program:
         await self._keeper.wait()
 
     async def leave(self, *, while_there: Path) -> None:
-        """Lets the program run on after us, as long as a file exists. The path must be absolute."""
+        """Lets the program run on after this process has ended, as long as a file exists. The path
+        must be absolute.
+        """
         if self._pipe >= 0:
             with contextlib.suppress(BrokenPipeError):
                 os.write(self._pipe, os.fsencode(while_there))

@@ -3,8 +3,8 @@
     a reflector for each kind ──> observed ──> a line, if the state has changed ──> RunCourse.write
                                           └──> the present states        steps, programs ──┘
 
-RunCourse also knows how far the run is: its clock, and what its conditions are checked against.
-Memory grows with the cluster, not with time. Kinds that the API server doesn't serve count as
+RunCourse also has the run's clock, and the figures that the conditions of the scenario are compared
+with. Memory grows with the cluster, not with time. Kinds that the API server doesn't serve count as
 having no objects. Changes during a broken watch are recorded when the next list shows them.
 """
 
@@ -503,8 +503,8 @@ class RunRecorder:
         return reflector
 
     def _until_all_look(self, later: float) -> float:
-        """Returns how long to wait so that all watches wake up at the same time, which costs less
-        than one by one.
+        """Returns for how many seconds to wait so that all watches wake up at the same moment,
+        which costs less CPU time than one by one.
         """
         return GATHER - (self._now() - later) % GATHER
 

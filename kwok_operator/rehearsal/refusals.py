@@ -1,6 +1,7 @@
 """Checks whether a rehearsal may run in a cluster that isn't its own, before anything is written.
 
-Only one check needs a write: whether kwok is alive is tried with a node, right after the claim.
+Only `check_kwok` writes: it creates a node to see whether kwok is alive. So it is called after the
+rehearsal has claimed the cluster (borrowed.py).
 """
 
 import asyncio

@@ -165,7 +165,9 @@ async def _set_up(ready: Testbed, scenario: Scenario, warnings: ProgramWarnings)
 
 
 def _note_caveats(testbed: Testbed, warnings: ProgramWarnings) -> None:
-    """Makes warnings of the caveats there are. Others may come: the timeline starts programs."""
+    """Turns the testbed's caveats into warnings. This is repeated during the run, as programs that
+    the timeline starts may add caveats.
+    """
     while testbed.caveats:
         warnings.note(*testbed.caveats.pop(0))
 
@@ -345,8 +347,8 @@ class Rehearsal:
         return self._end_of("atMost", f"after {until.at_most:g} s")
 
     def _is_settled(self, seconds: float) -> bool:
-        """Whether nothing has changed for so long, nothing is still to come, and changes would have
-        been seen.
+        """Whether nothing has changed for `seconds`, nothing is still to come, and a change would
+        have been noticed: all watches work, and the API server answers.
         """
         quiet = self._quiet
         self._more = self._still_to_come(quiet) if quiet >= seconds else ""
@@ -355,7 +357,9 @@ class Rehearsal:
 
     @property
     def _quiet(self) -> float:
-        """For how many seconds nothing has changed. What a step does is seen only after it."""
+        """The seconds since the last change or the last step of the timeline. A step counts like a
+        change, as its effects are seen only after it.
+        """
         last = max(self._course.changed_at, self._recorder.pools_changed_at, self._played_at)
         return self._course.now() - last
 
@@ -392,8 +396,8 @@ class Rehearsal:
         )
 
     def _end_of(self, reason: str, detail: str) -> tuple[str, str]:
-        """Returns this reason and detail, or others if not all of the scenario has been played by
-        now.
+        """Returns this reason and detail of the run's end; if a step or a workload of the scenario
+        hasn't been played by now, `unplayed` and a clause on it instead.
         """
         after = f"after {self._course.now():.1f} s"
         if self._unplayed:
@@ -505,8 +509,9 @@ class Rehearsal:
         return self._course.now() - self._answered < 2 * _COMPONENTS_SECONDS
 
     async def _ask_cluster(self) -> None:
-        """Asks the API server regularly: a watch doesn't notice a server that hangs. Ends the run
-        also if a clock was set, as timestamps are converted with the offset of the beginning.
+        """Sends the API server a request regularly, as a watch doesn't notice a server that hangs.
+        Ends the run if there is no answer for _BLIND_SECONDS, or if a clock was set: all timestamps
+        are converted with the clocks' offset at the beginning.
         """
         moved = 0
         while True:

@@ -47,8 +47,8 @@ CheckTrouble = Callable[[object], object]
 class LocalSurroundings:
     """Resolves names relative to the scenario's file; `binaries` has the paths of programs by name.
 
-    With `programs_later`, a missing program is no problem, unless --binary names its path: a mere
-    check doesn't need it.
+    With `programs_later`, for a check that plays nothing, a missing program is no problem unless
+    --binary names its path.
     """
 
     def __init__(

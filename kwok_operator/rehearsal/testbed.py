@@ -211,7 +211,9 @@ class Testbed:
         await asyncio.gather(*(self.stop(name) for name in [*self.programs] if name not in but))
 
     async def end(self, *, keep: bool) -> None:
-        """Ends all processes. A cluster to `keep` doesn't call their webhooks any more."""
+        """Ends all processes. If the cluster is to `keep`, removes the calls of their webhooks from
+        it.
+        """
         await self.stop_all()
         for prepared in self._kueues.values() if keep else ():
             await prepared.withdraw()
@@ -500,8 +502,8 @@ async def _to_install(made: Testbed, rights: OptionalRights) -> list[Manifest]:
 
 
 async def _write_operators_kubeconfig(bed: Testbed, path: Path) -> None:
-    """Writes the kubeconfig of the operator's service account. It outlasts what resets a kept
-    cluster, as the account does.
+    """Writes the kubeconfig of the operator's service account. The file stays valid when a kept
+    cluster is reset, as the reset doesn't delete the account.
     """
     token, shown = await asyncio.gather(
         bed.kubectl(

@@ -1,1 +1,3 @@
-"""The first verdict on a copy of a cluster: does it run as the original did, and survive a loss?"""
+"""The first verdict on a copy of a cluster: whether the copy runs as the original did, and whether
+all pods find a node again when a zone is lost.
+"""

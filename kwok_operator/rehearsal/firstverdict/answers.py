@@ -1,4 +1,5 @@
-"""Finds out in the runs of a first verdict which pods had no node, and whether that changed.
+"""Finds out from the runs of a first verdict which pods had no node, and whether the loss of a zone
+changed that.
 
     lines of a recording  --ZoneObserver-->  counts before the loss, after it, and at the end
     Judged, ZoneObserver  --answer-->  CopyAnswer  --verdict_md, verdict_json-->  texts

@@ -74,8 +74,8 @@ class FirstVerdict:
 
 @dataclass(slots=True)
 class FirstVerdictPlayer:
-    """Plays a rehearsal for each question about the import in `copy`, and writes into `output`. It
-    must be over at `until`, on the monotonic clock.
+    """Plays a rehearsal for each question about the import in `copy`, and writes into `output`. All
+    rehearsals must be over at `until`, in seconds of the monotonic clock.
     """
 
     copy: Path

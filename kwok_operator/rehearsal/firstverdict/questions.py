@@ -1,4 +1,5 @@
-"""The scenarios of a first verdict on a copy: it as it was imported, and the loss of each zone.
+"""The scenarios of a first verdict on a copy: one plays the copy as it was imported, one for each
+zone plays the loss of that zone.
 
     groups and placement of an import  --facts_of-->  CopyFacts
     CopyFacts, scenario.yaml of the import  --questions-->  a scenario for each question
@@ -106,8 +107,9 @@ def facts_of(groups: Iterable[Any], placement: Mapping[str, Any]) -> CopyFacts:
 def questions(
     facts: CopyFacts, base: Mapping[str, Any], *, folder: str, autoscaler: bool
 ) -> list[CopyQuestion]:
-    """Returns the questions; those about large zones come first. `base` is the import's scenario,
-    whose paths are relative to `folder`.
+    """Returns the questions: first on the copy as it was imported, then on the loss of each zone,
+    zones with many nodes first. `base` is the import's scenario, whose paths are relative to
+    `folder`.
     """
     common = dict(base)
     common["apply"] = [f"{folder}/{path}" for path in as_list(base.get("apply"))]
@@ -147,7 +149,9 @@ def _as_it_stood(facts: CopyFacts) -> Iterator[Mapping[str, Any]]:
 
 
 def _lost(facts: CopyFacts, zone: str, *, processes: list[dict[str, Any]] | None) -> dict[str, Any]:
-    """Returns the scenario's fields on the loss of a zone; without `processes`, no autoscaler."""
+    """Returns the fields of the scenario that loses a zone. The scenario starts a
+    cluster-autoscaler unless `processes` is None.
+    """
     share = facts.zones[zone] / max(facts.nodes, 1)
     longest = 180 + ceil(facts.bound * share / _PODS_PER_SECOND)
     lost: dict[str, Any] = {

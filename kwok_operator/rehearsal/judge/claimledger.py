@@ -3,8 +3,8 @@
     line --apply--> levels of the tallies of the NodeClaim's place
                └--> counts, once it is being deleted or is gone
 
-A NodeClaim belongs to its NodePool from the beginning; to a group and a zone once its labels name
-them, mostly when it is launched.
+A NodeClaim belongs to its NodePool from the beginning. It belongs to a group and a zone once its
+labels name them, mostly when Karpenter has launched its machine.
 """
 
 from collections.abc import Callable

@@ -5,8 +5,8 @@
     that, a later answer   --moved_by---> by how many seconds either clock was set since
 
 A Date has whole seconds, rounded down: at some moment between sending and receiving, the server's
-clock was between it and a second later. So each answer gives a range for the offset; together,
-answers spread over a second give a range hardly wider than the time that an answer takes.
+clock was between the Date and a second later. So each answer gives a range for the offset;
+together, answers spread over a second give a range hardly wider than the time that an answer takes.
 """
 
 from collections.abc import Iterable

@@ -4,9 +4,9 @@
     the scenario, the simulated cloud, the autoscaler, the scheduler
 
 The cloud is compared instance by instance: an instance is identified by its group and serial
-number, whatever its node's name. Times may differ by TOLERANCE, as rehearsals run in real time. If
-only one recording has an instance, that is a difference of the cloud only if both recordings have
-the same requests.
+number, whatever its node's name. Times may differ by TOLERANCE, as rehearsals run in real time. An
+instance that only one recording has counts as a difference of the cloud only if both recordings
+have the same requests for nodes.
 """
 
 import re

@@ -1,10 +1,10 @@
 """Decides whether each expectation of a scenario was met, and why.
 
 `end` checks the last moment of the recording, `always` each moment, `{at: 120}` that second. An
-expectation doesn't hold on an incomplete figure; `always` can wait until the figure is complete,
-unless the known part breaks it already. The result of a `kubectl wait` is a line of the recording.
-A group or workload that the recording never shows is a mistake in the scenario, so such an
-expectation doesn't hold.
+expectation doesn't hold if its figure is incomplete. With `always`, the judge waits until the
+figure is complete, unless its known part breaks the bounds already. The result of a `kubectl wait`
+is a line of the recording. A group or workload that the recording never shows is a mistake in the
+scenario, so such an expectation doesn't hold.
 """
 
 from collections.abc import Iterable, Sequence

@@ -2,9 +2,10 @@
 
     ClusterLedger --levels, waits, counts--> Tally (of a FigureScope) --Figure--> FigureReading
 
-A figure is one number about a run, such as pendingSeconds.p95. A new figure is one entry of
-`_figures`, and a row of docs/figures.md. It has no value if there was nothing to measure. It is
-incomplete if only a part is known: then its FigureReading has what is missing.
+A figure is one number about a run, such as pendingSeconds.p95. A new figure needs one entry of
+`_figures`, and a row of docs/figures.md. A figure has no value if there was nothing to measure. A
+figure is incomplete if only a part of its value is known: then its FigureReading says what is
+missing.
 """
 
 from collections import Counter, defaultdict, deque
@@ -220,9 +221,12 @@ class Figure:
     """Whether it counts decisions, which hardly vary between runs that don't differ."""
 
     def rises(self, of: FigureScope) -> bool:
-        """Whether the value never decreases during a run, if waits that haven't ended are ignored.
-        The longest wait may decrease, as a pod's wait counts elsewhere once it has a node; so may a
-        phase of a wait, which is known only later.
+        """Whether the value never decreases during a run; waits that haven't ended yet aren't
+        considered. `of` is the scope of the figure.
+
+        The longest wait (`.max`) may decrease if the scope names nodes, such as those of a group:
+        once a pod has a node, its wait counts for that node's group. The longest phase
+        (`wait.*.max`) may decrease, as phases are known only later.
         """
         most = self.name.endswith(".max") and self.unit != "share"
         areas = self.name in ("cost", "nodeHours")

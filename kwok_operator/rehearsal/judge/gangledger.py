@@ -111,7 +111,9 @@ class GangLedger:
         self._check(key, gang, t)
 
     def gone(self, key: str, name: str, t: float, *, deleted: bool) -> None:
-        """Removes a pod from a gang: the pod was `deleted`, or belongs to another gang now."""
+        """Removes a pod from a gang: either the pod was `deleted`, or it belongs to another gang
+        now.
+        """
         gang = self._gangs.get(key)
         if gang is None:
             return
@@ -198,8 +200,9 @@ class GangLedger:
         """Ends the wait of a gang once enough of its pods run; starts a new wait when it loses
         some.
 
-        Until enough have run at the same time, succeeded pods don't count: they may have run one
-        after the other. For gangs that are older than the run, that isn't known, so they count.
+        Until enough pods have run at the same time, succeeded pods don't count as running, as they
+        may have run one after the other. In gangs that are older than the run they do count, as
+        nothing is known of that time.
         """
         min_running = self._min_running.get(key) or gang.min_running
         if gang.stage is _Stage.NEW and (min_running or not key.startswith(_JOB)):

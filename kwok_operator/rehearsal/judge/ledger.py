@@ -113,7 +113,9 @@ class _Budget:
 
 @dataclass(slots=True)
 class _Unpriced:
-    """How long a node without a known price was in each place: a group, zone and NodePool."""
+    """For a node without a known price: how many seconds the node was in each place, which is a
+    group, zone and NodePool.
+    """
 
     since: float
     spells: defaultdict[Place, float] = field(default_factory=lambda: defaultdict(float))
@@ -121,11 +123,11 @@ class _Unpriced:
 
 @dataclass(slots=True)
 class _Replacements:
-    """Finds out which nodes were replaced by one of the same group, NodePool and shape.
+    """Finds out which nodes were replaced by a new node of the same group, NodePool and shape.
 
-    Karpenter creates the new node before it deletes the old one, and may cancel the disruption. So
-    a node that is created while another is being disrupted counts as its replacement once that is
-    gone.
+    Karpenter creates the new node before it deletes the old one, and may cancel the disruption of
+    the old one in between. So a node that is created while another one is being disrupted counts as
+    its replacement only once the old node is gone.
     """
 
     gone: defaultdict[_Kind, deque[float]] = field(default_factory=lambda: defaultdict(deque))
@@ -145,7 +147,7 @@ class _Replacements:
             self.leaving[claim.node] = self._step()
 
     def replaces(self, name: str, node: NodeState, t: float, *, new: bool) -> bool:
-        """Records an existing node. Returns whether it replaces one that is gone."""
+        """Records a node that exists. Returns whether it replaces a node that is gone already."""
         step = self._step()
         if name in self.leaving:
             self.leaving[name] = step
@@ -162,7 +164,9 @@ class _Replacements:
         return False
 
     def went(self, name: str, node: NodeState, t: float) -> Place | None:
-        """Records that a node is gone. Returns the place of a replacement that exists already."""
+        """Records that a node is gone. If its replacement exists already, returns the place of the
+        replacement; else None.
+        """
         since, came = self.leaving.pop(name, None), self.came[_kind(node)]
         first = len(came) if since is None else bisect(came, since, key=itemgetter(0))
         if first < len(came):
@@ -252,7 +256,9 @@ class ClusterLedger:
         return under_way
 
     def left_over(self) -> int:
-        """Returns how many pods and registered NodeClaims exist whose node is gone."""
+        """Returns how many pods, and NodeClaims that had registered their node, still exist
+        although their node is gone.
+        """
         nodes = (each.node for each in self.claims.live.values() if each.registered is not None)
         lost = sum(name != "" and name not in self.nodes for name in nodes)
         return lost + round(self.all.pods["orphaned"].value)
@@ -350,8 +356,8 @@ class ClusterLedger:
     def _price(
         self, name: str, before: NodeState | None, after: NodeState | None, t: float
     ) -> None:
-        """Applies a node's first known price to the time before, too, in all places where the node
-        was.
+        """Applies the first known price of a node to the time before the price was known, too, in
+        all places where the node was.
         """
         unpriced = self._unpriced.setdefault(name, _Unpriced(t))
         if before is not None:

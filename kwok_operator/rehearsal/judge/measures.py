@@ -175,7 +175,9 @@ class Waits:
         self.given_up = [*self.given_up, key][-FEW:]
 
     def drop(self, key: str, *, ended: float | None = None, never: bool = False) -> None:
-        """Removes a wait, as another tally counts it from now on."""
+        """Removes a wait, as another tally counts it from now on. `ended` is its length in seconds
+        if it has ended; `never` means that it can't end any more.
+        """
         self._begun.pop(key, None)
         self.never -= never
         if never and key in self.given_up:
@@ -204,7 +206,7 @@ class Waits:
 
     def missing(self, which: str, value: float | None) -> str:
         """Returns why the figure might differ from `value` once all waits have ended; an empty text
-        if it can't.
+        if the figure can't change any more.
         """
         if not self.unended:
             return ""

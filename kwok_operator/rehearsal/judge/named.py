@@ -37,9 +37,9 @@ def objects_of(
     events: Sequence[str] = (),
     others: Sequence[str] = (),
 ) -> str:
-    """Returns which objects keep a figure from its bounds, as a clause such as `pending: default/a
-    and 3 more`; empty if none can be named. `events` are the last counted Events, `others` the
-    first that differ only in their message.
+    """Returns which objects are the reason that a figure is outside its bounds, as a clause such as
+    `pending: default/a and 3 more`; empty if none can be named. `events` are the last counted
+    Events, `others` the first that differ only in their message.
     """
     figure, value = each.measured, read.value or 0.0
     above, below = _beyond(each, value)

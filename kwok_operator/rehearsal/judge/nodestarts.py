@@ -2,7 +2,7 @@
 
     NodeLine, NodeClaimLine --apply--> NodeStart of a node, from its first line to its end
 
-A name can be used again, for another node. PodLedger applies the starts to pods.
+A later node may have the name of an earlier one. PodLedger applies the starts to pods.
 """
 
 from dataclasses import dataclass
@@ -38,7 +38,9 @@ class NodeStarts:
         return self._last.get(node)
 
     def apply(self, line: NodeLine) -> bool:
-        """Applies a line. Returns whether it changes the start of a node that exists."""
+        """Applies a line about a node. Returns whether the line changes what is known about the
+        start of a node that exists.
+        """
         name, state, t = line.name, line.state, line.t
         if state is None:
             self._there.discard(name)
@@ -57,7 +59,9 @@ class NodeStarts:
         return new or ready
 
     def claim(self, claim: NodeClaimState) -> bool:
-        """Applies a NodeClaim. Returns whether it changes the start of a node that exists."""
+        """Applies a NodeClaim. Returns whether it changes what is known about the start of a node
+        that exists.
+        """
         if not claim.node or claim.node in self._claimed:
             return False
         self._claimed[claim.node] = claim.created

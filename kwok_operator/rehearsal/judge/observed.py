@@ -182,8 +182,8 @@ def pod(
     clock: StampClock,
     selectors: Mapping[str, object] = _NO_SELECTORS,
 ) -> PodState:
-    """Returns the state of a Pod. `before` is its last state: moments, and fields that never
-    change, are copied from it.
+    """Returns the state of a Pod. `before` is its previous state; from it are copied the times of
+    what has happened already, and fields that never change.
 
     `selectors` are the selectors of existing PodDisruptionBudgets, by NAMESPACE/NAME.
     """
@@ -286,14 +286,16 @@ def _missing(group: Mapping[str, Any]) -> str:
 
 
 def preemptor(event: EventLine) -> str:
-    """Returns the UID of the pod for which the Event's pod was preempted; empty if it wasn't."""
+    """Returns the UID of the pod for which the scheduler preempted the Event's pod; empty if the
+    Event is no preemption.
+    """
     match = _PREEMPTED.match(event.message) if event.reason == "Preempted" else None
     return match[1] if match else ""
 
 
 def event(body: Mapping[str, Any]) -> EventLine:
-    """Returns the line of a core/v1 Event, with time 0 for now. Its count is that of its series, if
-    it has one.
+    """Returns the line of a core/v1 Event. Its time is 0, which the caller replaces. Its count is
+    that of the Event's series, if it has one.
     """
     about = as_map(body.get("involvedObject"))
     source = _text(as_map(body.get("source")).get("component"))

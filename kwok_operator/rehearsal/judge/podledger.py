@@ -134,8 +134,8 @@ class PodLedger:
         return heapq.nlargest(SLOWEST, [*self._slowest, *heapq.nlargest(SLOWEST, waiting)])
 
     def placed(self, node: str, place: Place, t: float, *, moved: bool) -> None:
-        """Records that a node exists, with its group and zone, and whether it has moved to another
-        rack.
+        """Records that a node exists in this place (group and zone), or, with `moved`, that it is
+        in another rack now.
         """
         if moved or self._places.get(node) != place or node in self._gone_nodes:
             self._places[node] = place
@@ -408,9 +408,8 @@ def _waits_of(pod: PodRecord) -> tuple[PodWait | None, ...]:
 
 
 def _phase_begun(pod: PodRecord, starting: PodWait) -> float:
-    """Returns when the phases that aren't over began; infinity if that isn't known.
-
-    A pod without a node may still get one that was requested long ago.
+    """Returns when the phases that aren't over began; infinity if that isn't known: a pod without a
+    node may still get a node that was requested long ago.
     """
     return math.inf if pod.bound is None else max(pod.bound, starting.since)
 

@@ -143,7 +143,7 @@ class RackLedger:
         self._refit(pod.node)
 
     def settle(self, t: float) -> None:
-        """Updates the levels once a line was applied completely."""
+        """Updates the levels once a line has been applied completely."""
         if not self._changed:
             return
         self._changed = False

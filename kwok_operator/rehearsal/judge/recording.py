@@ -74,7 +74,9 @@ def _argument(value: Any) -> str:
 
 
 def _states(counts: Any) -> Any:
-    """Converts the keys in recordings of earlier versions, which are those in a group's status."""
+    """Converts the keys of counts in recordings of earlier versions, which used the keys in a
+    group's status.
+    """
     if isinstance(counts, Mapping):
         return {str(COUNTED.get(key, key)): count for key, count in counts.items()}
     return counts
@@ -475,7 +477,7 @@ Skips = Callable[[bytes], float | None]
 
 
 def no_line(line: bytes) -> None:
-    """Skips no line."""
+    """Makes a RecordingReader skip no line: always returns None."""
 
 
 class RecordingReader:

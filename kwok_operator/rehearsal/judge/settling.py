@@ -7,7 +7,7 @@ Karpenter is quiet before it acts: while a machine boots, before it consolidates
 periodic checks. So are the controllers that collect what a lost node leaves behind, and those that
 evict the pods of a node in an outage.
 
-The other things that a run waits for are put into words here, too.
+`in_words` also describes the other things that a run waits for, such as steps of its timeline.
 """
 
 import math
@@ -58,12 +58,12 @@ def still_to_come(
 ) -> str:
     """Returns what a run still waits for after `quiet` seconds without a change; empty for nothing.
 
-    `ready_in_outage` is the number of nodes that are Ready though their group is in an outage,
-    `displaced` that of pods to evict or to place in an outage, and `evicts_after` after how many
-    seconds Kubernetes evicts; None if that isn't known. `left_over` is the number of pods and
-    NodeClaims whose node is gone. `gathers` is for how many seconds Karpenter collects pending
-    pods; None without such pods, or without Karpenter.
-    `consolidates_after` has consolidateAfter of each NodePool with nodes; infinity for Never.
+    `ready_in_outage` is the number of nodes that are Ready though their group is in an outage.
+    `displaced` is the number of pods to evict or to place in an outage. `evicts_after` is after how
+    many seconds Kubernetes evicts pods; None if that isn't known. `left_over` is the number of pods
+    and NodeClaims whose node is gone. `gathers` is for how many seconds Karpenter collects pending
+    pods before it decides; None if no pod is pending, or without Karpenter. `consolidates_after`
+    has consolidateAfter of each NodePool with nodes; infinity for Never.
     """
     if ready_in_outage and (left := OUTAGE_SECONDS - quiet) > 0:
         return f"the outage of nodes that are Ready, which should come within {left:,.0f} s"

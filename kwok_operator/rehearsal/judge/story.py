@@ -251,9 +251,9 @@ class Story:
                 self._warning(line)
 
     def _way(self, call: CallLine) -> str:
-        """Returns whether a call requests more or fewer nodes, or gives back instances that never
-        became nodes; empty if none of these. Such a call deletes instances whose nodes were never
-        recorded.
+        """Returns what a call does with nodes: requests more (`up`), requests fewer (`down`), or
+        gives back instances that never became nodes; empty for any other call. A deletion gives
+        back instances if none of the nodes that it names was ever recorded.
         """
         if call.method not in _DELETIONS:
             return BACK if call.method == _DECREASE else WRITES.get(call.method, "")

@@ -303,7 +303,9 @@ def judged(recording: RecordingReader, *, name: str, followers: Sequence[Followe
 
 
 def _own(tally: Tally, by: str, t: float) -> dict[str, FigureReading]:
-    """Returns the figures that can be narrowed by this part of a scope."""
+    """Returns the figures of a tally that can be narrowed by this part of a scope, such as its
+    group.
+    """
     return {n: figure.reading(tally, t) for n, figure in FIGURES.items() if by in figure.of}
 
 

@@ -89,8 +89,8 @@ class KarpenterCrds:
         return (f"kind: {kind}", gates[0]) if gates else None
 
     def unlike(self, those: Iterable[Any]) -> str:
-        """Returns a field, or an allowed value of one, that only these CRDs have, or only `those`,
-        in words; empty if all kinds that both have are alike.
+        """Compares these CRDs with `those`. Returns in words a field, or an allowed value of a
+        field, that only one side has; empty if the kinds that both sides have are equal.
         """
         others = dict(entry for crd in those if _is_crd(crd) for entry in schemas_of(crd))
         for version, kind in sorted(self.schemas.keys() & others.keys()):

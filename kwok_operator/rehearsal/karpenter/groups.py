@@ -99,7 +99,7 @@ def offering_of(name: str, spec: KwokNodeGroupSpec, node: Node) -> GroupOffering
 
 def kept(spec: KwokNodeGroupSpec) -> int:
     """Returns how many nodes of a group the operator itself creates: the larger of targetSize and
-    minSize. Karpenter doesn't touch them.
+    minSize. Karpenter never changes these nodes.
     """
     least = spec.autoscaling.min_size if spec.autoscaling is not None else 0
     return max(spec.target_size or 0, least)

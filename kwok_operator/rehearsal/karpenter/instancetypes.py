@@ -71,8 +71,9 @@ class InstanceType:
 
 
 def types_of(groups: Sequence[GroupOffering]) -> list[InstanceType]:
-    """Returns a type for each shape among the groups. It has the name of the groups' instance type,
-    unless another type has it. Of shapes that are alike, it has the smallest amounts.
+    """Returns an instance type for each shape among the groups. It is named after the instance type
+    of its groups, or gets a new name if another one is called so. If the amounts of its groups
+    differ a little, it has the smallest.
     """
     types, taken, theirs = [], set[str](), {each.instance_type for each in groups}
     for alike in _alike(groups):
@@ -141,7 +142,7 @@ def _rounded(amount: Fraction) -> str:
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
-    """Returns the name, with a number appended if it is taken."""
+    """Returns the name; if it is taken, the name with a number appended."""
     number, free = 1, name
     while free in taken:
         number += 1

@@ -252,7 +252,9 @@ _NEEDS_LABEL: Final = frozenset({"In", "Exists", "Gt", "Lt", "Gte", "Lte"})
 
 
 def _is_custom(key: str) -> bool:
-    """Whether Karpenter takes it for a label that the NodePool itself gives its nodes."""
+    """Whether Karpenter treats a label as one that the NodePool itself gives its nodes, by the
+    label's key.
+    """
     domain = key.partition("/")[0] if "/" in key else ""
     return not _NO_CUSTOM_LABEL.fullmatch(domain)
 

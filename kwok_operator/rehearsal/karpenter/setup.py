@@ -171,8 +171,8 @@ def unlike_groups(
 
 
 def unpaid(specs: Mapping[str, KwokNodeGroupSpec]) -> list[str]:
-    """Returns a sentence on readinessDelay: during it, a group's node exists and costs, and
-    Karpenter's node doesn't exist yet.
+    """Returns a sentence on groups with a readinessDelay: during that delay, a group's node exists
+    and costs, whereas Karpenter's node doesn't exist yet.
     """
     names = [n for n, spec in sorted(specs.items()) if spec.cloud and spec.cloud.readiness_delay]
     if not names:

@@ -4,11 +4,12 @@
 
 The manager runs outside the cluster, with the rights of the rehearsal. So its Deployment, accounts
 and roles are left out, and its visibility API: that server needs a folder in the root of the file
-system. Its webhooks are led here: their Service becomes an ExternalName. The API server connects
-there as to any host, and still checks the certificate for the Service's own name. So its
-certificates stay its own: it writes them into a Secret, and reads them from files that a kubelet
-would make of it. (Without `internalCertManagement` it takes the certificate of its metrics from a
-fixed path in /etc.)
+system. Calls of Kueue's webhooks are led to this machine: their Service becomes an ExternalName.
+The API server connects to it as to any host, and still checks the certificate for the Service's own
+name. So Kueue makes its certificates itself, as in a cluster: it writes them into a Secret, and
+reads them from files. In a cluster a kubelet makes these files from the Secret; here the rehearsal
+does. (Without `internalCertManagement` it takes the certificate of its metrics from a fixed path in
+/etc.)
 """
 
 import copy
@@ -71,7 +72,7 @@ class KueueSetup:
 
     @property
     def webhooks(self) -> list[Manifest]:
-        """The configurations of its webhooks."""
+        """The configurations of Kueue's webhooks, by which the API server calls them."""
         return [each for each in self.objects if each["kind"] in _WEBHOOKS]
 
     @property
@@ -104,8 +105,11 @@ def set_up(
     health_port: int = 0,
     certificates: str = "",
 ) -> KueueSetup:
-    """Raises KueueSetupError. `own` is the user's Configuration, if there is one; `certificates`
-    the folder of the webhooks' certificate.
+    """Returns which of a release's manifests are installed, and the manager's Configuration. Raises
+    KueueSetupError.
+
+    `own` is the user's Configuration, if there is one; `certificates` is the folder of the
+    webhooks' certificate.
     """
     crds = [each for each in manifests if each.get("kind") == CRD]
     if not any(text_at(each, "spec", "group") == GROUP for each in crds):
@@ -217,7 +221,10 @@ def _service_of(manifests: Iterable[Manifest]) -> Service:
 
 
 def _check_conversions(crds: Iterable[Manifest], service: Service) -> None:
-    """Kueue makes its certificate for one Service: the API server would refuse it for another."""
+    """Raises KueueSetupError if a CRD of Kueue is converted by another Service than `service`:
+    Kueue makes its certificate for one Service only, and the API server would refuse it for
+    another.
+    """
     for each in crds:
         webhook = value_at(each, "spec", "conversion", "strategy") == "Webhook"
         if webhook and text_at(each, "spec", "group") == GROUP:
