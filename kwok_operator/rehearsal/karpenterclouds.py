@@ -155,7 +155,9 @@ class KarpenterClouds:
             self._mark("outage without effect on Karpenter", f"{which}; other groups are not out")
 
     async def _show_in_classes(self, *, ready: bool) -> None:
-        """Updates the classes that don't show the outage or its end yet; new ones may be added."""
+        """Makes the classes show whether there is an outage, also classes that were added since the
+        last call.
+        """
         try:
             listed = (await self._client.get_json(CLASSES_PATH, retries=_RETRIES))["items"]
         except NotFoundError:  # Karpenter isn't prepared yet

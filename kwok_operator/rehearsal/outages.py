@@ -329,7 +329,9 @@ class OutagePlayer:
         return back or f"nothing comes back: {begun.what} is still out otherwise, or deleted"
 
     async def _groups(self) -> dict[str, Any]:
-        """Returns the groups as they are now: a watch may still show them as before a change."""
+        """Returns the groups as the API server has them now, as a watch may still show an older
+        state.
+        """
         return await self._by_name(GROUPS_PATH)
 
     async def _pools_out(self, groups: Mapping[str, Any]) -> frozenset[str]:

@@ -123,7 +123,7 @@ class NodeLanes:
                 pod.ended = t
 
     def finish(self) -> None:
-        """Adds lanes for nodes that were never recorded, but have pods bound to them."""
+        """Adds lanes for nodes that no line was about, but that pods were bound to."""
         for name, pods in self._early_on.items():
             early = [self._early.pop(pod) for pod in pods if pod in self._early]
             self._live[name] = self._kept(NodeLane(name, "", None, None))

@@ -82,8 +82,8 @@ def thinned(times: Iterable[float], *, apart: float) -> list[float]:
 
 
 def _nodes_of_groups(samples: Sequence[Sample]) -> list[PlotLine]:
-    """Returns lines of the nodes and instances in each state, for the larger groups separately and
-    for the smaller ones together; and a line of all targets.
+    """Returns plot lines of the numbers of nodes and instances in each state: a line for each
+    larger group, and one for all smaller groups together. A last line has the sum of all targets.
     """
     most: dict[str, int] = {}
     for sample in samples:

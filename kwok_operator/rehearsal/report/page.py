@@ -443,7 +443,9 @@ def _events(judged: Judged, *, of_autoscalers: bool = False) -> Iterator[str]:
 
 
 def _said(event: EventsOfAKind) -> str:
-    """Returns the most frequent messages of these Events, each with how often it came."""
+    """Returns the most frequent messages of these Events as HTML, each with the number of Events
+    that have it.
+    """
     said = event.messages.most_common(_MOST_MESSAGES)
     parts = [
         f"{_often(count) if len(event.messages) > 1 else ''}{text(message, limit=_LONG)}"
@@ -464,7 +466,9 @@ def _abouts(abouts: Iterable[str]) -> Iterator[str]:
 
 
 def _about(about: str) -> list[str]:
-    """Returns the subject of KIND/NAMESPACE/NAME, if the page has such things elsewhere."""
+    """Returns the subject of an object given as KIND/NAMESPACE/NAME, for `marking`; empty for kinds
+    that the page doesn't show elsewhere.
+    """
     kind, _, name = about.partition("/")
     if kind == "Pod":
         return [subject("pod", name)]
@@ -496,7 +500,7 @@ def _figure(
     whole: bool = True,
     unit: str = "",
 ) -> str:
-    """A table cell with a figure, and its exact value as an attribute, for programs."""
+    """A table cell with a figure. Its exact value is in an attribute, for programs."""
     of = f' data-{by.lower()}="{escape(part)}"' if by else ""
     exact = "" if number is None else f"{number!r}"
     shown = "none" if number is None else escape(in_words(number, FIGURES[name].unit))

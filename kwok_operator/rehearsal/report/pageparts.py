@@ -81,8 +81,9 @@ def subject_name(name: object) -> str:
 def marking(
     *subjects: str, of: Iterable[str] = (), start: float | None = None, end: float | None = None
 ) -> str:
-    """Returns attributes of a row: what it shows, what else it is about, and from when to when in
-    seconds. A script marks all rows about what the reader has clicked.
+    """Returns the HTML attributes of a row: its subjects, the subjects that it is also about
+    (`of`), and its start and end in seconds. A script marks all rows about the subject that the
+    reader has clicked.
     """
     parts = {"is": [*subjects], "of": [*of]}
     attributes = "".join(

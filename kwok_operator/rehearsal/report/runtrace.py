@@ -238,7 +238,9 @@ class RunTrace:
         self.events.instant(self._threads[thread], what, thread, at, wide=wide, **args)
 
     def _count(self, ledger: ClusterLedger, *, last: bool = False) -> None:
-        """Writes the levels that have changed since the last time."""
+        """Writes a counter event for each group of levels (such as pods, nodes, cost) that has
+        changed since it was last written.
+        """
         every, t = ledger.all, ledger.now
         self._count_at = t
         ready, nodes = (round(every.nodes[name].value) for name in ("ready", "total"))
@@ -321,7 +323,7 @@ class RunTrace:
                     pod.thread = lanes.take(pod.begun)
 
     def _comes(self, node: _TracedNode, state: NodeState, at: int) -> None:
-        """Notes when a node was requested, and by which decision."""
+        """Notes when a node was requested, and which autoscaler's decision requested it."""
         node.shown, used = True, node.lanes is not None
         known = [each for each in (state.requested, state.created) if each is not None]
         node.requested = min(microseconds(known[0]) if known else at, at)
@@ -349,7 +351,9 @@ class RunTrace:
             del self._nodes[node.name]
 
     def _end_node(self, node: _TracedNode, at: int) -> None:
-        """Writes what isn't written yet of a node that is gone, or exists when the run ends."""
+        """Writes the slices of a node that aren't written yet. Called when the node is gone, or
+        when the run ends.
+        """
         if not node.boots:
             return
         if not node.written:
@@ -441,7 +445,9 @@ class RunTrace:
             self._to(pod, "", at)
 
     def _to(self, pod: _TracedPod, stage: str, at: int) -> None:
-        """Ends the stage of a pod (waits, starts, runs), and begins another; none if empty."""
+        """Ends the slice of a pod's stage (waits, starts, runs), and begins the slice of the next
+        `stage`; if `stage` is empty, begins none.
+        """
         if stage == pod.stage:
             return
         at = max(at, pod.begun)

@@ -58,7 +58,7 @@ class TraceEvents:
         self._processes: dict[str, int] = {}
 
     def taken(self) -> list[str]:
-        """Returns the events since the last call."""
+        """Returns the events that were collected since the previous call."""
         texts, self._texts = self._texts, []
         return texts
 
@@ -117,7 +117,7 @@ class TraceEvents:
         self._put("C", TraceThread(pid, pid), f'"name":{_quoted(name)},"ts":{at}', values)
 
     def flow(self, points: Sequence[TracePoint], what: str) -> None:
-        """Writes arrows from point to point; there must be two at least."""
+        """Writes arrows that lead from point to point; there must be at least two points."""
         number, last = next(self._flows), len(points) - 1
         for place, (thread, at) in enumerate(points):
             phase = "f" if place == last else "t" if place else "s"

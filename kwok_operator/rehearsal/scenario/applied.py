@@ -192,7 +192,7 @@ def _note(known: Known, files: Files) -> None:
 
 
 def _note_places(known: Known, files: Files) -> None:
-    """Notes the zones and NodePools of nodes. They aren't known if a group's template is copied
+    """Notes the zones and NodePools of nodes. They count as unknown if a group's template is copied
     from another source.
     """
     nodes: list[Mapping[str, Any]]

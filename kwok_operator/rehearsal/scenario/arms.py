@@ -152,7 +152,9 @@ class _Merging:
 
 
 def _keys(items: list[Any], to: Path) -> list[ItemKey]:
-    """Returns a key for each item of a list; nothing if an item has none, or two have the same."""
+    """Returns a key for each item of a list, by which the list is merged; an empty list if an item
+    has no key, or two items have the same.
+    """
     keys = [key for item in items if (key := _key(item, applied=to[-1:] == ("apply",)))]
     return keys if len(keys) == len(items) == len(set(keys)) else []
 

@@ -58,7 +58,9 @@ OPERATOR_FLAGS: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def delay_of(name: str, flags: Mapping[str, Any]) -> float:
-    """Returns the value of one of DELAYS, in seconds: its default if `flags` has no valid one."""
+    """Returns the value of a flag in DELAYS, in seconds. If `flags` has no valid value, this is the
+    flag's default.
+    """
     try:
         return float(seconds_of(flags.get(name, DELAYS[name])))
     except ValueError:

@@ -98,7 +98,9 @@ def check(read: ScenarioFile, around: Surroundings) -> ScenarioFile:
 
 
 def _makes_more(scenario: Scenario) -> bool:
-    """Whether programs or traces of the scenario may create objects that aren't known here."""
+    """Whether programs or traces of the scenario may create objects of which the checks
+    can't know.
+    """
     return (
         any(process.command is not None for process in scenario.processes)
         or any(step.run is not None for step in scenario.timeline)
@@ -168,7 +170,9 @@ def _names(scenario: Scenario) -> Iterator[FieldProblem]:
 
 
 def _numbered_as(name: str, scenario: Scenario) -> str:
-    """Returns the name of another workload that has an object of this name; or an empty text."""
+    """Returns the name of another workload that numbers its objects so that one of them gets this
+    name; an empty text if there is none.
+    """
     others = (each for each in scenario.workloads if each.name != name)
     return next((each.name for each in others if is_object_of(each, name)), "")
 
@@ -184,7 +188,9 @@ def _sizes(scenario: Scenario) -> Iterator[FieldProblem]:
 
 
 def _times(scenario: Scenario) -> Iterator[FieldProblem]:
-    """Yields what would happen only after the scenario's end."""
+    """Yields a problem for each step and the like that would happen only after the
+    scenario's end.
+    """
     end = scenario.until.at_most
     late = f"is after the end, as until.atMost is {end:g} s; move it, or raise until.atMost"
     settled = scenario.until.settled

@@ -128,7 +128,9 @@ class ExpectedEvent(ScenarioPart):
 
 
 def _names(wanted: str, about: str) -> bool:
-    """Whether an About means this object."""
+    """Whether `wanted` means the object `about`, which is KIND/NAMESPACE/NAME. `wanted` may have
+    patterns (fnmatch) as its parts, and may leave out the last ones.
+    """
     there, parts = about.split("/"), wanted.split("/")
     if there[1:2] == [""] and len(parts) == 2:
         del there[1]  # KIND/NAME, as the kind has no namespaces
@@ -251,7 +253,9 @@ class Compared(ScenarioPart):
         return self.holds(read.value)
 
     def is_broken_by(self, read: FigureReading) -> bool:
-        """Whether the bounds can't hold any more, whatever the missing part of the figure is."""
+        """Whether the figure is outside its bounds already, whatever the missing part of its value
+        is.
+        """
         if read.value is None:
             return False
         if read.incomplete:
@@ -259,7 +263,9 @@ class Compared(ScenarioPart):
         return not self.holds(read.value)
 
     def shown(self, number: float) -> str:
-        """Returns the number rounded, unless the rounded one is on the other side of a bound."""
+        """Returns a number as text: rounded, unless the rounded number is on the other side of a
+        bound.
+        """
         unit = self.measured.unit
         text = in_words(number, unit)
         rounded = float(text.split()[0].replace(",", "")) / (100 if unit == "share" else 1)

@@ -68,7 +68,9 @@ def figure_checks(scenario: Scenario, known: Known, *, own_cluster: bool) -> Ite
 
 
 def _not_recorded(figure: str, scenario: Scenario) -> str:
-    """Returns why a borrowed cluster's recording lacks the figure, and the remedy; empty if not."""
+    """Returns why the recording of a borrowed cluster lacks the figure, and the remedy; empty if
+    the recording has it.
+    """
     if figure.startswith(_OF_NODE_CLAIMS) and not scenario.karpenters:
         return (
             "NodeClaims of an existing cluster are recorded for a Karpenter of the scenario only;"
@@ -144,8 +146,8 @@ def _any_group(known: Known, of: FigureScope, scenario: Scenario, part: str) -> 
 
 
 def _any_object(known: Known, kinds: Collection[str], namespace: str, called: str = "") -> bool:
-    """Whether an object of these kinds is applied. If given, `called` must begin with the object's
-    name, as the names of a CronJob's Jobs begin with the CronJob's.
+    """Whether the scenario applies an object of one of these kinds. If `called` is given, it must
+    begin with the object's name, as the names of a CronJob's Jobs begin with the CronJob's.
     """
     return any(
         kind in kinds

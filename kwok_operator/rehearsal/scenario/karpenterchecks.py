@@ -1,7 +1,7 @@
 """Checks Karpenter of a scenario: its CRDs, instance types and NodePools, before anything starts.
 
-What it needs of the groups is known only if the files show all of their nodes. The rest is checked
-again when Karpenter is started (rehearsal/karpenterstart.py).
+Whether Karpenter can make nodes from the groups is checked only if the files show all nodes of the
+groups. It is checked again in any case when Karpenter is started (rehearsal/karpenterstart.py).
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -66,8 +66,8 @@ class KarpenterFindings:
 
 
 class KarpenterLook:
-    """Checks the processes that are Karpenter. Their files are read first, as the total size of
-    files is limited, and the objects of an import may use it up.
+    """Checks the processes that are Karpenter. Reads their files in its constructor, before other
+    files: the total size of files is limited, and the objects of an import may use it up.
     """
 
     def __init__(
@@ -321,14 +321,18 @@ def _scaled(known: Known) -> dict[str, KwokNodeGroupSpec]:
 
 
 def _is_of_group(what: str, known: Known, specs: Collection[str]) -> bool:
-    """Whether `what` is a group whose nodes an autoscaler may make."""
+    """Whether `what`, as KIND/NAME, is a group whose nodes an autoscaler may make, or a group that
+    no file shows.
+    """
     kind, _, name = what.partition("/")
     is_group = kind.lower().partition(".")[0] in _GROUP_WORDS
     return is_group and (name in specs or name not in known.groups)
 
 
 def _comes_late(scenario: Scenario, number: int, known: Known) -> Iterator[str]:
-    """Yields what steps change in groups after Karpenter has made instance types of them."""
+    """Yields what the timeline changes in groups too late: after Karpenter has made instance types
+    of them.
+    """
     specs, process = _scaled(known), scenario.processes[number]
     steps = [*enumerate(scenario.timeline)]
     if process.starts is Starts.BY_TIMELINE:

@@ -41,6 +41,6 @@ class Kueue(ScenarioPart):
 
     @property
     def paths(self) -> list[str]:
-        """The files and folders that it names, its program aside."""
+        """The files and folders that the fields name, without the program."""
         own = (self.manifests, self.configuration, *(each.path for each in self.objects))
         return [path for path in own if path is not None]

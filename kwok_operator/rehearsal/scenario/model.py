@@ -206,8 +206,8 @@ class Scenario(ScenarioPart):
 
     @property
     def evicts_after(self) -> float | None:
-        """After how many seconds Kubernetes evicts the pods of a NotReady node, if the scenario
-        says so; None if it doesn't.
+        """After how many seconds Kubernetes evicts the pods of a NotReady node, by flags of the
+        scenario; None if the scenario has no such flag.
         """
         flags = self.cluster.flags.get(Component.API_SERVER, {})
         try:

@@ -1,4 +1,4 @@
-"""The field `placement` of a scenario: on which nodes pods are at the beginning.
+"""The field `placement` of a scenario: it says on which nodes pods are at the beginning.
 
 It is in the scenario, or in a separate file that the scenario names, such as the placement.json of
 an import. Nodes are named GROUP/NUMBER. `rehearsal/seats.py` decides which pod gets which node;

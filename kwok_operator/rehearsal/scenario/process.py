@@ -72,7 +72,7 @@ class ClusterAutoscaler(ScenarioPart):
 
     @property
     def flags_with_crds(self) -> list[str]:
-        """The flags that are given and that make cluster-autoscaler read objects of its CRDs."""
+        """The given flags that make cluster-autoscaler read objects of its CRDs."""
         given = {name.replace("_", "-"): value for name, value in self.flags.items()}
         return [name for name in _FLAGS_WITH_CRDS if given.get(name, "false").lower() != "false"]
 

@@ -82,7 +82,9 @@ def _spec(manifest: Manifest, part: str) -> Mapping[str, Any]:
 
 
 def _config(manifest: Manifest) -> Mapping[str, Any]:
-    """Returns the provider config in a ConfigMap; empty if it has none."""
+    """Returns the provider config (of cluster-autoscaler's kwok provider) in a ConfigMap; empty if
+    the object has none.
+    """
     text = as_map(manifest.get("data")).get("config")
     if manifest.get("kind") != "ConfigMap" or not isinstance(text, str):
         return {}

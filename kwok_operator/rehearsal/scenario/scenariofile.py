@@ -27,7 +27,9 @@ _ENDINGS: Final = (".yaml", ".yml", ".json")
 
 @dataclass(frozen=True, slots=True)
 class ScenarioFile:
-    """A file that was read. `scenario` is None if the file has none that can be checked further."""
+    """The result of reading a file. `scenario` is None if the file has no scenario of the right
+    form.
+    """
 
     file: str
     scenario: Scenario | None = None

@@ -53,10 +53,14 @@ class Surroundings(Protocol):
         """Returns the content of a program's file; empty if there is none, or it can't be read."""
 
     def check_program(self, name: str) -> None:
-        """Checks that a program of a process or a step can be started, unless it `lacks` it."""
+        """Checks that a process or a step can start this program. Does nothing if the surroundings
+        `lacks` it.
+        """
 
     def lacks(self, name: str) -> bool:
-        """Whether a program is missing, and isn't needed, as nothing will be played."""
+        """Whether a program is missing without being a problem, because the scenario is only
+        checked, not played.
+        """
 
     def check_trace(self, path: str) -> None:
         """Checks that a trace can be replayed."""

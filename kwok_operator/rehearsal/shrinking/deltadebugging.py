@@ -3,11 +3,11 @@
     items --minimized-->    which of them are needed
     numbers --lowered-->    how small each of them can be
 
-Both are generators: they yield what to try, are sent whether it has the property, and return the
-smallest. They don't know how a try is made, and their caller can stop at any time: what was last
-answered with True is the smallest so far. What is given at first must have the property, and isn't
-tried. Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input" (2002), where the
-first is called ddmin.
+Both functions are generators. They yield a part to try; the caller sends True if this part has the
+property; they return the smallest part that has it. They don't know how a try is made. The caller
+can stop at any time: the last part that was answered with True is the smallest so far. The whole
+must have the property, and isn't tried. Zeller and Hildebrandt, "Simplifying and Isolating
+Failure-Inducing Input" (2002), where the first is called ddmin.
 """
 
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
@@ -25,8 +25,8 @@ Tries = Generator[T, bool, T]
 def minimized(items: Sequence[T], *, singly: bool = False) -> Tries[tuple[T, ...]]:
     """Returns items of which none can be left out alone: each such try was answered with False.
 
-    The empty tuple is tried first, as mostly nothing of a kind is needed. With `singly`, for items
-    that are probably all needed, each is left out alone, without larger tries before.
+    The empty tuple is tried first, as mostly no item is needed. With `singly`, for items that are
+    probably all needed, only single items are left out: larger parts would be tried in vain.
     """
     left = tuple(items)
     if not left or (not singly and (yield ())):
@@ -95,7 +95,9 @@ def lowered(
 
 
 def _translated(tries: Tries[T], what: Callable[[T], U]) -> Generator[U, bool, T]:
-    """Yields each try translated by `what`, and returns what the tries return."""
+    """Passes on what `tries` yields, translated by `what`, and the answers to it. Returns what
+    `tries` returns.
+    """
     try:
         each = next(tries)
         while True:

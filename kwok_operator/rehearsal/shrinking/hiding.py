@@ -160,8 +160,8 @@ class _Hider:
         return value
 
     def _made_of(self, text: str) -> str:
-        """Returns the new name of an object, or of one whose name begins with its name: `web-*`,
-        `web-0`. It is empty if there is no such object.
+        """Returns the new name of an object, or of a text that begins with an object's name, such
+        as `web-*` or `web-0`. It is empty if there is no such object.
         """
         names = [name for name in self.known if text == name or text.startswith(f"{name}-")]
         longest = max(names, key=len, default="")

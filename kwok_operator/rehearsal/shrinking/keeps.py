@@ -21,10 +21,12 @@ FLAG = "--keeps"
 def expectations(
     given: Sequence[str], expect: Sequence[Expectation], *, raw: Sequence[Any]
 ) -> list[Any]:
-    """Returns the expectations as a document has them: `raw` are those of the scenario.
+    """Returns the chosen expectations in the form that a document has. `expect` are the scenario's
+    expectations, `raw` the same ones in that form, and `given` the values of --keeps.
 
-    They are named by number from 0, by figure, or by a part of their text, which several may have;
-    or one is written in full, as `{figure: pods.pending, equals: 0}`. Raises SettingsError.
+    A value is the number of an expectation, from 0; or a figure or a part of a text, which chooses
+    all expectations that have it; or a new expectation in full, such as `{figure: pods.pending,
+    equals: 0}`. Raises SettingsError.
     """
     if not given and len(expect) > 1:
         raise SettingsError(

@@ -2,8 +2,8 @@
 
     document --LEVELS--> parts to leave out, or numbers to lower, of one level at a time
 
-Some things are never left out, as the answer would then be to another question: which autoscalers
-are started, with which bounds of which groups, and the resources of the groups' machines. Fields
+Some things are never left out, as without them the scenario would answer another question: the
+autoscalers that are started, the groups' bounds, and the resources of their machines. Fields
 without which the API server refuses an object stay, too. The prices of all groups are left out
 together or not at all, as an autoscaler compares them.
 """
@@ -104,7 +104,7 @@ def _placement(doc: Doc) -> list[Part]:
 
 
 def _kept_of_pods(made: Doc, path: Path) -> bool:
-    """Whether a field of an object that is or creates pods must stay."""
+    """Whether a field must stay, of an object that is a pod or creates pods."""
     if made.get("kind") == "Pod":
         return _kept_of_template(path, frozenset()) or path == ("spec", "nodeName")
     match path:

@@ -35,8 +35,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """A number to lower, which is at all of these paths, and its description. `least` is the lowest
-    that makes sense; `step` is by how much the value at the paths changes for one less.
+    """A number to lower, and its description. `least` is the lowest value that makes sense. The
+    number is at all of these paths in the document, multiplied by `step`.
     """
 
     description: str
@@ -104,7 +104,9 @@ def _without(value: Any, gone: frozenset[Path], here: Path) -> Any:
 
 
 def with_numbers(doc: Doc, amounts: Mapping[Amount, int]) -> Doc:
-    """Returns the document with other numbers, and with no more in its placement than exists."""
+    """Returns the document with these numbers, and a placement without the pods and nodes that no
+    longer exist.
+    """
     new = {path: n * amount.step for amount, n in amounts.items() for path in amount.paths}
     changed: Doc = _with(doc, new, ())
     return tidied(changed)
@@ -135,7 +137,7 @@ def every_object(doc: Doc) -> Iterator[Doc]:
 
 
 def identity(made: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Returns kind, namespace and name of an object."""
+    """Returns kind, namespace and name of an object, which identify it."""
     metadata = as_map(made.get("metadata"))
     name, namespace = str(metadata.get("name", "")), str(metadata.get("namespace", ""))
     return str(made.get("kind", "")), namespace, name

@@ -2,9 +2,9 @@
 
     document --> Scenario --keptcluster.py, runner.py--> recording --symptom.py--> Symptom
 
-A run ends as soon as nothing that may still happen can change the results of the expectations. It
-also ends once nothing has happened for `settledFor`, or for the shorter time that the caller gives.
-If the control plane itself fails, another one is made, and the document is played again.
+A run ends as soon as the results of the expectations can't change any more. It also ends once
+nothing has changed for `settledFor`, or for the shorter time that the caller gives. If the control
+plane itself fails, another one is made, and the document is played again.
 
 cluster-autoscaler logs at -v=4 or more, so that its log says why it does something. In runs that
 may end early, it has a shorter scan-interval and shorter delays before scale-downs, because each
@@ -109,10 +109,10 @@ class TryPlayer:
         return AsyncKubectl(cluster.kubectl, {"KUBECONFIG": str(cluster.kubeconfig)})
 
     async def play(self, doc: Doc, quiet: float | None) -> Symptom:
-        """Plays a document until nothing has changed for `quiet` seconds; None: to the end of its
-        run, even if nothing can change.
+        """Plays a document until nothing has changed for `quiet` seconds. If `quiet` is None, plays
+        it to the end of its run, even if the results can't change any more.
 
-        Raises ControlPlaneError if control planes fail one after the other.
+        Raises ControlPlaneError if several control planes fail one after the other.
         """
         read = read_again(doc, self._settings.scenario, binaries=self._settings.binaries)
         if read.scenario is None or read.findings:
@@ -182,8 +182,9 @@ class TryPlayer:
         return replace(symptom, pause=follower.pause), took
 
     def _limited(self, scenario: Scenario, quiet: float | None) -> Scenario:
-        """Returns the scenario with less time than it has, if the first run took much less, and
-        with an autoscaler that logs what it does; with `quiet`, with one that looks often.
+        """Returns the scenario with a shorter time limit if the first run took much less time than
+        its limit, and with an autoscaler that logs why it does something. With `quiet`, the
+        autoscaler also checks the cluster more often.
         """
         firsts = {p.name: p.cluster_autoscaler for p in self._scenario.processes}
         processes = []
@@ -262,9 +263,9 @@ def _delays(autoscaler: ClusterAutoscaler) -> dict[str, float]:
 def _sooner(autoscaler: ClusterAutoscaler, first: ClusterAutoscaler | None) -> dict[str, str]:
     """Returns the flags that make an autoscaler act sooner than its scenario wants.
 
-    `first` is the autoscaler of the scenario as it was given. A delay of a scale-down that is
-    longer than that of `first`, since its flag is left out, stays: the try shows whether the flag
-    is needed.
+    `first` is the autoscaler of the scenario as it was given. If a try leaves out the flag of a
+    delay, and the default delay is longer than that of `first`, the delay isn't shortened: the try
+    is to show whether the flag is needed.
     """
     delays, given = _delays(autoscaler), _delays(first or autoscaler)
     return {

@@ -3,13 +3,14 @@
     LEVELS --delta debugging--> a smaller document --valid?--> known? --play--> Symptom --agree?-->
       it is kept, and reported, or not
 
-The first document is played twice, first to the end of its run. If both runs agree, a single run
-decides a try; if not, either no try may end early, or the majority of up to three runs decides. A
-try may end once it was quiet for somewhat longer than any pause of the smallest so far, which saves
-most for a scenario with a long settledFor. So after all levels, the smallest is played once to the
-end of its run. If that disagrees, all levels are repeated by majority, and without ending tries
-early. The levels are repeated until none leaves out anything more: then each part alone, as most
-are needed.
+The first document is played twice, first to the end of its run. A try is a run of a smaller
+document. If the two first runs agree, a single run decides a try. If not, either no try may end
+early, or the majority of up to three runs decides. A try may end early, once nothing has changed in
+it for somewhat longer than in any pause of the smallest document's run; this saves most for a
+scenario with a long settledFor. As such a try may have missed something, the smallest document is
+played once to the end of its run after all levels. If that run disagrees, all levels are repeated
+by majority, and no try ends early. The levels are repeated until none leaves out anything more. In
+a repetition each part is left out alone, as most parts are needed.
 """
 
 import time
@@ -137,7 +138,9 @@ class Shrinker:
             self.report("nothing is known of why; the smallest may fail for another reason")
 
     def _doubt(self, before: Doc) -> None:
-        """Goes back to the document before all levels. From now on, tries don't end early."""
+        """Goes back to the document `before` all levels, as tries that ended early can't be
+        trusted. From now on, no try ends early.
+        """
         if self.by_majority:
             raise ShrinkError("what is left comes out differently each time it is played")
         self.report("what is left comes out differently at the end of its run: with patience again")
@@ -200,7 +203,7 @@ class Shrinker:
 
     @property
     def left(self) -> str:
-        """The rest of the budget, in words."""
+        """The rest of the budget of tries and time, in words."""
         minutes = max(self.budget.seconds - (self.now() - self._began), 0.0) / 60
         return f"{self.budget.runs - self.runs} runs and {minutes:.0f} min left"
 
@@ -211,7 +214,9 @@ class Shrinker:
         return self._answers[key]
 
     async def _decided(self, doc: Doc, quiet: float | None) -> bool:
-        """Plays a document once, or by majority until two runs agree."""
+        """Plays a document, once or until two runs agree (by majority). Returns whether it shows
+        the symptom.
+        """
         votes = {True: 0, False: 0}
         while max(votes.values()) < (MOST_TRIES + 1) // 2:
             symptom = await self._try(doc, quiet)

@@ -152,8 +152,8 @@ def symptom_of(
 def _of_nodes(
     outcome: ExpectationOutcome, loops: Sequence[Loop], groups: Collection[str]
 ) -> Reasons:
-    """Returns why there are as many nodes, or more, than expected: why cluster-autoscaler keeps
-    them, or whether it had a choice between groups.
+    """Returns why there are as many nodes as expected, or more: cluster-autoscaler's reasons to
+    keep nodes, or whether it had a choice between groups.
     """
     expected = outcome.expectation
     figure = FIGURES.get(expected.figure or "")
@@ -182,8 +182,8 @@ def _of_nodes(
 
 
 def _of_chance(outcome: ExpectationOutcome, loops: Sequence[Loop]) -> Reasons:
-    """Returns whether cluster-autoscaler had a reason for the group that it chose: a random choice
-    may be another one in the next run.
+    """Returns the reason that cluster-autoscaler didn't choose its group at random; empty if it may
+    have: another run may make another random choice.
     """
     event = outcome.expectation.event
     if event is None or event.reason != TRIGGERED or not outcome.held:

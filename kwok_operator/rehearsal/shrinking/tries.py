@@ -27,9 +27,10 @@ def key_of(value: object) -> str:
 
 
 class Tries:
-    """The tries in a folder. `about` is what all of them have in common.
+    """The tries of a folder. `about` describes what is shrunk and is equal for all tries of the
+    folder.
 
-    Raises SettingsError if the folder has tries of something else, or can't be written.
+    Raises SettingsError if the folder has tries about something else, or can't be written.
     """
 
     def __init__(self, folder: Path, about: Mapping[str, Any]) -> None:
@@ -61,7 +62,9 @@ class Tries:
             put(self._path, "".join(f"{json.dumps(line)}\n" for line in [head, *known]))
 
     def known(self, key: str) -> Symptom | None:
-        """Returns the symptom of an earlier try that wasn't returned yet; None if there is none."""
+        """Returns the symptom of an earlier try of this document that no call has returned yet;
+        None if there is none.
+        """
         number = self._given[key]
         if number >= len(self._symptoms[key]):
             return None
