@@ -71,7 +71,9 @@ _WORD: Final = re.compile(r"[a-z][a-zA-Z]{1,40}|[0-9]{1,6}|\*")
 
 
 def in_new_order(manifests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Sorts the objects of each kind by new names, as the old order would reveal something."""
+    """Sorts the objects of each kind by their new names, as the old order would reveal something of
+    the old names.
+    """
     kinds = {kind: place for place, kind in enumerate(dict.fromkeys(m["kind"] for m in manifests))}
 
     def place(manifest: Mapping[str, Any]) -> tuple[int, str, str]:
@@ -95,8 +97,9 @@ class Anonymizer:
     """The labels of the racks of each domain."""
 
     def manifests(self, manifests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Renames the names in manifests. Pass all at once: if any of them compares the values of a
-        label as numbers (Gt, Lt), these numbers stay in all. Numbers of racks stay, too.
+        """Renames the names in manifests. Pass all manifests at once: if any of them compares the
+        values of a label as numbers (Gt, Lt), this label's numbers stay in all of them. Numbers of
+        racks stay, too.
         """
         for manifest in manifests:
             if topology := as_map(value_at(manifest, "spec", "template", "topology")):
@@ -147,11 +150,15 @@ class Anonymizer:
         return f"{self.hash(domain)}.example/{self.hash(name)}" if slash else self.hash(key)
 
     def level(self, label: str) -> str:
-        """Returns the anonymous label of a level, which other objects write in its long form."""
+        """Returns the anonymous label of a topology's level. It is in the long form, which objects
+        other than groups write.
+        """
         return self.label_key(long_form(label))
 
     def unit(self, value: str, *, label: str = "") -> str:
-        """Returns the anonymous value of a unit such as a rack: its domain's name changes."""
+        """Returns the anonymous value of a unit such as a rack: the name of its domain is replaced,
+        its numbers stay.
+        """
         domains = [
             domain
             for domain, labels in self._domains.items()
@@ -213,8 +220,8 @@ class Anonymizer:
         return self._hashes[text]
 
     def unlisted_hash(self, text: str) -> str:
-        """Returns such a hash without adding it to the table: for names that are too numerous to
-        look up.
+        """Returns such a hash without adding the original to the table, for names that are too
+        numerous to look up.
         """
         return f"n-{base64.b32encode(self._digest(text)).decode().lower()[:_HASH_LENGTH]}"
 
@@ -254,8 +261,8 @@ class Anonymizer:
         return value if name not in _NAMES and public.is_harmless(value) else self.name(value)
 
     def _with_key(self, value: Mapping[str, Any], key: str) -> dict[str, Any]:
-        """Renames a requirement, a toleration or a taint. Its values are renamed as values of its
-        key.
+        """Renames a requirement, a toleration or a taint: its `key`, and its values as those of a
+        label or taint with this key.
         """
         renamed: dict[str, Any] = {}
         for name, part in value.items():

@@ -1,6 +1,7 @@
 """Reads the bounds of node groups from cluster-autoscaler, Cluster API and Karpenter.
 
-Without bounds a group just keeps its size, so a refused request is only noted.
+A group without bounds just keeps its size. So if the API server refuses to let them be read, this
+is only noted.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -23,8 +24,8 @@ KARPENTER: Final = "karpenter.sh"
 
 
 def namespaces_of(body: Any) -> set[str]:
-    """Returns the namespaces in which a Deployment may keep its status, if it is
-    cluster-autoscaler.
+    """Returns the namespaces in which cluster-autoscaler may keep its status, if it runs in this
+    Deployment; else none.
     """
     flags = flags_of(body)
     if flags is None:

@@ -3,7 +3,7 @@ it.
 
     kubeconfig  --open_cluster-->  ClusterClient  --get, pages, watch, send-->  dicts, or Unreadable
 
-It adds to `KubeClient` what a program that runs once needs. Objects stay plain JSON.
+ClusterClient adds to `KubeClient` what a program that runs once needs. Objects stay plain JSON.
 """
 
 import asyncio
@@ -47,8 +47,8 @@ Log = Callable[[str], None]
 class Unreadable(KwokOperatorError):
     """A request failed. `reason` says why, and what to do about it.
 
-    `status` is the HTTP status of the API server's answer, 0 without an answer; 404 means that it
-    doesn't serve the kind.
+    `status` is the HTTP status of the API server's answer, 0 without an answer. 404 means that the
+    API server doesn't serve the kind.
     """
 
     def __init__(self, path: str, reason: str, *, status: int = 0) -> None:
@@ -107,8 +107,8 @@ class ClusterClient:
     ) -> AsyncIterator[Page]:
         """Yields all objects of a kind, page by page. Raises Unreadable, perhaps after some pages.
 
-        If the API server lets the list expire meanwhile, it is started again: then objects come
-        twice.
+        If the list expires in the API server before its last page, it is started again: then some
+        objects come twice.
         """
         token, begun = "", 1
         while True:

@@ -22,7 +22,8 @@ class DumpForm(StrEnum):
 class CloudGroup:
     """A node group as cluster-autoscaler (CA) knew it: its id in CA, and its template Node.
 
-    `pods` are the pods that CA expects on each new node of the group: DaemonSets' and static pods.
+    `pods` are the pods that CA expects on each new node of the group: pods of DaemonSets, and
+    static pods.
     """
 
     id: str

@@ -138,8 +138,8 @@ def write(output: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _place(manifest: Manifest) -> str:
-    """Returns the file for a manifest. Namespaces are in the first file, so that `kubectl apply -f`
-    creates them before other objects.
+    """Returns the path of the file for a manifest. Namespaces are in the first file, so that
+    `kubectl apply -f` creates them before other objects.
     """
     if manifest.get("kind") == KIND and str(manifest.get("apiVersion")).startswith(f"{API_GROUP}/"):
         return _GROUPS
@@ -222,8 +222,8 @@ def _remove(path: Path) -> None:
 
 
 def _foreign_file(folder: Path) -> str:
-    """Returns the first file in a folder that no import wrote, or the path itself if it is no
-    folder; empty if all files are an import's.
+    """Returns the path of the first file in a folder that no import wrote; the folder's own path if
+    it is no folder; empty if an import wrote all files.
     """
     if not folder.is_dir():
         return str(folder)

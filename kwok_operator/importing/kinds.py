@@ -6,8 +6,8 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class ImportedKind:
-    """A kind of object. `traced` kinds are recorded and replayed, too. `size` is the field of its
-    spec that scales it.
+    """A kind of object. `traced` kinds are recorded and replayed, too. `size` is the field of the
+    spec that says how many pods an object has.
     """
 
     name: str

@@ -69,7 +69,9 @@ def ledger_of(
     notes: Iterable[Note],
     unread: Iterable[Unread],
 ) -> Ledger:
-    """Makes a ledger. Its order depends only on its content."""
+    """Returns the ledger of an import. Its entries are sorted, so that the same content always
+    gives the same ledger.
+    """
     written = Counter(str(manifest.get("kind")) for manifest in manifests)
     return Ledger(
         read=dict(sorted(read.items())),
@@ -156,7 +158,7 @@ def _examples(notes: Sequence[Note]) -> str:
 
 
 def _shown(note: Note) -> str:
-    """Returns the note's object, or its field if it is about no object."""
+    """Returns the note's object as text; if the note is about no object, its field."""
     nameless = not note.ref.name and note.field
     return _text(note.field) if nameless else _named(note.ref)
 

@@ -163,8 +163,8 @@ def is_public_key(key: str) -> bool:
 
 
 def _is_below_public_domain(domain: str, name: str) -> bool:
-    """Whether a domain, or one above it, is known, and also all other words in the domain and the
-    name.
+    """Whether a label's domain is a public domain or below one, and all other words in the domain
+    and the name are known.
     """
     parts = domain.split(".")
     start = next((at for at in range(len(parts)) if ".".join(parts[at:]) in _DOMAINS), None)
@@ -184,12 +184,16 @@ def is_public_value(key: str, value: str) -> bool:
 
 
 def is_harmless(text: str) -> bool:
-    """Whether a text is a number, an amount, a short time or a word that everybody uses."""
+    """Whether a text can't be private: a number, an amount, a short time, or a word that everybody
+    uses.
+    """
     return text in _VALUES or _NUMBER.fullmatch(text) is not None
 
 
 def is_amount(text: str) -> bool:
-    """Whether a text is an amount of a resource, of any number of digits."""
+    """Whether a text is an amount of a resource, such as 500m or 16Gi, even one with many
+    digits.
+    """
     return _AMOUNT.fullmatch(text) is not None
 
 

@@ -52,7 +52,8 @@ class Reading:
 
     def take(self, kind: str, body: Any) -> bool:
         """Adds an object of a kind in KINDS, or a Node, if its namespace is wanted. Returns whether
-        it was added. `kind` is a parameter, as items in the API server's lists have none.
+        it was added. `kind` is a parameter, as items in the API server's lists don't have the field
+        `kind`.
         """
         self.namespaces.add(_namespace_of(kind, body))
         wanted = self.wants(kind, body)

@@ -320,7 +320,9 @@ class LogReader:
             self.loops.popleft()
 
     def _wanted(self, at: float) -> bool:
-        """Whether a loop is near the moment of interest, or is new, as the moment may follow."""
+        """Whether a loop is near the moment of interest. While the log is being read, the newest
+        loops count as near, as the moment may still follow.
+        """
         if self.last is None or at >= self.last - KEEP * (1 if self.at else 2):
             return True
         if self.at is None:

@@ -96,7 +96,9 @@ def _events(reading: Reading) -> list[LoggedEvent]:
 
 
 def _least(decision: Decision) -> dict[str, int]:
-    """Returns the minimum size of a node's group, by the nodes that CA kept because of it."""
+    """Returns, by node, the minimum size of its group, for nodes that CA kept because of this
+    minimum.
+    """
     matches = ((node, _MIN_SIZE.search(why)) for node, why in decision.kept.items())
     return {node: int(match[1]) for node, match in matches if match}
 

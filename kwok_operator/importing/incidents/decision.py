@@ -4,8 +4,8 @@
 
 The moment is that of the snapshot. The decision is what CA did in the loop at this moment and in
 the following loops, until other pods come, nothing is left to do, `HORIZON` is over or the log
-ends: so long, a copy of the cluster shows CA the same as the original. What CA did before the
-moment doesn't count, except its last messages about pods that were pending.
+ends. Until then, CA sees the same in a copy of the cluster as it saw in the original. What CA did
+before the moment doesn't count, except its last messages about pods that were pending.
 """
 
 from collections import Counter
@@ -241,9 +241,9 @@ def _window(loops: Sequence[Loop], at: float | None, pending: Iterable[str] | No
 
 
 def _changed(before: Sequence[Loop], loop: Loop) -> bool:
-    """Whether pods were created or deleted, and not because of CA. More pods after a scale-up prove
-    nothing, as new nodes get DaemonSet pods; nor does any change after a removal, as evicted pods
-    are created again.
+    """Whether pods were created or deleted by others than CA. After a scale-up, more pods don't
+    show that, as new nodes get DaemonSet pods. After a removal of nodes, no change shows it, as
+    evicted pods are created again.
     """
     last = before[-1].total
     if last is None or loop.total is None or any(each.removed for each in before):
@@ -272,7 +272,9 @@ def _first(loops: Sequence[Loop], at: float | None) -> int | None:
 
 
 def _waiting(loops: Sequence[Loop], pending: Iterable[str] | None) -> frozenset[str] | None:
-    """Returns the pods that the decision is about; None if they can't be known."""
+    """Returns the pods that the decision is about: those that were pending. None if the log doesn't
+    show all of them.
+    """
     if pending is not None:
         return frozenset(pending)
     first = next((loop for loop in loops if loop.pods or loop.no_pods), None)
@@ -322,7 +324,9 @@ def _plans(
 def _merged(
     before: Sequence[PlannedScaleUp], plans: Sequence[PlannedScaleUp]
 ) -> tuple[PlannedScaleUp, ...]:
-    """Returns all scale-ups. Several of one group become one if the first was before the moment."""
+    """Returns all scale-ups. If a group was scaled up `before` the moment and again after it, these
+    scale-ups become one.
+    """
     every = [*before, *plans]
     count = Counter(up.group for plan in every for up in plan.groups)
     early = {up.group for plan in before for up in plan.groups if count[up.group] > 1}
@@ -352,15 +356,16 @@ def _named(plans: Iterable[PlannedScaleUp], loops: Iterable[Loop]) -> frozenset[
 
 
 def _of_sizes(loop: Loop) -> Iterable[ScaleUp]:
-    """Makes scale-ups of new sizes, which CA always logs. Old sizes (-1) and maximums (0) are
-    unknown.
+    """Makes scale-ups from the new sizes of groups, for a loop whose log has only these. The old
+    size is -1 and the maximum 0, which mean unknown.
     """
     return (ScaleUp(group, -1, size, 0) for group, size in loop.sizes.items())
 
 
 def rated_alike(loop: Loop) -> frozenset[str] | None:
     """Returns the groups that the expander rated as high as the chosen one, so that the choice was
-    random. None if unknown: only least-waste and priority log their comparison.
+    random. None if unknown: only the expanders least-waste and priority log how they compared the
+    groups.
     """
     left: frozenset[str] | None = frozenset(loop.highest) or None
     if loop.waste:
@@ -405,8 +410,9 @@ def _refusals(
 def _nodes(
     former: Sequence[Loop], loops: Sequence[Loop], removed: Mapping[str, tuple[str, ...]]
 ) -> tuple[dict[str, str], frozenset[str]]:
-    """Returns the nodes that CA did not remove, with the reasons, and those that it considered
-    unneeded. CA doesn't check each node in each loop, so earlier messages count, too.
+    """Returns the nodes that CA kept, each with the reason, and the nodes that it considered
+    unneeded but did not remove. As CA doesn't check each node in each loop, messages of earlier
+    loops count, too.
     """
     kept: dict[str, str] = {}
     for loop in (*former, *loops):

@@ -174,7 +174,7 @@ class _Dump:
         return True
 
     def _kind(self, dumped: DumpedObject) -> str:
-        """Returns the kind of an object if it is imported; else an empty text."""
+        """Returns the kind of an object; an empty text if objects of its kind aren't imported."""
         kind, (group, version) = dumped.kind, _group_and_version(dumped.api_version)
         if kind in ("Node", "Event", "ConfigMap"):
             return kind if group in ("", "events.k8s.io") else ""
@@ -223,7 +223,9 @@ class _Dump:
         self._reading.unread.append(Unread("File", name, reason, needed=needed))
 
     def _add(self, item: DumpedItem, path: Path) -> str:
-        """Adds an item of a file. Returns a problem in words, or an empty text."""
+        """Adds an item of a file. Returns what is wrong with the item; an empty text if
+        nothing is.
+        """
         match item:
             case Oddity(problem):
                 return problem

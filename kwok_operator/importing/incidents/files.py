@@ -60,12 +60,16 @@ def _walked(path: Path) -> Iterator[Path]:
 
 
 def may_have_objects(path: Path) -> bool:
-    """Whether a file in a folder may contain objects, by its name. Others are logs and the like."""
+    """Whether a file in a folder may contain objects, by its name. Files with other names are logs
+    and the like.
+    """
     return path.name.removesuffix(".gz").endswith(_TEXTS)
 
 
 def is_output_of_import(path: Path) -> bool:
-    """Whether an import has written the file. Read again, it would double what it was made of."""
+    """Whether an import has written the file. Such a file isn't read: its objects are copies of
+    others.
+    """
     try:
         data = unzipped(chunks(path), damaged=DumpError, on_cut=lambda: None)
         return _OF_AN_IMPORT.match(next(data, b"")[:_HEAD]) is not None
@@ -74,7 +78,9 @@ def is_output_of_import(path: Path) -> bool:
 
 
 def form_of_folder(path: Path) -> DumpForm | None:
-    """Returns the form of the folder, if the path of this file in it shows the form."""
+    """Returns the form of the dump, if the path of this file in the dump's folder shows it; else
+    None.
+    """
     if "cluster-scoped-resources" in path.parts:
         return DumpForm.MUST_GATHER
     is_list = path.stem in ("replication-controllers", "daemonsets") and len(path.parts) == 2

@@ -79,8 +79,8 @@ _BEGIN: Final = re.compile(rb'[IWEF][01][0-9][0-3][0-9] |\{\\*"ts\\*":')
 
 
 def whole_lines(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Yields the lines, and those in one piece that a container runtime had split. Empty lines come
-    at once.
+    """Yields the lines. A line that a container runtime had split into several pieces is yielded as
+    one. Empty lines are yielded at once.
     """
     held: _Piece | None = None
     for line in lines:

@@ -51,7 +51,7 @@ class ImportedPlacement:
     def renamed(
         self, rename: Callable[[Ref], Ref], taint: Callable[[Any], Any]
     ) -> "ImportedPlacement":
-        """Returns the placement with other names, in their order; `taint` renames a taint."""
+        """Returns the placement with new names from `rename` and `taint`, sorted by these names."""
 
         def node(nth: NthNode) -> NthNode:
             return NthNode(rename(Ref(KIND, "", nth.group)).name, nth.number)

@@ -248,7 +248,9 @@ def _scale_ups(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
 
 
 def _alternatives(plan: PlannedScaleUp, copy: ReplayCopy) -> frozenset[str]:
-    """Returns the groups that CA may as well choose."""
+    """Returns the groups that CA could have chosen instead of the one it chose, for all that is
+    known.
+    """
     if plan.alternatives is not None:
         return plan.alternatives
     return frozenset(copy.groups) - plan.excluded - {up.group for up in plan.groups}
@@ -261,7 +263,9 @@ def _triggered(
     copy: ReplayCopy,
     begun: Mapping[str, int],
 ) -> list[str]:
-    """Returns parts of texts: an Event about this scale-up contains one of them."""
+    """Returns parts of messages: the message of an Event about this scale-up contains one
+    of them.
+    """
     added = {each.after - each.before for each in plan.groups}
     names = copy.groups.get(up.group, ())
     own, size = up.after - up.before, copy.sizes.get(names[0], 0) if names else 0
@@ -290,15 +294,17 @@ def _begun(decision: Decision) -> dict[str, int]:
 
 
 def _is_larger(group: str, begun: Mapping[str, int], copy: ReplayCopy) -> bool:
-    """Whether the copy starts with more nodes of a group than the group had before its scale-up:
-    then it had changed since the snapshot.
+    """Whether the copy starts with more nodes of a group than the group had before its scale-up.
+    Then the group had changed between the snapshot and the scale-up.
     """
     size = sum(copy.sizes.get(name, 0) for name in copy.groups.get(group, ()))
     return 0 <= begun[group] < size
 
 
 def _final_sizes(decision: Decision, copy: ReplayCopy, refused: set[str]) -> Iterator[Expected]:
-    """Yields expectations on the largest sizes that groups reached, once no pod was pending."""
+    """Yields expectations on the largest sizes that groups reached. There are none if CA had a
+    choice between groups.
+    """
     plans = decision.scale_ups
     if any(_alternatives(plan, copy) or len(plan.groups) > 1 or plan.merged for plan in plans):
         return
@@ -399,7 +405,9 @@ def _kept(decision: Decision) -> dict[str, list[str]]:
 
 
 def _of_groups(names: Collection[str], every: Iterable[str]) -> list[str]:
-    """Returns patterns for nodes: only one for a group if all its nodes are meant."""
+    """Returns patterns for the nodes in `names`. If all nodes of a group are meant, a single
+    pattern stands for them.
+    """
     groups: dict[str, set[str]] = defaultdict(set)
     for name in every:
         groups[_group_pattern(name)].add(name)

@@ -1,4 +1,5 @@
-"""The scenario that an import writes beside its manifests: it starts from the cluster's state then.
+"""The scenario that an import writes beside its manifests. It starts from the state that the
+cluster had at the time of the import or dump.
 
     files of the folder, ImportedPlacement, ScenarioParts  --scenario_of-->  scenario.yaml
 

@@ -34,10 +34,10 @@ _METADATA: Final = frozenset(
 
 
 class Spool:
-    """Collects objects by kind; `taken` yields those of a kind in the order in which they were
-    added.
+    """Collects objects by kind. `taken` yields the objects of a kind in the order in which they
+    were added.
 
-    `whole` keeps all fields, and only in memory.
+    With `whole`, objects keep all fields, and are held only in memory.
     """
 
     def __init__(self, *, whole: bool = False) -> None:

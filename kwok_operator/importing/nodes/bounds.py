@@ -126,8 +126,9 @@ class Bounds:
     def add_logged(
         self, groups: Iterable[ScalingGroup], *, full: Iterable[str], least: Mapping[str, int]
     ) -> None:
-        """Adds what a log shows: scaling groups; in `full`, names of those at their maximum; in
-        `least`, nodes that CA kept because of the minimum, with that minimum.
+        """Adds what a log shows: scaling groups; in `full`, the names of groups that are at their
+        maximum; in `least`, the minimum of a group by the name of a node that CA kept because of
+        it.
         """
         for scaling in groups:
             self._one(scaling)
@@ -198,7 +199,7 @@ class Bounds:
         return bounds | ({"options": options} if options else {}), note
 
     def _common_options(self) -> dict[str, Any]:
-        """Returns the options that all added autoscalers have in common."""
+        """Returns the options that are equal in all autoscalers that were added."""
         first = dict(self._options[0]) if self._options else {}
         return {k: v for k, v in first.items() if all(o.get(k) == v for o in self._options)}
 
@@ -269,7 +270,9 @@ def _dealt(scaling: ScalingGroup, members: Sequence[ImportedGroup]) -> list[Scal
 
 
 def _deal(total: int, floors: Sequence[int], ceilings: Sequence[int]) -> list[int]:
-    """Divides `total` as evenly as floors and ceilings allow; ignores them if they can't be met."""
+    """Divides `total` into shares that are as even as possible and not outside their floors and
+    ceilings. Ignores floors or ceilings that `total` can't meet.
+    """
     if sum(floors) > total:
         floors = [0] * len(floors)
     if sum(ceilings) < total:

@@ -73,7 +73,9 @@ def groups_of_flags(flags: Flags) -> GroupsAndProblems:
 
 
 def options_of_flags(flags: Flags) -> tuple[dict[str, Any], list[str]]:
-    """Returns the groups' options that flags set, and problems. The last of equal flags counts."""
+    """Returns the groups' options that flags set, and problems. If a flag is given several times,
+    the last one counts.
+    """
     options: dict[str, Any] = {}
     problems: list[str] = []
     for flag, text in flags:

@@ -1,11 +1,11 @@
 """Decides to which node group of cluster-autoscaler (CA) a node belongs, by CA's templates.
 
-If a node shows the name of its scaling group, that decides. Otherwise templates decide: CA has one
-for each group, with the labels and resources of its nodes, and so with a pool and a zone. A node
-belongs to the group whose template has the same pool and zone; of several such groups, to the one
-whose template is most like the node. If there is none, as a provider's templates may lack the label
-that names the pool, the node belongs to the group whose template has no label and no resource that
-the node lacks, if there is exactly one.
+If a node shows the name of its scaling group, that decides. Otherwise templates decide. CA has a
+template for each group, with the labels and resources of the group's nodes; these also show a pool
+and a zone. A node belongs to the group whose template has the same pool and zone; of several such
+groups, to the one whose template is most like the node. If there is none, as a provider's templates
+may lack the label that names the pool, the node belongs to the group whose template has no label
+and no resource that the node lacks, if there is exactly one.
 """
 
 from collections import defaultdict
@@ -27,7 +27,9 @@ class GroupOfNode:
 
 
 class Likeness(NamedTuple):
-    """How many labels and resources a node and a template share. `whole`: all the template's."""
+    """How many labels and resources a node and a template have in common. `whole`: these are all
+    labels and resources of the template.
+    """
 
     shared: int
     whole: bool
@@ -64,7 +66,9 @@ class CloudGroups:
         return GroupOfNode(best[0], sure=len(best) == 1)
 
     def identity(self, group: str, identity: Identity) -> Identity:
-        """Returns the identity of the part of CA's group that is in this identity's zone."""
+        """Returns the identity for the nodes of a CA group that are in one zone, the zone of
+        `identity`: an imported group has the nodes of one zone only.
+        """
         return _SOURCE, _last_part(group), (group, identity[2][-1])
 
 

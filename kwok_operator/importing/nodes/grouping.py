@@ -2,7 +2,7 @@
 
 Nodes, page by page  --add-->  what is kept of each  --finish-->  manifests, notes, places
 
-Kept of a node are labels, annotations, taints and resources.
+`Nodes` keeps the labels, annotations, taints and resources of each node.
 """
 
 import json
@@ -251,8 +251,8 @@ class _Grouping:
         )
 
     def _groups(self, here: Sequence[_Node]) -> dict[Identity, list[_Node]]:
-        """Returns the nodes of each group, also of groups that have a template in CA and no nodes;
-        it sets `_by_template` to the templates.
+        """Returns the nodes of each group; the list is empty for a group that has a template in CA
+        and no node. Sets `_by_template` to the templates.
         """
         ids = {id(template): name for name, template in self.templates.items()}
         pools: dict[Identity, list[_Node]] = defaultdict(list)
@@ -329,14 +329,16 @@ class _Grouping:
         yield from ((node, by_shape[node.name]) for node in nodes if node.name in by_shape)
 
     def _chosen(self, node: _Node) -> Pool | None:
-        """Returns the pool by the keys of --group-by; None if the node has none of them."""
+        """Returns the pool that a node belongs to by the keys of --group-by; None if the node has
+        none of these keys.
+        """
         values = [node.labels.get(k) or node.annotations.get(k) or "" for k in self.group_by]
         named = "-".join(filter(None, values))
         return Pool(_GROUP_BY, named, tuple(values)) if named else None
 
     def _template(self, members: Sequence[_Node]) -> Kept | None:
-        """Returns what is kept of the most typical node: the one that has most in common with the
-        others.
+        """Returns the kept fields of the most typical node: the one that has most in common with
+        the other nodes. None if no node gives a valid template.
         """
         readable = [kept for node in members if (kept := _read(node)) is not None]
         same = Counter(part for kept in readable for part in _parts(kept).items())
@@ -415,7 +417,9 @@ class _Grouping:
                 yield Note(ref, Reason.NODES_DIFFER, field=path, count=nodes)
 
     def _keys(self, members: Sequence[_Node]) -> Sequence[str]:
-        """Returns the keys that --group-by needs to keep the pools of these nodes."""
+        """Returns the keys for --group-by that put these nodes into the same pools again: those
+        that the user gave, else the key that names their pool.
+        """
         if self.group_by:
             return self.group_by
         pool = pool_of(members[0].labels, members[0].annotations)
@@ -429,8 +433,8 @@ class _Grouping:
 
 
 def _places(groups: Mapping[str, tuple[Sequence[_Node], Kept]]) -> Places:
-    """Maps each label and name of a node to its groups; to no group if the nodes that the groups
-    make have the label, too.
+    """Maps each label and name of a node to the groups whose nodes had it. Maps a label that the
+    nodes made by the groups have, too, to no group: it needs no replacement.
     """
     had: dict[tuple[str, str], set[str]] = defaultdict(set)
     have: set[tuple[str, str]] = set()
@@ -486,8 +490,8 @@ def _state_notes(ref: Ref, members: Sequence[_Node]) -> Iterator[Note]:
 
 
 def _racks(members: Sequence[_Node]) -> set[str]:
-    """Returns the labels by which the nodes of a group are in several racks, with two nodes and
-    more in each on average.
+    """Returns the labels, such as a rack's, that divide the nodes of a group into several racks
+    with at least two nodes on average.
     """
     values: dict[str, Counter[str]] = defaultdict(Counter)
     for node in members:
@@ -511,7 +515,7 @@ def _lost_labels(ref: Ref, members: Sequence[_Node]) -> Iterator[Note]:
 
 
 def _parts(kept: Kept) -> dict[str, str]:
-    """Returns what is kept of a node as texts by path; all taints are one part."""
+    """Returns the kept fields of a node as texts by path; all taints together are one text."""
     parts = {"spec.taints": json.dumps(kept["taints"], sort_keys=True)}
     for field_, at in _PLACES:
         parts |= {f"{at}[{key}]": str(value) for key, value in kept[field_].items()}

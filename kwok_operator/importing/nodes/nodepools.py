@@ -2,8 +2,9 @@
 
 NodePools, labels of the imported groups  --add, finish-->  manifests, notes
 
-The NodePools make the same nodes as the imported groups: other instance types are unknown. So a
-requirement is kept if the groups' nodes have its label, even if it is a cloud's label.
+The NodePools can only make nodes like those of the imported groups, as no other instance types are
+known. So a requirement is kept if the groups' nodes have its label, even if only a cloud sets this
+label.
 """
 
 from collections import defaultdict
@@ -153,11 +154,11 @@ class _Pool:
         }
 
     def fits(self, manifest: Mapping[str, Any], nodes: Iterable[Mapping[str, str]]) -> bool:
-        """Whether to keep a NodePool that had no node: whether its requirements allow one of
-        `nodes`, which are the labels of the imported groups' nodes.
+        """Whether to keep a NodePool that had no node: whether one of the imported groups' `nodes`,
+        given by their labels, can meet its requirements.
 
-        Returns False if the import left out a requirement: a NodePool for GPUs, for instance, would
-        then make nodes without GPUs, too.
+        Returns False if the import left out a requirement of the NodePool. Without it, a NodePool
+        for GPUs, for instance, would make nodes without GPUs, too.
         """
         if any(note.reason is Reason.REQUIREMENT_UNKNOWN for note in self.notes):
             return False

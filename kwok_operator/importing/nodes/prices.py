@@ -30,8 +30,8 @@ class Prices:
     hourly: Mapping[tuple[str, str, str], str]
 
     def of(self, instance_type: str, zone: str, capacity_type: str = "") -> str | None:
-        """Returns the price in the most specific line: a line with the capacity type goes before
-        one with the zone.
+        """Returns the price of the most specific line that applies; None if none does. A line with
+        the capacity type is more specific than one with only the zone.
         """
         ways = ((zone, capacity_type), ("", capacity_type), (zone, ""), ("", ""))
         prices = (self.hourly.get((instance_type, *way)) for way in ways)

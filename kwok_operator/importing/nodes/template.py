@@ -49,7 +49,9 @@ _RESOURCE: Final = TypeAdapter(ExtendedResourceName)
 
 
 def kept_of(node: Mapping[str, Any]) -> Kept:
-    """Returns what is kept of a Node. Raises TemplateError if the Node is invalid."""
+    """Returns the fields of a Node that an import keeps. Raises TemplateError if the Node is
+    invalid.
+    """
     cleaned = clean_node(node, field="Node")
     metadata, status = cleaned["metadata"], cleaned["status"]
     info = status.get("nodeInfo") or {}
@@ -92,7 +94,9 @@ def has_capacity(kept: Kept) -> bool:
 
 
 def template_of(kept: Kept) -> dict[str, Any] | None:
-    """Returns the template whose nodes have what is kept; None if there is none."""
+    """Returns a template whose nodes get the kept fields of a Node; None if no valid template does
+    that.
+    """
     whole = {
         "metadata": {"labels": kept["labels"], "annotations": kept["annotations"]},
         "spec": {"taints": kept["taints"]},
@@ -132,7 +136,9 @@ def _amount(value: object) -> Fraction | None:
 
 
 def _outcome(template: Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """Returns the compared parts of a template's nodes; None if the template is invalid."""
+    """Returns the parts of a template's nodes by which templates are compared; None if the template
+    is invalid.
+    """
     try:
         node: Node = resolve(Template.model_validate(template), guard=GuardTaint())
     except (TemplateError, ValidationError):

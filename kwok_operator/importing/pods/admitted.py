@@ -68,8 +68,8 @@ class Admitted:
 
 
 def _text(shape: Mapping[str, Any]) -> str:
-    """Returns a text that is equal for equal requests. Limits without requests count as requests:
-    the API server does the same for pods, but not for templates.
+    """Returns a text that is equal for pods with equal requests. A limit without a request counts
+    as a request, as the API server adds that request to pods, but not to templates.
     """
     compared: dict[str, Any] = {name: shape.get(name) for name in _COMPARED}
     for part in _CONTAINERS:

@@ -26,8 +26,8 @@ Schema = type | tuple[type, ...] | _Map | list[Any] | dict[str, Any]
 
 @dataclass(slots=True)
 class Kept:
-    """The fields that were kept. `unfit` are the paths of values that no API server accepts,
-    `unknown` the paths of objects with fields that are not in the table.
+    """The fields that were copied. `unfit` has the paths of values with a wrong type, which no API
+    server accepts; `unknown` has the paths of objects with fields that aren't in the table.
     """
 
     fields: dict[str, Any] = field(default_factory=dict)

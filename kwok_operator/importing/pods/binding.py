@@ -109,8 +109,8 @@ def templates_of_claims(spec: object) -> list[str]:
 
 
 def any_of(places: Sequence[Sequence[Term]]) -> list[Term]:
-    """Returns one term for equal pods that have volumes in several places: for each key that all
-    places have, any of its values.
+    """Returns one term for pods that are equal but have volumes in several places. For each key
+    that all places require, the term allows all values of these places.
     """
     if not all(places):
         return []
@@ -122,7 +122,9 @@ def any_of(places: Sequence[Sequence[Term]]) -> list[Term]:
 
 
 def _values_by_key(terms: Sequence[Term]) -> dict[str, set[str]]:
-    """Returns the values of the keys that every term has with the operator `In` only."""
+    """Returns the values of the keys that every term requires, and requires with the operator `In`
+    only.
+    """
     values: dict[str, set[str]] = {}
     for key in set.intersection(*({r.get("key") for r in term} for term in terms)):
         named = [r for term in terms for r in term if r.get("key") == key]

@@ -182,8 +182,9 @@ class Gathered:
         return manifests, locations, notes
 
     def _bound(self, places: Places) -> dict[_Key, _Alike]:
-        """Returns the pods with groups in place of the nodes to which they were bound. Pods that a
-        controller bound to different nodes of one group become alike by that, and are merged.
+        """Returns the pods, which select groups where they were bound to nodes. Pods that differed
+        only in the node to which a controller bound them, and whose nodes are in one group, are
+        equal now and are merged.
         """
         bound: dict[_Key, _Alike] = {}
         for key, alike in sorted(self._pods.items(), key=_first):

@@ -46,7 +46,9 @@ _SPEC: Final[dict[str, Schema]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Scaled:
-    """A HorizontalPodAutoscaler: its target, the spec that is kept, and the usage by resource."""
+    """A HorizontalPodAutoscaler: its target, the part of its spec that an import keeps, and the
+    average usage of a pod by resource.
+    """
 
     target: Ref
     spec: dict[str, Any]
@@ -96,7 +98,9 @@ class PodAutoscalers:
 
 
 def _read(ref: Ref, body: Mapping[str, Any]) -> _Scaled | None:
-    """Returns what is kept; None if no kept metric would scale the target as before."""
+    """Reads the parts of a HorizontalPodAutoscaler that an import keeps; None if they wouldn't
+    scale the target as before.
+    """
     target = as_map(value_at(body, "spec", "scaleTargetRef"))
     kind, name = text_at(target, "kind"), text_at(target, "name")
     if kind not in _SCALED or target.get("apiVersion") != KINDS[kind].api_version:
@@ -130,7 +134,9 @@ def _usage(body: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _is_known(value: object) -> bool:
-    """Whether all texts inside are words of Kubernetes or amounts: others might be private."""
+    """Whether all texts inside a value are words of Kubernetes or amounts. Any other text might be
+    private.
+    """
     if isinstance(value, dict | list):
         return all(map(_is_known, value.values() if isinstance(value, dict) else value))
     return not isinstance(value, str) or value in _WORDS or _is_amount(value)

@@ -143,8 +143,8 @@ def rename_namespaces(shape: Mapping[str, Any], there: Callable[[str], str]) -> 
 def _lost_fields(
     body: Mapping[str, Any], *, named: Collection[str], unnamed: Collection[str]
 ) -> set[str]:
-    """Returns the names of lost fields that had a value. Unknown fields are summed up, as their
-    names might be private.
+    """Returns the names of lost fields that had a value. A single entry stands for all fields in
+    neither `named` nor `unnamed`, as their names might be private.
     """
     lost = {name for name in named if body.get(name)}
     if any(value and key not in named and key not in unnamed for key, value in body.items()):

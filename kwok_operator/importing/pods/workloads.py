@@ -140,8 +140,8 @@ class Workloads:
                 self._terminating.add(namespace_there(ref.name))
 
     def not_whole(self, kind: str) -> None:
-        """Notes that not all objects of a kind could be read, so pods are kept if their owner is
-        missing.
+        """Notes that not all objects of a kind could be read. So pods whose owner of this kind is
+        missing are kept.
         """
         self._not_whole.add(kind)
         self._controllers_read.discard(kind)
@@ -226,8 +226,8 @@ class Workloads:
         return owner.uid in self._owners and owner.kind in _MAKERS.get(kind, ())
 
     def _is_of_a_deployment(self, pod: Ref, owner: "_Owner", body: object) -> bool:
-        """Whether a pod's ReplicaSet could not be read, and is by its name one of an imported
-        Deployment.
+        """Whether a pod belongs to an imported Deployment although its ReplicaSet could not be
+        read: the ReplicaSet's name shows that.
         """
         if not (owner.is_known and owner.kind == "ReplicaSet" and owner.kind in self._not_whole):
             return False

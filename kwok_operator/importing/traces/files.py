@@ -48,8 +48,8 @@ class TraceWriter:
         self._zip: Any = None
 
     def open_part(self) -> None:
-        """Opens the next file. Raises SettingsError if it exists, or if the first one can't be
-        created; else OSError.
+        """Opens the next file. Raises SettingsError if the file exists already, or if it is the
+        first file and can't be created; OSError if a later one can't be created.
         """
         if self._parts and not self.part:
             self._check_parts()
@@ -72,8 +72,8 @@ class TraceWriter:
             self._zip = zlib.compressobj(wbits=_GZIP)
 
     def _check_parts(self) -> None:
-        """Raises SettingsError if the file of any part exists: it would end the recording hours
-        later.
+        """Raises SettingsError if the file of any part exists already, as this would end the
+        recording only hours later.
         """
         stem, dot, rest = self._template.name.partition(".")
         parts = f"{glob.escape(stem)}-[0-9][0-9][0-9][0-9]{dot}{glob.escape(rest)}"
@@ -116,7 +116,7 @@ class TraceWriter:
 
     @contextlib.contextmanager
     def _ending(self) -> Iterator[None]:
-        """Closes the file after an error, so that nothing more is written to it."""
+        """If the block raises an error, closes the file, so that nothing more is written to it."""
         try:
             yield
         except OSError:

@@ -3,7 +3,7 @@
 - openb: the lists of pods of Alibaba's cluster-trace-gpu-v2023, as rows of their CSV
 - SimKube: the output of `skctl export`, decoded from msgpack; its objects go through the recorder
 
-Both are read whole, as they aren't sorted by time.
+Traces of both programs are read into memory as a whole, as they aren't sorted by time.
 """
 
 from collections import Counter

@@ -171,7 +171,9 @@ class Recording:
         return time.monotonic() - self._began
 
     async def _until(self, stop: asyncio.Event, work: Any) -> Any:
-        """Returns the result of the work; None if `stop` is set first."""
+        """Waits for `work` and returns its result; stops waiting and returns None if `stop` is set
+        first.
+        """
         task, stopped = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
         try:
             await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)

@@ -50,8 +50,8 @@ _IDLE_SHAPES: Final = 1_000
 
 @dataclass(slots=True)
 class _Live:
-    """An object that exists. For a pod of a Job, `key` is the Job's and `shape` is empty. A shape
-    is the manifest without name and size.
+    """An object that exists. A shape is a manifest without name and size. For a pod of a Job, `key`
+    is the key of the Job, and `shape` is empty.
     """
 
     key: Key
@@ -306,8 +306,8 @@ def _prefix(metadata: Mapping[str, Any]) -> str:
 
 
 def _mark(metadata: Mapping[str, Any]) -> int:
-    """Returns a number that changes with everything that may change the shape; 0 for objects
-    without a generation.
+    """Returns a number that differs if anything differs that may change the object's shape; 0 for
+    objects without a generation.
     """
     if not metadata.get("generation"):
         return 0

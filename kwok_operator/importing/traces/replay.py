@@ -218,8 +218,8 @@ class Sender:
                 del self._deleted[next(iter(self._deleted))]
 
     def _comes_right(self, request: Request, status: int, message: str) -> bool:
-        """Whether a refused creation may succeed later, as the name may become free, or the class
-        known.
+        """Whether a refused creation may succeed later: an object of the same name may be deleted
+        by then, or the class be known to the API server.
         """
         if status == _GOING:
             return True
@@ -228,7 +228,9 @@ class Sender:
         return status == 403 and request.setup and "PriorityClass" in message
 
     async def _is_going(self, request: Request) -> bool:
-        """Whether the request creates a namespace that is being deleted."""
+        """Whether the request creates a namespace while an older one of the same name is being
+        deleted, or has just gone.
+        """
         if request.key.kind != "Namespace":
             return False
         try:

@@ -172,8 +172,8 @@ class Replay:
                 yield request
 
     def _passed(self, where: str, at: float) -> Iterator[Request]:
-        """Notes the time of a line; yields the set-up when the time has come at which the replay
-        begins.
+        """Notes the time of a line. If the replay begins at this time, yields the requests of the
+        set-up.
         """
         assert self.header is not None
         if at < self._now:
@@ -195,7 +195,9 @@ class Replay:
                 yield from self._create(live, at=0.0, setup=True)
 
     def _settled(self) -> Iterator[Request]:
-        """Deletes objects that are missing in the state at the start of a part."""
+        """After the state at the start of a part, deletes the objects that this state doesn't
+        contain.
+        """
         present, self._present = self._present, None
         for key in [key for key in self._live if present is not None and key not in present]:
             if not self._live[key].ended:
@@ -236,7 +238,9 @@ class Replay:
         return live
 
     def _check_shape(self, live: _Live, *, where: str) -> None:
-        """Cleans a shape, as the trace may come from anybody. Raises TraceError."""
+        """Cleans a shape as an import would, as anybody may have written the trace. Raises
+        TraceError.
+        """
         kind, shape = live.key.kind, live.shape
         if self._cleaned.get(shape) == kind:
             return
