@@ -1,5 +1,5 @@
-"""The capacity of a scalable's nodes, and the capacity that cluster-autoscaler (CA) expects while
-it has none.
+"""The capacity of a scalable's nodes, and the capacity that cluster-autoscaler (CA) expects of them
+while the scalable has no node.
 
     annotations, infrastructure template's status  --read_capacity-->  shape, overlay, findings
 
@@ -246,7 +246,9 @@ class _Reader:
         return dict(given)
 
     def _labels(self) -> tuple[dict[str, str], dict[str, str]]:
-        """The labels of the nodes, and those that CA expects of a node before there is one."""
+        """The labels of the nodes, and the labels that CA expects of a node while the scalable has
+        none.
+        """
         info = self._status("nodeInfo")
         default = {ARCH_LABEL: self._default_arch, OS_LABEL: "linux"}
         labels = {
@@ -316,7 +318,9 @@ class _Reader:
         return good
 
     def _taints(self) -> tuple[list[Taint], list[Taint]]:
-        """The taints of the nodes, and those that CA expects of a node before there is one."""
+        """The taints of the nodes, and the taints that CA expects of a node while the scalable has
+        none.
+        """
         specified = [
             {"key": t.get("key", ""), "value": t.get("value", ""), "effect": t.get("effect", "")}
             for t in self._of.taints
@@ -405,7 +409,7 @@ def _is_below(text: str) -> bool:
 
 
 def _unlikely(name: str, amount: Fraction | None) -> str:
-    """Returns a sentence if no machine has so much of a resource, or so little; else ""."""
+    """Returns a sentence if no machine has as much, or as little, of a resource; else ""."""
     least, most, example = _MACHINES.get(name, ("", "", ""))
     if not amount or not example or parse_quantity(least) <= amount <= parse_quantity(most):
         return ""
@@ -416,7 +420,9 @@ def _unlikely(name: str, amount: Fraction | None) -> str:
 
 
 def _short(text: str) -> str:
-    """Returns the same amount in a form that a group's spec accepts, if possible."""
+    """Returns the amount as text that a group's spec accepts, if there is such a text for the same
+    amount.
+    """
     amount = _amount(text)
     if amount is None or _fits(_QUANTITY, text):
         return text

@@ -2,10 +2,11 @@
 
     Scalables, infrastructure templates  --derive-->  CapiGroup each, Findings
 
-A scalable is a MachineDeployment, MachineSet or MachinePool. CA accepts a size outside of its
-bounds; the operator would move the target into them. So a group's bounds are widened to include its
-target. CA doesn't notice a larger maximum, as the target has reached it and can't grow. It would
-notice a smaller minimum (--enforce-node-group-min-size), so an annotation has the minimum for CA.
+A scalable is a MachineDeployment, MachineSet or MachinePool. CA accepts that a scalable's size is
+outside its bounds; the operator would move a group's target into the bounds. So the bounds of a
+group are widened to include its target. A larger maximum makes no difference to CA: the target has
+reached it and can't grow. A smaller minimum would (--enforce-node-group-min-size), so an annotation
+of the group has the minimum for CA.
 """
 
 import json
@@ -39,7 +40,7 @@ NO_CAPACITY: Final = "NoCapacity"
 
 
 class Offer(Enum):
-    """At which sizes CA sees a group: each value is (at size zero, above zero)."""
+    """At which sizes of a group CA sees the group: whether at size zero, and whether above zero."""
 
     ALWAYS = (True, True)
     AT_ZERO = (True, False)
@@ -55,7 +56,7 @@ class Offer(Enum):
 class CapiTemplates:
     """Infrastructure templates, by namespace and reference.
 
-    `trouble` maps references to the reason why such templates can't be read.
+    `trouble` maps a reference to the reason why templates of its kind can't be read.
     """
 
     readable: Mapping[tuple[str, InfrastructureRef], Mapping[str, Any]] = field(
@@ -371,7 +372,9 @@ class _Deriver:
 
 
 def _labels(scalable: Scalable) -> dict[str, str]:
-    """Returns the scalable's labels for its group, so that users can select the group by them."""
+    """Returns those labels of a scalable that its group gets, too, so that users can select the
+    group by them.
+    """
     ours = f"{constants.API_GROUP}/"
     return {
         key: value

@@ -80,5 +80,7 @@ def allowed(
 
 
 def namespace_watched(discoveries: Sequence[Discovery]) -> str:
-    """Returns the only namespace that CA watches: that of the first flag with one; "" is all."""
+    """Returns the only namespace that CA watches: that of the first flag that names one. "" stands
+    for all namespaces.
+    """
     return next((flag.namespace for flag in discoveries if flag.namespace), "")

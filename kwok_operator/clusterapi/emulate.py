@@ -4,9 +4,9 @@
     serials, Nodes ──> Machines ──> counts in status
 
 Like the shim, this is a client of the *engine*, the reconciler of groups: it writes two fields of a
-group's spec, and reads its serials and Nodes. Each pass starts from what exists, so it completes
-what an earlier one left undone. Only one thing is kept in memory: which Machines somebody has
-deleted while their Node lives. After a restart, such a Machine is made again.
+group's spec, and reads its serials and Nodes. Each pass starts from the objects that exist, so it
+completes what an earlier pass left undone. Only one thing exists in memory alone: which Machines
+somebody has deleted while their Node lives. After a restart, such a Machine is made again.
 """
 
 import asyncio
@@ -100,7 +100,7 @@ GRACE: Final = 2.0
 
 @dataclass(slots=True)
 class _Known:
-    """What is kept in memory about a group between its passes."""
+    """The state of a group that stays in memory between its passes."""
 
     memory: Memory
     foreign: set[str]
@@ -115,8 +115,9 @@ class _Known:
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """The data of one pass over a group. `owner` is None if a foreign MachineSet has the name of
-    the group's."""
+    """The data of one pass over a group. `owner` is None if a foreign MachineSet has the name that
+    the group's MachineSet needs.
+    """
 
     group: Group
     record: ScalableRecord
@@ -130,8 +131,8 @@ class Emulation:
     """Simulates the Machines of the groups in `store` once `begin` is called; a standby only runs
     `watches`.
 
-    `client` is for the cluster of the groups. `sure()` says whether groups and Nodes are known as
-    of the same time; after an outage they are not, until both are listed again.
+    `client` is for the cluster of the groups. `sure()` returns whether the known groups and Nodes
+    are of the same time. After an outage they aren't until both kinds are listed again.
     """
 
     def __init__(
@@ -193,7 +194,9 @@ class Emulation:
 
     @property
     def watches(self) -> list[tuple[str, Callable[[], Awaitable[None]]]]:
-        """The watches, as pairs of name and coroutine function; a standby runs them, too."""
+        """The watches that must run: each as a name and a function that starts it. A standby runs
+        them, too.
+        """
         machines, *scalables = self.reflectors
         watches = [("watch scalables", each.run) for each in scalables]
         return [("watch machines", machines.run), *watches]
@@ -485,8 +488,9 @@ class Emulation:
             yield partial(writer.show, machines[name], shown, node_uid=uid, now=self._clock.now())
 
     def _is_outdated(self, this: _Pass, lost: Set[str]) -> bool:
-        """Whether the plan of a pass is out of date; `lost` are the deleted Machines that it
-        considers."""
+        """Whether a pass must stop, as the group, its scalable or its deleted Machines have changed
+        since the pass began. `lost` are the deleted Machines that the pass considers.
+        """
         group, scalable = this.group, self._record_of(this.group)
         now = self._store.get(group.name)
         return (
@@ -556,8 +560,9 @@ def _fleet(group: Group, memory: Memory, seen: Observation) -> Fleet:
 
 
 def _goes_with_others(record: MachineRecord, owner: Owner | None) -> bool:
-    """Whether a Machine belongs to another MachineSet that is gone. The garbage collector will
-    delete it."""
+    """Whether a Machine belongs to another MachineSet than `owner`. That MachineSet is gone, and
+    the garbage collector will delete the Machine.
+    """
     return bool(record.owners) and owner is not None and owner.uid not in record.owners
 
 

@@ -3,8 +3,9 @@
     create | show | relabel | end | remove  ──> requests ──> MachineStore
     afresh                                  ──> the Machines of a group as they are now
 
-Methods that the executor calls send each request once: the executor repeats the whole call later. A
-second POST finds the Machine of the first, as it has the same name.
+Methods that the executor calls don't retry a request: if it fails, the executor calls the method
+again later. If a first POST has created the Machine after all, the second one finds it, as a
+Machine's name is always the same.
 """
 
 from collections.abc import Mapping, Set

@@ -71,7 +71,7 @@ async def management_connection(
 
 @dataclass(frozen=True, slots=True)
 class _Template:
-    """An infrastructure template, with the parts of its status that are used."""
+    """The parts of an infrastructure template that are used."""
 
     namespace: str
     name: str

@@ -153,8 +153,9 @@ class Mirror:
     def _derive(
         self, scalables: Sequence[Scalable], templates: CapiTemplates, *, owned: set[str]
     ) -> CapiFleet:
-        """Derives the groups of selected objects, and of objects that are no longer selected, which
-        CA no longer sees."""
+        """Derives the groups of objects that the flags select. Also derives the groups of objects
+        that they no longer select: these groups stay, but CA no longer sees them.
+        """
         keys, arch, flags = (
             self._settings.keys,
             self._settings.default_arch,
@@ -218,8 +219,9 @@ class Mirror:
         return manifest
 
     def _follows(self, derived: CapiGroup, annotations: Mapping[str, str]) -> bool:
-        """Whether the group's target has to be set now, because its scalable's replicas have
-        changed."""
+        """Whether the target of a group must be set now, because the replicas of its scalable have
+        changed.
+        """
         size, settings = derived.size, self._settings
         if settings.mode is Mode.EMULATE or settings.replicas is Replicas.ONCE or size is None:
             return False
@@ -242,7 +244,8 @@ class Mirror:
             await self._writer.set_first_target(derived.name, uid=uid, size=size)
 
     async def _retire(self, scalables: Iterable[Scalable], kinds: Set[str]) -> None:
-        """Deletes derived groups whose scalable is gone, as its machines would go, too.
+        """Deletes derived groups whose scalable is gone: the machines of a real scalable would be
+        gone, too.
 
         Groups from kinds other than `kinds`, other namespaces or other clusters stay, as nothing is
         known about their scalables.

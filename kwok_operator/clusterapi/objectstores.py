@@ -28,7 +28,7 @@ _REMEMBERED: Final = 20_000
 
 @dataclass(slots=True)
 class MachineRecord:
-    """What is kept of one Machine.
+    """The fields of one Machine that are kept in memory.
 
     `group` and `group_uid` are from its label and annotation; `owners` are the uids of its
     ownerReferences; `shown` is its status. `annotated`: it has cluster-autoscaler's delete-machine
@@ -131,7 +131,9 @@ class MachineStore:
             self._changed(item.group)
 
     def deleted(self, item: MachineRecord) -> None:
-        """Notes that the API server accepted our DELETE; the watch reports when it is gone."""
+        """Notes that the API server accepted our DELETE of a Machine. Once the Machine is gone, the
+        watch calls `remove`.
+        """
         item.deleting = True
 
     def remove(self, item: MachineRecord) -> None:
@@ -230,7 +232,9 @@ class ScalableStore:
         self._changed(item.scalable)
 
     def forget(self) -> None:
-        """Prepares for a restored cluster: the next list replaces all that is known."""
+        """Prepares for a list of a cluster that was restored from a backup: it replaces all known
+        objects, even those that seem newer.
+        """
         self._known = {key: replace(p, resource_version=0) for key, p in self._known.items()}
 
     def replace(self, items: Sequence[ScalableRecord | None], resource_version: int) -> None:

@@ -2,7 +2,7 @@
 
     Fleet, Nodes, phases of the simulated cloud, Machines  --project-->  Projection
 
-It is computed from scratch each time: nothing is kept in memory.
+The projection is computed anew each time: nothing is kept in memory.
 """
 
 from collections.abc import Mapping, Set
@@ -100,8 +100,9 @@ def _wanted(
     phases: Mapping[int, Phase],
     style: FailureStyle,
 ) -> dict[str, tuple[Shown, str]]:
-    """Returns the name of each instance's Machine -> the status that it should have, and the uid of
-    its Node."""
+    """Returns, by the name of an instance's Machine, the status that the Machine should have and
+    the uid of its Node.
+    """
     wanted: dict[str, tuple[Shown, str]] = {}
     for node in nodes.values():
         if node.name not in fleet.going:
@@ -122,8 +123,8 @@ def _wanted(
 
 
 def labels_annotation(scalable: Scalable) -> str:
-    """Returns the annotation with the labels that cluster-autoscaler expects of a node before there
-    is one.
+    """Returns the annotation with the labels that cluster-autoscaler expects of a node while the
+    scalable has none.
 
     The label that all simulated nodes have is added at the end: of two values of a label, CA uses
     the last.

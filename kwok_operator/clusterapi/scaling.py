@@ -60,9 +60,10 @@ def follow(
 ) -> Change | None:
     """Returns the change that brings the group to `replicas` instances; None if none is needed.
 
-    If a Machine was deleted, its instance is deleted, too, and replaced unless fewer are wanted. No
-    more instances are chosen than the group's own minimum allows, as they would be replaced. Raises
-    RefusedError if more would be deleted at once than a spec can name.
+    If somebody has deleted a Machine, its instance is deleted, too, and replaced unless fewer
+    instances are wanted. The group never gets fewer instances than its own minimum, as the operator
+    would replace them. Raises RefusedError if more nodes would be deleted at once than a group's
+    spec can name.
     """
     alive = _alive(fleet)
     condemned = {serial for serial, name in alive.items() if name in machines.deleted}
@@ -83,8 +84,8 @@ def follow(
 def without_retries(
     fleet: Fleet, replicas: int, machines: Machines, *, recently: bool
 ) -> tuple[int, bool]:
-    """Returns the replicas without Karpenter's repeated reductions, and whether Karpenter has
-    annotated Machines that still exist. `recently`: whether it had shortly before.
+    """Returns the replicas without Karpenter's repeated reductions, and whether Machines that
+    Karpenter has annotated exist. `recently`: such Machines existed a short time ago.
 
     Karpenter annotates a Machine that it deletes, and lowers the replicas. It may lower them again
     for the same Machine until it sees the Machine's deletionTimestamp. So after an annotation, the
@@ -97,7 +98,9 @@ def without_retries(
 
 
 def needs_machines(fleet: Fleet, replicas: int) -> bool:
-    """Whether instances to delete have to be chosen; then the Machines have to be read again."""
+    """Whether there are more instances than wanted, so that those to delete must be chosen by their
+    Machines. Then the caller reads the Machines again.
+    """
     return max(replicas, fleet.min_size) < fleet.target
 
 
