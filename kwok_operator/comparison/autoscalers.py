@@ -1,6 +1,7 @@
-"""Checks whether arms with different autoscalers have the same chances, by what scenarios say.
+"""Checks, by the fields of their scenarios, whether arms with different autoscalers have the same
+chances.
 
-arms --unlike_autoscalers--> whether it is fair, and what differs; None without two kinds
+arms --unlike_autoscalers--> whether that is fair, and a sentence; None for one kind
 """
 
 from collections.abc import Sequence

@@ -165,7 +165,7 @@ def whole_rounds(arms: Iterable[Facts]) -> dict[int, WholeRound]:
 
 
 def _together(arms: Iterable[Facts]) -> dict[int, list[RunFacts]]:
-    """Returns the runs of each complete round, in the order of the arms."""
+    """Returns the runs of each complete round by its number, in the order of the arms."""
     first, *others = arms
     numbers = sorted(first.keys() & set.intersection(*({*each} for each in others)))
     return {n: [first[n], *(each[n] for each in others)] for n in numbers}
@@ -242,7 +242,9 @@ def _came(rounds: Iterable[Sequence[RunFacts]]) -> FairnessCheck:
 
 
 def _lengths(plan: ComparisonPlan, means: Sequence[float], figures: Sequence[str]) -> FairnessCheck:
-    """Checks that the runs of all arms took about as long, unless each run ends with its work."""
+    """Checks that the runs of all arms took about as long. They needn't if each run ends by a
+    condition: then the figures add up until the arm's work is done.
+    """
     each = [f"{mean:.0f} s in {arm.name}" for mean, arm in zip(means, plan.arms, strict=True)]
     said = f"{', '.join(each)} on average"
     if max(means) - min(means) <= _LENGTHS * max(means):
@@ -342,7 +344,9 @@ def what_differs(
 
 
 def _values(name: str, facts: Facts) -> dict[str, list[str]]:
-    """Returns, for each key of the fact `name`, all values that it had in the runs."""
+    """Returns all values that a fact had in the runs, by the fact's keys. `name` is the field of
+    RunFacts, a map.
+    """
     every: list[Mapping[str, str]] = [getattr(run, name) for run in facts.values()]
     keys = {key for each in every for key in each}
     return {key: sorted({each.get(key, "none") for each in every}) for key in keys}

@@ -1,12 +1,13 @@
-"""The folder of a comparison: the runs that it has, and the result files that are made from them.
+"""The folder of a comparison: its runs, and the result files that are made from the runs.
 
     DIR/registered.json      figures to judge, number of runs, order: written before the first run
     DIR/runs/<pair>-<arm>/   the files of a rehearsal, and run.json: which run it is, its facts
-    DIR/runs/again-<pair>-<arm>/, DIR/runs/warm-up-<arm>/
+    DIR/runs/again-<pair>-<arm>/   a run of a pair that is repeated, as the machine was busy
+    DIR/runs/warm-up-<arm>/        a run that doesn't count
     DIR/comparison.json, comparison.html, summary.md
 
-run.json is written without facts when a run begins, and with them when it is over. So a run without
-facts was interrupted, and is played again.
+run.json is written when a run begins, and again with the facts of the run (RunFacts) when it is
+over. So a run without facts was interrupted, and is played again.
 """
 
 import fcntl
@@ -120,9 +121,9 @@ class ComparisonFolder:
         return registered
 
     def register(self, plan: ComparisonPlan) -> ComparisonPlan:
-        """Writes into registered.json which runs, figures and conditions will be judged, and the
-        seed of the order. Once a run that isn't a warm-up is over, the file stays as it is, and
-        replaces these of the plan.
+        """Writes registered.json: the runs, figures and conditions that will be judged, and the
+        seed of the order. If a run that counts is over, doesn't change the file, but replaces these
+        parts of `plan` by those in the file.
 
         Returns the plan to play. Raises SettingsError.
         """

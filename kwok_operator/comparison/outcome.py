@@ -300,8 +300,8 @@ class _Both:
             yield complete.get(name) or self._of_a_part(name, one[name], other[name])
 
     def explored(self) -> Iterator[Effect]:
-        """Yields the effect on each figure that was added after runs had been seen, without a
-        verdict.
+        """Yields the effect on each figure that the user added only after runs could be seen. These
+        effects get no verdict.
         """
         for name in self._plan.explored:
             one, other = self._values([name])
@@ -368,7 +368,7 @@ class _Both:
         return f"in {len(reasons)} of {len(every)} runs: {reasons[0]}" if reasons else ""
 
     def _of_a_part(self, name: str, a: Sequence[float | None], b: Sequence[float | None]) -> Effect:
-        """Returns an effect without a verdict, for a figure that covers only a part of runs."""
+        """Returns an effect without a verdict, for a figure that is incomplete in some runs."""
         known = [[value for value in values if value is not None] for values in (a, b)]
         one, other = (fmean(values) if values else None for values in known)
         why = self._incomplete(name)

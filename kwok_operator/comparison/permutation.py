@@ -128,8 +128,9 @@ def _allowed(combinations: int, rivals: int) -> int:
 
 @lru_cache(maxsize=8)
 def _columns(bits: int) -> tuple[int, ...]:
-    """Returns, for each pair, a bit mask: in a combination with an odd number of these bits, the
-    pair's sign is flipped. The first pair's sign is never flipped.
+    """Returns a bit mask for each pair. Combination number w flips the sign of a pair if w and the
+    pair's mask have an odd number of bits in common. The first pair's mask is 0, so its sign is
+    never flipped.
     """
     every = (n * 1237 % (1 << bits) for n in range(1 << bits))
     return (0, *(1 << bit for bit in range(bits)), *(c for c in every if c.bit_count() > 1))
@@ -191,8 +192,9 @@ def reaches(
 def _more_pairs(
     ways: Mapping[str, Sequence[float]], name: str, farthest: float, needed: float, rivals: int
 ) -> int:
-    """Estimates how many more pairs are needed: each pair doubles the number of combinations, while
-    about as many as now reach far in other figures.
+    """Estimates how many more pairs are needed to report a figure's difference. Each further pair
+    doubles the number of combinations; the estimate assumes that the number of combinations in
+    which other figures reach as far stays the same.
     """
     if needed < ALIKE * farthest:
         return 0
@@ -231,7 +233,9 @@ def compare_with_bounds(
 
 
 def _beside(paired: Paired, bound: Bound) -> list[float]:
-    """Returns by how much each pair's move exceeds the bound."""
+    """Returns for each pair by how much its move exceeds the bound; negative if the move is within
+    the bound.
+    """
     sign = 1 if bound.more else -1
     if bound.relative and paired.logs:
         # A positive value can't decrease by 100 % or more.

@@ -308,7 +308,7 @@ def known_figure(name: str, *, flag: str) -> str:
 
 
 def _expected(scenario: Scenario) -> set[str]:
-    """Returns the figures, Events and waits that the scenario's expectations are about."""
+    """Returns the subjects of the scenario's expectations: figures, Events and waits."""
     return {_subject(each) for each in scenario.expect}
 
 

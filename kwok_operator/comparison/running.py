@@ -271,7 +271,9 @@ def _machine() -> dict[str, str]:
 
 
 def _programs(arm: ComparisonArm, find: FindProgram) -> dict[str, str]:
-    """Returns a digest of each program that an arm runs: a program of the same name may change."""
+    """Returns a digest of each program that an arm runs. It shows whether the program was replaced
+    by another of the same name between runs.
+    """
     names = {process.program for process in arm.scenario.processes}
     return {f"program {name}": _file_digest(find(name)) for name in sorted(names)}
 

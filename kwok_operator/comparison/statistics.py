@@ -256,7 +256,9 @@ def _ratio(a: Sequence[float], b: Sequence[float], bar: float) -> tuple[float, f
 
 
 def _visible(paired: Paired, needed: float, rivals: int) -> float:
-    """Returns the smallest mean move that all but a share MISSED of comparisons would report."""
+    """Returns how large the mean move of pairs must really be so that a comparison reports it with
+    the probability 1 - MISSED.
+    """
     pairs, normal = len(paired.moves), NormalDist()
     # So few values underestimate the spread by this factor.
     noise = spread(paired.moves) * (1 + 0.25 / (pairs - 1))

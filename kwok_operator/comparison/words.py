@@ -30,7 +30,9 @@ def interval(effect: Effect) -> str:
 
 
 def smallest(effect: Effect) -> str:
-    """Returns the smallest decrease and increase that would have been seen."""
+    """Returns in words the smallest decrease and increase that this comparison could have
+    reported.
+    """
     if effect.smallest is None:
         return "" if effect.verdict in _WITHOUT else "too few runs to see any"
     less = "no decrease"
