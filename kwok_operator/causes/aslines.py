@@ -1,5 +1,5 @@
-"""Turns what a live cluster shows of one pod into lines of a recording, so that one program
-explains pods of recordings and of live clusters.
+"""Turns the objects of a live cluster that are about one pod into lines of a recording. So the same
+code explains pods of recordings and of live clusters.
 
     objects  --AsLines-->  lines, in the order of their times  --recorded.Explainer-->  the chain
 
@@ -80,7 +80,7 @@ class AsLines:
             self._lines.append(NodeLine(max(self._at(ready), created), name, state))
 
     def lost_node(self, name: str) -> None:
-        """Adds the pod's node, of which only the name is known, as a node that no longer exists."""
+        """Adds the node of the pod as a node that no longer exists: only its name is known."""
         state = NodeState(ready=True, created=-1.0)  # when it was created isn't known
         self._lines += [NodeLine(0.0, name, state), NodeLine(self.now, name, None)]
 
@@ -90,8 +90,8 @@ class AsLines:
         self._lines.append(GroupLine(0.0, name, observed.group(body)))
 
     def status(self, status: AutoscalerStatus) -> None:
-        """Adds the groups of cluster-autoscaler's status, except those whose KwokNodeGroup was
-        added before, as that knows more.
+        """Adds the groups of cluster-autoscaler's status. Leaves out groups whose KwokNodeGroup was
+        added before, as a KwokNodeGroup says more.
         """
         self.autoscaled = True
         for each in status.groups:
@@ -105,7 +105,7 @@ class AsLines:
                 self._lines.append(GroupLine(0.0, each.name, state))
 
     def pool(self, body: Body) -> None:
-        """Notes that Karpenter runs, or ran: there is a NodePool."""
+        """Notes that Karpenter runs, or ran: a NodePool shows that."""
         self.autoscaled = True
 
     def claim(self, body: Body) -> None:
@@ -194,7 +194,7 @@ class AsLines:
                 yield NodeClaimLine(self.now, named.node_claim, None)
 
     def _at(self, stamp: object) -> float:
-        """Returns the timestamp as seconds since the pod was created, as recorded states have it;
+        """Converts a timestamp to seconds since the pod was created, for a recorded state. Returns
         `now` if it is no timestamp.
         """
         return min(self._clock.at(stamp, seen=self.now), self.now)

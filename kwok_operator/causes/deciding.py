@@ -99,8 +99,9 @@ def chain_of(pod: SeenPod, cluster: SeenCluster, now: float) -> Chain:
 
 
 def _in_turn(step: ChainStep, created: float, requested: float | None) -> ChainStep:
-    """Corrects a step's time that is out of order: before the pod was created, or, for a decision,
-    shortly after the request for a node that followed from it.
+    """Corrects the time of a step that is out of order. A step before the pod's creation gets the
+    time of the creation. A decision that was recorded shortly after the request for a node that
+    followed from it gets the time of the request.
     """
     if step.kind is StepKind.DECIDED and requested is not None:
         if created <= requested < step.at <= requested + _SEEN_LATE:
@@ -154,7 +155,8 @@ def _to_its_node(pod: SeenPod, cluster: SeenCluster, end: float) -> Iterator[Cha
 
 def _increase(pod: SeenPod, group: SeenGroup, node: SeenNode) -> Iterator[ChainStep]:
     """Yields cluster-autoscaler's request for more nodes that brought the pod's node, if no Event
-    reports it: cluster-autoscaler leaves out Events about a pod that repeat an earlier one.
+    reports that request: cluster-autoscaler emits no Event that repeats an earlier one about the
+    pod.
     """
     name = node.state.group if node.state else ""
     requested, created = node.requested or 0.0, node.state.created if node.state else None
@@ -322,7 +324,7 @@ def _refused(pod: SeenPod, cluster: SeenCluster, too_large: str) -> Cause:
 
 
 def _selects_no_node(message: str) -> bool:
-    """Whether the scheduler's message says that the pod's required labels fit no node."""
+    """Whether the scheduler's message says that no node has the labels that the pod requires."""
     parsed = parse_scheduler_text(message)
     if parsed is None:
         return False
@@ -393,9 +395,9 @@ def _short(message: str) -> str:
 
 
 def named_groups(refusal: GroupRefusal, cluster: SeenCluster) -> list[GroupRefusal]:
-    """Returns a refusal of cluster-autoscaler with the names of its groups, if the refusal has only
-    their number, and the state of the groups shows which they must be. Call it at once: groups
-    change.
+    """Returns a refusal of cluster-autoscaler for each group that it is about. If the refusal has
+    only the number of its groups, this takes their names from the state of the groups, where that
+    shows which they must be. Call it as soon as the refusal is read, as the groups' state changes.
     """
     groups, why = cluster.groups.items(), dict[str, str]()
     if refusal.names:

@@ -35,7 +35,9 @@ class Obstacle:
 
 
 class Domains:
-    """How many pods each topology domain has, as far as the rules of one waiting pod count them."""
+    """How many pods each topology domain has. Only pods that the rules of one waiting pod consider
+    are counted.
+    """
 
     def __init__(self, pods: PodsOnNodes, rules: NodeRules, nodes: Sequence[FitNode]) -> None:
         self._pod = pod = pods.pod
@@ -94,7 +96,9 @@ class Domains:
                 return
 
     def _far(self, node: FitNode) -> str:
-        """Returns in words which podAffinity term the node doesn't meet; empty if it meets all."""
+        """Returns in words which podAffinity term of the pod the node doesn't meet; empty if it
+        meets all terms.
+        """
         for term in self._pod.affinity:
             if term.key not in node.labels:
                 return f"no label {term.key}"

@@ -74,7 +74,9 @@ class NoSuchPodError(KwokOperatorError):
 
 @dataclass(frozen=True, slots=True)
 class LiveAnswer:
-    """The chain of a pod, and lines of text on nodes and autoscalers as they are now."""
+    """The pod's chain of causes, and lines of text on the present state of nodes and
+    autoscalers.
+    """
 
     chain: Chain
     live_lines: tuple[str, ...]
@@ -160,7 +162,9 @@ class _LivePod:
         await self._shared_events(f"involvedObject.kind=Node,involvedObject.name={name}")
 
     async def _autoscalers(self) -> None:
-        """Reads what shows autoscalers: Karpenter, cluster-autoscaler, and our KwokNodeGroups."""
+        """Reads the objects of all autoscalers: Karpenter's, cluster-autoscaler's, and our
+        KwokNodeGroups.
+        """
         answer = await self._reader.get("/apis", shows="which autoscalers there are")
         apis, self._lines.autoscalers_read = answer or {}, answer is not None
         served = {

@@ -1,4 +1,4 @@
-"""What a live cluster shows now about a waiting pod, as lines of text.
+"""Lines of text on the present state of a live cluster, as far as it may explain why a pod waits.
 
     Fit --> which nodes would take the pod, and what keeps it off the others
     autoscaler's status, NodePools, groups --> those that can't grow, or have a problem

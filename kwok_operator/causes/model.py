@@ -3,8 +3,8 @@
     a recording --recorded-->  Chain --words--> lines of text
     a cluster   --live------>
 
-Owns the kinds of causes, with the sentence and the remedy of each. Doesn't know where facts come
-from, nor how they are shown.
+This module owns the kinds of causes, with the sentence and the remedy of each. It doesn't know
+where facts come from, nor how chains are shown.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -199,7 +199,9 @@ claims, volumes and the cloud's stock don't change them.
 
 
 def passes(reason: str) -> bool:
-    """Whether a refusal with this reason may end by itself, or by what other programs do."""
+    """Whether a refusal with this reason may end while the pod stays as it is: by itself, or
+    because of other programs.
+    """
     return any(text in reason for text in _PASSING)
 
 
@@ -216,8 +218,9 @@ def remedy_of(reasons: Iterable[str]) -> str:
 
 
 def known_reasons(text: str) -> frozenset[str]:
-    """Returns the reasons of refusals that a text contains, in the words of their programs. Reasons
-    that explain little are left out beside others: that groups are for other pods, or nodes full.
+    """Returns the reasons of refusals that a text contains, in the words of their programs. Two
+    reasons explain little and are left out if there are others: that groups are for other pods, and
+    that nodes are full.
     """
     reasons = {each for each in (*_PASSING, *_FITTING) if each in text}
     reasons -= {one for one in reasons for other in reasons if one != other and one in other}

@@ -2,8 +2,8 @@
 
     created --decision--> requested --boot--> usable --scheduling--> bound --start--> running
 
-Owns how the time is split, as docs/figures.md says; callers find the moments. The phases of a pod
-that runs add up to the time from its creation until it ran.
+This module splits the time as docs/figures.md says; its callers find the moments. The phases of a
+pod that runs add up to the time from its creation until it ran.
 """
 
 import math

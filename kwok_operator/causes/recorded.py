@@ -248,7 +248,9 @@ class Explainer:
 
 
 def _unschedulable(pod: SeenPod, message: str, t: float) -> None:
-    """Keeps the scheduler's message; adds a step unless only its numbers of nodes have changed."""
+    """Keeps the scheduler's message. Adds a step if the message differs from the previous one in
+    more than its numbers of nodes.
+    """
     before, pod.message = pod.message, message
     if before == message:
         return
@@ -307,7 +309,9 @@ def _refuses(
     line: EventLine,
     cluster: SeenCluster,
 ) -> None:
-    """Notes that an autoscaler adds no node for the pod, which cancels only its own decision."""
+    """Notes that an autoscaler adds no node for the pod. A decision of another autoscaler to add a
+    node stays valid.
+    """
     if pod.bound is not None or refusals is None:
         return
     if pod.decided is None or pod.decided_by == who:

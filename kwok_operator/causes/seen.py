@@ -31,8 +31,8 @@ MOST_CALLS: Final = 200
 class SeenTexts:
     """What other programs said about one object, as steps of a chain of causes.
 
-    A text that repeats the one before is dropped. Of more than MOST_TEXTS, the first ones and the
-    latest are kept.
+    A text that repeats the previous one is dropped. If there are more than MOST_TEXTS, the first
+    ones and the latest are kept, the others dropped.
     """
 
     kept: list[ChainStep] = field(default_factory=list)
@@ -158,12 +158,14 @@ class SeenCluster:
     """A cache: the sentences of `deciding` on groups, until something but a pod changes."""
 
     def changed(self) -> None:
-        """Clears the caches, as a group or a node has changed."""
+        """Clears the caches. Called when a group or a node has changed."""
         self.named.clear()
         self.hints = None
 
     def node(self, name: str) -> SeenNode:
-        """Returns the facts of a node; without a state if its pods were seen before it."""
+        """Returns the facts of a node. They have no state yet if a pod on the node was recorded
+        before the node.
+        """
         if name not in self.nodes:
             self.nodes[name] = SeenNode(name)
         return self.nodes[name]

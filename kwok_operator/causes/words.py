@@ -150,7 +150,9 @@ class Answers:
 
 
 def _answer(key: _Key, alike: _Alike, *, of: int) -> tuple[str, str]:
-    """Returns what became of pods with the same cause, and what to do about it."""
+    """Returns a sentence on what became of the pods with one cause, and the remedy. `of` is the
+    number of all pods of the workload.
+    """
     kind, longest = key
     count, most, chain = len(alike.waits), max(alike.waits), alike.example
     if chain is None:
@@ -171,5 +173,7 @@ def _key(chain: Chain) -> _Key:
 
 
 def _line(text: str, *, indent: str = "") -> str:
-    """Makes one short line, without control characters that a terminal would interpret."""
+    """Makes one short line of a text. Replaces control characters, which a terminal would
+    interpret.
+    """
     return f"{indent}{one_line(text, limit=TERMINAL_LINE)}"
