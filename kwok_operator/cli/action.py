@@ -102,7 +102,7 @@ def _append(path: str | None, text: str) -> None:
 
 
 class _Overheard(io.TextIOBase):
-    """A stream that passes text through, and keeps the last part of it."""
+    """A stream that passes all text on to another stream, and keeps the last part of it."""
 
     def __init__(self, through: TextIO) -> None:
         self._through, self._text = through, ""

@@ -170,7 +170,7 @@ def plan_of(
 
 
 def _warn(plan: ComparisonPlan) -> None:
-    """Warns of settings that are valid, but may not be intended."""
+    """Warns of settings that are valid, but that the user may not have intended."""
     from kwok_operator.comparison.permutation import fewest_pairs
 
     fewest = fewest_pairs(plan.rivals)

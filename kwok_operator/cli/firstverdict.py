@@ -48,7 +48,7 @@ class FirstVerdictSettings:
 
 
 def first_verdict_settings(flags: argparse.Namespace, output: Path) -> FirstVerdictSettings | None:
-    """The settings of --rehearse; None without it. Raises SettingsError."""
+    """Reads the settings of --rehearse; returns None without this flag. Raises SettingsError."""
     from kwok_operator.cli.rehearsing import binaries, surroundings
     from kwok_operator.importing.folder import check_output, is_archive, stem
     from kwok_operator.rehearsal.firstverdict.playing import check_folder

@@ -258,9 +258,10 @@ class Installer:
                 await self._client.get_json(path, {"limit": "1"}, retries=_RETRIES)
 
     async def _delete_nodes(self) -> None:
-        """Deletes the nodes of groups, which are gone with their CRD, and waits for their end, at
-        most `timeout` seconds. The operator deletes them, too, until it notices that the CRD is
-        gone. The garbage collector may not: it no longer knows the kind of their owners.
+        """Deletes the nodes of groups, and waits for their end for at most `timeout` seconds. The
+        groups were deleted with their CRD. The operator deletes their nodes only until it notices
+        that the CRD is gone. The garbage collector may not delete them, as it no longer knows the
+        kind of their owners.
         """
         waited, slots = 0.0, asyncio.Semaphore(_AT_ONCE)
         while left := await self._nodes_of_groups():
@@ -274,8 +275,8 @@ class Installer:
             waited += _POLL
 
     async def _nodes_of_groups(self) -> list[dict[str, Any]]:
-        """Returns the metadata of the nodes that a group owns. Those that `--cascade=orphan` has
-        kept have no owner.
+        """Returns the metadata of the nodes that a group owns. Leaves out nodes that a deletion
+        with `--cascade=orphan` has kept, as they have no owner.
         """
         return [
             metadata

@@ -4,9 +4,9 @@
       imports once --> each message: fork --> keeper.py: fork --> the command
 
 A message is a JSON object: the command's arguments, its folder, what differs in its environment,
-its grace. With it come three file descriptors: the keeper's standard input, the log, and one
-for the exit status as text. Forked commands share nothing that changes: no thread, no connection
-and no event loop exists before the fork. It ends when the socket does.
+its grace. With it come three file descriptors: the keeper's standard input, the log, and one for
+the exit status as text. Forked commands share nothing that changes: no thread, no connection and no
+event loop exists before the fork. This process ends when the socket is closed.
 """
 
 import ctypes
@@ -44,7 +44,7 @@ class _Forked:
 
 
 def _exit_as(become: Callable[[], int]) -> NoReturn:
-    """Ends this process as Python would if `become` were its program."""
+    """Calls `become`, and ends this process as Python would if `become` were its whole program."""
     status = 1
     try:
         status = become()
@@ -60,7 +60,9 @@ def _exit_as(become: Callable[[], int]) -> NoReturn:
 
 
 def _command(arguments: Sequence[str], status: int) -> int:
-    """Becomes the command. It gets what a new program would: the default signals, no input."""
+    """Turns this process into the command, which starts as a new program would: with the default
+    signals and no input.
+    """
     os.setsid()
     os.close(status)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -72,7 +74,7 @@ def _command(arguments: Sequence[str], status: int) -> int:
 
 
 def _keeper(asked: dict[str, Any], stdin: int, log: int, status: int) -> int:
-    """Becomes the keeper of the command, and reports the command's exit status."""
+    """Turns this process into the keeper of the command, and reports the command's exit status."""
     os.setsid()
     for fd, number in ((stdin, 0), (log, 1), (log, 2)):
         os.dup2(fd, number)
@@ -87,7 +89,9 @@ def _keeper(asked: dict[str, Any], stdin: int, log: int, status: int) -> int:
 
 
 def serve(asking: socket.socket) -> None:
-    """Starts what is requested through the socket, until its other end is closed."""
+    """Starts each command that a message through the socket requests, until the other end of the
+    socket is closed.
+    """
     while True:
         message, fds, *_ = socket.recv_fds(asking, _LONGEST, _FDS)
         if not message:

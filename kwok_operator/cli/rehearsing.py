@@ -273,7 +273,7 @@ def report_findings(findings: Iterable[Finding]) -> None:
 
 
 def report_unchecked(scenario: str, unchecked: Sequence[str]) -> None:
-    """Prints one line that says what a check has left out, which is no problem."""
+    """Prints one line on what a check has left out. This is no problem of the scenario."""
     if unchecked:
         complain(f"kwok-operator: {scenario}: not checked: {'; '.join(unchecked)}")
 

@@ -95,8 +95,8 @@ def table(rows: Sequence[Row] | Sequence[LifeRow]) -> list[str]:
 
 
 def _read(given: str) -> list[tuple[str, str]]:
-    """Returns the name and text of each file that an argument names: a file, a directory or
-    standard input.
+    """Returns the name and text of each file that an argument of the command stands for: a file,
+    all files of a directory, or standard input.
     """
     try:
         if given == STDIN:

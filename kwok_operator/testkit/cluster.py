@@ -1,4 +1,4 @@
-"""The cluster that a test uses."""
+"""The cluster that a test uses, with its kubeconfig and kubectl."""
 
 import json
 from collections.abc import Iterator

@@ -1,6 +1,7 @@
 """The fixtures, which pytest finds in every environment that has this distribution.
 
-Tests that use none of them lose no time: only pytest is imported here at first.
+Tests that use no fixture of this module lose no time: it imports only pytest until a fixture is
+used.
 """
 
 import contextlib

@@ -1,4 +1,6 @@
-"""Runs commands of this package that end when the tests end, however that happens."""
+"""Runs commands of this package. They end when the tests end, even if the tests' process is
+killed.
+"""
 
 import subprocess
 import sys
