@@ -99,9 +99,9 @@ def chain_of(pod: SeenPod, cluster: SeenCluster, now: float) -> Chain:
 
 
 def _in_turn(step: ChainStep, created: float, requested: float | None) -> ChainStep:
-    """Corrects the time of a step that is out of order. A step before the pod's creation gets the
-    time of the creation. A decision that was recorded shortly after the request for a node that
-    followed from it gets the time of the request.
+    """Corrects a step's time that is out of order: a step before the pod's creation moves to the
+    creation; a decision that was recorded shortly after the request for a node that it led to moves
+    to this request.
     """
     if step.kind is StepKind.DECIDED and requested is not None:
         if created <= requested < step.at <= requested + _SEEN_LATE:
@@ -395,9 +395,9 @@ def _short(message: str) -> str:
 
 
 def named_groups(refusal: GroupRefusal, cluster: SeenCluster) -> list[GroupRefusal]:
-    """Returns a refusal of cluster-autoscaler for each group that it is about. If the refusal has
-    only the number of its groups, this takes their names from the state of the groups, where that
-    shows which they must be. Call it as soon as the refusal is read, as the groups' state changes.
+    """Splits a refusal of cluster-autoscaler by its groups. If the refusal has only their number,
+    their names are taken from the groups' state, where that shows which they must be. Call it at
+    once, as that state changes.
     """
     groups, why = cluster.groups.items(), dict[str, str]()
     if refusal.names:

@@ -61,7 +61,7 @@ class KeptOff:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How many nodes exist, how many would take the pod, and what keeps it off the others."""
+    """How many nodes exist, how many would take the pod, and what keeps it off the other nodes."""
 
     nodes: int
     takes: int = 0

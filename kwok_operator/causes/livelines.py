@@ -42,7 +42,9 @@ Body = Mapping[str, Any]
 
 
 def fit_lines(result: Fit, requests: Mapping[str, float]) -> Iterator[str]:
-    """Yields how many nodes would take the pod, and why others don't. `requests` are the pod's."""
+    """Yields how many nodes would take the pod, and why the other nodes don't. `requests` are the
+    requests of the pod.
+    """
     if result.pod:
         yield f"no node takes the pod: {result.pod}"
         return

@@ -1,7 +1,7 @@
 """Selects the pods that `kwok-operator why RECORDING POD` explains, and skips lines of other pods.
 
 Most lines of a recording are about pods, and decoding their JSON takes most of the time. So lines
-of other pods are recognised by their bytes, in the form that `encode` writes, and not decoded.
+of other pods aren't decoded: they are recognised by their bytes, as `encode` writes them.
 """
 
 import re

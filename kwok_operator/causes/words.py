@@ -150,8 +150,8 @@ class Answers:
 
 
 def _answer(key: _Key, alike: _Alike, *, of: int) -> tuple[str, str]:
-    """Returns a sentence on what became of the pods with one cause, and the remedy. `of` is the
-    number of all pods of the workload.
+    """Returns a sentence on pods with the same cause, and the remedy. `of` is the number of all
+    pods of the workload.
     """
     kind, longest = key
     count, most, chain = len(alike.waits), max(alike.waits), alike.example

@@ -47,7 +47,9 @@ def is_marked(crd: Mapping[str, Any]) -> bool:
 
 
 def objection(crds: Mapping[str, Mapping[str, Any] | None], *, group: str) -> str | None:
-    """Returns why Machines must not be simulated with these CRDs (by plural); None if they may."""
+    """Returns why Machines must not be simulated with these CRDs; None if they may. `crds` has the
+    CRDs by their plurals.
+    """
     missing = [crd_name(plural, group) for plural in PLURALS if crds.get(plural) is None]
     if missing:
         flag = "" if group == DEFAULT_GROUP else f"={group}"

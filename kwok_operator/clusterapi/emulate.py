@@ -202,8 +202,9 @@ class Emulation:
         return [("watch machines", machines.run), *watches]
 
     async def begin(self) -> None:
-        """Plans a pass over every group once all watches have listed. Groups that are gone get one,
-        too, if they have Machines left."""
+        """Plans a pass over every group once all watches have listed their objects; also over
+        groups that are gone, if they have Machines left.
+        """
         for reflector in self.reflectors:
             await reflector.synced.wait()
         self._queue.open()
@@ -344,8 +345,9 @@ class Emulation:
         return scaled
 
     async def _wishes(self, this: _Pass, replicas: int) -> Machines:
-        """Returns which Machines are to be deleted first. If there are fewer replicas than
-        instances, it lists the Machines again."""
+        """Returns which Machines the next scale-down deletes first. If the group must scale down
+        now, lists the Machines again before: the cache may lack the newest annotations.
+        """
         group, fleet, scalable = this.group, this.fleet, this.record.scalable
         machines = self.machines.group(group.name)
         lost = self._deleted.setdefault(group.name, set())

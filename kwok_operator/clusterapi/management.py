@@ -4,8 +4,8 @@ infrastructure templates that they name.
     discovery ──> reflectors ──> Scalables ┐
     a reference of theirs ──> a reflector ──> templates, or why there are none ┘──> changed()
 
-It only gets, lists and watches. An API group that isn't served yet, or a missing right, is logged
-once and tried again.
+This module only gets, lists and watches objects. An API group that isn't served yet, or a missing
+right, is logged once and tried again.
 """
 
 import asyncio

@@ -232,7 +232,7 @@ class ScalableStore:
         self._changed(item.scalable)
 
     def forget(self) -> None:
-        """Prepares for a list of a cluster that was restored from a backup: it replaces all known
+        """Prepares for a cluster that was restored from a backup: the next list replaces all known
         objects, even those that seem newer.
         """
         self._known = {key: replace(p, resource_version=0) for key, p in self._known.items()}

@@ -3,8 +3,8 @@
     spec.replicas, Fleet (the group's instances), Machines  --follow-->  Change of the group's spec
 
 cluster-autoscaler annotates the Machines to delete before it lowers the replicas, so Machines are
-read again once the smaller number is known. Annotated ones are deleted first, then those without a
-Ready Node, then the rest in the scalable's deletion order, as in Cluster API
+read again once the smaller number is known. Annotated Machines are deleted first, then Machines
+without a Ready Node, then all other Machines in the scalable's deletion order, as in Cluster API
 (machineset_deletion_order.go).
 """
 

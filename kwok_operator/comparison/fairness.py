@@ -3,8 +3,8 @@
     recording --recorded_facts--> a part of RunFacts
     RunFacts of all arms --> what is checked, what differs
 
-The list has the differences that the arms are meant to have, and all others: versions, machine,
-load of the machine.
+The list has the differences between the scenarios, which are intended, and all other differences:
+in versions, in the machine, and in its load.
 """
 
 import hashlib
@@ -116,8 +116,9 @@ def planned_arrivals(scenario: Scenario) -> str:
 
 
 def recorded_facts(recording: RecordingReader, scenario: Scenario) -> RunFacts:
-    """Reads from a recording when the pods were created, how many are missing, how many machines
-    the timeline's steps lacked, and a digest of the start.
+    """Reads from a recording when the pods were created, how many pods are missing, how many
+    machines were too few for steps with a `count`, and a digest of the cluster's state at the
+    start.
     """
     created: dict[str, list[float]] = {workload.name: [] for workload in scenario.workloads}
     owners: dict[tuple[str, str], str | None] = {}

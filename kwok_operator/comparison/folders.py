@@ -197,8 +197,8 @@ class ComparisonFolder:
         outputs.put(folder / RUN, json.dumps(record, indent=2) + "\n")
 
     def facts_of(self, run: PlannedRun, **known: Any) -> RunFacts:
-        """Reads the facts of a run that is over from its recording. Raises RecordingError or
-        SettingsError.
+        """Reads the facts of a run that is over from its recording. `known` are other fields of
+        RunFacts. Raises RecordingError or SettingsError.
         """
         with outputs.opened(self.folder(run)) as recording:
             header = recording.header

@@ -147,8 +147,8 @@ class Comparison:
 
     @property
     def losers(self) -> tuple[int, ...]:
-        """The numbers of the arms that fail more often, beyond chance: arms that fail more often
-        than the first, and the first if another arm fails less often.
+        """The numbers of the arms that fail more often, beyond chance: each arm that fails more
+        often than the first; and the first arm, if it fails more often than another.
         """
         verdicts = [each.failing for each in self.contrasts]
         first = (0,) if EffectVerdict.BETTER in verdicts else ()
@@ -170,7 +170,7 @@ class Comparison:
 
     @property
     def undecided(self) -> bool:
-        """Whether nothing fails, and a condition has no answer or nothing could be compared."""
+        """Whether nothing fails, but a condition has no answer, or nothing could be compared."""
         nothing = not any(effect.pairs for effect in self.effects)
         return not self.fails and (nothing or not all(each.decided for each in self.fail_if))
 

@@ -117,7 +117,9 @@ def fewest_pairs(rivals: int) -> int:
 
 
 def _doublings(rivals: int) -> int:
-    """How often the number of combinations must be doubled so that the rivals share the level."""
+    """How often the number of combinations must be doubled so that the rivals can share the 1 in
+    128.
+    """
     return (rivals - 1).bit_length()
 
 
@@ -233,9 +235,7 @@ def compare_with_bounds(
 
 
 def _beside(paired: Paired, bound: Bound) -> list[float]:
-    """Returns for each pair by how much its move exceeds the bound; negative if the move is within
-    the bound.
-    """
+    """Returns for each pair by how much its move exceeds the bound."""
     sign = 1 if bound.more else -1
     if bound.relative and paired.logs:
         # A positive value can't decrease by 100 % or more.

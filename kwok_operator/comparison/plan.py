@@ -4,8 +4,9 @@
 
 A round plays each arm once, with the same seed, in a random order. The run of each further arm and
 that of the first form a pair; with two arms, the round itself is called a pair. Figures,
-conditions, number of runs and order are registered before the first run that counts. What the user
-adds later, when runs could be seen, is only explored: shown without a verdict.
+conditions, number of runs and order are registered before the first run that counts. Figures and
+conditions that the user adds later, knowing results of runs, are only *explored*: shown without a
+verdict.
 """
 
 import hashlib
@@ -167,8 +168,8 @@ class ComparisonPlan:
         return tuple(PlannedRun(number, arm, f"{self.seed}-{number}", attempt) for arm in order)
 
     def registering(self) -> "ComparisonPlan":
-        """Returns the plan to register: before any run was seen, with everything that it will
-        judge.
+        """Returns the plan with everything in it registered, so that all of it is judged. Called
+        before any run was seen.
         """
         registered = Registered(
             self.runs,

@@ -1,7 +1,8 @@
-"""Decides which round of a comparison is played next, and estimates how long the rest takes.
+"""Decides which round of a comparison is played next, and estimates how long the remaining runs
+take.
 
     complete rounds  --next_round-->  (round, attempt)
-    runs that are left, how long others took  --time_left-->  seconds, from and to
+    runs that are left, lengths of earlier runs  --time_left-->  seconds, from and to
 
 A round is one run of each arm. Decisions depend only on the runs in the comparison's folder, so an
 interrupted comparison goes on as if it had not been interrupted.

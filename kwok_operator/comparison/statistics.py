@@ -134,7 +134,9 @@ def against_bounds(
     *,
     rivals: int = 1,
 ) -> dict[Bound, BoundTest]:
-    """Returns how each change compares with its bounds; without figures that can't be compared."""
+    """Returns how each change compares with its bounds. Leaves out figures that can't be
+    compared.
+    """
     names = {bound.figure for bound in bounds} & a.keys() & b.keys()
     return permutation.compare_with_bounds(
         {name: permutation.paired(a[name], b[name]) for name in names}, bounds, rivals=rivals

@@ -42,7 +42,9 @@ def smallest(effect: Effect) -> str:
 
 
 def of_first_arm(effects: Iterable[Effect | None]) -> str:
-    """Returns the mean of the first arm, from the first effect that has one."""
+    """Returns in words the first arm's mean of a figure, which any of the figure's `effects` may
+    have.
+    """
     return next((amount(each, each.a) for each in effects if each and each.a is not None), "none")
 
 

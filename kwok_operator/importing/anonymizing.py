@@ -42,8 +42,8 @@ def table_path(output: Path, chosen: Path | None) -> Path:
 
 
 def check_table(settings: ImportSettings) -> None:
-    """Raises SettingsError if the table can't be used: early, before reading a cluster takes
-    minutes.
+    """Raises SettingsError if the table can't be used. Called before the cluster is read, which
+    takes minutes.
     """
     read_table(table_path(settings.output, settings.anonymize_table))
 

@@ -1,7 +1,6 @@
 """Reads the bounds of node groups from cluster-autoscaler, Cluster API and Karpenter.
 
-A group without bounds just keeps its size. So if the API server refuses to let them be read, this
-is only noted.
+A group without bounds just keeps its size. So bounds that can't be read are only noted.
 """
 
 from collections.abc import Callable, Iterable, Mapping

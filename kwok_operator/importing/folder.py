@@ -59,8 +59,8 @@ def stem(output: Path) -> str:
 
 
 def check_output(output: Path) -> None:
-    """Raises SettingsError if `write` would refuse the output: early, before reading a cluster
-    takes minutes.
+    """Raises SettingsError if `write` would refuse the output. Called before the cluster is read,
+    which takes minutes.
     """
     try:
         _check_output(output)

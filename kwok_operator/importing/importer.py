@@ -2,7 +2,7 @@
 
     ClusterClient, or files (incidents/)  -->  Reading  -->  manifests, notes  -->  folder.write
 
-If a kind can't be read, that is noted, and the others are imported.
+If a kind can't be read, this is noted, and the other kinds are imported.
 """
 
 import asyncio

@@ -69,9 +69,7 @@ def ledger_of(
     notes: Iterable[Note],
     unread: Iterable[Unread],
 ) -> Ledger:
-    """Returns the ledger of an import. Its entries are sorted, so that the same content always
-    gives the same ledger.
-    """
+    """Returns the ledger of an import, sorted so that the same content gives the same ledger."""
     written = Counter(str(manifest.get("kind")) for manifest in manifests)
     return Ledger(
         read=dict(sorted(read.items())),

@@ -1,6 +1,6 @@
 """Decides which names are public: those of Kubernetes, clouds and well-known programs.
 
-All others are taken for private. People define their own keys below public domains, too, so a key
+All other names count as private. People define their own keys below public domains, too, so a key
 is public only if all words in it are known. A public key may have a private value, such as a node
 group's name.
 """

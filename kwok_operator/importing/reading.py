@@ -2,8 +2,8 @@
 
     importer (live), incidents/dump.py (files)  --take-->  Reading: Nodes, Workloads, Bounds, facts
 
-It decides which namespaces count, and passes each object to its collector. Kinds must be added in
-the order of KINDS, as owners come before the objects that they own.
+Reading decides which namespaces are wanted, and passes each object to the collector of its kind.
+Kinds must be added in the order of KINDS, as owners come before the objects that they own.
 """
 
 from collections.abc import Iterable

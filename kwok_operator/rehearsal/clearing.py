@@ -141,7 +141,7 @@ class _Patience:
 
     def over(self, there: Iterable[_Made]) -> list[_Made]:
         """Returns the objects that have been in deletion for too long; empty while others are still
-        being removed, as then the deletion goes on.
+        being removed.
         """
         now = time.monotonic()
         going = {each.metadata["uid"]: each for each in there if each.is_going}
@@ -154,7 +154,8 @@ class _Patience:
 
 
 class Clearing:
-    """Deletes the rehearsal's objects in one cluster. `report` gets a line if that takes long.
+    """Deletes the rehearsal's objects in one cluster. `report` gets a line if the deletion takes
+    long.
 
     While `karpenter_lives`, objects with Karpenter's finalizer are left to Karpenter.
     """

@@ -35,8 +35,8 @@ _READ_WITHIN: Final = 300.0
 
 
 def manifests(components: Collection[str]) -> list[Manifest]:
-    """Returns the manifests to install, in the order of creation. `components` are the deploy
-    components whose rights are added.
+    """Returns the manifests to install, in the order of creation. `components` are names of folders
+    in deploy/components, whose rights are added.
     """
     base = [m for name in ("crds", "default") for m in _packaged(name) if m["kind"] in _INSTALLED]
     return in_order([*base, *rights_of(*components)])

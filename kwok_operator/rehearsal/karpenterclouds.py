@@ -45,9 +45,9 @@ class _Group(NamedTuple):
 class KarpenterClouds:
     """The simulated clouds of one run. `seed` is the operator's; `mark` records what was done.
 
-    `groups` returns the bodies of all groups by name, the same object until a group changes.
-    `made_of` returns the groups from which Karpenter's instance types were made, or None; `caveat`
-    gets a sentence on each group that was added, changed or deleted since.
+    `groups` returns the bodies of all groups by name; a body is the same object until its group
+    changes. `made_of` returns the groups from which Karpenter's instance types were made, None
+    before that. `caveat` gets a sentence on each group that was added, changed or deleted later.
     """
 
     def __init__(

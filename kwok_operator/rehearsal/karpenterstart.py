@@ -122,7 +122,9 @@ class KarpenterPlace:
             raise KarpenterSetupError(f"{wanted.types_file} can't be read: {error}") from error
 
     async def _apply(self, manifest: Manifest, path: str) -> None:
-        """Applies an object by a request: kubectl may not know a new kind for a while."""
+        """Applies an object by a request to the API server, as kubectl may not know a new kind for
+        a while.
+        """
         until = time.monotonic() + _SERVED_WITHIN
         params = {"fieldManager": _MANAGER, "force": "true"}
         while True:

@@ -73,8 +73,8 @@ def _prctl() -> Callable[..., object]:
 
 
 def keep(start: Callable[[], KeptProgram], grace: float) -> int:
-    """Starts a program in a session of its own, and keeps it. Returns as main does. Raises OSError
-    if it can't be started.
+    """Starts a program in a session of its own, and keeps it. Returns its exit status, or 128 plus
+    the signal that killed it. Raises OSError if it can't be started.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # Otherwise the program would inherit SIG_IGN, and ignore SIGTERM.

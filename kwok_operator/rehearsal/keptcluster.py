@@ -3,10 +3,10 @@
     kept_cluster(scenario): make it -> install the CRDs and rights -> note the state
       fresh(): nothing has been played since, or the state is put back (controlplane/rewinding.py)
 
-If all rehearsals begin with the same objects, the first one notes the state again once the cluster
-is steady, so that the others need not wait for nodes and pods. Its version and the flags of its
-components are those of the scenario. The operator, the shim and the scenario's processes aren't
-kept: each rehearsal starts its own.
+If all rehearsals begin with the same objects, the first rehearsal notes the state again once the
+cluster is steady, so that later rehearsals need not wait for nodes and pods. The control plane has
+the version of Kubernetes and the flags of its components from the scenario. The operator, the shim
+and the scenario's processes aren't kept: each rehearsal starts its own.
 """
 
 import asyncio
@@ -129,8 +129,9 @@ def same_control_plane(one: Scenario, other: Scenario) -> bool:
 async def kept_cluster(
     scenario: Scenario, prefix: str, *, same_beginning: bool = False
 ) -> AsyncIterator[KeptCluster]:
-    """Makes a control plane for rehearsals of this scenario and of others with the same `cluster`;
-    with `same_beginning`, of others that have the same `apply` and `placement`, too.
+    """Makes a control plane for rehearsals of this scenario, and of other scenarios with the same
+    field `cluster`. With `same_beginning`, the others must have the same `apply` and `placement`,
+    too.
 
     Raises KwokOperatorError, ControlPlaneError.
     """

@@ -145,9 +145,8 @@ class PreparedKueue:
         return suspended or not self.setup.suspends_jobs
 
     async def withdraw(self) -> None:
-        """Deletes the configurations of Kueue's webhooks and the conversion of its CRDs. This is
-        for a cluster that is kept after the manager has ended: its API server would call the
-        webhooks in vain. Raises KwokOperatorError.
+        """Removes Kueue's webhooks, and the conversion of its CRDs, from a cluster that is kept
+        after the manager has ended: calls of them would fail. Raises KwokOperatorError.
         """
         for each in self.setup.webhooks:
             await self.place.kubectl("delete", each["kind"], each["metadata"]["name"])

@@ -128,8 +128,9 @@ class Outages:
     def _with_units(
         self, change: OutageChange, groups: Mapping[str, Any], back: Collection[str] = ()
     ) -> OutageChange:
-        """Returns the change with all units of the group that are out now, without those that come
-        `back`."""
+        """Returns the change with all units of the group that must be out from now on: those that
+        are out, without those that come `back`, and those of all steps that haven't ended.
+        """
         live = as_list(value_at(_at(groups, change.path), "spec", "cloud", _UNITS))
         of_group = (change.path, change.uid, _UNITS)
         held = {hold[3] for hold, steps in self._steps.items() if steps and hold[:3] == of_group}
@@ -150,7 +151,7 @@ def _uid(group: Mapping[str, Any]) -> str:
 
 
 def _is_there(change: OutageChange, groups: Mapping[str, Any]) -> bool:
-    """Whether the change is of a pool, or its group still exists and is the same."""
+    """Whether the change is about a pool, or about a group that still exists with the same uid."""
     body = _at(groups, change.path)
     return change.path.startswith(POOLS_PATH) or (bool(body) and _uid(body) == change.uid)
 
@@ -222,7 +223,9 @@ def standing_units(
 def units_back(
     changes: Iterable[OutageChange], groups: Mapping[str, Any], *, pools_out: Set[str]
 ) -> list[str]:
-    """Returns the units of changes that aren't out any more in `groups`, as these are now."""
+    """Returns the units of these changes that are no longer out. `groups` are the groups as they
+    are now.
+    """
     layouts, back, held = _layouts(groups), set[str](), set[str]()
     out = _out_places(groups, layouts)
     for each in changes:
@@ -263,8 +266,9 @@ def zone_of(group: Mapping[str, Any]) -> str:
 
 
 def _layouts(groups: Mapping[str, Any]) -> dict[str, Layout]:
-    """Returns the layout by which the nodes of each group stand, by the group's name: that of its
-    resolved template, as an edit of the spec may be refused; else that of the spec.
+    """Returns the layout of the topology in which the nodes of each group stand, by the group's
+    name. It is that of the group's resolved template, as an edit of the spec may be refused;
+    without a resolved template, it is that of the spec.
     """
     layouts = layouts_of({name: as_map(body.get("spec")) for name, body in groups.items()})
     for name, body in groups.items():
@@ -335,7 +339,9 @@ class OutagePlayer:
         return await self._by_name(GROUPS_PATH)
 
     async def _pools_out(self, groups: Mapping[str, Any]) -> frozenset[str]:
-        """Returns the names of the pools that are out now; asks only if a group draws from any."""
+        """Returns the names of the pools that are out now. Sends a request only if a group draws
+        from a pool.
+        """
         if not any(value_at(body, "spec", "cloud", "capacityPools") for body in groups.values()):
             return frozenset()
         pools = await self._by_name(POOLS_PATH)

@@ -22,7 +22,7 @@ _UNKNOWN: Final = 255
 
 
 class Preloaded:
-    """Starts commands, from `start` until `stop`."""
+    """Starts commands of kwok-operator, between the calls of `start` and `stop`."""
 
     def __init__(self) -> None:
         self._socket: socket.socket | None = None

@@ -51,7 +51,9 @@ class Launched(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """What to start, with its keeper: `stdin` is the keeper's, `grace` in seconds."""
+    """How to start a program and its keeper. `stdin` is the standard input of the keeper; `grace`
+    is in seconds.
+    """
 
     command: Sequence[str]
     env: Mapping[str, str]

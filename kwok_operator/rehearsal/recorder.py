@@ -527,7 +527,7 @@ class RunRecorder:
         )
 
     def _of_pod_groups(self) -> dict[str, Any]:
-        """Returns the receivers of the changes of all kinds of PodGroups, by path."""
+        """Returns the objects that receive the changes of all kinds of PodGroups, by API path."""
 
         def sink() -> _Kind[PodGroupState]:
             return _Kind(
@@ -539,7 +539,7 @@ class RunRecorder:
         return {path: sink() for path in _POD_GROUPS}
 
     def _of_karpenter(self, clock: StampClock, counts: Callable[[Body], bool]) -> dict[str, Any]:
-        """Returns the receivers of the changes of Karpenter's kinds, by path."""
+        """Returns the objects that receive the changes of Karpenter's kinds, by API path."""
         claims = _Kind[NodeClaimState](
             lambda body, before, seen: observed.node_claim(
                 body, price=self._price_of(body), before=before, seen=seen, clock=clock

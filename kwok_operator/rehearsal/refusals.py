@@ -212,8 +212,8 @@ async def check_groups(client: KubeClient, served: ApiResources) -> None:
 
 
 async def check_selectors(client: KubeClient, objects: Iterable[Manifest]) -> None:
-    """Checks that no Service, controller or PodDisruptionBudget in the cluster would select the
-    rehearsal's pods.
+    """Checks that no Service, controller or PodDisruptionBudget that is in the cluster would select
+    the rehearsal's pods.
     """
     pods: dict[str, dict[frozenset[tuple[str, str]], str]] = {}
     for each in objects:

@@ -140,7 +140,7 @@ async def play(
 
 
 async def _set_up(ready: Testbed, scenario: Scenario, warnings: ProgramWarnings) -> None:
-    """Does what comes before the clock starts. Raises KwokOperatorError."""
+    """Applies objects, waits for a steady cluster, starts processes. Raises KwokOperatorError."""
     within, kept = scenario.steady_within, ready.kept
     if kept is not None and kept.has_begun:
         await until_steady(ready, within=within, tried=True)
@@ -165,9 +165,7 @@ async def _set_up(ready: Testbed, scenario: Scenario, warnings: ProgramWarnings)
 
 
 def _note_caveats(testbed: Testbed, warnings: ProgramWarnings) -> None:
-    """Turns the testbed's caveats into warnings. This is repeated during the run, as programs that
-    the timeline starts may add caveats.
-    """
+    """Makes warnings of the testbed's caveats so far; programs started later may add more."""
     while testbed.caveats:
         warnings.note(*testbed.caveats.pop(0))
 
@@ -357,9 +355,7 @@ class Rehearsal:
 
     @property
     def _quiet(self) -> float:
-        """The seconds since the last change or the last step of the timeline. A step counts like a
-        change, as its effects are seen only after it.
-        """
+        """The seconds since the last change or step: effects of a step are seen only later."""
         last = max(self._course.changed_at, self._recorder.pools_changed_at, self._played_at)
         return self._course.now() - last
 
@@ -396,8 +392,8 @@ class Rehearsal:
         )
 
     def _end_of(self, reason: str, detail: str) -> tuple[str, str]:
-        """Returns this reason and detail of the run's end; if a step or a workload of the scenario
-        hasn't been played by now, `unplayed` and a clause on it instead.
+        """Returns this reason and detail of the run's end; or `unplayed` and a clause, if a step or
+        workload of the scenario hasn't been played by now.
         """
         after = f"after {self._course.now():.1f} s"
         if self._unplayed:
@@ -509,9 +505,8 @@ class Rehearsal:
         return self._course.now() - self._answered < 2 * _COMPONENTS_SECONDS
 
     async def _ask_cluster(self) -> None:
-        """Sends the API server a request regularly, as a watch doesn't notice a server that hangs.
-        Ends the run if there is no answer for _BLIND_SECONDS, or if a clock was set: all timestamps
-        are converted with the clocks' offset at the beginning.
+        """Ends the run if the API server doesn't answer for _BLIND_SECONDS, which watches don't
+        notice; or if a clock was set, as timestamps are converted with the offset of the beginning.
         """
         moved = 0
         while True:

@@ -62,7 +62,9 @@ class Seats:
                 self._ordinals[workload] = ordinals
 
     def take(self, pod: Mapping[str, Any], workload: Workload) -> str | None:
-        """Takes a seat for a pod, and returns its node; None if no seat is left for it."""
+        """Takes a seat for a pod, and returns the name of its node; None if the workload has no
+        seat left for this pod.
+        """
         ordinals = self._ordinals.get(workload, {})
         ordinal = text_at(pod, "metadata", "name").removeprefix(f"{workload.name}-")
         if ordinal in ordinals:

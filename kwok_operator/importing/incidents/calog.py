@@ -156,8 +156,8 @@ class LoggedEvent:
 
 @dataclass(frozen=True, slots=True)
 class CloudFailure:
-    """An error of the cloud, for which CA could not add nodes to a group. The class is CA's:
-    OutOfResource or Other.
+    """An error of the cloud, because of which CA could not add nodes to a group. Its class is one
+    of CA's: OutOfResource or Other.
     """
 
     group: str

@@ -63,7 +63,9 @@ DumpedItem = DumpedObject | CloudGroup | Moment | Oddity | DumpForm
 
 
 def dumped_items(pieces: Iterable[DocumentPiece]) -> Iterator[DumpedItem]:
-    """Yields the items of a file's documents, and their form before them, perhaps repeatedly."""
+    """Yields the items of a file's documents. Before the items, it yields their form (DumpForm),
+    perhaps more than once.
+    """
     number, streamed = 1, False
     with Spool(whole=True) as held:
         for piece in pieces:

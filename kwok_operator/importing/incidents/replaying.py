@@ -248,9 +248,7 @@ def _scale_ups(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
 
 
 def _alternatives(plan: PlannedScaleUp, copy: ReplayCopy) -> frozenset[str]:
-    """Returns the groups that CA could have chosen instead of the one it chose, for all that is
-    known.
-    """
+    """Returns the groups that CA could have chosen instead of its choice."""
     if plan.alternatives is not None:
         return plan.alternatives
     return frozenset(copy.groups) - plan.excluded - {up.group for up in plan.groups}

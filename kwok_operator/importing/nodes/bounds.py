@@ -147,7 +147,9 @@ class Bounds:
     def settle(
         self, groups: Sequence[ImportedGroup]
     ) -> tuple[dict[str, dict[str, Any]], list[Note]]:
-        """Returns spec.autoscaling by name of the group, if its bounds are known; and notes."""
+        """Returns spec.autoscaling of each group whose bounds are known, by the group's name; and
+        notes.
+        """
         notes = [*self._notes, *self._read_scalables()]
         shares: dict[str, list[ScalingGroup]] = defaultdict(list)
         for scaling in sorted(self._groups.values(), key=lambda each: each.name):

@@ -66,8 +66,8 @@ class CloudGroups:
         return GroupOfNode(best[0], sure=len(best) == 1)
 
     def identity(self, group: str, identity: Identity) -> Identity:
-        """Returns the identity for the nodes of a CA group that are in one zone, the zone of
-        `identity`: an imported group has the nodes of one zone only.
+        """Returns the identity for the nodes of a CA group in the zone of `identity`, as each
+        imported group has one zone only.
         """
         return _SOURCE, _last_part(group), (group, identity[2][-1])
 

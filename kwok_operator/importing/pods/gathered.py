@@ -100,9 +100,9 @@ class Gathered:
         of: str,
         node: str,
     ) -> None:
-        """Adds a pod of the DaemonSet `of`, which could not be read; with an empty `locations`, a
-        pod that a node like `node` would get. Pods of all shapes count as one DaemonSet, as an
-        update may be under way.
+        """Adds a pod of the DaemonSet `of`, which could not be read. If `locations` is empty, the
+        pod doesn't exist yet: each new node like `node` would get one. Pods of all shapes count as
+        one DaemonSet, as an update may be under way.
         """
         affinity = manifest["spec"].get("affinity", {})
         # The controller has replaced the DaemonSet's node requirements by this node.

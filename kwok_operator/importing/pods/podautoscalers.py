@@ -3,8 +3,8 @@
     add, one after the other  -->  finish(workloads)  -->  manifests, notes; usage for the workloads
 
 kwok takes the usage that metrics-server reads from annotations of pods. So for a kept autoscaler,
-the imported pods get annotations with the average usage of its pods in the other cluster. Only CPU
-and memory of whole pods are served.
+the imported pods of its workload get annotations with the average usage that these pods had in the
+other cluster. Only CPU and memory of whole pods are served.
 """
 
 from collections.abc import Mapping

@@ -228,8 +228,8 @@ class Sender:
         return status == 403 and request.setup and "PriorityClass" in message
 
     async def _is_going(self, request: Request) -> bool:
-        """Whether the request creates a namespace while an older one of the same name is being
-        deleted, or has just gone.
+        """Whether the request creates a namespace while an older one of its name is being deleted,
+        or has just gone.
         """
         if request.key.kind != "Namespace":
             return False

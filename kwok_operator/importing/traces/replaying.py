@@ -195,9 +195,7 @@ class Replay:
                 yield from self._create(live, at=0.0, setup=True)
 
     def _settled(self) -> Iterator[Request]:
-        """After the state at the start of a part, deletes the objects that this state doesn't
-        contain.
-        """
+        """Ends the state with which a part begins: deletes the objects that it doesn't contain."""
         present, self._present = self._present, None
         for key in [key for key in self._live if present is not None and key not in present]:
             if not self._live[key].ended:

@@ -17,7 +17,7 @@ _WORST: Final = 5
 
 @dataclass(slots=True)
 class Report:
-    """Counts of requests, kept while they are sent."""
+    """Counts the requests of a replay while they are sent."""
 
     sent: Counter[Verb] = field(default_factory=Counter)
     left_out: int = 0

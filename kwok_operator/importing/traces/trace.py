@@ -93,8 +93,9 @@ class Event:
 class Gap:
     """Objects of `kind` were not watched from `since` to `at`.
 
-    Without `lost`, all changes of that time follow, with `at` as their time. With `lost`, objects
-    that were created and deleted in that time are missing, and other changes are marked late.
+    Without `lost`, lines for all changes of that time follow, with `at` as their time. With `lost`,
+    objects that were created and deleted in that time are missing, and other changes are marked
+    late.
     """
 
     at: float

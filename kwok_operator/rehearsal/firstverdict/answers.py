@@ -272,7 +272,7 @@ def remarks(facts: CopyFacts) -> Iterator[str]:
 
 
 def verdict_md(facts: CopyFacts, answers: Sequence[CopyAnswer]) -> str:
-    """Returns verdict.md."""
+    """Returns the text of verdict.md, the verdict for people."""
     lines = ["# First verdict", "", "| | | | seconds | report |", "|---|---|---|---:|---|"]
     for each in answers:
         report = f"[report]({each.question.name}/report.html)" if each.seconds else ""

@@ -2,7 +2,7 @@
 
     (sent, Date, received), ... --offset_of--> how many seconds the clock is ahead, and the
                                                largest possible error
-    that, a later answer   --moved_by---> by how many seconds either clock was set since
+    offset, a later answer --moved_by---> by how many seconds either clock was set since
 
 A Date has whole seconds, rounded down: at some moment between sending and receiving, the server's
 clock was between the Date and a second later. So each answer gives a range for the offset;

@@ -72,9 +72,9 @@ def scopes(compared: Iterable[Compared]) -> set[FigureScope]:
 
 
 def _parts(of: FigureScope) -> dict[str, FigureScope]:
-    """Returns the scopes of which the recording must show an object, part by part: the pods of a
-    workload need not be on nodes of a group, but a workload that isn't in its namespace is a
-    mistake.
+    """Splits a scope into scopes, by part. The recording must show an object of each: else the
+    scenario has a mistake. A workload is not separated from its namespace, but from a group, as its
+    pods need not be on the group's nodes.
     """
     parts: dict[str, FigureScope] = {
         name: FigureScope(**{name: of.by[name]})
@@ -138,8 +138,8 @@ class Judge:
         self._now = 0.0
 
     def moves_on(self, t: float) -> None:
-        """Checks what is due before `t`, the time of the next line. All lines before it must be in
-        the ledger.
+        """Checks the expectations that are due before `t`, the time of the next line. The ledger
+        must have applied all lines before that line.
         """
         if t <= self._now:
             return
@@ -182,8 +182,8 @@ class Judge:
     def is_certain(self, number: int) -> bool:
         """Whether the outcome of the expectation with this number can't change any more.
 
-        Before the end of the run, that is known for a figure that only rises: once it is beyond its
-        bound, or has reached it if the only bound is `atLeast`.
+        Before the end of the run, this can be so for a figure that never decreases: once its value
+        is beyond its bound, or has reached the bound if the only bound is `atLeast`.
         """
         case = self._cases[number]
         expectation = case.expectation

@@ -238,7 +238,7 @@ class Figure:
     def reading(self, tally: Tally, t: float, *, always: bool = False) -> FigureReading:
         """Returns the value at `t`, rounded as it is shown everywhere.
 
-        With `always`, it is incomplete also if anything was missing before `t`.
+        With `always`, the reading is also incomplete if anything was missing at a time before `t`.
         """
         value = self.compute(tally, t)
         gap = tally.gaps.missing(self.kinds, momentary=self.momentary and not always)

@@ -74,7 +74,7 @@ _Kind: TypeAlias = tuple[str, ...]
 
 @dataclass(slots=True)
 class _Budget:
-    """How many evictions a PodDisruptionBudget still allows."""
+    """Counts how many evictions a PodDisruptionBudget still allows."""
 
     reported: int
     """The last recorded disruptionsAllowed of the budget."""
@@ -222,8 +222,8 @@ class ClusterLedger:
         return self._of_scope.get(scope, self.all)
 
     def counts(self) -> dict[str, tuple[int, int]]:
-        """Returns the numbers of all nodes and of ready nodes, of each group that has any; if no
-        node has a group, of each NodePool.
+        """Returns the number of nodes, and the number of ready nodes, of each group that has nodes.
+        If no node has a group, returns those of each NodePool.
         """
         for tallies in (self.groups, self.node_pools):
             levels = {name: tally.nodes for name, tally in tallies.items()}
@@ -237,8 +237,8 @@ class ClusterLedger:
         return {}
 
     def under_way(self) -> dict[str, tuple[int, int, int]]:
-        """Returns the number of instances that are being created, of failed ones, and the target,
-        for each group that isn't empty; without groups, for each NodePool.
+        """Returns three numbers for each group that isn't empty: instances that are being created,
+        failed instances, and the target. Without groups, returns those of each NodePool.
         """
         if not self._group_states:
             return _claims_under_way(self.node_pools)
@@ -470,8 +470,8 @@ def _kind(node: NodeState) -> _Kind:
 
 
 def _amounts(node: NodeState) -> tuple[object, ...]:
-    """Returns what a node adds to the sums: its amounts and its place. Levels such as `ready` are
-    separate.
+    """Returns everything that a node adds to the sums, and where: its amounts and its place. Levels
+    such as `ready` aren't included.
     """
     return node.group, node.zone, node.pool, node.price, node.allocatable
 

@@ -86,7 +86,7 @@ class StampClock:
         """Returns when something happened: at `seen`, or at the object's timestamp if it was seen
         late.
 
-        A negative `seen` means the list of objects that are older than the run.
+        A negative `seen` means that the object was in the first list, so it is older than the run.
         """
         stamped = self._milliseconds(stamp)
         if stamped is None:
@@ -98,7 +98,9 @@ class StampClock:
         return max(moment, EARLIEST if seen < 0 else 0.0)
 
     def seconds(self, stamp: object) -> float | None:
-        """Converts a timestamp that was written on this machine; None if it is no timestamp."""
+        """Converts a timestamp that was written on this machine to seconds since the run began;
+        None if it is no timestamp.
+        """
         stamped = self._milliseconds(stamp)
         seconds = None if stamped is None else stamped / 1_000
         return seconds if seconds is None or EARLIEST <= seconds <= MAX_SECONDS else None

@@ -121,7 +121,9 @@ class PodLedger:
         return sorted(name for name, pod in self.live.items() if pod.level == "orphaned")
 
     def was_slow(self, name: str) -> bool:
-        """Whether the pod is among those with the longest wait, of pods whose wait is over."""
+        """Whether the pod is among the pods with the longest waits. Only waits that are
+        over count.
+        """
         return any(pod.name == name for pod in self._slowest)
 
     def slowest(self, now: float) -> list[SlowPod]:
@@ -431,7 +433,9 @@ def _leave(waits: Waits, name: str, wait: PodWait | None) -> None:
 
 
 def _count(pod: PodRecord, before: PodState | None, t: float) -> None:
-    """Counts the restarts and the disruption that a line shows, unless older than the run."""
+    """Counts the restarts and the disruption that a line shows, unless they are older than
+    the run.
+    """
     counts = before is not None or not pod.before_the_run
     restarts = pod.state.restarts - (before.restarts if before else 0)
     disruption = "" if pod.disrupted else pod.state.disrupted

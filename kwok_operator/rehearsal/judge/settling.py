@@ -4,8 +4,8 @@
         --still_to_come-->  a clause, or nothing
 
 Karpenter is quiet before it acts: while a machine boots, before it consolidates, and between its
-periodic checks. So are the controllers that collect what a lost node leaves behind, and those that
-evict the pods of a node in an outage.
+periodic checks. Other controllers are quiet before they act, too: those that delete what a lost
+node leaves behind, and those that evict the pods of a node in an outage.
 
 `in_words` also describes the other things that a run waits for, such as steps of its timeline.
 """

@@ -106,9 +106,10 @@ def without_their_pods(
 def not_scheduled(
     unbound: Iterable[Mapping[str, Any]], *, retried: bool, nodes: int = 0
 ) -> list[str]:
-    """Returns the pods that the scheduler may yet bind. With `retried`, it has had the time to try
-    all of them again on new nodes, so pods that it has refused are left out. So are pods that it
-    has tried on all `nodes`, unless a taint was a reason: new nodes lose their taints later.
+    """Returns the pods that the scheduler may yet bind. Leaves out pods that it has refused for
+    good: with `retried`, all refused pods, as the scheduler has had the time to try them again on
+    new nodes; else those that it has tried on all `nodes`, unless a taint was a reason, as new
+    nodes lose their taints later.
     """
     waiting = []
     for pod in unbound:

@@ -166,7 +166,9 @@ class Follower(Protocol):
     """Gets the lines of a recording while it is judged."""
 
     def moves_on(self, ledger: ClusterLedger, t: float) -> None:
-        """Is called before `ledger` applies a line of a later time than those before, `t`."""
+        """Is called before `ledger` applies a line whose time, `t`, is later than that of the line
+        before.
+        """
 
     def on_line(self, line: RecordedLine, ledger: ClusterLedger) -> None:
         """Is called for each line once `ledger` has applied it."""

@@ -4,8 +4,8 @@
     specs of groups  --common_delay--> the registration delay of the class
                      --unheeded-->     the fields that have no effect
 
-Only groups with spec.autoscaling count, as with cluster-autoscaler: with it, the user allows an
-autoscaler to create their nodes.
+Only groups with spec.autoscaling count, as with cluster-autoscaler: by this field, the user allows
+an autoscaler to create a group's nodes.
 """
 
 from collections.abc import Iterator, Mapping

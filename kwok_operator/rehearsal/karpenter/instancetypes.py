@@ -61,8 +61,8 @@ class InstanceType:
     def values_of(self, key: str) -> frozenset[str]:
         """Returns the values that the type itself has for a label.
 
-        Of the labels of its offerings, only the zone and the capacity type count; for the others
-        there are no values.
+        Of the labels that only its offerings have, this knows the zone and the capacity type; for
+        any other one it returns no value.
         """
         values = [self.labels.get(key, ())]
         if key in (CAPACITY_TYPE_LABEL, ZONE_LABEL):
@@ -159,7 +159,7 @@ def _with_overhead(allocatable: Mapping[str, str]) -> dict[str, str]:
 
 
 def as_json(types: Sequence[InstanceType]) -> str:
-    """Returns the file's text."""
+    """Returns the text of the file of instance types that Karpenter reads."""
     return json.dumps([_written(each) for each in types], indent=1)
 
 

@@ -2,7 +2,7 @@
 
 groups       --pools_of-->   a NodePool for each set of taints, as prices are compared within one
 a NodePool   --completed-->  with our class, and only capacity types that are offered
-it and the instance types  --misfit-->  why Karpenter could make no node of it
+a NodePool, types  --misfit-->  why Karpenter could make no node for it
 """
 
 import re
@@ -260,5 +260,7 @@ def _is_custom(key: str) -> bool:
 
 
 def _can_meet(there: Collection[str], requirement: Mapping[str, Any]) -> bool:
-    """Whether a node that has one of these values of a label, or lacks it, meets a requirement."""
+    """Whether some node meets a requirement, of nodes that have one of these values of its label.
+    Without values, the nodes lack the label.
+    """
     return any(meets(value, requirement) for value in there or (None,))

@@ -157,8 +157,8 @@ def set_up(
 
 
 def unknown_field(crds: Iterable[Manifest], program: bytes) -> str:
-    """Returns a field of Kueue's CRDs that a program doesn't know, in words; empty if it knows all
-    of them, as one of their version does.
+    """Returns in words a field of Kueue's CRDs that a program doesn't know; empty if it knows all
+    of them, as a program of the CRDs' version does.
     """
     known = {name.decode() for name in _TAG.findall(program)}
     for crd in crds:
@@ -221,9 +221,8 @@ def _service_of(manifests: Iterable[Manifest]) -> Service:
 
 
 def _check_conversions(crds: Iterable[Manifest], service: Service) -> None:
-    """Raises KueueSetupError if a CRD of Kueue is converted by another Service than `service`:
-    Kueue makes its certificate for one Service only, and the API server would refuse it for
-    another.
+    """Raises KueueSetupError if another Service than `service` converts a CRD of Kueue: Kueue makes
+    its certificate for one Service, and the API server would refuse it for another.
     """
     for each in crds:
         webhook = value_at(each, "spec", "conversion", "strategy") == "Webhook"

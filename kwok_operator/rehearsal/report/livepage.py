@@ -92,8 +92,8 @@ def _left_out(lanes: NodeLanes, nodes: int, pods: int, every: int) -> str:
 
 
 def _packed(nodes: list[NodeLane], pods: list[PodLane]) -> str:
-    """Returns the rows of nodes and pods as columns, deflated, as base64. Times are in tenths of a
-    second; None is unknown, or not yet.
+    """Returns the rows of nodes and pods as base64 of deflated JSON, which has them by columns.
+    Times are in tenths of a second; None is unknown, or not yet.
     """
     places = {id(node): place for place, node in enumerate(nodes)}
     groups = list(dict.fromkeys(node.group for node in nodes))

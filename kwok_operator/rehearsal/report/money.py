@@ -1,7 +1,8 @@
 """Computes what a run cost, and what more time would cost; lists the groups that got no node.
 
-The cost of a day and of 30 days is extrapolated here from the run's average. It is no figure, and
-the page says so. A recording shows only in part why a group got no node; the rest is left open.
+The cost of a day and of 30 days is extrapolated here from the run's average. It isn't a figure, and
+the page says so. A recording doesn't show all reasons why a group got no node; only those in the
+recording are listed.
 """
 
 from collections import Counter

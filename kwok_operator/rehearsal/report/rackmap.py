@@ -76,7 +76,9 @@ _DEGRADED_KEY: Final = ("hurt", "nodes that it had are gone, or can't be used")
 def _spells(
     pictures: Sequence[tuple[float, int]], *, until: float
 ) -> Iterator[tuple[int, float, float]]:
-    """Yields each picture that lasts, with its begin and end; not those without any node."""
+    """Yields each picture that lasts for some time, with its begin and end in seconds. Leaves out
+    pictures of racks without nodes.
+    """
     begin, last = 0.0, NO_NODES
     for t, of in [*pictures, (until, -1)]:
         if of != last:

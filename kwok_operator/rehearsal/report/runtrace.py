@@ -238,8 +238,8 @@ class RunTrace:
         self.events.instant(self._threads[thread], what, thread, at, wide=wide, **args)
 
     def _count(self, ledger: ClusterLedger, *, last: bool = False) -> None:
-        """Writes a counter event for each group of levels (such as pods, nodes, cost) that has
-        changed since it was last written.
+        """Writes a counter for each group of levels (such as pods, nodes, cost) that has changed
+        since its previous counter.
         """
         every, t = ledger.all, ledger.now
         self._count_at = t

@@ -64,7 +64,7 @@ class TraceEvents:
 
     @property
     def waiting(self) -> int:
-        """How many events haven't been taken."""
+        """The number of events that `taken` hasn't returned yet."""
         return len(self._texts)
 
     def process(self, name: str, *, rank: int) -> int:

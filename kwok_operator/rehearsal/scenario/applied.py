@@ -151,7 +151,7 @@ def zone_in(spec: Mapping[str, Any]) -> str:
 
 
 def layouts_of(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, Layout]:
-    """Returns the topology of each group that has one that can be used, by the group's name."""
+    """Returns the topology of each group that has a valid one, by the group's name."""
     layouts = dict[str, Layout]()
     for name, spec in specs.items():
         template = as_map(spec.get("template"))

@@ -1,4 +1,5 @@
-"""Makes one scenario of a scenario with arms: the fields of an arm are merged over the others.
+"""Makes one scenario of a scenario with arms: the fields of one arm are merged over the other
+fields of the scenario.
 
     {..., arms: {a: {...}, b: {...}}}  --arm_of-->  one scenario, as if it stood alone in the file
 
@@ -35,7 +36,7 @@ def names_of_arms(document: Document | None) -> list[str]:
 
 
 def wrong_with_arms(document: Document, chosen: str | None) -> list[FieldProblem]:
-    """Yields why the arm `chosen` can't be played; `chosen` is None if the user named none."""
+    """Returns why the arm `chosen` can't be played; `chosen` is None if the user named none."""
     arms = document.value.get(ARMS)
     if arms is None:
         if chosen is None:

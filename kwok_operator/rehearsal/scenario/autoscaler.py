@@ -70,7 +70,7 @@ def delay_of(name: str, flags: Mapping[str, Any]) -> float:
 def autoscaler_flags(
     wanted: ClusterAutoscaler, *, cloud_config: str, kubeconfig: str, namespace: str, address: str
 ) -> list[str]:
-    """Returns all flags. The scenario's own override the others."""
+    """Returns all flags. The scenario's own flags override those of the set."""
     flags = {
         "cloud-provider": "externalgrpc",
         "cloud-config": cloud_config,

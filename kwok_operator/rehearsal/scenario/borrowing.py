@@ -181,7 +181,9 @@ def workload_objects(scenario: Scenario) -> list[Manifest]:
 
 
 def is_same_crd(there: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
-    """Whether the CRD in the cluster has everything that ours has, and exactly the same schemas."""
+    """Whether the CRD in the cluster has all fields that ours has, with the same values, and
+    exactly the same schemas.
+    """
     return _holds(as_map(there.get("spec")), as_map(ours.get("spec")))
 
 

@@ -188,9 +188,7 @@ def _sizes(scenario: Scenario) -> Iterator[FieldProblem]:
 
 
 def _times(scenario: Scenario) -> Iterator[FieldProblem]:
-    """Yields a problem for each step and the like that would happen only after the
-    scenario's end.
-    """
+    """Yields problems with what would happen only after the scenario's end."""
     end = scenario.until.at_most
     late = f"is after the end, as until.atMost is {end:g} s; move it, or raise until.atMost"
     settled = scenario.until.settled

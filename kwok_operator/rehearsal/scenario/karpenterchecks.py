@@ -131,7 +131,9 @@ class KarpenterLook:
 
 @dataclass(slots=True)
 class _Brought:
-    """One Karpenter of the scenario, and what was read for it: CRDs, instance types, objects."""
+    """One Karpenter of the scenario, and what was read of its files: CRDs, instance types,
+    objects.
+    """
 
     wanted: Karpenter
     path: Path

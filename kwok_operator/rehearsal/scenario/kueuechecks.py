@@ -1,7 +1,7 @@
 """Checks Kueue of a scenario: its program, manifests and Configuration, before anything starts.
 
-Its objects are checked with all others that are applied (applied.py). What a kustomization makes of
-manifests is checked when Kueue is started.
+Objects that the scenario applies for Kueue are checked with all other applied objects (applied.py).
+Manifests that a kustomization generates are checked only when Kueue is started.
 """
 
 from collections.abc import Iterator

@@ -72,7 +72,6 @@ def manifest(workload: ScenarioWorkload, number: int) -> Manifest:
 
 
 def _pod(workload: ScenarioWorkload) -> Manifest:
-    """Returns the pod template of the workload."""
     pods = workload.pods or PodsOfWorkload()
     given = pods.template if pods.template is not None else _in_full(pods)
     metadata, spec = dict(as_map(given.get("metadata"))), dict(as_map(given.get("spec")))

@@ -179,7 +179,6 @@ def _written(name: str, info: Any) -> str:
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    """Yields the pydantic models in a type annotation."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     elif get_origin(annotation) is not None or isinstance(annotation, UnionType | type(Union)):

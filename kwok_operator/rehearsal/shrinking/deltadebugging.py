@@ -64,10 +64,11 @@ def lowered(
 ) -> Tries[dict[K, int]]:
     """Returns the numbers, each between its `least` and its first value.
 
-    It first tries to set all of them to their least, then as many as possible. Then it lowers each
-    of the others alone, by bisection, until the next lower value is answered with False. Bisection
-    assumes that larger numbers have the property wherever smaller ones do. With `singly`, for
-    numbers that are probably the least already, the next lower value of each is tried at once.
+    It first tries to set all numbers to their least, then as many of them as possible. Then it
+    lowers each remaining number alone, by bisection, until the next lower value is answered with
+    False. Bisection assumes that a larger number has the property if a smaller one has it. With
+    `singly`, for numbers that probably can't be lowered, the first try for each is the next lower
+    value.
     """
     now = dict(numbers)
     large = tuple(key for key in numbers if numbers[key] > least[key])

@@ -64,7 +64,7 @@ async def inlined(read: ScenarioFile, kubectl: AsyncKubectl, *, folder: Path) ->
 
 
 def _unlabelled(made: Mapping[str, Any]) -> Doc:
-    """Returns an object without the label with which it was read."""
+    """Returns an object without the label that it got when kubectl read it."""
     metadata = {key: part for key, part in made["metadata"].items() if part is not None}
     labels = {k: v for k, v in as_map(metadata.get("labels")).items() if k != REHEARSAL_LABEL}
     others = {key: part for key, part in metadata.items() if key != "labels"}

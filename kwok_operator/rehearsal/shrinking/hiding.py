@@ -2,10 +2,10 @@
 
     document, Anonymizer --hidden--> the same document with hashes for names
 
-importing/anonymous.py renames objects. This module renames the rest of a scenario that refers to
-them: what figures are narrowed to, what steps and places are about, and names in flags and texts.
-Texts for people are left out. Commands can't be made anonymous. Of flags, paths and texts of
-Events, only names of objects are replaced, so `still_readable` lists these for the user to check.
+importing/anonymous.py renames objects. This module renames them wherever the scenario refers to
+them: in the scopes of figures, in steps and placements, in flags and texts. Texts for people are
+left out. Commands can't be made anonymous. Of flags, paths and texts of Events, only names of
+objects are replaced, so `still_readable` lists these for the user to check.
 """
 
 import re

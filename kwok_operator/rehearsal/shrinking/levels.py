@@ -199,7 +199,9 @@ def _flags(doc: Doc) -> Iterator[tuple[Path, Kept]]:
 def _fields(
     roots: Callable[[Doc], Iterator[tuple[Path, Kept]]], depth: int
 ) -> Callable[[Doc], list[Part]]:
-    """Returns the function that lists the fields at one depth of these roots."""
+    """Returns a function that lists, as parts to leave out, the fields of a document at one depth
+    below these roots.
+    """
 
     def parts(doc: Doc) -> list[Part]:
         fields: list[Part] = []

@@ -299,10 +299,11 @@ def amounts_of_nodes(doc: Doc) -> list[Amount]:
 
 
 def places(value: Any, path: Path, kept: Callable[[Path], bool]) -> Iterator[list[Path]]:
-    """Yields the paths below a path, from coarse to fine, one list for each depth. Those that are
-    `kept` can't be left out, but what is below them can.
+    """Yields the paths below a path, from coarse to fine, one list for each depth. Leaves out a
+    path that must stay, as `kept` says, but not the paths below it.
 
-    A path that is alone below another isn't yielded: leaving out the other has the same effect.
+    A path that is the only one below another isn't yielded, as leaving out that other path has the
+    same effect.
     """
     above: Sequence[Path] = [path]
     while above:

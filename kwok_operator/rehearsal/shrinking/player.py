@@ -7,8 +7,8 @@ nothing has changed for `settledFor`, or for the shorter time that the caller gi
 plane itself fails, another one is made, and the document is played again.
 
 cluster-autoscaler logs at -v=4 or more, so that its log says why it does something. In runs that
-may end early, it has a shorter scan-interval and shorter delays before scale-downs, because each
-run must last until it has had time to act.
+may end early, it has a shorter scan-interval and shorter delays before scale-downs, as each run
+must last until the autoscaler has had time to act.
 """
 
 import asyncio
@@ -233,8 +233,9 @@ class TryPlayer:
 
 
 def _least_quiet(scenario: Scenario) -> float:
-    """Returns for how many seconds a try must be quiet: autoscalers must have checked the cluster;
-    if a scale-down may change what is expected, they must have had the time for it.
+    """Returns how many seconds without a change end a try. In this time, autoscalers check the
+    cluster; if a scale-down may change an expected figure or Event, there is also time for a
+    scale-down.
     """
     may_change = [
         each.event.reason if each.event is not None else each.figure

@@ -4,7 +4,8 @@ it.
     ScenarioFile --documents.py--> document --shrinker.py, player.py--> smaller documents
       --> OUTPUT/shrunk.yaml, as soon as one is smaller; OUTPUT/test_shrunk.py
 
-OUTPUT/tries.jsonl has what was tried: the same command with the same --output continues from there.
+OUTPUT/tries.jsonl has the results of all tries, so the same command with the same --output
+continues where it was stopped.
 """
 
 import asyncio

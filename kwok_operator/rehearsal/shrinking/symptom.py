@@ -114,8 +114,8 @@ class TryFollower:
 
 
 def agree(first: Symptom, other: Symptom) -> bool:
-    """Whether the expectations have the same outcomes as in the first run, each for one of the same
-    reasons.
+    """Whether the other run came to its end, and each expectation has the same outcome in both
+    runs, with at least one reason in common if the first run has any.
     """
     return (
         not other.broken_off
@@ -182,8 +182,8 @@ def _of_nodes(
 
 
 def _of_chance(outcome: ExpectationOutcome, loops: Sequence[Loop]) -> Reasons:
-    """Returns the reason that cluster-autoscaler didn't choose its group at random; empty if it may
-    have: another run may make another random choice.
+    """Returns a reason if cluster-autoscaler did not choose its group at random; else none, as
+    another run may then choose another group.
     """
     event = outcome.expectation.event
     if event is None or event.reason != TRIGGERED or not outcome.held:
@@ -205,7 +205,7 @@ def _in_words(outcome: ExpectationOutcome) -> str:
 
 
 def _concerned(outcome: ExpectationOutcome, chains: Iterable[Chain]) -> list[Chain]:
-    """Returns the chains of the pods because of which an expectation fails."""
+    """Returns the chains of the pods that may be the reason why an expectation fails."""
     expected = outcome.expectation
     figure = FIGURES.get(expected.figure or "")
     if outcome.held:
