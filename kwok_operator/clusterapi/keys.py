@@ -71,7 +71,7 @@ class Keys:
 
     @property
     def options(self) -> str:
-        """The prefix of the keys of autoscaling options."""
+        """The prefix that the keys of autoscaling options have in common."""
         return f"{self.group}/autoscaling-options-"
 
     @property

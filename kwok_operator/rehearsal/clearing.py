@@ -239,8 +239,8 @@ class Clearing:
             await asyncio.sleep(_LOOK_SECONDS if remaining else 0)
 
     async def _delete(self, made: Iterable[_Made], *, for_others: bool) -> dict[str, str]:
-        """Deletes the objects; without `for_others`, not those that a controller should delete.
-        Returns why some can't be deleted.
+        """Deletes the objects; leaves those that a controller should delete, unless `for_others` is
+        set. Returns why some can't be deleted.
         """
         due = []
         for each in made:
