@@ -154,7 +154,8 @@ def _begun(
 
 
 def _differs(before: Condition, now: Condition) -> bool:
-    """Whether a condition begins anew; if other units are out than before, it does."""
+    """Whether a condition has begun anew: its status or reason differs, or the outage that it
+    reports is of other units (zones, racks) than before."""
     other_units = now.reason == UNIT_OUTAGE and before.message != now.message
     return other_units or (before.status, before.reason) != (now.status, now.reason)
 
@@ -186,7 +187,7 @@ def _ended(
 
 
 def _failed(condition: Condition) -> bool:
-    """Whether instances failed; instances that only take their time deserve no Event."""
+    """Whether the condition's reason says that instances failed, not only that they are late."""
     return condition.reason in FAILURES
 
 

@@ -44,8 +44,8 @@ def too_many_instances(instances: int, size: int) -> str:
 
 
 def gpu_label_in_use(labels: Mapping[str, str]) -> str:
-    """Returns the GPU label that the shim reports to CA. CA takes one for all groups: that of the
-    first group by name that sets one; empty if none does.
+    """Returns the GPU label that the shim reports to CA. CA takes one label for all groups: this is
+    the label of the first group by name that sets one, or "" if no group does.
 
     `labels` maps names of groups to the labels that they set.
     """
@@ -53,7 +53,7 @@ def gpu_label_in_use(labels: Mapping[str, str]) -> str:
 
 
 def disagreement(labels: Mapping[str, str]) -> dict[str, str]:
-    """Returns `labels` (group's name -> GPU label) if they are not all the same, else nothing."""
+    """Returns `labels` (group's name -> GPU label) if they are not all the same, else {}."""
     return dict(labels) if len(set(labels.values())) > 1 else {}
 
 

@@ -142,7 +142,8 @@ def target_of(
 ) -> int:
     """Returns the requested number of nodes, within the group's bounds.
 
-    `count()` returns the present number; it is only called if nothing else is known.
+    `count()` returns the number of existing nodes; it is only called if neither spec nor status has
+    a target.
     """
     wanted = status.target_size if spec.target_size is None else spec.target_size
     bounds = spec.autoscaling or Autoscaling()
@@ -169,7 +170,8 @@ class Change:
 
 def increase(fleet: Fleet, delta: int) -> Change:
     """Returns the change that raises the target by `delta`, and removes names of nodes that are
-    gone from `nodesToDelete`. Raises RefusedError.
+    gone from `nodesToDelete`. Raises RefusedError if the target would exceed the maximum, or
+    `delta` is not positive.
     """
     if delta <= 0:
         raise RefusedError(RefusalReason.INVALID, f"the increase must be positive, and is {delta}")

@@ -4,7 +4,7 @@
         --executor: many at once-->  NodePoster  --POST-->  the API server
 
 A 409 is a result, not an error: the name may be that of a node that an earlier POST created, whose
-answer was lost. It need not remember which nodes were left undone: the next plan is made from the
+answer was lost. Nodes that could not be created are not remembered: the next plan is made from the
 nodes that exist then.
 """
 
@@ -55,7 +55,8 @@ class NodePoster:
     against --max-qps.
 
     The executor calls `create`, which makes each request once, because after a 429, a 5xx or no
-    answer the executor repeats the whole call. A second POST finds the node of the first.
+    answer the executor repeats the whole call. If the first POST has created the node, the second
+    one finds it.
     """
 
     def __init__(
@@ -140,8 +141,8 @@ class NodeCreation:
     async def _scout(
         self, result: PassResult, first: int, create: Callable[[int], Awaitable[None]], stop: Stop
     ) -> None:
-        """Creates one node as kwok's scout: without Ready, to see whether kwok answers. The next
-        pass creates the other nodes, and knows the answer."""
+        """Creates one node without Ready (kwok's scout), to see whether kwok initialises it. The
+        next pass creates the other nodes, and then knows whether kwok is alive."""
 
         async def post() -> bool:
             await self._parts.executor.run([first], create, group=result.group.name, stop=stop)
@@ -176,8 +177,8 @@ class _PlannedNodes:
         self._uids: dict[int, str] = {}
 
     async def create(self, serial: int) -> None:
-        """Creates a node, with what steps write beside it. The executor calls this again if a
-        request failed; then the uid is known if it wasn't the POST."""
+        """Creates a node, and the objects that steps create beside it. If a request fails, the
+        executor calls this again; the POST isn't repeated if it had succeeded."""
         stored = None if serial in self._uids else await self._post(serial)
         if serial not in self._uids:
             return

@@ -77,8 +77,8 @@ class GroupStore:
 
     @property
     def sure(self) -> bool:
-        """Whether the known groups may be acted on. False while a list that was requested because
-        of a doubt is due or under way."""
+        """Whether the known groups may be acted on. False if it is doubted that a group still
+        exists, until a new list of the groups has settled that."""
         return not self.doubted.is_set() and not self._looked_into
 
     def get(self, name: str) -> Group | None:
@@ -217,8 +217,8 @@ class GroupStore:
         """Stores a full list of groups; returns the names of groups that turned out to be gone.
 
         `version` is the resourceVersion of the list. A group that was stored after the list was
-        made is not in it, and stays. For older ones the list is right. If the cluster was
-        `restored` from a backup, nothing known before counts.
+        made stays, though the list lacks it. All older groups are replaced by the list. If the
+        cluster was `restored` from a backup, nothing known before counts.
         """
         if restored:
             self._retired.clear()

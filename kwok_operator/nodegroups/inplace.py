@@ -29,7 +29,7 @@ _TAINTS_LIST = constants.TEMPLATE_TAINTS_ANNOTATION
 class Patches:
     """The merge patches of a node, to be written in this order; None if there is nothing to write.
 
-    The last one writes the hash of the template. So a node that got only the first patches still
+    `rest` writes the hash of the template. So a node that got only the patch of its status still
     counts as outdated.
     """
 

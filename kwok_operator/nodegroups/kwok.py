@@ -117,11 +117,12 @@ class KwokLink:
 
     @property
     def alive(self) -> bool:
-        """Whether kwok gave a sign of life in the last seconds. It reads nothing; `look` does."""
+        """Whether kwok gave a sign of life in the last seconds. No request is made here; `look`
+        reads the Leases."""
         return self._clock() < self._trusted_until
 
     def wants_scout(self) -> bool:
-        """Whether a scout may be sent now: none has failed in the last few seconds."""
+        """Whether a scout may be sent now. After one has failed, none is sent for some seconds."""
         return self._clock() >= self._next_scout
 
     async def look(self, nodes: Iterable[str]) -> None:

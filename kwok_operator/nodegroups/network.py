@@ -69,8 +69,8 @@ class NodeNetwork:
 class HeldBlocks:
     """The pod blocks of existing nodes, by the node's name.
 
-    From the first query for a block size on, its counts are kept up to date, so that a query takes
-    the same time for any number of nodes.
+    From the first query about a block size on, the number of nodes in each block of that size is
+    kept up to date, so that a query takes the same time for any number of nodes.
     """
 
     def __init__(self) -> None:

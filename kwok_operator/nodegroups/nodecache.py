@@ -43,8 +43,8 @@ class NodeMark(Protocol):
 
     @property
     def delete_at(self) -> int | None:
-        """When to delete a node that the simulated cloud keeps in deletion (epoch milliseconds);
-        else None."""
+        """The time (epoch milliseconds) at which to delete the node, if the simulated cloud delays
+        its deletion; else None."""
 
 
 @dataclass(slots=True)
@@ -156,8 +156,8 @@ class NodeCache:
 
     `changed(group)` is called after changes that may concern the group. `initialised(name,
     endpoint, ...)` is called when a Ready node has a kubelet endpoint that the cache did not know:
-    when the node is seen for the first time the operator may have written it, later only kwok can
-    have.
+    the operator may have written the endpoint of a node that is seen for the first time, but a
+    later one only kwok can have written.
     """
 
     def __init__(
@@ -210,7 +210,7 @@ class NodeCache:
         return held | away if away else held
 
     def places_of_strays(self, group: str, *, domain: str) -> frozenset[int]:
-        """Returns where the strays of a group stand, if they exist."""
+        """Returns the places of the domain in which the group's strays stand, if they exist."""
         standing = (stray.place for stray in self.strays(group).values())
         return frozenset(p.number for p in standing if p is not None and p.domain == domain)
 
@@ -294,8 +294,8 @@ class NodeCache:
             self._remove(item.name, version=item.resource_version)
 
     def created(self, group: str, new: NodeRecord) -> None:
-        """Enters a node that the operator has created, or whose create found it existing. The watch
-        may already have reported its deletion."""
+        """Enters a node that the operator has created, or found existing when it tried to. The
+        watch may already have reported the node's deletion."""
         known = self._nodes.get(new.name)
         if known is not None and known.uid == new.uid:
             return

@@ -1,8 +1,8 @@
 """Reads, changes and deletes single nodes, and interprets the API server's answers.
 
-A 404 on a delete is a result, not an error. Every answer updates the cache. The executor calls all
-methods but `check` and the reads; these make each request once, because after a 429, a 5xx or no
-answer the executor repeats the whole call. That is harmless: a second DELETE finds nothing.
+A 404 on a delete is a result, not an error. Every answer updates the cache. All methods but `check`
+and the reads are called by the executor. They make each request once, because after a 429, a 5xx or
+no answer the executor repeats the whole call. That is harmless: a second DELETE finds nothing.
 creation.py creates nodes.
 """
 
@@ -343,7 +343,7 @@ class NodeWriter:
         """Deletes a node of a deleted group, unless the group's deletion orphaned it.
 
         `kubectl delete --cascade=orphan` removes the ownerReferences before the group is deleted.
-        So the DELETE names a resourceVersion in which the node was seen to have one.
+        So the DELETE names a resourceVersion in which the node had its ownerReference.
         """
         version = str(record.resource_version)
         for _ in range(_ORPHANING_TRIES):

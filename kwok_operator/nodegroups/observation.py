@@ -28,7 +28,7 @@ class Openings:
     undo.
 
     The first try is at once; the next one `FIRST` seconds later, and this pause doubles up to
-    `longest` seconds. Tries longer ago than that are forgotten.
+    `longest` seconds. Tries more than `longest` seconds ago are forgotten.
     """
 
     FIRST: Final = 5.0
@@ -177,8 +177,9 @@ class Observation:
     deleted. `stuck` are to be deleted, but the simulated cloud delays that. `held` are deleted
     nodes that a finalizer keeps. If nodes have Machines (clusterapi/), a node that a finalizer
     keeps stays among the `records` until the spec names it, because its instance ends with its
-    Machine. The simulated cloud has written decisions on those in `marked`. `gone` are serials of
-    open batches whose node existed and no longer does, or whose name belongs to a foreign node.
+    Machine. `marked` are the nodes on which the simulated cloud has written decisions. `gone` are
+    serials of open batches whose node existed and no longer does, or whose name belongs to a
+    foreign node.
     """
 
     names: NodeNames

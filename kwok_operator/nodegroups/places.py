@@ -62,7 +62,8 @@ NO_PLACES: Final = PlaceRanges()
 
 
 class OccupiedPlaces:
-    """The places of nodes, by the node's name; two may say the same, as anybody can edit it."""
+    """The places of nodes, by the node's name. Two nodes may name the same place, as anybody can
+    edit the annotation."""
 
     def __init__(self) -> None:
         self._standing: dict[str, NodePlace] = {}

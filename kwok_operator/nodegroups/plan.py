@@ -242,7 +242,7 @@ def _leaving(
 ) -> list[int]:
     """Returns `count` serials to delete in `scaleDown.order`.
 
-    The oldest node has the lowest serial. Those that a RollingUpdate is going to delete anyway come
+    The oldest node has the lowest serial. Nodes that a RollingUpdate is going to delete anyway come
     first.
     """
     if count <= 0:
@@ -275,12 +275,12 @@ def _replaced(
     observed: ObservedGroup, staying: list[int], rollout: Rollout | None, *, target: int
 ) -> list[int]:
     """Returns the outdated serials to replace now: those that aren't Ready, then those that aren't
-    usable, then the oldest of the others.
+    usable, then the oldest of the usable ones.
 
-    Of the others, at most as many as may be unavailable, less those that are missing or not usable
-    anyway. Replacing an outdated node that isn't usable costs nothing, but waits while that many
-    new ones are on their way, as with a Deployment: what made the old ones unusable may do so with
-    the new.
+    At most `max_unavailable` nodes may be missing or unusable: usable nodes are replaced only as
+    far as that allows. Replacing an unusable node makes none unavailable; but it waits while
+    `max_unavailable` new nodes are on their way, as with a Deployment, because what made the old
+    nodes unusable may do so with the new ones.
     """
     if rollout is None or rollout.max_unavailable is None or rollout.held:
         return []
@@ -313,7 +313,7 @@ def _unknown(
 
 
 def _shortened(target: Target, observed: ObservedGroup, short: int) -> Target:
-    """Lowers the target by the `short` nodes that get no address or no name."""
+    """Returns the target, lowered by the `short` nodes for which there is no address or no name."""
     if not short:
         return target
     wait = f"{short} of {target.value} wait."
@@ -337,7 +337,7 @@ def _free_serials(
 ) -> list[int]:
     """Returns the next serials, at most `count`, that can have addresses and names.
 
-    None is after LAST_SERIAL. Addresses that are taken now may be free next time.
+    No serial is above LAST_SERIAL. Addresses that are taken now may be free in the next pass.
     """
     serial, places, end = observed.next_serial, observed.places, LAST_SERIAL + 1
     if places is not None:

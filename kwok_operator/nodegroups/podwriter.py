@@ -20,7 +20,7 @@ REMEDY: Final = "kubectl apply -f deploy/components/delete-pods/rbac.yaml"
 
 class PodRemover:
     """Deletes pods. `count_request` is called for each request, to count it against --max-qps;
-    `refused(group, sentence)` at a group's first 403."""
+    `refused(group, sentence)` is called at a group's first 403."""
 
     def __init__(
         self,

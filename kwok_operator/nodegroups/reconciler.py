@@ -10,7 +10,7 @@ Level-triggered: a pass needs no reason and no memory of the pass before. It end
 nothing left to do, or when the group changes meanwhile: then the next pass plans anew. A pass can
 be interrupted at any instant; the next one continues from the state in the API server.
 
-Only this module has nodes and group status written; other modules decide what to write.
+Writes to nodes and to the status of groups start only here; other modules decide what to write.
 """
 
 import asyncio
@@ -317,7 +317,8 @@ class Reconciler:
         )
 
     async def _execute(self, result: PassResult, opening: list[NodeRecord]) -> None:
-        """Carries the plan out, and writes the counts meanwhile; stops when the group changes."""
+        """Carries out the plan, and writes the counts to the status meanwhile; stops if the group
+        changes."""
         group, memory = result.group, result.memory
         try:
             async with self._working(group, memory, result.resolution):
@@ -357,7 +358,7 @@ class Reconciler:
     async def _working(
         self, group: Group, memory: Memory, resolution: Resolution
     ) -> AsyncIterator[None]:
-        """Writes the counts to the status now and then while the block runs."""
+        """Writes the counts to the group's status at intervals while the block runs."""
         done = asyncio.Event()
         self._at_work += 1
         progress = asyncio.create_task(self._report_progress(group, memory, resolution, done))
@@ -378,7 +379,8 @@ class Reconciler:
         resolution: Resolution,
         done: asyncio.Event,
     ) -> None:
-        """Writes the counts now and then until `done`, without requesting anything new."""
+        """Writes the counts to the group's status at intervals, until `done` is set. Announces once
+        that the API server slows the work down."""
         throttled = False
         while not done.is_set():
             try:

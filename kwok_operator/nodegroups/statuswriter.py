@@ -2,7 +2,7 @@
 
 The status is written as a whole, in a JSON Patch that tests the uid. A merge patch could not remove
 keys from the resolved template; and the test keeps the old status off a group that was deleted and
-created again. The operator is the only writer, so nothing else needs a test.
+created again. The operator is the only writer of a status, so the patch tests nothing but the uid.
 """
 
 from collections.abc import Mapping

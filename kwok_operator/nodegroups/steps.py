@@ -101,8 +101,8 @@ class StepPass:
         return StepReport()
 
     def after_status(self) -> float | None:
-        """Called after the status was written. Returns in how many seconds the group needs another
-        pass; None: no need."""
+        """Called after the status was written. Returns the seconds until the group needs another
+        pass, None if it needs none."""
         return None
 
     async def before_nodes(self) -> None:
@@ -110,12 +110,12 @@ class StepPass:
 
     def birth(self, serial: int, capacity: Mapping[str, str]) -> FirstWrite | None:
         """Returns how to change the request that creates the node; None to leave it unchanged.
-        `capacity` is the node's."""
+        `capacity` is that of the node."""
         return None
 
     async def born(self, name: str, *, uid: str, made: int | None = None) -> None:
-        """Called after a node was created and before it takes pods. `made` is when (epoch
-        milliseconds); None means just now."""
+        """Called after a node was created and before it takes pods. `made` is the time of its
+        creation (epoch milliseconds); None means just now."""
 
 
 class GroupStep:

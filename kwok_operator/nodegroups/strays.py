@@ -2,7 +2,7 @@
 are gone, or have lost the marks (label, owner) by which the operator recognises them.
 
     NodeCache.strays ──GET by name──> gone: forgotten, and made anew (many: by one list)
-                                  ├─> altered: put back; until it stays, no node is made
+                                  ├─> altered: marks restored; no node is made until they stay
                                   └─> no success: that node is tried again, the pass goes on
     HashedNodes ──of its nodes, those without the hash of their template──> altered, too
 
@@ -99,7 +99,8 @@ class Strays:
         *,
         stop: Callable[[], bool],
     ) -> dict[str, str]:
-        """Repairs altered nodes; returns the names of nodes that it could not repair, and why."""
+        """Restores the marks of altered nodes. Returns the names of the nodes for which that
+        failed, each with the reason."""
         parts, now, failed = self._parts, self._parts.clock.monotonic(), dict[str, str]()
         label = group_label(group.name, group.annotations.get(MACHINES_ANNOTATION, ""))
 

@@ -74,7 +74,7 @@ _FILLED_IN_BY_KWOK = ("containerRuntimeVersion", "kernelVersion", "kubeProxyVers
 
 @dataclass(frozen=True, slots=True)
 class SourceNode:
-    """A node as a source has it. `field` says where it was found, for messages."""
+    """A Node that a template copies. `field` names, in messages, where the Node is written."""
 
     field: str
     node: Mapping[str, Any]

@@ -5,7 +5,7 @@
 Each new template is tried once with a POST that creates nothing, so that a mistake is reported when
 it is made and not when the first node is. The result is kept until the spec or the source changes,
 or `forget` asks for another try. If a source has no node any more, the last template stays in use.
-If the API server gives no verdict, the template is tried again, with growing pauses.
+If the API server doesn't answer, the template is tried again, with growing pauses.
 """
 
 import logging
@@ -165,8 +165,7 @@ class Templates:
         return replace(entry.resolution, origin=found.origin, retry_in=retry_in)
 
     def forget(self, name: str) -> None:
-        """Has the group's template tried again by the API server, unless a retry is planned
-        already."""
+        """Has the API server check the group's template again, unless a retry is planned."""
         known = self._known.get(name)
         if known is not None and not known.failures:
             del self._known[name]

@@ -439,6 +439,6 @@ class Template(ApiModel):
 
     @property
     def are_born_ready(self) -> bool:
-        """Whether nodes may be created Ready. Not if they have addresses of their own: kwok's
-        address would be read from such a node, and written into others."""
+        """Whether nodes may be created Ready. Nodes with addresses of their own may not: the
+        operator would take such a node's address for kwok's, and write it into other nodes."""
         return self.born_ready and (self.network is None or self.network.node_cidr is None)
