@@ -42,7 +42,8 @@ class Cluster:
 
     @property
     def borrowed(self) -> bool:
-        """Whether somebody else made this cluster. Then its processes aren't known here."""
+        """Whether somebody else made this cluster, so that the ids of its processes aren't
+        known."""
         return self.directory is None
 
     def exports(self, search_path: str) -> list[str]:

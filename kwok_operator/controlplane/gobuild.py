@@ -66,7 +66,7 @@ class Builder:
         self._reporter.say(f"built {toolset.name} in {elapsed(time.monotonic() - started)}")
 
     def _list(self, toolset: ToolSet, *, listing: Path, log: Path) -> int:
-        """Have Go download the modules, and return how many packages there are to compile."""
+        """Make Go download the modules, and return how many packages there are to compile."""
 
         def tick(seconds: float) -> None:
             count = log.read_bytes().count(b"go: downloading ")

@@ -141,7 +141,7 @@ def configuration(
     `raised_limits` raises the default limits of Kubernetes' clients, so that nothing waits for
     them: 20 requests a second of each controller, 50 of the scheduler, four pods at a time of kwok.
     With `first_port` the components' ports are the first free ones from there on, else kwokctl
-    chooses. `flags` win over all of that.
+    chooses. `flags` override all of these settings.
     """
     patches = [_patch(component, _NO_ELECTION) for component in _CLIENTS]
     if not manage_all_nodes:
@@ -184,10 +184,11 @@ class Kwokctl:
         extra: Sequence[str],
         check: Callable[[], None],
     ) -> None:
-        """Create and start a cluster, and add a context for it to the kubeconfig file. Whether it
-        can be used is not awaited: `wait_until_usable` does that, and looks more often.
+        """Create and start a cluster, and add a context for it to the kubeconfig file. This doesn't
+        wait until the cluster can be used; `Cluster.wait_until_usable` does.
 
-        `check` is called again and again meanwhile, and raises an error if waiting makes no sense.
+        `check` is called repeatedly while kwokctl runs; it raises an error to end the wait, if the
+        cluster can't come up any more.
         """
         flags = ["--runtime", "binary"]
         flags += ["--config", str(config), "--kubeconfig", str(kubeconfig)]
@@ -199,8 +200,8 @@ class Kwokctl:
         """Return, as YAML, the Stages of a kwok that doesn't read them from the API.
 
         kwokctl writes them only into the directory of a new cluster, as its first step. So this
-        begins to create a cluster with these arguments, and stops kwokctl once the Stages are
-        written.
+        method begins to create a cluster with these arguments, and stops kwokctl once the Stages
+        are written.
         """
         directory = cluster_directory(name, settings=self.settings)
         # Another kubeconfig: if kwokctl is stopped while it writes that file, it leaves an empty

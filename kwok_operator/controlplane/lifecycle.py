@@ -1,12 +1,12 @@
 """Makes a cluster, and removes it without a trace.
 
-    create: find the tools -> remove what has that name -> kwokctl create -> wait until it is usable
+    create: find tools -> remove the cluster of that name -> kwokctl create -> wait until usable
     delete: kill its processes -> remove its directories
 
 Besides kwokctl's directory, each cluster has one of our own: its kubeconfig, the configuration for
 kwokctl, and `state.json`, the tools and options that it was made with. `create(reuse=True)`
-compares these with what is wanted. Clusters are created one at a time, as two at once would pick
-the same free ports.
+compares these tools and options with those of the call. Clusters are created one at a time, as two
+at once would pick the same free ports.
 """
 
 from __future__ import annotations

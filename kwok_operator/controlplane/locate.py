@@ -1,8 +1,9 @@
 """Finds tools that exist already: in the cache first, then on the search path.
 
 Tools in the cache are complete and have the right version, as tools.py puts no others there. Tools
-on the search path ($KUBEBUILDER_ASSETS, then PATH) are run to report their version, and used in
-place if it fits. If not, a message says so, as an old kubectl in /usr/bin must not affect tests.
+on the search path ($KUBEBUILDER_ASSETS, then PATH) are run to report their version, and used where
+they are if it fits. If it doesn't, a message says so and the tool isn't used: an old kubectl in
+/usr/bin must not affect tests.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Locks: one process at a time builds the tools, one creates a cluster, one owns a given cluster.
 
-The kernel releases a lock when its holder ends, however that happens. The file names the holder
-only for the message to processes that wait.
+The kernel releases a lock when its holder ends, however that happens. The lock file names its
+holder, which processes that wait report; nothing else depends on that text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _POLL_SECONDS = 0.2
 
 @contextmanager
 def exclusive(path: Path, *, purpose: str, reporter: Reporter) -> Iterator[None]:
-    """Hold the lock while the block runs. Wait for it if needed, and report who holds it."""
+    """Hold the lock while the block runs. If another process holds it, report which, and wait."""
     lock = _lock(path)
     started = time.monotonic()
     report = reporter.say

@@ -1,6 +1,6 @@
 """Clusters that are removed when the program that made them ends.
 
-    temporary: remove what the dead have left -> own a name -> create -> the block -> remove
+    temporary: remove clusters without an owner -> own a name -> create -> the block -> remove
 
 An owner holds the lock `clusters/<name>.owner`, which the kernel releases when the owner ends,
 however that happens. So a cluster whose lock is free has no owner, and the next program that makes
@@ -61,8 +61,8 @@ def temporary(
     `numbered`, its name is `prefix`, and it replaces an older cluster of that name.
 
     It is removed however the block ends, also by an interrupt, unless `keep` is set. If the cluster
-    doesn't start, its logs stay until the next one is made. No environment variable can name
-    another cluster to use instead.
+    doesn't start, its logs stay until the next one is made. It is always a new cluster: the
+    variable that names a borrowed one is ignored here.
     """
     settings = settings or Settings.from_environ(os.environ)
     settings = dataclasses.replace(settings, borrowed_kubeconfig=None)

@@ -3,8 +3,8 @@
 kwokctl writes a pid file for each component and trusts it. But after a reboot the number may be
 that of another program, and a killed component looks alive until its parent collects it. So here a
 process belongs to a cluster only while its command line starts with a path in the cluster's
-directory. A zombie has no command line, and counts as gone. A process that has just been started
-has none either, for some milliseconds on a busy machine, so it is read again.
+directory. A zombie has no command line, and counts as gone. On a busy machine a new process has no
+command line for some milliseconds either, so it is read again until it has one.
 """
 
 from __future__ import annotations

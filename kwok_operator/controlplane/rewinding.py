@@ -1,8 +1,8 @@
 """Puts a cluster that this package made back into an earlier state, within seconds and without a
 trace of later objects.
 
-    Rewinder(cluster): note what etcd holds -> ... -> rewind:
-        kill controllers, scheduler, kwok -> make etcd hold the same again -> start these three anew
+    Rewinder(cluster): note all keys of etcd -> ... -> rewind:
+        kill controllers, scheduler, kwok -> restore the noted keys -> start these three anew
 
 etcd and the API server go on running: they remember nothing but what etcd holds, and take 5 s to
 start. The other three have memories of their own (back-off of pods, expectations, the delays of
@@ -65,7 +65,7 @@ class _Started:
 
 
 class Rewinder:
-    """Puts back one cluster. Its methods raise ClusterError and block for seconds."""
+    """Rewinds one cluster. The methods raise ClusterError, and block for seconds."""
 
     def __init__(self, cluster: Cluster) -> None:
         if cluster.directory is None:
@@ -83,7 +83,8 @@ class Rewinder:
         self._kept = {key: (kv["value"], _revision(kv)) for key, kv in self._read(values=True)}
 
     def count(self) -> int:
-        """Returns how many objects there are, with those that are never kept."""
+        """Returns the number of keys in etcd, including Events and Leases of nodes, which `rewind`
+        always deletes."""
         return int(self._request("range", {**_range(_ALL), "count_only": True}).get("count", 0))
 
     def rewind(self) -> None:
@@ -119,13 +120,15 @@ class Rewinder:
         return sorted(key for key in {*there, *kept} if there.get(key) != kept.get(key))
 
     def _recognise(self) -> None:
-        """Notes the new revisions of keys whose values are again as noted."""
+        """Notes the new revision of each key that has its noted value again, so that it no longer
+        counts as changed."""
         for key, kv in self._read(values=True):
             if key in self._kept and kv["value"] == self._kept[key][0]:
                 self._kept[key] = (kv["value"], _revision(kv))
 
     def _differing(self) -> Iterator[Mapping[str, Any]]:
-        """Yields the etcd operations that undo all differences, and delete what is never kept."""
+        """Yields the etcd operations that undo all differences, and delete all Events and Leases of
+        nodes."""
         used = {_resource(key) for key in self._kept}
         emptied = set(_NEVER_KEPT)
         for prefix in _NEVER_KEPT:

@@ -1,7 +1,7 @@
 """Stops work that runs in a thread other than the main one.
 
-An interrupt reaches the main thread only. So work in another thread often calls `go_on`, which
-raises Stopped once the event is set.
+An interrupt reaches the main thread only. So work in another thread calls `go_on` often, which
+raises Stopped once the event of `stopped_by` is set.
 """
 
 from __future__ import annotations

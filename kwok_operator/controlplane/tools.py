@@ -2,8 +2,8 @@
 
 For each tool the sources are, in this order: the cache, the search path, the release site, a build
 from source. After the first run all tools are in the cache, and no program is started to look for
-them. Downloads and builds happen under one lock; a process that has waited for it checks the cache
-again first. kwokctl comes first, because it knows where the other tools are released.
+them. Downloads and builds happen under one lock; a process that has waited for the lock first
+checks the cache again. kwokctl comes first, because it knows where the other tools are released.
 """
 
 from __future__ import annotations

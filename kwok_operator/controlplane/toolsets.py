@@ -157,8 +157,8 @@ def known_versions(sets_directory: Path = SETS_DIRECTORY) -> list[str]:
 
 
 def load(*, sets_directory: Path, kubernetes_version: str) -> list[ToolSet]:
-    """Return the tool sets that a cluster needs. kwok's comes first, as kwokctl knows where the
-    tools of the others are released."""
+    """Return the tool sets that a cluster needs. The set of kwok comes first, because kwokctl knows
+    where the tools of the other sets are released."""
     known = known_versions(sets_directory)
     wanted = kubernetes_version.removeprefix("v")
     if wanted not in known:

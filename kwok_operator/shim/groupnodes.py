@@ -44,8 +44,8 @@ class GroupNode:
 
 @dataclass(frozen=True, slots=True)
 class _Expected:
-    """A Node that must exist: since resourceVersion `version`, and remembered until `until` (epoch
-    seconds)."""
+    """A Node that must exist since resourceVersion `version`, but was not seen yet. It is expected
+    until the time `until` (epoch seconds)."""
 
     version: int
     until: float
@@ -53,8 +53,8 @@ class _Expected:
 
 @dataclass(slots=True)
 class GroupNodes:
-    """A group's Nodes by serial (number in the name). `gone` are those that no longer exist,
-    `highest` is the highest serial ever.
+    """A group's Nodes by serial (number in the name). `gone` are the serials whose Node no longer
+    exists, `highest` is the highest serial seen so far.
 
     `starting` has new Nodes that don't take pods yet, and when each was created.
     """
@@ -93,7 +93,7 @@ class GroupNodes:
         """Expects these Nodes, as the group's status at resourceVersion `version` no longer lists
         them as pending.
 
-        They are remembered until they are seen, for at most BEHIND seconds.
+        A Node is expected until it is seen, but for at most BEHIND seconds.
         """
         for serial in serials - self.there.keys() - self.gone:
             self.expected[serial] = _Expected(version, now + BEHIND)
@@ -108,8 +108,8 @@ class GroupNodes:
         }
 
     def still_expected(self, *, seen: int, now: float) -> list[Batch]:
-        """Returns the expected Nodes that a watch can't have shown yet; `seen` is the
-        resourceVersion that it has reached."""
+        """Returns the serials of expected Nodes, in batches, if the watch on Nodes may not have
+        shown them yet; `seen` is the resourceVersion that it has reached."""
         self.expected = {
             serial: expected
             for serial, expected in self.expected.items()

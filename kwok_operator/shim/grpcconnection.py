@@ -10,9 +10,9 @@ awaits it. The task ends with the call: at its deadline, when the client cancels
 connection.
 
 While a client doesn't read its answers, nothing more is read from it. Unsent answers wait up to the
-call's deadline. If those of all clients together exceed `MAX_UNSENT`, each client gets one answer
-at a time, and its other calls wait to begin. A connection makes at most one large answer in a turn
-of the loop.
+call's deadline. If the unsent answers of all clients together exceed `MAX_UNSENT` bytes, each
+client gets one answer at a time, and its other calls wait to begin. A connection makes at most one
+large answer in a turn of the loop.
 """
 
 import asyncio
@@ -222,7 +222,7 @@ class GrpcConnection(asyncio.Protocol):
             self.abort()
 
     def abort(self) -> None:
-        """Closes the connection now."""
+        """Closes the connection at once, and gives up the calls under way."""
         self._end_all()
         if self._transport:
             self._transport.abort()
@@ -230,7 +230,8 @@ class GrpcConnection(asyncio.Protocol):
             self._entering.cancel()
 
     def _check_alive(self) -> None:
-        """Closes the connection if the client doesn't answer, and sends a PING after a silence."""
+        """Sends a PING if the client was silent; closes the connection if it doesn't answer the
+        PING, or isn't `settled` by now."""
         if not self.settled or (self._pinged and not self._heard):
             self.abort()
             return
@@ -329,7 +330,6 @@ class GrpcConnection(asyncio.Protocol):
         self._flush()
 
     def _body(self, call: Call, data: bytes, ends: bool) -> None:
-        """Takes a part of the request's body."""
         size = len(data)
         if (
             ends
@@ -418,7 +418,6 @@ class GrpcConnection(asyncio.Protocol):
         self._flush()
 
     def _as_rpc_error(self, call: Call, error: BaseException) -> RpcError:
-        """Returns the error to send to the client."""
         if isinstance(error, RpcError):
             return error
         if isinstance(error, asyncio.CancelledError):

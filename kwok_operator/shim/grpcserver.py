@@ -28,8 +28,8 @@ _ABORT_WAIT: Final = 1.0
 class GrpcServer:
     """Serves handlers by full path, such as /package.Service/Method.
 
-    `observe` gets each call's path, code and seconds when the call is over. For all paths without a
-    handler it gets "unknown".
+    `observe` gets each call's path, code and seconds when the call is over. For a path without a
+    handler, `observe` gets "unknown" instead of the path.
     """
 
     def __init__(
@@ -128,7 +128,8 @@ async def _all_closed(connections: Iterable[GrpcConnection], seconds: float) -> 
 
 
 def _make_way(path: Path) -> None:
-    """Removes the socket file of a server that died. Raises OSError for any other file."""
+    """Removes the socket file of a server that died. Raises OSError if a server listens on it, or
+    the file is no socket."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:

@@ -138,8 +138,8 @@ def _status_fields(code: StatusCode, message: str) -> list[Field]:
 
 
 def percent_encoded(message: str) -> bytes:
-    """Returns printable ASCII as it is, other bytes of its UTF-8 as %XX; cut where it is too
-    long.
+    """Encodes a message for the grpc-message header: printable ASCII stays, other bytes of its
+    UTF-8 become %XX; a message that is too long is cut.
     """
     out = bytearray()
     for character in message:

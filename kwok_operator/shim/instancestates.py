@@ -68,11 +68,12 @@ class InstanceStates:
 
     @property
     def known(self) -> list[str]:
-        """Returns the uids of groups for which something is kept."""
+        """Returns the uids of the groups whose states are cached."""
         return list(self._kept)
 
     async def read(self, group: Group) -> dict[int, State]:
-        """Returns the states of instances without a Node, by serial. Those left out are UNKNOWN.
+        """Returns the states of instances without a Node, by serial. The state of an instance that
+        is left out is UNKNOWN.
 
         The error of a failed try is reported until the operator has recorded the result of the next
         try.
@@ -107,7 +108,7 @@ class InstanceStates:
             del self._kept[uid]
 
     def _current(self, group: Group, status: CloudStatus) -> _Kept:
-        """Returns what is kept of the group, without the phases that no longer hold."""
+        """Returns the cache of the group, without the phases that no longer hold."""
         kept = self._kept.get(group.uid)
         if kept is not None and kept.group is group:
             return kept

@@ -121,8 +121,8 @@ def gpu_types(types: Iterable[str]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class GroupOptions:
-    """cluster-autoscaler's options for one group. The defaults are cluster-autoscaler's own; times
-    are in nanoseconds."""
+    """cluster-autoscaler's options for one group. The defaults of the fields are
+    cluster-autoscaler's own; times are in nanoseconds."""
 
     scale_down_utilization_threshold: float = 0.5
     scale_down_gpu_utilization_threshold: float = 0.5

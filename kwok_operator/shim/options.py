@@ -52,8 +52,9 @@ def should_hide_options(
     instead of the group's options.
 
     If CA 1.35 or later gets any options, it gives nodes no time to become Ready, and replaces nodes
-    that are just starting. The options stay only if an instance may need more time than the flags
-    allow, because CA would give that instance up.
+    that are just starting. So while a node is starting, the options are hidden. They are not if an
+    instance has waited for its Node longer than CA's flags allow and the group allows more, because
+    CA would then give that instance up.
     """
     if not store.is_starting(group):
         return False

@@ -354,8 +354,8 @@ class CloudProvider:
         return messages.RUNNING if self._store.is_running(group, serial) else messages.CREATING
 
     def _has_node(self, group: Group) -> bool:
-        """Whether the group has a node. False if the group has no annotation for scaling from zero,
-        as only with it the template depends on this."""
+        """Whether the group's template depends on an existing node, and there is one. It depends on
+        one only if the group has the annotation for scaling from zero."""
         return constants.FROM_ZERO_ANNOTATION in group.annotations and self._store.has_node(group)
 
     def _is_empty(self, group: Group) -> bool:
@@ -390,8 +390,8 @@ def _failure(group: Group) -> messages.InstanceFailure | None:
 
 
 def _obstacle(group: Group) -> messages.InstanceFailure | None:
-    """Returns why the operator requests no more instances of the group. None if it does, or if it
-    has not seen the latest spec yet."""
+    """Returns why the operator requests no more instances of the group. None if nothing limits the
+    group, or if the operator has not seen the latest spec yet."""
     limited = group.condition(ConditionType.SCALING_LIMITED)
     seen = group.status.observed_generation == group.generation
     if not seen or limited is None or limited.reason not in WAITING:
@@ -408,7 +408,7 @@ def _unusable_template(group: Group) -> str | None:
 
 
 def _template_hash(group: Group) -> str:
-    """Returns a text that differs whenever cluster-autoscaler would get a different template."""
+    """Returns a text that changes whenever the template for cluster-autoscaler changes."""
     marks = (group.annotations.get(key, "") for key in _TEMPLATE_MARKS)
     return "".join((group.status.template_hash or "", *marks))
 

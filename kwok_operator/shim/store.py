@@ -192,8 +192,8 @@ class Store:
         )
 
     def put_group(self, group: Group | UnreadableGroup) -> bool:
-        """Keeps a group as it was read or written. Returns False if a newer version is known, or
-        the group was deleted."""
+        """Stores a group as the API server returned it. Returns False if a newer version is known,
+        or the group was deleted."""
         if isinstance(group, UnreadableGroup):
             self._skipped.report(group)
             return False
@@ -215,8 +215,8 @@ class Store:
         return True
 
     def _note_arrivals(self, before: Group, group: Group) -> None:
-        """Expects the Nodes of instances that the group's status no longer lists as pending: most
-        exist by now."""
+        """Expects the Nodes of instances that the group's status listed as pending before, and no
+        longer does: most of these Nodes exist by now."""
         # Spent serials never become Nodes, so they are not expected.
         pending = {s for b in batches_of(group.status) for s in range(b.first, b.last + 1)}
         given_out = range(before.status.next_serial, group.status.next_serial)[-MOST_INSTANCES:]
@@ -330,7 +330,8 @@ def _first(batch: Batch) -> int:
 
 
 def _requested(group: Group) -> tuple[int, tuple[PendingBatch, ...]]:
-    """Returns what the group has requested. If this changes, Nodes will come, or are cancelled."""
+    """Returns the part of a group's status that changes when instances are requested, arrive or are
+    cancelled."""
     return group.status.next_serial, group.status.pending
 
 

@@ -207,8 +207,8 @@ def _make_room_for_kube_proxy(node: dict[str, Any]) -> None:
 
 
 def _set_apart_from_nodes(node: dict[str, Any]) -> None:
-    """Gives the template a label that no node has. Nodes have labels that a template for scaling
-    from zero lacks, so CA must never take an empty group for similar to one with nodes."""
+    """Gives the template a label that no node has. CA must never take an empty group for similar to
+    a group with nodes, as nodes have labels that a template for scaling from zero lacks."""
     labels = node["metadata"]["labels"]
     ours = (constants.NODE_GROUP_LABEL, constants.ALIKE_LABEL)
     compared = {key: text for key, text in labels.items() if key not in ours}

@@ -2,8 +2,8 @@
 
     files ──look, every few seconds──> context() ──> each new connection
 
-While the files don't fit each other, as when only one of them is renewed yet, the last ones that
-did fit stay in use. Open connections keep their certificates.
+While certificate and key don't fit each other, as when only one file is renewed yet, the last pair
+that fitted stays in use. Open connections keep their certificates.
 
 No session can be resumed, as that would skip the check of the client's certificate. TLS 1.3 resumes
 only by tickets, and the shim issues none. TLS 1.2 has another way, which Python can't switch off.

@@ -1,6 +1,6 @@
 """Simulates trouble of the cloud's API: calls that are late, fail, or get no answer.
 
-    handlers ──ApiTrouble.wrap──> handlers that first ask the plan: pass, wait, fail, say nothing
+    handlers ──ApiTrouble.wrap──> handlers that answer, wait, fail or stay silent, as the plan says
 
 It shows how cluster-autoscaler (CA) copes with such trouble. It needs the shim's flag
 --api-trouble, and groups with spec.cloud.apiTrouble. A call about a group is affected if that group

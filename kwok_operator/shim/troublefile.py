@@ -235,7 +235,7 @@ def _sentence(error: ValidationError) -> str:
 
 
 def _scaled(value: Any) -> Any:
-    """Replaces each time in milliseconds by one of as many seconds."""
+    """Converts each time in milliseconds to seconds."""
     if isinstance(value, dict):
         return {key: _scaled(part) for key, part in value.items()}
     if isinstance(value, list | tuple):

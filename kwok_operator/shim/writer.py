@@ -1,13 +1,13 @@
-"""Changes groups: decides on the known state, writes only if that state is still current, else
-reads it and decides again.
+"""Changes groups: decides on a group as the store has it, and writes only if that is still current;
+else reads the group and decides again.
 
     change(group, decide) ──> the group's turn ──> decide(fleet) ──> JSON Patch, if unchanged
                            (several at once)        ^──── read again ──┘ if changed
 
 A change is written only to the generation that it was decided on. So no increase and no node to
-delete is lost or counted twice, even if others write, too. Status writes don't change the
-generation, and so never get in the way. Calls about one group that come during a write are then
-decided together and written at once.
+delete is lost or counted twice, even if others write, too. Writes of the status don't change the
+generation, so they never cause a conflict. Calls about a group that arrive during a write to it
+wait; then they are decided together, and written with one patch.
 """
 
 import asyncio
@@ -185,7 +185,7 @@ class TargetWriter:
 def _decide(fleet: Fleet, calls: list[_Call]) -> tuple[list[tuple[_Call, Change | None]], Fleet]:
     """Decides the calls in order, each on the group as the earlier calls left it.
 
-    A call that is refused fails at once, and changes nothing for the others.
+    A call that is refused fails at once, and leaves the group unchanged for the calls after it.
     """
     accepted: list[tuple[_Call, Change | None]] = []
     for call in calls:

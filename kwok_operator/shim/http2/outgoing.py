@@ -23,8 +23,8 @@ _pack = frames.FRAME_HEADER.pack
 
 
 class Stream:
-    """One call that is not over. When the server has ended its side, it is over, whatever the
-    client still sends."""
+    """One call that is not over. It is over when the server has ended its side, even if the client
+    still sends."""
 
     __slots__ = (
         "consumed",
@@ -51,8 +51,8 @@ class Stream:
 
 
 class Outgoing:
-    """What waits to be sent. `ended` is called with each stream once its last frame has been
-    built."""
+    """The frames and data that wait to be sent. `ended` is called with each stream once its last
+    frame has been built."""
 
     def __init__(self, *, ended: Callable[[Stream], None]) -> None:
         self._ended = ended
@@ -166,7 +166,6 @@ class Outgoing:
             self._turns.setdefault(stream.id, stream)
 
     def _send_some(self, stream: Stream) -> None:
-        """Sends one frame of a stream's data."""
         if stream.send_window <= 0:
             return
         first = stream.waiting.popleft()
