@@ -78,7 +78,8 @@ def labels_of(level: Mapping[str, Any]) -> list[str]:
 
 def numbers_of(value: str, *, domain: str, of: Sequence[int]) -> list[int] | None:
     """Returns the numbers in the value of a unit's label, from the widest level on; None if no unit
-    of the domain has this value. `of` is that of each level."""
+    of the domain has this value. `of` has the field `of` of each level: how many of the next
+    narrower level one unit holds."""
     if not value.startswith(f"{domain}-"):
         return None
     parts = value.removeprefix(f"{domain}-").split("-")

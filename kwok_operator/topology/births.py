@@ -8,7 +8,7 @@ from kwok_operator.nodegroups.cleaning import Node, part_of
 
 
 def marked(node: Node, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Node:
-    """Returns the node with these labels and annotations."""
+    """Returns a copy of the node with these labels and annotations added."""
     metadata = {**node["metadata"]}
     metadata["labels"] = {**part_of(node, "metadata", "labels"), **labels}
     metadata["annotations"] = {**part_of(node, "metadata", "annotations"), **annotations}

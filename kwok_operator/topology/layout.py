@@ -3,9 +3,9 @@
     spec.template.topology, the group's name  --Layout.of-->  Layout  --labels-->  labels
     Layout  --text-->  an annotation of the template's node  --read-->  Layout
 
-The template's node has the layout in an annotation, and no value of its labels: an edit of the
-levels makes another template, a place doesn't. Whoever has a node's template and its place can work
-out its labels: the operator, the shim, an update in place.
+The template's node has the layout in an annotation, but no values of the levels' labels. So an edit
+of the levels makes another template, and the place of a node doesn't. From a node's template and
+its place, the operator, the shim and an update in place each compute the node's labels.
 """
 
 from collections.abc import Iterator, Mapping
@@ -51,7 +51,7 @@ class Layout:
 
     @classmethod
     def of(cls, template: Template, *, group: str) -> "Layout | None":
-        """Returns a group's layout; None if it has none. Raises TemplateError."""
+        """Returns a group's layout; None if the template has no topology. Raises TemplateError."""
         topology = template.topology
         if topology is None:
             return None
@@ -125,8 +125,9 @@ class Layout:
     def in_use(
         cls, template: Template, resolved: Mapping[str, Any] | None, *, group: str
     ) -> "Layout | None":
-        """Returns the layout by which a group's nodes stand: that of its resolved template, as an
-        edit of the spec may be refused; that of the spec if there is none yet.
+        """Returns the layout by which a group's nodes stand. It is that of the resolved template,
+        as the latest edit of the spec may have been refused; without a resolved template, that of
+        the spec.
         """
         layout = cls.read(as_map(value_at(resolved, "metadata", "annotations")))
         if layout is None:
@@ -162,8 +163,8 @@ class Layout:
         return place.number if place is not None and place.domain == self.domain else None
 
     def clashes(self, other: "Layout") -> str | None:
-        """Returns a label of which both layouts give one value to nodes that don't stand together;
-        None if there is none."""
+        """Returns a label to which both layouts would give the same value on nodes that don't stand
+        together; None if there is none."""
         for mine, layer in enumerate(self.layers, start=1):
             for theirs, another in enumerate(other.layers, start=1):
                 shared = set(layer.labels).intersection(another.labels)
@@ -172,7 +173,8 @@ class Layout:
         return None
 
     def _is_mistakable(self, mine: int, other: "Layout", theirs: int) -> bool:
-        """Whether a unit of one's level has the value of another unit, of the other's level."""
+        """Whether a unit of this layout's level `mine` and a different unit of the other layout's
+        level `theirs` have the same value. Levels are counted from 1."""
         if self.domain == other.domain and self.sizes[:mine] == other.sizes[:theirs]:
             return False
         if len(self.domain) > len(other.domain):
@@ -183,7 +185,8 @@ class Layout:
         )
 
     def _numbers(self, value: str) -> list[int] | None:
-        """Returns the numbers in a unit's value, from the widest level on; None if it is none."""
+        """Returns the numbers in a value of a unit's label, from the widest level on; None if the
+        value is no unit's."""
         of = [layer.of for layer in self.layers]
         return numbers_of(value, domain=self.domain, of=of)
 

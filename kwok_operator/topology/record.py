@@ -2,9 +2,10 @@
 
     TopologyStatus  --read-->  {serial: place}  --dump-->  TopologyStatus
 
-What was recorded holds; the others get the lowest free places (`fill`). Batches are written so that
-serials and places both ascend: two sets of numbers are enough. Places that would make many batches,
-as those of nodes that went one by one from the last, are one batch with the places in order.
+An instance keeps its recorded place; all other instances get the lowest free places (`fill`).
+Batches are written so that serials and places both ascend: two sets of numbers are enough. If that
+would take many batches, as when nodes were freed one by one from the last to the first, there is
+one batch instead, which has the places in the order of their serials.
 """
 
 import struct
@@ -42,7 +43,7 @@ def _free(taken: Container[int], out: PlaceRanges) -> Iterator[int]:
 
 
 def dump(domain: str, placed: Mapping[int, int], *, next_place: int | None) -> TopologyStatus:
-    """Writes what `read` reads."""
+    """Returns the part of a group's status from which `read` reads these places, by serial."""
     return TopologyStatus(domain=domain, pending=_batches(placed), next_place=next_place)
 
 
@@ -65,13 +66,14 @@ def _batches(placed: Mapping[int, int]) -> tuple[PlacedBatch, ...]:
 
 
 def _in_order(places: Sequence[int]) -> str:
-    """Writes places so that their order is kept, as steps from each to the next."""
+    """Writes places in their order, as the differences from each place to the next."""
     steps = [b - a for a, b in pairwise([0, *places])]
     return _IN_ORDER + deflated(struct.pack(f"<{len(steps)}i", *steps))
 
 
 def _places(text: str) -> Collection[int]:
-    """Returns the places of serials that ascend. Raises ValueError for what `dump` never writes."""
+    """Returns the places of a batch, in ascending order of their serials. Raises ValueError for
+    text that `dump` never writes."""
     if not text.startswith(_IN_ORDER):
         return unpack(text)
     data = inflated(text.removeprefix(_IN_ORDER), most=_MOST_BYTES)
@@ -101,8 +103,8 @@ def read(status: TopologyStatus | None, *, domain: str, most: int) -> dict[int, 
 
 
 def recorded_places(status: KwokNodeGroupStatus, *, domain: str | None = None) -> dict[int, int]:
-    """Returns the places that a status has of instances without a node, by serial: those in
-    `domain`, if one is given."""
+    """Returns the places that a status records for instances without a node, by serial; with
+    `domain`, only those in that domain."""
     if status.topology is None:
         return {}
     most = sum(batch.last - batch.first + 1 for batch in batches_of(status))

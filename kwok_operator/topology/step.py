@@ -1,13 +1,13 @@
 """The topology's part of a pass: which place each instance gets, and what its node says of it.
 
-    join:    nodes seen ──> GroupPlaces: who stands where, and whose annotation is not what it was
+    join:    nodes seen ──> GroupPlaces: which node stands where, which annotations are wrong
     revise:  pending instances without a place ──fill──> the lowest free ones of the domain
     report:  status.topology, written before the nodes are; birth: labels and annotation of a node
 
 A place is free if no node stands there (one that is being deleted does, until it is gone), and no
-instance of any group of the domain waits for a node there. Where a node has vanished, the next
-instance is requested, and created once it is certain that the node is gone. Groups decide one after
-the other, without an `await` in between, so two of them never take one place.
+instance of any group of the domain waits for a node there. If a node has vanished, its place goes
+to the next requested instance, which is created once it is certain that the node is gone. Groups
+decide one after the other, without an `await` in between, so two of them never take one place.
 """
 
 import logging
@@ -43,10 +43,10 @@ NEXT_PLACE_DELAY = 1.0
 
 @dataclass(slots=True)
 class GroupPlaces:
-    """What the process knows of one group's places, by serial.
+    """What the process knows of the places of one group, by serial.
 
-    `nodes` are those of existing nodes as first seen, whatever their annotations say later;
-    `promised` those of instances that have no node yet, and of nodes that get a place.
+    `nodes` has the places of existing nodes as first seen, whatever their annotations say later;
+    `promised` the places of instances that have no node yet, and of nodes that are to get a place.
     """
 
     uid: str
@@ -148,7 +148,8 @@ class TopologyStep(GroupStep):
         self._admitted.pop(name, None)
 
     def standing(self, group: Group) -> GroupPlaces:
-        """Returns what is known of a group; before its first pass, what its status says."""
+        """Returns the known places of a group; before the group's first pass, those in its
+        status."""
         known = self._standing.get(group.name)
         if known is None or known.uid != group.uid:
             known = self._standing[group.name] = GroupPlaces(group.uid)
@@ -158,8 +159,8 @@ class TopologyStep(GroupStep):
         return known
 
     def taken(self, domain: str, *, apart: str) -> "_Taken":
-        """Returns the places that are taken in a domain, but those promised in group `apart`, and
-        those where only a node stood of it that has vanished."""
+        """Returns the places that are taken in a domain. Left out are places promised to instances
+        of the group `apart`, and places where only a node of that group stood that has vanished."""
         others = set[int]()
         for group, known in self._of_domain(domain):
             if group.name != apart:
@@ -169,7 +170,8 @@ class TopologyStep(GroupStep):
         return _Taken(self._cache.occupied(domain, apart=apart), others)
 
     def away(self, group: Group, domain: str) -> frozenset[int]:
-        """Returns the places of nodes that have vanished, and may exist after all."""
+        """Returns the places of the group's nodes that have vanished from the watch, and may still
+        exist."""
         return self._cache.places_of_strays(group.name, domain=domain)
 
     def places_of(self, group: Group, domain: str) -> Mapping[int, int]:
@@ -181,12 +183,12 @@ class TopologyStep(GroupStep):
         return known.promised | known.nodes
 
     def is_there(self, node: str) -> bool:
-        """Whether a node of this name is known now."""
+        """Whether the cache has a node of this name now."""
         return node in self._cache
 
     def out(self, domain: str) -> PlaceRanges:
-        """Returns the places in units that are out for a group of the domain: none gets a new node
-        there, as no cloud gives machines in a rack without power."""
+        """Returns the places in all units of the domain that are out for any of its groups. No
+        group gets a new node there, as no cloud gives machines in a rack without power."""
         units = set[PlaceRanges]()
         for group in map(self._store.get, self._store.names()):
             if group is None or group.spec.cloud is None or not group.spec.cloud.outage_units:
@@ -197,7 +199,8 @@ class TopologyStep(GroupStep):
         return PlaceRanges.union(unit for some in units for unit in some.ranges)
 
     def show_next(self, domain: str, place: int, *, apart: str) -> None:
-        """Has the other groups show the next free place, where cluster-autoscaler reads it."""
+        """Wakes the domain's other groups if their status, where cluster-autoscaler reads it, shows
+        another next free place than `place`."""
         for group in self._showing_next(domain, apart=apart):
             shown = group.status.topology.next_place if group.status.topology else None
             if shown != place:
@@ -210,21 +213,23 @@ class TopologyStep(GroupStep):
         return next(self._showing_next(domain, apart=apart), None) is not None
 
     def _showing_next(self, domain: str, *, apart: str) -> Iterator[Group]:
-        """Yields the groups of a domain, other than `apart`, whose nodes cluster-autoscaler knows
-        by the next free place only."""
+        """Yields the autoscaled groups of a domain, other than `apart`, that have no nodes: for
+        them cluster-autoscaler reads the next free place in their status."""
         for group, _ in self._of_domain(domain):
             if group.name != apart and group.spec.autoscaling and not group.status.replicas:
                 yield group
 
     def _clear_the_way(self, name: str, layout: Layout | None) -> None:
-        """Has groups tried again in whose way another layout of this group was."""
+        """Tries the groups again whose layout clashed with an earlier layout of group `name`;
+        `layout` is its present one."""
         for waiting, (other, former) in list(self._clashing.items()):
             if other == name and former != layout:
                 del self._clashing[waiting]
                 self._try_anew(waiting)
 
     def _of_domain(self, domain: str) -> Iterator[tuple[Group, GroupPlaces]]:
-        """Yields groups with places there; also one whose last template alone has a topology."""
+        """Yields the groups that have places in the domain, even if only their resolved template,
+        and no longer their spec, has a topology."""
         for name in self._store.names():
             group = self._store.get(name)
             if group is None:
@@ -235,7 +240,8 @@ class TopologyStep(GroupStep):
                     yield group, known
 
     def _layout(self, group: Group) -> Layout | None:
-        """Returns a group's layout, None if it has none that can be used."""
+        """Returns the layout that a group's spec describes; None if it describes none, or an
+        invalid one."""
         version = (group.uid, group.generation)
         known = self._layouts.get(group.name)
         if known is None or known[0] != version:
@@ -253,13 +259,15 @@ class TopologyStep(GroupStep):
         return Layout.in_use(group.spec.template, group.status.resolved_template, group=group.name)
 
     def _rank(self, group: Group, layout: Layout | None) -> tuple[bool, str]:
-        """Orders groups whose layouts don't agree: first come those that use theirs already."""
+        """Returns a sort key of groups whose layouts clash: groups that already use their layout
+        come first, then the names decide."""
         resolved = part_of(group.status.resolved_template or {}, "metadata", "annotations")
         admitted = self._admitted.get(group.name) == (group.uid, layout)
         return not admitted and Layout.read(resolved) != layout, group.name
 
     def _known_place(self, wanted: Node, layout: Layout) -> int | None:
-        """Returns the place of an existing node, whatever its annotation says."""
+        """Returns the place that the operator remembers of an existing node, whatever the node's
+        annotation says; None if it remembers none."""
         metadata = wanted["metadata"]
         name = part_of(wanted, "metadata", "labels").get(NODE_GROUP_LABEL, "")
         group, known = self._store.get(name), self._standing.get(name)
@@ -283,8 +291,8 @@ class _Taken(Container[int]):
 
 
 def _certain(plan: Plan, placed: Mapping[int, int], *, away: Set[int]) -> tuple[int, ...]:
-    """Returns which instances to create now: as many as are planned, and none where a node has
-    vanished that may exist after all."""
+    """Returns the serials of the instances to create now: as many as planned, but none in a place
+    of `away`, where a node has vanished that may still exist."""
     certain = (s for s in plan.pending if placed.get(s) not in away)
     return tuple(islice(certain, len(plan.create))) if away else plan.create
 
@@ -363,12 +371,12 @@ class TopologyPass(StepPass):
         return Openings.FIRST if self._marking and not self._group.spec.paused else None
 
     def _stands(self, serial: int) -> bool:
-        """Whether the node is there, though the pass has not seen it."""
+        """Whether the node exists by now, though it didn't when the pass began."""
         return self._step.is_there(self._group.names.name(serial))
 
     def _look(self, known: GroupPlaces, domain: str, recorded: Mapping[int, int]) -> None:
-        """Notes who stands where. The place that a node had first holds, until it is gone: what was
-        recorded before it was created, or else what it says."""
+        """Notes where each node stands. A node keeps its first known place until it is gone: the
+        place recorded before it was created, or else the one in its annotation."""
         if known.domain != domain:
             known.domain, known.nodes, known.promised = domain, {}, {}
         nodes, astray = dict[int, int](), list[int]()
@@ -385,8 +393,8 @@ class TopologyPass(StepPass):
     def _homes(
         self, known: GroupPlaces, plan: Plan, *, template: Node, taken: "_Taken"
     ) -> dict[int, int]:
-        """Returns places for nodes that have none: those that are updated to this template, and
-        those that have been made from it, and lost their place while nobody watched."""
+        """Returns places for nodes that have none: nodes that are being updated to this template,
+        and nodes made from it that lost the annotation while no operator ran."""
         records = self._seen.records
         without = [s for s, r in records.items() if s not in known.nodes and not r.deleting]
         if not without:
@@ -405,7 +413,8 @@ class TopologyPass(StepPass):
         return self._seen.records[serial].name in plan.update
 
     def _next(self, domain: str, taken: Container[int]) -> int | None:
-        """Returns the next free place, if the group's status has it; other groups show it, too."""
+        """Returns the next free place, for the group's status; None if the group isn't autoscaled.
+        Lets other groups of the domain show it, too."""
         step, group = self._step, self._group
         autoscaled = group.spec.autoscaling is not None
         if not autoscaled and not step.waits_for_next(domain, apart=group.name):
