@@ -199,8 +199,8 @@ class TopologyStep(GroupStep):
         return PlaceRanges.union(unit for some in units for unit in some.ranges)
 
     def show_next(self, domain: str, place: int, *, apart: str) -> None:
-        """Wakes the domain's other groups if their status, where cluster-autoscaler reads it, shows
-        another next free place than `place`."""
+        """Wakes the domain's autoscaled groups without nodes, other than `apart`, if their status
+        shows another next free place than `place`."""
         for group in self._showing_next(domain, apart=apart):
             shown = group.status.topology.next_place if group.status.topology else None
             if shown != place:
