@@ -88,7 +88,8 @@ def dump_life(life: Life) -> str:
 
 
 def load_life(text: str) -> Life:
-    """The inverse of `dump_life`. Raises ValueError, with a message for users, if it can't."""
+    """Parses what `dump_life` returns. Raises ValueError, with a message for users, for anything
+    else."""
     if len(text) > _MAX_LENGTH:
         raise ValueError(f"not the record of a life: {len(text)} characters")
     try:
@@ -116,9 +117,9 @@ class Mark:
     """What the simulated cloud has recorded on a Node; times are milliseconds.
 
     `life` is None on a Node of a perfect cloud. `shown` describes the state that was last written
-    into the Node, "" for none; `noticed_at` is when it was given notice, if it had to wait for
-    other Nodes; `delete_at` is when a Node that is stuck in deletion goes. `hold` says that the
-    Node has the label that keeps it not Ready.
+    into the Node, "" for none; `noticed_at` is when the Node got its notice, if it had to wait for
+    other Nodes first; `delete_at` is when a Node that is stuck in deletion is to be gone. `hold`
+    says that the Node has the label that keeps it not Ready.
     """
 
     life: Life | None = None
@@ -128,9 +129,10 @@ class Mark:
     hold: bool = False
 
     def lived(self, *, capped: bool) -> Life:
-        """Returns the life with the notice that was really given.
+        """Returns the life, with notice at the time at which it was really given.
 
-        With `capped` (only so many get notice at a time), there is none before it is recorded.
+        With `capped` (the group limits how many nodes may be under notice), a Node has no notice,
+        and so no end, until that time is recorded.
         """
         life = PERFECT if self.life is None else self.life
         if self.noticed_at is not None:
@@ -158,7 +160,8 @@ def mark_on(mark: object) -> Mark | None:
 
 
 def read_life(annotations: Mapping[str, Any]) -> Life | None:
-    """Returns the life in a Node's annotations, None if there is none or it can't be read."""
+    """Returns what a Node's annotation says about its course (Life); None if there is no such
+    annotation, or it is invalid."""
     with suppress(KeyError, ValueError):
         return load_life(annotations[constants.LIFE_ANNOTATION])
     return None

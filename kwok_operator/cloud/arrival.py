@@ -92,7 +92,8 @@ def happens(chance: Chance | None, who: InstanceSeed, *, what: str) -> bool:
 
 
 def _try_after(phase: Phase | None) -> tuple[int, int] | None:
-    """When the try of this phase begins, or the next one if it failed; and how many have failed."""
+    """Returns when the try of this phase begins (after a failed one: the next try), and how many
+    tries have failed before it."""
     if phase is not None and phase.state is State.CREATING:
         return phase.since, phase.tries
     if phase is not None and phase.state is State.FAILED and phase.until is not None:
@@ -103,10 +104,11 @@ def _try_after(phase: Phase | None) -> tuple[int, int] | None:
 def _passed(
     history: History, who: InstanceSeed, *, start: int, failed: int, now: int
 ) -> tuple[int, int] | None:
-    """Skips tries that have failed: when the next try begins, and how many have failed by then.
+    """Skips tries that have failed. Returns when the next try begins, and how many tries have
+    failed by then.
 
-    All of them fail by the rules that hold for the first. None if that doesn't fail, or its retry
-    is still to come.
+    Only tries that fail by the same rules as the first are skipped. Returns None if the first try
+    doesn't fail, or its retry is still to come.
     """
     cloud = history.at(start)
     rules, retry, edit = _rules(cloud, failed), retry_span(cloud), history.next_after(start)
@@ -139,7 +141,8 @@ def _passed(
 
 
 def _span(rule: CreationFailure, who: InstanceSeed) -> int | Callable[[int], int]:
-    """The span until a try fails; if it is drawn, a function of how many have failed before."""
+    """The milliseconds until a try fails; if they are drawn, a function from the number of failed
+    tries to the milliseconds."""
     delay = rule.after
     if delay is None or delay.fixed:
         return drawn(delay, who, what="")

@@ -70,10 +70,11 @@ class ObservedCloud:
 class CloudDecision:
     """What the simulated cloud decides on a plan.
 
-    `plan` creates only what is due, and deletes only what is not put off. `due` says, by serial,
-    since when each instance in `plan.create` is due. `reshape` are the serials of nodes that have
-    to be patched; `postpone` says until when deletions are put off, by name. `look_again` is in
-    seconds. `failures` counts the tries that failed since the last pass, by class of error.
+    `plan` creates only instances that are due, and deletes only nodes whose deletion is not put
+    off. `due` says, by serial, since when each instance in `plan.create` is due. `reshape` are the
+    serials of nodes that have to be patched; `postpone` says until when deletions are put off, by
+    name. `look_again` is in seconds. `failures` counts the tries that failed since the last pass,
+    by class of error.
     """
 
     observed: ObservedCloud
@@ -91,7 +92,8 @@ class CloudDecision:
 
     @property
     def writes(self) -> bool:
-        """Whether nodes have to be written in addition to those that the plan names."""
+        """Whether nodes have to be patched beside the plan: to change their shape, or to note that
+        their deletion is put off."""
         return bool(self.reshape or self.postpone)
 
 
@@ -111,7 +113,8 @@ class _Known:
 
 
 class Clouds:
-    """The clouds of all groups. A group without a seed gets one made of `seed` and its name."""
+    """The clouds of all groups. If a group's spec has no seed, its seed is made of `seed` and the
+    group's name."""
 
     def __init__(self, *, store: GroupStore, cache: NodeCache, seed: str = "") -> None:
         self._store = store
@@ -125,7 +128,7 @@ class Clouds:
         construction, too."""
 
     def forget(self, name: str) -> None:
-        """Forgets a group that is gone: what it held of pools is free."""
+        """Forgets a group that is gone, so that what it held of pools is free."""
         known = self._known.pop(name, None)
         if known is not None and known.holding is not None:
             self.pools.touched(known.holding.pools)
@@ -266,8 +269,9 @@ class Clouds:
         return verdict, Outage.of_units(since, cloud, layout)
 
     def _nodes_out(self, group: Group, out: Outage, seen: Observation) -> dict[int, int]:
-        """Returns since when nodes are in an outage, by serial. What is recorded of a node's place
-        counts more than its annotation, which anybody can edit."""
+        """Returns since when nodes are in an outage, by serial. A node's place is the one that the
+        operator has recorded, if any, else the one in the node's annotation, which anybody can
+        edit."""
         if out.since is None:
             return {}
         if out.places is None:
@@ -300,9 +304,9 @@ class Clouds:
     ) -> dict[int, Phase] | None:
         """Books what was settled, and computes the phases of all pending instances.
 
-        It pauses between parts, as ten thousand draws at once would block the event loop. None if
-        `stop()` is true: then status lacks what was settled, so the next pass settles again, and
-        goes on from the phases computed so far.
+        It pauses between parts, as ten thousand draws at once would block the event loop. Returns
+        None if `stop()` is true. The settled requests then aren't written to status, so the next
+        pass settles them again; it continues from the phases computed so far.
         """
         record = known.record
         if known.out != observed.out:
@@ -337,7 +341,8 @@ class Clouds:
     def _deletions(
         self, group: Group, seen: Observation, plan: Plan, observed: ObservedCloud, units: Units
     ) -> tuple[dict[str, int], list[str], list[int]]:
-        """Deletions put off, by name and until when; names to delete now; stuck serials to end."""
+        """Returns the deletions to put off (node's name -> until when, in ms), the names of nodes
+        to delete now, and the serials of stuck nodes whose time has come."""
         late = [] if group.spec.paused else [s for s, at in _deadlines(seen) if at <= observed.now]
         if observed.cloud.failures.slow_deletion is None or not plan.delete:
             return {}, list(plan.delete), late
@@ -453,7 +458,8 @@ def _requested(
 
 
 def _due(plan: Plan, phases: Mapping[int, Phase], *, now: int) -> dict[int, int]:
-    """By serial, since when each instance to create now is due; those first that wait longest."""
+    """Returns the instances to create now (serial -> since when each is due), those first that have
+    waited longest."""
     waiting = ((phases[s].since, s) for s in plan.create if phases[s].state is State.DUE)
     return {serial: since for since, serial in sorted(waiting) if since <= now}
 
@@ -485,9 +491,11 @@ def _stuck(
     *,
     known: Mapping[int, Phase],
 ) -> dict[int, Phase]:
-    """The phases of nodes stuck in deletion: the end is written on them, the begin is drawn again.
+    """Returns the phases of nodes that are stuck in deletion, by serial. A phase's end is read from
+    the node; its beginning is computed by drawing the delay again.
 
-    If the spec was edited in between, a phase begins now at the latest.
+    If the spec was edited in between, the drawn delay may be another: a phase then begins now at
+    the latest.
     """
     units, found = _units_of_nodes(units, observed.cloud, seen), dict[int, Phase]()
     for serial, at in _deadlines(seen):
@@ -508,7 +516,8 @@ def _units_of_nodes(units: Units, cloud: Cloud, seen: Observation) -> Units:
 
 
 def _deletion_delay(group: Group, cloud: Cloud, serial: int, units: Units) -> int:
-    """Returns by how much the deletion of a node is put off; of a unit's nodes all or none are."""
+    """Returns by how many milliseconds the deletion of a node is put off; all nodes of a unit have
+    the same delay."""
     unit = units.number(cloud, serial)
     return deletion_delay(cloud, instance_seed(cloud, group=group.name, serial=serial, unit=unit))
 

@@ -17,10 +17,11 @@ from kwok_operator.cloud.life import DesiredNode, Life
 
 @dataclass(frozen=True, slots=True)
 class DesiredNodes:
-    """How a group's Nodes should be, by serial: those that have a mark; in an outage, all.
+    """How a group's Nodes should be, by serial: the Nodes that have a mark; in an outage, all
+    Nodes.
 
-    `lives` are their lives, if something was decided about them; `ended` are to be deleted.
-    `noticed` is when notice was given to Nodes that had to wait for others and whose annotations
+    `lives` has the lives of Nodes about which something was decided; `ended` are to be deleted.
+    `noticed` says when notice was given to Nodes that had to wait for others, if their annotations
     don't say so yet. `until` (milliseconds) is when to look again, None for never.
     """
 
@@ -109,7 +110,8 @@ def _life(mark: Mark | None) -> Life:
 
 
 def _holds(known: _Known, mark: Mark | None, *, capped: bool, outage_since: int | None) -> bool:
-    """Whether a cached result still holds, leaving aside the time."""
+    """Whether a cached result still holds, unless its time is over: nothing that it was computed
+    from has changed."""
     same = known.mark is mark or known.mark == mark
     return same and known.capped is capped and known.outage_since == outage_since
 

@@ -4,7 +4,7 @@
 
 A draw depends on these four and on nothing else: neither an order of calls, nor state, nor a clock.
 A greater draw never gives a shorter span. Spans are from 0 to 720 h, whatever a stored object says:
-bounds in the wrong order are swapped, and no distribution at all is no delay.
+bounds in the wrong order are swapped, and a delay without a distribution is 0.
 """
 
 import hashlib
@@ -46,7 +46,8 @@ class InstanceSeed:
         return _number(self._known + _field(what))
 
     def draws(self, what: str, *, most: int) -> Callable[[int], float]:
-        """Returns a function that draws `what/n` for n < `most`, at a third of the cost."""
+        """Returns a function of n (below `most`) that returns `draw(what/n)`, at a third of the
+        cost."""
         known, fields = self._known, _numbered(what, most)
         return lambda n: _number(known + fields[n])
 
@@ -102,7 +103,8 @@ def span(delay: Delay, draw: float) -> int:
 
 
 def spans(delay: Delay) -> Callable[[float], int]:
-    """Returns `span` for one delay, for many draws: looking up the delay costs most."""
+    """Returns the function `span` for one delay. It is for many draws, as looking up the delay
+    costs most."""
     inverse = _inverse(delay)
     return lambda draw: _within(inverse(draw))
 
@@ -113,7 +115,8 @@ def drawn(delay: Delay | None, who: InstanceSeed, *, what: str) -> int:
 
 
 def span_by_rate(hourly: float, draw: float) -> int:
-    """Returns the span until an event that hits a share `hourly` (0 to 1) of all per hour."""
+    """Returns the milliseconds until an event by which, in each hour, a share `hourly` (0 to 1) of
+    all instances is hit."""
     if hourly <= 0:
         return LONGEST
     if hourly >= 1:

@@ -72,9 +72,9 @@ class HoldLink:
         self._disobeyed_until = float("-inf")
 
     async def current(self) -> Hold:
-        """Returns what keeps nodes from being Ready now; the API server is asked again after 30 s.
+        """Returns what can keep nodes from being Ready. The API server is asked at most every 30 s.
 
-        If that fails, the last known answer, at first NONE.
+        If the request fails, the last known answer is returned, at first NONE.
         """
         if self._clock() >= self._look_again:
             async with self._looking:
@@ -97,8 +97,8 @@ class HoldLink:
     def disobeyed(self, node: str) -> None:
         """Reports that a node is Ready in spite of its hold label.
 
-        To be called whenever that is seen: it counts only if it lasts, as any node may be Ready
-        for a moment between two writes.
+        Call it whenever a pass sees that. It counts only if it lasts, as any node may be Ready for
+        a moment between two writes.
         """
         now = self._clock()
         if self.known is not Hold.STAGE:

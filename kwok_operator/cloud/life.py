@@ -59,8 +59,9 @@ class End:
 
     @property
     def noticed_after(self) -> int:
-        """The age at which notice is given. A life shorter than its notice gets it at once, and
-        is prolonged: it ends at `gone_after`, not `after`.
+        """The age at which notice is given. If the life is shorter than its notice, notice is given
+        at once and lasts as long as configured: the Node then ends at `gone_after`, later than
+        `after`.
         """
         return max(0, self.after - self.notice)
 
@@ -120,13 +121,14 @@ class Life:
 
     @property
     def is_perfect(self) -> bool:
-        """Whether the cloud changes nothing about the Node (no delay, fault, end): no record."""
+        """Whether the cloud changes nothing about the Node (no delay, fault or end), so that
+        nothing has to be recorded on it."""
         return self == Life(self.born)
 
     def noticed(self, at: int | None) -> "Life":
-        """Returns this life with notice at `at`, or with no end at all for None.
+        """Returns this life with notice at `at`; for None, without an end.
 
-        For groups that limit how many nodes may be under notice at a time.
+        It is for groups that limit how many nodes may be under notice at a time.
         """
         if self.end is None or at is None:
             return replace(self, end=None)
@@ -172,7 +174,8 @@ class Life:
         taints: tuple[PassingTaint, ...],
         missing: tuple[ComingResource, ...],
     ) -> tuple[State, int, str]:
-        """The state, since which age, and why; leaving interruptions aside."""
+        """Returns the state, the age at which it began, and its reason. Interruptions are left
+        aside."""
         if self.ready_after is None:
             return State.NOT_READY, 0, "NeverReady"
         if age < self.ready_after:
@@ -188,10 +191,10 @@ class Life:
         return State.READY, max(since, *passed, 0), "Ready"
 
     def _spell(self, age: int) -> tuple[int, int | None, bool] | None:
-        """The ages at which the present spell, or pause between two, begins and ends; and whether
-        it is a spell of being not Ready.
+        """Returns the ages at which the present spell of being not Ready begins and ends, and True;
+        between two spells, those of the pause, and False.
 
-        None before the Node is Ready for the first time, and if it doesn't flap.
+        Returns None before the Node is Ready for the first time, and if it doesn't flap.
         """
         spells = self.spells
         if spells is None or self.ready_after is None or age < self.ready_after:
@@ -209,8 +212,9 @@ class Life:
 def born_at(due: int, *, now: int) -> int:
     """Returns the time from which the life of a Node counts that was `due` and is created now.
 
-    That is `due`, so that the course doesn't depend on how long writes take. If more than a minute
-    has passed (paused, no template, no operator), it is `now`: else its life could be over already.
+    It is `due`, so that the course doesn't depend on how long writes take. But if `due` is more
+    than a minute ago (the group was paused, had no template, or no operator ran), it is `now`, as
+    the life could be over already.
     """
     return due if now - due <= LATE else now
 

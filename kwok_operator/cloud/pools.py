@@ -125,7 +125,8 @@ class Pools:
         self._trouble: dict[str, str] = {}
 
     def touched(self, names: Collection[str]) -> None:
-        """Has the status of these pools written soon: what is taken or refused has changed."""
+        """Requests that the status of these pools is written soon, as what is taken of them, or
+        refused, has changed."""
         if names:
             self._touched.update(names)
             self._news.set()

@@ -3,9 +3,9 @@
     CloudStatus + batches  --CloudRecord--outstanding-->  the phase of each instance
     Decision (stock)       --settled-->                   the record and the batches to write
 
-The record holds edits of spec.cloud (`terms`), and the serials that were refused, or are undecided,
-as that depended on other groups. All else is drawn again. The operator and the shim both compute
-phases here, so status and cluster-autoscaler get the same.
+The record holds the edits of spec.cloud (`terms`), and the serials that found no room or are
+undecided, as this depended on other groups. Everything else can be drawn again. The operator and
+the shim both compute phases here, so status and cluster-autoscaler get the same.
 """
 
 from collections.abc import (
@@ -75,8 +75,8 @@ class CloudRecord:
     def read(cls, status: CloudStatus | None, asked: Iterable[Batch]) -> "CloudRecord":
         """Reads the record from status; entries that the operator can't have written are left out.
 
-        So are refusals that add up to more serials than the batches in `asked` have: each pass
-        goes through all of them.
+        Refusals that add up to more serials than the batches in `asked` have are left out, too, as
+        each pass goes through all serials.
         """
         if status is None:
             return cls()
@@ -96,7 +96,8 @@ class CloudRecord:
         )
 
     def refused(self, serials: Set[int]) -> frozenset[int]:
-        """Returns those of the serials that are refused or undecided: they hold no room."""
+        """Returns those of the serials that were refused or are undecided. They take nothing of
+        stock or pools."""
         return frozenset().union(*(refusal.serials & serials for refusal in self.refusals))
 
     @property
@@ -168,7 +169,8 @@ class CloudRecord:
         return steps
 
     def still(self, phases: Mapping[int, Phase], *, before: "CloudRecord") -> dict[int, Phase]:
-        """Returns those of the `phases`, computed with record `before`, that hold with this one."""
+        """Returns those of the `phases`, which were computed with the record `before`, that are the
+        same with this record."""
         if before.history != self.history:
             return {}
         known = frozenset(phases)
@@ -250,7 +252,7 @@ def _split(batch: Batch, granted: Set[int], at: str) -> Iterator[Batch]:
 
 
 def _since_before(refusal: Refusal, waited: Sequence[tuple[int, Set[int]]]) -> Iterator[Refusal]:
-    """Splits an undecided refusal by since when its serials have waited."""
+    """Splits an undecided refusal by the times since which its serials have `waited`."""
     left = refusal.serials
     for since, serials in waited if refusal.fault is None else ():
         yield replace(refusal, serials=left & serials, since=since)

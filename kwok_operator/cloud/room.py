@@ -74,7 +74,8 @@ def settle(
 ) -> SettledRequests:
     """Grants or refuses new serials and those due for a retry; `now` is ms, in whole seconds.
 
-    Unless `deciding`, nothing is granted or refused: only unwanted serials are forgotten.
+    Unless `deciding`, nothing is granted or refused; only serials that are no longer requested are
+    forgotten.
     """
     cloud = requested.cloud or _PERFECT
     wanted = frozenset(requested.pending)

@@ -6,8 +6,8 @@
     live Node + an edited template      --carried_over-->   the edit, without undoing its life
 
 An annotation describes the state that was written last, so that most passes need not read the Node.
-It is part of the last patch, or of one whose loss is noticed otherwise: after a crash, the next
-pass writes the rest. Others' taints, labels and conditions stay as they are.
+It is in the last patch, unless a lost later patch would be noticed anyway: after a crash, the next
+pass then writes what is missing. Taints, labels and conditions of others stay as they are.
 """
 
 import hashlib
@@ -76,7 +76,7 @@ class DesiredShape:
 
 
 def shows_notice(mark: Mark | None) -> bool:
-    """Whether it was written into the Node already that it is under notice."""
+    """Whether the Node was patched already to show that it is under notice."""
     return mark is not None and _NOTICE in mark.shown.split(";")
 
 
@@ -303,7 +303,8 @@ class Birth:
 
     @property
     def keeps_ready_parts(self) -> bool:
-        """Whether the first JSON has what a Ready node needs: a held Node is made Ready later."""
+        """Whether the first JSON has what a Ready node needs. It has if the Node is to be Ready at
+        once, or is held and made Ready later without kwok."""
         return self.ready or self.hold is not Hold.NONE
 
     @classmethod
@@ -322,8 +323,8 @@ class Birth:
     ) -> "Birth":
         """Draws the life of a new Node. `due`, `now`: milliseconds; `capacity`: the template's.
 
-        `unit` is the number of its unit, if it draws with others; `notice_at` is when those get
-        notice that are there already: this one then goes with them.
+        `unit` is the number of the Node's unit, if all instances of a unit draw alike; `notice_at`
+        is when the existing Nodes of that unit get notice, which this Node then shares.
         """
         who = instance_seed(cloud, group=group, serial=serial, unit=unit)
         life = draw_life(cloud, who, born=born_at(due, now=now), capacity=capacity)

@@ -225,7 +225,7 @@ class CloudPass(StepPass):
         )
 
     def _notices(self) -> Mapping[int, int]:
-        """Returns when nodes get notice, by the unit in which they stand."""
+        """Returns, for each unit, when the first of its nodes gets notice."""
         if self._notice_by_unit is None:
             cloud, notices = self._observed.cloud, dict[int, int]()
             marked = self._seen.marked.items()

@@ -42,8 +42,8 @@ class CapacityPool:
 class StockRequest:
     """The instances that a group requests, in order; each takes the same amounts, `each`.
 
-    `stock` is how many the group may have in all; `outage` says that the group is in an outage.
-    Those that are together in `whole` get room together or not at all.
+    `stock` is how many the group may have in all; `outage` says that the group is in an outage. The
+    serials of each sequence in `whole` get room together or not at all.
     """
 
     group: str
@@ -69,7 +69,7 @@ class Holder:
 class Refused:
     """Serials without room. `pool` is None if the group's own stock is the reason.
 
-    Without a `fault` they are not refused, but undecided.
+    If `fault` is None, the serials are not refused, but undecided.
     """
 
     serials: tuple[int, ...]
@@ -145,10 +145,11 @@ class _Bound:
 def decide(
     request: StockRequest, *, pools: Mapping[str, CapacityPool], holders: Iterable[Holder] = ()
 ) -> StockDecision:
-    """Grants or refuses the instances of a request. Instances that are held already are left out.
+    """Grants or refuses the instances of a request. Instances that the group holds already are left
+    out.
 
-    If a pool doesn't exist, or in an outage, all stay undecided: call again later. A group without
-    stock has nothing to wait for: it refuses then, too.
+    If a pool doesn't exist, or there is an outage, all instances stay undecided: call again later.
+    But a group whose own stock is used up has nothing to wait for, and is refused even then.
     """
     use = Use(holders)
     serials = tuple(s for s in dict.fromkeys(request.serials) if not use.has(request.group, s))
@@ -171,8 +172,8 @@ def decide(
 def _first_whole(
     whole: Sequence[Sequence[int]], serials: tuple[int, ...], *, room: int
 ) -> tuple[int, ...]:
-    """Returns the first serials for which there is room. A unit for which there is none holds up
-    those after it: they were requested later."""
+    """Returns the first serials for which there is room, unit by unit. If a unit has no room, the
+    units after it get none either, as they were requested later."""
     wanted, granted = frozenset(serials), list[int]()
     for unit in whole or ([serial] for serial in serials):
         new = [serial for serial in unit if serial in wanted]

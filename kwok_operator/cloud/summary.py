@@ -203,7 +203,8 @@ def _reason(phase: Phase) -> str:
 
 
 def _said(phases: Iterable[Phase], reason: str) -> str:
-    """The error that most instances with this reason have, in parentheses; "" without one."""
+    """Returns the error of most instances with this reason, in parentheses; "" if they have
+    none."""
     faults = Counter(phase.fault for phase in phases if phase.reason == reason and phase.fault)
     if not faults:
         return ""

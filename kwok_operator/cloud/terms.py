@@ -5,9 +5,9 @@
 
 A try to create an instance follows the spec that was in force when the try began, despite later
 edits. So while instances are outstanding, status records the part of the spec that decides on them,
-once for each edit, with the time from which the edit holds. A batch names no edit: its date says
-which edit holds. While no instance is outstanding, status has no such record. What was decided
-about existing nodes is in their annotations (`life`).
+once for each edit, with the time from which the edit holds. A batch of instances doesn't name its
+edit: its date shows which edit holds for it. While no instance is outstanding, status has no such
+record. What was decided about existing nodes is in their annotations (`life`).
 """
 
 import json
@@ -66,7 +66,7 @@ class History:
         return self.terms[place - 1].cloud if place else _PERFECT
 
     def next_after(self, time: int) -> int | None:
-        """Returns when the cloud in force at `time` is replaced, None if it isn't."""
+        """Returns when other terms replace the cloud in force at `time`; None if none do."""
         place = bisect_right(self.terms, time, key=lambda terms: terms.since)
         return self.terms[place].since if place < len(self.terms) else None
 
@@ -120,7 +120,8 @@ def _pairs(terms: Sequence[Terms]) -> Iterable[tuple[Terms, Terms | None]]:
 
 
 def _bounded(terms: list[Terms]) -> tuple[Terms, ...]:
-    """While there are too many, drops the oldest; the next then holds from its time on."""
+    """Drops the oldest terms while there are too many; the next ones then hold from the time of the
+    dropped ones on."""
     while len(terms) > 1 and (len(terms) > MAX_TERMS or _size(terms) > MAX_BYTES):
         terms = [replace(terms[1], since=terms[0].since), *terms[2:]]
     return tuple(terms)

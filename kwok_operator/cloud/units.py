@@ -55,8 +55,8 @@ class Units:
         return replace(self, places={s: place.number for s, place in places if place is not None})
 
     def number(self, cloud: Cloud, serial: int) -> int | None:
-        """Returns the number of the unit, counted from 0 in the whole domain. None if each
-        instance is by itself, or has no place."""
+        """Returns the number of the unit, counted from 0 in the whole domain. None if the cloud
+        doesn't use units, or the instance has no place."""
         place = self.places.get(serial)
         if place is None or cloud.unit is None or self.layout is None:
             return None
@@ -68,7 +68,8 @@ class Units:
     def companions(
         self, cloud: Cloud, serials: Sequence[int], *, among: Collection[int]
     ) -> list[int]:
-        """Returns those `among` others that stand in one unit with one of the serials."""
+        """Returns the serials in `among`, except `serials` themselves, that stand in one unit with
+        one of the `serials`."""
         if cloud.unit is None:
             return []
         numbers, known = {self.number(cloud, serial) for serial in serials}, frozenset(serials)
@@ -77,7 +78,8 @@ class Units:
         return [serial for serial in others if self.number(cloud, serial) in numbers]
 
     def whole(self, cloud: Cloud, serials: Sequence[int]) -> list[list[int]]:
-        """Splits serials into those that come together or not at all, in order of the first."""
+        """Splits serials into lists whose instances come together or not at all (the instances of
+        one unit), in the order of their first serials."""
         if cloud.unit is None:
             return [[serial] for serial in serials]
         found = dict[object, list[int]]()
