@@ -253,8 +253,8 @@ class _Stages:
         return any(each.least < lives.ready.most for each in ends)
 
     def _before_ready(self, ends: str) -> str:
-        """Returns jq: whether the containers end before the pod would be Ready. `ends` is jq for
-        the milliseconds until they end, or null."""
+        """Returns jq that is true if the containers end before the pod would be Ready. `ends` is jq
+        for the milliseconds until they end; its value may be null."""
         ready = self._lives.jq_span("ready", self._lives.ready)
         return f"({ends} as $e | $e != null and $e < {ready})"
 
@@ -348,7 +348,8 @@ class _Stages:
         return expression(self._lives.jq(failure), operator, *map(str, positions))
 
     def _delay(self, stamp: str, span: str) -> str | None:
-        """Returns jq for the time that is `span` after `stamp`; None if there is no delay."""
+        """Returns jq for the time at which `span` has passed since `stamp`; None if there is no
+        delay."""
         return None if span == "0" else self._lives.jq(f"{_AT}at({stamp}; {span})")
 
     def _stage(

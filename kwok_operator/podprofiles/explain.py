@@ -1,7 +1,7 @@
 """Forecasts what a pod of a profile will do, by the same draws as its Stages.
 
-Times count from when the pod is bound to a node. In the cluster each step may be half a second off,
-and later if kwok is busy.
+Times count from when the pod is bound to a node. In the cluster each step may be half a second
+early or late, and later still if kwok is busy.
 """
 
 from collections.abc import Iterator
@@ -28,8 +28,8 @@ class LifeStep:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What a pod will do. `goes_on`: more restarts would follow; `deletion`: milliseconds from its
-    deletion until it is gone."""
+    """What a pod will do. `goes_on`: after the last of the `steps` it is restarted again;
+    `deletion`: milliseconds from its deletion until it is gone."""
 
     steps: tuple[LifeStep, ...]
     deletion: int

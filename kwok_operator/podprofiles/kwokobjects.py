@@ -1,8 +1,8 @@
 """Lists, applies and deletes the kwok objects that are compiled from profiles.
 
-An object is the operator's if its name has our prefix and a profile owns it. No others are ever
-written: `Present.foreign` has their names. If others change or add to the operator's objects, also
-before this process started, that is undone.
+An object is the operator's if its name has our prefix and a profile owns it. Other objects are
+never written; `Present.foreign` has their names. If somebody changes one of the operator's objects,
+even while no operator runs, the change is undone.
 """
 
 import hashlib
@@ -100,8 +100,8 @@ class KwokObjects:
             params = {"limit": _PAGE, "continue": token}
 
     async def apply(self, manifest: Manifest, *, owners: Mapping[str, str], there: Present) -> bool:
-        """Writes an object unless it exists as it should be. `owners` maps names of profiles to
-        uids; `there` has the existing objects.
+        """Writes an object unless it exists and is as its manifest says. `owners` maps names of
+        profiles to uids; `there` has the existing objects.
 
         Returns whether it was written.
         """

@@ -8,7 +8,8 @@
                the number of restarts
 
 Without backoffLimitPerIndex, the pods that a Job makes for one index differ only in the random end
-of their names. Their failures are then drawn by the name, else the same index would fail for ever.
+of their names. So their failures are drawn by the pod's name: by the index, the same index would
+fail each time.
 """
 
 from collections.abc import Iterator
@@ -170,7 +171,8 @@ class Lives:
         return after if run is None else min(after, run)
 
     def alone(self, position: int, who: Who, restarts: int = 0) -> int:
-        """Returns the milliseconds until a failure, without regard to an earlier end of the run."""
+        """Returns the milliseconds until a failure, even if the run of the containers ends
+        earlier."""
         number = number_of_try(who.failures, restarts)
         return self.span(f"after/{position}", self.after[position], number)
 
@@ -259,8 +261,8 @@ class Lives:
         )
 
     def jq_after_of(self, position: int, *, who: str) -> str:
-        """Returns jq for the milliseconds until failure `position`, without regard to an earlier
-        end of the run; `who` is jq for the number of the try."""
+        """Returns jq for the milliseconds until failure `position`, even if the run of the
+        containers ends earlier; `who` is jq for the number of the try."""
         return self.jq_span(f"after/{position}", self.after[position], who=who)
 
     def jq_after(self) -> str:
@@ -285,7 +287,7 @@ class Lives:
 
     @property
     def _within_run(self) -> str:
-        """Returns jq that limits its input to the length of the run of $pod."""
+        """Returns jq that returns its input or, if that is less, the length of the run of $pod."""
         if self.run is None:
             return ""
         return f" | [., ($pod | {self.jq_run()} // infinite)] | min"

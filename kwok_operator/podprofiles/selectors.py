@@ -2,7 +2,8 @@
 
 A Stage sees only the pod, neither its namespace nor its node. So namespaces that are selected by
 labels are given by name, and a node's group is read from its name. If several profiles select a
-pod, the Stages of lower ones exclude it: otherwise kwok would choose among the Stages at random.
+pod, the Stages of all but the first in rank exclude it: otherwise kwok would choose among the
+Stages at random.
 """
 
 import json
@@ -105,7 +106,8 @@ class Scope:
         return cls(spec.pod_selector, names, spec.node_groups)
 
     def takes(self, pod: Pod) -> bool:
-        """Whether the profile selects a pod. A pod that isn't bound counts as bound to any node."""
+        """Whether the profile selects a pod. The groups of nodes are ignored for a pod that isn't
+        bound to a node yet."""
         if self.namespaces is not None and pod.namespace not in self.namespaces:
             return False
         if self.node_groups and pod.node and group_of(pod.node) not in self.node_groups:
@@ -117,8 +119,8 @@ class Scope:
         return self.namespaces is None and not self.node_groups and not labels
 
     def may_overlap(self, other: "Scope") -> bool:
-        """Whether both may select the same pod. Only namespaces, groups and matchLabels are
-        compared."""
+        """Whether this scope and the other one may select the same pod. Only namespaces, groups and
+        matchLabels are compared."""
         for mine, theirs in (
             (self.namespaces, other.namespaces),
             (self.node_groups or None, other.node_groups or None),

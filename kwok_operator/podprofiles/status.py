@@ -70,8 +70,8 @@ def profile_status(
     now: str,
 ) -> KwokPodProfileStatus:
     """Returns the status of a profile. `lacking` are the problems because of which its Stages don't
-    exist or can't be played; `namespaces` counts those selected, None for all. `now` is RFC
-    3339."""
+    exist or can't be played; `namespaces` is the number of selected namespaces, None for all of
+    them. `now` is RFC 3339."""
     over = compiled.overlapping
     overlapping = Verdict(False, "Alone", "It holds for all pods that it selects.")
     if over:

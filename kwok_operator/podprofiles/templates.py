@@ -1,8 +1,9 @@
 """Templates in kwok's language: what a Stage writes into a pod's status.
 
-Each writes what a kubelet would write at that moment, unless the pod has changed meanwhile. A list
-of container statuses is written whole, as the API server can't merge it; conditions are merged by
-type. Texts from a profile are quoted twice: for the template, then for YAML.
+Each template writes what a kubelet would write at that moment, unless the pod has changed
+meanwhile. A list of container statuses is written whole, as the API server can't merge it;
+conditions are merged by type. Texts from a profile are quoted twice: for the template, then for
+YAML.
 """
 
 import json
@@ -32,8 +33,8 @@ startTime: {{ $now | Quote }}
 
 
 def unless_changed(status: str) -> str:
-    """Returns a patch that is valid for one resourceVersion only. kwok plays a Stage twice when it
-    is behind or lists again; the second time would change times, or undo later changes."""
+    """Returns a patch that is valid for one resourceVersion only. When kwok is behind, or lists the
+    pods again, it plays a Stage a second time: that would change times, or undo later changes."""
     seen = "metadata: {resourceVersion: {{ .metadata.resourceVersion | Quote }}}"
     # textwrap.indent would also indent after characters other than a newline.
     indented = status.replace("\n", "\n  ")
@@ -70,8 +71,8 @@ def _if_open(then: str, otherwise: str) -> str:
 
 
 def _containers(*, ready: bool) -> str:
-    """Returns the statuses of containers that run now; or, if `$open` is false, wait for the init
-    containers."""
+    """Returns the statuses of the containers: running; or, while the template variable `$open` is
+    false, waiting for the init containers."""
     common = "- {name: {{ .name | Quote }}, image: {{ .image | Quote }}, restartCount: 0"
     shown = str(ready).lower()
     return (

@@ -29,7 +29,8 @@ beyond them every pod would use 0."""
 
 
 def compile_usage(profiles: Sequence[Profile]) -> dict[str, Any] | None:
-    """Returns the object. None if no profile has a usage, or if none selects any namespace."""
+    """Returns the ClusterResourceUsage. None if no profile has a usage, or if no profile with a
+    usage selects any namespace."""
     ranked = sorted(profiles, key=lambda profile: profile.rank)
     used = [each for each in ranked if each.spec.usage.cpu or each.spec.usage.memory]
     if not used:
@@ -55,8 +56,8 @@ def compile_usage(profiles: Sequence[Profile]) -> dict[str, Any] | None:
 
 
 def without_usage(profiles: Sequence[Profile]) -> set[str]:
-    """Returns the names of profiles whose usage is left out, as it would make the expression too
-    long."""
+    """Returns the names of profiles whose usage is left out of the CEL expression, as it would
+    become too long."""
     ranked = sorted(profiles, key=lambda profile: profile.rank)
     included = {name: {profile.name for profile in _included(name, ranked)} for name in RESOURCES}
     return {
@@ -73,8 +74,8 @@ def _use(profile: Profile, resource: str) -> ResourceUse | None:
 
 
 def _included(resource: str, ranked: Sequence[Profile]) -> list[Profile]:
-    """Returns the profiles in the expression, as many as fit: those with a usage, and those of a
-    higher rank that may select the same pods."""
+    """Returns the profiles in the CEL expression, as many as fit: those with a usage of the
+    resource, and those without that have a higher rank and may select the same pods."""
     included: list[Profile] = []
     size = 0
     for place, profile in enumerate(ranked):
@@ -140,8 +141,8 @@ def _between(low: str, high: str, part: str, resource: str) -> str:
 
 
 def _ramped(ramp: Ramp) -> str:
-    """Returns CEL that rises from 0 at the pod's start to 1. CEL can't see when containers
-    started."""
+    """Returns CEL that rises from 0 at the pod's start to 1. It counts from the pod's start, as CEL
+    can't see when containers started."""
     over = max(1, milliseconds(ramp.over) // SECOND)
     part = f"(({_NOW} - UnixSecond(pod.status.startTime)) / {over}.0)"
     return f"({part} >= 1.0 ? 1.0 : {part})"
