@@ -72,7 +72,8 @@ class HoldLink:
         self._disobeyed_until = float("-inf")
 
     async def current(self) -> Hold:
-        """Returns what can keep nodes from being Ready. The API server is asked at most every 30 s.
+        """Returns what can keep nodes from being Ready. It asks the API server unless the last
+        answer is recent.
 
         If the request fails, the last known answer is returned, at first NONE.
         """

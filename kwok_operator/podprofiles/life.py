@@ -2,8 +2,8 @@
 
     who:       the text that is hashed for a pod: ns/name, or ns/job/index for an indexed Job, with
                the number of earlier failures if Kubernetes counts them (backoffLimitPerIndex)
-    failures:  the first that names the index, else one draw; drawn again after each restart of the
-               container, but a crash loop stays one
+    failures:  the first failure that names the index, else one draw; drawn again after each restart
+               of the container, but a crash loop goes on for ever
     times:     start, init containers, ready and run depend on `who`; the time of a failure also on
                the number of restarts
 
