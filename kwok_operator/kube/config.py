@@ -6,7 +6,7 @@
 
 It chooses as kubectl does, and merges files as kubectl merges them (kubeconfig.py). It handles
 tokens, token files, certificates, passwords and exec plugins (exec_plugin.py). Only the old
-auth-providers are left to kubernetes_asyncio. It is imported only for these, as it costs 35 MB of
+auth-providers are left to kubernetes_asyncio, which is imported only for them, as it costs 35 MB of
 memory.
 
 Not supported, and refused with a message: SOCKS proxies, auth-providers other than oidc and gcp,
@@ -174,7 +174,7 @@ async def _credentials(choice: Choice, server: str) -> tuple[str, str | None]:
 
 
 async def _token_of_provider(context: str, server: str, provider: Mapping[str, Any]) -> str:
-    """Has kubernetes_asyncio log in by an OIDC or GCP auth-provider, and returns the token."""
+    """Logs in by an OIDC or GCP auth-provider of kubernetes_asyncio, and returns the token."""
     if provider["name"] not in AUTH_PROVIDERS:
         raise ConnectionConfigError(
             f"the auth-provider {provider['name']} is not supported: use its exec plugin, as "

@@ -226,7 +226,8 @@ class Recorder:
         *,
         now: datetime,
     ) -> _Record:
-        """Returns the Event with this content, or the one that combines similar ones."""
+        """Returns the Event with this content; if the object has many Events of the same reason,
+        the one Event that combines further ones."""
         said = message
         name = event_name(reference, kind, reason, said)
         if name not in story.records:

@@ -76,7 +76,7 @@ _NONE_LEFT: Any = object()
 
 @dataclass(eq=False, slots=True)
 class _Group:
-    """A group whose plans share a pace of their own, below that of all groups."""
+    """A group. All its plans share its pace, which can be lower than the pace of all groups."""
 
     name: str
     pace: Pace
@@ -117,7 +117,7 @@ class _Plan:
         return job
 
     def end(self, error: BaseException | None = None) -> None:
-        """Ends the plan: no call is started any more. The first error is kept."""
+        """Ends the plan: none of its further calls is started. The first error is kept."""
         self.over = True
         if self.error is None:
             self.error = error
@@ -343,8 +343,8 @@ class Executor:
         throttled: bool,
         by_policy: bool,
     ) -> None:
-        """Slows down all groups if the API server requests it, else only the group whose writes
-        fail."""
+        """Slows down all groups if the API server asks to; if a call fails otherwise, or an
+        admission webhook or policy asks to, only the group of the job."""
         now, group = self._clock(), job.plan.group
         pace, ticket, whose = self._pace, job.ticket, ""
         if by_policy or not throttled:
@@ -380,7 +380,8 @@ class Executor:
         return job
 
     def _most_of_a_group(self, now: float) -> int:
-        """Returns a number of calls: a group with fewer in flight may begin another one now."""
+        """Returns how many calls each group may have in flight now; 0 if no group may begin another
+        one."""
         ceiling, in_flight = self._pace.limit, len(self._calls)
         if in_flight < ceiling:
             return ceiling
@@ -389,7 +390,7 @@ class Executor:
         return self._even_share() if room else 0
 
     def _even_share(self) -> int:
-        """Returns each active group's share of the limit."""
+        """Returns the limit divided by the number of groups that have plans; at least 1."""
         return max(1, self._pace.limit // sum(1 for group in self._groups.values() if group.plans))
 
     def _may_begin(self, plan: _Plan, now: float, most: int) -> bool:

@@ -6,7 +6,7 @@ A fence is a function that refuses writes of a replica that may have lost the le
 decision to write and the first byte on the wire a request may wait long: for its turn among others,
 for a login, or because the whole process was stopped. So the fence is called when a request is
 started, and once more when its body is written; the headers wait in a buffer until then. For a
-write without a body it is called once, for reads never.
+write without a body the fence is called once, for reads never.
 
 The fence itself (operator/leadership.py) decides which writes it allows.
 """

@@ -31,8 +31,8 @@ T = TypeVar("T", bound=FollowedObject)
 class FollowedKind(Generic[T]):
     """Objects by name, as `read` parses them from the API server's JSON.
 
-    `changed(old, new)` is called for each that is new (old is None), different, or gone (new is
-    None).
+    `changed(old, new)` is called for each object that is new (`old` is None), different, or gone
+    (`new` is None).
     """
 
     def __init__(
@@ -56,7 +56,8 @@ class FollowedKind(Generic[T]):
         return dict(self._objects)
 
     def seen(self, body: Mapping[str, Any], gone: bool) -> None:
-        """Enters the object of an event."""
+        """Enters the object that an event of the watch reports; `gone` means that it was
+        deleted."""
         new = self._read(body)
         old = self._objects.get(new.name)
         self.newest = max(self.newest, new.resource_version)

@@ -24,8 +24,8 @@ _ENOUGH: Final = 2**17
 
 
 async def gather(transport: asyncio.BaseTransport | None, seconds: float) -> None:
-    """Waits for `seconds`. Data that arrives meanwhile becomes readable only then, unless it is a
-    lot."""
+    """Waits for `seconds`. Data that arrives meanwhile wakes the program only afterwards, unless
+    there is much of it."""
     sock: Any = transport.get_extra_info("socket") if transport is not None else None
     if sock is None:
         return

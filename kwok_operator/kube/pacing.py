@@ -5,9 +5,9 @@ none.
 
 The limit of calls at once falls and recovers: it is halved if the API server asks to slow down, and
 reduced by a quarter if calls fail otherwise; each second of success adds one. Failures of calls
-that were in flight together count as one. Retry-After pauses all calls, not only the one that got
-it: the others would get the same answer. There is one pace for all groups, and one for each active
-group; executor.py decides which of the two to reduce.
+that were in flight together count as one. Retry-After pauses all calls, not only the call that got
+it, as other calls would get the same answer. There is one pace for all groups, and one for each
+active group; executor.py decides whether an error reduces the common pace or the group's.
 
 Pure: the caller passes times, in seconds of any clock that only goes forward. executor.py chooses
 the next call, kube/retry.py the delay after an error.
@@ -83,7 +83,8 @@ class Pace:
         return self._lower(now, ticket, self.limit // 2)
 
     def failed(self, now: float, *, ticket: int) -> bool:
-        """Notes a failure other than a request to wait; returns whether the limit was lowered."""
+        """Notes a failed call, but not an answer that asks to wait; returns whether the limit was
+        lowered."""
         return self._lower(now, ticket, self.limit * 3 // 4)
 
     def _lower(self, now: float, ticket: int, limit: int) -> bool:

@@ -15,10 +15,10 @@ is starting accepts connections before it answers, and refuses resources that it
 Lists ask for no version, so each is as new as the store itself. A list that is older than our last
 version means that the store was restored, whatever replicas and caches there are.
 
-Owns the protocol, its back-off, and the log lines on transitions: not a cache. It never gives up:
-permissions and CRDs may come later. It yields to the event loop between pages and within bursts;
-the sink must keep replace() short. A sink that would take long over 50,000 objects can handle each
-page as it comes (`on_page`), and then replace() has little to change.
+Owns the protocol, its back-off, and the log lines on transitions. It keeps no objects. It never
+gives up: permissions and CRDs may come later. It yields to the event loop between pages and within
+bursts; the sink must keep replace() short. A sink that would take long over 50,000 objects can
+handle each page as it comes (`on_page`), and then replace() has little to change.
 """
 
 import asyncio
@@ -120,13 +120,14 @@ class Reflector(Generic[T]):
         optional: bool = False,
     ) -> None:
         """`gather_for()` returns the seconds for which events may be gathered now (gathering.py).
-        After `away_after` seconds an answer to the check after a cut is late. An `optional`
-        resource need not be served: then the sink gets an empty list, of version 0, and nothing is
-        reported until it has been served once. `on_page` gets each page of a list, before the
-        sink's replace() gets all of it. `on_trouble` is called with a sentence about a trouble, and
-        with None when it is over. `on_restart(path, cause)` is called each time a watch or a list
-        has ended: "closed" by the server as requested, "expired" history, or "failed".
-        `on_restored` is called when versions go back, before the new list is passed on.
+        After a cut the server is checked; an answer after more than `away_after` seconds is late,
+        which counts as an outage. An `optional` resource need not be served: then the sink gets an
+        empty list, of version 0, and nothing is reported until it has been served once. `on_page`
+        gets each page of a list, before the sink's replace() gets all of it. `on_trouble` is called
+        with a sentence about a trouble, and with None when it is over. `on_restart(path, cause)` is
+        called each time a watch or a list has ended: "closed" by the server as requested, "expired"
+        history, or "failed". `on_restored` is called when versions go back, before the new list is
+        passed on.
         """
         self.synced = asyncio.Event()
         """Set once the sink has received the first full list, and never cleared."""

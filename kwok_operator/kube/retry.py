@@ -1,8 +1,9 @@
 """Decides when to retry a request, and how long to wait before.
 
-Pure policy: it neither sleeps nor draws random numbers, callers pass both in. If the server sent
-Retry-After, usually with 429 or 503, the wait is that long, plus a little so that not all clients
-return at the same moment. After any other failure the wait grows exponentially, with full jitter.
+The functions that sleep and draw random numbers are parameters, so that tests need not wait. If the
+server sent Retry-After, usually with 429 or 503, the wait is that long, plus a little so that not
+all clients return at the same moment. After any other failure the wait grows exponentially, with
+full jitter.
 
 The caller decides whether a request may be repeated at all: a POST without an answer may have
 created something.
