@@ -36,7 +36,7 @@ TRY_AGAIN_AFTER: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class CompanionRecord:
-    """What is kept of one object; `owner` is the uid in its first ownerReference."""
+    """The cached fields of one object; `owner` is the uid in its first ownerReference."""
 
     name: str
     uid: str

@@ -25,7 +25,8 @@ _MEMORY_SLICES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """What all GPUs of a model have in common, and where those of a board are on PCI."""
+    """What all GPUs of a model have in common, and at which PCI addresses those of one board
+    are."""
 
     attributes: Mapping[str, Any]
     memory: str

@@ -4,9 +4,9 @@
     GroupStore (spec) ─────────────┼──> survey per group ──> Executor ──> CompanionWriter
     CompanionCache (what exists) ──┘             └──> verdict, for the group's status
 
-Level-triggered like the reconciler: a pass compares the nodes with the caches of
-companions. So after a crash or somebody's edit it does the same as after a scale-up. If a template
-has no companions any more, the condition in the group's status still shows that some may have to be
+Level-triggered like the reconciler: a pass compares the nodes with the caches of companions. So a
+pass after a crash or somebody's edit does the same as one after a scale-up. If a template has no
+companions any more, the condition in the group's status still shows that some may have to be
 deleted. The garbage collector deletes the companions of nodes that are gone.
 """
 
@@ -153,7 +153,7 @@ class CompanionKeeper:
         """Waits at most 5 s for the group's first pass over companions, which shows whether they
         can be made.
 
-        If so, new nodes get their companions before any pod comes.
+        If they can be made, new nodes get their companions before any pod comes.
         """
         if self._over(group) or not asks_for_companions(group.spec.template):
             return

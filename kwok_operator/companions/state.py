@@ -72,14 +72,14 @@ class GroupCompanions:
 
     @property
     def gathered_for(self) -> float:
-        """Seconds from a change to the pass that handles it, so that further changes are handled by
-        the same pass."""
+        """Seconds from a change to the pass that handles it. Further changes within this time are
+        handled by the same pass."""
         return max(GATHER_FOR, self.took / SHARE_OF_TIME)
 
     @property
     def stopped(self) -> bool:
-        """Whether nothing is written until the next pass: there was no pass yet, or the last one
-        could write nothing."""
+        """Whether nothing may be written before the next pass, as there was no pass yet, or the
+        last one could write nothing."""
         return not self.looked.is_set() or bool(self.failing and self.failing not in OF_SOME)
 
     @property

@@ -1,4 +1,5 @@
-"""The part of companions in the reconciler's pass: new nodes get theirs, and status a condition.
+"""The part of companions in the reconciler's pass: new nodes get their companions, and the group's
+status gets a condition.
 
 Everything else about companions is done by passes of its own, in companions/keeper.py.
 """

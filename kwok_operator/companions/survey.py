@@ -27,7 +27,7 @@ class CompanionWork:
     stale: list[tuple[CompanionKind, CompanionRecord]] = field(default_factory=list)
 
     def writes_beside(self, taken: Set[str]) -> bool:
-        """Whether anything has to be written, apart from companions whose names foreign objects
+        """Whether there is anything to write, except missing companions whose names foreign objects
         have (`taken`)."""
         names = {companion.name(self.owner.base) for companion in self.missing}
         return bool(self.stale) or not names <= taken
@@ -67,11 +67,11 @@ def survey(
     cloud: Cloud | None,
     now: int,
 ) -> CompanionSurvey:
-    """Compares the companions of a group's nodes, and those that the nodes share; `now` is in epoch
-    milliseconds.
+    """Compares the companions of a group's nodes, and those that the nodes share, with those that
+    they should have; `now` is in epoch milliseconds.
 
-    `is_due(repair_key)` says whether a repair may be tried now. Nodes whose uid is in `under_way`
-    are just getting theirs.
+    `is_due(repair_key)` says whether a repair may be tried now. `under_way` has the uids of nodes
+    whose companions are being created already.
     """
     result, bases = CompanionSurvey(), dict[str, str]()
     of_nodes = [companion for companion in companions if not companion.shared]

@@ -29,7 +29,8 @@ _MAX_NODE_NAME: Final = 253
 
 @dataclass(frozen=True, slots=True)
 class ConfigMapTemplates:
-    """The Nodes under one key of a ConfigMap; groups refer to both by name."""
+    """The Nodes under one key of a ConfigMap. Derived groups name the ConfigMap and the key as the
+    source of their template."""
 
     name: str
     key: str

@@ -100,12 +100,12 @@ class DerivedGroups:
         """Names of groups that somebody else made, or that are being deleted."""
 
     def begin(self) -> None:
-        """Begins a pass, which applies all groups."""
+        """Begins a pass. Which groups somebody else made is looked up anew in each pass."""
         self._not_ours.clear()
 
     def forget(self) -> None:
-        """Applies every group again in the next pass, as a field's owner can change without an
-        event.
+        """Has the next pass apply every group again, even if nothing has changed: the owner of a
+        field can change without an event.
         """
         self._written.clear()
 

@@ -56,8 +56,8 @@ SYNC_WITHIN = 5.0
 
 
 class LiveNodes:
-    """The real nodes of one cluster; kept apart are fake nodes that cluster-autoscaler's kwok
-    provider made.
+    """The real nodes of one cluster. Fake nodes that cluster-autoscaler's kwok provider made are
+    not among them, but in `leftovers`.
 
     `synced` is set once all have been listed.
     """
@@ -88,7 +88,7 @@ class LiveNodes:
         return sorted(self._leftovers.values(), key=lambda node: node.name)
 
     def replace(self, items: Sequence[LiveNode], resource_version: int) -> None:
-        """Replaces all nodes by a full list, and reports that any may have changed."""
+        """Replaces all nodes by a full list, and reports that any of them may have changed."""
         listed = {item.name for item in items}
         for known in (self._nodes, self._leftovers):
             for name in known.keys() - listed:

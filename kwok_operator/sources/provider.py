@@ -97,7 +97,8 @@ class Provider:
         self._derived.group_changed(name)
 
     def recheck(self) -> None:
-        """Applies every group again, as the owner of a field can change without an event."""
+        """Requests a pass that applies every group again, as the owner of a field can change
+        without an event."""
         self._derived.forget()
         self.changed()
 

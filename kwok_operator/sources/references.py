@@ -71,7 +71,8 @@ class Sources:
         self._local = local
 
     async def find(self, group: Group) -> Found:
-        """Returns the present source of a group's template."""
+        """Finds what a group's template copies at present, and remembers that the group copies
+        it."""
         source = group.spec.template.source
         if source is None:
             self._followers.pop(group.name, None)
@@ -107,8 +108,8 @@ class Sources:
         await self._local.close()
 
     def fleet(self, cluster: RemoteCluster | None) -> Link:
-        """Returns the link to the nodes that the provider config reads. They are followed until it
-        names another cluster."""
+        """Returns the link to the nodes that the provider config reads. These nodes are followed
+        until the config names another cluster."""
         self._fleet = cluster
         link = self._link(cluster)
         link.start()
