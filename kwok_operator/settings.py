@@ -1,8 +1,8 @@
 """The flags of `kwok-operator run`, as values.
 
-Each flag has an environment variable of the same name with the prefix KWOK_OPERATOR_; a flag wins.
-`RunSettings` declares each flag at its field: its help, its default, and how its text becomes a
-value. Errors name the flag or the variable, the value, and a right example.
+Each flag has an environment variable of the same name with the prefix KWOK_OPERATOR_; if both are
+set, the flag counts. `RunSettings` declares each flag at its field: its help, its default, and how
+its text becomes a value. Errors name the flag or the variable, the value, and a right example.
 """
 
 import argparse
@@ -84,8 +84,8 @@ ABOVE_0: Final = math.ulp(0.0)
 def number_between(
     words: str, least: float, most: float, *, whole: bool = False, unit: str = ""
 ) -> Callable[[str], Any]:
-    """Returns a parser of numbers within these limits, with or without `unit`; `words` say what
-    is right."""
+    """Returns a parser of numbers within these limits, with or without `unit`; `words` describe a
+    right value, for the error."""
 
     def parse(text: str) -> float:
         bare = text.removesuffix(unit)
@@ -403,7 +403,7 @@ def _check_election(settings: RunSettings, values: Values) -> None:
     """Checks that the renew deadline is shorter than the Lease, and the retry period than the
     deadline.
 
-    Either of two may be wrong: the error is about the one that was given.
+    If two values contradict each other, the error names the one that was set, not a default.
     """
     duration, deadline, period = (
         f"leader-elect-{name}" for name in ("lease-duration", "renew-deadline", "retry-period")

@@ -126,8 +126,8 @@ def is_rolled_out(deployment: Mapping[str, Any]) -> bool:
 def as_stream(manifests: Iterable[Mapping[str, Any]]) -> str:
     """Returns the objects as JSON values that follow one another, for kubectl to apply.
 
-    It is no List: kubectl 1.36 has the API server validate single objects. For a List it validates
-    by itself, and for that the API server builds its whole OpenAPI document, which takes a second
-    of CPU after each change of a CRD.
+    They are not put into a List: single objects are validated by the API server, but a List by
+    kubectl (1.36) itself. For that the API server builds its whole OpenAPI document, which takes a
+    second of CPU after each change of a CRD.
     """
     return "\n".join(json.dumps(each, default=str) for each in manifests)

@@ -39,8 +39,8 @@ class LinearAxis:
     def up_to(
         cls, most: float, *, start: float, end: float, ticks: int, steps: Iterable[float] = BOUNDS
     ) -> "LinearAxis":
-        """Makes an axis with at most so many ticks; `steps` are the allowed distances, small
-        ones first."""
+        """Makes an axis with at most `ticks` ticks; `steps` are the allowed distances between them,
+        small ones first."""
         step = next((step for step in steps if most / step <= ticks), max(most, 1.0))
         return cls(max(math.ceil(most / step - 1e-9), 1) * step, step, start, end)
 

@@ -23,7 +23,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def parse_time(text: str) -> int:
     """Reads an RFC 3339 time with a zone, in milliseconds since the epoch. Raises ValueError for
-    anything else, and before the epoch."""
+    anything else, and for a time before the epoch."""
     time = datetime.fromisoformat(text)
     if time.tzinfo is None:
         raise ValueError(f"{text!r} has no time zone: write it as 2026-01-02T03:04:05Z")

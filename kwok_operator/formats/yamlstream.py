@@ -3,8 +3,8 @@
     chunks of text  --lines, by indentation-->  text of an element  --yamltext-->  DocumentPiece
 
 An element of a list begins at a dash that is indented like the first one (block style, which
-programs print). Lists in another style, and all other parts of a document, are read as a whole.
-Anchors can't be used in another element than their own.
+programs print). Lists in another style, and all other parts of a document, are read as a whole. An
+anchor can be used only in the element in which it stands.
 """
 
 import re

@@ -67,7 +67,7 @@ class GroupCollector(Collector):
     group is deleted."""
 
     def of(self, name: str) -> GroupNumbers:
-        """Returns the numbers of a group, for a pass to set."""
+        """Returns the numbers of a group, which a pass then sets."""
         numbers = self.own.get(name) or self.sharing.get(name)
         if numbers is None:
             place = self.own if len(self.own) < self.limit else self.sharing

@@ -1,4 +1,4 @@
-"""Measures how late the event loop runs what is due. Requests and probes are answered as late.
+"""Measures how late the event loop runs what is due. Requests and probes are answered just as late.
 
     sleep(INTERVAL) ──> awake again, this much too late: observed
 

@@ -129,7 +129,8 @@ def memory_limit(files: Sequence[Path] = _LIMITS) -> float:
 
 
 def resource_of(path: str) -> str:
-    """Returns the plural of the resource in a path, or "other" if we never request it.
+    """Returns the plural of the resource in a path, or "other" for a resource that the operator
+    never requests.
 
     >>> resource_of("/api/v1/namespaces/default/events/web.1")
     'events'
@@ -234,8 +235,8 @@ class Metrics(ProcessMetrics):
         self._gauge("kwok_operator_groups_waiting_for_room", text, waiting)
 
     def loop_lag(self, wall: float, cpu: float) -> None:
-        """Counts a delay of the event loop: `wall` seconds, of which our CPU time was `cpu` at
-        most.
+        """Counts a delay of the event loop: it lasted `wall` seconds, and this thread computed for
+        at most `cpu` of them.
         """
         self._loop_lag.observe(wall)
         for clock, seconds in (("wall", wall), ("cpu", cpu)):

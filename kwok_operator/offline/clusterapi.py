@@ -145,8 +145,8 @@ class _Converter:
         return self._terms.keys.group == DEFAULT_GROUP
 
     def _outside(self, group: CapiGroup) -> Iterator[Finding]:
-        """Yields a finding if the replicas in a file are outside the bounds. In a cluster this
-        isn't checked, as autoscalers change replicas there."""
+        """Yields a finding if the replicas in a file are outside cluster-autoscaler's bounds. In a
+        cluster this isn't checked, as autoscalers change replicas there."""
         size, least, most = group.size, group.min_size, group.max_size
         place = self._scalables[group.scalable.id][1]
         if size != group.scalable.replicas or size is None or not most or place.path:

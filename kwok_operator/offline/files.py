@@ -37,7 +37,8 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class FoundObject:
-    """An object in a file. `config` and `config_document` are only for a provider config."""
+    """An object in a file. `config` is set if it has a provider config, and `config_document` has
+    the text of that config if it is in a ConfigMap."""
 
     file: str
     document: Document

@@ -291,7 +291,8 @@ class Assembly:
             self.companions.group_changed(name)
 
     def _try_template(self, name: str) -> None:
-        """Schedules a pass over a group that tries its template anew."""
+        """Schedules a pass over a group in which the API server checks the group's template
+        again."""
         self._templates.forget(name)
         self.queue.add(name)
 
@@ -456,8 +457,8 @@ class Assembly:
         self._doubt_all()
 
     def _doubt_all(self) -> None:
-        """Has everything listed again: the API server may have missed our watches, or was
-        restored."""
+        """Requests new lists of everything: after an outage of the API server, our watches may have
+        missed events, or its data was restored."""
         self.store.doubted.set()
         self.list_followed_anew()
 

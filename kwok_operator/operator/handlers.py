@@ -96,20 +96,21 @@ async def on_group(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
 
 @kopf.on.event(API_GROUP, API_VERSION, POOL_PLURAL)
 async def on_pool(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
-    """Schedules passes over the groups that name the pool, and writes the pool's status later."""
+    """Stores the pool. Passes over the groups that name it are scheduled, and its status is written
+    later."""
     _operator(memo).parts.pools.objects.seen(*_seen(event))
 
 
 @kopf.on.event(API_GROUP, API_VERSION, PROFILE_PLURAL)
 async def on_profile(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
-    """Has all profiles compiled again, and kwok's Stages updated."""
+    """Stores the profile. All profiles are then compiled again, and kwok's Stages updated."""
     _operator(memo).parts.profiles.objects.seen(*_seen(event))
 
 
 @kopf.on.event("v1", "configmaps")
 async def on_configmap(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
-    """Wakes the groups that copy from the ConfigMap, and the provider config if it is the
-    ConfigMap's."""
+    """Stores the ConfigMap. This wakes the groups that copy from it, and the provider if the
+    provider config is in it."""
     _operator(memo).parts.configmaps.objects.seen(*_seen(event))
 
 

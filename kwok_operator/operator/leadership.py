@@ -90,9 +90,9 @@ class Fence:
 
 class Elector:
     """Takes the Lease, renews it, and releases it. `fence` refuses the writes of a replica that
-    doesn't lead; `client` must be one that it doesn't check.
+    doesn't lead; `client` must be one whose requests the fence doesn't check.
 
-    `identity` is this replica's, unlike any other's; `wall` returns the time of day.
+    `identity` is that of this replica, which no other has; `wall` returns the time of day.
     """
 
     def __init__(

@@ -5,8 +5,8 @@ lists, and only then work on groups. A standby waits for the Lease and writes no
 new is started, pending writes end, the nodes stay, the Lease is released.
 
 If a part that must run for ever ends, the program ends with an error: a restart costs little, and
-an operator of which only half runs misleads. Such parts are also the leadership and kopf
-(handlers.py).
+an operator of which only half runs misleads. The leadership and kopf (handlers.py) are such parts,
+too.
 """
 
 import asyncio
@@ -169,8 +169,8 @@ class Operator:
 
         A standby's watch may lag behind, wait for a retry, or be cut unnoticed. So it is restarted
         from its last version, and first replays what has happened since. It has caught up when it
-        reaches the latest resourceVersion; as that may belong to another kind, also when no event
-        comes any more.
+        reaches the latest resourceVersion. As that version may belong to an object of another kind,
+        it has also caught up when no event comes any more.
         """
         now = await self.parts.nodes_version()
         watch.remove_done_callback(self._part_ended)

@@ -79,8 +79,8 @@ def _check_whole(manifest: Mapping[str, Any], kind: str) -> list[FieldProblem]:
 
 
 def _check_units_of_generated(manifest: Mapping[str, Any]) -> Iterator[FieldProblem]:
-    """Checks that a group whose name the API server makes names no units by that name: it is their
-    domain, and nobody knows it in advance."""
+    """Checks that a group with `generateName` names no units unless it names their domain.
+    Otherwise the domain is the group's name, which nobody knows in advance."""
     metadata = value_at(manifest, "metadata")
     if not value_at(metadata, "generateName") or value_at(metadata, "name") is not None:
         return
@@ -145,8 +145,8 @@ def _check_texts(texts: Any, part: str) -> Iterator[FieldProblem]:
 
 
 def _check(value: Any, schema: Mapping[str, Any], path: Path, kind: str) -> Iterator[FieldProblem]:
-    """Checks a value and all its parts. `kind` is that of the whole object, whose fields are
-    suggested for misspelt ones; or ""."""
+    """Checks a value and all its parts. `kind` is the kind of the whole object, by which the right
+    place of a misplaced field is suggested; without a suggestion for ""."""
     problem = _mismatch(value, schema)
     problems = [_problem(path, problem)] if problem else []
     if not problems and isinstance(value, dict):
