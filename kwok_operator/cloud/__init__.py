@@ -4,9 +4,9 @@
     draws:     seed, group, serial, purpose ──> a random number ──> a span of time
     arrival:   requested ──> failed, tried again, its Node appears       (drawn anew, always alike)
     life:      Node ──> Ready, taints off, devices there, notice, gone   (recorded on the Node)
-    stock:     which instances get room in stock and pools; asking, record: how that is recorded
+    stock:     which instances get room in stock and pools; room, record: how status has that
     desired:   how each Node of a group should be now, and which Nodes get notice
-    shaping:   what to write into a Node for that; annotations, nodeparts: its format there
+    shaping:   what to write into a Node to make it so; annotations, nodeparts: in which form
     summary:   instances in few words, for status, conditions and cluster-autoscaler
     clouds:    what a pass observed, and what the cloud decides on its plan; step: the pass itself
 

@@ -161,7 +161,8 @@ def _success(cloud: Cloud, who: InstanceSeed, *, start: int, tries: int) -> Iter
 
 
 def _failure(cloud: Cloud, who: InstanceSeed, *, tries: int) -> CreationFailure | None:
-    """The failure of a try: the first one that names the serial, else one by probability."""
+    """Returns how a try fails: by the first rule that names the serial, else by one drawn by
+    probability; None if it doesn't fail."""
     rules = _rules(cloud, tries)
     by_chance = _by_chance(rules)
     certain = _certain(rules, who)
@@ -180,7 +181,8 @@ def _rules(cloud: Cloud, tries: int) -> list[CreationFailure]:
 
 
 def _certain(rules: Sequence[CreationFailure], who: InstanceSeed) -> CreationFailure | None:
-    """The failure that is certain: it names the serial, or its probability is 1."""
+    """Returns the rule by which tries are certain to fail: it names the serial, or its probability
+    is 1."""
     named = (rule for rule in rules if names_serial(rule.serials, who.serial))
     by_chance = next(iter(_by_chance(rules)), None)
     sure = by_chance is not None and float(by_chance.probability or 0) >= 1

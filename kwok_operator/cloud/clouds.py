@@ -99,7 +99,7 @@ class CloudDecision:
 
 @dataclass(slots=True)
 class _Known:
-    """A cache of what the last pass of a group found; it holds for the group with this uid."""
+    """What the last pass of a group found. It is valid for the group with this uid only."""
 
     uid: str
     upkeep: Upkeep = field(default_factory=Upkeep)
@@ -442,7 +442,8 @@ def _requested(
     each: Amounts,
     units: Units,
 ) -> CloudRequest:
-    """Takes from the plan what concerns the cloud; `late` are stuck nodes that go now."""
+    """Takes from the plan what concerns the cloud; `late` are the serials of stuck nodes that are
+    deleted now."""
     here = seen.terminating.keys() | seen.records.keys()
     batches = compact(plan.batches, here=here, gone=frozenset(late)) if late else plan.batches
     return CloudRequest(

@@ -224,8 +224,8 @@ def draw_life(
 ) -> Life:
     """Draws the life of a Node that is created now.
 
-    `capacity` is the Node's, as quantities: only resources in it can come late. Without it, all
-    that the spec names do.
+    `capacity` is that of the Node, as quantities: only resources in it can come late. Without it,
+    all resources that the spec names can.
     """
     never = happens(cloud.failures.never_ready, who, what="never-ready")
     return Life(

@@ -81,7 +81,8 @@ def with_condition(conditions: Iterable[Condition], new: Condition, *, now: str)
 
 
 def is_amount(text: str) -> bool:
-    """Whether the API server accepts this quantity: anybody may have edited the life."""
+    """Whether the API server accepts this quantity. Anybody may have edited the annotation that has
+    it."""
     try:
         return parse_quantity(text) >= 0
     except ValueError:

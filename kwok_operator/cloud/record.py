@@ -226,9 +226,10 @@ def outstanding(
 
 
 def redated(batches: Iterable[Batch], *, granted: Set[int], at: str) -> tuple[Batch, ...]:
-    """Returns the batches with the granted serials in batches of their own, dated `at`.
+    """Returns the batches with the granted serials in batches of their own, dated `at`, when their
+    tries begin.
 
-    Their tries begin then. The ranges stay in order and don't overlap.
+    The ranges stay in order and don't overlap.
     """
     return tuple(part for batch in batches for part in _split(batch, granted, at))
 

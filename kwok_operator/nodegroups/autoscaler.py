@@ -238,7 +238,7 @@ def _goes(fleet: Fleet, victim: Victim) -> bool:
 
 def with_names(fleet: Fleet, going: Iterable[str]) -> frozenset[str]:
     """Returns the names to delete: those in the spec whose nodes still exist, and `going`. Raises
-    RefusedError."""
+    RefusedError if there are too many."""
     kept = {name for name in fleet.named if _is_known(fleet, name)}
     names = kept | set(going)
     if len(names) > MAX_NODES_TO_DELETE:

@@ -54,8 +54,9 @@ class Facts:
     is the update in progress.
 
     `autoscaled` says whether cluster-autoscaler may drive the group, `hindrance` (reason, sentence)
-    why it can't; `known_from_one`, that it needs an existing node to know all about the group's
-    nodes. `conditions` and `fields` come from the steps of the pass (nodegroups/steps.py).
+    why it can't; `known_from_one` says that it learns everything about the group's nodes only from
+    an existing one. `conditions` and `fields` come from the steps of the pass
+    (nodegroups/steps.py).
     """
 
     generation: int

@@ -121,7 +121,6 @@ class Operator:
         return self.parts.mirror is not None and await preflight.may_keep_csi_nodes(self._client)
 
     async def _start(self) -> None:
-        """Starts all parts in order."""
         self._spawn("watch the event loop", watch_lag(self._metrics.loop_lag))
         parts, playing = self.parts, self.parts.playing
         await preflight.check_permissions(

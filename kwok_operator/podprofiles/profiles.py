@@ -130,7 +130,6 @@ class Profiles:
         self._look_again_after = LOOK_AGAIN_AFTER
 
     def _seen(self, old: StoredProfile | None, new: StoredProfile | None) -> None:
-        """Reacts to a profile that is new, was changed, or is gone."""
         self._leftovers = True
         if old is None or new is None or (old.uid, old.generation) != (new.uid, new.generation):
             self._news.set()

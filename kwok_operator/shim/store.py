@@ -168,7 +168,7 @@ class Store:
         return nodes.there.keys() | nodes.gone if nodes else frozenset()
 
     def target(self, group: Group) -> int:
-        """Returns the target size as the group's fleet has it, without making the fleet."""
+        """Returns the same target size as `fleet(group).target`, without making the fleet."""
         return target_of(group.spec, group.status, count=lambda: len(self.fleet(group).present))
 
     def fleet(self, group: Group) -> Fleet:

@@ -159,8 +159,8 @@ class Timeout(_Part):
 
 
 class Rule(_Part):
-    """What may go wrong with one kind of call, or with any (`*`): in `groups`, or without these in
-    all groups with spec.cloud.apiTrouble."""
+    """What may go wrong with one kind of call, or with any (`*`), about one of `groups`; without
+    `groups`, about any group with spec.cloud.apiTrouble."""
 
     name: Annotated[str, BeforeValidator(_rpc)]
     groups: frozenset[str] | None = None
