@@ -75,7 +75,7 @@ class NotLeadingError(KwokOperatorError):
 
 
 class TemplateError(KwokOperatorError):
-    """A template can't be made a node."""
+    """A template can't become a node."""
 
     def __init__(self, *, field: str, value: object, problem: str, remedy: str = "") -> None:
         self.field = field
@@ -217,7 +217,7 @@ may succeed."""
 
 
 class TooManyRequestsError(ApiError):
-    """429: the API server asks to wait; `retry_after` is for how many seconds, if it says so."""
+    """429: the API server asks to wait, for `retry_after` seconds if it says so."""
 
 
 class ServerError(ApiError):

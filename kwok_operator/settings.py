@@ -69,8 +69,8 @@ def _variable(flag: str) -> str:
 
 
 def parsed(source: str, text: str, parse: Callable[[str], Any]) -> Any:
-    """Parses a value; raises SettingsError if `parse` raises ValueError with the rest of the
-    sentence."""
+    """Parses the value of `source` (a flag or variable). If `parse` raises ValueError, raises
+    SettingsError with a sentence that ends with the ValueError's text."""
     try:
         return parse(text)
     except ValueError as error:

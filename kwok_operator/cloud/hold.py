@@ -86,7 +86,8 @@ class HoldLink:
     def condition(self, *, wanted: bool) -> Verdict:
         """The condition CloudSimulated: whether nodes can be kept not Ready as spec.cloud demands.
 
-        `wanted` says that something in spec.cloud needs that. It shows what `current` last found.
+        `wanted` says that something in spec.cloud needs that. The condition shows what `current`
+        last returned.
         """
         if not wanted:
             return Verdict(True, "NothingToHold", NOTHING_TO_HOLD)

@@ -57,7 +57,8 @@ class Refusal:
         return self.pool, self.reason, self.fault
 
     def joined(self, later: "Refusal") -> "Refusal":
-        """Joins this and an alike refusal of this time or later; the time is the later one."""
+        """Joins this refusal with an alike one of the same time or later. The result has the later
+        time."""
         return replace(later, serials=self.serials | later.serials)
 
 

@@ -62,8 +62,8 @@ class DesiredShape:
     """How a live Node is to be patched.
 
     `life` is None on a Node about which nothing was decided. `taint` marks Nodes under notice;
-    `now` is RFC 3339; `noticed_at` (milliseconds) is written into its annotation. `kwok_alive`
-    says whether a Node that is made Ready stays so, and may take pods.
+    `now` is RFC 3339; `noticed_at` (milliseconds) is written into the Node's annotation.
+    `kwok_alive` says whether a Node that is made Ready stays so, and may take pods.
     """
 
     desired: DesiredNode
@@ -144,7 +144,7 @@ def born(
 def changes(live: Node, shape: DesiredShape) -> tuple[Patch, ...]:
     """Returns the patches that bring `live` to the desired shape; () if it has it.
 
-    Lists are written whole: the patches hold for the resourceVersion of `live`, and no other.
+    Lists are written whole, so the patches are valid only for the resourceVersion of `live`.
     """
     labelled = constants.HOLD_LABEL in part_of(live, "metadata", "labels")
     label = shape.hold is Hold.STAGE and not shape.desired.ready
@@ -173,7 +173,7 @@ def changes(live: Node, shape: DesiredShape) -> tuple[Patch, ...]:
 def carried_over(wanted: Node, live: Node, *, missing: Collection[str]) -> Node:
     """Returns `wanted`, the Node of an edited template, with the annotations and label of `live`.
 
-    Resources that it still lacks (`missing`, by name) come later, in the amounts of the edited
+    Resources that `live` still lacks (`missing`, by name) come later, in the amounts of the edited
     template; those that the template doesn't have any more don't come.
     """
     node: Node = {**wanted, "metadata": {**wanted["metadata"]}, "status": {**wanted["status"]}}
@@ -201,7 +201,7 @@ def carried_over(wanted: Node, live: Node, *, missing: Collection[str]) -> Node:
 
 
 def shown_text(desired: DesiredNode, hold: Hold) -> str:
-    """Describes the desired state in few words: if they change, the Node has to be written.
+    """Describes the desired state in few words. If the words change, the Node has to be written.
 
     A Node that can't be held is described as Ready.
     """

@@ -5,9 +5,9 @@
     state, fault      --autoscaler_state-->  Creating or Running, and the error, if any
     outage, pools     --outage-->            Verdict of the condition Outage
 
-The last row counts the instances that have no row of their own; the rows are only shown, never
-read back. A reason is a word for programs and for the table that kubectl prints. Counts in a
-message change often; a caller that is to write seldom compares only status and reason.
+The last row counts the instances that have no row of their own; the rows are only shown, never read
+back. A reason is a word for programs and for the table that kubectl prints. Counts in a message
+change often; a caller that wants to write seldom should compare only status and reason.
 """
 
 from collections import Counter

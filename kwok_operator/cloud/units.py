@@ -16,8 +16,8 @@ from kwok_operator.topology.layout import Layout
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """An outage of a group since `since` (milliseconds), None for no outage: of all of it, or of
-    the units with these places of its topology's domain."""
+    """An outage of a whole group; or, if `places` is set, of the units with these places of the
+    domain. `since` is in milliseconds, None for no outage."""
 
     since: int | None = None
     places: PlaceRanges | None = None

@@ -15,7 +15,8 @@ from kwok_operator.nodegroups.nodewriter import FIELD_MANAGER
 
 class CompanionWriter:
     """Writes companions, each with one or a few requests. `count_request()` is called before each
-    request, to count it, except the `first` of a job, which the executor has counted."""
+    request, to count it, but not before the `first` request of a job, which the executor has
+    counted."""
 
     def __init__(
         self,

@@ -39,7 +39,7 @@ class DocumentPiece:
 
 
 class PieceError(ManifestError):
-    """A text can't be read further. `cut`: it is right so far, but ends too early."""
+    """A text can't be read further. `cut`: the text is right so far, but ends too early."""
 
     def __init__(self, problem: str, *, line: int, column: int, cut: bool = False) -> None:
         self.problem = problem

@@ -84,7 +84,8 @@ class Document:
 def is_text_without_quotes(value: str) -> bool:
     """Whether YAML 1.1 and 1.2 both read `value` without quotes as exactly this text.
 
-    Uses patterns that need one pass: a parser would follow any aliases and brackets in it.
+    It uses patterns, which take one pass over the text; a parser would follow any aliases and
+    brackets in it.
     """
     if value != value.strip() or not value.isprintable() or value in _NO_TEXTS:
         return False

@@ -43,7 +43,7 @@ _ERRORS: Final[Mapping[int, type[ApiError]]] = {
 def check_status(
     status: int, headers: Mapping[str, str], body: bytes, *, method: str, path: str
 ) -> None:
-    """Raises the error class of an answer that isn't a success."""
+    """Raises the error that an answer's status stands for, unless it is a success."""
     if 200 <= status < 300:
         return
     try:

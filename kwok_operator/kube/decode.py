@@ -244,7 +244,7 @@ def _whole(raw: object) -> dict[str, Any]:
 def _adapters(
     raw: Any,
 ) -> tuple[TypeAdapter[Any], TypeAdapter[_List[Any]], TypeAdapter[_Event[Any]]]:
-    """Returns the adapters of an object, a list and an event, which take 26 ms to make."""
+    """Returns pydantic's adapters of an object, a list and an event. Making them takes 26 ms."""
     return TypeAdapter(raw), TypeAdapter(_List[raw]), TypeAdapter(_Event[raw])
 
 

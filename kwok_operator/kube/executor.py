@@ -112,7 +112,7 @@ class _Plan:
     don't count: they were in flight together."""
 
     def advance(self) -> Any:
-        """Returns the next new job, and reads the one after it ahead."""
+        """Returns the next new job, and reads the job after it from the iterator already."""
         job, self.upcoming = self.upcoming, next(self.jobs, _NONE_LEFT)
         return job
 

@@ -71,8 +71,8 @@ class FollowedKind(Generic[T]):
     def listed(
         self, bodies: Sequence[Mapping[str, Any]], version: int, *, restored: bool = False
     ) -> None:
-        """Enters a list of all objects; `version` is its resourceVersion. Newer events override it,
-        unless the cluster was restored."""
+        """Enters a list of all objects; `version` is its resourceVersion. Objects that newer events
+        have reported stay as they are, unless the cluster was restored."""
         items = {
             item.name: item
             for item in map(self._read, bodies)

@@ -137,8 +137,8 @@ def _entries(section: object, kind: str, where: str) -> Iterable[tuple[str, dict
 
 
 def _absolute(body: dict[str, Any], directory: Path) -> dict[str, Any]:
-    """Makes paths absolute: they are relative to the file, as is a plugin's command with a
-    slash."""
+    """Makes paths absolute. In the file they are relative to its directory, as is a plugin's
+    command that contains a slash."""
     for key in _PATHS:
         if body.get(key):
             body[key] = str(directory / str(body[key]))

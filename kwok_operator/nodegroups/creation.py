@@ -246,7 +246,7 @@ class _PlannedNodes:
 def rendered_for(
     parts: Parts, group: Group, node: Node, endpoint: KubeletEndpoint | None
 ) -> NodeTemplate:
-    """Returns the template as nodes of the group are made from it now."""
+    """Serialises `node`, the template of the group, for the nodes that are created now."""
     return render(
         node,
         group=group.name,

@@ -263,7 +263,7 @@ def _goes_on(record: NodeRecord, named: Set[str]) -> bool:
 
 
 class _Names(Mapping[int, str]):
-    """Maps serials to names of nodes. A view, as a copy in each pass would cost time."""
+    """Maps serials to names of nodes. It is a view, as a copy in each pass would cost time."""
 
     def __init__(self, records: Mapping[int, NodeRecord]) -> None:
         self._records = records

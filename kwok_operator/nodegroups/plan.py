@@ -175,11 +175,11 @@ def make_plan(
     now: str,
     may_create: bool,
 ) -> Plan:
-    """Makes the plan; `now` (RFC 3339) dates requests. Not `may_create` stops all but deletions.
+    """Makes the plan; `now` (RFC 3339) dates requests. Unless `may_create`, it only deletes nodes.
 
-    Requested instances without a node are taken back before nodes are deleted, the newest first. A
-    node named in `scaleDown.nodesToDelete` is deleted whatever the target; the target alone says
-    how many remain.
+    If the target falls, requested instances without a node are cancelled first (the newest first),
+    then nodes are deleted. A node named in `scaleDown.nodesToDelete` is deleted whatever the
+    target; the target alone says how many remain.
     """
     named = {n: names.serial(n) for n in sorted(spec.scale_down.nodes_to_delete)}
     condemned = {s for s in named.values() if s is not None} | observed.ended

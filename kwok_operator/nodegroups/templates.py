@@ -118,8 +118,8 @@ class _Entry:
 
 
 class Templates:
-    """Keeps the resolution of each group's template. It is made once for each uid, generation and
-    version of the sources.
+    """Keeps the resolution of each group's template. A resolution is made once for each uid,
+    generation and version of the sources.
 
     `clock` returns monotonic seconds, `draw` random numbers in [0, 1).
     """

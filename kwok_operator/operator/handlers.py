@@ -212,5 +212,5 @@ def _operator(memo: kopf.Memo) -> Operator:
 
 
 def _seen(event: kopf.RawEvent) -> tuple[Mapping[str, Any], bool]:
-    """Returns the object, and whether it is gone."""
+    """Returns the object of an event, and whether it was deleted."""
     return event["object"], event["type"] == "DELETED"

@@ -216,7 +216,7 @@ class Operator:
         logger.info("stopped")
 
     def _keep(self, name: str, part: Callable[[], Awaitable[None]]) -> None:
-        """Starts a part that is started again after errors."""
+        """Starts a part as a task, which runs the part again after errors."""
         self._spawn(name, keep_running(name, part))
 
     def _spawn(self, name: str, part: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

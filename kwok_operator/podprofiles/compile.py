@@ -245,8 +245,8 @@ class _Stages:
 
     @property
     def _may_end_first(self) -> bool:
-        """Whether any pod's containers could end before it is Ready. If not, Stages need no check
-        for it."""
+        """Whether any pod's containers could end before it is Ready. If none can, the Stages need
+        no check for that."""
         lives = self._lives
         ends = [lives.after[position] for position, _ in self._ending]
         ends += [] if lives.run is None else [lives.run]

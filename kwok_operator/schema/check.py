@@ -67,7 +67,7 @@ def check_by_schema(manifest: Mapping[str, Any], schema: Mapping[str, Any]) -> l
 
 
 def _without_rules(schema: Any) -> Any:
-    """Returns a schema without its rules, as these are only in CEL."""
+    """Returns a schema without its rules. They exist in CEL only, which can't be evaluated here."""
     if isinstance(schema, Mapping):
         return {key: _without_rules(part) for key, part in schema.items() if key != RULES}
     return [_without_rules(each) for each in schema] if isinstance(schema, list) else schema

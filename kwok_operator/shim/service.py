@@ -374,8 +374,8 @@ def _node_group(group: Group) -> pb.NodeGroup:
 
 
 def instance_name(store: Store, node: pb.ExternalGrpcNode) -> str:
-    """Returns the instance's name. cluster-autoscaler's placeholders have their providerID as
-    name."""
+    """Returns the name of the instance that cluster-autoscaler means. A placeholder, which it makes
+    for an instance without a Node, has its providerID as name."""
     if node.name == node.providerID:
         return node.providerID.removeprefix(store.provider_id_prefix)
     return str(node.name)

@@ -5,8 +5,8 @@
     record:  which requested instances have which places, in status and back
     step:    the part of a pass: each new instance gets the lowest free place of its domain
 
-A *place* is a number from 0: with racks of 18, place 40 is in rack 2. Serials are never used twice,
-places are, as those of a repaired machine: whatever comes next fills the lowest hole. The place is
-recorded in status, with the serial, before the node exists; then the node's annotation says it.
-Groups that name one `domain` fill the same places together.
+A *place* is a number from 0: with racks of 18, place 40 is in rack 2. A serial is never used twice,
+but a place is, like that of a repaired machine: the next instance gets the lowest free place. The
+place is recorded in status, with the serial, before the node exists; then the node's annotation
+says it. Groups that name one `domain` fill the same places together.
 """
