@@ -156,8 +156,8 @@ class ApiError(KwokOperatorError):
 
     @property
     def by_policy(self) -> bool:
-        """Whether an admission webhook or policy refused the request; the account's rights don't
-        matter then."""
+        """Whether an admission webhook or policy refused the request, so that more rights of the
+        account would not help."""
         return " denied " in self.message
 
     def __str__(self) -> str:

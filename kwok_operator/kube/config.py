@@ -42,8 +42,8 @@ async def load_connection(
     service_account: Path = SERVICE_ACCOUNT,
     clock: Callable[[], float] = time.time,
 ) -> ApiConnection:
-    """Finds the API server to use, and logs in there. With `in_cluster`, it must be that of this
-    pod.
+    """Finds the API server to use, and logs in there. With `in_cluster`, only that of this pod's
+    cluster is accepted.
 
     `flag` is the name of the flag that gave the file, for messages. Raises ConnectionConfigError
     with one line: what was searched for, and what to do.

@@ -1,4 +1,4 @@
-"""Reduces the memory of TLS connections, with asyncio's own event loop.
+"""Reduces the memory that TLS connections take with asyncio's own event loop.
 
 asyncio gives each connection a read buffer of 256 KiB and fills it at once; the size is a constant
 without a setting. With 64 connections that is a fifth of the operator's memory, for answers of 2

@@ -67,7 +67,7 @@ def hindrance(
 ) -> tuple[str, str] | None:
     """Returns reason and sentence why CA can't drive the group at present; None if it can.
 
-    `gpu_labels` maps names of groups to their GPU labels: all groups that CA may drive and that set
+    `gpu_labels` maps the names of all groups that CA may drive to their GPU labels, if they set
     one.
     """
     if paused:

@@ -164,8 +164,9 @@ def clean_node(node: Mapping[str, Any], *, field: str, keep_images: bool = False
 
     `field` is where users wrote the node ("spec.template.node"), for messages. The list of images
     that the machine has pulled is long, and stays only with `keep_images`. A label or annotation
-    may be null: when merged over another node, it removes that node's. Raises TemplateError if the
-    value is not a Node at all or has a part of an unusable type.
+    may be null: when `node` is merged over another node, null removes that node's label or
+    annotation. Raises TemplateError if the value is not a Node at all or has a part of an unusable
+    type.
     """
     short = _shortened(node, keep_images=keep_images)
     _check_depth(short, field=field)

@@ -104,8 +104,9 @@ class Target:
 class Rollout:
     """An update of outdated nodes to the present template.
 
-    `max_unavailable` is None where nodes are patched. `held` means that none may be replaced: the
-    group has more nodes than the operator's limit leaves for it, and would not get them again.
+    `max_unavailable` is None if nodes are patched and not replaced. `held` means that none may be
+    replaced: the group has more nodes than the operator's limit leaves for it, and would not get
+    them again.
     """
 
     strategy: UpdateStrategyType

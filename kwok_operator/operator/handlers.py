@@ -12,8 +12,8 @@ If kopf ends, the process ends with an error, and its supervisor restarts it: al
 API server. kopf ends if a watch reports an error that it does not know, or if a CRD that it watches
 is deleted.
 
-kopf is imported here and nowhere else, while the Kubernetes clients are hidden from it. It would
-import installed ones for logins and models that are not used here: 35 MB.
+kopf is imported here and nowhere else, while the Kubernetes clients are hidden from it. If they are
+installed, kopf would import them for logins and models that are not used here, which takes 35 MB.
 """
 
 import asyncio

@@ -52,7 +52,7 @@ def make_identity(environ: Mapping[str, str] = os.environ) -> str:
 
 
 class Fence:
-    """Lets writes pass until a time of `clock`. That time can be moved later as long as it has not
+    """Lets writes pass until a deadline on `clock`, which can be postponed as long as it has not
     come."""
 
     def __init__(self, clock: Callable[[], float] = elapsed) -> None:

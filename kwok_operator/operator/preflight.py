@@ -1,7 +1,7 @@
 """Checks what the operator needs to start: an API server, permissions, the CRD of groups.
 
-An unreachable API server or a missing permission ends the program with one line, as both need a
-person. A missing CRD is waited for: in a new cluster it often comes a moment later.
+If the API server is unreachable or a permission is missing, the program ends with one line, as only
+a person can mend that. A missing CRD is waited for: in a new cluster it often comes a moment later.
 """
 
 import asyncio

@@ -17,7 +17,7 @@ def marked(node: Node, labels: Mapping[str, str], annotations: Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class PlacedBirth:
-    """How a Node is created in its place."""
+    """The labels and annotations with which a Node is created in its place."""
 
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
