@@ -92,8 +92,8 @@ class CloudDecision:
 
     @property
     def writes(self) -> bool:
-        """Whether nodes have to be patched beside the plan: to change their shape, or to note that
-        their deletion is put off."""
+        """Whether nodes have to be patched in addition to the plan: to change their shape, or to
+        note that their deletion is put off."""
         return bool(self.reshape or self.postpone)
 
 

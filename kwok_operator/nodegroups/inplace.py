@@ -109,9 +109,9 @@ def _owned(live: Node, *path: str, manager: str) -> tuple[frozenset[str], frozen
 def _ours_in_status(live: Node, kind: str, *, manager: str) -> frozenset[str]:
     """Returns the keys of a map in status that only the manager owns.
 
-    The API server notes no owner of the status with which a node is created, and it was the
-    operator who created the node. So if managedFields names the operator at all, keys without an
-    owner are its own.
+    The API server notes no owner of the status with which a node is created, and the operator
+    created the node. So if managedFields names the operator at all, keys without an owner are its
+    own.
     """
     entries = live["metadata"].get("managedFields") or ()
     if not any(entry.get("manager") == manager for entry in entries):

@@ -156,8 +156,8 @@ class NodeCache:
 
     `changed(group)` is called after changes that may concern the group. `initialised(name,
     endpoint, ...)` is called when a Ready node has a kubelet endpoint that the cache did not know:
-    the operator may have written the endpoint of a node that is seen for the first time, but a
-    later one only kwok can have written.
+    the operator may have written the endpoint of a node that is seen for the first time, but only
+    kwok can have written a later one.
     """
 
     def __init__(

@@ -275,13 +275,13 @@ def _patches(rollout: Rollout | None) -> bool:
 def _replaced(
     observed: ObservedGroup, staying: list[int], rollout: Rollout | None, *, target: int
 ) -> list[int]:
-    """Returns the outdated serials to replace now: those that aren't Ready, then those that aren't
-    usable, then the oldest of the usable ones.
+    """Returns the outdated serials to replace now: those that aren't Ready, then those that are
+    Ready but not usable, then the oldest of the usable ones.
 
-    At most `max_unavailable` nodes may be missing or unusable: usable nodes are replaced only as
-    far as that allows. Replacing an unusable node makes none unavailable; but it waits while
-    `max_unavailable` new nodes are on their way, as with a Deployment, because what made the old
-    nodes unusable may do so with the new ones.
+    Usable nodes are replaced only as far as `max_unavailable` nodes at most are missing or not
+    usable. Of the Ready ones that aren't usable, at most `max_unavailable` are replaced, less the
+    new nodes that are on their way, as with a Deployment: what made the old ones unusable may do so
+    with the new ones.
     """
     if rollout is None or rollout.max_unavailable is None or rollout.held:
         return []

@@ -458,7 +458,7 @@ class Assembly:
 
     def _doubt_all(self) -> None:
         """Requests new lists of everything: after an outage of the API server, our watches may have
-        missed events, or its data was restored."""
+        missed events, or its data may have been restored."""
         self.store.doubted.set()
         self.list_followed_anew()
 

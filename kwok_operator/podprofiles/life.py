@@ -8,8 +8,8 @@
                the number of restarts
 
 Without backoffLimitPerIndex, the pods that a Job makes for one index differ only in the random end
-of their names. So their failures are drawn by the pod's name: by the index, the same index would
-fail each time.
+of their names. So their failures are drawn by the pod's name: if the index decided, the same index
+would fail each time.
 """
 
 from collections.abc import Iterator
@@ -287,7 +287,7 @@ class Lives:
 
     @property
     def _within_run(self) -> str:
-        """Returns jq that returns its input or, if that is less, the length of the run of $pod."""
+        """Returns jq that yields its input, but at most the length of the run of $pod."""
         if self.run is None:
             return ""
         return f" | [., ($pod | {self.jq_run()} // infinite)] | min"

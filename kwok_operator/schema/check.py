@@ -146,7 +146,7 @@ def _check_texts(texts: Any, part: str) -> Iterator[FieldProblem]:
 
 def _check(value: Any, schema: Mapping[str, Any], path: Path, kind: str) -> Iterator[FieldProblem]:
     """Checks a value and all its parts. `kind` is the kind of the whole object, by which the right
-    place of a misplaced field is suggested; without a suggestion for ""."""
+    place of a misplaced field is suggested; if it is "", nothing is suggested."""
     problem = _mismatch(value, schema)
     problems = [_problem(path, problem)] if problem else []
     if not problems and isinstance(value, dict):
