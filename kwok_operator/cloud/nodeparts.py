@@ -66,7 +66,8 @@ def notice(desired: DesiredNode, life: Life | None) -> Condition:
 
 
 def with_condition(conditions: Iterable[Condition], new: Condition, *, now: str) -> list[Condition]:
-    """Returns the conditions with `new` instead of the one of its type; unchanged if equal."""
+    """Returns the conditions with `new` in place of the one of its type. If that one says the same,
+    it stays as it is."""
     found = list(conditions)
     at = next((i for i, c in enumerate(found) if c.get("type") == new["type"]), len(found))
     old = found[at] if at < len(found) else {}

@@ -48,7 +48,8 @@ class Block:
         return str(kind(self.first))
 
     def within(self, prefix: int) -> int:
-        """Returns the number of the larger block with this prefix that contains it."""
+        """Returns the number, counted from 0, of the larger block with this prefix that contains
+        the block."""
         return self.first >> (self.bits - prefix)
 
     def __str__(self) -> str:

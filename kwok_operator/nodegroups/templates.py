@@ -82,7 +82,7 @@ class Resolution:
     """The node that new nodes copy, or why there is none.
 
     `reason` is a word for `error`. `origin` says what the node was copied from. With `missing`, the
-    source has no node at the moment, and this is the last one known. `retry_in` is set if the API
+    source has no node at the moment, and `node` is the last one known. `retry_in` is set if the API
     server has not checked the template: the seconds until the next try.
     """
 

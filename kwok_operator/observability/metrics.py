@@ -285,9 +285,7 @@ class Metrics(ProcessMetrics):
         numbers.cloud.instances = tuple(counts.get(state, 0) for state in INSTANCE_STATES)
 
     def instance_failed(self, group: str, class_: str, count: int = 1) -> None:
-        """Counts tries to create instances that failed in the simulated cloud, by the error's
-        class.
-        """
+        """Counts failed tries to create instances in the simulated cloud, by class of error."""
         self._groups.counting_cloud(group).failures[class_] += count
 
     def interrupted(self, group: str, reason: str, count: int = 1) -> None:

@@ -39,8 +39,9 @@ async def apply_each(
 ) -> list[T | Failure]:
     """Applies each group. Returns for each the result, or the error why it can't be written.
 
-    One group's failure doesn't stop the others. But if `FAILURES` in a row fail, the API server is
-    in trouble, and an error of the last ones is raised. Errors of other types are raised at once.
+    One group's failure doesn't stop the others. But if `FAILURES` groups in a row fail, the API
+    server seems to be in trouble, and one of their errors is raised. Errors of other types are
+    raised at once.
     """
     ends: list[T | Failure] = []
     in_a_row = 0

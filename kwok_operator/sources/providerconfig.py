@@ -269,8 +269,8 @@ class _Reader:
         return key
 
     def _gpu(self, nodes: Mapping[str, Any]) -> tuple[str | None, tuple[str, ...], tuple[str, ...]]:
-        """Returns the GPU label's key, the GPU types and notes, from all places where samples have
-        had them."""
+        """Returns the GPU label's key, the GPU types and notes, from all fields in which sample
+        configs have had them."""
         given: list[tuple[str, dict[str, Any]]] = []
         for at, parent in (("nodes.", nodes), ("", self._root)):
             value = parent.get("gpuConfig")

@@ -76,7 +76,8 @@ class Http2ConnectionError(Exception):
 
 
 class StreamError(Exception):
-    """The client broke a rule within one stream, which gets a RST_STREAM; the others go on."""
+    """The client broke a rule within one stream, which gets a RST_STREAM; the client's other
+    streams go on."""
 
     def __init__(self, stream_id: int, code: ErrorCode, reason: str) -> None:
         super().__init__(reason)
