@@ -6,7 +6,7 @@ First come, first served. What is held counts first and is never taken away, eve
 smaller. A request needs room in all of its pools. There is no ledger: what is held is counted from
 groups and nodes each time, and the caller records the decision before anything is created.
 
-The instances of a request are alike, so its first ones find room.
+The instances of a request are alike, so if there is room for some only, the first ones get it.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

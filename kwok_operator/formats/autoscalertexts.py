@@ -121,7 +121,7 @@ class AutoscalerStatus:
 
 
 def triggered(message: str) -> tuple[ScaleUp, ...]:
-    """Reads `pod triggered scale-up: [{a 0->3 (max: 10)}]`; empty for another text."""
+    """Reads `pod triggered scale-up: [{a 0->3 (max: 10)}]`; () for another text."""
     return scale_ups(message) if message.startswith("pod triggered scale-up") else ()
 
 

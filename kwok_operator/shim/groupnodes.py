@@ -4,8 +4,8 @@
     a group's new status  --expect-->        Nodes that must exist by now, but were not seen yet
 
 Groups and Nodes come by two watches, and either may be ahead of the other. Once an instance's Node
-exists, the group's status no longer lists the instance. Then it is remembered here until the watch
-shows the Node.
+exists, the group's status no longer lists the instance. Then the instance is remembered here until
+the watch shows its Node.
 """
 
 from collections.abc import Sequence, Set
