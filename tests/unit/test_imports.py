@@ -16,7 +16,12 @@ HEAVY = (
     "grpc",
     "google.protobuf",
     "hpack",
+    "kwok_operator.comparison",
     "kwok_operator.controlplane",
+    "kwok_operator.importing",
+    "kwok_operator.offline",
+    "kwok_operator.rehearsal",
+    "kwok_operator.shim",
 )
 
 LOADED = f"""
