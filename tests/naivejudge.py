@@ -187,14 +187,27 @@ def naive(all_: History, scope: FigureScope) -> Figures:
     values["gangs.broken"] = sum(gang.broken for gang in gangs)
     _counts(all_, scope, values)
     _claims(all_, scope, values)
-    incomplete |= {name for name in values if _lacks(all_, name)}
+    outages = _outages(all_.lines)
+    incomplete |= {name for name in values if _lacks(name, *outages)}
     return (
         {name: value for name, value in values.items() if narrows(name, scope)},
         {name for name in incomplete if narrows(name, scope)},
     )
 
 
-def _lacks(all_: History, name: str) -> bool:
+def _outages(lines: Iterable[RecordedLine]) -> tuple[set[str], set[str]]:
+    """The kinds whose watch is broken at the end, and those that were listed again."""
+    broken = dict[str, bool]()
+    listed = set[str]()
+    for line in lines:
+        if isinstance(line, WatchLine) and line.state == "listed":
+            listed.add(line.of)
+        elif isinstance(line, WatchLine):
+            broken[line.of] = line.state == "broken"
+    return {kind for kind, is_so in broken.items() if is_so}, listed
+
+
+def _lacks(name: str, broken: set[str], listed: set[str]) -> bool:
     made_of = (
         {"pods", "budgets"}
         if name == "disruptions.beyondBudget"
@@ -218,14 +231,7 @@ def _lacks(all_: History, name: str) -> bool:
     of_now = (of_now and not name.endswith(".max")) or (
         name.startswith(("utilisation", "gangs.crossRack")) and name.endswith(".final")
     )
-    broken = dict[str, bool]()
-    listed = set[str]()
-    for line in all_.lines:
-        if isinstance(line, WatchLine) and line.state == "listed":
-            listed.add(line.of)
-        elif isinstance(line, WatchLine):
-            broken[line.of] = line.state == "broken"
-    return any(broken.get(kind) or (kind in listed and not of_now) for kind in made_of)
+    return any(kind in broken or (kind in listed and not of_now) for kind in made_of)
 
 
 def _of_workload(scope: FigureScope, full: str, rehearsed: str) -> bool:

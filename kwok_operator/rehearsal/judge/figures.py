@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from pydantic import Field
-from pydantic.alias_generators import to_camel
 
 from kwok_operator.causes.phases import PHASES
 from kwok_operator.cloud.summary import COUNTED as STATUS_COUNTS
@@ -111,7 +110,10 @@ class FigureScope(ScenarioPart):
     @property
     def by(self) -> dict[str, str]:
         """The names that the scope is narrowed by, by part."""
-        return {to_camel(name): value for name, value in self if value}
+        fields = type(self).model_fields
+        return {
+            f.alias or name: value for name, f in fields.items() if (value := self.__dict__[name])
+        }
 
     def __str__(self) -> str:
         return ", ".join(f"{key} {value}" for key, value in self.by.items())
