@@ -1,8 +1,7 @@
 """The simulated cloud of several groups, pass by pass, without an API server."""
 
-import asyncio
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -31,6 +30,17 @@ def pool_object(name: str, **spec: Any) -> dict[str, Any]:
 
 
 _NUMBERS = itertools.count(1)
+
+
+def _returned(deciding: Coroutine[Any, Any, CloudDecision | None]) -> CloudDecision | None:
+    """Runs it to its end without an event loop, which takes longer than a decision: it pauses only
+    to let others run."""
+    try:
+        while True:
+            deciding.send(None)
+    except StopIteration as ended:
+        decision: CloudDecision | None = ended.value
+        return decision
 
 
 class World:
@@ -111,7 +121,7 @@ class World:
         )
         if outlook is None:
             return None
-        turn = asyncio.run(
+        turn = _returned(
             self.clouds.decide(
                 group,
                 memory,
