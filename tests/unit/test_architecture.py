@@ -8,8 +8,9 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import grimp
 import pytest
@@ -43,28 +44,40 @@ def modules(*roots: str) -> dict[str, str]:
     }
 
 
+class Contents(NamedTuple):
+    functions: list[tuple[str, int]]
+    """With how many lines each has."""
+    classes: list[str]
+    impure_calls: list[str]
+    """Those that need no import, or the import of a module that is pure otherwise."""
+
+
+@cache
+def contents(source: str) -> Contents:
+    found = Contents([], [], [])
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                found.functions.append((name, (node.end_lineno or node.lineno) - node.lineno + 1))
+            case ast.ClassDef(name=name):
+                found.classes.append(name)
+            case ast.Call(func=ast.Name(id=name)) if name in _IMPURE_CALLS:
+                found.impure_calls.append(name)
+            case ast.Call(func=ast.Attribute(attr=name, value=owner)) if (
+                name in _CLOCK_METHODS and ast.unparse(owner).split(".")[-1] in ("datetime", "date")
+            ):
+                found.impure_calls.append(f"{ast.unparse(owner)}.{name}")
+    return found
+
+
 def too_long(source: str) -> Iterator[str]:
     """A sentence for the module, if it is too long, and for each function that is."""
     lines = len(source.splitlines())
     if lines > MAX_MODULE_LINES:
         yield f"the module has {lines} lines"
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            length = (node.end_lineno or node.lineno) - node.lineno + 1
-            if length > MAX_FUNCTION_LINES:
-                yield f"{node.name} has {length} lines"
-
-
-def impure_calls(source: str) -> Iterator[str]:
-    """The calls that need no import, or the import of a module that is pure otherwise."""
-    for node in ast.walk(ast.parse(source)):
-        match node:
-            case ast.Call(func=ast.Name(id=name)) if name in _IMPURE_CALLS:
-                yield name
-            case ast.Call(func=ast.Attribute(attr=name, value=owner)) if (
-                name in _CLOCK_METHODS and ast.unparse(owner).split(".")[-1] in ("datetime", "date")
-            ):
-                yield f"{ast.unparse(owner)}.{name}"
+    for name, length in contents(source).functions:
+        if length > MAX_FUNCTION_LINES:
+            yield f"{name} has {length} lines"
 
 
 def is_listed(module: str) -> bool:
@@ -77,8 +90,9 @@ def test_modules_and_functions_are_short() -> None:
 
 
 def test_pure_modules_call_nothing_impure() -> None:
-    found = {name: [*impure_calls(text)] for name, text in modules(PACKAGE).items()}
-    assert {name: calls for name, calls in found.items() if calls and is_listed(name)} == {}
+    listed = {name: text for name, text in modules(PACKAGE).items() if is_listed(name)}
+    found = {name: contents(text).impure_calls for name, text in listed.items()}
+    assert {name: calls for name, calls in found.items() if calls} == {}
 
 
 def test_every_module_that_could_be_pure_is_listed_so() -> None:
@@ -89,17 +103,17 @@ def test_every_module_that_could_be_pure_is_listed_so() -> None:
         name
         for name, source in modules(PACKAGE).items()
         if source.strip() and not graph.find_children(name)
-        if name not in impure and not any(impure_calls(source)) and not is_listed(name)
+        if name not in impure and not is_listed(name) and not contents(source).impure_calls
     }
     assert could_be == set()
 
 
 def test_a_name_means_one_class() -> None:
     found = Counter(
-        node.name
+        name
         for source in modules(PACKAGE).values()
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+        for name in contents(source).classes
+        if not name.startswith("_")
     )
     assert {name for name, times in found.items() if times > 1} == set()
 
