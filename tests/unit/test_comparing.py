@@ -217,25 +217,27 @@ def test_a_warm_up_does_not_count(
     assert marked["counts"] is False
 
 
-@pytest.mark.parametrize("at", [2, 4, 7, 8], ids=["warm-up", "pair", "repeat", "half a repeat"])
 def test_broken_off_anywhere_it_counts_what_it_would_have(
-    path: Path, fake: FakeRehearse, monkeypatch: pytest.MonkeyPatch, at: int
+    path: Path, fake: FakeRehearse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_busy(monkeypatch, fake, "1-b")
     whole = path.parent / "whole"
     assert compare(path, f"--output={whole}", warm_up=True) == 0
-    order, fake.order[:] = [*fake.order], []
-    fake.breaks_at = at
-    assert compare(path, warm_up=True) == 130
-    if at == 8:  # half of a repeat takes the place of nothing
-        assert not any(run["repeated"] for run in told(path)["runs"])
-    assert compare(path, warm_up=True) == 0
-    # Beside the run that was broken off, only warm-ups are played twice.
-    again = [each for each in fake.order if not each.startswith("warm-up")]
-    assert [*dict.fromkeys(again)] == order[2:]
-    assert len(again) == len(order[2:]) + (at > 2)
+    order = [*fake.order]
     found = json.loads((whole / "comparison.json").read_text())
-    assert told(path)["runs"] == found["runs"]
+    for at in (2, 4, 7, 8):  # a warm-up, a pair, a repeat, half a repeat
+        fake.order.clear()
+        fake.breaks_at = at
+        assert compare(path, warm_up=True) == 130
+        if at == 8:  # half of a repeat takes the place of nothing
+            assert not any(run["repeated"] for run in told(path)["runs"])
+        assert compare(path, warm_up=True) == 0
+        # Beside the run that was broken off, only warm-ups are played twice.
+        again = [each for each in fake.order if not each.startswith("warm-up")]
+        assert [*dict.fromkeys(again)] == order[2:], at
+        assert len(again) == len(order[2:]) + (at > 2), at
+        assert told(path)["runs"] == found["runs"], at
+        shutil.rmtree(path.parent / "out")
 
 
 def test_what_is_judged_is_registered_first(
@@ -357,9 +359,13 @@ def test_without_a_control_plane_nothing_starts(
     assert fake.order == [] and not (path.parent / "out").exists()
 
 
-@pytest.mark.parametrize(
-    ("file", "change"),
-    [
+def test_a_run_that_was_edited_or_can_t_be_read_is_played_again(
+    path: Path, fake: FakeRehearse
+) -> None:
+    """As after a loss of power."""
+    assert compare(path) == 0
+    run = path.parent / "out" / "runs" / "1-b"
+    changes: list[tuple[str, dict[str, Any]]] = [
         ("run.json", {"facts": {"others": "x"}}),
         ("run.json", {"facts": {"came": None}}),
         ("run.json", {"facts": {"versions": [1]}}),
@@ -367,17 +373,16 @@ def test_without_a_control_plane_nothing_starts(
         ("verdict.json", {"figures": {PENDING: float("nan")}}),
         ("verdict.json", {"figures": {PENDING: 10**400}}),
         ("verdict.json", {"expectations": [1]}),
-    ],
-)
-def test_a_run_that_was_edited_is_played_again(
-    path: Path, fake: FakeRehearse, file: str, change: dict[str, Any]
-) -> None:
-    assert compare(path) == 0
-    fake.order.clear()
-    edited = path.parent / "out" / "runs" / "1-b" / file
-    edited.write_text(json.dumps({**json.loads(edited.read_text()), **change}))
-    assert compare(path) == 0
-    assert fake.order == ["1-b"]
+    ]
+    texts = [
+        (file, json.dumps({**json.loads((run / file).read_text()), **change}))
+        for file, change in changes
+    ]
+    for file, text in [*texts, *(("run.json", text) for text in ("", "{", "[]", '"é'))]:
+        fake.order.clear()
+        (run / file).write_text(text, encoding="latin-1")
+        assert compare(path) == 0
+        assert fake.order == ["1-b"], (file, text)
 
 
 def test_what_was_registered_is_not_edited_once_runs_were_seen(
@@ -439,18 +444,6 @@ def test_pods_that_did_not_come_are_no_arrivals_as_planned(path: Path, fake: Fak
     checks = {each["what"]: each for each in told(path)["fairness"]}
     assert not checks["arrivals as planned"]["held"]
     assert "up to 4 pods did not come, in 1 runs" in checks["arrivals as planned"]["said"]
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '"é'])
-def test_a_run_whose_file_can_t_be_read_is_played_again(
-    path: Path, fake: FakeRehearse, text: str
-) -> None:
-    """As after a loss of power."""
-    assert compare(path) == 0
-    fake.order.clear()
-    (path.parent / "out" / "runs" / "1-b" / "run.json").write_text(text, encoding="latin-1")
-    assert compare(path) == 0
-    assert fake.order == ["1-b"]
 
 
 def test_where_a_run_could_not_begin_it_says_how_to_go_on(
