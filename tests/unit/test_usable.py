@@ -5,9 +5,10 @@ The patch is applied as an API server would, to the node as it is by then.
 """
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kwok_operator.kube.taints import is_not_ready_taint
@@ -112,10 +113,26 @@ CHANGES = (
 )
 
 
-@given(seen=NODES.filter(lambda node: untaint(node) is not None), data=st.data())
-def test_a_changed_node_loses_what_was_seen_or_nothing(seen: Json, data: st.DataObject) -> None:
+NEW: Json = {
+    "metadata": {"uid": "1"},
+    "spec": {"taints": [OURS]},
+    "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+}
+
+
+@settings(max_examples=50)
+@given(
+    seen=NODES.filter(lambda node: untaint(node) is not None),
+    changes=st.lists(st.sampled_from(CHANGES), max_size=3),
+)
+@example(seen=NEW, changes=[becomes_not_ready])
+@example(seen=NEW, changes=[gets_a_value])
+@example(seen=NEW, changes=[is_another_of_its_name])
+def test_a_changed_node_loses_what_was_seen_or_nothing(
+    seen: Json, changes: list[Callable[[Json], None]]
+) -> None:
     now = copy.deepcopy(seen)
-    for change in data.draw(st.lists(st.sampled_from(CHANGES), max_size=3)):
+    for change in changes:
         change(now)
     try:
         after = json_patch(now, untaint(seen) or [])
