@@ -43,7 +43,7 @@ DEPLOYMENTS, SETS, MACHINES = (
 ANNOTATED = {"metadata": {"annotations": {KEYS.delete_machine: "yes"}}}
 FINALIZER = "karpenter.sh/termination"
 INTERRUPTED = {"interruptions": {"lifetime": {"fixed": "1s"}, "notice": "0s"}}
-SLOW = {"failures": {"slowDeletion": {"serials": "0-9", "delay": {"fixed": "2s"}}}}
+SLOW = {"failures": {"slowDeletion": {"serials": "0-9", "delay": {"fixed": "1s"}}}}
 
 
 class _Server(FakeApiServer):
@@ -131,7 +131,7 @@ class Fleet(World):
 
 @pytest.fixture
 async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Fleet]:
-    monkeypatch.setattr(emulate, "STATUS_INTERVAL", 0.2)
+    monkeypatch.setattr(emulate, "STATUS_INTERVAL", 0.02)
     async with Fleet().running() as world:
         yield world
 
