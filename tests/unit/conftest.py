@@ -3,17 +3,12 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from kwok_operator.kube.client import KubeClient
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.certificates import Certificates, make_certificates
 from tests.fakes.recording import Clock, RecordedEvents
 from tests.fakes.reflecting import Names, Naps, Start, reflecting
-
-# How long something takes is no property of it: on a busy machine it is anything.
-settings.register_profile("unit", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("unit")
 
 
 @pytest.fixture
