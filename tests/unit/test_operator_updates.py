@@ -14,7 +14,8 @@ from tests.fakes.operator import NAME, WATCHES, Json, World
 from tests.fakes.troubles import TROUBLES, cause
 from tests.fakes.waiting import until
 
-SIZE = 30
+SIZE = 12
+"""More than the eight that are written at once."""
 
 
 class Updating(World):
@@ -69,7 +70,7 @@ async def test_updates_in_trouble_end_well(world: Updating, trouble: str) -> Non
 
 
 async def test_where_somebody_was_quicker_the_node_is_read_again(world: Updating) -> None:
-    world.server.fail(409, times=10, verb="patch", resource="nodes")
+    world.server.fail(409, times=6, verb="patch", resource="nodes")
     world.edit("2")
     await world.updated("2")
 
@@ -113,7 +114,7 @@ async def test_a_node_that_is_not_the_group_s_any_more_is_left_alone(world: Upda
 
 @pytest.mark.parametrize("code", [400, 403, 422])
 async def test_refusal_is_told_and_ends_with_its_reason(world: Updating, code: int) -> None:
-    world.server.fail(code, times=20, verb="patch", resource="nodes", message="no more today")
+    world.server.fail(code, times=10, verb="patch", resource="nodes", message="no more today")
     world.edit("2")
     await until(lambda: "refuses to update nodes: no more today" in str(world.status["conditions"]))
     await world.updated("2")
