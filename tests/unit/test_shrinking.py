@@ -155,7 +155,7 @@ async def test_what_was_planted_is_left_and_nothing_else(tmp_path: Path) -> None
     assert found.runs == runs.of.total() <= 60
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.integers(1, 60))
 async def test_no_more_runs_are_made_than_the_budget_allows(runs: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -171,7 +171,7 @@ async def test_no_more_runs_are_made_than_the_budget_allows(runs: int) -> None:
         assert whole or made.of.total() == runs
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.integers(0, 60), st.integers(0, 40))
 async def test_a_shrinking_that_was_killed_goes_on_where_it_was(at_run: int, torn: int) -> None:
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as other:
@@ -190,7 +190,7 @@ async def test_a_shrinking_that_was_killed_goes_on_where_it_was(at_run: int, tor
         assert first.of + then.of == undisturbed.of
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.randoms(use_true_random=False))
 async def test_what_comes_out_differently_is_tried_three_times_at_most(random: Any) -> None:
     def sometimes(doc: Doc) -> Symptom:
