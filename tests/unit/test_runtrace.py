@@ -108,7 +108,7 @@ def any_run(seed: int) -> list[RecordedLine]:
     return random_run(seed, nodes=10, pods=40) if seed % 3 == 0 else random_recording(seed)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.integers(0, 10**9))
 def test_slices_nest_and_arrows_lead_to_slices(seed: int) -> None:
     found = Read(any_run(seed))
@@ -128,7 +128,7 @@ def test_slices_nest_and_arrows_lead_to_slices(seed: int) -> None:
     found.arrows()
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.integers(0, 10**9))
 def test_pods_wait_and_run_as_long_as_the_judge_says(seed: int) -> None:
     lines = seen_at_once(any_run(seed))
