@@ -136,8 +136,8 @@ def _template_changed(spec: KwokNodeGroupSpec, after: KwokNodeGroupStatus) -> st
 def _begun(
     old: _Conditions, conditions: Iterable[Condition]
 ) -> Iterator[tuple[str, EventType, str, str]]:
-    """Yields the Events of conditions that begin, as (reason of the condition, type, reason,
-    message)."""
+    """Yields (reason of the condition, type, reason and message of the Event) for each condition
+    that begins."""
     said: set[str] = set()  # one cause can change several conditions; it gets one Event
     for condition in conditions:
         missing = condition.type == ConditionType.PROVISIONED and _failed(condition)
@@ -163,10 +163,10 @@ def _differs(before: Condition, now: Condition) -> bool:
 def _ended(
     old: _Conditions, new: _Conditions, *, after: KwokNodeGroupStatus, failed: bool
 ) -> Iterator[tuple[str, str, str]]:
-    """Yields the Events of conditions that end, as (reason that ended, reason and message of the
-    Event).
+    """Yields (reason that the condition had, reason and message of the Event) for each condition
+    that ends.
 
-    `failed` says whether the last Event about instances reported failures.
+    `failed`: the last Event about instances reported failures, so their arrival is worth an Event.
     """
     over: set[str] = set()
     for kind, well, reason in _TROUBLE:

@@ -51,10 +51,10 @@ class RefusedError(KwokOperatorError):
 class Fleet:
     """A group and its instances, by serial (the number in the name of a node).
 
-    `present` are the names of its Nodes that aren't terminating, `leaving` the serials of those
-    that are. `batches` are the serials that were requested, including those that have a Node;
-    `gone` those of them whose Node no longer exists. `ended` are Nodes that the simulated cloud
-    takes back. `next_serial` is the first that was never used.
+    `present` maps the serials of Nodes that aren't terminating to their names; `leaving` are the
+    serials of those that are. `batches` are the serials that were requested, including those that
+    have a Node; `gone` those of them whose Node no longer exists. `ended` are serials of Nodes that
+    the simulated cloud takes back. `next_serial` is the first that was never used.
     """
 
     group: str
@@ -112,7 +112,7 @@ class Fleet:
     def waiting(self) -> tuple[int, ...]:
         """Requested serials that have no Node yet and were not cancelled, oldest first.
 
-        Those from `next_serial` on are the ones that the operator is going to use next.
+        Those from `next_serial` on are requests that the operator has yet to record.
         """
         return self.plan.pending
 
@@ -224,8 +224,8 @@ def decrease(fleet: Fleet, delta: int) -> Change | None:
 
 
 def _goes(fleet: Fleet, victim: Victim) -> bool:
-    """Whether naming the victim for deletion changes anything. Raises RefusedError if the name
-    belongs to no instance of the group."""
+    """Whether the victim must be added to `nodesToDelete`: it isn't named there yet, and its Node
+    exists or may still be created. Raises RefusedError if it is no instance of the group."""
     serial = fleet.names.serial(victim.name)
     if serial is None or (serial >= fleet.next_serial and not fleet.is_waiting(serial)):
         raise RefusedError(
@@ -251,8 +251,8 @@ def with_names(fleet: Fleet, going: Iterable[str]) -> frozenset[str]:
 
 
 def _is_known(fleet: Fleet, name: str) -> bool:
-    """Whether a name stands for an instance that may exist. Names with serials that are not used
-    yet count, too: the operator then skips these serials."""
+    """Whether a name in `nodesToDelete` still has an effect: its instance may exist, or its serial
+    is yet to be used, and the operator will skip it."""
     serial = fleet.names.serial(name)
     if serial is None:
         return False

@@ -202,8 +202,8 @@ def clean_node(node: Mapping[str, Any], *, field: str, keep_images: bool = False
 
 
 def rough_size(node: Mapping[str, Any], *, field: str, keep_images: bool = False) -> int:
-    """Returns about how many bytes of JSON `clean_node` would have to search; counting them is far
-    faster.
+    """Returns roughly how many bytes of JSON `clean_node` would search. Computing this is far
+    faster than that search.
 
     Annotations count half: a real node may have 256 KiB of them, most of which are removed. Raises
     TemplateError if the node nests too deep.
@@ -282,7 +282,7 @@ def taint_list(spec: Mapping[str, Any], *, field: str) -> list[dict[str, Any]]:
 
 
 def merge_taints(taints: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Keeps the last taint of each key and effect: the API server refuses duplicates."""
+    """Returns the last taint of each key and effect, as the API server refuses duplicates."""
     merged: dict[tuple[str, str], dict[str, Any]] = {}
     for taint in taints:
         merged[(str(taint.get("key")), str(taint.get("effect")))] = taint

@@ -115,11 +115,11 @@ def _reference(name: str, uid: str) -> dict[str, str]:
 def scaling_patch(
     group: Group, *, target: int | None, names: Collection[str] | None
 ) -> list[dict[str, Any]]:
-    """Returns a JSON Patch that sets spec.targetSize and spec.scaleDown.nodesToDelete (None:
-    unchanged) of the group as it was read; empty if nothing changes.
+    """Returns a JSON Patch that sets spec.targetSize to `target`, and spec.scaleDown.nodesToDelete
+    to `names` (None: unchanged); empty if `group` has these values already.
 
-    It tests the generation, so it fails if the spec has changed meanwhile, but not after a write of
-    the status.
+    The patch tests the generation: it fails if the spec has changed since `group` was read, but not
+    after a write of the status.
     """
     patch: list[dict[str, Any]] = []
     if target != group.spec.target_size:

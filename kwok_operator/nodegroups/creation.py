@@ -122,8 +122,8 @@ class NodeCreation:
         self._poster = poster
 
     async def create(self, result: PassResult, node: Node, stop: Stop) -> None:
-        """Creates the nodes that a plan adds, of the template `node`. Raises one of FAILED_REQUEST
-        if some could not be created."""
+        """Creates the nodes that the plan in `result` adds; they copy `node`. Raises one of
+        FAILED_REQUEST if some could not be created."""
         born_ready = result.group.spec.template.are_born_ready
         for step in result.steps:
             await step.before_nodes()
@@ -246,7 +246,7 @@ class _PlannedNodes:
 def rendered_for(
     parts: Parts, group: Group, node: Node, endpoint: KubeletEndpoint | None
 ) -> NodeTemplate:
-    """Serialises `node`, the template of the group, for the nodes that are created now."""
+    """Returns the NodeTemplate of the nodes that the group creates now; they copy `node`."""
     return render(
         node,
         group=group.name,
@@ -260,6 +260,7 @@ def rendered_for(
 
 
 def _is_made_by_us(body: bytes) -> bool:
-    """Whether managedFields has an entry of the operator, which no webhook removes."""
+    """Whether the operator created this node: managedFields says so, even if a webhook removed all
+    other marks."""
     written = decode_dict(body)["metadata"].get("managedFields") or ()
     return any(entry.get("manager") == FIELD_MANAGER for entry in written)

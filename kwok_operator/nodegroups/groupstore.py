@@ -37,7 +37,7 @@ RETIRED_FOR = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Retired:
-    """A deleted group whose nodes the operator deletes, too."""
+    """A group that was deleted a while ago, and whose nodes the operator still deletes."""
 
     name: str
     uid: str
@@ -77,8 +77,8 @@ class GroupStore:
 
     @property
     def sure(self) -> bool:
-        """Whether the known groups may be acted on. False if it is doubted that a group still
-        exists, until a new list of the groups has settled that."""
+        """Whether the known groups may be acted on: False from a sign that they are wrong until all
+        groups have been listed again."""
         return not self.doubted.is_set() and not self._looked_into
 
     def get(self, name: str) -> Group | None:

@@ -145,8 +145,8 @@ def _identity(taint: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def after(patches: Iterable[Patch], *, ready: bool, tainted: bool) -> tuple[bool, bool]:
-    """Returns whether a Node is Ready, and whether it has the taint of new nodes, once these
-    patches are written."""
+    """Returns whether a Node is Ready, and whether it has the taint of new nodes, once `patches`
+    are written. `ready` and `tainted` say the same of the Node before."""
     for _, body in patches:
         for condition in body.get("status", {}).get("conditions", ()):
             if condition["type"] == "Ready":

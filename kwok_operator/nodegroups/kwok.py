@@ -215,8 +215,8 @@ class KwokLink:
             self._holder = lease.holder if lease is not None else None
 
     async def _read_again(self) -> None:
-        """Reads the followed Leases again. A change since the last reading shows that kwok is
-        alive."""
+        """Reads again the Lease that it follows, and the oldest Lease that was missing. If kwok has
+        renewed the one or taken the other, kwok is alive."""
         started, before = self._clock(), self._followed
         taken = (
             self._oldest_unleased is not None

@@ -97,8 +97,8 @@ class HeldBlocks:
 
     def taken(self, block: Block, *, node: str) -> int:
         """Returns 0 if no other node has an address of the block. Otherwise returns how many
-        blocks, this one included, can be skipped: those within a larger block of another node.
-        """
+        blocks, from this one on, are certainly taken: 1, or all up to the end of another node's
+        larger block."""
         if self._held.get(node) == block:
             return 0
         size = (block.bits, block.prefix)

@@ -202,15 +202,16 @@ class NodeCache:
             self._strays.setdefault(record.group, {})[record.name] = record
 
     def occupied(self, domain: str, *, apart: str) -> Set[int]:
-        """Returns the places of a topology domain in which nodes stand; strays of group `apart` are
-        left out."""
+        """Returns the places of a topology domain that are taken: those of the nodes, and of all
+        strays but those of group `apart`."""
         held = self._places.of(domain)
         groups = (group for group in self._strays if group != apart)
         away = frozenset[int]().union(*(self.places_of_strays(g, domain=domain) for g in groups))
         return held | away if away else held
 
     def places_of_strays(self, group: str, *, domain: str) -> frozenset[int]:
-        """Returns the places of the domain in which the group's strays stand, if they exist."""
+        """Returns the places of a domain that a group's strays had when last seen, and may still
+        have."""
         standing = (stray.place for stray in self.strays(group).values())
         return frozenset(p.number for p in standing if p is not None and p.domain == domain)
 

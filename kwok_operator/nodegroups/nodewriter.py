@@ -429,8 +429,8 @@ class NodeWriter:
 
 
 def require_marks(node: NodeView, name: str, *, group: str, uid: str, template_hash: str) -> None:
-    """Raises AlteredNodeError if a node lacks the marks of its group (label, annotations, owner) or
-    template (hash)."""
+    """Raises AlteredNodeError if a node has another name, or lacks a mark of its group (label,
+    annotations, owner) or of its template (hash)."""
     lost = _lost_marks(node, group=group, uid=uid)
     if node.name != name:
         lost.append("its name")

@@ -24,8 +24,8 @@ from kwok_operator.nodegroups.status import batches_of
 
 
 class Openings:
-    """Decides when to retry a write to a node that the API server may refuse, or that others may
-    undo.
+    """Decides when to try a write to a node again. The API server may refuse such a write, or
+    others may undo it.
 
     The first try is at once; the next one `FIRST` seconds later, and this pause doubles up to
     `longest` seconds. Tries more than `longest` seconds ago are forgotten.
@@ -55,9 +55,9 @@ class HashedNodes:
     """Remembers which nodes had the hash of the present template. If one of them no longer has it,
     somebody has removed the annotation: the node isn't outdated.
 
-    A node that now has the hash of the `former` template lost nothing: a late write of the operator
-    put it there. If a node's resourceVersion is lower than the one remembered, the cluster was
-    restored, and the memory starts anew.
+    A node that now has the hash of the `former` template has not lost its hash: the operator wrote
+    it there, late. If a node's resourceVersion is lower than the one remembered, the cluster was
+    restored, and all nodes are forgotten.
     """
 
     template_hash: str | None = None
@@ -143,9 +143,9 @@ class Memory:
         return f"Nodes may be altered and can't be put right: {few_names(self.unmended)}. {error}"
 
     def never_there(self, named: Set[str], *, absent: Sequence[str]) -> tuple[str, ...]:
-        """Returns those of the `absent` names in `nodesToDelete` for which this process has seen
-        no node, and no request for one: probably they were named by mistake. The nodes of the other
-        names have been deleted.
+        """Returns those of the `absent` names (in `nodesToDelete`, without a node) for which this
+        process has seen neither a node nor a request: probably they were named by mistake. The
+        other names are those of deleted nodes.
 
         Clients that name nodes, above all cluster-autoscaler, leave the names in nodesToDelete for
         a while after the nodes are gone.
@@ -257,8 +257,8 @@ def observe(group: Group, memory: Memory, cache: NodeCache) -> Observation:
 
 
 def _goes_on(record: NodeRecord, named: Set[str]) -> bool:
-    """Whether the instance of a deleted node that has a Machine goes on. It does while a finalizer
-    keeps the node, unless the operator deleted the node because the spec names it."""
+    """Whether a node that is being deleted and has a Machine still counts as an instance: a
+    finalizer keeps it, and the operator hasn't deleted it because the spec names it."""
     return record.held and not (record.dismissed and record.name in named)
 
 

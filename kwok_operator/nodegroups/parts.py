@@ -35,7 +35,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What the reconciler works with."""
+    """The objects that every pass uses, whatever the group."""
 
     store: GroupStore
     cache: NodeCache

@@ -1,6 +1,6 @@
 """Which places of a domain are taken: by the nodes that say so in an annotation.
 
-    annotation of a node  ──NodePlace.parse──>  OccupiedPlaces ──> the numbers of a domain
+    annotation of a node  ──NodePlace.parse──>  OccupiedPlaces ──> numbers taken in a domain
 
 A node keeps its place until it is gone: one that is being deleted still stands there. What a place
 means, and which node gets which, is not decided here (topology/).

@@ -31,16 +31,15 @@ WAITING: Final = (NODE_LIMIT, NO_ADDRESSES, NO_NAMES)
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Which serials can have a block of addresses. There are `number` blocks; serials that are
-    equal modulo `number` share one. `taken(serial)` is 0 if the block is free, else how many
-    serials from this one on have no free block."""
+    """The blocks of addresses that serials can have. There are `number` blocks; serials that are
+    equal modulo `number` share one. `taken(serial)` returns 0 if the serial's block is free, else
+    for how many serials, from this one on, the block is taken."""
 
     number: int
     taken: Callable[[int], int]
 
     def without(self, serials: Iterable[int]) -> "Places":
-        """Returns places where the blocks of these serials are taken, so that no other serial
-        gets them."""
+        """Returns a copy in which the blocks of these serials are taken."""
         kept, number = frozenset([s % self.number for s in serials]), self.number
         return replace(self, taken=lambda s: self.taken(s) or int(s % number in kept))
 
@@ -105,8 +104,8 @@ class Rollout:
     """An update of outdated nodes to the present template.
 
     `max_unavailable` is None if nodes are patched and not replaced. `held` means that none may be
-    replaced: the group has more nodes than the operator's limit leaves for it, and would not get
-    them again.
+    replaced: the group has more nodes than the operator's limit leaves for it, so it could not
+    create the new ones.
     """
 
     strategy: UpdateStrategyType
@@ -119,11 +118,11 @@ class Plan:
     """What a group needs next.
 
     `pending` are the serials that were requested and have no node yet, oldest first; `create` those
-    of them that may be created now. `delete` and `update` (to be patched) are names; `unknown` are
-    names to delete that no node has. `batches` and `next_serial` must be recorded before anything
-    is created or deleted. `replaced` is how many of `delete` are deleted for the `rollout`, `ended`
-    how many the simulated cloud takes back. `standing` has the places of `pending`, by serial, if
-    the group's nodes stand in places (topology/).
+    of them that may be created now. `delete` and `update` (to be patched) are names of nodes;
+    `unknown` are names to delete to which no node belongs. `batches` and `next_serial` must be
+    recorded before anything is created or deleted. Of the nodes to delete, `rollout` replaces
+    `replaced`, and the simulated cloud takes back `ended`. `standing` maps `pending` serials to
+    their places, if the group's nodes stand in places (topology/).
     """
 
     target: Target
@@ -336,7 +335,8 @@ def _shortened(target: Target, observed: ObservedGroup, short: int) -> Target:
 def _free_serials(
     observed: ObservedGroup, count: int, *, pending: list[int], avoid: set[int]
 ) -> list[int]:
-    """Returns the next serials, at most `count`, that can have addresses and names.
+    """Returns the next unused serials, at most `count`, that have free addresses and aren't in
+    `avoid`.
 
     No serial is above LAST_SERIAL. Addresses that are taken now may be free in the next pass.
     """

@@ -117,8 +117,8 @@ class WorkQueue:
         return min(until, self._anew.get(key, until)) if wish == self._wish(key) else 0.0
 
     def _begin_anew(self, key: str) -> None:
-        """Uses up the early try that `add(anew=True)` allowed, and sets the pause until the next
-        one."""
+        """Notes that a try begins early because of `add(anew=True)`, and how long the next early
+        try has to wait."""
         if self._anew.pop(key, None) is None:
             return
         now = asyncio.get_running_loop().time()

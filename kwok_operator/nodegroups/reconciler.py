@@ -162,7 +162,7 @@ class Reconciler:
 
     def _compare_gpu_labels(self, name: str) -> None:
         """Wakes other groups if this group's change of a GPU label makes the labels of all groups
-        differ, or agree again: it is in their status.
+        differ, or agree again: the status of these groups mentions the difference.
 
         Any change of a group, its deletion included, leads to a pass, and so to this comparison.
         """
@@ -300,8 +300,8 @@ class Reconciler:
     def _book(
         self, group: Group, plan: Plan, seen: Observation, *, strays: int, may_create: bool
     ) -> None:
-        """Records the nodes of this plan in the budget before other groups plan, as these share
-        what remains."""
+        """Records in the budget how many nodes the group has or is going to have, before other
+        groups plan: they share what remains."""
         active = may_create and not group.spec.paused
         nodes = len(seen.records) + len(plan.pending)
         limit, rollout = plan.target.limit, plan.rollout
@@ -420,8 +420,8 @@ class Reconciler:
         """Deletes the nodes of a group that is being deleted or is gone, faster than the garbage
         collector.
 
-        With `pods`, also handles nodes that the garbage collector has deleted already, as their
-        pods are left.
+        With `pods`, also deletes the pods of these nodes, and of those that the garbage collector
+        has deleted already.
         """
         cache = self._parts.cache
         records = [*cache.group(name).values(), *(cache.strays(name).values() if pods else ())]

@@ -157,10 +157,11 @@ def _within(serials: Set[int], first: int, last: int) -> frozenset[int]:
 
 
 def compact(batches: Sequence[Batch], *, here: Set[int], gone: Set[int]) -> tuple[Batch, ...]:
-    """Returns what remains of the batches when `here` exist as nodes and `gone` never will.
+    """Returns the batches without serials that need no record: those in `here` exist as nodes,
+    those in `gone` never will (again).
 
     A batch then ends at its last missing instance. Serials in the middle that exist stay in its
-    range, as their nodes show that they exist.
+    range, as their nodes show that they exist. More than MAX_BATCHES batches are merged.
     """
     kept: list[Batch] = []
     for batch in batches:
@@ -255,8 +256,8 @@ def deflated(data: bytes) -> str:
 
 
 def inflated(text: str, *, most: int) -> bytes:
-    """Reads at most so many bytes. Raises ValueError if there are more, or `deflated` can't have
-    written the text."""
+    """Returns the bytes from which `deflated` made `text`. Raises ValueError if they are more than
+    `most`, or `deflated` can't have written the text."""
     try:
         inflate = zlib.decompressobj()
         data = inflate.decompress(base64.b64decode(text, validate=True), most)

@@ -87,8 +87,8 @@ class StepPass:
         return False
 
     def shapes(self, node: NodeRecord) -> bool:
-        """Whether this step patches the node in its `writes`, and in these also removes the taint
-        of new nodes when pods may come."""
+        """Whether `writes` of this step patch the node, and remove its taint of new nodes when pods
+        may come. The reconciler then doesn't remove the taint."""
         return False
 
     def complete(self, nodes: list[NodeRecord]) -> list[NodeRecord]:
@@ -114,8 +114,8 @@ class StepPass:
         return None
 
     async def born(self, name: str, *, uid: str, made: int | None = None) -> None:
-        """Called after a node was created and before it takes pods. `made` is the time of its
-        creation (epoch milliseconds); None means just now."""
+        """Called after a node was created and before it takes pods, perhaps more than once. `made`
+        is the time of its creation (epoch milliseconds); None means just now."""
 
 
 class GroupStep:

@@ -1,13 +1,13 @@
 """Looks for strays: nodes of a group that vanished from the watch without our deleting them. They
 are gone, or have lost the marks (label, owner) by which the operator recognises them.
 
-    NodeCache.strays ──GET by name──> gone: forgotten, and made anew (many: by one list)
-                                  ├─> altered: marks restored; no node is made until they stay
-                                  └─> no success: that node is tried again, the pass goes on
-    HashedNodes ──of its nodes, those without the hash of their template──> altered, too
+    NodeCache.strays ──GET each, or one list──> gone: forgotten, so a plan creates other nodes
+                      ├─> altered: marks restored; no node is created until they stay
+                      └─> not read or repaired: tried again later, and the pass goes on
+    HashedNodes ──those that lost the hash of their template──> altered, too
 
-Otherwise a webhook that removes the label or the hash of each node would have nodes created without
-end. In a paused group strays are looked for only to free the room of those that are gone.
+Without this, a webhook that removes the label or the hash of each node would have nodes created
+without end. In a paused group strays are looked for only to free the room of those that are gone.
 """
 
 import logging
@@ -52,11 +52,12 @@ class Strays:
         stop: Callable[[], bool],
         at_work: Callable[[], AbstractAsyncContextManager[None]],
     ) -> Resolution:
-        """Notes in `memory` which of a group's nodes exist and are altered, and which could not be
-        read or repaired.
+        """Looks for a group's strays and altered nodes, and restores their marks. Notes in `memory`
+        which nodes are altered again and again, and which could not be read or repaired.
 
-        `at_work` is entered while requests are made. Returns `resolution`, the group's template; or
-        one without a node, and why, while new nodes would be altered as well.
+        `at_work` is entered while requests are made. Returns `resolution`, the group's template. If
+        nodes stay altered, it returns one without a node, and with the reason: new nodes would be
+        altered, too.
         """
         parts, before = self._parts, len(memory.altered) + len(memory.unmended)
         strays, stripped = parts.cache.strays(group.name), self._stripped(group, memory, resolution)
@@ -99,8 +100,8 @@ class Strays:
         *,
         stop: Callable[[], bool],
     ) -> dict[str, str]:
-        """Restores the marks of altered nodes. Returns the names of the nodes for which that
-        failed, each with the reason."""
+        """Restores the marks of altered nodes; of those in `stripped`, the template's hash. Returns
+        the errors of nodes for which that failed, by name."""
         parts, now, failed = self._parts, self._parts.clock.monotonic(), dict[str, str]()
         label = group_label(group.name, group.annotations.get(MACHINES_ANNOTATION, ""))
 

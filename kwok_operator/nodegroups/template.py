@@ -198,8 +198,8 @@ def _shape_field(resource: str) -> str:
 
 
 def _without_removals(given: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
-    """Drops nulls that remove a resource of the source. Other nulls stay, and are reported as
-    mistakes later."""
+    """Returns the amounts in `given` without the nulls that remove a resource which `known` has.
+    Other nulls stay, and are reported as mistakes later."""
     return {name: value for name, value in given.items() if value is not None or name not in known}
 
 

@@ -43,7 +43,7 @@ REMEDY_AT_SOURCE = "Correct it there, or spec.template; nodes that exist stay as
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Why a source has nothing to copy: `reason` for programs, and a sentence for people."""
+    """Why a source has nothing to copy: the reason of a condition, and a sentence for people."""
 
     reason: str
     message: str
@@ -81,9 +81,10 @@ class TemplateSources(Protocol):
 class Resolution:
     """The node that new nodes copy, or why there is none.
 
-    `reason` is a word for `error`. `origin` says what the node was copied from. With `missing`, the
-    source has no node at the moment, and `node` is the last one known. `retry_in` is set if the API
-    server has not checked the template: the seconds until the next try.
+    `error` is a sentence that says why, `reason` the condition's reason for it. `origin` says what
+    the node was copied from. With `missing`, the source has no node at the moment, and `node` is
+    the last one known. `retry_in` is set if the API server has not checked the template: the
+    seconds until the next try.
     """
 
     node: Node | None
@@ -97,7 +98,7 @@ class Resolution:
 
     @property
     def why_last(self) -> tuple[str, str] | None:
-        """Returns reason and sentence for a template that is only the last one known."""
+        """Returns reason and sentence why `node` is only the last one known; None if it isn't."""
         if self.node is None or self.missing is None:
             return None
         message = f"{self.missing.message}. New nodes copy the last template until there is one."

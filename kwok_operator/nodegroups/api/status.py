@@ -233,6 +233,6 @@ class KwokNodeGroupStatus(ApiModel):
     @field_validator("next_serial", mode="after")
     @classmethod
     def _only_ours(cls, value: int) -> int:
-        """Reads `nextSerial`. A number that the operator can't have written counts as 0; then the
-        names of nodes show which serials are used."""
+        """Returns `nextSerial`, or 0 if the operator can't have written this number. Then the names
+        of nodes show which serials are used."""
         return value if value <= LAST_SERIAL + 1 else 0
