@@ -79,7 +79,7 @@ class KubeClient:
     """Sends requests to one API server, as one identity. A `fence` can forbid its writes
     (fence.py).
 
-    `compressed` answers are for slow networks.
+    With `compressed` it requests gzipped answers, for slow networks.
     """
 
     def __init__(
@@ -363,8 +363,8 @@ _PAIR: Final = re.compile(rb"(?<!\\)((?:\\\\)*)(\\ud[89ab][0-9a-f]{2}\\ud[c-f][0
 
 
 def _as_yaml(data: bytes) -> bytes:
-    """Rewrites JSON for a reader of YAML, which doesn't understand JSON's escapes for characters
-    beyond U+FFFF."""
+    """Rewrites JSON so that a reader of YAML understands it: such a reader doesn't know JSON's
+    escapes for characters beyond U+FFFF."""
     return _PAIR.sub(lambda pair: pair[1] + json.loads(b'"%b"' % pair[2]).encode(), data)
 
 

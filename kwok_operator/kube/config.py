@@ -231,8 +231,8 @@ def _must_exist(path: str, what: str) -> None:
 
 
 def _cluster_info(cluster: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the cluster's data for an exec plugin with provideClusterInfo. The CA is data, never
-    a path."""
+    """Returns what an exec plugin with provideClusterInfo gets of a kubeconfig's cluster. If the CA
+    is in a file, the plugin gets its content, not the path."""
     info = {
         key: cluster[key]
         for key in ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url")

@@ -239,7 +239,8 @@ def _file(path: str | None, data: str | None) -> Iterator[str | None]:
 
 
 def _tls(endpoint: Endpoint) -> tuple[object, ...]:
-    """Returns everything that the TLS settings depend on, including when the files were changed."""
+    """Returns everything that the TLS settings depend on, with the times at which the files were
+    changed."""
     paths = (endpoint.ca_path, endpoint.certificate_path, endpoint.private_key_path)
     return (
         endpoint.server,

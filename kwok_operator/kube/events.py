@@ -226,8 +226,8 @@ class Recorder:
         *,
         now: datetime,
     ) -> _Record:
-        """Returns the Event with this content; if the object has many Events of the same reason,
-        the one Event that combines further ones."""
+        """Returns the record with this content, a new one if there is none. If the object has many
+        Events of the same reason already, it is the one that combines all further ones."""
         said = message
         name = event_name(reference, kind, reason, said)
         if name not in story.records:

@@ -112,7 +112,8 @@ class _Plan:
     don't count: they were in flight together."""
 
     def advance(self) -> Any:
-        """Returns the next new job, and reads the job after it from the iterator already."""
+        """Returns the next new job. `upcoming`, read ahead from the iterator, is then the job after
+        it."""
         job, self.upcoming = self.upcoming, next(self.jobs, _NONE_LEFT)
         return job
 
@@ -123,7 +124,8 @@ class _Plan:
             self.error = error
 
     def refuse(self, error: KwokOperatorError) -> None:
-        """Gives up one refused job; the plan goes on, and raises the first error at its end."""
+        """Notes that a job was refused; it isn't repeated. The plan goes on, unless REFUSALS jobs
+        in a row were refused, and raises the first error at its end."""
         self.refusals += 1
         self.error = self.error or error
         self.over = self.over or self.refusals >= REFUSALS
@@ -435,8 +437,8 @@ class Executor:
         return None
 
     def _set_alarm(self, now: float) -> None:
-        """Sets an alarm for the time at which a waiting job may begin, at most TICK seconds
-        away."""
+        """Sets an alarm for the time at which a waiting job may begin, but at most TICK seconds
+        from now."""
         earliest, most = now + self._pace.wait(now), self._pace.limit
         if len(self._calls) >= self._pace.limit:
             earliest = max(earliest, next(iter(self._calls.values())) + SLOW)

@@ -89,7 +89,7 @@ class FollowedKind(Generic[T]):
         self.newest = version if restored else max(self.newest, version)
 
     def wrote(self, new: T) -> None:
-        """Enters the object as the operator has just written it, without calling `changed`."""
+        """Enters the object as the operator has just written it. `changed` is not called."""
         self._objects[new.name] = new
         self.newest = max(self.newest, new.resource_version)
 
@@ -149,7 +149,8 @@ async def is_served(client: KubeClient, path: str) -> bool:
 async def list_into(
     client: KubeClient, path: str, known: FollowedKind[Any], *, page_size: int
 ) -> None:
-    """Lists a kind, and enters the objects in `known`. Without the kind's CRD, there are none."""
+    """Lists a kind, and enters the objects in `known`. If the kind's CRD is missing, `known`
+    becomes empty."""
     before = known.newest
     try:
         bodies, version = await list_objects(client, path, OBJECTS, page_size=page_size)

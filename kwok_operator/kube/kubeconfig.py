@@ -125,8 +125,8 @@ def _names(section: Mapping[str, object]) -> str:
 
 
 def _entries(section: object, kind: str, where: str) -> Iterable[tuple[str, dict[str, Any]]]:
-    """Yields name and body of each entry of a section, last entry first: of two with the same name,
-    the first in the file then wins."""
+    """Yields (name, body) of each entry of a section, the last entry first: in a dict made of them,
+    the first of two entries with the same name then remains."""
     if not isinstance(section, list | None):
         raise ConnectionConfigError(f"{where}: {kind} is not a list")
     for entry in reversed(section or []):

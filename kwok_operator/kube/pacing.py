@@ -31,7 +31,7 @@ class Rate:
         return self._due - now
 
     def count_request(self, now: float) -> None:
-        """Counts a call. If it is not due yet, the next calls wait longer."""
+        """Counts a call. If it comes before it is due, later calls wait longer."""
         if self._gap:
             self._due = max(self._due, now - CATCH_UP) + self._gap
 
@@ -83,8 +83,8 @@ class Pace:
         return self._lower(now, ticket, self.limit // 2)
 
     def failed(self, now: float, *, ticket: int) -> bool:
-        """Notes a failed call, but not an answer that asks to wait; returns whether the limit was
-        lowered."""
+        """Notes a call that failed, except by an answer that asks to wait; returns whether the
+        limit was lowered."""
         return self._lower(now, ticket, self.limit * 3 // 4)
 
     def _lower(self, now: float, ticket: int, limit: int) -> bool:

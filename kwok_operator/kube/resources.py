@@ -21,7 +21,8 @@ class ApiResource(NamedTuple):
     verbs: frozenset[str]
 
     def path(self, namespace: str = "", name: str = "") -> str:
-        """Returns the path of one object, of all objects in a namespace, or of all objects."""
+        """Returns the path of the object `name`; without `name`, that of all objects in the
+        namespace; without both, that of all objects."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         place = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
         return f"{root}{place}/{self.plural}" + (f"/{name}" if name else "")

@@ -59,7 +59,7 @@ class KopfSessions:
     watch.
 
     `listed(again)` is called when a path was listed; `again` says whether it was listed before. No
-    event reports objects that were deleted before a watch began, so the caller then looks for them.
+    event reports objects that were deleted before a watch began, so `listed` has to look for them.
     `restarted(path, cause)` is called when a watch is begun again.
     """
 
