@@ -457,8 +457,8 @@ class Assembly:
         self._doubt_all()
 
     def _doubt_all(self) -> None:
-        """Requests new lists of everything: after an outage of the API server, our watches may have
-        missed events, or its data may have been restored."""
+        """Requests new lists of groups and of all that kopf watches: after an outage of the API
+        server, our watches may have missed events, or its data may have been restored."""
         self.store.doubted.set()
         self.list_followed_anew()
 

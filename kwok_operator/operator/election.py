@@ -52,8 +52,7 @@ class Lease:
 
 
 class Candidate:
-    """One replica. Its identity belongs to this run alone: an earlier run of the same pod had
-    another."""
+    """One replica in an election. Each run has its own identity, even runs of the same pod."""
 
     def __init__(self, identity: str, terms: LeaseTerms) -> None:
         self.identity = identity
