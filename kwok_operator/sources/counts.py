@@ -42,8 +42,8 @@ def read_counts(
 ) -> tuple[Counts | None, tuple[str, ...]]:
     """Returns the counts, or None and sentences on why there are none.
 
-    `places` are descriptions of nodes with their annotations. For each count, the first node that
-    has its annotation decides.
+    `places` are (description, annotations) of nodes. For each count, the first node that has its
+    annotation decides.
     """
     counts: dict[str, tuple[str, int]] = {}
     problems: list[str] = []

@@ -126,7 +126,8 @@ class _Deriver:
 
     @property
     def _part(self) -> str:
-        """Returns the part of metadata in which the config's key is: labels or annotations."""
+        """Returns "labels" or "annotations": the part of a node's metadata that has the config's
+        key."""
         return "labels" if self._config.key_kind is KeyKind.LABEL else "annotations"
 
     @property
@@ -161,7 +162,8 @@ class _Deriver:
         return by_value
 
     def _value_of_template(self, node: Mapping[str, Any]) -> str:
-        """Returns the template's value of the key; "" if it has none, or it is no text."""
+        """Returns the value by which a template belongs to a group: that of cluster-autoscaler's
+        annotation, or else of the config's key; "" if it has none, or it is no text."""
         own = text_at(node, "metadata", "annotations", constants.CA_NODE_GROUP_ANNOTATION)
         return own or text_at(node, "metadata", self._part, self._config.group_key)
 
@@ -247,8 +249,9 @@ class _Deriver:
         return self._derived(value, source, shape, counts)
 
     def _control_plane(self, value: str, template: _Static) -> dict[str, Any]:
-        """Returns the control plane's labels and taints in the form of `template.shape`, if the
-        config says that nodes keep them."""
+        """Returns the template's labels and taints of a control plane, in the form of
+        `template.shape`, if the config says that nodes keep them, else {}. If it doesn't say, their
+        loss is reported."""
         shape, keep = control_plane_shape(template.raw), self._config.keep_control_plane
         if shape and keep is None:
             keys = [*shape.get("labels", ()), *(str(t.get("key")) for t in shape.get("taints", ()))]
@@ -323,8 +326,8 @@ class _Deriver:
         return not problem
 
     def _complete(self, value: str, template: _Static) -> bool:
-        """Whether the template alone is enough to make nodes, without a real node that completes
-        it."""
+        """Whether nodes can be made from the template alone, without a real node. If not, reports
+        why."""
         try:
             source = SourceNode(_in_words(template), template.raw)
             resolve(Template(), guard=GuardTaint(), sources=(source,))

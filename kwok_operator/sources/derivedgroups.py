@@ -79,8 +79,11 @@ class _Written:
 
 
 class DerivedGroups:
-    """Applies groups whose annotation `mark` names their owner. `maker` says in messages what makes
-    them; `changed` is called when another pass is needed."""
+    """Applies groups that are made from other objects. A group's annotation `mark` names the
+    object, its owner.
+
+    `maker` says in messages what makes the groups; `changed` is called when another pass is needed.
+    """
 
     def __init__(
         self,
@@ -101,7 +104,7 @@ class DerivedGroups:
         """Names of groups that somebody else made, or that are being deleted."""
 
     def begin(self) -> None:
-        """Begins a pass. Which groups somebody else made is looked up anew in each pass."""
+        """Begins a pass, in which it is looked up anew which groups somebody else made."""
         self._not_ours.clear()
 
     def forget(self) -> None:
@@ -124,7 +127,8 @@ class DerivedGroups:
     async def apply(
         self, manifest: Mapping[str, Any], *, owner: str, value: str, complete: Complete
     ) -> list[Problem]:
-        """Applies a group unless somebody else made it; returns the problems."""
+        """Applies a group, and calls `complete` with the result, unless somebody else made the
+        group. Returns the problems."""
         name = manifest["metadata"]["name"]
         known = self._groups.get(name)
         if known is not None and known.deleting:

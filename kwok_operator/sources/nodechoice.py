@@ -24,8 +24,8 @@ from kwok_operator.sources.api.source import (
 
 @dataclass(frozen=True, slots=True)
 class LiveNode:
-    """A Node of a cluster, with the fields by which a template's real node is chosen. `fake`: a
-    kwok keeps it, so it isn't copied. `created` is in epoch seconds.
+    """A Node of a cluster, with the fields by which a template's real node is chosen. `fake`: kwok
+    simulates the node, so no template copies it. `created` is in epoch seconds.
 
     `name` becomes part of a path, so it is empty if it isn't a valid name.
     """

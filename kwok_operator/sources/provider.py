@@ -42,8 +42,9 @@ MAX_EVENTS: Final = 25
 class Provider:
     """Derives groups from the provider config: `run()` makes a pass after each call of `changed()`.
 
-    `name` is that of the ConfigMap; `local` follows the nodes of this cluster; `fleet` returns the
-    link to the nodes that a config reads; `now` returns RFC 3339.
+    `name` is that of the config's ConfigMap; `local` follows the nodes of this cluster;
+    `fleet(cluster)` returns the link to the nodes of the cluster that the config names; `now`
+    returns RFC 3339.
     """
 
     def __init__(
@@ -211,8 +212,8 @@ class Provider:
         )
 
     async def _complete(self, derived: DerivedGroup, body: Mapping[str, Any]) -> None:
-        """Sets the first target size, and removes the mark of a group that was no longer derived
-        before."""
+        """Sets the first target size. If the group is derived again after a time in which it was
+        not, removes the mark that says so."""
         metadata, uid = body["metadata"], body["metadata"]["uid"]
         annotations = metadata.get("annotations") or {}
         unset = body.get("spec", {}).get("targetSize") is None
@@ -225,11 +226,11 @@ class Provider:
             logger.info("derived again: group=%s", derived.name)
 
     async def _retire(self, derived: set[str], *, prune: bool) -> None:
-        """Marks derived groups that came from a ConfigMap and are no longer derived, or with
-        `prune` removes them.
+        """Marks groups that came from a ConfigMap and are no longer derived; with `prune`, deletes
+        them.
 
-        A group of real nodes stays as it is, so that it can be scaled from zero after its nodes are
-        gone.
+        A group that came from real nodes stays as it is, so that it can be scaled from zero after
+        its nodes are gone.
         """
         for name in self._groups.names():
             group = self._groups.get(name)

@@ -92,8 +92,8 @@ def _not_a_config(problem: str, *, where: str) -> ProviderConfigError:
 def templates_key(config: ProviderConfig, keys_present: Collection[str]) -> str:
     """Returns the key of the templates ConfigMap under which the Nodes are.
 
-    It is the key that the config names. Without one, it is the default, or else the key that
-    cluster-autoscaler reads. Raises ManifestError if the ConfigMap has none of them.
+    It is the key that the config names (or its default), if the ConfigMap has it, or else the key
+    that cluster-autoscaler reads. Raises ManifestError if the ConfigMap has neither.
     """
     for key in (config.configmap_key or DEFAULT_TEMPLATES_KEY, ORIGINAL_TEMPLATES_KEY):
         if key in keys_present:

@@ -122,8 +122,9 @@ class Sources:
                 self._wake(group)
 
     def nodes_changed(self, cluster: RemoteCluster | None, nodes: Sequence[LiveNode]) -> None:
-        """Wakes the groups that could copy from one of these nodes; without nodes, all groups that
-        copy from the cluster."""
+        """Wakes the groups that could copy from one of these nodes of `cluster`; without nodes, all
+        groups that copy from that cluster. Reports the change if the provider config reads the
+        cluster."""
         if cluster is not None and cluster == self._fleet:
             self._fleet_changed()
         for group, source in self._followers.items():
